@@ -1,0 +1,85 @@
+# The two commands are `make run` and `make test`; everything else is for those who work on Taipan itself.
+
+PYTHON ?= python3
+CONFIG ?= config/taipan.toml
+PYTEST_ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+NODE_DIR := tests/interop
+NODE_STAMP := $(NODE_DIR)/node_modules/.package-lock.json
+SOURCES := broker management tests
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check format lint types cover fuzz bench conformance interop clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## the virtual environment in .venv, with everything in it
+	@:
+
+run: setup ## start a node with config/taipan.toml (CONFIG=FILE for another)
+	@exec $(BIN)/taipan --config $(CONFIG)
+
+test: setup node-modules ## every test (PYTEST_ARGS="-k will" for some of them)
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: lint types test ## what a change has to pass: format, lint, types, tests
+
+format: setup ## lay out and sort imports of all Python files
+	@$(BIN)/ruff check --quiet --select I --fix $(SOURCES)
+	@$(BIN)/ruff format $(SOURCES)
+
+lint: setup ## format check and ruff
+	@$(BIN)/ruff format --check $(SOURCES)
+	@$(BIN)/ruff check $(SOURCES)
+
+types: setup ## mypy --strict
+	@$(BIN)/mypy
+
+cover: setup node-modules ## tests with branch coverage
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest $(PYTEST_ARGS)
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage report
+
+fuzz: setup ## random packets against decoder and channel for SECONDS (60)
+	@FUZZ_SECONDS=$(or $(SECONDS),60) $(BIN)/python -m pytest tests/fuzz --timeout 0 $(PYTEST_ARGS)
+
+bench: setup ## against Mosquitto (ONLY="S1 S2" ROUNDS=3 DUR=3)
+	@$(BIN)/python -m tests.bench.run
+
+conformance: setup ## docs/conformance.md from the tags in code and tests; prints what is open
+	@$(BIN)/python -m tests.conformance.report
+
+interop: setup node-modules ## only the tests with the clients of others
+	@$(BIN)/python -m pytest tests/interop $(PYTEST_ARGS)
+
+clean: ## remove what setup and tests left behind
+	rm -rf $(VENV) $(NODE_DIR)/node_modules build dist *.egg-info htmlcov .coverage .coverage.* \
+	    .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+# A changed interpreter or pyproject.toml makes a new stamp; nothing else does, so the second time costs nothing.
+$(STAMP): pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { \
+	    echo "Taipan needs Python 3.11 or newer with venv. As root: apt-get install -y python3 python3-venv" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "Taipan needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1)." \
+	    "Name another one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	    echo "$(PYTHON) has no venv module. As root: apt-get install -y python3-venv" >&2; exit 1; }
+	@[ -x $(BIN)/python ] && $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@echo "Setting up $(VENV) (once; some seconds)" >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,dev]'
+	@touch $@
+
+# MQTT.js for the interoperability tests; those that want it are skipped where there is no Node.
+.PHONY: node-modules
+node-modules:
+	@if command -v npm >/dev/null && [ -f $(NODE_DIR)/package-lock.json ]; then $(MAKE) --silent $(NODE_STAMP); fi
+
+$(NODE_STAMP): $(NODE_DIR)/package-lock.json
+	@cd $(NODE_DIR) && npm ci --no-audit --no-fund --loglevel=error
+	@touch $@

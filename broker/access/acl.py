@@ -1,0 +1,234 @@
+"""Access rules: compiled once, tried in order, the first that matches decides.
+
+A published Topic Name matches a rule's pattern as it would match a Topic Filter. A subscription asks about all topics
+its filter can match: a rule that *allows* must cover the filter (``a/#`` covers ``a/+`` but not ``#``), a rule that
+*denies* hits as soon as the filter could match one of its topics. Thus no wildcard reaches further than the rules.
+"""
+
+import ipaddress
+import re
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from ..config import RuleSettings
+from ..core.client_info import ClientInfo
+
+# The wildcards of a pattern or filter that was split into levels. U+0000 is in no Topic Name [MQTT-4.7.3-2], so
+# neither a topic's level nor what a placeholder stands for is ever taken for one of them.
+PLUS: Final = "\0+"
+HASH: Final = "\0#"
+
+_PLACEHOLDER: Final = re.compile("(%[cu])")
+_NO_LEVEL: Final = re.compile("[/+#\0]")
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class RuleSource(Protocol):
+    """One link in the chain of ``AccessControl.authorizers``. Answers from memory."""
+
+    name: str
+
+    def decide(self, client: ClientInfo, action: str, topic: str) -> bool | None:
+        """``True`` allow, ``False`` deny, ``None``: no rule here says anything. ``topic`` is a Topic Name for
+        ``"publish"``, a Topic Filter for ``"subscribe"``."""
+        ...
+
+
+class TopicPattern:
+    """One entry of a rule's ``topics``.
+
+    ``exact`` is the text of an ``eq`` entry, else ``None``. ``levels`` are the pattern's levels, wildcards as ``PLUS``
+    and ``HASH``; ``templates`` the same with the places of ``%c`` and ``%u``, ``None`` where there are none.
+    """
+
+    __slots__ = ("exact", "levels", "templates")
+
+    def __init__(self, text: str) -> None:
+        self.exact: str | None = None
+        self.levels: tuple[str, ...] = ()
+        self.templates: tuple[tuple[str, ...], ...] | None = None
+        if text.startswith("eq "):
+            self.exact = text[3:]
+            _check_filter(self.exact)
+            return
+        _check_filter(text)
+        if text.startswith(("$share/", "$queue/")):
+            raise ValueError("a shared subscription is judged by the filter inside it: leave the prefix away")
+        self.levels = filter_levels(text)
+        if _PLACEHOLDER.search(text):
+            self.templates = tuple(tuple(_PLACEHOLDER.split(level)) for level in self.levels)
+
+    def levels_for(self, client: ClientInfo) -> tuple[str, ...] | None:
+        """The levels with the client's identifier and user name filled in, ``None`` if the pattern matches nothing.
+
+        What a placeholder stands for is compared to the letter and stays within its level: were the user name
+        ``#`` or ``a/b``, no topic's level would be equal to it. An absent or empty one matches nothing either.
+        """
+        if self.templates is None:
+            return self.levels
+        levels: list[str] = []
+        for template in self.templates:
+            if len(template) == 1:
+                levels.append(template[0])
+                continue
+            parts: list[str] = []
+            for part in template:
+                if part == "%c" or part == "%u":
+                    value = client.client_id if part == "%c" else client.username
+                    if not value or _NO_LEVEL.search(value):
+                        return None
+                    parts.append(value)
+                else:
+                    parts.append(part)
+            levels.append("".join(parts))
+        return tuple(levels)
+
+
+class Rule:
+    """One access rule with its conditions. ``patterns`` empty: every topic."""
+
+    __slots__ = ("allow", "client_id", "network", "patterns", "publish", "subscribe", "username")
+
+    def __init__(self, settings: RuleSettings) -> None:
+        """Compile; ``ValueError`` names what is wrong."""
+        self.allow = settings.allow
+        self.publish = settings.action != "subscribe"
+        self.subscribe = settings.action != "publish"
+        self.username = settings.username
+        self.client_id = settings.client_id
+        self.network: Network | None = None
+        if settings.address is not None:
+            self.network = ipaddress.ip_network(settings.address, strict=False)
+        self.patterns = tuple(TopicPattern(text) for text in settings.topics)
+
+    def concerns(self, client: ClientInfo) -> bool:
+        """Whether every condition on the client holds."""
+        if self.username is not None and self.username != client.username:
+            return False
+        if self.client_id is not None and self.client_id != client.client_id:
+            return False
+        if self.network is not None:
+            address = _address(client.peer_host)
+            return address is not None and address.version == self.network.version and address in self.network
+        return True
+
+    def matches_topic(self, client: ClientInfo, topic: str, levels: tuple[str, ...]) -> bool:
+        """Whether a pattern covers (``allow``) or meets (deny) ``topic``, given whole and in levels."""
+        if not self.patterns:
+            return True
+        test = covers if self.allow else intersects
+        for pattern in self.patterns:
+            if pattern.exact is not None:
+                if pattern.exact == topic:
+                    return True
+                continue
+            wanted = pattern.levels_for(client)
+            if wanted is not None and test(wanted, levels):
+                return True
+        return False
+
+
+class ConfiguredRules:
+    """The ``[[access.rules]]`` of the configuration file, a ``RuleSource``."""
+
+    __slots__ = ("name", "rules")
+
+    def __init__(self, settings: Sequence[RuleSettings]) -> None:
+        self.name = "configuration"
+        self.rules = tuple(Rule(rule) for rule in settings)
+
+    def decide(self, client: ClientInfo, action: str, topic: str) -> bool | None:
+        if not self.rules:
+            return None
+        publish = action == "publish"
+        if publish:
+            levels = tuple(topic.split("/"))
+        else:
+            topic = inner_filter(topic)
+            levels = filter_levels(topic)
+        for rule in self.rules:
+            if not (rule.publish if publish else rule.subscribe):
+                continue
+            if rule.concerns(client) and rule.matches_topic(client, topic, levels):
+                return rule.allow
+        return None
+
+
+def inner_filter(topic_filter: str) -> str:
+    """The Topic Filter within ``$share/<group>/<filter>`` or ``$queue/<filter>``; any other one as it is."""
+    if topic_filter.startswith("$share/"):
+        _, slash, rest = topic_filter[7:].partition("/")
+        return rest if slash else topic_filter
+    if topic_filter.startswith("$queue/"):
+        return topic_filter[7:]
+    return topic_filter
+
+
+def filter_levels(topic_filter: str) -> tuple[str, ...]:
+    """A valid Topic Filter's levels, its wildcards as ``PLUS`` and ``HASH``."""
+    levels = tuple(PLUS if level == "+" else HASH if level == "#" else level for level in topic_filter.split("/"))
+    # Every topic has a first level, so "+/#" and "#" match the same topics.
+    return (HASH,) if levels == (PLUS, HASH) else levels
+
+
+def covers(pattern: tuple[str, ...], levels: tuple[str, ...]) -> bool:
+    """Whether every topic that the filter ``levels`` matches is matched by ``pattern`` too.
+
+    A Topic Name's levels are a filter without wildcards: then this is plain matching. A wildcard in the first level
+    does not stand for a level that begins with ``$`` [MQTT-4.7.2-1].
+    """
+    for index, want in enumerate(pattern):
+        if want == HASH:
+            return not (index == 0 and levels[0].startswith("$"))
+        if index == len(levels):
+            return False
+        level = levels[index]
+        if want == PLUS:
+            if level == HASH or (index == 0 and level.startswith("$")):
+                return False
+        elif want != level:
+            return False
+    return len(pattern) == len(levels)
+
+
+def intersects(pattern: tuple[str, ...], levels: tuple[str, ...]) -> bool:
+    """Whether some topic is matched by both. A Topic Name's levels are a filter without wildcards."""
+    shorter = min(len(pattern), len(levels))
+    for index in range(shorter):
+        a = pattern[index]
+        b = levels[index]
+        if a in (HASH, PLUS) or b in (HASH, PLUS):
+            if index == 0 and (a.startswith("$") or b.startswith("$")):
+                return False
+            if a == HASH or b == HASH:
+                return True
+        elif a != b:
+            return False
+    if len(pattern) == len(levels):
+        return True
+    longer = pattern if len(pattern) > len(levels) else levels
+    # "a/#" matches "a" as well [MQTT-4.7.1-2].
+    return len(longer) == shorter + 1 and longer[shorter] == HASH
+
+
+def _check_filter(text: str) -> None:
+    if not text or "\0" in text or len(text.encode("utf-8")) > 65_535:
+        raise ValueError("a topic is 1 to 65535 bytes of UTF-8 without U+0000")
+    levels = text.split("/")
+    for index, level in enumerate(levels):
+        if "+" in level and level != "+":
+            raise ValueError('"+" must stand alone in its level')
+        if "#" in level and (level != "#" or index != len(levels) - 1):
+            raise ValueError('"#" must stand alone in the last level')
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """A peer's address, an IPv4 one that came through an IPv6 socket as IPv4; ``None`` where it has none."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return None
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address

@@ -1,0 +1,55 @@
+"""Enhanced authentication (MQTT 5.0 section 4.12): what a method looks like to the channel."""
+
+from typing import Final, Protocol
+
+from ..core.client_info import ClientInfo
+from ..mqtt import reason_codes
+
+CONTINUE: Final = "continue"
+SUCCESS: Final = "success"
+FAILURE: Final = "failure"
+
+
+class AuthStep:
+    """What the Server says next.
+
+    ``CONTINUE``: AUTH with 0x18 and ``data``. ``SUCCESS``: CONNACK (or AUTH 0x00) with ``data``; the client is
+    ``username``. ``FAILURE``: CONNACK or DISCONNECT with ``reason_code``; ``detail`` is for the
+    log, never for the peer.
+    """
+
+    __slots__ = ("data", "detail", "is_superuser", "reason_code", "status", "username")
+
+    def __init__(
+        self,
+        status: str,
+        data: bytes = b"",
+        username: str | None = None,
+        is_superuser: bool = False,
+        reason_code: int = reason_codes.SUCCESS,
+        detail: str = "",
+    ) -> None:
+        self.status = status
+        self.data = data
+        self.username = username
+        self.is_superuser = is_superuser
+        self.reason_code = reason_code
+        self.detail = detail
+
+
+class Exchange(Protocol):
+    """One run of a method with one client."""
+
+    def step(self, data: bytes | None) -> AuthStep:
+        """Take the Authentication Data of CONNECT (``None``: it had none) or of the next AUTH packet."""
+        ...
+
+
+class EnhancedMethod(Protocol):
+    """An Authentication Method, such as ``SCRAM-SHA-256``."""
+
+    name: str
+
+    def start(self, client: ClientInfo) -> Exchange:
+        """Begin an exchange. Its first ``step`` takes the data that came with CONNECT (or with AUTH 0x19)."""
+        ...

@@ -1,0 +1,136 @@
+"""Password hashes (scrypt) and the memory of credentials that were verified before."""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+from typing import Final, Protocol
+
+N: Final = 2**14
+R: Final = 8
+P: Final = 1
+_MAX_MEMORY: Final = 256 * 1024 * 1024
+
+
+class PasswordVerifier(Protocol):
+    """A stored form of a password. ``fingerprint`` changes whenever the stored form does."""
+
+    @property
+    def fingerprint(self) -> bytes: ...
+
+    def verify(self, password: bytes) -> bool:
+        """Whether ``password`` is the one; slow on purpose, releases the interpreter lock, called off the loop."""
+        ...
+
+
+class ScryptHash:
+    """``scrypt$n$r$p$salt$hash``, salt and hash in base64: the ``password_hash`` of a user."""
+
+    __slots__ = ("digest", "n", "p", "r", "salt")
+
+    def __init__(self, n: int, r: int, p: int, salt: bytes, digest: bytes) -> None:
+        self.n = n
+        self.r = r
+        self.p = p
+        self.salt = salt
+        self.digest = digest
+
+    @classmethod
+    def parse(cls, text: str) -> "ScryptHash":
+        """Read the written form; ``ValueError`` says in words what is wrong with it."""
+        parts = text.split("$")
+        if len(parts) != 6 or parts[0] != "scrypt":
+            raise ValueError("expected scrypt$n$r$p$salt$hash, as printed by taipan hash-password")
+        n, r, p = (_number(part) for part in parts[1:4])
+        if n < 2 or n & (n - 1) or not 1 <= r <= 64 or not 1 <= p <= 64:
+            raise ValueError("scrypt wants n a power of two, r and p from 1 to 64")
+        if 128 * n * r > _MAX_MEMORY:
+            raise ValueError(f"scrypt with n={n} and r={r} takes more than 256 MiB")
+        salt = from_base64(parts[4])
+        digest = from_base64(parts[5])
+        if len(salt) < 8 or not 16 <= len(digest) <= 64:
+            raise ValueError("scrypt wants a salt of at least 8 bytes and a hash of 16 to 64 bytes")
+        return cls(n, r, p, salt, digest)
+
+    @classmethod
+    def create(cls, password: bytes, n: int = N, r: int = R, p: int = P) -> "ScryptHash":
+        """Hash a new password with a random salt."""
+        salt = os.urandom(16)
+        return cls(n, r, p, salt, _scrypt(password, salt, n, r, p, 32))
+
+    @property
+    def fingerprint(self) -> bytes:
+        return b"%d %d %d " % (self.n, self.r, self.p) + self.salt + self.digest
+
+    def verify(self, password: bytes) -> bool:
+        computed = _scrypt(password, self.salt, self.n, self.r, self.p, len(self.digest))
+        return hmac.compare_digest(computed, self.digest)
+
+    def __str__(self) -> str:
+        return f"scrypt${self.n}${self.r}${self.p}${to_base64(self.salt)}${to_base64(self.digest)}"
+
+
+class VerifiedCredentials:
+    """Credentials that were verified since the start, so that a reconnect storm pays for each hash once.
+
+    Kept as keyed digests under a key that lives only in this process: neither a password nor anything an attacker
+    could guess against offline is in memory. At most ``limit`` entries; the least recently used one goes first.
+    """
+
+    __slots__ = ("_entries", "_key", "limit")
+
+    def __init__(self, limit: int = 100_000) -> None:
+        self.limit = limit
+        self._key = os.urandom(32)
+        self._entries: dict[bytes, None] = {}
+
+    def digest(self, username: str, fingerprint: bytes, password: bytes) -> bytes:
+        """The entry of one user name, stored hash and password. A changed hash is another entry."""
+        name = username.encode("utf-8", "surrogatepass")
+        # Lengths first, so that no two triples run together to the same bytes.
+        head = b"%d %d " % (len(name), len(fingerprint))
+        return hmac.digest(self._key, head + name + fingerprint + password, "sha256")
+
+    def __contains__(self, digest: bytes) -> bool:
+        if digest not in self._entries:
+            return False
+        del self._entries[digest]
+        self._entries[digest] = None
+        return True
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, digest: bytes) -> None:
+        self._entries.pop(digest, None)
+        self._entries[digest] = None
+        if len(self._entries) > self.limit:
+            del self._entries[next(iter(self._entries))]
+
+    def clear(self) -> None:
+        self._entries.clear()
+
+
+def to_base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def from_base64(text: str) -> bytes:
+    """Strict base64; ``ValueError`` for anything else."""
+    try:
+        return base64.b64decode(text.encode("ascii"), validate=True)
+    except (binascii.Error, UnicodeEncodeError):
+        raise ValueError("not base64") from None
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise ValueError("scrypt's n, r and p are decimal numbers")
+    return int(text)
+
+
+def _scrypt(password: bytes, salt: bytes, n: int, r: int, p: int, length: int) -> bytes:
+    # OpenSSL's own limit is 32 MiB; it needs 128 * r * (n + p + 2) bytes.
+    maxmem = 128 * r * (n + p + 2) + 1024 * 1024
+    return hashlib.scrypt(password, salt=salt, n=n, r=r, p=p, maxmem=maxmem, dklen=length)

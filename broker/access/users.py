@@ -1,0 +1,90 @@
+"""Users: what a source of them tells, and those of the configuration file."""
+
+import os
+from collections.abc import Sequence
+from typing import Protocol
+
+from ..config import UserSettings
+from ..core.client_info import ClientInfo
+from .password import N, P, PasswordVerifier, R, ScryptHash
+from .scram import ScramVerifier
+
+
+class User:
+    """One user as a source knows it. Without ``password`` no plain password opens, without ``scram`` no SCRAM does."""
+
+    __slots__ = ("is_superuser", "password", "scram", "username")
+
+    def __init__(
+        self,
+        username: str,
+        password: PasswordVerifier | None = None,
+        scram: ScramVerifier | None = None,
+        is_superuser: bool = False,
+    ) -> None:
+        self.username = username
+        self.password = password
+        self.scram = scram
+        self.is_superuser = is_superuser
+
+
+class UserSource(Protocol):
+    """One link in the chain of ``AccessControl.authenticators``. Answers from memory."""
+
+    name: str
+
+    @property
+    def has_users(self) -> bool:
+        """Whether it knows anybody at all."""
+        ...
+
+    @property
+    def has_scram(self) -> bool:
+        """Whether somebody it knows may authenticate by SCRAM."""
+        ...
+
+    def lookup(self, client: ClientInfo, username: str) -> User | None:
+        """The user who goes by ``username`` (or by the client's identifier, as the source likes)."""
+        ...
+
+
+class ConfiguredUsers:
+    """The ``[[access.users]]`` of the configuration file, a ``UserSource``.
+
+    ``ValueError`` for a hash it cannot read.
+    """
+
+    __slots__ = ("_users", "has_scram", "name")
+
+    def __init__(self, settings: Sequence[UserSettings]) -> None:
+        self.name = "configuration"
+        self._users = {entry.username: _user(entry) for entry in settings}
+        self.has_scram = any(user.scram is not None for user in self._users.values())
+
+    @property
+    def has_users(self) -> bool:
+        return bool(self._users)
+
+    def lookup(self, client: ClientInfo, username: str) -> User | None:
+        return self._users.get(username)
+
+    def stand_in(self) -> ScryptHash:
+        """A hash that no password fits and that costs what those of the users cost, for names nobody has."""
+        for user in self._users.values():
+            if isinstance(user.password, ScryptHash):
+                known = user.password
+                return ScryptHash(known.n, known.r, known.p, os.urandom(len(known.salt)), os.urandom(len(known.digest)))
+        return ScryptHash(N, R, P, os.urandom(16), os.urandom(32))
+
+    def scram_verifiers(self) -> list[ScramVerifier]:
+        """Those of all users, in the order of the file."""
+        return [user.scram for user in self._users.values() if user.scram is not None]
+
+
+def _user(entry: UserSettings) -> User:
+    return User(
+        entry.username,
+        ScryptHash.parse(entry.password_hash) if entry.password_hash else None,
+        ScramVerifier.parse(entry.scram) if entry.scram else None,
+        entry.is_superuser,
+    )

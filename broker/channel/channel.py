@@ -1,0 +1,153 @@
+"""Channel: one client's conversation, from its CONNECT to its end.
+
+It is driven by the connection with decoded packets and the time, and holds no socket. Which handler takes which packet is
+the table at the end of ``receive``; the handlers live in ``connect``, ``publish`` and ``subscribe``.
+"""
+
+from collections.abc import Awaitable
+from typing import Final
+
+from ..mqtt import encoder, reason_codes
+from ..mqtt.constants import PINGRESP, PUBACK, PUBREC, PUBREL
+from ..mqtt.decoder import Packet
+from ..mqtt.errors import MqttError, ProtocolError
+from ..mqtt.message import Message
+from ..mqtt.packets import Ack, Auth, Connect, Disconnect, Pingreq, Pingresp, Subscribe, Unsubscribe
+from . import closing
+from .connect import on_auth, on_connect, on_disconnect
+from .publish import on_ack, on_puback, on_pubcomp, on_publish, on_pubrec, on_pubrel
+from .state import AUTHENTICATING, CLOSED, CONNECTED, CONNECTING, ChannelState
+from .subscribe import on_subscribe, on_unsubscribe
+
+_PINGRESP: Final = encoder.encode(Pingresp(), 4)
+assert _PINGRESP[0] >> 4 == PINGRESP
+
+TURN_DELIVERIES: Final = 16_384
+"""After so many deliveries in one loop turn a publisher's remaining packets wait for the next, so that output is
+flushed and other clients are heard in between."""
+
+
+class Channel(ChannelState):
+    """See ``ChannelState`` for what it knows."""
+
+    __slots__ = ("rest",)
+
+    rest: list[Packet] | None
+
+    def receive(self, packets: list[Packet], now: float) -> Awaitable[None] | bool:
+        """Take packets in order.
+
+        True: all taken. False: a turn's budget is used up; the others are in ``rest``, for the next turn. An awaitable: one packet must wait for it;
+        the others are in ``rest``.
+        """
+        self.rest = None
+        waiting: Awaitable[None] | None = None
+        turn = self.context.broker.turn
+        remaining = iter(packets)
+        try:
+            for packet in remaining:
+                kind = type(packet)
+                if kind is Message:
+                    if self.state != CONNECTED:
+                        self._out_of_place()
+                        return True
+                    waiting = on_publish(self, packet, now)  # type: ignore[arg-type]
+                    if waiting is None and turn.deliveries > TURN_DELIVERIES:
+                        self.rest = list(remaining)
+                        return not self.rest
+                elif kind is int and self.state == CONNECTED:
+                    packet_id = packet & 0xFFFF  # type: ignore[operator]
+                    acknowledged = packet >> 16  # type: ignore[operator]
+                    if acknowledged == PUBACK:
+                        on_puback(self, packet_id, now)
+                    elif acknowledged == PUBREC:
+                        on_pubrec(self, packet_id, 0, now)
+                    elif acknowledged == PUBREL:
+                        on_pubrel(self, packet_id)
+                    else:
+                        on_pubcomp(self, packet_id, now)
+                else:
+                    waiting = self._handle(packet, now)
+                if self.state == CLOSED:
+                    return True
+                if waiting is not None:
+                    self.rest = list(remaining)
+                    return waiting
+        except MqttError as error:
+            closing.fail(self, error)
+        return True
+
+    def _handle(self, packet: Packet, now: float) -> Awaitable[None] | None:
+        if isinstance(packet, MqttError):
+            raise packet
+        if isinstance(packet, Connect):
+            if self.state != CONNECTING:
+                raise ProtocolError("a second CONNECT")  # [MQTT-3.1.0-2]
+            return on_connect(self, packet, now)
+        if self.state == AUTHENTICATING and isinstance(packet, Auth | Disconnect):
+            if isinstance(packet, Auth):
+                on_auth(self, packet, now)
+            else:
+                closing.end(self, closing.NORMAL)
+            return None
+        if self.state != CONNECTED:
+            self._out_of_place()
+        elif isinstance(packet, Pingreq):
+            metrics = self.context.metrics
+            metrics.packets_pingreq_received += 1
+            metrics.packets_pingresp_sent += 1
+            self.outlet.send(_PINGRESP)  # [MQTT-3.12.4-1]
+        elif isinstance(packet, Ack):
+            on_ack(self, packet, now)
+        elif isinstance(packet, Subscribe):
+            on_subscribe(self, packet, now)
+        elif isinstance(packet, Unsubscribe):
+            on_unsubscribe(self, packet, now)
+        elif isinstance(packet, Disconnect):
+            on_disconnect(self, packet, now)
+        elif isinstance(packet, Auth):
+            on_auth(self, packet, now)
+        else:
+            raise ProtocolError("a packet that only a Server sends")
+        return None
+
+    def _out_of_place(self) -> None:
+        """Anything but AUTH while CONNECT is not answered [MQTT-3.1.0-1]."""
+        if self.state == AUTHENTICATING and self.auth_method is not None:
+            closing.refuse(self, reason_codes.PROTOCOL_ERROR, "expected AUTH")
+        else:
+            raise ProtocolError("expected CONNECT")
+
+    # What others order: operators, the keep alive, the transport
+
+    def kick(self, reason_code: int = reason_codes.ADMINISTRATIVE_ACTION) -> None:
+        """An operator's order: the connection ends, and so does the session."""
+        if self.session is not None:
+            self.session.expiry_interval = 0
+        closing.disconnect(self, reason_code, "", closing.KICKED)
+
+    def shut_down(self) -> None:
+        """The node stops. Wills of clients that the Server itself sends away are not published."""
+        self.will = None
+        if self.state == CONNECTED:
+            closing.disconnect(self, reason_codes.SERVER_SHUTTING_DOWN, "", closing.SHUTTING_DOWN)
+        else:
+            closing.end(self, closing.SHUTTING_DOWN)
+
+    def keep_alive_timeout(self) -> None:
+        """Nothing came for 1.5 times the Keep Alive [MQTT-3.1.2-22]."""
+        closing.disconnect(
+            self, reason_codes.KEEP_ALIVE_TIMEOUT, "no packet within 1.5 times Keep Alive", closing.KEEP_ALIVE_TIMEOUT
+        )
+
+    def idle_timeout(self) -> None:
+        """No complete CONNECT in time."""
+        closing.end(self, closing.IDLE_TIMEOUT, "no complete CONNECT in time")
+
+    def slow_reader(self) -> None:
+        """The client's socket took nothing for too long."""
+        closing.end(self, closing.SLOW_READER, "the client reads nothing")
+
+    def connection_lost(self, reason: str) -> None:
+        """The network connection is gone without a DISCONNECT."""
+        closing.end(self, closing.SOCKET_CLOSED, reason)

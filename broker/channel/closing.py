@@ -1,0 +1,136 @@
+"""The end of a conversation: the one place where errors become Reason Codes, and where sessions and wills are let go."""
+
+import logging
+from typing import Final
+
+from ..mqtt import reason_codes
+from ..mqtt.constants import REASON_STRING, V5, WILL_DELAY_INTERVAL
+from ..mqtt.errors import MqttError, UnknownProtocol
+from ..mqtt.message import Message
+from ..mqtt.packets import NO_PROPERTIES, Connack, Disconnect, Will
+from .state import CLOSED, CONNECTED, ChannelState
+
+logger = logging.getLogger(__name__)
+
+# Reasons of an end, in EMQX's words where it has them.
+NORMAL: Final = "normal"
+KICKED: Final = "kicked"
+DISCARDED: Final = "discarded"
+TAKEOVERED: Final = "takeovered"
+KEEP_ALIVE_TIMEOUT: Final = "keepalive_timeout"
+SOCKET_CLOSED: Final = "tcp_closed"
+IDLE_TIMEOUT: Final = "idle_timeout"
+SLOW_READER: Final = "slow_reader"
+SHUTTING_DOWN: Final = "server_shutting_down"
+
+# The setting behind a refusal or an end, for the log line.
+SETTINGS: Final[dict[str, str]] = {
+    KEEP_ALIVE_TIMEOUT: "keep_alive_multiplier",
+    IDLE_TIMEOUT: "idle_timeout",
+    SLOW_READER: "slow_reader_timeout",
+    "packet_too_large": "max_packet_size",
+    "receive_maximum_exceeded": "receive_maximum",
+    "topic_alias_invalid": "max_topic_alias",
+    "retain_not_supported": "retain_available",
+    "qos_not_supported": "max_qos",
+    "not_authorized": "access.rules",
+    "bad_username_or_password": "access.users",
+    "client_identifier_not_valid": "allow_empty_client_id, max_client_id_length",
+    "bad_authentication_method": "access.users",
+}
+
+
+def fail(channel: ChannelState, error: MqttError) -> None:
+    """A client broke the standard or a limit: say why where the version has words for it, and close."""
+    code = error.reason_code
+    name = reason_codes.name(code)
+    if channel.state == CONNECTED:
+        disconnect(channel, code, str(error), name)
+        return
+    if isinstance(error, UnknownProtocol) and error.answer:
+        channel.outlet.send(error.answer)
+    # [MQTT-3.1.4-1] an undecodable CONNECT is answered by the close alone
+    end(channel, name, str(error))
+
+
+def refuse(channel: ChannelState, code: int, detail: str, extra: dict[int, object] | None = None) -> None:
+    """Answer a CONNECT with a failure and close [MQTT-3.2.2-7]."""
+    properties: dict[int, object] = dict(extra) if extra else {}
+    if channel.version == V5 and detail and channel.problem_information:
+        properties[REASON_STRING] = detail
+    channel.send_connack(Connack(code, False, properties))
+    end(channel, reason_codes.name(code), detail)
+
+
+def disconnect(channel: ChannelState, code: int, detail: str, reason: str) -> None:
+    """Close a connected client; 5.0 is told the Reason Code first [MQTT-4.13.1-1]."""
+    properties = {REASON_STRING: detail} if detail else NO_PROPERTIES
+    channel.send_disconnect(Disconnect(code, properties))
+    end(channel, reason, detail)
+
+
+def end(channel: ChannelState, reason: str, detail: str = "") -> None:
+    """The conversation is over: let the session go, settle the will, log, and close the connection. Once."""
+    state = channel.state
+    if state == CLOSED:
+        return
+    channel.state = CLOSED
+    channel.end_reason = reason
+    context = channel.context
+    client = channel.client
+    now = context.clock.now()
+    context.metrics.disconnects.add(reason)
+    if state == CONNECTED:
+        _leave(channel, reason, now)
+        logger.info(
+            "client_disconnected client_id=%r username=%r peer=%s:%s reason=%s setting=%s detail=%r",
+            client.client_id, client.username, client.peer_host, client.peer_port, reason,
+            SETTINGS.get(reason, "-"), detail,
+        )
+    else:
+        context.metrics.refusals.add(reason)
+        logger.info(
+            "client_refused client_id=%r username=%r peer=%s:%s listener=%s reason=%s setting=%s detail=%r",
+            client.client_id, client.username, client.peer_host, client.peer_port, channel.listener.name, reason,
+            SETTINGS.get(reason, "-"), detail,
+        )
+    channel.exchange = None
+    channel.connect = None
+    channel.link.close()
+
+
+def _leave(channel: ChannelState, reason: str, now: float) -> None:
+    context = channel.context
+    client = channel.client
+    session = channel.session
+    if context.channels.get(client.client_id) is channel:
+        del context.channels[client.client_id]
+    if session is not None:
+        channel.session = None
+        will = channel.will
+        delay = 0
+        message = None
+        if will is not None:
+            channel.will = None
+            delay = int(will.properties.get(WILL_DELAY_INTERVAL, 0))
+            message = will_message(channel, will, now)
+        context.broker.leave(session, message, delay, now, reason)
+    context.metrics.client_disconnected += 1
+    if context.hooks.client_disconnected:
+        context.hooks.client_disconnected(client, reason)
+
+
+def will_message(channel: ChannelState, will: Will, now: float) -> Message | None:
+    """The Will Message as the Application Message it becomes; None where its topic is not the client's to write."""
+    context = channel.context
+    client = channel.client
+    topic = will.topic
+    delayed = context.delayed
+    real = delayed.inner_topic(topic) if delayed.handles(topic) else topic
+    if real is None or real.startswith("$SYS/") or not context.access.authorize_now(client, "publish", real, now):
+        context.metrics.packets_publish_auth_error += 1
+        logger.warning("will_denied client_id=%r topic=%r setting=access.rules", client.client_id, topic)
+        return None
+    properties = {key: value for key, value in will.properties.items() if key != WILL_DELAY_INTERVAL}
+    mounted = delayed.mounted(topic, client.mountpoint) if client.mountpoint else topic
+    return Message(mounted, will.payload, will.qos, will.retain, properties or NO_PROPERTIES, client, now)

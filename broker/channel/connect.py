@@ -1,0 +1,419 @@
+"""CONNECT, AUTH and DISCONNECT: how a conversation begins and how the client ends it.
+
+CONNECT is a list of steps: identify, check limits, authenticate (at once, by a hash in a thread, or by an exchange of AUTH
+packets), take over the session, answer, resume.
+"""
+
+import logging
+from collections.abc import Awaitable
+from inspect import isawaitable
+from typing import Any
+
+from ..access.control import AuthOutcome
+from ..access.enhanced import CONTINUE, SUCCESS, AuthStep
+from ..mqtt import reason_codes
+from ..mqtt.constants import (
+    ASSIGNED_CLIENT_IDENTIFIER,
+    AUTHENTICATION_DATA,
+    AUTHENTICATION_METHOD,
+    MAX_PACKET_ID,
+    MAXIMUM_PACKET_SIZE,
+    MAXIMUM_QOS,
+    RECEIVE_MAXIMUM,
+    REQUEST_PROBLEM_INFORMATION,
+    REQUEST_RESPONSE_INFORMATION,
+    RESPONSE_INFORMATION,
+    RETAIN_AVAILABLE,
+    SERVER_KEEP_ALIVE,
+    SESSION_EXPIRY_INTERVAL,
+    SHARED_SUBSCRIPTION_AVAILABLE,
+    TOPIC_ALIAS_MAXIMUM,
+    V4,
+    V5,
+    WILDCARD_SUBSCRIPTION_AVAILABLE,
+)
+from ..mqtt.errors import ProtocolError
+from ..mqtt.packets import Auth, Connack, Connect, Disconnect
+from .closing import DISCARDED, NORMAL, TAKEOVERED, disconnect, end, refuse
+from .outlet import Outlet5
+from .state import AUTHENTICATING, CONNECTED, CONNECTING, ChannelState, Waiting
+
+logger = logging.getLogger(__name__)
+
+
+def on_connect(channel: ChannelState, connect: Connect, now: float) -> Waiting:
+    """Take the CONNECT: refuse it, accept it, or begin to authenticate."""
+    context = channel.context
+    context.metrics.packets_connect_received += 1
+    context.metrics.client_connect += 1
+    channel.use_version(connect.version)
+    channel.connect = connect
+    _read_facts(channel, connect)
+    if context.hooks.client_connect:
+        context.hooks.client_connect(channel.client, connect.properties)
+    if context.closing:
+        refuse(channel, reason_codes.SERVER_UNAVAILABLE, "the server is stopping")
+        return None
+    if not (_check_client_id(channel, connect) and _check_will(channel, connect)):
+        return None
+    method = connect.properties.get(AUTHENTICATION_METHOD)
+    if method is not None:
+        return _start_exchange(channel, connect, method, now)
+    return _authenticate(channel, connect, now)
+
+
+def _read_facts(channel: ChannelState, connect: Connect) -> None:
+    client = channel.client
+    client.proto_ver = connect.version
+    client.is_bridge = connect.is_bridge
+    client.clean_start = connect.clean_start
+    client.username = connect.username
+    client.client_id = connect.client_id
+    identity = channel.listener.cert_username
+    if identity == "cn" and client.cn:
+        client.username = client.cn
+    elif identity == "dn" and client.dn:
+        client.username = client.dn
+    if channel.zone.use_username_as_client_id and client.username:
+        client.client_id = client.username
+    properties = connect.properties
+    if connect.version == V5:
+        outlet = channel.outlet
+        assert isinstance(outlet, Outlet5)
+        outlet.max_packet_size = int(properties.get(MAXIMUM_PACKET_SIZE, 0))
+        outlet.alias_maximum = min(int(properties.get(TOPIC_ALIAS_MAXIMUM, 0)), channel.zone.max_outgoing_topic_alias)
+        channel.problem_information = properties.get(REQUEST_PROBLEM_INFORMATION, 1) != 0
+
+
+def _check_client_id(channel: ChannelState, connect: Connect) -> bool:
+    client = channel.client
+    zone = channel.zone
+    if not client.client_id:
+        # [MQTT-3.1.3-6] [MQTT-3.1.3-7]; 3.1 has no empty identifiers, 3.1.1 only with Clean Session 1
+        # [3.1.1 MQTT-3.1.3-7] [3.1.1 MQTT-3.1.3-8]
+        forbidden = connect.version < V4 or (connect.version == V4 and not connect.clean_start)
+        if forbidden or not zone.allow_empty_client_id:
+            refuse(channel, reason_codes.CLIENT_IDENTIFIER_NOT_VALID, "an empty client identifier is not allowed here")
+            return False
+    elif len(client.client_id) > zone.max_client_id_length:
+        refuse(channel, reason_codes.CLIENT_IDENTIFIER_NOT_VALID, "client identifier longer than max_client_id_length")
+        return False
+    return True
+
+
+def _check_will(channel: ChannelState, connect: Connect) -> bool:
+    will = connect.will
+    if will is None:
+        return True
+    zone = channel.zone
+    if will.qos > zone.max_qos:
+        refuse(channel, reason_codes.QOS_NOT_SUPPORTED, "will QoS above max_qos")  # [MQTT-3.2.2-12]
+    elif will.retain and not zone.retain_available:
+        refuse(channel, reason_codes.RETAIN_NOT_SUPPORTED, "will RETAIN with retain_available off")  # [MQTT-3.2.2-13]
+    elif zone.max_topic_levels and will.topic.count("/") >= zone.max_topic_levels:
+        refuse(channel, reason_codes.TOPIC_NAME_INVALID, "will topic with more than max_topic_levels")
+    elif will.topic == "$SYS" or will.topic.startswith("$SYS/"):
+        refuse(channel, reason_codes.TOPIC_NAME_INVALID, "will topic of the server's own")
+    else:
+        return True
+    return False
+
+
+# ------------------------------------------------------------- authentication
+
+
+def _authenticate(channel: ChannelState, connect: Connect, now: float) -> Waiting:
+    context = channel.context
+    client = channel.client
+    context.metrics.client_authenticate += 1
+    certified = client.username is not None and client.username != connect.username
+    outcome = context.access.authenticate(client, connect.password, certified)
+    if isinstance(outcome, AuthOutcome):
+        _authenticated(channel, connect, outcome, now)
+        return None
+    assert isawaitable(outcome)
+    channel.state = AUTHENTICATING
+    return _await_outcome(channel, connect, outcome)
+
+
+async def _await_outcome(channel: ChannelState, connect: Connect, outcome: Awaitable[AuthOutcome]) -> None:
+    result = await outcome
+    if channel.state == AUTHENTICATING:
+        channel.state = CONNECTING
+        _authenticated(channel, connect, result, channel.context.clock.now())
+
+
+def _authenticated(channel: ChannelState, connect: Connect, outcome: AuthOutcome, now: float) -> None:
+    context = channel.context
+    client = channel.client
+    metrics = context.metrics
+    allowed = outcome.reason_code == 0
+    if context.hooks.client_authenticate:
+        allowed = context.hooks.client_authenticate("allow" if allowed else "deny", client, connect.password) == "allow"
+    if not allowed:
+        metrics.client_auth_failure += 1
+        refuse(channel, outcome.reason_code or reason_codes.NOT_AUTHORIZED, outcome.detail)
+        return
+    metrics.client_auth_success += 1
+    if outcome.anonymous:
+        metrics.client_auth_anonymous += 1
+    client.anonymous = outcome.anonymous
+    client.is_superuser = outcome.is_superuser
+    _accept(channel, connect, now, {})
+
+
+def _start_exchange(channel: ChannelState, connect: Connect, method: str, now: float) -> Waiting:
+    context = channel.context
+    found = context.access.enhanced(method)
+    if found is None:
+        # [MQTT-4.12.0-1]
+        refuse(channel, reason_codes.BAD_AUTHENTICATION_METHOD, "authentication method not supported")
+        return None
+    context.metrics.client_authenticate += 1
+    channel.auth_method = method
+    channel.exchange = found.start(channel.client)
+    channel.state = AUTHENTICATING
+    _step(channel, connect.properties.get(AUTHENTICATION_DATA), now)
+    return None
+
+
+def _step(channel: ChannelState, data: bytes | None, now: float) -> None:
+    """One step of the exchange that a CONNECT began."""
+    exchange = channel.exchange
+    connect = channel.connect
+    assert exchange is not None and connect is not None
+    step = exchange.step(data)
+    if step.status == CONTINUE:
+        channel.send_auth(Auth(reason_codes.CONTINUE_AUTHENTICATION, _auth_properties(channel, step)))
+        return
+    channel.exchange = None
+    channel.state = CONNECTING
+    if step.status == SUCCESS:
+        metrics = channel.context.metrics
+        metrics.client_auth_success += 1
+        client = channel.client
+        client.anonymous = False
+        client.is_superuser = step.is_superuser
+        if step.username:
+            client.username = step.username
+        _accept(channel, connect, now, _auth_properties(channel, step))
+        return
+    channel.context.metrics.client_auth_failure += 1
+    # [MQTT-4.12.0-4]
+    refuse(channel, step.reason_code, step.detail)
+
+
+def _auth_properties(channel: ChannelState, step: AuthStep) -> dict[int, Any]:
+    properties: dict[int, Any] = {AUTHENTICATION_METHOD: channel.auth_method}  # [MQTT-4.12.0-5]
+    if step.data:
+        properties[AUTHENTICATION_DATA] = step.data
+    return properties
+
+
+def on_auth(channel: ChannelState, auth: Auth, now: float) -> None:
+    """AUTH: the next step of the first exchange, or of a re-authentication."""
+    channel.context.metrics.packets_auth_received += 1
+    if channel.auth_method is None:
+        raise ProtocolError("AUTH without an authentication method in CONNECT")  # [MQTT-4.12.0-7]
+    if auth.properties.get(AUTHENTICATION_METHOD) != channel.auth_method:
+        raise ProtocolError("AUTH with another authentication method")  # [MQTT-4.12.0-5] [MQTT-4.12.1-1]
+    data = auth.properties.get(AUTHENTICATION_DATA)
+    code = auth.reason_code
+    if channel.state == AUTHENTICATING:
+        if code != reason_codes.CONTINUE_AUTHENTICATION:
+            raise ProtocolError("AUTH before CONNACK wants Reason Code 0x18")  # [MQTT-4.12.0-3]
+        _step(channel, data, now)
+        return
+    if code == reason_codes.RE_AUTHENTICATE:
+        if channel.exchange is not None:
+            raise ProtocolError("a re-authentication is under way already")
+        method = channel.context.access.enhanced(channel.auth_method)
+        if method is None:
+            disconnect(channel, reason_codes.NOT_AUTHORIZED, "the method is no longer there", "not_authorized")
+            return
+        channel.exchange = method.start(channel.client)
+    elif code != reason_codes.CONTINUE_AUTHENTICATION or channel.exchange is None:
+        raise ProtocolError("AUTH outside of an exchange")
+    _step_again(channel, data)
+
+
+def _step_again(channel: ChannelState, data: bytes | None) -> None:
+    """One step of a re-authentication; other traffic goes on meanwhile (section 4.12.1)."""
+    exchange = channel.exchange
+    assert exchange is not None
+    step = exchange.step(data)
+    if step.status == CONTINUE:
+        channel.send_auth(Auth(reason_codes.CONTINUE_AUTHENTICATION, _auth_properties(channel, step)))
+        return
+    channel.exchange = None
+    if step.status == SUCCESS and step.username == channel.client.username:
+        channel.client.is_superuser = step.is_superuser
+        channel.send_auth(Auth(reason_codes.SUCCESS, _auth_properties(channel, step)))
+        return
+    # [MQTT-4.12.1-2]
+    channel.context.metrics.client_auth_failure += 1
+    disconnect(channel, reason_codes.NOT_AUTHORIZED, "re-authentication failed", "not_authorized")
+
+
+# -------------------------------------------------------------------- accepted
+
+
+def _accept(channel: ChannelState, connect: Connect, now: float, extra: dict[int, Any]) -> None:
+    """Everything is checked: take the session over, answer, resume."""
+    context = channel.context
+    broker = context.broker
+    client = channel.client
+    zone = channel.zone
+    channel.connect = None
+    assigned = not client.client_id
+    if assigned:
+        client.client_id = _new_client_id(channel)
+    client.mountpoint = _mountpoint(zone.mountpoint, client.client_id, client.username)
+    client.connected_at = now
+    keep_alive = _keep_alive(channel, connect)
+    client.keep_alive = keep_alive
+    expiry = _expiry(channel, connect)
+    client.expiry_interval = expiry
+
+    old = context.channels.get(client.client_id)
+    if old is not None:
+        take_over(old, connect.clean_start)  # [MQTT-3.1.4-3]: out before the answer goes out
+    properties = {**extra, **_connack_properties(channel, connect, keep_alive, expiry, assigned)}
+    session, present = broker.open_session(client, connect.clean_start, expiry, channel.limits, now)
+    channel.session = session
+    channel.will = connect.will
+    channel.state = CONNECTED
+    context.channels[client.client_id] = channel
+    window = zone.max_inflight or MAX_PACKET_ID
+    if connect.version == V5:
+        window = min(window, int(connect.properties.get(RECEIVE_MAXIMUM, MAX_PACKET_ID)))  # [MQTT-3.3.4-9]
+    outlet = channel.outlet
+    outlet.open(session, client.mountpoint)
+    session.attach(outlet, window, channel.limits, now)
+    # [MQTT-3.2.0-1] [MQTT-3.2.2-2] [MQTT-3.2.2-3]
+    if not channel.send_connack(Connack(reason_codes.SUCCESS, present, properties)):
+        end(channel, "packet_too_large", "the client's Maximum Packet Size leaves no room for a CONNACK")
+        return
+    context.metrics.client_connected += 1
+    logger.info(
+        "client_connected client_id=%r username=%r peer=%s:%s listener=%s proto_ver=%s clean_start=%s "
+        "session_present=%s keep_alive=%s expiry_interval=%s",
+        client.client_id, client.username, client.peer_host, client.peer_port, channel.listener.name,
+        client.proto_ver, client.clean_start, present, keep_alive, expiry,
+    )
+    channel.link.accepted(keep_alive * zone.keep_alive_multiplier)
+    if context.hooks.client_connected:
+        context.hooks.client_connected(client)
+    session.advance(now)
+
+
+def take_over(old: ChannelState, clean_start: bool) -> None:
+    """Another connection with the same Client Identifier was accepted: this one goes, its session may stay."""
+    metrics = old.context.metrics
+    hooks = old.context.hooks
+    session = old.session
+    if session is not None:
+        if clean_start:
+            # The session ends here, and its will goes out at once whatever its delay.
+            session.expiry_interval = 0
+            metrics.session_discarded += 1
+            if hooks.session_discarded:
+                hooks.session_discarded(old.client, session)
+        else:
+            metrics.session_takeovered += 1
+            if hooks.session_takeovered:
+                hooks.session_takeovered(old.client, session)
+    disconnect(old, reason_codes.SESSION_TAKEN_OVER, "", DISCARDED if clean_start else TAKEOVERED)
+
+
+def _new_client_id(channel: ChannelState) -> str:
+    broker = channel.context.broker
+    while True:
+        client_id = f"{channel.zone.client_id_prefix}{broker.rng.getrandbits(128):032x}"
+        if client_id not in broker.sessions:
+            return client_id
+
+
+def _mountpoint(template: str, client_id: str, username: str | None) -> str:
+    """``%c`` and ``%u`` filled in, in one pass: what a client calls itself is never read as a placeholder."""
+    if "%" not in template:
+        return template
+    parts = template.split("%")
+    filled = [parts[0]]
+    for part in parts[1:]:
+        if part.startswith("c"):
+            filled.append(client_id + part[1:])
+        elif part.startswith("u"):
+            filled.append((username or "") + part[1:])
+        else:
+            filled.append("%" + part)
+    return "".join(filled)
+
+
+def _keep_alive(channel: ChannelState, connect: Connect) -> int:
+    zone = channel.zone
+    most = zone.server_keep_alive
+    if most and (connect.version == V5 or zone.server_keep_alive_v3):
+        # 0 asks for none at all, which is more than the most
+        return most if connect.keep_alive == 0 or connect.keep_alive > most else connect.keep_alive
+    return connect.keep_alive
+
+
+def _expiry(channel: ChannelState, connect: Connect) -> int:
+    most = channel.zone.session_expiry_interval
+    if connect.version == V5:
+        return min(int(connect.properties.get(SESSION_EXPIRY_INTERVAL, 0)), most)
+    return 0 if connect.clean_start else most
+
+
+def _connack_properties(
+    channel: ChannelState, connect: Connect, keep_alive: int, expiry: int, assigned: bool
+) -> dict[int, Any]:
+    """What a 5.0 client is told of this server's limits; absent means the standard's default."""
+    if connect.version != V5:
+        return {}
+    zone = channel.zone
+    properties: dict[int, Any] = {}
+    if assigned:
+        properties[ASSIGNED_CLIENT_IDENTIFIER] = channel.client.client_id  # [MQTT-3.2.2-16]
+    if keep_alive != connect.keep_alive:
+        properties[SERVER_KEEP_ALIVE] = keep_alive  # [MQTT-3.2.2-21]
+    if expiry != connect.properties.get(SESSION_EXPIRY_INTERVAL, 0):
+        properties[SESSION_EXPIRY_INTERVAL] = expiry
+    if zone.receive_maximum < MAX_PACKET_ID:
+        properties[RECEIVE_MAXIMUM] = zone.receive_maximum
+    if zone.max_qos < 2:
+        properties[MAXIMUM_QOS] = zone.max_qos  # [MQTT-3.2.2-9]
+    if not zone.retain_available:
+        properties[RETAIN_AVAILABLE] = 0
+    properties[MAXIMUM_PACKET_SIZE] = zone.max_packet_size
+    if zone.max_topic_alias:
+        properties[TOPIC_ALIAS_MAXIMUM] = zone.max_topic_alias
+    if not zone.wildcard_subscription:
+        properties[WILDCARD_SUBSCRIPTION_AVAILABLE] = 0
+    if not zone.shared_subscription:
+        properties[SHARED_SUBSCRIPTION_AVAILABLE] = 0
+    if zone.response_information and connect.properties.get(REQUEST_RESPONSE_INFORMATION) == 1:
+        properties[RESPONSE_INFORMATION] = zone.response_information  # [MQTT-3.1.2-28]
+    return properties
+
+
+# ------------------------------------------------------------------ DISCONNECT
+
+
+def on_disconnect(channel: ChannelState, packet: Disconnect, now: float) -> None:
+    """The client says goodbye; its will is dropped unless it asks for it [MQTT-3.14.4-3]."""
+    channel.context.metrics.packets_disconnect_received += 1
+    session = channel.session
+    expiry = packet.properties.get(SESSION_EXPIRY_INTERVAL)
+    if expiry is not None and session is not None:
+        if session.expiry_interval == 0 and expiry > 0:
+            raise ProtocolError("DISCONNECT cannot make a session with expiry 0 outlive its connection")
+        session.expiry_interval = min(expiry, channel.zone.session_expiry_interval)
+        channel.client.expiry_interval = session.expiry_interval
+    code = packet.reason_code
+    if code == reason_codes.NORMAL_DISCONNECTION:
+        channel.will = None
+        end(channel, NORMAL)
+    else:
+        end(channel, reason_codes.name(code))

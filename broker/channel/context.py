@@ -1,0 +1,37 @@
+"""What every channel of a node shares: the rooms below it, handed down by the server."""
+
+from typing import TYPE_CHECKING
+
+from ..access.control import AccessControl
+from ..core.broker import Broker
+from ..core.clock import Clock
+from ..core.hooks import Hooks
+from ..core.metrics import Metrics
+from ..core.timers import Timers
+from ..modules.delayed import Delayed
+
+if TYPE_CHECKING:
+    from .state import ChannelState
+
+
+class Context:
+    """The rooms below, and who is connected. ``channels`` maps Client Identifier to the channel that holds its session."""
+
+    __slots__ = ("access", "broker", "channels", "clock", "closing", "delayed", "hooks", "metrics", "node", "timers")
+
+    def __init__(
+        self, node: str, clock: Clock, timers: Timers, metrics: Metrics, hooks: Hooks, broker: Broker,
+        access: AccessControl, delayed: Delayed,
+    ) -> None:
+        self.node = node
+        self.clock = clock
+        self.timers = timers
+        self.metrics = metrics
+        self.hooks = hooks
+        self.broker = broker
+        self.access = access
+        self.delayed = delayed
+        self.channels: dict[str, ChannelState] = {}
+        # The node is stopping: no new CONNECT is accepted.
+        self.closing = False
+

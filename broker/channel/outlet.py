@@ -1,0 +1,293 @@
+"""PUBLISH out: Topic Alias, Subscription Identifiers, Message Expiry, Maximum Packet Size - and the outbox.
+
+An ``Outlet`` is a session's way to its connected client. It only collects bytes; the flusher writes them at the end of
+the loop turn. Version decides the class: 3.x has neither properties nor aliases nor a packet size of the client's.
+"""
+
+from typing import Final, Protocol
+
+from ..core.clock import Clock
+from ..core.hooks import Hooks
+from ..mqtt import encoder
+from ..mqtt.constants import MESSAGE_EXPIRY_INTERVAL, PUBREL, V4, V5
+from ..mqtt.message import Delivery, Message
+from ..session.outlet import EXPIRED, QUEUE_FULL, TOO_LARGE
+from ..session.session import Session
+
+_PUBREL: Final = b"\x62\x02"
+
+
+class Target(Protocol):
+    """Whom an outlet writes to: ``transport.connection``."""
+
+    def flush(self) -> None:
+        """Write what the outlet holds."""
+
+
+class Flushes(Protocol):
+    """Who writes outlets at the end of the turn: ``transport.flusher``."""
+
+    def add(self, outlet: "Outlet") -> None:
+        """The outlet has something to write now, and had nothing before."""
+
+
+class Outlet:
+    """For MQTT 3.1 and 3.1.1, and what both share.
+
+    ``fast`` says that a QoS 0 message may go out in its shared form: socket writable, no mount point to take off,
+    and for 5.0 neither aliases nor a Maximum Packet Size.
+    """
+
+    __slots__ = (
+        "backlog",
+        "clock",
+        "delivered",
+        "fast",
+        "flusher",
+        "hooks",
+        "max_outbox",
+        "mountpoint",
+        "parts",
+        "sent0",
+        "sent1",
+        "sent2",
+        "sent_other",
+        "session",
+        "target",
+        "writable",
+    )
+
+    version = V4
+
+    def __init__(self, flusher: Flushes, target: "Target", clock: Clock, hooks: Hooks, max_outbox: int) -> None:
+        self.flusher = flusher
+        self.target = target
+        self.clock = clock
+        self.hooks = hooks
+        self.delivered = hooks.message_delivered
+        self.session: Session | None = None
+        self.max_outbox = max_outbox
+        self.mountpoint = ""
+        self.parts: list[bytes] = []
+        # Bytes in ``parts`` while the socket takes nothing.
+        self.backlog = 0
+        self.writable = True
+        self.fast = True
+        # Packets appended since the last flush, by kind; the connection folds them into the metrics.
+        self.sent0 = 0
+        self.sent1 = 0
+        self.sent2 = 0
+        self.sent_other = 0
+
+    def open(self, session: Session, mountpoint: str) -> None:
+        """The client was accepted; PUBLISH may go out from here on."""
+        self.session = session
+        self.mountpoint = mountpoint
+        self._set_fast()
+
+    def _set_fast(self) -> None:
+        self.fast = self.writable and not self.mountpoint
+
+    def set_writable(self, writable: bool) -> None:
+        """The socket's word: False means that its buffer is full."""
+        self.writable = writable
+        self._set_fast()
+
+    def send(self, data: bytes) -> None:
+        """Any packet but PUBLISH, encoded."""
+        parts = self.parts
+        if not parts:
+            self.flusher.add(self)
+        parts.append(data)
+        self.sent_other += 1
+        if not self.writable:
+            self.backlog += len(data)
+
+    def send_publish0(self, message: Message) -> None:
+        """A QoS 0 PUBLISH with RETAIN 0 and no identifiers."""
+        if not self.fast:
+            self.send_publish(Delivery(message, 0), 0, False)
+            return
+        frame = message.wire0_v3
+        if frame is None:
+            frame = encoder.publish0(message, V4)
+        parts = self.parts
+        if not parts:
+            self.flusher.add(self)
+        parts.append(frame)
+        self.sent0 += 1
+        if self.delivered:
+            self._tell(message)
+
+    def send_publish(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
+        """Any other PUBLISH. False: this client cannot take it."""
+        if not self.writable and not self._room(delivery):
+            return False
+        parts = self.parts
+        if not parts:
+            self.flusher.add(self)
+        if self.mountpoint:
+            topic = self._local_topic(delivery.message.topic)
+            parts.append(
+                encoder.publish(topic, delivery.message, V4, delivery.qos, delivery.retain, dup, packet_id)
+            )
+        else:
+            head, tail = delivery.wire_v3 or encoder.wire(delivery, V4)
+            if delivery.qos == 0:
+                parts.append(head)
+            else:
+                if dup:
+                    head = bytes((head[0] | 0x08,)) + head[1:]  # [MQTT-3.3.1-1]
+                parts += (head, encoder.PACKET_ID[packet_id], tail)
+        self._count(delivery)
+        return True
+
+    def _count(self, delivery: Delivery) -> None:
+        qos = delivery.qos
+        if qos == 1:
+            self.sent1 += 1
+        elif qos == 0:
+            self.sent0 += 1
+        else:
+            self.sent2 += 1
+        if self.delivered:
+            self._tell(delivery.message)
+
+    def send_pubrel(self, packet_id: int) -> None:
+        """The second half of a QoS 2 delivery."""
+        self.send(encoder.ack(PUBREL, packet_id))
+
+    def _room(self, delivery: Delivery) -> bool:
+        """Count a PUBLISH for a client that does not read; False (dropped) for QoS 0 beyond ``max_outbox_bytes``."""
+        size = delivery.size
+        if delivery.qos == 0 and self.backlog + size > self.max_outbox:
+            self._drop(delivery, QUEUE_FULL)
+            return False
+        self.backlog += size
+        return True
+
+    def _drop(self, delivery: Delivery, reason: str) -> None:
+        session = self.session
+        if session is not None:
+            session.observer.delivery_dropped(session, delivery, reason)
+
+    def _tell(self, message: Message) -> None:
+        if self.session is not None:
+            self.delivered(self.session.client, message)
+
+    def _local_topic(self, topic: str) -> str:
+        mountpoint = self.mountpoint
+        return topic[len(mountpoint) :] if mountpoint and topic.startswith(mountpoint) else topic
+
+
+class Outlet5(Outlet):
+    """For MQTT 5.0."""
+
+    __slots__ = ("_aliases", "alias_maximum", "max_packet_size")
+
+    version = V5
+
+    def __init__(self, flusher: Flushes, target: "Target", clock: Clock, hooks: Hooks, max_outbox: int) -> None:
+        super().__init__(flusher, target, clock, hooks, max_outbox)
+        # What the client's CONNECT allows: aliases towards it [MQTT-3.1.2-26], bytes of a packet, 0: no bound.
+        self.alias_maximum = 0
+        self.max_packet_size = 0
+        self._aliases: dict[str, int] | None = None
+
+    def _set_fast(self) -> None:
+        self.fast = self.writable and not (self.mountpoint or self.alias_maximum or self.max_packet_size)
+
+    def send_publish0(self, message: Message) -> None:
+        if not self.fast or message.properties and MESSAGE_EXPIRY_INTERVAL in message.properties:
+            self.send_publish(Delivery(message, 0), 0, False)
+            return
+        frame = message.wire0_v5
+        if frame is None:
+            frame = encoder.publish0(message, V5)
+        parts = self.parts
+        if not parts:
+            self.flusher.add(self)
+        parts.append(frame)
+        self.sent0 += 1
+        if self.delivered:
+            self._tell(message)
+
+    def send_publish(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
+        message = delivery.message
+        expires = bool(message.properties) and MESSAGE_EXPIRY_INTERVAL in message.properties
+        if not self.writable and not self._room(delivery):
+            return False
+        if expires or self.alias_maximum or self.mountpoint:
+            frame = self._encode(delivery, packet_id, dup, expires)
+            if frame is None:
+                return False
+            self._append(frame)
+        else:
+            head, tail = delivery.wire_v5 or encoder.wire(delivery, V5)
+            if self.max_packet_size and len(head) + len(tail) + (2 if delivery.qos else 0) > self.max_packet_size:
+                self._drop(delivery, TOO_LARGE)  # [MQTT-3.1.2-24] [MQTT-3.1.2-25]
+                return False
+            parts = self.parts
+            if not parts:
+                self.flusher.add(self)
+            if delivery.qos == 0:
+                parts.append(head)
+            else:
+                if dup:
+                    head = bytes((head[0] | 0x08,)) + head[1:]  # [MQTT-3.3.1-1]
+                parts += (head, encoder.PACKET_ID[packet_id], tail)
+        self._count(delivery)
+        return True
+
+    def _append(self, frame: bytes) -> None:
+        parts = self.parts
+        if not parts:
+            self.flusher.add(self)
+        parts.append(frame)
+
+    def _encode(self, delivery: Delivery, packet_id: int, dup: bool, expires: bool) -> bytes | None:
+        """This client's own form: remaining expiry, alias, mount point off. None: too large or expired, dropped."""
+        message = delivery.message
+        expiry: int | None = None
+        if expires:
+            interval = int(message.properties[MESSAGE_EXPIRY_INTERVAL])
+            # [MQTT-3.3.2-6]; what was begun before its time was up is finished [MQTT-4.3.3-7]
+            expiry = interval - int(self.clock.now() - message.timestamp)
+            if expiry <= 0 and interval > 0:
+                if not dup:
+                    self._drop(delivery, EXPIRED)  # [MQTT-3.3.2-5]
+                    return None
+                expiry = 1
+            expiry = max(expiry, 0)
+        topic = self._local_topic(message.topic)
+        alias = 0
+        sent_topic = topic
+        new_alias = False
+        if self.alias_maximum:
+            aliases = self._aliases
+            if aliases is None:
+                aliases = self._aliases = {}
+            alias = aliases.get(topic, 0)
+            if alias:
+                sent_topic = ""
+            elif len(aliases) < self.alias_maximum:
+                alias = len(aliases) + 1
+                new_alias = True
+        frame = encoder.publish(
+            sent_topic,
+            message,
+            V5,
+            delivery.qos,
+            delivery.retain,
+            dup,
+            packet_id,
+            delivery.identifiers,
+            alias,
+            expiry,
+        )
+        if self.max_packet_size and len(frame) > self.max_packet_size:
+            self._drop(delivery, TOO_LARGE)
+            return None
+        if new_alias and self._aliases is not None:
+            self._aliases[topic] = alias  # only now: a client must not be sent an alias that it never saw set
+        return frame

@@ -1,0 +1,377 @@
+"""PUBLISH from the client, and both sides' PUBACK, PUBREC, PUBREL, PUBCOMP.
+
+The way of a PUBLISH: Topic Alias, limits, duplicate of a QoS 2 identifier, admission (topic and access), routing,
+acknowledgement. ``admitted`` remembers per client what passed admission, so that the common case is one dict look-up.
+"""
+
+import asyncio
+import logging
+from typing import Final
+
+from ..mqtt import encoder, reason_codes
+from ..mqtt.constants import (
+    PUBACK,
+    PUBCOMP,
+    PUBREC,
+    PUBREL,
+    REASON_STRING,
+    TOPIC_ALIAS,
+    V5,
+)
+from ..mqtt.errors import ProtocolError
+from ..mqtt.message import Message
+from ..mqtt.packets import NO_PROPERTIES, Ack
+from ..session.session import DUPLICATE, FULL
+from .closing import disconnect
+from .state import CLOSED, ChannelState, Waiting
+
+logger = logging.getLogger(__name__)
+
+# How many topics a client may have admitted at a time, and for how long (seconds) where the access cache is off.
+_MOST_ADMITTED: Final = 1024
+_RETRY_FULL: Final = 0.05
+_PUBACK: Final = b"\x40\x02"
+
+
+def on_publish(channel: ChannelState, message: Message, now: float) -> Waiting:
+    """Take one PUBLISH."""
+    context = channel.context
+    metrics = context.metrics
+    metrics.packets_publish_received += 1
+    channel.received_messages += 1
+    if message.properties and TOPIC_ALIAS in message.properties:
+        _resolve_alias(channel, message)
+    qos = message.qos
+    if qos > channel.zone.max_qos:
+        raise ProtocolError("QoS above the announced Maximum QoS", reason_codes.QOS_NOT_SUPPORTED)
+    if message.retain and not channel.zone.retain_available:
+        raise ProtocolError("RETAIN set, retained messages are not available", reason_codes.RETAIN_NOT_SUPPORTED)
+    message.publisher = channel.client
+    message.timestamp = now
+    if qos == 0:
+        metrics.messages_qos0_received += 1
+    elif qos == 1:
+        metrics.messages_qos1_received += 1
+    else:
+        metrics.messages_qos2_received += 1
+        if not _note_qos2(channel, message, now):
+            return None
+    until = channel.admitted.get(message.topic)
+    if until is not None and now < until and channel.admitted_generation == context.access.generation:
+        metrics.client_acl_cache_hit += 1
+    else:
+        code = _admit(channel, message, now)
+        if code:
+            _refuse(channel, message, code)
+            return None
+        if message.topic.startswith("$delayed/"):
+            _delay(channel, message, now)
+            return None
+    if qos == 0:
+        context.broker.publish(message)
+        return None
+    if context.broker.refusing and context.broker.would_refuse(message):
+        return _refuse_full(channel, message)
+    matched = context.broker.publish(message)
+    _acknowledge(channel, message, matched)
+    return None
+
+
+def _acknowledge(channel: ChannelState, message: Message, matched: int) -> None:
+    if message.qos == 1:
+        channel.context.metrics.packets_puback_sent += 1
+        if matched or channel.version != V5:
+            channel.outlet.send(_PUBACK + encoder.PACKET_ID[message.packet_id])  # [MQTT-4.3.2-4]
+        else:
+            channel.send(Ack(PUBACK, message.packet_id, reason_codes.NO_MATCHING_SUBSCRIBERS))
+        return
+    channel.context.metrics.packets_pubrec_sent += 1
+    if matched or channel.version != V5:
+        channel.outlet.send(encoder.ack(PUBREC, message.packet_id))  # [MQTT-4.3.3-8]
+    else:
+        channel.send(Ack(PUBREC, message.packet_id, reason_codes.NO_MATCHING_SUBSCRIBERS))
+
+
+def _resolve_alias(channel: ChannelState, message: Message) -> None:
+    # [MQTT-3.3.2-8] [MQTT-3.3.2-9] [MQTT-3.3.2-12]
+    properties = message.properties
+    alias = properties.pop(TOPIC_ALIAS)
+    if not properties:
+        message.properties = NO_PROPERTIES
+    if alias > channel.zone.max_topic_alias:
+        raise ProtocolError("Topic Alias above the announced Topic Alias Maximum", reason_codes.TOPIC_ALIAS_INVALID)
+    aliases = channel.aliases
+    if message.topic:
+        if aliases is None:
+            aliases = channel.aliases = {}
+        aliases[alias] = message.topic
+        return
+    topic = aliases.get(alias) if aliases is not None else None
+    if topic is None:
+        raise ProtocolError("unknown Topic Alias", reason_codes.TOPIC_ALIAS_INVALID)
+    message.topic = topic
+
+
+def _note_qos2(channel: ChannelState, message: Message, now: float) -> bool:
+    """Whether this QoS 2 PUBLISH is a new message that may be published."""
+    session = channel.session
+    assert session is not None
+    metrics = channel.context.metrics
+    awaiting = session.awaiting_rel
+    if (
+        channel.version == V5
+        and awaiting is not None
+        and len(awaiting) >= channel.zone.receive_maximum
+        and message.packet_id not in awaiting
+    ):
+        metrics.packets_publish_dropped += 1
+        raise ProtocolError("more than Receive Maximum in flight", reason_codes.RECEIVE_MAXIMUM_EXCEEDED)
+    outcome = session.receive2(message.packet_id, now)
+    if outcome == DUPLICATE:
+        # [MQTT-4.3.3-10] the same message: answered as often as it comes, published once
+        metrics.packets_publish_inuse += 1
+        metrics.packets_pubrec_sent += 1
+        channel.outlet.send(encoder.ack(PUBREC, message.packet_id))
+        return False
+    if outcome == FULL:
+        metrics.packets_publish_dropped += 1
+        logger.warning(
+            "publish_dropped client_id=%r reason=max_awaiting_rel setting=max_awaiting_rel", channel.client.client_id
+        )
+        if channel.version == V5:
+            _negative(channel, message, reason_codes.QUOTA_EXCEEDED)
+        # 3.x has no word for it: no PUBREC, no promise; the client repeats it when it reconnects
+        return False
+    return True
+
+
+def _admit(channel: ChannelState, message: Message, now: float) -> int:
+    """May this client publish to this topic? 0, or the Reason Code; puts the mount point on."""
+    context = channel.context
+    zone = channel.zone
+    client = channel.client
+    topic = message.topic
+    if zone.max_topic_levels and topic.count("/") >= zone.max_topic_levels:
+        return reason_codes.TOPIC_NAME_INVALID
+    real: str | None = topic
+    delayed = context.delayed.handles(topic)
+    if delayed:
+        real = context.delayed.inner_topic(topic)
+        if real is None:
+            return reason_codes.TOPIC_NAME_INVALID
+    if real is None or real == "$SYS" or real.startswith("$SYS/"):
+        return reason_codes.NOT_AUTHORIZED
+    if message.qos == 1 and channel.version == V5:
+        session = channel.session
+        if session is not None and session.awaiting_rel is not None and message.packet_id in session.awaiting_rel:
+            context.metrics.packets_publish_inuse += 1
+            return reason_codes.PACKET_IDENTIFIER_IN_USE
+    if not authorize(channel, "publish", real, now):
+        return reason_codes.NOT_AUTHORIZED
+    if client.mountpoint:
+        message.topic = context.delayed.mounted(topic, client.mountpoint)
+        message.wire0_v3 = message.wire0_v5 = None
+    elif not delayed:
+        admitted = channel.admitted
+        if channel.admitted_generation != context.access.generation or len(admitted) >= _MOST_ADMITTED:
+            admitted.clear()
+            channel.admitted_generation = context.access.generation
+        admitted[topic] = now + context.access.settings.cache_ttl if context.access.settings.cache else now
+    return 0
+
+
+def authorize(channel: ChannelState, action: str, topic: str, now: float) -> bool:
+    """Ask the gate, count and tell the hook. ``action``: ``"publish"`` or ``"subscribe"``."""
+    context = channel.context
+    access = context.access
+    client = channel.client
+    hits = access.cache_hits
+    allowed = bool(access.authorize_now(client, action, topic, now))
+    metrics = context.metrics
+    cached = access.cache_hits != hits
+    if cached:
+        metrics.client_acl_cache_hit += 1
+    else:
+        metrics.client_check_acl += 1
+        if context.hooks.client_check_acl:
+            allowed = context.hooks.client_check_acl(allowed, client, action, topic)
+    if allowed:
+        metrics.client_acl_allow += 1
+    else:
+        metrics.client_acl_deny += 1
+    if context.hooks.client_check_acl_complete:
+        context.hooks.client_check_acl_complete(client, action, topic, allowed, cached)
+    return allowed
+
+
+def _refuse(channel: ChannelState, message: Message, code: int) -> None:
+    """Drop a PUBLISH, with the negative acknowledgement that its version and QoS have [3.1.1 MQTT-3.3.5-2]."""
+    context = channel.context
+    metrics = context.metrics
+    denied = code == reason_codes.NOT_AUTHORIZED
+    if denied:
+        metrics.packets_publish_auth_error += 1
+    else:
+        metrics.packets_publish_error += 1
+    name = reason_codes.name(code)
+    setting = {
+        reason_codes.NOT_AUTHORIZED: "access.rules",
+        reason_codes.TOPIC_NAME_INVALID: "max_topic_levels",
+        reason_codes.QUOTA_EXCEEDED: "delayed.max_messages",
+    }.get(code, "-")
+    context.metrics.refusals.add("publish_" + name)
+    logger.warning(
+        "publish_refused client_id=%r topic=%.256r reason=%s setting=%s",
+        channel.client.client_id, message.topic, name, setting,
+    )
+    if denied and channel.zone.acl_deny_action == "disconnect":
+        disconnect(channel, code, "not authorized to publish to this topic", name)
+    elif message.qos:
+        _negative(channel, message, code)
+
+
+def _negative(channel: ChannelState, message: Message, code: int) -> None:
+    kind = PUBACK if message.qos == 1 else PUBREC
+    session = channel.session
+    metrics = channel.context.metrics
+    if kind == PUBACK:
+        metrics.packets_puback_sent += 1
+    else:
+        metrics.packets_pubrec_sent += 1
+    if channel.version != V5:
+        channel.outlet.send(encoder.ack(kind, message.packet_id))
+        return
+    if kind == PUBREC and session is not None:
+        session.release(message.packet_id)  # [MQTT-4.3.3-9] free at once
+    properties = {REASON_STRING: reason_codes.name(code)} if channel.problem_information else NO_PROPERTIES
+    channel.send(Ack(kind, message.packet_id, code, properties))
+
+
+def _delay(channel: ChannelState, message: Message, now: float) -> None:
+    code = channel.context.delayed.accept(message, now)
+    if code:
+        _refuse(channel, message, code)
+    elif message.qos:
+        _acknowledge(channel, message, 1)
+
+
+def _refuse_full(channel: ChannelState, message: Message) -> Waiting:
+    """``queue_full = "refuse"``: 0x97 for 5.0; a 3.x publisher waits, unread, until there is room."""
+    metrics = channel.context.metrics
+    metrics.packets_publish_dropped += 1
+    if channel.version == V5:
+        logger.warning(
+            "publish_refused client_id=%r topic=%.256r reason=quota_exceeded setting=queue_full",
+            channel.client.client_id, message.topic,
+        )
+        _negative(channel, message, reason_codes.QUOTA_EXCEEDED)
+        return None
+    return _wait_for_room(channel, message)
+
+
+async def _wait_for_room(channel: ChannelState, message: Message) -> None:
+    broker = channel.context.broker
+    while channel.state != CLOSED:
+        if not broker.would_refuse(message):
+            _acknowledge(channel, message, broker.publish(message))
+            return
+        await asyncio.sleep(_RETRY_FULL)
+    if message.qos == 2 and channel.session is not None:
+        channel.session.release(message.packet_id)
+
+
+def on_puback(channel: ChannelState, packet_id: int, now: float) -> None:
+    """The client has a QoS 1 message."""
+    context = channel.context
+    metrics = context.metrics
+    metrics.packets_puback_received += 1
+    session = channel.session
+    assert session is not None
+    delivery = session.puback(packet_id)
+    if delivery is None:
+        metrics.packets_puback_missed += 1
+        return
+    metrics.messages_acked += 1
+    hooks = context.hooks
+    if hooks.message_acked:
+        hooks.message_acked(channel.client, delivery.message)
+    if hooks.delivery_completed:
+        hooks.delivery_completed(channel.client, delivery.message, delivery.message.timestamp)
+    if session.busy:
+        session.advance(now)
+
+
+def on_pubrec(channel: ChannelState, packet_id: int, code: int, now: float) -> None:
+    """The client has a QoS 2 message, or refuses it."""
+    context = channel.context
+    metrics = context.metrics
+    metrics.packets_pubrec_received += 1
+    session = channel.session
+    assert session is not None
+    failed = code >= 0x80
+    known, delivery = session.pubrec(packet_id, failed)
+    if not known:
+        metrics.packets_pubrec_missed += 1
+    elif delivery is not None and not failed:
+        metrics.messages_acked += 1
+        if context.hooks.message_acked:
+            context.hooks.message_acked(channel.client, delivery.message)
+        if context.hooks.delivery_completed:
+            session.note_completion(packet_id, delivery.message)
+    elif delivery is None:
+        metrics.packets_pubrec_inuse += 1
+    if failed:
+        session.advance(now)  # [MQTT-4.4.0-2] the exchange is over, its place is free
+        return
+    metrics.packets_pubrel_sent += 1
+    if known or channel.version != V5:
+        channel.outlet.send_pubrel(packet_id)  # [MQTT-4.3.3-4]
+    else:
+        channel.send(Ack(PUBREL, packet_id, reason_codes.PACKET_IDENTIFIER_NOT_FOUND))
+
+
+def on_pubrel(channel: ChannelState, packet_id: int) -> None:
+    """The client lets go of a QoS 2 identifier; answered always [MQTT-4.3.3-11]."""
+    metrics = channel.context.metrics
+    metrics.packets_pubrel_received += 1
+    session = channel.session
+    assert session is not None
+    known = session.release(packet_id)
+    metrics.packets_pubcomp_sent += 1
+    if known or channel.version != V5:
+        channel.outlet.send(encoder.ack(PUBCOMP, packet_id))
+        if known:
+            return
+    else:
+        channel.send(Ack(PUBCOMP, packet_id, reason_codes.PACKET_IDENTIFIER_NOT_FOUND))
+    metrics.packets_pubrel_missed += 1
+
+
+def on_pubcomp(channel: ChannelState, packet_id: int, now: float) -> None:
+    """A QoS 2 delivery is complete."""
+    context = channel.context
+    metrics = context.metrics
+    metrics.packets_pubcomp_received += 1
+    session = channel.session
+    assert session is not None
+    if not session.pubcomp(packet_id):
+        metrics.packets_pubcomp_missed += 1
+        return
+    if context.hooks.delivery_completed:
+        message = session.completion_of(packet_id)
+        if message is not None:
+            context.hooks.delivery_completed(channel.client, message, message.timestamp)
+    session.advance(now)
+
+
+def on_ack(channel: ChannelState, ack: Ack, now: float) -> None:
+    """An acknowledgement that came with a Reason Code or properties."""
+    kind = ack.type
+    if kind == PUBACK:
+        on_puback(channel, ack.packet_id, now)
+    elif kind == PUBREC:
+        on_pubrec(channel, ack.packet_id, ack.reason_code, now)
+    elif kind == PUBREL:
+        on_pubrel(channel, ack.packet_id)
+    else:
+        on_pubcomp(channel, ack.packet_id, now)

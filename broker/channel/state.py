@@ -1,0 +1,173 @@
+"""ChannelState: everything a packet handler may touch of one client's conversation."""
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from ..config import ZoneSettings
+from ..core.client_info import ClientInfo
+from ..mqtt import reason_codes
+from ..mqtt.constants import V5
+from ..mqtt.encoder import encode_within
+from ..mqtt.packets import Auth, Connack, Connect, Disconnect, Will
+from ..session.session import Limits, Session
+from .context import Context
+from .outlet import Flushes, Outlet, Outlet5
+
+if TYPE_CHECKING:
+    from ..access.enhanced import Exchange
+
+# Where a conversation stands:
+#
+#   CONNECTING ──CONNECT──► (AUTHENTICATING ◄──AUTH──►) ──CONNACK 0──► CONNECTED ──► CLOSED
+#        └──────────────────────── refused, malformed, timed out ─────────────────────┘
+CONNECTING: Final = 0
+AUTHENTICATING: Final = 1
+CONNECTED: Final = 2
+CLOSED: Final = 3
+
+
+class Link(Protocol):
+    """What a channel asks of its connection."""
+
+    def close(self) -> None:
+        """Write what is in the outlet, then close so that the peer still reads it."""
+
+    def flush(self) -> None:
+        """Write what the outlet holds."""
+
+    def accepted(self, keep_alive: float) -> None:
+        """CONNACK 0 was sent: lift the limits of a stranger. ``keep_alive``: seconds without a packet, 0: none."""
+
+
+class ListenerFacts:
+    """What a channel needs to know of the listener that accepted it; new ones after a reload serve new clients.
+
+    ``cert_username`` is "cn" or "dn" where the user name comes from the client's certificate, else empty.
+    ``loopback``: only this machine can reach the listener.
+    """
+
+    __slots__ = ("cert_username", "limits", "loopback", "name", "zone", "zone_name")
+
+    def __init__(
+        self, name: str, zone: ZoneSettings, zone_name: str, limits: Limits, cert_username: str, loopback: bool
+    ) -> None:
+        self.name = name
+        self.zone = zone
+        self.zone_name = zone_name
+        self.limits = limits
+        self.cert_username = cert_username
+        self.loopback = loopback
+
+
+class ChannelState:
+    """State of one conversation; the handlers in ``connect``, ``publish`` and ``subscribe`` work on it.
+
+    ``outlet`` exists before CONNECT in its 3.x form and is replaced when the version turns out to be 5.0.
+    """
+
+    __slots__ = (
+        "admitted",
+        "admitted_generation",
+        "aliases",
+        "auth_method",
+        "client",
+        "connect",
+        "context",
+        "end_reason",
+        "exchange",
+        "flusher",
+        "limits",
+        "link",
+        "listener",
+        "outlet",
+        "problem_information",
+        "received_messages",
+        "session",
+        "state",
+        "version",
+        "will",
+        "zone",
+    )
+
+    def __init__(self, context: Context, listener: ListenerFacts, client: ClientInfo, link: Link, flusher: Flushes) -> None:
+        self.context = context
+        self.listener = listener
+        self.zone = listener.zone
+        self.limits = listener.limits
+        self.client = client
+        self.link = link
+        self.flusher = flusher
+        self.outlet = Outlet(flusher, link, context.clock, context.hooks, self.zone.max_outbox_bytes)
+        self.state = CONNECTING
+        self.version = 0
+        self.session: Session | None = None
+        self.will: Will | None = None
+        # Topic Name -> until when a PUBLISH to it may pass without being asked about again (see ``publish``).
+        self.admitted: dict[str, float] = {}
+        self.admitted_generation = 0
+        # Topic Alias -> Topic Name, inbound; of this connection only [MQTT-3.3.2-7].
+        self.aliases: dict[int, str] | None = None
+        self.problem_information = True
+        self.auth_method: str | None = None
+        self.exchange: Exchange | None = None
+        # The CONNECT while it is not answered yet.
+        self.connect: Connect | None = None
+        self.received_messages = 0
+        self.end_reason = ""
+
+    def use_version(self, version: int) -> None:
+        """The CONNECT told the protocol version."""
+        self.version = version
+        if version == V5:
+            self.outlet = Outlet5(
+                self.flusher, self.link, self.context.clock, self.context.hooks, self.zone.max_outbox_bytes
+            )
+
+    def send(self, packet: Any) -> bool:
+        """Encode and append any packet but PUBLISH. False: it exceeds the client's Maximum Packet Size."""
+        outlet = self.outlet
+        most = outlet.max_packet_size if isinstance(outlet, Outlet5) else 0
+        data = encode_within(packet, self.version, most)
+        if data is None:
+            return False
+        outlet.send(data)
+        return True
+
+    def send_connack(self, connack: Connack) -> bool:
+        """Send the one CONNACK; counts it."""
+        metrics = self.context.metrics
+        metrics.client_connack += 1
+        if connack.reason_code:
+            metrics.packets_connack_error += 1
+            if connack.reason_code in _AUTH_ERRORS:
+                metrics.packets_connack_auth_error += 1
+        if self.context.hooks.client_connack:
+            connack.properties = self.context.hooks.client_connack(
+                connack.properties, self.client, connack.reason_code
+            )
+        if not self.send(connack):
+            return False
+        metrics.packets_connack_sent += 1
+        return True
+
+    def send_disconnect(self, disconnect: Disconnect) -> None:
+        """A DISCONNECT of the Server's: 5.0 only, and only after a successful CONNACK [MQTT-3.14.0-1]."""
+        if self.version == V5 and self.state == CONNECTED and self.send(disconnect):
+            self.context.metrics.packets_disconnect_sent += 1
+
+    def send_auth(self, auth: Auth) -> None:
+        if self.send(auth):
+            self.context.metrics.packets_auth_sent += 1
+
+
+Waiting = Awaitable[None] | None
+"""What a handler returns: nothing, or what must finish before this client's next packet is looked at."""
+
+_AUTH_ERRORS: Final = frozenset(
+    (
+        reason_codes.BAD_USER_NAME_OR_PASSWORD,
+        reason_codes.NOT_AUTHORIZED,
+        reason_codes.BAD_AUTHENTICATION_METHOD,
+        reason_codes.BANNED,
+    )
+)

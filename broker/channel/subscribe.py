@@ -1,0 +1,149 @@
+"""SUBSCRIBE and UNSUBSCRIBE: each filter judged on its own, one Reason Code each, in order."""
+
+import logging
+
+from ..mqtt import reason_codes
+from ..mqtt.constants import SUBSCRIPTION_IDENTIFIER, V5
+from ..mqtt.errors import ProtocolError
+from ..mqtt.packets import Suback, Subscribe, TopicFilter, Unsuback, Unsubscribe
+from ..mqtt.topics import has_wildcard, parse_shared, valid_filter
+from ..session.session import Session
+from ..session.subscription import Subscription
+from .closing import disconnect
+from .publish import authorize
+from .state import CONNECTED, ChannelState
+
+logger = logging.getLogger(__name__)
+
+
+def on_subscribe(channel: ChannelState, packet: Subscribe, now: float) -> None:
+    """One SUBACK with a Reason Code per filter [MQTT-3.8.4-1] [MQTT-3.8.4-6]; retained messages follow it."""
+    context = channel.context
+    metrics = context.metrics
+    metrics.packets_subscribe_received += 1
+    metrics.client_subscribe += 1
+    session = channel.session
+    assert session is not None
+    filters = packet.filters
+    if context.hooks.client_subscribe:
+        filters = context.hooks.client_subscribe(filters, channel.client, packet.properties)
+    identifier = packet.properties.get(SUBSCRIPTION_IDENTIFIER)
+    identifiers = (identifier,) if identifier is not None else ()
+    if in_use(session, channel.version, packet.packet_id):
+        codes = [reason_codes.PACKET_IDENTIFIER_IN_USE] * len(packet.filters)
+    else:
+        codes = [_subscribe(channel, session, entry, identifiers, now) for entry in filters]
+    if any(code >= 0x80 for code in codes):
+        metrics.packets_subscribe_error += 1
+        if channel.state != CONNECTED:
+            return  # acl_deny_action = "disconnect"
+    if channel.send(Suback(packet.packet_id, codes)):
+        metrics.packets_suback_sent += 1
+    session.advance(now)
+
+
+def in_use(session: Session, version: int, packet_id: int) -> bool:
+    """Whether a 5.0 client uses an identifier that its own QoS 2 PUBLISH still holds [MQTT-2.2.1-3]."""
+    return version == V5 and session.awaiting_rel is not None and packet_id in session.awaiting_rel
+
+
+def _subscribe(
+    channel: ChannelState, session: Session, entry: TopicFilter, identifiers: tuple[int, ...], now: float
+) -> int:
+    """Carry out one entry; the granted QoS or why not."""
+    context = channel.context
+    zone = channel.zone
+    client = channel.client
+    try:
+        group, topic_filter = parse_shared(entry.filter)  # [MQTT-4.8.2-1] [MQTT-4.8.2-2]
+    except ValueError:
+        return _refused(channel, entry, reason_codes.TOPIC_FILTER_INVALID, "-")
+    if not valid_filter(topic_filter):
+        return _refused(channel, entry, reason_codes.TOPIC_FILTER_INVALID, "-")  # [MQTT-4.7.1-1] [MQTT-4.7.1-2]
+    if zone.max_topic_levels and topic_filter.count("/") >= zone.max_topic_levels:
+        return _refused(channel, entry, reason_codes.TOPIC_FILTER_INVALID, "max_topic_levels")
+    if group is not None:
+        if not zone.shared_subscription:
+            code = reason_codes.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
+            return _refused(channel, entry, code, "shared_subscription")
+        if entry.no_local:
+            raise ProtocolError("No Local on a shared subscription")  # [MQTT-3.8.3-4]
+    if not zone.wildcard_subscription and has_wildcard(topic_filter):
+        return _refused(
+            channel, entry, reason_codes.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED, "wildcard_subscription"
+        )
+    if not authorize(channel, "subscribe", topic_filter, now):
+        context.metrics.packets_subscribe_auth_error += 1
+        code = zone.suback_denied_code
+        _refused(channel, entry, code, "access.rules")
+        if zone.acl_deny_action == "disconnect":
+            disconnect(channel, reason_codes.NOT_AUTHORIZED, "not authorized to subscribe", "not_authorized")
+        return code
+    mountpoint = client.mountpoint
+    mounted = mountpoint + topic_filter
+    full = entry.filter if not mountpoint else entry.filter[: len(entry.filter) - len(topic_filter)] + mounted
+    most = zone.max_subscriptions
+    if most and full not in session.subscriptions and len(session.subscriptions) >= most:
+        return _refused(channel, entry, reason_codes.QUOTA_EXCEEDED, "max_subscriptions")
+    qos = min(entry.qos, zone.max_qos)
+    # A bridge of 3.x cannot ask for No Local and Retain As Published; its protocol level does [section 1 of docs/bridges]
+    no_local = entry.no_local or ((client.is_bridge or zone.ignore_loop_deliver) and group is None)
+    context.broker.subscribe(
+        session,
+        Subscription(
+            session,
+            full,
+            qos,
+            no_local,
+            entry.retain_as_published or client.is_bridge,
+            entry.retain_handling,
+            identifiers,
+            group,
+            mounted,
+        ),
+    )
+    return qos
+
+
+def _refused(channel: ChannelState, entry: TopicFilter, code: int, setting: str) -> int:
+    name = reason_codes.name(code)
+    channel.context.metrics.refusals.add("subscribe_" + name)
+    logger.warning(
+        "subscribe_refused client_id=%r filter=%.256r reason=%s setting=%s",
+        channel.client.client_id, entry.filter, name, setting,
+    )
+    return code
+
+
+def on_unsubscribe(channel: ChannelState, packet: Unsubscribe, now: float) -> None:
+    """One UNSUBACK always [MQTT-3.10.4-4] [MQTT-3.10.4-5]; what was begun goes on [MQTT-3.10.4-3]."""
+    context = channel.context
+    metrics = context.metrics
+    metrics.packets_unsubscribe_received += 1
+    metrics.client_unsubscribe += 1
+    session = channel.session
+    assert session is not None
+    filters = packet.filters
+    if context.hooks.client_unsubscribe:
+        filters = context.hooks.client_unsubscribe(filters, channel.client, packet.properties)
+    if in_use(session, channel.version, packet.packet_id):
+        metrics.packets_unsubscribe_error += 1
+        codes = [reason_codes.PACKET_IDENTIFIER_IN_USE] * len(filters)
+    else:
+        codes = [_unsubscribe(channel, session, entry) for entry in filters]
+    if channel.send(Unsuback(packet.packet_id, codes)):
+        metrics.packets_unsuback_sent += 1
+
+
+def _unsubscribe(channel: ChannelState, session: Session, entry: str) -> int:
+    full = entry
+    mountpoint = channel.client.mountpoint
+    if mountpoint:
+        try:
+            _, topic_filter = parse_shared(entry)
+        except ValueError:
+            return reason_codes.TOPIC_FILTER_INVALID
+        full = entry[: len(entry) - len(topic_filter)] + mountpoint + topic_filter
+    if channel.context.broker.unsubscribe(session, full):
+        return reason_codes.SUCCESS
+    return reason_codes.NO_SUBSCRIPTION_EXISTED

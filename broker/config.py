@@ -1,0 +1,201 @@
+"""The broker's own settings, with their defaults. How they are read and joined is ``management/config.py``.
+
+Defaults are EMQX 4.x's where it has the setting, else those of ``docs/configuration.md``. Every field here is a key of
+the configuration file; its docstring comment is the reference text.
+"""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+ListenerType = Literal["tcp", "ssl", "ws", "wss"]
+SharedStrategy = Literal["random", "round_robin", "round_robin_per_group", "sticky", "hash_clientid", "hash_topic"]
+
+
+Count = Annotated[int, Meta(ge=0)]
+Natural = Annotated[int, Meta(ge=1)]
+Uint16 = Annotated[int, Meta(ge=0, le=65_535)]
+Uint32 = Annotated[int, Meta(ge=0, le=4_294_967_295)]
+Seconds = Annotated[float, Meta(ge=0)]
+PositiveSeconds = Annotated[float, Meta(gt=0)]
+Rate = tuple[Natural, PositiveSeconds]
+
+
+class ZoneSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The limits and habits a listener gives its clients. A listener names its zone and may override any key."""
+
+    # Who may connect
+    allow_anonymous: bool | None = None  # None: only on a listener bound to loopback
+    allow_empty_client_id: bool = True
+    client_id_prefix: str = ""  # put before identifiers that the broker assigns
+    use_username_as_client_id: bool = False
+    mountpoint: str = ""  # with %c and %u
+    idle_timeout: PositiveSeconds = 10.0  # seconds for a complete CONNECT
+    max_connect_size: Natural = 262_144
+    # What a packet may be
+    max_packet_size: Natural = 2_097_152
+    max_client_id_length: Annotated[int, Meta(ge=1, le=65_535)] = 65_535
+    strict_strings: bool = False  # refuse control characters and non-characters in strings (the standard allows either)
+    max_topic_levels: Count = 128  # 0: no limit
+    max_qos: Annotated[int, Meta(ge=0, le=2)] = 2
+    max_topic_alias: Uint16 = 65_535
+    retain_available: bool = True
+    wildcard_subscription: bool = True
+    shared_subscription: bool = True
+    # Keep alive
+    server_keep_alive: Uint16 = 0  # 0: the client's value; else the longest that is accepted, in seconds
+    server_keep_alive_v3: bool = False  # also shorten it for 3.x clients, who cannot be told
+    keep_alive_multiplier: Annotated[float, Meta(ge=1)] = 1.5
+    # Sessions
+    max_subscriptions: Count = 0  # 0: no limit
+    upgrade_qos: bool = False
+    # QoS 1 and 2 messages sent and not acknowledged; also caps a 5.0 client's Receive Maximum; 0: the client's
+    max_inflight: Uint16 = 32
+    max_inflight_bytes: Count = 0  # 0: no limit
+    # max_awaiting_rel's face towards 5.0 clients: unfinished QoS 1 and 2 they may send
+    receive_maximum: Annotated[int, Meta(ge=1, le=65_535)] = 100
+    max_awaiting_rel: Uint16 = 100  # QoS 2 messages of a client waiting for PUBREL; 0: no limit
+    await_rel_timeout: PositiveSeconds = 300.0
+    retry_interval: Seconds = 0.0  # 3.x only; 0: retransmit on reconnect only
+    # The longest a 5.0 client may ask for, and what 3.x sessions get; 0xFFFFFFFF: for ever
+    session_expiry_interval: Uint32 = 7200
+    max_queued_messages: Count = 1000  # 0: no limit
+    max_queued_bytes: Count = 67_108_864  # 0: no limit
+    queue_full: Literal["drop_oldest", "refuse"] = "drop_oldest"
+    queue_qos0: bool = False
+    queue_priorities: dict[str, Annotated[int, Meta(ge=1, le=255)]] = {}  # topic filter -> 1..255
+    queue_default_priority: Annotated[int, Meta(ge=0, le=255)] = 0
+    ignore_loop_deliver: bool = False  # No Local for clients that cannot ask for it
+    max_outbox_bytes: Natural = 16_777_216  # waiting for a slow reader's socket; beyond it QoS 0 is dropped
+    slow_reader_timeout: Seconds = 60.0  # a socket that takes nothing for so long is closed; 0: never
+    # Outgoing topic aliases: how many per connection, within the client's maximum; 0: none
+    max_outgoing_topic_alias: Uint16 = 16
+    response_information: str = ""  # told to 5.0 clients that ask for it
+    # Access
+    enable_acl: bool = True
+    acl_deny_action: Literal["ignore", "disconnect"] = "ignore"
+    suback_denied_code: int = 0x87  # the 5.0 Reason Code of a refused subscription; 3.x has only 0x80
+    # Limits per client: [amount, seconds]; None: no limit
+    message_rate: Rate | None = None
+    byte_rate: Rate | None = None
+
+
+class TlsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Certificates of an ssl or wss listener, PEM files."""
+
+    certfile: str
+    keyfile: str
+    key_password: str = ""
+    cafile: str = ""
+    crlfile: str = ""
+    verify: Literal["none", "optional", "required"] = "none"
+    min_version: Literal["1.2", "1.3"] = "1.2"
+    ciphers: str = ""
+    handshake_timeout: PositiveSeconds = 15.0
+    server_names: dict[str, dict[str, str]] = {}  # server name -> {certfile, keyfile, key_password}
+    peer_cert_as_username: Literal["", "cn", "dn"] = ""
+
+
+class ListenerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One address that accepts clients."""
+
+    name: str
+    type: ListenerType
+    bind: str  # host:port, [v6]:port
+    zone: str = "external"
+    max_connections: Natural = 1_024_000
+    accept_rate: Count = 1000  # new connections a second; 0: no limit
+    backlog: Natural = 1024
+    proxy_protocol: bool = False
+    proxy_protocol_timeout: PositiveSeconds = 3.0
+    path: str = "/mqtt"  # ws, wss
+    subprotocols: tuple[str, ...] = ("mqtt", "mqttv3.1", "mqttv3.1.1")
+    subprotocol_required: bool = True
+    allowed_origins: list[str] = []  # empty: any
+    compress: bool = False
+    nodelay: bool = True
+    tls: TlsSettings | None = None
+
+
+class RetainedSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Bounds on retained messages of the whole node."""
+
+    max_messages: Count = 0  # 0: no limit
+    max_payload_size: Count = 1_048_576  # 0: no limit
+    expiry_interval: Seconds = 0.0  # seconds after which any retained message goes; 0: never
+    check_source: bool = False  # check_retain_source
+
+
+class DelayedSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """``$delayed/<seconds>/<topic>``."""
+
+    enabled: bool = True
+    max_messages: Count = 100_000  # 0: no limit
+    max_bytes: Count = 268_435_456
+    max_seconds: Annotated[int, Meta(ge=1, le=4_294_967_295)] = 4_294_967
+
+
+class SysTopicsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """``$SYS/brokers/...``."""
+
+    interval: Seconds = 60.0  # 0: off
+    heartbeat: Seconds = 30.0  # uptime and datetime; 0: off
+
+
+class SharedSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    strategy: SharedStrategy = "random"
+
+
+class UserSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A user of the configuration file. ``password_hash`` and ``scram`` are printed by ``taipan hash-password``."""
+
+    username: str
+    password_hash: str = ""
+    scram: str = ""  # SCRAM-SHA-256$iterations:salt$stored_key:server_key
+    is_superuser: bool = False
+
+
+class RuleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One access rule; the first that matches decides. All conditions given must hold; none given: everybody."""
+
+    allow: bool
+    action: Literal["publish", "subscribe", "pubsub"] = "pubsub"
+    topics: list[str] = []  # filters with %c and %u; "eq <filter>" compares to the letter; empty: every topic
+    username: str | None = None
+    client_id: str | None = None
+    address: str | None = None  # an address or a network in CIDR form
+
+
+class AccessSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    users: list[UserSettings] = []
+    rules: list[RuleSettings] = []
+    no_match: Literal["allow", "deny"] = "allow"  # where no rule says anything
+    cache: bool = True
+    cache_max_size: Natural = 32  # topics a client
+    cache_ttl: PositiveSeconds = 60.0
+    hash_threads: Annotated[int, Meta(ge=1, le=64)] = 2
+
+
+class DurabilitySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    level: Literal["memory"] = "memory"  # "disk" comes with the journal
+
+
+class NodeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    name: str = "taipan@127.0.0.1"
+    data_dir: str = "data"
+
+
+class BrokerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Everything the broker room reads. ``listener_zones[i]`` is the zone of ``listeners[i]``, overrides applied."""
+
+    node: NodeSettings = NodeSettings()
+    listeners: tuple[ListenerSettings, ...] = ()
+    listener_zones: tuple[ZoneSettings, ...] = ()
+    zones: dict[str, ZoneSettings] = {}
+    retained: RetainedSettings = RetainedSettings()
+    delayed: DelayedSettings = DelayedSettings()
+    sys_topics: SysTopicsSettings = SysTopicsSettings()
+    shared: SharedSettings = SharedSettings()
+    access: AccessSettings = AccessSettings()
+    durability: DurabilitySettings = DurabilitySettings()

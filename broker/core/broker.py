@@ -1,0 +1,331 @@
+"""Broker: the heart. One publish, one subscribe, one way for a session to begin and to end.
+
+Everything that publishes - a client, a will, ``$SYS``, a delayed message, later rules and HTTP - comes through
+``Broker.publish``, which is one synchronous chain down to the subscribers' outlets.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from random import Random
+
+from ..config import BrokerSettings
+from ..mqtt.constants import NEVER_EXPIRES
+from ..mqtt.message import Delivery, Message
+from ..routing.retained import FULL, TOO_LARGE, RetainedStore
+from ..routing.router import Router
+from ..routing.shared import SharedGroup
+from ..session.outlet import EXPIRED, NO_LOCAL, QOS0_MSG, QUEUE_FULL
+from ..session.outlet import TOO_LARGE as DELIVERY_TOO_LARGE
+from ..session.registry import SessionRegistry
+from ..session.session import Limits, Session
+from ..session.subscription import Subscription, without_no_local
+from .client_info import ClientInfo
+from .clock import Clock
+from .hooks import Hooks
+from .metrics import Metrics
+from .timers import Timers
+from .turn import Turn
+
+logger = logging.getLogger(__name__)
+
+_WALK_STEPS = 2000
+
+
+class Broker:
+    """Routes messages and owns the sessions. Knows neither packets nor sockets."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        clock: Clock,
+        timers: Timers,
+        metrics: Metrics,
+        hooks: Hooks,
+        rng: Random | None = None,
+    ) -> None:
+        self.node = settings.node.name
+        self.clock = clock
+        self.timers = timers
+        self.metrics = metrics
+        self.hooks = hooks
+        self.turn = Turn()
+        self.rng = rng or Random()
+        self.router = Router(settings.shared.strategy, self.rng)
+        self.retained = RetainedStore(
+            settings.retained.max_messages, settings.retained.max_payload_size, settings.retained.expiry_interval
+        )
+        self.sessions = SessionRegistry()
+        # Whether a retained message may still be delivered, by its publisher's rights of today; None: not asked.
+        self.retained_allowed: Callable[[Message], bool] | None = None
+        # Takes a will for ``$delayed/...`` instead of ``publish``; True: it was one.
+        self.delay: Callable[[Message], bool] | None = None
+        # Whether any zone refuses messages for a full queue rather than dropping the oldest.
+        self.refusing = False
+        self.connected = 0
+
+    # ---------------------------------------------------------------- publish
+
+    def publish(self, message: Message) -> int:
+        """Route a message to every session that matches; how many subscriptions did."""
+        metrics = self.metrics
+        metrics.messages_publish += 1
+        if self.hooks.message_publish:
+            folded = self.hooks.message_publish(message)
+            if folded is None:
+                return 0
+            message = folded
+        count = self.route(message)
+        if count == 0:
+            metrics.messages_dropped_no_subscribers += 1
+            if self.hooks.message_dropped:
+                self.hooks.message_dropped(message, "no_subscribers")
+        return count
+
+    def route(self, message: Message) -> int:
+        """Retain and deliver, uncounted and unhooked: what ``publish`` does, and all that ``$SYS`` needs."""
+        if message.retain:
+            self._retain(message)
+        route = self.router.match(message.topic)
+        targets = route.targets
+        count = len(targets)
+        if count:
+            turn = self.turn
+            turn.deliveries += count
+            turn.octets += count * (message.payload_size + 64)
+            for subscription in targets:
+                if subscription.no_local:
+                    self._deliver_unless_local(message, subscription)
+                else:
+                    subscription.session.deliver(message, subscription)
+        if route.groups:
+            for group in route.groups:
+                if self._deliver_shared(message, group):
+                    count += 1
+        return count
+
+    def would_refuse(self, message: Message) -> bool:
+        """Whether a matching session's queue is full in a zone that says ``queue_full = "refuse"``."""
+        if not self.refusing:
+            return False
+        route = self.router.match(message.topic)
+        return any(subscription.session.would_refuse(message, subscription) for subscription in route.targets)
+
+    def _deliver_unless_local(self, message: Message, subscription: Subscription) -> None:
+        # [MQTT-3.8.3-3]: by Client Identifier, so that it holds for wills and over reconnects as well
+        session = subscription.session
+        if message.publisher is None or message.publisher.client_id != session.client_id:
+            session.deliver(message, subscription)
+            return
+        rest = without_no_local(subscription)
+        if rest is not None:
+            session.deliver(message, rest)
+        else:
+            self.delivery_dropped(session, Delivery(message, subscription.qos), NO_LOCAL)
+
+    def _deliver_shared(self, message: Message, group: SharedGroup, exclude: tuple[Session, ...] = ()) -> bool:
+        publisher = message.publisher
+        subscription = group.pick("" if publisher is None else publisher.client_id, message.topic, exclude)
+        if subscription is None:
+            return False
+        session = subscription.session
+        qos = subscription.qos if subscription.qos < message.qos else message.qos  # [MQTT-4.8.2-3]
+        if session.limits.upgrade_qos:
+            qos = max(subscription.qos, message.qos)
+        retain = message.retain and subscription.retain_as_published
+        self.turn.deliveries += 1
+        self.turn.octets += message.payload_size + 64
+        session.deliver_shared(Delivery(message, qos, retain, subscription.identifiers, group))
+        return True
+
+    # --------------------------------------------------------------- retained
+
+    def _retain(self, message: Message) -> None:
+        # [MQTT-3.3.1-5] [MQTT-3.3.1-6] [MQTT-3.3.1-7]
+        outcome = self.retained.put(message)
+        if outcome in (FULL, TOO_LARGE):
+            setting = "retained.max_messages" if outcome == FULL else "retained.max_payload_size"
+            logger.warning("retained_message_refused topic=%r setting=%s", message.topic, setting)
+            self.metrics.refusals.add("retained_full" if outcome == FULL else "retained_too_large")
+        self.metrics.messages_retained = len(self.retained)
+
+    def _retained_messages(self, subscription: Subscription) -> Iterator[Message | None]:
+        """What a new subscription gets, fetched topic by topic as it is sent, so that it is never stale.
+
+        ``None`` where much was searched and nothing found: a place to stop for this loop turn.
+        """
+        client_id = subscription.session.client_id
+        for topic in self.retained.walk(subscription.topic_filter, _WALK_STEPS):
+            if not topic:
+                yield None
+                continue
+            message = self.retained.get(topic)
+            if message is None or self.retained.expired(message, self.clock.now()):
+                continue
+            publisher = message.publisher
+            if subscription.no_local and publisher is not None and publisher.client_id == client_id:
+                continue
+            if self.retained_allowed is not None and not self.retained_allowed(message):
+                self.metrics.refusals.add("retained_source_denied")
+                continue
+            yield message
+
+    def sweep_retained(self, now: float, budget: int) -> None:
+        """Drop retained messages that have expired, at most ``budget`` of them."""
+        self.retained.sweep(now, budget)
+        self.metrics.messages_retained = len(self.retained)
+
+    # -------------------------------------------------------- subscriptions
+
+    def subscribe(self, session: Session, subscription: Subscription) -> None:
+        """Add or replace a subscription. Retained messages it is entitled to follow at the next ``advance``."""
+        existed = session.subscriptions.get(subscription.filter)
+        session.subscriptions[subscription.filter] = subscription
+        self.router.subscribe(subscription)
+        if self.hooks.session_subscribed:
+            self.hooks.session_subscribed(session.client, subscription, existed is None)
+        if subscription.group is not None:
+            return  # no retained messages for shared subscriptions (section 4.8.2)
+        handling = subscription.retain_handling
+        # [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11]
+        if len(self.retained) and (handling == 0 or (handling == 1 and existed is None)):
+            session.replay(self._retained_messages(subscription), subscription)
+
+    def unsubscribe(self, session: Session, filter: str) -> bool:
+        """Remove a subscription, compared character by character [MQTT-3.10.4-1]. False: there was none."""
+        subscription = session.subscriptions.pop(filter, None)
+        if subscription is None:
+            return False
+        self.router.unsubscribe(subscription)
+        if self.hooks.session_unsubscribed:
+            self.hooks.session_unsubscribed(session.client, subscription)
+        return True
+
+    # ------------------------------------------------------------- sessions
+
+    def open_session(
+        self, client: ClientInfo, clean_start: bool, expiry_interval: int, limits: Limits, now: float
+    ) -> tuple[Session, bool]:
+        """The session for a client that was let in, and whether it was there before. Nobody may be connected to it."""
+        session = self.sessions.get(client.client_id)
+        if session is not None and clean_start:
+            # [MQTT-3.1.2-4] and its delayed will goes out, because its session ends here
+            self.metrics.session_discarded += 1
+            if self.hooks.session_discarded:
+                self.hooks.session_discarded(session.client, session)
+            self.end_session(session, "discarded", now)
+            session = None
+        present = session is not None
+        if session is None:
+            session = Session(client.client_id, limits, self, now, expiry_interval)
+            session.client = client
+            self.sessions.add(session)
+            self.metrics.session_created += 1
+            if self.hooks.session_created:
+                self.hooks.session_created(client, session)
+        else:
+            self._stop_timers(session)
+            session.will = None  # [MQTT-3.1.3-9] the session goes on within the delay
+            session.expire_queued(now)
+            session.expiry_interval = expiry_interval
+            session.client = client
+            self.metrics.session_resumed += 1
+            if self.hooks.session_resumed:
+                self.hooks.session_resumed(client, session)
+        self.connected += 1
+        return session, present
+
+    def leave(self, session: Session, will: Message | None, will_delay: int, now: float, reason: str) -> None:
+        """A client's connection is over: its session waits or ends, its will goes out now or later."""
+        self.connected -= 1
+        session.detach()
+        session.disconnected_at = now
+        session.will = will
+        expiry = session.expiry_interval
+        if expiry == 0:
+            self.end_session(session, reason, now)
+            return
+        if expiry != NEVER_EXPIRES:
+            session.expiry_timer = self.timers.at(now + expiry, lambda: self._expire(session))
+        if will is not None:
+            if will_delay == 0:
+                self._publish_will(session)
+            else:
+                # [MQTT-3.1.2-8] after the delay or at the session's end, whichever is first
+                session.will_timer = self.timers.at(now + will_delay, lambda: self._publish_will(session))
+
+    def _expire(self, session: Session) -> None:
+        session.expiry_timer = None
+        logger.info("session_expired client_id=%r expiry_interval=%s", session.client_id, session.expiry_interval)
+        self.end_session(session, "expired", self.clock.now())
+
+    def end_session(self, session: Session, reason: str, now: float) -> None:
+        """The end of a session: its will, its subscriptions, and what shared subscriptions give to others."""
+        if not self.sessions.remove(session):
+            return
+        self._stop_timers(session)
+        for subscription in session.subscriptions.values():
+            self.router.unsubscribe(subscription)
+        session.subscriptions.clear()
+        orphans = session.end()
+        self._publish_will(session)
+        for delivery in orphans:
+            if not self._deliver_shared(delivery.message, delivery.group, (session,)):
+                self.delivery_dropped(session, delivery, QUEUE_FULL)
+        if reason == "discarded":
+            return
+        self.metrics.session_terminated += 1
+        if self.hooks.session_terminated:
+            self.hooks.session_terminated(session.client, session, reason)
+
+    def _publish_will(self, session: Session) -> None:
+        session.will_timer = None
+        will: Message | None = session.will
+        if will is None:
+            return
+        session.will = None
+        will.timestamp = self.clock.now()  # its Message Expiry counts from publication
+        if self.delay is None or not self.delay(will):
+            self.publish(will)
+
+    def _stop_timers(self, session: Session) -> None:
+        for timer in (session.expiry_timer, session.will_timer):
+            if timer is not None:
+                timer.cancel()
+        session.expiry_timer = session.will_timer = None
+
+    def sweep_sessions(self, sessions: list[Session], now: float) -> None:
+        """Housekeeping for some sessions: expired queue entries, QoS 2 identifiers never released."""
+        for session in sessions:
+            if session.queue is not None:
+                session.expire_queued(now)
+            if session.awaiting_rel is not None and session.client is not None:
+                forgotten = session.forget_unreleased(now - session.client.zone.await_rel_timeout)
+                if forgotten:
+                    self.metrics.messages_dropped_await_pubrel_timeout += forgotten
+                    logger.warning(
+                        "await_pubrel_timeout client_id=%r count=%s setting=await_rel_timeout",
+                        session.client_id,
+                        forgotten,
+                    )
+
+    # -------------------------------------------------------------- observer
+
+    def delivery_dropped(self, session: Session, delivery: Delivery, reason: str) -> None:
+        """Count a delivery that will not happen (``session.outlet`` names the reasons) and fire the hook."""
+        metrics = self.metrics
+        if reason == QUEUE_FULL:
+            metrics.delivery_dropped_queue_full += 1
+        elif reason == QOS0_MSG:
+            metrics.delivery_dropped_qos0_msg += 1
+        elif reason == EXPIRED:
+            metrics.delivery_dropped_expired += 1
+        elif reason == DELIVERY_TOO_LARGE:
+            metrics.delivery_dropped_too_large += 1
+        elif reason == NO_LOCAL:
+            metrics.delivery_dropped_no_local += 1
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug(
+                "delivery_dropped client_id=%r topic=%r reason=%s", session.client_id, delivery.message.topic, reason
+            )
+        if self.hooks.delivery_dropped:
+            self.hooks.delivery_dropped(session.client, session, delivery.message, reason)

@@ -1,0 +1,80 @@
+"""ClientInfo: the facts about a client that every hook, access check and record sees."""
+
+from typing import Any
+
+from ..config import ZoneSettings
+
+
+class ClientInfo:
+    """Who a client is. Made when its CONNECT arrives; also the ``publisher`` of its messages.
+
+    ``mountpoint`` has its placeholders filled in. ``connected_at`` is unix seconds. ``acl_cache`` belongs to
+    ``access.cache`` and is ``None`` until the first check. ``cn`` and ``dn`` come from a verified client certificate.
+    """
+
+    __slots__ = (
+        "acl_cache",
+        "anonymous",
+        "clean_start",
+        "client_id",
+        "cn",
+        "connected_at",
+        "dn",
+        "expiry_interval",
+        "is_bridge",
+        "is_superuser",
+        "keep_alive",
+        "listener",
+        "loopback",
+        "mountpoint",
+        "node",
+        "peer_host",
+        "peer_port",
+        "proto_name",
+        "proto_ver",
+        "sock_port",
+        "username",
+        "zone",
+        "zone_name",
+    )
+
+    def __init__(
+        self,
+        node: str,
+        zone: ZoneSettings,
+        zone_name: str = "external",
+        listener: str = "",
+        peer_host: str = "",
+        peer_port: int = 0,
+        sock_port: int = 0,
+        loopback: bool = False,
+        client_id: str = "",
+        username: str | None = None,
+        proto_ver: int = 0,
+    ) -> None:
+        self.node = node
+        self.zone = zone
+        self.zone_name = zone_name
+        self.listener = listener
+        self.peer_host = peer_host
+        self.peer_port = peer_port
+        self.sock_port = sock_port
+        self.loopback = loopback  # whether its *listener* is bound to a loopback address
+        self.client_id = client_id
+        self.username = username
+        self.proto_name = "MQTT"
+        self.proto_ver = proto_ver
+        self.is_bridge = False
+        self.is_superuser = False
+        self.anonymous = True
+        self.clean_start = True
+        self.keep_alive = 0
+        self.expiry_interval = 0
+        self.mountpoint = ""
+        self.cn: str | None = None
+        self.dn: str | None = None
+        self.connected_at = 0.0
+        self.acl_cache: Any = None
+
+    def __repr__(self) -> str:
+        return f"ClientInfo({self.client_id!r}, {self.peer_host}:{self.peer_port})"

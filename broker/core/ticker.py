@@ -1,0 +1,92 @@
+"""The node's one recurring call on the event loop: runs the timers and the sweeps."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from .timers import Timers, TimeSource
+
+logger = logging.getLogger(__name__)
+
+Sweep = Callable[[float], None]
+"""Called with the time, in unix seconds."""
+
+
+class _Entry:
+    __slots__ = ("callback", "every", "next")
+
+    def __init__(self, callback: Sweep, every: float) -> None:
+        self.callback = callback
+        self.every = every
+        self.next = 0.0
+
+
+class Ticker:
+    """Every ``interval`` seconds runs ``timers`` and the registered sweeps, on one ``call_later`` that is re-armed.
+
+    When more timers are due than one run may fire, the next run follows after one loop turn, so that sockets are
+    served in between. Never more than one call is outstanding.
+    """
+
+    __slots__ = ("_clock", "_handle", "_interval", "_loop", "_next", "_sweeps", "_timers", "errors")
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, timers: Timers, clock: TimeSource, interval: float = 0.1
+    ) -> None:
+        self._loop = loop
+        self._timers = timers
+        self._clock = clock
+        self._interval = interval
+        self._next = 0.0
+        self._sweeps: list[_Entry] = []
+        self._handle: asyncio.Handle | None = None
+        self.errors = 0
+
+    def every(self, seconds: float, sweep: Sweep) -> None:
+        """Call ``sweep(now)`` each ``seconds``; 0: at each tick. The first call comes with the next tick."""
+        self._sweeps.append(_Entry(sweep, seconds))
+
+    def remove(self, sweep: Sweep) -> None:
+        """Forget a sweep; ``ValueError`` if it is not registered."""
+        left = [entry for entry in self._sweeps if entry.callback != sweep]
+        if len(left) == len(self._sweeps):
+            raise ValueError("no such sweep")
+        self._sweeps = left
+
+    def start(self) -> None:
+        """Begin to tick, one interval from now."""
+        if self._handle is None:
+            self._next = self._clock.now() + self._interval
+            self._handle = self._loop.call_later(self._interval, self._on_loop)
+
+    def stop(self) -> None:
+        """Tick no more. Timers stay as they are."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def tick(self, now: float) -> None:
+        """One tick at ``now``: timers, and whichever sweeps are due."""
+        self._timers.run(now)
+        if now < self._next:  # an extra turn for timers only
+            return
+        self._next = now + self._interval
+        for entry in tuple(self._sweeps):
+            if now >= entry.next:
+                entry.next = now + entry.every
+                try:
+                    entry.callback(now)
+                except Exception:
+                    self.errors += 1
+                    name = getattr(entry.callback, "__qualname__", repr(entry.callback))
+                    logger.exception("sweep %s failed", name)
+
+    def _on_loop(self) -> None:
+        now = self._clock.now()
+        self.tick(now)
+        if self._handle is None:  # a sweep stopped us
+            return
+        if self._timers.due(now):
+            self._handle = self._loop.call_soon(self._on_loop)
+        else:
+            self._handle = self._loop.call_later(max(0.0, self._next - self._clock.now()), self._on_loop)

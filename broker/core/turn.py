@@ -1,0 +1,15 @@
+"""Turn: how much output the running loop turn has produced so far.
+
+The publish path adds to it, the transport reads and resets it: to flush before too much piles up, and to stop
+reading from publishers while output waits.
+"""
+
+
+class Turn:
+    """``deliveries`` counts messages handed to subscribers, ``octets`` about how many bytes these will write."""
+
+    __slots__ = ("deliveries", "octets")
+
+    def __init__(self) -> None:
+        self.deliveries = 0
+        self.octets = 0

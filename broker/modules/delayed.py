@@ -1,0 +1,161 @@
+"""Delayed publish: what is sent to ``$delayed/<seconds>/<topic>`` is published to ``<topic>`` that much later.
+
+Every door for messages (PUBLISH, a will, the management API) does the same::
+
+    if delayed.handles(topic):
+        inner = delayed.inner_topic(topic)                  # None: not well formed; the one to ask access control for
+        message.topic = delayed.mounted(topic, mountpoint)  # where there is a mount point
+        reason_code = delayed.accept(message, now)
+    else:
+        broker.publish(message)
+
+Not a callback at ``message.publish``: that could not tell the publisher why it was refused, and every message of the
+node would pay for it. When its time has come a message goes through ``Broker.publish``, hooks and all.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import ClassVar, Final
+
+from ..config import DelayedSettings
+from ..core.metrics import Metrics
+from ..core.timers import Timers
+from ..mqtt.message import Message
+from ..mqtt.reason_codes import QUOTA_EXCEEDED, SUCCESS, TOPIC_NAME_INVALID
+from .module import Module
+
+logger = logging.getLogger(__name__)
+
+PREFIX: Final = "$delayed/"
+ABSOLUTE: Final = 4_294_967
+"""Numbers from here on are a moment in unix seconds rather than a time span, as in EMQX."""
+_DIGITS: Final = 12
+_WARN_EVERY: Final = 60.0
+
+
+class Delayed(Module):
+    """Holds messages until their time has come, within the bounds of its settings.
+
+    ``count`` and ``size`` tell how many messages and bytes wait.
+    """
+
+    name: ClassVar[str] = "emqx_mod_delayed"
+    description: ClassVar[str] = "Delayed publish"
+
+    def __init__(
+        self, settings: DelayedSettings, timers: Timers, publish: Callable[[Message], object], metrics: Metrics
+    ) -> None:
+        self._settings = settings
+        self._timers = timers
+        self._publish = publish
+        self._metrics = metrics
+        self._active = False
+        self._warn_at = 0.0  # not before then again
+        self.count = 0
+        self.size = 0
+
+    @property
+    def active(self) -> bool:
+        """Whether it is loaded."""
+        return self._active
+
+    def load(self) -> None:
+        """Take delayed messages from now on."""
+        self._active = True
+
+    def unload(self) -> None:
+        """Take none any more: ``$delayed/...`` is a topic like others. Those that wait still go out in their time."""
+        self._active = False
+
+    def handles(self, topic: str) -> bool:
+        """Whether a message to this topic is for ``accept`` rather than for ``Broker.publish``."""
+        return self._active and topic.startswith(PREFIX)
+
+    def inner_topic(self, topic: str) -> str | None:
+        """The topic a message to ``topic`` ends up at, as written there; ``None`` where it is not well formed.
+
+        ``$delayed/15/x/y`` -> ``x/y``; ``$delayed/15//x`` -> ``/x``.
+        """
+        found = _split(topic)
+        return None if found is None else found[1]
+
+    def mounted(self, topic: str, mountpoint: str) -> str:
+        """``topic`` with ``mountpoint`` in front of its inner topic; put in front of the whole where it has none."""
+        found = _split(topic)
+        return mountpoint + topic if found is None else f"{PREFIX}{found[0]}/{mountpoint}{found[1]}"
+
+    def accept(self, message: Message, now: float) -> int:
+        """Hold ``message`` until its time; a Reason Code of 5.0 tells what became of it.
+
+        SUCCESS; TOPIC_NAME_INVALID: the seconds or the topic are not well formed; QUOTA_EXCEEDED: too many or too
+        much waiting, or too far off. What is not accepted is dropped, counted in ``metrics.refusals``.
+        """
+        found = _split(message.topic)
+        if found is None:
+            return self._refuse(message, TOPIC_NAME_INVALID, "delayed_topic_invalid", "")
+        number, topic = found
+        when = now + number if number < ABSOLUTE else float(number)
+        if when - now > self._settings.max_seconds or now - when > ABSOLUTE:
+            return self._refuse(message, QUOTA_EXCEEDED, "delayed_too_far", "delayed.max_seconds")
+        size = message.payload_size + len(topic) + 200  # as Delivery.size has it
+        settings = self._settings
+        if settings.max_messages and self.count >= settings.max_messages:
+            return self._refuse_full(message, now, "delayed.max_messages")
+        if settings.max_bytes and self.size + size > settings.max_bytes:
+            return self._refuse_full(message, now, "delayed.max_bytes")
+        held = _readdressed(message, topic)
+        self.count += 1
+        self.size += size
+        self._metrics.messages_delayed += 1
+        self._timers.at(when, lambda: self._release(held, size, when))
+        return SUCCESS
+
+    def _release(self, message: Message, size: int, when: float) -> None:
+        self.count -= 1
+        self.size -= size
+        if message.expired(when):  # its Message Expiry Interval ran meanwhile
+            self._metrics.refusals.add("delayed_expired")
+            return
+        self._publish(message)
+
+    def _refuse_full(self, message: Message, now: float, setting: str) -> int:
+        if now >= self._warn_at:  # not for each of a flood
+            self._warn_at = now + _WARN_EVERY
+            logger.warning("delayed_messages_full messages=%s bytes=%s setting=%s", self.count, self.size, setting)
+        return self._refuse(message, QUOTA_EXCEEDED, "delayed_full", setting)
+
+    def _refuse(self, message: Message, reason_code: int, reason: str, setting: str) -> int:
+        self._metrics.refusals.add(reason)
+        if logger.isEnabledFor(logging.DEBUG):
+            publisher = message.publisher
+            client_id = None if publisher is None else publisher.client_id
+            logger.debug("%s client_id=%r topic=%r setting=%s", reason, client_id, message.topic, setting)
+        return reason_code
+
+
+def _split(topic: str) -> tuple[int, str] | None:
+    """``$delayed/<number>/<topic>`` as (number, topic)."""
+    if not topic.startswith(PREFIX):
+        return None
+    digits, slash, inner = topic[len(PREFIX) :].partition("/")
+    if not slash or not inner or len(digits) > _DIGITS or not (digits.isascii() and digits.isdigit()):
+        return None
+    if inner.startswith(PREFIX):  # a delay of a delay would go round the bounds
+        return None
+    return int(digits), inner
+
+
+def _readdressed(message: Message, topic: str) -> Message:
+    """The same message for another topic; it keeps its time, so that its Message Expiry Interval runs meanwhile."""
+    copy = Message(
+        topic,
+        message.payload,
+        message.qos,
+        message.retain,
+        message.properties,
+        message.publisher,
+        message.timestamp,
+    )
+    copy.id = message.id
+    copy.hops = message.hops
+    return copy

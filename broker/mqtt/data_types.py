@@ -1,0 +1,103 @@
+"""The data representations of the standard (MQTT 5.0 section 1.5): UTF-8 strings, binary data, variable integers.
+
+Readers take the whole ``data``, the offset ``at`` and the offset ``end`` where the field's surroundings stop, and
+return the value with the offset behind it. They raise ``MalformedPacket`` and never look at or past ``end``.
+"""
+
+import re
+from typing import Final
+
+from .constants import MAX_REMAINING_LENGTH, MAX_STRING
+from .errors import MalformedPacket
+
+_DISCOURAGED: Final = re.compile(
+    "[\x01-\x1f\x7f-\x9f\ufdd0-\ufdef"
+    + "".join(chr(plane << 16 | 0xFFFE) + chr(plane << 16 | 0xFFFF) for plane in range(17))
+    + "]"
+)
+"""Control and non-characters: the text says SHOULD NOT, one public suite wants them refused."""
+
+
+def utf8(raw: bytes, strict: bool) -> str:
+    """A UTF-8 Encoded String's characters [MQTT-1.5.4-1] [MQTT-1.5.4-2] [MQTT-1.5.4-3].
+
+    ``strict`` refuses control characters and non-characters as well. Python's decoder refuses surrogates, overlong
+    forms and what is above U+10FFFF, and keeps U+FEFF.
+    """
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        raise MalformedPacket("string is not UTF-8") from None
+    if 0 in raw:
+        raise MalformedPacket("string has U+0000")
+    if strict and _DISCOURAGED.search(text) is not None:
+        raise MalformedPacket("string has a control character or non-character")
+    return text
+
+
+def read_binary(data: bytes, at: int, end: int) -> tuple[bytes, int]:
+    """Binary Data: a two byte length and that many bytes."""
+    start = at + 2
+    if start > end:
+        raise MalformedPacket("field runs over the end of the packet")
+    stop = start + (data[at] << 8 | data[at + 1])
+    if stop > end:
+        raise MalformedPacket("field runs over the end of the packet")
+    return data[start:stop], stop
+
+
+def read_string(data: bytes, at: int, end: int, strict: bool) -> tuple[str, int]:
+    """A UTF-8 Encoded String."""
+    start = at + 2
+    if start > end:
+        raise MalformedPacket("string runs over the end of the packet")
+    stop = start + (data[at] << 8 | data[at + 1])
+    if stop > end:
+        raise MalformedPacket("string runs over the end of the packet")
+    return utf8(data[start:stop], strict), stop
+
+
+def read_variable(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """A Variable Byte Integer of at most four bytes, in its shortest form [MQTT-1.5.5-1]."""
+    value = 0
+    shift = 0
+    while at < end:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if byte == 0 and shift:
+                raise MalformedPacket("variable byte integer is not the shortest")
+            return value, at
+        shift += 7
+        if shift == 28:
+            raise MalformedPacket("variable byte integer is longer than four bytes")
+    raise MalformedPacket("variable byte integer runs over the end of the packet")
+
+
+def binary(value: bytes) -> bytes:
+    """Binary Data as it goes on the wire; ``ValueError`` beyond 65,535 bytes."""
+    size = len(value)
+    if size > MAX_STRING:
+        raise ValueError("longer than 65535 bytes")
+    return bytes((size >> 8, size & 0xFF)) + value
+
+
+def string(value: str) -> bytes:
+    """A UTF-8 Encoded String as it goes on the wire; ``ValueError`` beyond 65,535 bytes or with surrogates."""
+    return binary(value.encode())
+
+
+def variable(value: int) -> bytes:
+    """A Variable Byte Integer as it goes on the wire, in its shortest form [MQTT-1.5.5-1]."""
+    if value < 0x80:
+        if value < 0:
+            raise ValueError("negative")
+        return bytes((value,))
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    if value < 0x20_0000:
+        return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
+    if value > MAX_REMAINING_LENGTH:
+        raise ValueError("above 268435455")
+    return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14 & 0x7F | 0x80, value >> 21))

@@ -1,0 +1,655 @@
+"""Bytes to Control Packets: incremental, for MQTT 3.1, 3.1.1 and 5.0, without ever raising."""
+
+from typing import Final
+
+from . import reason_codes as rc
+from .constants import (
+    AUTH,
+    AUTHENTICATION_DATA,
+    AUTHENTICATION_METHOD,
+    BRIDGE_BIT,
+    CONNACK,
+    CONNECT,
+    DISCONNECT,
+    MESSAGE_EXPIRY_INTERVAL,
+    PINGREQ,
+    PINGRESP,
+    PUBACK,
+    PUBCOMP,
+    PUBLISH,
+    PUBREC,
+    PUBREL,
+    SUBACK,
+    SUBSCRIBE,
+    SUBSCRIPTION_IDENTIFIER,
+    TOPIC_ALIAS,
+    UNSUBACK,
+    UNSUBSCRIBE,
+    V3,
+    V4,
+    V5,
+)
+from .data_types import read_binary, read_string, utf8
+from .errors import MalformedPacket, MqttError, PacketTooLarge, ProtocolError, UnknownProtocol
+from .message import Message
+from .packets import (
+    NO_PROPERTIES,
+    Ack,
+    Auth,
+    Connack,
+    Connect,
+    Disconnect,
+    Pingreq,
+    Pingresp,
+    Properties,
+    Suback,
+    Subscribe,
+    TopicFilter,
+    Unsuback,
+    Unsubscribe,
+    Will,
+)
+from .properties import WILL, read
+from .topics import has_wildcard, is_shared
+
+Packet = (
+    Message
+    | Connect
+    | Connack
+    | Ack
+    | Subscribe
+    | Suback
+    | Unsubscribe
+    | Unsuback
+    | Pingreq
+    | Pingresp
+    | Disconnect
+    | Auth
+    | int
+    | MqttError
+)
+"""What ``Decoder.feed`` finds. An ``int`` is a plain acknowledgement: ``type << 16 | packet_id``."""
+
+_PINGREQ: Final = Pingreq()
+_PINGRESP: Final = Pingresp()
+
+_FROM_SERVER: Final = 1 << CONNACK | 1 << SUBACK | 1 << UNSUBACK | 1 << PINGRESP
+_FROM_CLIENT: Final = 1 << CONNECT | 1 << SUBSCRIBE | 1 << UNSUBSCRIBE | 1 << PINGREQ
+
+_UNACCEPTABLE_VERSION: Final = b"\x20\x02\x00\x01"
+"""CONNACK return code 1 as 3.x has it: understood by whoever speaks a version that is not known here."""
+
+_LONGEST_CACHED: Final = 256
+
+MAX_FILTERS: Final = 16_384
+"""In one SUBSCRIBE or UNSUBSCRIBE: short ones take many times their size in memory."""
+
+_FLAGS: Final = [2 if kind in (PUBREL, SUBSCRIBE, UNSUBSCRIBE) else 0 for kind in range(16)]
+"""Control Packet type -> the low nibble of its first byte, PUBLISH aside."""
+
+# The Reason Codes each packet may carry.
+_PUBLISH_CODES: Final = frozenset(
+    (
+        rc.SUCCESS,
+        rc.NO_MATCHING_SUBSCRIBERS,
+        rc.UNSPECIFIED_ERROR,
+        rc.IMPLEMENTATION_SPECIFIC_ERROR,
+        rc.NOT_AUTHORIZED,
+        rc.TOPIC_NAME_INVALID,
+        rc.PACKET_IDENTIFIER_IN_USE,
+        rc.QUOTA_EXCEEDED,
+        rc.PAYLOAD_FORMAT_INVALID,
+    )
+)
+_RELEASE_CODES: Final = frozenset((rc.SUCCESS, rc.PACKET_IDENTIFIER_NOT_FOUND))
+_ACK_CODES: Final = {
+    PUBACK: _PUBLISH_CODES,  # [MQTT-3.4.2-1]
+    PUBREC: _PUBLISH_CODES,  # [MQTT-3.5.2-1]
+    PUBREL: _RELEASE_CODES,  # [MQTT-3.6.2-1]
+    PUBCOMP: _RELEASE_CODES,  # [MQTT-3.7.2-1]
+}
+_CONNACK_CODES: Final = frozenset(
+    (0, *range(0x80, 0x8B), 0x8C, 0x90, 0x95, 0x97, 0x99, 0x9A, 0x9B, 0x9C, 0x9D, 0x9F),
+)
+_SUBACK_CODES: Final = frozenset((0, 1, 2, 0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E, 0xA1, 0xA2))
+_UNSUBACK_CODES: Final = frozenset((0, 0x11, 0x80, 0x83, 0x87, 0x8F, 0x91))
+_DISCONNECT_FROM_CLIENT: Final = frozenset((0, 4, *range(0x80, 0x84), 0x90, *range(0x93, 0x9A)))
+_DISCONNECT_FROM_SERVER: Final = frozenset(
+    (0, *range(0x80, 0x84), 0x87, 0x89, 0x8B, *range(0x8D, 0x91), *range(0x93, 0xA3)),
+)
+_AUTH_FROM_CLIENT: Final = frozenset((rc.CONTINUE_AUTHENTICATION, rc.RE_AUTHENTICATE))
+_AUTH_FROM_SERVER: Final = frozenset((rc.SUCCESS, rc.CONTINUE_AUTHENTICATION))
+
+
+class TopicNames:
+    """A bounded cache of valid Topic Names by their bytes, shared by the connections of a node.
+
+    It spares the UTF-8 and wildcard checks, and makes equal topics the same ``str``. Topics above 256 bytes are
+    checked each time. ``strict`` refuses control and non-characters in every string of every packet.
+    """
+
+    __slots__ = ("cache", "capacity", "strict")
+
+    def __init__(self, strict: bool = False, capacity: int = 65536) -> None:
+        self.strict = strict
+        self.capacity = capacity
+        self.cache: dict[bytes, str] = {}
+
+    def resolve(self, raw: bytes) -> str:
+        """The Topic Name that ``raw`` spells; empty for none, which only a Topic Alias allows. ``MalformedPacket``."""
+        topic = self.cache.get(raw)
+        if topic is not None:
+            return topic
+        # [MQTT-3.3.2-1] [MQTT-4.7.3-2]
+        topic = utf8(raw, self.strict)
+        if has_wildcard(topic):
+            # [MQTT-3.3.2-2] [MQTT-4.7.0-1]; 0x90 would do by the text, suites want 0x81.
+            raise MalformedPacket("wildcard in a Topic Name")
+        if raw and len(raw) <= _LONGEST_CACHED and self.capacity > 0:
+            cache = self.cache
+            if len(cache) >= self.capacity:
+                # The oldest half goes, in place: decoders hold on to this dict.
+                for old in list(cache)[: (len(cache) + 1) // 2]:
+                    del cache[old]
+            cache[raw] = topic
+        return topic
+
+
+class Decoder:
+    """Takes the bytes of one connection in pieces of any size and gives the Control Packets in them.
+
+    ``version`` is 0 until the level of CONNECT is read; everything else goes by its rules. ``server_side=False``
+    reads what a server sends; then ``version`` is set by hand. ``max_packet_size`` (bytes, whole packet) may be
+    changed at any time.
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_dead",
+        "_max_connect_size",
+        "_needed",
+        "_server_side",
+        "_topic_names",
+        "max_packet_size",
+        "version",
+    )
+
+    def __init__(
+        self, topic_names: TopicNames, max_packet_size: int, max_connect_size: int, server_side: bool = True
+    ) -> None:
+        self.version = 0
+        self.max_packet_size = max_packet_size
+        self._max_connect_size = max_connect_size
+        self._topic_names = topic_names
+        self._server_side = server_side
+        self._buffer = bytearray()
+        self._needed = 0
+        self._dead = False
+
+    @property
+    def pending(self) -> int:
+        """Bytes held of a packet that is not complete."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes) -> list[Packet]:
+        """The packets that are complete with ``data``, in order. Never raises.
+
+        Where the bytes are bad the last one is the ``MqttError``, and nothing is read any more [MQTT-4.13.1-1].
+        """
+        packets: list[Packet] = []
+        if self._dead:
+            return packets
+        buffer = self._buffer
+        if buffer:
+            if len(buffer) + len(data) < self._needed:
+                buffer += data
+                return packets
+            data = b"".join((buffer, data))
+            buffer.clear()
+        try:
+            at = 0
+            if not self.version and self._server_side:
+                at = self._first(data, packets)
+            if at >= 0:
+                at = self._rest(data, at, packets)
+            if at < 0:
+                at = -at - 1
+                buffer += data[at:]
+        except MqttError as error:
+            self._dead = True
+            packets.append(error)
+        return packets
+
+    # _first and _rest return -1 - offset where an incomplete packet begins, and have set _needed.
+
+    def _rest(self, data: bytes, at: int, packets: list[Packet]) -> int:
+        size = len(data)
+        v5 = self.version == V5
+        topic_names = self._topic_names
+        known = topic_names.cache.get
+        append = packets.append
+        last = size - 1
+        while at < last:
+            first = data[at]
+            length = data[at + 1]
+            body = at + 2
+            if length > 0x7F:
+                if not 0x30 <= first <= 0x3F:
+                    self._refuse_type(first)
+                length, body = self._length(data, at)
+                if not body:
+                    self._needed = size - at + 1
+                    return -1 - at
+            end = body + length
+            if end - at > self.max_packet_size:
+                self._refuse_type(first)
+                raise PacketTooLarge(f"packet of {end - at} bytes, {self.max_packet_size} allowed")
+            if end > size:
+                self._refuse_type(first)
+                self._needed = end - at
+                return -1 - at
+            if 0x30 <= first <= 0x3F:
+                # PUBLISH. The Topic Name comes first [MQTT-3.3.2-1].
+                start = body + 2
+                if start > end:
+                    raise MalformedPacket("PUBLISH without Topic Name")
+                stop = start + (data[body] << 8 | data[body + 1])
+                if stop > end:
+                    raise MalformedPacket("Topic Name runs over the end of the packet")
+                raw = data[start:stop]
+                topic = known(raw)
+                if topic is None:
+                    topic = topic_names.resolve(raw)
+                frame = data[at:end]
+                if first == 0x30 and topic and not v5:
+                    message = Message(topic, None, 0, False, NO_PROPERTIES, None, 0.0, frame, stop - at)
+                    if body == at + 2 or data[body - 1]:
+                        # Its length is in the shortest form: these bytes can go out as they are.
+                        message.wire0_v3 = frame
+                    append(message)
+                elif first == 0x30 and topic and stop < end and not data[stop]:
+                    message = Message(topic, None, 0, False, NO_PROPERTIES, None, 0.0, frame, stop - at + 1)
+                    message.wire0_v5 = frame
+                    append(message)
+                else:
+                    append(self._publish(first, frame, topic, stop - at))
+            elif length == 2 and (first == 0x40 or first == 0x50 or first == 0x62 or first == 0x70):
+                packet_id = data[body] << 8 | data[body + 1]
+                if not packet_id:
+                    raise ProtocolError("Packet Identifier 0")
+                append((first >> 4) << 16 | packet_id)
+            else:
+                append(self._other(first, data, body, end))
+            at = end
+        if at == last:
+            self._refuse_type(data[at])
+            self._needed = 2
+            return -1 - at
+        return at
+
+    def _first(self, data: bytes, packets: list[Packet]) -> int:
+        """Read the CONNECT that every connection begins with; 0 if there is no data at all."""
+        if not data:
+            return 0
+        if data[0] >> 4 != CONNECT:
+            # [MQTT-3.1.0-1], before any announced length is waited for.
+            raise ProtocolError("the first packet is not CONNECT")
+        length, body = self._length(data, 0)
+        if not body:
+            self._needed = len(data) + 1
+            return -1
+        end = body + length
+        if end > self._max_connect_size:
+            raise PacketTooLarge(f"CONNECT of {end} bytes, {self._max_connect_size} allowed")
+        if end > len(data):
+            self._needed = end
+            return -1
+        connect = self._connect(data, body, end)
+        packets.append(connect)
+        return end
+
+    def _length(self, data: bytes, at: int) -> tuple[int, int]:
+        """Remaining Length of the packet at ``at``, and where its body begins; 0 for that if more bytes are needed."""
+        value = 0
+        shift = 0
+        size = len(data)
+        at += 1
+        while at < size:
+            byte = data[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                if byte == 0 and shift and self.version == V5:
+                    # Only 5.0 asks for the shortest form [MQTT-1.5.5-1].
+                    raise MalformedPacket("Remaining Length is not the shortest")
+                return value, at
+            shift += 7
+            if shift == 28:
+                raise MalformedPacket("Remaining Length is longer than four bytes")
+        return 0, 0
+
+    def _refuse_type(self, first: int) -> None:
+        """Refuse by its first byte a packet that this side never receives, before its body is waited for."""
+        kind = first >> 4
+        if kind == 0 or (kind == AUTH and self.version != V5):
+            raise ProtocolError(f"reserved packet type {kind}")
+        if self._server_side:
+            if _FROM_SERVER >> kind & 1:
+                raise ProtocolError("packet that only a server sends")
+            if kind == CONNECT:
+                # [MQTT-3.1.0-2]
+                raise ProtocolError("second CONNECT")
+        elif _FROM_CLIENT >> kind & 1:
+            raise ProtocolError("packet that only a client sends")
+
+    def _publish(self, first: int, frame: bytes, topic: str, at: int) -> Message:
+        """Any PUBLISH; ``at`` is behind the Topic Name in ``frame``."""
+        qos = first >> 1 & 3
+        packet_id = 0
+        if qos:
+            if qos == 3:
+                raise MalformedPacket("QoS 3")  # [MQTT-3.3.1-4]
+            if at + 2 > len(frame):
+                raise MalformedPacket("PUBLISH without Packet Identifier")
+            packet_id = frame[at] << 8 | frame[at + 1]
+            at += 2
+            if not packet_id:
+                raise ProtocolError("Packet Identifier 0")  # [MQTT-2.2.1-3]
+        elif first & 8:
+            raise MalformedPacket("DUP with QoS 0")  # [MQTT-3.3.1-2]
+        properties = NO_PROPERTIES
+        if self.version == V5:
+            if at < len(frame) and not frame[at]:
+                at += 1
+            else:
+                properties, at = read(frame, at, len(frame), PUBLISH, self._topic_names.strict)
+                if self._server_side and SUBSCRIPTION_IDENTIFIER in properties:
+                    raise ProtocolError("Subscription Identifier from a client")  # [MQTT-3.3.4-6]
+        if not topic and TOPIC_ALIAS not in properties:
+            raise ProtocolError("empty Topic Name")  # [MQTT-4.7.3-1]
+        message = Message(topic, None, qos, first & 1 != 0, properties, None, 0.0, frame, at, packet_id, first & 8 != 0)
+        if first == 0x30 and (
+            not properties or (TOPIC_ALIAS not in properties and MESSAGE_EXPIRY_INTERVAL not in properties)
+        ):
+            # Good to go out as it came (5.0 lengths are always the shortest here).
+            message.wire0_v5 = frame
+        return message
+
+    def _other(self, first: int, data: bytes, at: int, end: int) -> Packet:
+        """Every packet but PUBLISH and the plain acknowledgements; ``at`` and ``end`` bound its body."""
+        kind = first >> 4
+        self._refuse_type(first)
+        # 3.1 defines DUP, QoS and RETAIN bits for all packets, and no check of them.
+        # [MQTT-2.1.3-1] [MQTT-3.6.1-1] [MQTT-3.8.1-1] [MQTT-3.10.1-1] [MQTT-3.14.1-1] [MQTT-3.15.1-1]
+        # [3.1.1 MQTT-2.2.2-1] [3.1.1 MQTT-2.2.2-2]
+        if first & 0x0F != _FLAGS[kind] and self.version != V3:
+            raise MalformedPacket("reserved bits in the first byte")
+        if PUBACK <= kind <= PUBCOMP:
+            return self._ack(kind, data, at, end)
+        if kind == SUBSCRIBE:
+            return self._subscribe(data, at, end)
+        if kind == UNSUBSCRIBE:
+            return self._unsubscribe(data, at, end)
+        if kind == DISCONNECT:
+            return self._disconnect(data, at, end)
+        if kind == AUTH:
+            return self._auth(data, at, end)
+        if kind == CONNACK:
+            return self._connack(data, at, end)
+        if kind == SUBACK:
+            return self._suback(data, at, end)
+        if kind == UNSUBACK:
+            return self._unsuback(data, at, end)
+        if at != end:
+            raise MalformedPacket("PINGREQ or PINGRESP with a body")
+        return _PINGREQ if kind == PINGREQ else _PINGRESP
+
+    def _packet_id(self, data: bytes, at: int, end: int) -> int:
+        if at + 2 > end:
+            raise MalformedPacket("no Packet Identifier")
+        packet_id = data[at] << 8 | data[at + 1]
+        if not packet_id:
+            raise ProtocolError("Packet Identifier 0")  # [MQTT-2.2.1-3]
+        return packet_id
+
+    def _properties(self, data: bytes, at: int, end: int, kind: int) -> Properties:
+        """The properties that are all that is left of a packet."""
+        properties, at = read(data, at, end, kind, self._topic_names.strict)
+        if at != end:
+            raise MalformedPacket("bytes behind the properties")
+        return properties
+
+    def _ack(self, kind: int, data: bytes, at: int, end: int) -> Packet:
+        packet_id = self._packet_id(data, at, end)
+        at += 2
+        if at == end:
+            return kind << 16 | packet_id
+        if self.version != V5:
+            raise MalformedPacket("acknowledgement longer than two bytes")
+        reason_code = data[at]
+        if reason_code not in _ACK_CODES[kind]:
+            raise ProtocolError(f"Reason Code 0x{reason_code:02x} does not belong in this packet")
+        at += 1
+        properties = NO_PROPERTIES if at == end else self._properties(data, at, end, kind)
+        if not reason_code and not properties:
+            return kind << 16 | packet_id
+        return Ack(kind, packet_id, reason_code, properties)
+
+    def _connect(self, data: bytes, at: int, end: int) -> Connect:
+        # Name and level decide how everything else is read.
+        name, at = read_binary(data, at, end)
+        if name != b"MQTT" and name != b"MQIsdp":
+            raise UnknownProtocol("Protocol Name is neither MQTT nor MQIsdp")  # [MQTT-3.1.2-1]
+        if at == end:
+            raise MalformedPacket("CONNECT without Protocol Level")
+        level = data[at]
+        at += 1
+        if name == b"MQIsdp":
+            version = V3 if level & ~BRIDGE_BIT == V3 else 0
+        elif level == V5:
+            version = V5
+        else:
+            version = V4 if level & ~BRIDGE_BIT == V4 else 0
+        if not version:
+            raise UnknownProtocol(f"Protocol Level {level}", _UNACCEPTABLE_VERSION)  # [MQTT-3.1.2-2]
+        if version != V3 and data[0] != 0x10:
+            raise MalformedPacket("reserved bits in the first byte")  # [MQTT-2.1.3-1]
+        # Known from here on, so that the answer to a bad CONNECT can be in its own version.
+        self.version = version
+        if version == V5 and data[1] > 0x7F:
+            self._length(data, 0)  # now known to want the shortest form
+        if at + 3 > end:
+            raise MalformedPacket("CONNECT is too short")
+        flags = data[at]
+        keep_alive = data[at + 1] << 8 | data[at + 2]
+        at += 3
+        strict = self._topic_names.strict
+        if version != V3:
+            # 3.1 does not define what follows from unused bits.
+            if flags & 1:
+                raise MalformedPacket("reserved Connect Flag is set")  # [MQTT-3.1.2-3]
+            if not flags & 0x04 and flags & 0x38:
+                # [MQTT-3.1.2-11] [MQTT-3.1.2-13] [3.1.1 MQTT-3.1.2-15]
+                raise MalformedPacket("Will QoS or Will Retain without Will Flag")
+        if flags & 0x18 == 0x18 and flags & 0x04:
+            raise MalformedPacket("Will QoS 3")  # [MQTT-3.1.2-12] [3.1.1 MQTT-3.1.2-14]
+        if version != V5 and flags & 0x40 and not flags & 0x80:
+            raise MalformedPacket("Password without User Name")  # [3.1.1 MQTT-3.1.2-22]
+        properties = NO_PROPERTIES
+        if version == V5:
+            properties, at = read(data, at, end, CONNECT, strict)
+            _check_authentication(properties)
+        # [MQTT-3.1.3-1] [MQTT-3.1.3-3] [MQTT-3.1.3-4]
+        client_id, at = read_string(data, at, end, strict)
+        will: Will | None = None
+        if flags & 0x04:
+            # [MQTT-3.1.2-9] [MQTT-3.1.3-11]
+            will_properties = NO_PROPERTIES
+            if version == V5:
+                will_properties, at = read(data, at, end, WILL, strict)
+            topic, at = read_string(data, at, end, strict)
+            if not topic or has_wildcard(topic):
+                # [MQTT-4.7.0-1] [MQTT-4.7.3-1]
+                raise ProtocolError("Will Topic is not a Topic Name", rc.TOPIC_NAME_INVALID)
+            payload, at = read_binary(data, at, end)
+            will = Will(topic, payload, flags >> 3 & 3, flags & 0x20 != 0, will_properties)
+        username: str | None = None
+        password: bytes | None = None
+        # 3.1 lets the Remaining Length win over these two flags: a field that is not there any more is not missed.
+        if flags & 0x80 and not (version == V3 and at == end):
+            # [MQTT-3.1.2-17] [MQTT-3.1.3-12]
+            username, at = read_string(data, at, end, strict)
+        if flags & 0x40 and not (version == V3 and at == end):
+            # [MQTT-3.1.2-19]
+            password, at = read_binary(data, at, end)
+        if at != end:
+            # [MQTT-3.1.2-16] [MQTT-3.1.2-18]
+            raise MalformedPacket("bytes behind the last field of CONNECT")
+        is_bridge = level & BRIDGE_BIT != 0
+        return Connect(version, client_id, flags & 2 != 0, keep_alive, username, password, will, properties, is_bridge)
+
+    def _subscribe(self, data: bytes, at: int, end: int) -> Subscribe:
+        packet_id = self._packet_id(data, at, end)
+        at += 2
+        version = self.version
+        strict = self._topic_names.strict
+        properties = NO_PROPERTIES
+        # 3.x has only the QoS in this byte [3.1.1 MQTT-3.8.3-4], 5.0 two reserved bits [MQTT-3.8.3-5].
+        reserved = 0xFC
+        if version == V5:
+            reserved = 0xC0
+            properties, at = read(data, at, end, SUBSCRIBE, strict)
+        if at == end:
+            raise ProtocolError("SUBSCRIBE without Topic Filter")  # [MQTT-3.8.3-2] [3.1.1 MQTT-3.8.3-3]
+        filters: list[TopicFilter] = []
+        while at < end:
+            filter, at = self._filter(data, at, end)
+            if at == end:
+                raise MalformedPacket("Topic Filter without options")
+            options = data[at]
+            at += 1
+            if options & reserved or options & 3 == 3 or options & 0x30 == 0x30:
+                raise MalformedPacket("reserved bits in the Subscription Options")
+            if options & 4 and version == V5 and is_shared(filter):
+                raise ProtocolError("No Local on a Shared Subscription")  # [MQTT-3.8.3-4]
+            if len(filters) >= MAX_FILTERS:
+                raise ProtocolError(f"more than {MAX_FILTERS} Topic Filters", rc.QUOTA_EXCEEDED)
+            filters.append(
+                TopicFilter(filter, options & 3, options & 4 != 0, options & 8 != 0, options >> 4),
+            )
+        return Subscribe(packet_id, filters, properties)
+
+    def _unsubscribe(self, data: bytes, at: int, end: int) -> Unsubscribe:
+        packet_id = self._packet_id(data, at, end)
+        at += 2
+        properties = NO_PROPERTIES
+        if self.version == V5:
+            properties, at = read(data, at, end, UNSUBSCRIBE, self._topic_names.strict)
+        if at == end:
+            raise ProtocolError("UNSUBSCRIBE without Topic Filter")  # [MQTT-3.10.3-2]
+        filters: list[str] = []
+        while at < end:
+            filter, at = self._filter(data, at, end)
+            if len(filters) >= MAX_FILTERS:
+                raise ProtocolError(f"more than {MAX_FILTERS} Topic Filters", rc.QUOTA_EXCEEDED)
+            filters.append(filter)
+        return Unsubscribe(packet_id, filters, properties)
+
+    def _filter(self, data: bytes, at: int, end: int) -> tuple[str, int]:
+        """A Topic Filter [MQTT-3.8.3-1] [MQTT-3.10.3-1]; where wildcards stand in it is judged entry by entry later."""
+        filter, at = read_string(data, at, end, self._topic_names.strict)
+        if not filter:
+            raise ProtocolError("empty Topic Filter")  # [MQTT-4.7.3-1]
+        return filter, at
+
+    def _disconnect(self, data: bytes, at: int, end: int) -> Disconnect:
+        if at == end:
+            return Disconnect(rc.NORMAL_DISCONNECTION, NO_PROPERTIES)
+        if self.version != V5:
+            raise MalformedPacket("DISCONNECT with a body")
+        reason_code = data[at]
+        at += 1
+        if reason_code not in (_DISCONNECT_FROM_CLIENT if self._server_side else _DISCONNECT_FROM_SERVER):
+            # [MQTT-3.14.2-1]
+            raise ProtocolError(f"Reason Code 0x{reason_code:02x} does not belong in this DISCONNECT")
+        properties = NO_PROPERTIES if at == end else self._properties(data, at, end, DISCONNECT)
+        return Disconnect(reason_code, properties)
+
+    def _auth(self, data: bytes, at: int, end: int) -> Auth:
+        reason_code = 0
+        if at < end:
+            reason_code = data[at]
+            at += 1
+        if reason_code not in (_AUTH_FROM_CLIENT if self._server_side else _AUTH_FROM_SERVER):
+            # [MQTT-3.15.2-1]
+            raise ProtocolError(f"Reason Code 0x{reason_code:02x} does not belong in this AUTH")
+        properties = NO_PROPERTIES if at == end else self._properties(data, at, end, AUTH)
+        if reason_code and AUTHENTICATION_METHOD not in properties:
+            raise ProtocolError("AUTH without Authentication Method")
+        _check_authentication(properties)
+        return Auth(reason_code, properties)
+
+    # What only a server sends, read by tests and clients.
+
+    def _connack(self, data: bytes, at: int, end: int) -> Connack:
+        if at + 2 > end:
+            raise MalformedPacket("CONNACK is too short")
+        if data[at] & 0xFE:
+            raise MalformedPacket("reserved Connect Acknowledge Flags")  # [MQTT-3.2.2-1]
+        session_present = data[at] != 0
+        reason_code = data[at + 1]
+        at += 2
+        if self.version == V5:
+            if reason_code not in _CONNACK_CODES:
+                raise ProtocolError(f"Reason Code 0x{reason_code:02x} does not belong in CONNACK")
+            return Connack(reason_code, session_present, self._properties(data, at, end, CONNACK))
+        if at != end:
+            raise MalformedPacket("CONNACK is too long")
+        if reason_code not in _FROM_V3_CONNACK:
+            raise ProtocolError(f"return code {reason_code} does not belong in CONNACK")
+        return Connack(_FROM_V3_CONNACK[reason_code], session_present, NO_PROPERTIES)
+
+    def _suback(self, data: bytes, at: int, end: int) -> Suback:
+        packet_id = self._packet_id(data, at, end)
+        at += 2
+        properties = NO_PROPERTIES
+        if self.version == V5:
+            properties, at = read(data, at, end, SUBACK, self._topic_names.strict)
+        codes = list(data[at:end])
+        if not codes:
+            raise ProtocolError("SUBACK without Reason Code")
+        for code in codes:
+            if code not in _SUBACK_CODES or (self.version != V5 and code > rc.UNSPECIFIED_ERROR):
+                raise ProtocolError(f"Reason Code 0x{code:02x} does not belong in SUBACK")
+        return Suback(packet_id, codes, properties)
+
+    def _unsuback(self, data: bytes, at: int, end: int) -> Unsuback:
+        packet_id = self._packet_id(data, at, end)
+        at += 2
+        if self.version != V5:
+            if at != end:
+                raise MalformedPacket("UNSUBACK longer than two bytes")
+            return Unsuback(packet_id, [], NO_PROPERTIES)
+        properties, at = read(data, at, end, UNSUBACK, self._topic_names.strict)
+        codes = list(data[at:end])
+        if not codes:
+            raise ProtocolError("UNSUBACK without Reason Code")
+        for code in codes:
+            if code not in _UNSUBACK_CODES:
+                raise ProtocolError(f"Reason Code 0x{code:02x} does not belong in UNSUBACK")
+        return Unsuback(packet_id, codes, properties)
+
+
+_FROM_V3_CONNACK: Final = {
+    rc.V3_ACCEPTED: rc.SUCCESS,
+    rc.V3_UNACCEPTABLE_PROTOCOL_VERSION: rc.UNSUPPORTED_PROTOCOL_VERSION,
+    rc.V3_IDENTIFIER_REJECTED: rc.CLIENT_IDENTIFIER_NOT_VALID,
+    rc.V3_SERVER_UNAVAILABLE: rc.SERVER_UNAVAILABLE,
+    rc.V3_BAD_USER_NAME_OR_PASSWORD: rc.BAD_USER_NAME_OR_PASSWORD,
+    rc.V3_NOT_AUTHORIZED: rc.NOT_AUTHORIZED,
+}
+
+
+def _check_authentication(properties: Properties) -> None:
+    if AUTHENTICATION_DATA in properties and AUTHENTICATION_METHOD not in properties:
+        raise ProtocolError("Authentication Data without Authentication Method")

@@ -1,0 +1,301 @@
+"""Control Packets to bytes, for MQTT 3.1, 3.1.1 and 5.0; PUBLISH in forms that many subscribers share.
+
+Packets are the node's own, so values that have no wire form (a string above 65,535 bytes) are a ``ValueError``.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from .constants import (
+    AUTH,
+    BRIDGE_BIT,
+    CONNACK,
+    CONNECT,
+    DISCONNECT,
+    MESSAGE_EXPIRY_INTERVAL,
+    REASON_STRING,
+    SUBACK,
+    SUBSCRIBE,
+    SUBSCRIPTION_IDENTIFIER,
+    TOPIC_ALIAS,
+    UNSUBACK,
+    UNSUBSCRIBE,
+    USER_PROPERTY,
+    V3,
+    V5,
+)
+from .data_types import binary, string, variable
+from .message import Delivery, Message
+from .packets import (
+    Ack,
+    Auth,
+    Connack,
+    Connect,
+    Disconnect,
+    Pingreq,
+    Pingresp,
+    Properties,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+)
+from .properties import body_of, write
+from .reason_codes import UNSPECIFIED_ERROR, V3_SUBACK_FAILURE, to_v3_connack
+
+Outgoing = (
+    Message
+    | Connect
+    | Connack
+    | Ack
+    | Subscribe
+    | Suback
+    | Unsubscribe
+    | Unsuback
+    | Pingreq
+    | Pingresp
+    | Disconnect
+    | Auth
+    | int
+)
+"""What ``encode`` takes. An ``int`` is a plain acknowledgement: ``type << 16 | packet_id``."""
+
+PACKET_ID: Final[list[bytes]] = [bytes((number >> 8, number & 0xFF)) for number in range(65_536)]
+"""Packet Identifier -> its two bytes."""
+
+_ACK_HEAD: Final[list[bytes]] = [bytes((kind << 4 | (2 if kind == 6 else 0), 2)) for kind in range(16)]
+
+_PINGREQ: Final = b"\xc0\x00"
+_PINGRESP: Final = b"\xd0\x00"
+
+
+def encode(packet: Outgoing, version: int) -> bytes:
+    """Any Control Packet; ``version`` 3, 4 or 5. A CONNECT goes by its own version."""
+    if isinstance(packet, int):
+        return ack(packet >> 16, packet & 0xFFFF)
+    if isinstance(packet, Message):
+        return publish(packet.topic, packet, version, packet.qos, packet.retain, packet.dup, packet.packet_id)
+    if isinstance(packet, Pingresp):
+        return _PINGRESP
+    if isinstance(packet, Pingreq):
+        return _PINGREQ
+    if isinstance(packet, Connect):
+        return _connect(packet)
+    if isinstance(packet, Connack):
+        return _connack(packet, version)
+    if isinstance(packet, Ack):
+        return _acknowledgement(packet, version)
+    if isinstance(packet, Suback):
+        # One code per filter in the order of the filters is the caller's [MQTT-3.9.3-1].
+        if version == V5:
+            return _packet(SUBACK << 4, _codes(packet))
+        codes = bytes([code if code < UNSPECIFIED_ERROR else V3_SUBACK_FAILURE for code in packet.reason_codes])
+        return _packet(SUBACK << 4, PACKET_ID[packet.packet_id] + codes)
+    if isinstance(packet, Unsuback):
+        return _packet(UNSUBACK << 4, _codes(packet) if version == V5 else PACKET_ID[packet.packet_id])
+    if isinstance(packet, Subscribe):
+        return _subscribe(packet, version)
+    if isinstance(packet, Unsubscribe):
+        body = PACKET_ID[packet.packet_id] + (write(packet.properties) if version == V5 else b"")
+        return _packet(UNSUBSCRIBE << 4 | 2, body + b"".join([string(filter) for filter in packet.filters]))
+    if isinstance(packet, Disconnect):
+        if version != V5:
+            return _packet(DISCONNECT << 4, b"")
+        return _packet(DISCONNECT << 4, _reason(packet.reason_code, packet.properties))
+    if version != V5:
+        raise ValueError("AUTH is 5.0 only")
+    return _packet(AUTH << 4, _reason(packet.reason_code, packet.properties))
+
+
+def encode_within(packet: Outgoing, version: int, max_size: int) -> bytes | None:
+    """``encode``, but at most ``max_size`` bytes (0: no limit), ``None`` if that cannot be [MQTT-3.1.2-24].
+
+    User Properties and then the Reason String are left out where they are what is too much: [MQTT-3.2.2-19]
+    [MQTT-3.2.2-20] [MQTT-3.4.2-2] [MQTT-3.4.2-3] [MQTT-3.5.2-2] [MQTT-3.5.2-3] [MQTT-3.6.2-2] [MQTT-3.6.2-3]
+    [MQTT-3.7.2-2] [MQTT-3.7.2-3] [MQTT-3.9.2-1] [MQTT-3.9.2-2] [MQTT-3.11.2-1] [MQTT-3.11.2-2] [MQTT-3.14.2-3]
+    [MQTT-3.14.2-4] [MQTT-3.15.2-2] [MQTT-3.15.2-3]. Those of a PUBLISH are the publisher's and stay.
+    """
+    whole = encode(packet, version)
+    if not max_size or len(whole) <= max_size:
+        return whole
+    if version != V5 or not isinstance(packet, (Connack, Ack, Suback, Unsuback, Disconnect, Auth)):
+        return None
+    everything = packet.properties
+    try:
+        for unwanted in ((USER_PROPERTY,), (USER_PROPERTY, REASON_STRING)):
+            packet.properties = {key: value for key, value in everything.items() if key not in unwanted}
+            whole = encode(packet, version)
+            if len(whole) <= max_size:
+                return whole
+    finally:
+        packet.properties = everything
+    return None
+
+
+def ack(type: int, packet_id: int) -> bytes:
+    """A PUBACK, PUBREC, PUBREL or PUBCOMP that says success [MQTT-2.2.1-5]; the same four bytes in all versions."""
+    return _ACK_HEAD[type] + PACKET_ID[packet_id]
+
+
+def publish0(message: Message, version: int) -> bytes:
+    """The message at QoS 0 with RETAIN 0 and without identifiers, the same bytes for everyone who takes it so.
+
+    Not for a message with a Message Expiry Interval in 5.0: what is left of that changes.
+    """
+    if version == V5:
+        whole = message.wire0_v5
+        if whole is None:
+            tail = write(message.properties) + message.payload
+            topic = string(message.topic)
+            whole = message.wire0_v5 = b"".join((b"\x30", variable(len(topic) + len(tail)), topic, tail))
+        return whole
+    whole = message.wire0_v3
+    if whole is None:
+        payload = message.payload
+        topic = string(message.topic)
+        whole = message.wire0_v3 = b"".join((b"\x30", variable(len(topic) + len(payload)), topic, payload))
+    return whole
+
+
+def wire(delivery: Delivery, version: int) -> tuple[bytes, bytes]:
+    """The PUBLISH of a delivery as (everything before the Packet Identifier, everything after it), DUP 0.
+
+    At QoS 0 the first part is all of it. Made once per delivery. Message Expiry Interval, if there is one, is that
+    of the publisher: where it must be reduced, use ``publish``.
+    """
+    parts = delivery.wire_v5 if version == V5 else delivery.wire_v3
+    if parts is not None:
+        return parts
+    message = delivery.message
+    qos = delivery.qos
+    if not qos and not delivery.retain and not delivery.identifiers:
+        parts = (publish0(message, version), b"")
+    else:
+        topic = string(message.topic)
+        tail = message.payload
+        if version == V5:
+            tail = _publish_properties(message.properties, delivery.identifiers, 0, None) + tail
+        first = 0x31 if delivery.retain else 0x30
+        size = len(topic) + len(tail) + (2 if qos else 0)
+        head = b"".join((bytes((first | qos << 1,)), variable(size), topic))
+        parts = (head, tail) if qos else (head + tail, b"")
+    if version == V5:
+        delivery.wire_v5 = parts
+    else:
+        delivery.wire_v3 = parts
+    return parts
+
+
+def publish(
+    topic: str,
+    message: Message,
+    version: int,
+    qos: int,
+    retain: bool,
+    dup: bool,
+    packet_id: int,
+    identifiers: Sequence[int] = (),
+    alias: int = 0,
+    expiry: int | None = None,
+) -> bytes:
+    """A PUBLISH with everything that is one client's own.
+
+    ``topic`` stands in for the message's (empty with an ``alias`` the client knows). ``expiry`` in seconds replaces
+    the Message Expiry Interval [MQTT-3.3.2-6]. 3.x gets neither identifiers nor alias nor properties.
+    """
+    parts: list[bytes] = [b"", string(topic)]
+    if qos:
+        parts.append(PACKET_ID[packet_id])
+    if version == V5:
+        parts.append(_publish_properties(message.properties, identifiers, alias, expiry))
+    parts.append(message.payload)
+    size = 0
+    for part in parts:
+        size += len(part)
+    parts[0] = bytes((0x30 | (8 if dup else 0) | qos << 1 | (1 if retain else 0),)) + variable(size)
+    return b"".join(parts)
+
+
+def _publish_properties(properties: Properties, identifiers: Sequence[int], alias: int, expiry: int | None) -> bytes:
+    # [MQTT-3.3.2-4] [MQTT-3.3.2-15] [MQTT-3.3.2-16] [MQTT-3.3.2-17] [MQTT-3.3.2-18] [MQTT-3.3.2-20]: as they came.
+    body = b""
+    if properties:
+        if expiry is not None and MESSAGE_EXPIRY_INTERVAL in properties:
+            properties = {**properties, MESSAGE_EXPIRY_INTERVAL: expiry}
+        body = body_of(properties)
+    if alias:
+        body = bytes((TOPIC_ALIAS, alias >> 8, alias & 0xFF)) + body
+    for identifier in identifiers:
+        body += bytes((SUBSCRIPTION_IDENTIFIER,)) + variable(identifier)
+    return variable(len(body)) + body
+
+
+def _packet(first: int, body: bytes) -> bytes:
+    return bytes((first,)) + variable(len(body)) + body
+
+
+def _codes(packet: Suback | Unsuback) -> bytes:
+    return PACKET_ID[packet.packet_id] + write(packet.properties) + bytes(packet.reason_codes)
+
+
+def _reason(reason_code: int, properties: Properties) -> bytes:
+    """Reason Code and properties in the shortest form that says them."""
+    if properties:
+        return bytes((reason_code,)) + write(properties)
+    return bytes((reason_code,)) if reason_code else b""
+
+
+def _acknowledgement(packet: Ack, version: int) -> bytes:
+    if version != V5:
+        return ack(packet.type, packet.packet_id)
+    body = PACKET_ID[packet.packet_id] + _reason(packet.reason_code, packet.properties)
+    return _packet(_ACK_HEAD[packet.type][0], body)
+
+
+def _connack(packet: Connack, version: int) -> bytes:
+    if version == V5:
+        flags = b"\1" if packet.session_present else b"\0"
+        return _packet(CONNACK << 4, flags + bytes((packet.reason_code,)) + write(packet.properties))
+    # In 3.1 the byte of Session Present is reserved.
+    present = 1 if packet.session_present and version != V3 else 0
+    return bytes((CONNACK << 4, 2, present, to_v3_connack(packet.reason_code)))
+
+
+def _connect(packet: Connect) -> bytes:
+    flags = 2 if packet.clean_start else 0
+    v5 = packet.version == V5
+    payload = [string(packet.client_id)]
+    will = packet.will
+    if will is not None:
+        flags |= 0x04 | will.qos << 3 | (0x20 if will.retain else 0)
+        if v5:
+            payload.append(write(will.properties))
+        payload.append(string(will.topic))
+        payload.append(binary(will.payload))
+    if packet.username is not None:
+        flags |= 0x80
+        payload.append(string(packet.username))
+    if packet.password is not None:
+        flags |= 0x40
+        payload.append(binary(packet.password))
+    level = packet.version | (BRIDGE_BIT if packet.is_bridge else 0)
+    head = b"\0\x06MQIsdp" if packet.version == V3 else b"\0\x04MQTT"
+    head += bytes((level, flags, packet.keep_alive >> 8, packet.keep_alive & 0xFF))
+    if v5:
+        head += write(packet.properties)
+    return _packet(CONNECT << 4, head + b"".join(payload))
+
+
+def _subscribe(packet: Subscribe, version: int) -> bytes:
+    parts = [PACKET_ID[packet.packet_id]]
+    if version == V5:
+        parts.append(write(packet.properties))
+    for entry in packet.filters:
+        options = entry.qos
+        if version == V5:
+            options |= 4 if entry.no_local else 0
+            options |= 8 if entry.retain_as_published else 0
+            options |= entry.retain_handling << 4
+        parts.append(string(entry.filter))
+        parts.append(bytes((options,)))
+    return _packet(SUBSCRIBE << 4 | 2, b"".join(parts))

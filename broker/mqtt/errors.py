@@ -1,0 +1,48 @@
+"""What goes wrong with a client's bytes. Each error *is* a Reason Code; the channel turns it into the right answer."""
+
+from . import reason_codes
+
+
+class MqttError(Exception):
+    """A client broke the standard or a limit, and its connection cannot go on.
+
+    ``reason_code`` is the MQTT 5.0 Reason Code for CONNACK or DISCONNECT. ``str(error)`` says in words what was
+    wrong; it goes to the log and into the Reason String. It never contains bytes of the client unescaped.
+    """
+
+    def __init__(self, detail: str, reason_code: int) -> None:
+        super().__init__(detail)
+        self.reason_code = reason_code
+
+
+class MalformedPacket(MqttError):
+    """Bytes that cannot be parsed by the standard (0x81 unless said)."""
+
+    def __init__(self, detail: str, reason_code: int = reason_codes.MALFORMED_PACKET) -> None:
+        super().__init__(detail, reason_code)
+
+
+class ProtocolError(MqttError):
+    """Parseable, but not allowed here (0x82 unless said)."""
+
+    def __init__(self, detail: str, reason_code: int = reason_codes.PROTOCOL_ERROR) -> None:
+        super().__init__(detail, reason_code)
+
+
+class PacketTooLarge(MqttError):
+    """The fixed header announces more than this connection may send (0x95). Raised before the body arrives."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail, reason_codes.PACKET_TOO_LARGE)
+
+
+class UnknownProtocol(MqttError):
+    """CONNECT names a protocol, or a level of MQTT, that is not spoken here (0x84).
+
+    ``answer`` is the CONNACK to send before closing, empty where the standard wants none
+    [MQTT-3.1.2-1] [MQTT-3.1.2-2].
+    """
+
+    def __init__(self, detail: str, answer: bytes = b"") -> None:
+        super().__init__(detail, reason_codes.UNSUPPORTED_PROTOCOL_VERSION)
+        self.answer = answer

@@ -1,0 +1,149 @@
+"""The Application Message, and the ways one message goes out.
+
+The decoder makes exactly one ``Message`` of each inbound PUBLISH, and that object is what is routed, queued, retained
+and handed to hooks. It is shared by every subscriber, so nobody changes it after ``Broker.publish`` took it.
+"""
+
+from typing import Any, Final
+
+from .constants import MESSAGE_EXPIRY_INTERVAL
+from .packets import NO_PROPERTIES, Properties
+
+_NO_IDENTIFIERS: Final[tuple[int, ...]] = ()
+
+
+class Message:
+    """An Application Message.
+
+    ``timestamp`` is when it was published, in unix seconds of the node's clock. ``publisher`` is the ``ClientInfo``
+    of who sent it, ``None`` for the node itself. ``properties`` holds what travels on to subscribers (topic alias
+    taken out). ``dup`` and ``packet_id`` are those of the inbound packet; nothing outbound reads them.
+    """
+
+    __slots__ = (
+        "_payload",
+        "dup",
+        "frame",
+        "hops",
+        "id",
+        "packet_id",
+        "payload_at",
+        "plain1",
+        "plain2",
+        "properties",
+        "publisher",
+        "qos",
+        "retain",
+        "timestamp",
+        "topic",
+        "wire0_v3",
+        "wire0_v5",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        payload: bytes | None = b"",
+        qos: int = 0,
+        retain: bool = False,
+        properties: Properties = NO_PROPERTIES,
+        publisher: Any = None,
+        timestamp: float = 0.0,
+        frame: bytes = b"",
+        payload_at: int = 0,
+        packet_id: int = 0,
+        dup: bool = False,
+    ) -> None:
+        self.topic = topic
+        self._payload = payload
+        self.qos = qos
+        self.retain = retain
+        self.properties = properties
+        self.publisher = publisher
+        self.timestamp = timestamp
+        self.frame = frame
+        self.payload_at = payload_at
+        self.packet_id = packet_id
+        self.dup = dup
+        self.id = ""
+        self.hops = 0
+        # Serialised forms, made once and shared by all subscribers that take the message this way.
+        self.wire0_v3: bytes | None = None
+        self.wire0_v5: bytes | None = None
+        self.plain1: Delivery | None = None
+        self.plain2: Delivery | None = None
+
+    @property
+    def payload(self) -> bytes:
+        """The payload. An inbound message keeps it inside ``frame`` until somebody asks."""
+        payload = self._payload
+        if payload is None:
+            payload = self._payload = self.frame[self.payload_at :]
+        return payload
+
+    @property
+    def payload_size(self) -> int:
+        """Length of the payload in bytes, without making it."""
+        payload = self._payload
+        return len(self.frame) - self.payload_at if payload is None else len(payload)
+
+    @property
+    def expires_at(self) -> float | None:
+        """When its Message Expiry Interval runs out (unix seconds), ``None`` if it has none."""
+        interval = self.properties.get(MESSAGE_EXPIRY_INTERVAL) if self.properties else None
+        return None if interval is None else self.timestamp + float(interval)
+
+    def expired(self, now: float) -> bool:
+        """Whether the Message Expiry Interval has passed [MQTT-3.3.2-5]."""
+        interval = self.properties.get(MESSAGE_EXPIRY_INTERVAL) if self.properties else None
+        return interval is not None and now >= self.timestamp + interval
+
+    def plain(self, qos: int) -> "Delivery":
+        """The delivery at QoS 1 or 2 with RETAIN 0 and no identifiers, shared by all who take it so."""
+        if qos == 1:
+            if self.plain1 is None:
+                self.plain1 = Delivery(self, 1)
+            return self.plain1
+        if self.plain2 is None:
+            self.plain2 = Delivery(self, 2)
+        return self.plain2
+
+    def __repr__(self) -> str:
+        return f"Message({self.topic!r}, qos={self.qos}, retain={self.retain}, {self.payload_size} bytes)"
+
+
+class Delivery:
+    """One way a message goes out: its QoS, RETAIN flag and Subscription Identifiers.
+
+    Immutable but for its cached wire forms, and free of anything that belongs to one client, so that it is shared
+    between all sessions that take the message alike. ``group`` is the shared subscription it came through, ``None``
+    for an ordinary one.
+    """
+
+    __slots__ = ("group", "identifiers", "message", "qos", "retain", "wire_v3", "wire_v5")
+
+    def __init__(
+        self,
+        message: Message,
+        qos: int,
+        retain: bool = False,
+        identifiers: tuple[int, ...] = _NO_IDENTIFIERS,
+        group: Any = None,
+    ) -> None:
+        self.message = message
+        self.qos = qos
+        self.retain = retain
+        self.identifiers = identifiers
+        self.group = group
+        # (everything before the Packet Identifier, everything after it); QoS 0 has all of it in the first part.
+        self.wire_v3: tuple[bytes, bytes] | None = None
+        self.wire_v5: tuple[bytes, bytes] | None = None
+
+    @property
+    def size(self) -> int:
+        """About what it holds in memory, in bytes: what queue bounds count."""
+        message = self.message
+        return message.payload_size + len(message.topic) + 200
+
+    def __repr__(self) -> str:
+        return f"Delivery({self.message!r}, qos={self.qos}, retain={self.retain})"

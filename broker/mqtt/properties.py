@@ -1,0 +1,226 @@
+"""The properties of MQTT 5.0 (section 2.2.2): one table, and reading and writing by it."""
+
+from typing import Any, Final
+
+from . import constants as c
+from .data_types import binary, read_binary, read_string, read_variable, string, variable
+from .errors import MalformedPacket, ProtocolError
+from .packets import NO_PROPERTIES, Properties
+from .reason_codes import QUOTA_EXCEEDED, TOPIC_ALIAS_INVALID
+from .topics import has_wildcard
+
+# Wire types (MQTT 5.0 table 2-4).
+BYTE: Final = 1
+TWO_BYTE: Final = 2
+FOUR_BYTE: Final = 4
+VARIABLE: Final = 5
+BINARY: Final = 6
+STRING: Final = 7
+STRING_PAIR: Final = 8
+
+MAX_USER_PROPERTIES: Final = 16_384
+"""In one packet. Made of empty strings they would hold up the loop, and take many times their size in memory."""
+
+WILL: Final = 0
+"""Stands for the Will Properties where otherwise a Control Packet type does."""
+
+_CONNECT: Final = 1 << c.CONNECT
+_WILL: Final = 1 << WILL
+_CONNACK: Final = 1 << c.CONNACK
+_PUBLISH: Final = 1 << c.PUBLISH
+_ACKS: Final = 1 << c.PUBACK | 1 << c.PUBREC | 1 << c.PUBREL | 1 << c.PUBCOMP
+_SUBSCRIBE: Final = 1 << c.SUBSCRIBE
+_SUBACKS: Final = 1 << c.SUBACK | 1 << c.UNSUBACK
+_UNSUBSCRIBE: Final = 1 << c.UNSUBSCRIBE
+_DISCONNECT: Final = 1 << c.DISCONNECT
+_AUTH: Final = 1 << c.AUTH
+
+_MISPLACED_IS_PROTOCOL_ERROR: Final = _PUBLISH | _ACKS | _DISCONNECT
+"""A known property in the wrong packet is malformed by the text, but public suites want 0x82 in these packets."""
+
+
+class Property:
+    """A row of the table: ``type`` on the wire, ``name``, ``packets`` as bits ``1 << Control Packet type`` (``WILL``
+    included), and the least and greatest value of a number.
+    """
+
+    __slots__ = ("greatest", "identifier", "least", "name", "packets", "type")
+
+    def __init__(
+        self, identifier: int, name: str, type: int, packets: int, least: int = 0, greatest: int = 0xFFFF_FFFF
+    ) -> None:
+        self.identifier = identifier
+        self.name = name
+        self.type = type
+        self.packets = packets
+        self.least = least
+        self.greatest = greatest
+
+
+_MESSAGE: Final = _PUBLISH | _WILL
+_EVERY: Final = (
+    _CONNECT | _WILL | _CONNACK | _PUBLISH | _ACKS | _SUBSCRIBE | _SUBACKS | _UNSUBSCRIBE | _DISCONNECT | _AUTH
+)
+
+TABLE: Final[dict[int, Property]] = {
+    row.identifier: row
+    for row in (
+        Property(c.PAYLOAD_FORMAT_INDICATOR, "Payload-Format-Indicator", BYTE, _MESSAGE, 0, 1),
+        Property(c.MESSAGE_EXPIRY_INTERVAL, "Message-Expiry-Interval", FOUR_BYTE, _MESSAGE),
+        Property(c.CONTENT_TYPE, "Content-Type", STRING, _MESSAGE),
+        Property(c.RESPONSE_TOPIC, "Response-Topic", STRING, _MESSAGE),
+        Property(c.CORRELATION_DATA, "Correlation-Data", BINARY, _MESSAGE),
+        Property(c.SUBSCRIPTION_IDENTIFIER, "Subscription-Identifier", VARIABLE, _PUBLISH | _SUBSCRIBE, 1),
+        Property(c.SESSION_EXPIRY_INTERVAL, "Session-Expiry-Interval", FOUR_BYTE, _CONNECT | _CONNACK | _DISCONNECT),
+        Property(c.ASSIGNED_CLIENT_IDENTIFIER, "Assigned-Client-Identifier", STRING, _CONNACK),
+        Property(c.SERVER_KEEP_ALIVE, "Server-Keep-Alive", TWO_BYTE, _CONNACK),
+        Property(c.AUTHENTICATION_METHOD, "Authentication-Method", STRING, _CONNECT | _CONNACK | _AUTH),
+        Property(c.AUTHENTICATION_DATA, "Authentication-Data", BINARY, _CONNECT | _CONNACK | _AUTH),
+        Property(c.REQUEST_PROBLEM_INFORMATION, "Request-Problem-Information", BYTE, _CONNECT, 0, 1),
+        Property(c.WILL_DELAY_INTERVAL, "Will-Delay-Interval", FOUR_BYTE, _WILL),
+        Property(c.REQUEST_RESPONSE_INFORMATION, "Request-Response-Information", BYTE, _CONNECT, 0, 1),
+        Property(c.RESPONSE_INFORMATION, "Response-Information", STRING, _CONNACK),
+        Property(c.SERVER_REFERENCE, "Server-Reference", STRING, _CONNACK | _DISCONNECT),
+        Property(c.REASON_STRING, "Reason-String", STRING, _CONNACK | _ACKS | _SUBACKS | _DISCONNECT | _AUTH),
+        Property(c.RECEIVE_MAXIMUM, "Receive-Maximum", TWO_BYTE, _CONNECT | _CONNACK, 1),
+        Property(c.TOPIC_ALIAS_MAXIMUM, "Topic-Alias-Maximum", TWO_BYTE, _CONNECT | _CONNACK),
+        Property(c.TOPIC_ALIAS, "Topic-Alias", TWO_BYTE, _PUBLISH, 1),
+        Property(c.MAXIMUM_QOS, "Maximum-QoS", BYTE, _CONNACK, 0, 1),
+        Property(c.RETAIN_AVAILABLE, "Retain-Available", BYTE, _CONNACK, 0, 1),
+        Property(c.USER_PROPERTY, "User-Property", STRING_PAIR, _EVERY),
+        Property(c.MAXIMUM_PACKET_SIZE, "Maximum-Packet-Size", FOUR_BYTE, _CONNECT | _CONNACK, 1),
+        Property(c.WILDCARD_SUBSCRIPTION_AVAILABLE, "Wildcard-Subscription-Available", BYTE, _CONNACK, 0, 1),
+        Property(c.SUBSCRIPTION_IDENTIFIER_AVAILABLE, "Subscription-Identifier-Available", BYTE, _CONNACK, 0, 1),
+        Property(c.SHARED_SUBSCRIPTION_AVAILABLE, "Shared-Subscription-Available", BYTE, _CONNACK, 0, 1),
+    )
+}
+"""Identifier -> what the standard says of it."""
+
+BY_NAME: Final[dict[str, int]] = {row.name: row.identifier for row in TABLE.values()}
+"""EMQX's name of a property (``"Session-Expiry-Interval"``) -> identifier."""
+
+
+def read(data: bytes, at: int, end: int, packet_type: int, strict: bool) -> tuple[Properties, int]:
+    """The properties at ``at``, their length in front, and the offset behind them.
+
+    ``packet_type`` is a Control Packet type or ``WILL``; ``end`` is where the packet ends. An unknown property is
+    malformed, a second one of a kind is a Protocol Error, as is a number out of range.
+    """
+    size, at = read_variable(data, at, end)
+    if not size:
+        return NO_PROPERTIES, at
+    stop = at + size
+    if stop > end:
+        raise MalformedPacket("properties run over the end of the packet")
+    properties: Properties = {}
+    while at < stop:
+        # All identifiers are below 128, but a longer or overlong one is to be named as what it is.
+        identifier = data[at]
+        at += 1
+        if identifier >= 0x80:
+            identifier, at = read_variable(data, at - 1, stop)
+        row = TABLE.get(identifier)
+        if row is None:
+            raise MalformedPacket(f"unknown property {identifier}")
+        if not row.packets >> packet_type & 1:
+            detail = f"{row.name} does not belong in this packet"
+            if _MISPLACED_IS_PROTOCOL_ERROR >> packet_type & 1:
+                raise ProtocolError(detail)
+            raise MalformedPacket(detail)
+        kind = row.type
+        if kind == STRING_PAIR:
+            # [MQTT-1.5.7-1]
+            key, at = read_string(data, at, stop, strict)
+            value, at = read_string(data, at, stop, strict)
+            if identifier in properties:
+                pairs = properties[identifier]
+                if len(pairs) >= MAX_USER_PROPERTIES:
+                    raise ProtocolError(f"more than {MAX_USER_PROPERTIES} User Properties", QUOTA_EXCEEDED)
+                pairs.append((key, value))
+            else:
+                properties[identifier] = [(key, value)]
+            continue
+        if identifier in properties and (identifier != c.SUBSCRIPTION_IDENTIFIER or packet_type != c.PUBLISH):
+            raise ProtocolError(f"{row.name} is there twice")
+        if kind == STRING:
+            text, at = read_string(data, at, stop, strict)
+            if identifier == c.RESPONSE_TOPIC and (not text or has_wildcard(text)):
+                # [MQTT-3.3.2-14] [MQTT-4.7.3-1]
+                raise ProtocolError("Response-Topic is not a Topic Name")
+            properties[identifier] = text
+        elif kind == BINARY:
+            properties[identifier], at = read_binary(data, at, stop)
+        else:
+            number, at = _read_number(data, at, stop, kind)
+            if number < row.least or number > row.greatest:
+                detail = f"{row.name} may not be {number}"
+                if identifier == c.TOPIC_ALIAS:
+                    # [MQTT-3.3.2-8]
+                    raise ProtocolError(detail, TOPIC_ALIAS_INVALID)
+                raise ProtocolError(detail)
+            if identifier == c.SUBSCRIPTION_IDENTIFIER and packet_type == c.PUBLISH:
+                if identifier in properties:
+                    properties[identifier].append(number)
+                else:
+                    properties[identifier] = [number]
+            else:
+                properties[identifier] = number
+    return properties, at
+
+
+def _read_number(data: bytes, at: int, stop: int, kind: int) -> tuple[int, int]:
+    if kind == VARIABLE:
+        return read_variable(data, at, stop)
+    # BYTE, TWO_BYTE and FOUR_BYTE are their own sizes.
+    after = at + kind
+    if after > stop:
+        raise MalformedPacket("property runs over the end of the properties")
+    value = 0
+    while at < after:
+        value = value << 8 | data[at]
+        at += 1
+    return value, at
+
+
+def write(properties: Properties) -> bytes:
+    """The properties in the order of the dict, their length in front [MQTT-2.2.2-1].
+
+    ``KeyError`` for an unknown identifier, ``ValueError`` for a value that has no wire form.
+    """
+    if not properties:
+        return b"\0"
+    body = body_of(properties)
+    return variable(len(body)) + body
+
+
+def body_of(properties: Properties) -> bytes:
+    """The properties in the order of the dict, without the length."""
+    parts: list[bytes] = []
+    for identifier, value in properties.items():
+        kind = TABLE[identifier].type
+        if kind == STRING_PAIR:
+            for key, text in value:
+                parts.append(b"\x26" + string(key) + string(text))
+        elif isinstance(value, list):
+            for each in value:
+                parts.append(bytes((identifier,)) + _number(kind, each))
+        else:
+            parts.append(bytes((identifier,)) + _value(kind, value))
+    return b"".join(parts)
+
+
+def _value(kind: int, value: Any) -> bytes:
+    if kind == STRING:
+        return string(value)
+    if kind == BINARY:
+        return binary(value)
+    return _number(kind, value)
+
+
+def _number(kind: int, value: int) -> bytes:
+    if kind == VARIABLE:
+        return variable(value)
+    try:
+        return value.to_bytes(kind, "big")
+    except OverflowError:
+        raise ValueError(f"{value} does not fit in {kind} bytes") from None

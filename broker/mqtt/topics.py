@@ -1,0 +1,108 @@
+"""Topic Names and Topic Filters (MQTT 5.0 section 4.7) and Shared Subscriptions (4.8.2) as strings."""
+
+from typing import Final
+
+from .constants import MAX_STRING
+
+SHARE_PREFIX: Final = "$share/"
+QUEUE_PREFIX: Final = "$queue/"
+QUEUE_GROUP: Final = "$queue"
+
+
+def levels(topic: str) -> list[str]:
+    """The levels of a Topic Name or Topic Filter; empty ones count."""
+    return topic.split("/")
+
+
+def valid_name(topic: str) -> bool:
+    """Whether a message may be published under it.
+
+    Not empty [MQTT-4.7.3-1], no wildcards [MQTT-4.7.0-1], no U+0000 [MQTT-4.7.3-2], at most 65,535 bytes of UTF-8
+    [MQTT-4.7.3-3].
+    """
+    return topic != "" and "+" not in topic and "#" not in topic and _valid_text(topic)
+
+
+def valid_filter(filter: str) -> bool:
+    """Whether it is a Topic Filter without ``$share``: wildcards are whole levels and ``#`` is the last.
+
+    [MQTT-4.7.1-1] [MQTT-4.7.1-2] and the text rules of ``valid_name``.
+    """
+    if not filter or not _valid_text(filter):
+        return False
+    if "#" in filter:
+        if filter.index("#") != len(filter) - 1:
+            return False
+        if len(filter) > 1 and filter[-2] != "/":
+            return False
+    if "+" in filter:
+        for level in filter.split("/"):
+            if "+" in level and level != "+":
+                return False
+    return True
+
+
+def _valid_text(topic: str) -> bool:
+    if "\0" in topic:
+        return False
+    # A character takes at most four bytes, so that only long topics must be encoded to know.
+    if len(topic) * 4 <= MAX_STRING:
+        return True
+    try:
+        return len(topic.encode()) <= MAX_STRING
+    except UnicodeEncodeError:
+        return False
+
+
+def has_wildcard(filter: str) -> bool:
+    """Whether ``+`` or ``#`` is in it."""
+    return "+" in filter or "#" in filter
+
+
+def is_shared(filter: str) -> bool:
+    """Whether it asks for a Shared Subscription, well-formed or not."""
+    return filter.startswith((SHARE_PREFIX, QUEUE_PREFIX)) or filter in ("$share", "$queue")
+
+
+def parse_shared(filter: str) -> tuple[str | None, str]:
+    """Split ``$share/{group}/{filter}`` or ``$queue/{filter}`` (group ``"$queue"``) into group and Topic Filter.
+
+    ``(None, filter)`` for an ordinary filter. ``ValueError`` if the group is empty or has ``+`` or ``#``, or no
+    Topic Filter follows it [MQTT-4.8.2-1] [MQTT-4.8.2-2]. The Topic Filter itself is not judged.
+    """
+    if not filter.startswith("$"):
+        return None, filter
+    if filter.startswith(SHARE_PREFIX):
+        group, slash, topic_filter = filter[len(SHARE_PREFIX) :].partition("/")
+        if not group or not slash or not topic_filter or "+" in group or "#" in group:
+            raise ValueError("not a shared subscription: wants $share/{group}/{filter}")
+        return group, topic_filter
+    if filter.startswith(QUEUE_PREFIX):
+        topic_filter = filter[len(QUEUE_PREFIX) :]
+        if not topic_filter:
+            raise ValueError("not a shared subscription: wants $queue/{filter}")
+        return QUEUE_GROUP, topic_filter
+    if filter in ("$share", "$queue"):
+        raise ValueError("not a shared subscription: nothing follows " + filter)
+    return None, filter
+
+
+def matches(filter: str, name: str) -> bool:
+    """Whether a valid Topic Filter matches a valid Topic Name, compared level by level as they are.
+
+    A filter that begins with a wildcard matches no name that begins with ``$`` [MQTT-4.7.2-1]. Nothing is
+    normalised [MQTT-4.7.3-4]. ``#`` matches the parent level too.
+    """
+    if "+" not in filter and "#" not in filter:
+        return filter == name
+    if name.startswith("$") and filter[0] in "+#":
+        return False
+    wanted = filter.split("/")
+    given = name.split("/")
+    count = len(given)
+    for index, level in enumerate(wanted):
+        if level == "#":
+            return True
+        if index >= count or (level != "+" and level != given[index]):
+            return False
+    return len(wanted) == count

@@ -1,0 +1,68 @@
+"""Gauges: how many there are now, and how many there were at most since the node started."""
+
+from collections.abc import Callable
+from typing import Final
+
+# EMQX 4.4's order. ``channels`` is the same as ``sessions``, ``suboptions`` the same as ``subscriptions``.
+NAMES: Final[tuple[str, ...]] = (
+    "connections",
+    "live_connections",
+    "channels",
+    "sessions",
+    "topics",
+    "suboptions",
+    "subscribers",
+    "subscriptions",
+    "subscriptions.shared",
+    "routes",
+    "retained",
+)
+
+
+class _Gauge:
+    __slots__ = ("count", "max", "read")
+
+    def __init__(self, read: Callable[[], int]) -> None:
+        self.read = read
+        self.count = 0
+        self.max = 0
+
+
+class Stats:
+    """The gauges of the node. Each reads its room's own number when sampled; nothing is counted here.
+
+    A maximum is that of the samples: ``sample`` runs from the node's ticker and before every answer.
+    """
+
+    __slots__ = ("_gauges",)
+
+    def __init__(self) -> None:
+        self._gauges: dict[str, _Gauge] = {}
+
+    def gauge(self, name: str, read: Callable[[], int]) -> None:
+        """Register a gauge, also one beyond ``NAMES`` (``rules``, ``delayed``). ``ValueError`` if it is there."""
+        if name in self._gauges:
+            raise ValueError(f"gauge {name!r} is registered already")
+        self._gauges[name] = _Gauge(read)
+        places = {each: at for at, each in enumerate(NAMES)}
+        self._gauges = dict(sorted(self._gauges.items(), key=lambda item: places.get(item[0], len(places))))
+
+    def remove(self, name: str) -> None:
+        """Forget a gauge; ``KeyError`` if there is none."""
+        del self._gauges[name]
+
+    def sample(self, now: float = 0.0) -> None:
+        """Read every gauge. Takes a time, and ignores it, so that it is a sweep for the ticker."""
+        for gauge in self._gauges.values():
+            count = gauge.count = gauge.read()
+            if count > gauge.max:
+                gauge.max = count
+
+    def snapshot(self) -> dict[str, int]:
+        """``<name>.count`` and ``<name>.max`` of every gauge, sampled now; ``NAMES`` first, in their order."""
+        self.sample()
+        values: dict[str, int] = {}
+        for name, gauge in self._gauges.items():
+            values[f"{name}.count"] = gauge.count
+            values[f"{name}.max"] = gauge.max
+        return values

@@ -1,0 +1,280 @@
+"""Router: Topic Name -> who receives it."""
+
+import random
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from ..mqtt.topics import has_wildcard
+from ..session.subscription import Subscription, merge
+from .shared import STRATEGIES, SharedGroup
+from .trie import Trie
+
+if TYPE_CHECKING:
+    from ..session.session import Session
+
+MAX_CACHED_TOPIC: Final = 256  # characters; longer topics are matched anew each time
+TARGETS_PER_TOPIC: Final = 16  # the cache holds at most this many targets and groups per topic it may hold, on average
+
+_Subscribers: TypeAlias = "Subscription | dict[Session, Subscription]"
+_Groups: TypeAlias = SharedGroup | dict[str, SharedGroup]
+
+
+class Route:
+    """Who receives a topic. Immutable, so that a delivery may subscribe and unsubscribe meanwhile.
+
+    ``targets`` has at most one Subscription per session; of each of ``groups`` one member is to be picked.
+    """
+
+    __slots__ = ("groups", "targets")
+
+    def __init__(self, targets: tuple[Subscription, ...], groups: tuple[SharedGroup, ...]) -> None:
+        self.targets = targets
+        self.groups = groups
+
+    def __repr__(self) -> str:
+        return f"Route({len(self.targets)} targets, {len(self.groups)} groups)"
+
+
+EMPTY: Final = Route((), ())
+"""The route of every topic nobody subscribed to."""
+
+
+class Router:
+    """All subscriptions of the node, by Topic Filter.
+
+    ``strategy`` (``shared.STRATEGIES``) and ``rng`` are those of every Shared Subscription; ``cache_size`` is how many
+    topics' routes are remembered, 0 for none.
+    """
+
+    __slots__ = (
+        "_capacity",
+        "_group_trie",
+        "_groups",
+        "_heavy",
+        "_older",
+        "_recent",
+        "_rng",
+        "_strategy",
+        "_subscribers",
+        "_weight",
+        "shared_count",
+        "subscription_count",
+    )
+
+    def __init__(self, strategy: str = "random", rng: random.Random | None = None, cache_size: int = 65536) -> None:
+        self._strategy = STRATEGIES[strategy]
+        self._rng = random.Random() if rng is None else rng
+        # The bare Subscription where a filter has one, a dict by session where it has more: most filters have one.
+        self._subscribers: Trie[_Subscribers] = Trie()
+        self._group_trie: Trie[_Groups] = Trie()
+        self._groups: dict[str, SharedGroup] = {}  # by the whole "$share/..." filter
+        # Two halves: when the recent one is full it becomes the older one, and what is asked for again comes back.
+        # So old topics go in bulk and hot ones stay, and a hit is one lookup.
+        self._recent: dict[str, Route] = {}
+        self._older: dict[str, Route] = {}
+        self._capacity = (cache_size + 1) // 2
+        self._heavy = self._capacity * TARGETS_PER_TOPIC
+        self._weight = 0  # targets and groups in all of _recent
+        self.subscription_count = 0  # shared ones included
+        self.shared_count = 0
+
+    # Changes
+
+    def subscribe(self, subscription: Subscription) -> Subscription | None:
+        """Add a subscription; returns the one of the same session and filter that it replaced [MQTT-3.8.4-3]."""
+        session = subscription.session
+        topic_filter = subscription.topic_filter
+        old: Subscription | None = None
+        if subscription.group is not None:
+            group = self._groups.get(subscription.filter)
+            if group is None:
+                group = self._new_group(subscription)
+            old = group.add(subscription)
+            if old is None:
+                self.shared_count += 1
+                self.subscription_count += 1
+            return old
+        held = self._subscribers.get(topic_filter)
+        if held is None:
+            self._subscribers.put(topic_filter, subscription)
+        elif isinstance(held, dict):
+            old = held.get(session)
+            held[session] = subscription
+        elif held.session is session:
+            old = held
+            self._subscribers.put(topic_filter, subscription)
+        else:
+            self._subscribers.put(topic_filter, {held.session: held, session: subscription})
+        if old is None:
+            self.subscription_count += 1
+        self._forget(topic_filter)
+        return old
+
+    def unsubscribe(self, subscription: Subscription) -> bool:
+        """Remove what this subscription's session has at its filter; ``False`` if that is nothing [MQTT-3.10.4-1]."""
+        session = subscription.session
+        topic_filter = subscription.topic_filter
+        if subscription.group is not None:
+            group = self._groups.get(subscription.filter)
+            if group is None or not group.remove(session):
+                return False
+            self.shared_count -= 1
+            self.subscription_count -= 1
+            if not len(group):
+                self._drop_group(group)
+            return True
+        held = self._subscribers.get(topic_filter)
+        if held is None:
+            return False
+        if isinstance(held, dict):
+            if held.pop(session, None) is None:
+                return False
+            if len(held) == 1:
+                for left in held.values():
+                    self._subscribers.put(topic_filter, left)
+        elif held.session is session:
+            self._subscribers.remove(topic_filter)
+        else:
+            return False
+        self.subscription_count -= 1
+        self._forget(topic_filter)
+        return True
+
+    def _new_group(self, subscription: Subscription) -> SharedGroup:
+        topic_filter = subscription.topic_filter
+        name = subscription.group or ""
+        group = SharedGroup(name, topic_filter, subscription.filter, self._strategy, self._rng)
+        self._groups[subscription.filter] = group
+        held = self._group_trie.get(topic_filter)
+        if held is None:
+            self._group_trie.put(topic_filter, group)
+        elif isinstance(held, dict):
+            held[group.filter] = group
+        else:
+            self._group_trie.put(topic_filter, {held.filter: held, group.filter: group})
+        self._forget(topic_filter)
+        return group
+
+    def _drop_group(self, group: SharedGroup) -> None:
+        del self._groups[group.filter]
+        held = self._group_trie.get(group.topic_filter)
+        if isinstance(held, dict):
+            del held[group.filter]
+            if len(held) == 1:
+                for left in held.values():
+                    self._group_trie.put(group.topic_filter, left)
+        else:
+            self._group_trie.remove(group.topic_filter)
+        self._forget(group.topic_filter)
+
+    def _forget(self, topic_filter: str) -> None:
+        """Drop the cached routes that a change of this filter may alter.
+
+        Emptying the cache costs what filling it did, so that a change costs O(1) beside the matches that
+        went before. A generation number in each route would cost every hit a comparison, and keep ended sessions
+        in memory.
+        """
+        if has_wildcard(topic_filter):
+            if self._recent:
+                self._recent = {}
+                self._weight = 0
+            if self._older:
+                self._older = {}
+        else:
+            route = self._recent.pop(topic_filter, None)
+            if route is not None:
+                self._weight -= len(route.targets) + len(route.groups)
+            elif self._older:
+                self._older.pop(topic_filter, None)
+
+    # Questions
+
+    def match(self, topic: str) -> Route:
+        """Who receives this (valid) Topic Name. One lookup for a topic seen lately."""
+        route = self._recent.get(topic)
+        if route is None:
+            route = self._match(topic)
+        return route
+
+    def _match(self, topic: str) -> Route:
+        route = self._older.pop(topic, None) if self._older else None
+        if route is None:
+            route = self._find(topic)
+        weight = len(route.targets) + len(route.groups)
+        if len(topic) > MAX_CACHED_TOPIC or weight > self._heavy or not self._capacity:
+            return route
+        if len(self._recent) >= self._capacity or self._weight + weight > self._heavy:
+            self._older = self._recent
+            self._recent = {}
+            self._weight = 0
+        self._recent[topic] = route
+        self._weight += weight
+        return route
+
+    def _find(self, topic: str) -> Route:
+        found = self._subscribers.match(topic)
+        targets: tuple[Subscription, ...] = ()
+        if len(found) == 1:
+            held = found[0]
+            targets = tuple(held.values()) if isinstance(held, dict) else (held,)
+        elif found:
+            targets = _joined(found)
+        groups: tuple[SharedGroup, ...] = ()
+        if self._groups:
+            matched: list[SharedGroup] = []
+            for some in self._group_trie.match(topic):
+                if isinstance(some, dict):
+                    matched.extend(some.values())
+                else:
+                    matched.append(some)
+            groups = tuple(matched)
+        if not targets and not groups:
+            return EMPTY
+        return Route(targets, groups)
+
+    def route_count(self) -> int:
+        """How many distinct filters have subscribers, each ``$share/...`` filter counting as one."""
+        return len(self._subscribers) + len(self._groups)
+
+    def filters(self) -> Iterator[str]:
+        """Every filter that has subscribers, shared ones as ``$share/...``. Nothing may change until it is left."""
+        yield from self._subscribers.filters()
+        yield from self._groups
+
+    def groups(self) -> Iterator[SharedGroup]:
+        """Every Shared Subscription that has members. Nothing may change until it is left."""
+        yield from self._groups.values()
+
+    def subscriptions(self, filter: str) -> list[Subscription]:
+        """The subscriptions to just this filter (not: matching it), in the order they were made."""
+        group = self._groups.get(filter)
+        if group is not None:
+            return group.members()
+        held = self._subscribers.get(filter)
+        if held is None:
+            return []
+        return list(held.values()) if isinstance(held, dict) else [held]
+
+
+def _joined(found: list[_Subscribers]) -> tuple[Subscription, ...]:
+    """The subscriptions of several filters, one per session [MQTT-3.3.4-2] [3.1.1 MQTT-3.3.5-1]."""
+    total = 0
+    by_session: dict[Session, Subscription] = {}
+    for held in found:
+        if isinstance(held, dict):
+            total += len(held)
+            by_session.update(held)
+        else:
+            total += 1
+            by_session[held.session] = held
+    if len(by_session) == total:
+        return tuple(by_session.values())
+    overlapping: dict[Session, list[Subscription]] = {}
+    for held in found:
+        for subscription in held.values() if isinstance(held, dict) else (held,):
+            earlier = overlapping.get(subscription.session)
+            if earlier is None:
+                overlapping[subscription.session] = [subscription]
+            else:
+                earlier.append(subscription)
+    return tuple([each[0] if len(each) == 1 else merge(each) for each in overlapping.values()])

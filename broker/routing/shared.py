@@ -1,0 +1,262 @@
+"""SharedGroup: the members of one Shared Subscription, and which of them gets the next message."""
+
+import random
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from zlib import crc32
+
+from ..session.subscription import Subscription
+
+if TYPE_CHECKING:
+    from ..session.session import Session
+
+V = TypeVar("V")
+
+RANDOM: Final = 0
+ROUND_ROBIN: Final = 1
+ROUND_ROBIN_PER_GROUP: Final = 2
+STICKY: Final = 3
+HASH_CLIENTID: Final = 4
+HASH_TOPIC: Final = 5
+
+STRATEGIES: Final[dict[str, int]] = {
+    "random": RANDOM,
+    "round_robin": ROUND_ROBIN,
+    "round_robin_per_group": ROUND_ROBIN_PER_GROUP,
+    "sticky": STICKY,
+    "hash_clientid": HASH_CLIENTID,
+    "hash_topic": HASH_TOPIC,
+}
+
+MAX_PUBLISHERS: Final = 8192  # how many publishers' places one group remembers at most
+SEARCH: Final = 256  # members looked at for a connected one, per message
+SEARCH_READY: Final = 64  # of these, members looked at for a ready one after a connected one was seen
+
+
+class _PerPublisher(Generic[V]):
+    """What a group remembers of its publishers, at most ``MAX_PUBLISHERS`` of them: the longest unseen are forgotten.
+
+    Two halves, the older of which goes at once when the newer is full, so that no call costs more than another.
+    """
+
+    __slots__ = ("_newer", "_older")
+
+    def __init__(self) -> None:
+        self._newer: dict[str, V] = {}
+        self._older: dict[str, V] = {}
+
+    def __len__(self) -> int:
+        return len(self._newer) + len(self._older)
+
+    def get(self, publisher_id: str) -> V | None:
+        value = self._newer.get(publisher_id)
+        if value is None:
+            value = self._older.pop(publisher_id, None)
+            if value is not None:
+                self.put(publisher_id, value)
+        return value
+
+    def put(self, publisher_id: str, value: V) -> None:
+        if publisher_id not in self._newer and len(self._newer) >= MAX_PUBLISHERS // 2:
+            self._older = self._newer
+            self._newer = {}
+        self._newer[publisher_id] = value
+
+
+class SharedGroup:
+    """All members of one ShareName and Topic Filter, of whom one gets each message.
+
+    Groups of equal name and different filters are different groups.
+
+    ``name`` is the ShareName, ``topic_filter`` what is matched, ``filter`` the whole ``$share/...`` string;
+    ``strategy`` a value of ``STRATEGIES``:
+
+    - random;
+    - round robin, for each publisher on its own, beginning anywhere; or one round for the whole group;
+    - sticky: a publisher's messages stay with one member until that leaves or goes offline;
+    - by hash of the publisher's Client Identifier, or of the Topic Name: the same one while members stay the same.
+    """
+
+    __slots__ = (
+        "_by_client",
+        "_cursor",
+        "_favourites",
+        "_hint",
+        "_members",
+        "_places",
+        "_rng",
+        "_rounds",
+        "_turn",
+        "filter",
+        "name",
+        "strategy",
+        "topic_filter",
+    )
+
+    def __init__(self, name: str, topic_filter: str, filter: str, strategy: int, rng: random.Random) -> None:
+        self.name = name
+        self.topic_filter = topic_filter
+        self.filter = filter
+        self.strategy = strategy
+        self._rng = rng
+        self._members: list[Subscription] = []
+        self._places: dict[Session, int] = {}  # session -> its index in _members
+        self._turn = -1  # index of the member that had the group's last message
+        self._cursor = 0  # where the search for a connected member goes on
+        self._hint = 0  # where one was found last
+        self._rounds: _PerPublisher[int] | None = _PerPublisher() if strategy == ROUND_ROBIN else None
+        # By Client Identifier, not by session: what ended must not stay in memory for it.
+        self._favourites: _PerPublisher[str] | None = _PerPublisher() if strategy == STICKY else None
+        self._by_client: dict[str, Subscription] | None = {} if strategy == STICKY else None
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __repr__(self) -> str:
+        return f"SharedGroup({self.filter!r}, {len(self._members)} members)"
+
+    def members(self) -> list[Subscription]:
+        """The members' subscriptions."""
+        return list(self._members)
+
+    def get(self, session: "Session") -> Subscription | None:
+        """The subscription of this member, ``None`` if it is none."""
+        place = self._places.get(session)
+        return None if place is None else self._members[place]
+
+    def add(self, subscription: Subscription) -> Subscription | None:
+        """Take a member in; returns its former subscription, whose place in the round the new one takes."""
+        session = subscription.session
+        if self._by_client is not None:
+            self._by_client[session.client_id] = subscription
+        place = self._places.get(session)
+        if place is not None:
+            old = self._members[place]
+            self._members[place] = subscription
+            return old
+        self._places[session] = self._hint = len(self._members)
+        self._members.append(subscription)
+        return None
+
+    def remove(self, session: "Session") -> bool:
+        """Let a member go; ``False`` if it was none."""
+        place = self._places.pop(session, None)
+        if place is None:
+            return False
+        if self._by_client is not None:
+            known = self._by_client.get(session.client_id)
+            if known is not None and known.session is session:
+                del self._by_client[session.client_id]
+        last = self._members.pop()
+        if place < len(self._members):
+            self._members[place] = last
+            self._places[last.session] = place
+        return True
+
+    def pick(self, publisher_id: str, topic: str, exclude: "Collection[Session]" = ()) -> Subscription | None:
+        """The member that gets this message; ``None`` if all are excluded.
+
+        One that can take it now comes before one that is connected, and that before one that is offline;
+        in a group of more than ``SEARCH`` members as far as a bounded search sees.
+        """
+        count = len(self._members)
+        if count == 0:
+            return None
+        strategy = self.strategy
+        if strategy == RANDOM:
+            start = int(self._rng.random() * count)
+        elif strategy == ROUND_ROBIN_PER_GROUP:
+            start = (self._turn + 1) % count
+        elif strategy == HASH_TOPIC:
+            start = _hash(topic) % count
+        elif strategy == HASH_CLIENTID:
+            start = _hash(publisher_id) % count
+        elif strategy == ROUND_ROBIN:
+            assert self._rounds is not None
+            turn = self._rounds.get(publisher_id)
+            start = int(self._rng.random() * count) if turn is None else (turn + 1) % count
+        else:
+            favourite = self._favourite(publisher_id)
+            if favourite is not None and favourite.session not in exclude and favourite.session.connected:
+                return favourite
+            start = int(self._rng.random() * count)
+        chosen = self._members[start]
+        place = start
+        if not chosen.session.ready or (exclude and chosen.session in exclude):
+            place = self._search(start, exclude)
+            if place < 0:
+                return None
+            chosen = self._members[place]
+        if strategy == ROUND_ROBIN_PER_GROUP:
+            self._turn = place
+        elif strategy == ROUND_ROBIN:
+            assert self._rounds is not None
+            self._rounds.put(publisher_id, place)
+        elif strategy == STICKY:
+            assert self._favourites is not None
+            self._favourites.put(publisher_id, chosen.session.client_id)
+        return chosen
+
+    def _favourite(self, publisher_id: str) -> Subscription | None:
+        assert self._favourites is not None
+        assert self._by_client is not None
+        client_id = self._favourites.get(publisher_id)
+        return None if client_id is None else self._by_client.get(client_id)
+
+    def _search(self, start: int, exclude: "Collection[Session]") -> int:
+        """The place of the best member from ``start`` on, -1 if all are excluded.
+
+        Bounded, so that a large group of which hardly anybody is connected costs a message no more than a small one:
+        where the neighbourhood has nobody connected, whoever was found last is tried, and the search for
+        another moves on with each message.
+        """
+        count = len(self._members)
+        connected = -1
+        offline = -1
+        left = SEARCH
+        place = start
+        for _ in range(min(count, SEARCH)):
+            session = self._members[place].session
+            if not exclude or session not in exclude:
+                if session.ready:
+                    self._hint = place
+                    return place
+                if connected < 0:
+                    if session.connected:
+                        connected = place
+                        left = min(left, SEARCH_READY)
+                    elif offline < 0:
+                        offline = place
+            left -= 1
+            if left == 0:
+                break
+            place = place + 1 if place + 1 < count else 0
+        if connected >= 0:
+            self._hint = connected
+            return connected
+        if count <= SEARCH:
+            return offline
+        hint = self._hint
+        if hint < count and self._members[hint].session.connected and self._members[hint].session not in exclude:
+            return hint
+        place = self._cursor
+        for _ in range(SEARCH):
+            place = place + 1 if place + 1 < count else 0
+            session = self._members[place].session
+            if session.connected and session not in exclude:
+                self._hint = self._cursor = place
+                return place
+            if offline < 0 and session not in exclude:
+                offline = place
+        self._cursor = place
+        if offline >= 0:
+            return offline
+        for place in range(count):  # more than SEARCH are excluded: their number bounds this
+            if self._members[place].session not in exclude:
+                return place
+        return -1
+
+
+def _hash(text: str) -> int:
+    # Not hash(): that differs from run to run, and a seeded run is to be repeatable.
+    return crc32(text.encode("utf-8", "replace"))

@@ -1,0 +1,237 @@
+"""Server: the MQTT side of a node, assembled. Reads as a list: what is built, what is started, in which order."""
+
+import asyncio
+import logging
+from importlib.metadata import PackageNotFoundError, version
+from random import Random
+
+from .access.control import AccessControl
+from .channel.context import Context
+from .channel.state import ListenerFacts
+from .config import BrokerSettings, ListenerSettings, ZoneSettings
+from .core.broker import Broker
+from .core.clock import Clock
+from .core.hooks import Hooks
+from .core.metrics import Metrics
+from .core.ticker import Ticker
+from .core.timers import Timers
+from .modules.delayed import Delayed
+from .mqtt.constants import V5
+from .mqtt.decoder import TopicNames
+from .mqtt.message import Message
+from .observe.lag import LagProbe
+from .observe.stats import Stats
+from .observe.sys_topics import SysTopics
+from .session.session import Limits, Session
+from .transport.connection import Connection
+from .transport.flusher import Flusher
+from .transport.listener import Listener
+
+logger = logging.getLogger(__name__)
+
+STOP_TIMEOUT = 5.0
+_RETAINED_A_SWEEP = 1000
+_SESSIONS_A_SWEEP = 1000
+
+
+def product_version() -> str:
+    """The version of the installed distribution."""
+    try:
+        return version("taipan-mqtt")
+    except PackageNotFoundError:
+        return "0.0.0"
+
+
+class Server:
+    """An MQTT Server on the running loop: ``await start()``, ``await stop()``, ``reload(settings)``."""
+
+    def __init__(self, settings: BrokerSettings, clock: Clock | None = None, rng: Random | None = None) -> None:
+        self.settings = settings
+        self.version = product_version()
+        self.clock = clock or Clock()
+        self.timers = Timers(self.clock)
+        self.metrics = Metrics()
+        self.hooks = Hooks()
+        self.stats = Stats()
+        self.broker = Broker(settings, self.clock, self.timers, self.metrics, self.hooks, rng)
+        self.access = AccessControl(settings.access, self.clock)
+        self.delayed = Delayed(settings.delayed, self.timers, self.broker.publish, self.metrics)
+        self.context = Context(
+            settings.node.name, self.clock, self.timers, self.metrics, self.hooks, self.broker, self.access, self.delayed
+        )
+        self.sys_topics = SysTopics(
+            settings.sys_topics, settings.node.name, self.broker.route, self.metrics, self.stats, self.clock, self.version
+        )
+        self.listeners: list[Listener] = []
+        self.connections: set[Connection] = set()
+        self._facts: dict[str, ListenerFacts] = {}
+        self._topic_names = {strict: TopicNames(strict) for strict in (False, True)}
+        self._to_sweep: list[Session] = []
+        self.ticker: Ticker
+        self.lag: LagProbe
+        self.flusher: Flusher
+        self._wire()
+
+    def _wire(self) -> None:
+        """Connect the rooms where one must not import the other."""
+        broker = self.broker
+        if self.settings.delayed.enabled:
+            self.delayed.load()
+        broker.delay = self._delay
+        if self.settings.retained.check_source:
+            broker.retained_allowed = self._retained_allowed
+        broker.refusing = self._any_refuses(self.settings)
+        self.hooks.client_connected.add(self.sys_topics.client_connected)
+        self.hooks.client_disconnected.add(self.sys_topics.client_disconnected)
+        stats = self.stats
+        router = broker.router
+        stats.gauge("connections", lambda: len(self.context.channels))
+        stats.gauge("live_connections", lambda: len(self.connections))
+        stats.gauge("channels", lambda: len(broker.sessions))
+        stats.gauge("sessions", lambda: len(broker.sessions))
+        stats.gauge("topics", router.route_count)
+        stats.gauge("routes", router.route_count)
+        stats.gauge("suboptions", lambda: router.subscription_count)
+        stats.gauge("subscriptions", lambda: router.subscription_count)
+        stats.gauge("subscribers", lambda: router.subscription_count - router.shared_count)
+        stats.gauge("subscriptions.shared", lambda: router.shared_count)
+        stats.gauge("retained", lambda: len(broker.retained))
+        stats.gauge("delayed", lambda: self.delayed.count)
+
+    def _delay(self, message: Message) -> bool:
+        if not self.delayed.handles(message.topic):
+            return False
+        self.delayed.accept(message, self.clock.now())
+        return True
+
+    def _retained_allowed(self, message: Message) -> bool:
+        """``retained.check_source``: may who published it still do so?"""
+        publisher = message.publisher
+        if publisher is None:
+            return True
+        topic = message.topic
+        if publisher.mountpoint and topic.startswith(publisher.mountpoint):
+            topic = topic[len(publisher.mountpoint) :]
+        return bool(self.access.authorize_now(publisher, "publish", topic))
+
+    # ------------------------------------------------------------ start, stop
+
+    async def start(self) -> None:
+        """Accept clients. Raises what a listener raises; then nothing is left open."""
+        loop = asyncio.get_running_loop()
+        self.flusher = Flusher(loop, self.broker.turn)
+        self.lag = LagProbe(loop)
+        self.ticker = Ticker(loop, self.timers, self.clock)
+        self.ticker.every(1.0, self._sweep)
+        self.ticker.every(1.0, self.stats.sample)
+        self.ticker.every(1.0, self.sys_topics.tick)
+        try:
+            for listener, zone in zip(self.settings.listeners, self.settings.listener_zones, strict=True):
+                await self._open(listener, zone)
+        except BaseException:
+            for opened in self.listeners:
+                await opened.stop()
+            self.access.close()
+            raise
+        self.lag.start()
+        self.ticker.start()
+
+    async def _open(self, settings: ListenerSettings, zone: ZoneSettings) -> None:
+        listener = Listener(settings, zone, self._connect, self.clock)
+        await listener.start()
+        self.listeners.append(listener)
+        self._facts[settings.name] = self._facts_of(listener, settings, zone)
+
+    def _facts_of(self, listener: Listener, settings: ListenerSettings, zone: ZoneSettings) -> ListenerFacts:
+        identity = settings.tls.peer_cert_as_username if settings.tls is not None else ""
+        return ListenerFacts(
+            settings.name, zone, settings.zone, self._limits_of(zone), identity, listener.loopback
+        )
+
+    def _limits_of(self, zone: ZoneSettings) -> Limits:
+        return Limits(
+            zone.max_inflight,
+            zone.max_inflight_bytes,
+            zone.max_awaiting_rel,
+            zone.max_queued_messages,
+            zone.max_queued_bytes,
+            zone.max_subscriptions,
+            zone.queue_qos0,
+            zone.queue_full == "refuse",
+            zone.upgrade_qos,
+            zone.queue_priorities,
+            zone.queue_default_priority,
+            zone.retry_interval,
+        )
+
+    def _connect(self, listener: Listener) -> Connection:
+        facts = self._facts[listener.name]
+        names = self._topic_names[facts.zone.strict_strings]
+        return Connection(listener, facts, self.context, self.flusher, names, self.connections)
+
+    async def stop(self) -> None:
+        """Accept nobody, say goodbye to everybody, close. Bounded in time."""
+        self.context.closing = True
+        for listener in self.listeners:
+            await listener.stop()
+        for connection in list(self.connections):
+            connection.channel.shut_down()
+        deadline = asyncio.get_running_loop().time() + STOP_TIMEOUT
+        while self.connections and asyncio.get_running_loop().time() < deadline:
+            self.ticker.tick(self.clock.now())
+            await asyncio.sleep(0.01)
+        for connection in list(self.connections):
+            connection.abort()
+        await asyncio.sleep(0)
+        self.ticker.stop()
+        self.lag.stop()
+        self.access.close()
+        logger.info("server_stopped sessions=%s retained=%s", len(self.broker.sessions), len(self.broker.retained))
+
+    def reload(self, settings: BrokerSettings) -> None:
+        """Take new users, rules, certificates and limits; no client is dropped.
+
+        What only a restart can change (node, listeners added, removed or bound elsewhere) is refused with
+        ``ValueError`` before anything changes.
+        """
+        old = self.settings
+        if [(each.name, each.type, each.bind) for each in settings.listeners] != [
+            (each.name, each.type, each.bind) for each in old.listeners
+        ]:
+            raise ValueError("listeners cannot be added, removed or bound elsewhere while the node runs")
+        for key in ("node", "durability", "delayed", "sys_topics", "shared"):
+            if getattr(settings, key) != getattr(old, key):
+                raise ValueError(f"[{key}] cannot change while the node runs")
+        self.access.reload(settings.access)
+        for listener, each, zone in zip(self.listeners, settings.listeners, settings.listener_zones, strict=True):
+            listener.reload(each, zone)
+            self._facts[each.name] = self._facts_of(listener, each, zone)
+        retained = settings.retained
+        self.broker.retained.resize(retained.max_messages, retained.max_payload_size, retained.expiry_interval)
+        self.broker.retained_allowed = self._retained_allowed if retained.check_source else None
+        self.broker.refusing = self._any_refuses(settings)
+        self.settings = settings
+        logger.info("server_reloaded")
+
+    @staticmethod
+    def _any_refuses(settings: BrokerSettings) -> bool:
+        return any(zone.queue_full == "refuse" for zone in settings.listener_zones)
+
+    # --------------------------------------------------------------- recurring
+
+    def _sweep(self, now: float) -> None:
+        """Housekeeping in slices, so that a million retained messages or sessions never hold the loop."""
+        self.broker.sweep_retained(now, _RETAINED_A_SWEEP)
+        if not self._to_sweep:
+            self._to_sweep = list(self.broker.sessions)
+        self.broker.sweep_sessions(self._to_sweep[-_SESSIONS_A_SWEEP:], now)
+        del self._to_sweep[-_SESSIONS_A_SWEEP:]
+        if any(facts.zone.retry_interval for facts in self._facts.values()):
+            for channel in list(self.context.channels.values()):
+                if channel.version != V5 and channel.session is not None and channel.zone.retry_interval:
+                    channel.session.retransmit_older(now - channel.zone.retry_interval, now)
+
+    async def tick(self) -> None:
+        """Do what is due by the clock, now: for tests that move it."""
+        self.ticker.tick(self.clock.now())
+        await asyncio.sleep(0)

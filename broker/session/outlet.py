@@ -1,0 +1,37 @@
+"""The two faces a session sees: the way out to its client, and who hears of what it had to drop."""
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from ..mqtt.message import Delivery, Message
+
+if TYPE_CHECKING:
+    from .session import Session
+
+# Why a delivery did not reach its client; the names of EMQX's ``delivery.dropped.*`` metrics.
+TOO_LARGE: Final = "too_large"
+QUEUE_FULL: Final = "queue_full"
+QOS0_MSG: Final = "qos0_msg"
+EXPIRED: Final = "expired"
+NO_LOCAL: Final = "no_local"
+
+
+class Outlet(Protocol):
+    """What a connected client offers its session. Sending only appends: it never closes, raises or calls back."""
+
+    writable: bool
+
+    def send_publish0(self, message: Message) -> None:
+        """A QoS 0 PUBLISH with RETAIN 0 and no Subscription Identifiers: the common case."""
+
+    def send_publish(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
+        """Any other PUBLISH. False: this client cannot take it (its Maximum Packet Size), so it counts as done."""
+
+    def send_pubrel(self, packet_id: int) -> None:
+        """The second half of a QoS 2 delivery."""
+
+
+class Observer(Protocol):
+    """Who is told of deliveries that will not happen. ``core.broker`` counts them and fires ``delivery.dropped``."""
+
+    def delivery_dropped(self, session: "Session", delivery: Delivery, reason: str) -> None:
+        """``reason`` is one of the names above."""

@@ -1,0 +1,247 @@
+"""MessageQueue: messages of one session that wait for its send window, or for its client to come back.
+
+     push                                 pop
+──────────────►  [ 255 ][ ... ][ 0 ]  ──────────────►  in flight
+   full: the oldest of the lowest             ▲
+   priority makes room                        └── push_front: it could not go after all
+"""
+
+from bisect import insort
+from collections import deque
+from collections.abc import Iterator, Mapping
+
+from ..mqtt.message import Delivery
+from ..mqtt.topics import has_wildcard, matches
+
+
+class MessageQueue:
+    """First in, first out within a priority; higher priorities first.
+
+    ``max_messages`` and ``max_bytes`` (of ``Delivery.size``) are bounds, 0 for none. ``priorities`` maps Topic Filters
+    to 1..255, the exact filter deciding before wildcards and the highest of these; a topic that none matches has
+    ``default_priority``. All messages of a topic have one priority, so that their order holds [MQTT-4.6.0-5]. The
+    mapping is kept, not copied: sessions share it.
+    """
+
+    __slots__ = (
+        "_active",
+        "_count",
+        "_default",
+        "_expiry",
+        "_lanes",
+        "_max_bytes",
+        "_max_messages",
+        "_only",
+        "_priorities",
+        "_topics",
+        "_wildcards",
+        "size",
+    )
+
+    def __init__(
+        self,
+        max_messages: int = 0,
+        max_bytes: int = 0,
+        priorities: Mapping[str, int] | None = None,
+        default_priority: int = 0,
+    ) -> None:
+        self._max_messages = max_messages
+        self._max_bytes = max_bytes
+        self._default = default_priority
+        self._priorities = priorities if priorities else None
+        self._wildcards = [each for each in priorities if has_wildcard(each)] if priorities else None
+        # Without priorities all is in ``_only``; with them there is a lane for each priority in use, ``_active`` in
+        # ascending order.
+        self._only: deque[Delivery] = deque()
+        self._lanes: dict[int, deque[Delivery]] | None = {} if priorities else None
+        self._active: list[int] | None = [] if priorities else None
+        self._topics: dict[str, int] = {}  # topic -> how many of it wait
+        self._count = 0
+        self._expiry: float | None = None  # nothing here expires before
+        self.size = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __bool__(self) -> bool:
+        return self._count > 0
+
+    def __iter__(self) -> Iterator[Delivery]:
+        """In the order of delivery."""
+        for lane in reversed(self._ascending()):
+            yield from lane
+
+    def holds(self, topic: str) -> bool:
+        """Whether a message of this topic waits; a later one must not overtake it [MQTT-4.6.0-6]."""
+        return topic in self._topics
+
+    def full_for(self, size: int) -> bool:
+        """Whether something of ``size`` bytes cannot come in without something being dropped."""
+        return (self._max_messages > 0 and self._count >= self._max_messages) or (
+            self._max_bytes > 0 and self.size + size > self._max_bytes
+        )
+
+    def resize(self, max_messages: int, max_bytes: int) -> None:
+        """Set other bounds. What is here stays until the next ``push``, which drops what is beyond them."""
+        self._max_messages = max_messages
+        self._max_bytes = max_bytes
+
+    def push(self, delivery: Delivery) -> list[Delivery] | None:
+        """Append; returns what had to be dropped for it, ``None`` if nothing.
+
+        The oldest of the lowest priority goes first. The new one itself is dropped, and nothing else, where it alone
+        is over ``max_bytes`` or where only higher priorities could make room.
+        """
+        size = delivery.size
+        priority = self._priority(delivery.message.topic) if self._priorities is not None else 0
+        dropped: list[Delivery] | None = None
+        if (self._max_messages and self._count >= self._max_messages) or (
+            self._max_bytes and self.size + size > self._max_bytes
+        ):
+            dropped = self._make_room(size, priority)
+            if dropped is None:
+                return [delivery]
+        self._lane(priority).append(delivery)
+        self._added(delivery, size)
+        return dropped
+
+    def push_front(self, delivery: Delivery) -> None:
+        """Put back what ``pop`` gave, at the head of its priority. Bounds do not apply: it was here before."""
+        priority = self._priority(delivery.message.topic) if self._priorities is not None else 0
+        self._lane(priority).appendleft(delivery)
+        self._added(delivery, delivery.size)
+
+    def pop(self) -> Delivery | None:
+        """Take the next one out; ``None`` if there is none."""
+        if self._count == 0:
+            return None
+        if self._active is None:
+            delivery = self._only.popleft()
+        else:
+            delivery = self._take(self._active[-1])
+        self._removed(delivery)
+        return delivery
+
+    def drop_expired(self, now: float) -> list[Delivery]:
+        """Take out all whose Message Expiry Interval has passed [MQTT-3.3.2-5].
+
+        Looks at them only if one can be due.
+        """
+        if self._expiry is None or now < self._expiry:
+            return []
+        expired: list[Delivery] = []
+        self._expiry = None
+        for lane in self._ascending():
+            for _ in range(len(lane)):
+                delivery = lane.popleft()
+                expires_at = delivery.message.expires_at
+                if expires_at is not None and expires_at <= now:
+                    expired.append(delivery)
+                    continue
+                lane.append(delivery)
+                if expires_at is not None and (self._expiry is None or expires_at < self._expiry):
+                    self._expiry = expires_at
+        for delivery in expired:
+            self._removed(delivery)
+        if self._lanes is not None:
+            self._lanes = {priority: lane for priority, lane in self._lanes.items() if lane}
+            self._active = sorted(self._lanes)
+        return expired
+
+    def clear(self) -> list[Delivery]:
+        """Take all out, in the order of delivery."""
+        left = list(self)
+        self._only.clear()
+        if self._lanes is not None:
+            self._lanes = {}
+            self._active = []
+        self._topics.clear()
+        self._count = 0
+        self._expiry = None
+        self.size = 0
+        return left
+
+    def _ascending(self) -> list[deque[Delivery]]:
+        """The lanes, lowest priority first."""
+        if self._lanes is None or self._active is None:
+            return [self._only]
+        return [self._lanes[priority] for priority in self._active]
+
+    def _priority(self, topic: str) -> int:
+        priorities = self._priorities
+        if priorities is None:
+            return 0
+        exact = priorities.get(topic)
+        if exact is not None:
+            return exact
+        best = -1
+        for each in self._wildcards or ():
+            if priorities[each] > best and matches(each, topic):
+                best = priorities[each]
+        return self._default if best < 0 else best
+
+    def _lane(self, priority: int) -> deque[Delivery]:
+        if self._lanes is None or self._active is None:
+            return self._only
+        lane = self._lanes.get(priority)
+        if lane is None:
+            lane = self._lanes[priority] = deque()
+            insort(self._active, priority)
+        return lane
+
+    def _take(self, priority: int) -> Delivery:
+        """The oldest of a priority that has some."""
+        if self._lanes is None or self._active is None:
+            return self._only.popleft()
+        lane = self._lanes[priority]
+        delivery = lane.popleft()
+        if not lane:
+            del self._lanes[priority]
+            self._active.remove(priority)
+        return delivery
+
+    def _make_room(self, size: int, priority: int) -> list[Delivery] | None:
+        """Drop as many as it takes for one of ``size`` bytes at ``priority``.
+
+        ``None``, and nothing dropped, if that cannot do.
+        """
+        if self._max_bytes and size > self._max_bytes:
+            return None
+        messages = self._count + 1 - self._max_messages if self._max_messages else 0
+        octets = self.size + size - self._max_bytes if self._max_bytes else 0
+        going: list[int] = []  # the priority of each that has to go
+        for at, lane in zip(self._active or (priority,), self._ascending(), strict=True):
+            if at > priority:
+                break
+            for delivery in lane:
+                if len(going) >= messages and octets <= 0:
+                    break
+                going.append(at)
+                octets -= delivery.size
+        if len(going) < messages or octets > 0:
+            return None
+        dropped = [self._take(at) for at in going]
+        for delivery in dropped:
+            self._removed(delivery)
+        return dropped
+
+    def _added(self, delivery: Delivery, size: int) -> None:
+        message = delivery.message
+        topic = message.topic
+        self._topics[topic] = self._topics.get(topic, 0) + 1
+        self._count += 1
+        self.size += size
+        if message.properties:
+            expires_at = message.expires_at
+            if expires_at is not None and (self._expiry is None or expires_at < self._expiry):
+                self._expiry = expires_at
+
+    def _removed(self, delivery: Delivery) -> None:
+        topic = delivery.message.topic
+        left = self._topics[topic] - 1
+        if left:
+            self._topics[topic] = left
+        else:
+            del self._topics[topic]
+        self._count -= 1
+        self.size -= delivery.size

@@ -1,0 +1,533 @@
+"""Session: what a Server keeps for one Client Identifier, connected or not.
+
+The way of a QoS 1 or 2 delivery, outbound::
+
+    deliver ──► window open ──► inflight[id] = Delivery ──PUBACK──────────────────────► done
+       │                               │
+       │ window or client shut         └──PUBREC──► inflight[id] = None ──PUBCOMP──► done
+       ▼                                            (PUBREL is out)
+     queue ──► advance(), when an acknowledgement, a reconnect or a drained socket makes room
+
+On reconnect all of ``inflight`` goes out again in its order, before the queue [MQTT-4.4.0-1] [MQTT-4.6.0-1].
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from ..mqtt.constants import MAX_PACKET_ID
+from ..mqtt.errors import ProtocolError
+from ..mqtt.message import Delivery, Message
+from .outlet import EXPIRED, QOS0_MSG, QUEUE_FULL, Observer, Outlet
+from .queue import MessageQueue
+from .subscription import Subscription
+
+NO_PRIORITIES: Final[Mapping[str, int]] = {}
+REPLAY_SLICE: Final = 512
+
+# What became of an inbound QoS 2 Packet Identifier.
+NEW: Final = 0
+DUPLICATE: Final = 1
+FULL: Final = 2
+
+
+class Limits:
+    """The bounds of a session, shared by all sessions of a zone. 0 means no bound."""
+
+    __slots__ = (
+        "default_priority",
+        "max_awaiting_rel",
+        "max_inflight",
+        "max_inflight_bytes",
+        "max_queued_bytes",
+        "max_queued_messages",
+        "max_subscriptions",
+        "priorities",
+        "queue_qos0",
+        "refuse_when_full",
+        "retry_interval",
+        "upgrade_qos",
+    )
+
+    def __init__(
+        self,
+        max_inflight: int = 32,
+        max_inflight_bytes: int = 0,
+        max_awaiting_rel: int = 100,
+        max_queued_messages: int = 1000,
+        max_queued_bytes: int = 67_108_864,
+        max_subscriptions: int = 0,
+        queue_qos0: bool = False,
+        refuse_when_full: bool = False,
+        upgrade_qos: bool = False,
+        priorities: Mapping[str, int] = NO_PRIORITIES,
+        default_priority: int = 0,
+        retry_interval: float = 0.0,
+    ) -> None:
+        self.retry_interval = retry_interval
+        self.max_inflight = max_inflight
+        self.max_inflight_bytes = max_inflight_bytes
+        self.max_awaiting_rel = max_awaiting_rel
+        self.max_queued_messages = max_queued_messages
+        self.max_queued_bytes = max_queued_bytes
+        self.max_subscriptions = max_subscriptions
+        self.queue_qos0 = queue_qos0
+        self.refuse_when_full = refuse_when_full
+        self.upgrade_qos = upgrade_qos
+        self.priorities = priorities
+        self.default_priority = default_priority
+
+
+class Session:
+    """Session State (section 4.1), field by field. Times are unix seconds."""
+
+    __slots__ = (
+        "_last_packet_id",
+        "_resend",
+        "awaiting_rel",
+        "client",
+        "client_id",
+        "completions",
+        "created_at",
+        "disconnected_at",
+        "expiry_interval",
+        "expiry_timer",
+        "inflight",
+        "inflight_bytes",
+        "limits",
+        "mqueue_dropped",
+        "now",
+        "observer",
+        "outlet",
+        "queue",
+        "replays",
+        "sent_at",
+        "subscriptions",
+        "will",
+        "will_timer",
+        "window",
+    )
+
+    def __init__(self, client_id: str, limits: Limits, observer: Observer, now: float, expiry_interval: int = 0) -> None:
+        self.client_id = client_id
+        self.limits = limits
+        self.observer = observer
+        self.created_at = now
+        self.now = now  # the time of what is happening to it, told by whoever drives it
+        # Session Expiry Interval in seconds; 0 ends with the connection, 0xFFFFFFFF never.
+        self.expiry_interval = expiry_interval
+        # Topic Filter as the client wrote it -> Subscription.
+        self.subscriptions: dict[str, Subscription] = {}
+        # QoS 1 and 2 sent and not completely acknowledged, in order of sending; None once PUBREL is out.
+        self.inflight: dict[int, Delivery | None] = {}
+        self.inflight_bytes = 0
+        # When each identifier in flight was last sent, only where the zone has a retry interval.
+        self.sent_at: dict[int, float] | None = {} if limits.retry_interval else None
+        # Messages of released identifiers, kept only while somebody asks for ``delivery.completed``.
+        self.completions: dict[int, Message] | None = None
+        # Inflight identifiers that a new connection's Receive Maximum did not yet let out again.
+        self._resend: deque[int] | None = None
+        # QoS 1 and 2 (and QoS 0, where configured) waiting for the window or for the client.
+        self.queue: MessageQueue | None = None
+        # QoS 2 received and not released: Packet Identifier -> when.
+        self.awaiting_rel: dict[int, float] | None = None
+        # Retained messages still to be sent because of a SUBSCRIBE.
+        self.replays: deque[tuple[Iterator[Message | None], Subscription]] | None = None
+        self._last_packet_id = 0
+        self.outlet: Outlet | None = None
+        self.window = limits.max_inflight or MAX_PACKET_ID
+        self.mqueue_dropped = 0
+        # Kept here for ``core``, never looked at: ClientInfo of the last connection, when it ended, the Will Message
+        # waiting for its delay, and the two running timers.
+        self.client: Any = None
+        self.disconnected_at = 0.0
+        self.will: Any = None
+        self.will_timer: Any = None
+        self.expiry_timer: Any = None
+
+    # ------------------------------------------------------------------ facts
+
+    @property
+    def connected(self) -> bool:
+        """Whether a client is there."""
+        return self.outlet is not None
+
+    @property
+    def ready(self) -> bool:
+        """Whether a QoS 1 message given now would go out at once."""
+        outlet = self.outlet
+        return outlet is not None and outlet.writable and len(self.inflight) < self.window and not self.queue
+
+    @property
+    def busy(self) -> bool:
+        """Whether something waits that an acknowledgement may set free."""
+        return self.queue is not None or self._resend is not None or self.replays is not None
+
+    @property
+    def queued(self) -> int:
+        """Messages waiting."""
+        return 0 if self.queue is None else len(self.queue)
+
+    # ------------------------------------------------------------- to the client
+
+    def deliver(self, message: Message, subscription: Subscription) -> None:
+        """Take a message that matched: send it, queue it, or drop it and tell the observer why."""
+        qos = message.qos
+        if self.limits.upgrade_qos:
+            if subscription.qos > qos:
+                qos = subscription.qos
+        elif subscription.qos < qos:
+            qos = subscription.qos  # [MQTT-3.8.4-8]
+        if subscription.plain:
+            if qos == 0:
+                outlet = self.outlet
+                if outlet is not None and self.queue is None:
+                    outlet.send_publish0(message)
+                else:
+                    self._deliver0(Delivery(message, 0))
+                return
+            self._offer(message.plain(qos))
+            return
+        delivery = Delivery(
+            message,
+            qos,
+            message.retain and subscription.retain_as_published,  # [MQTT-3.3.1-12] [MQTT-3.3.1-13]
+            subscription.identifiers,
+        )
+        if qos == 0:
+            self._deliver0(delivery)
+        else:
+            self._offer(delivery)
+
+    def deliver_shared(self, delivery: Delivery) -> None:
+        """Take a delivery that a shared subscription chose this session for."""
+        if delivery.qos == 0:
+            self._deliver0(delivery)
+        else:
+            self._offer(delivery)
+
+    def would_refuse(self, message: Message, subscription: Subscription) -> bool:
+        """Whether its queue is full and its zone refuses rather than drops the oldest."""
+        if not self.limits.refuse_when_full or message.qos == 0 or subscription.qos == 0:
+            return False
+        queue = self.queue
+        if queue is None or self.ready:
+            return False
+        return queue.full_for(Delivery(message, 1).size)
+
+    def _deliver0(self, delivery: Delivery) -> None:
+        outlet = self.outlet
+        queue = self.queue
+        if outlet is None:
+            if self.limits.queue_qos0:
+                self._enqueue(delivery)
+            else:
+                self.observer.delivery_dropped(self, delivery, QOS0_MSG)
+        elif queue is not None and queue.holds(delivery.message.topic):
+            self._enqueue(delivery)  # must not overtake a queued message of its topic
+        else:
+            outlet.send_publish(delivery, 0, False)
+
+    def _offer(self, delivery: Delivery) -> None:
+        outlet = self.outlet
+        if (
+            outlet is not None
+            and outlet.writable
+            and self.queue is None
+            and self._resend is None
+            and len(self.inflight) < self.window
+            and not (self.limits.max_inflight_bytes and self._heavy(delivery))
+        ):
+            self._send(outlet, delivery)
+        else:
+            self._enqueue(delivery)
+
+    def _heavy(self, delivery: Delivery) -> bool:
+        most = self.limits.max_inflight_bytes
+        return most > 0 and self.inflight_bytes > 0 and self.inflight_bytes + delivery.size > most
+
+    def _send(self, outlet: Outlet, delivery: Delivery) -> None:
+        # [MQTT-2.2.1-4] an identifier is not used again before its exchange has ended
+        inflight = self.inflight
+        packet_id = self._last_packet_id
+        while True:
+            packet_id = packet_id + 1 if packet_id < MAX_PACKET_ID else 1
+            if packet_id not in inflight:
+                break
+        if outlet.send_publish(delivery, packet_id, False):
+            self._last_packet_id = packet_id
+            inflight[packet_id] = delivery
+            if self.limits.max_inflight_bytes:
+                self.inflight_bytes += delivery.size
+            if self.sent_at is not None:
+                self.sent_at[packet_id] = max(self.now, delivery.message.timestamp)
+
+    def _enqueue(self, delivery: Delivery) -> None:
+        queue = self.queue
+        if queue is None:
+            limits = self.limits
+            queue = self.queue = MessageQueue(
+                limits.max_queued_messages, limits.max_queued_bytes, limits.priorities, limits.default_priority
+            )
+        dropped = queue.push(delivery)
+        if dropped:
+            self.mqueue_dropped += len(dropped)
+            for each in dropped:
+                self.observer.delivery_dropped(self, each, QUEUE_FULL)
+
+    def advance(self, now: float) -> None:
+        """Send what waits, as far as window and socket allow: retransmissions, then the queue, then retained ones."""
+        outlet = self.outlet
+        if outlet is None:
+            return
+        self.now = now
+        if self._resend is not None:
+            self._retransmit(outlet)
+        queue = self.queue
+        if queue is not None:
+            if self._resend is None:
+                self._drain(outlet, queue, now)
+            if not len(queue):
+                self.queue = None
+        if self.replays is not None and self.queue is None:
+            self._replay(outlet, self.replays, now)
+
+    def _drain(self, outlet: Outlet, queue: MessageQueue, now: float) -> None:
+        while outlet.writable and len(self.inflight) < self.window:
+            delivery = queue.pop()
+            if delivery is None:
+                return
+            if delivery.message.expired(now):
+                self.observer.delivery_dropped(self, delivery, EXPIRED)
+            elif delivery.qos == 0:
+                outlet.send_publish(delivery, 0, False)
+            elif self._heavy(delivery):
+                queue.push_front(delivery)
+                return
+            else:
+                self._send(outlet, delivery)
+
+    def _replay(self, outlet: Outlet, replays: deque[tuple[Iterator[Message | None], Subscription]], now: float) -> None:
+        left = REPLAY_SLICE
+        while replays:
+            messages, subscription = replays[0]
+            for message in messages:
+                if message is None:
+                    return
+                qos = min(message.qos, subscription.qos)
+                if self.limits.upgrade_qos:
+                    qos = subscription.qos
+                delivery = Delivery(message, qos, True, subscription.identifiers)
+                if qos == 0:
+                    outlet.send_publish(delivery, 0, False)
+                else:
+                    self._offer(delivery)
+                left -= 1
+                # Nothing of a replay waits in the queue, so its bound never cuts one short.
+                if left == 0 or not outlet.writable or len(self.inflight) >= self.window or self.queue is not None:
+                    return
+            replays.popleft()
+        self.replays = None
+
+    def replay(self, messages: Iterator[Message | None], subscription: Subscription) -> None:
+        """Retained messages to send because of a SUBSCRIBE; ``advance`` pulls them as the client keeps up."""
+        if self.replays is None:
+            self.replays = deque()
+        self.replays.append((messages, subscription))
+
+    # --------------------------------------------------------- from the client
+
+    def puback(self, packet_id: int) -> Delivery | None:
+        """A QoS 1 delivery is complete. None: no such identifier is in use.
+
+        :raises ProtocolError: the identifier belongs to a QoS 2 delivery.
+        """
+        inflight = self.inflight
+        if packet_id not in inflight:
+            return None
+        delivery = inflight[packet_id]
+        if delivery is None or delivery.qos != 1:
+            raise ProtocolError("PUBACK for a QoS 2 message")
+        self._finish(packet_id, delivery)
+        return delivery
+
+    def pubrec(self, packet_id: int, failed: bool = False) -> tuple[bool, Delivery | None]:
+        """First acknowledgement of QoS 2: (whether the identifier is known, the delivery it concerned).
+
+        A second PUBREC for a released identifier is known, with ``None``. ``failed`` (Reason Code >= 0x80)
+        ends the exchange [MQTT-4.4.0-2].
+
+        :raises ProtocolError: the identifier belongs to a QoS 1 delivery.
+        """
+        inflight = self.inflight
+        if packet_id not in inflight:
+            return False, None
+        delivery = inflight[packet_id]
+        if delivery is not None:
+            if delivery.qos != 2:
+                raise ProtocolError("PUBREC for a QoS 1 message")
+            self._finish(packet_id, delivery)
+            if not failed:
+                if self.sent_at is not None:
+                    self.sent_at[packet_id] = self.now
+                inflight[packet_id] = None  # last in order: PUBRELs are repeated in order of their PUBRECs
+        elif failed:
+            del inflight[packet_id]
+        return True, delivery
+
+    def pubcomp(self, packet_id: int) -> bool:
+        """A QoS 2 delivery is complete. False: no such identifier is in use.
+
+        :raises ProtocolError: PUBREL was not sent for it yet.
+        """
+        inflight = self.inflight
+        if packet_id not in inflight:
+            return False
+        if inflight[packet_id] is not None:
+            raise ProtocolError("PUBCOMP before PUBREL")
+        del inflight[packet_id]
+        if self.sent_at is not None:
+            self.sent_at.pop(packet_id, None)
+        return True
+
+    def note_completion(self, packet_id: int, message: Message) -> None:
+        """Keep the message of a released identifier until its PUBCOMP."""
+        if self.completions is None:
+            self.completions = {}
+        self.completions[packet_id] = message
+
+    def completion_of(self, packet_id: int) -> Message | None:
+        """The message kept for this identifier, once."""
+        return None if self.completions is None else self.completions.pop(packet_id, None)
+
+    def _finish(self, packet_id: int, delivery: Delivery) -> None:
+        del self.inflight[packet_id]
+        if self.limits.max_inflight_bytes:
+            self.inflight_bytes -= delivery.size
+        if self.sent_at is not None:
+            self.sent_at.pop(packet_id, None)
+        if self._resend is not None and packet_id in self._resend:
+            self._resend.remove(packet_id)
+
+    def receive2(self, packet_id: int, now: float) -> int:
+        """Note an inbound QoS 2 identifier: NEW, DUPLICATE [MQTT-4.3.3-10], or FULL (not noted)."""
+        awaiting = self.awaiting_rel
+        if awaiting is None:
+            self.awaiting_rel = {packet_id: now}
+            return NEW
+        if packet_id in awaiting:
+            return DUPLICATE
+        if 0 < self.limits.max_awaiting_rel <= len(awaiting):
+            return FULL
+        awaiting[packet_id] = now
+        return NEW
+
+    def release(self, packet_id: int) -> bool:
+        """PUBREL, or a refused PUBREC: the identifier is free again. False: it was not in use."""
+        awaiting = self.awaiting_rel
+        if awaiting is None or packet_id not in awaiting:
+            return False
+        del awaiting[packet_id]
+        if not awaiting:
+            self.awaiting_rel = None
+        return True
+
+    def forget_unreleased(self, before: float) -> int:
+        """Drop inbound QoS 2 identifiers received earlier than ``before``; how many."""
+        awaiting = self.awaiting_rel
+        if awaiting is None:
+            return 0
+        old = [packet_id for packet_id, at in awaiting.items() if at < before]
+        for packet_id in old:
+            self.release(packet_id)
+        return len(old)
+
+    # ---------------------------------------------------- coming, going, ending
+
+    def attach(self, outlet: Outlet, window: int, limits: Limits, now: float) -> None:
+        """A client is there. ``window`` is how many QoS 1 and 2 it takes unacknowledged; nothing is sent yet."""
+        self.outlet = outlet
+        self.window = window
+        self.now = now
+        if limits is not self.limits:
+            self.limits = limits
+            self.sent_at = dict.fromkeys(self.inflight, now) if limits.retry_interval else None
+            if self.queue is not None:
+                self.queue.resize(limits.max_queued_messages, limits.max_queued_bytes)
+        # [MQTT-4.4.0-1]
+        self._resend = deque(self.inflight) if self.inflight else None
+
+    def detach(self) -> None:
+        """The client is gone; what was sent and not acknowledged stays in flight."""
+        self.outlet = None
+        self._resend = None
+
+    def _retransmit(self, outlet: Outlet) -> None:
+        resend = self._resend
+        assert resend is not None
+        while resend:
+            packet_id = resend[0]
+            delivery = self.inflight[packet_id]
+            if delivery is None:
+                outlet.send_pubrel(packet_id)
+            elif len(self.inflight) - len(resend) >= self.window or not outlet.writable:
+                return  # the new connection's Receive Maximum holds for these too [MQTT-3.3.4-9]
+            elif not outlet.send_publish(delivery, packet_id, True):
+                self._finish(packet_id, delivery)
+                continue
+            resend.popleft()
+        self._resend = None
+
+    def retransmit_older(self, before: float, now: float) -> None:
+        """Send again what was sent before then and not acknowledged, on a live connection.
+
+        Only for 3.x clients where a retry interval is configured; 5.0 forbids it [MQTT-4.4.0-1].
+        """
+        self.now = now
+        outlet = self.outlet
+        sent_at = self.sent_at
+        if outlet is None or sent_at is None or self._resend is not None:
+            return
+        for packet_id, delivery in self.inflight.items():
+            if sent_at.get(packet_id, now) >= before or not outlet.writable:
+                continue
+            sent_at[packet_id] = now
+            if delivery is None:
+                outlet.send_pubrel(packet_id)
+            else:
+                outlet.send_publish(delivery, packet_id, True)
+
+    def expire_queued(self, now: float) -> None:
+        """Drop queued messages whose Message Expiry Interval has passed."""
+        queue = self.queue
+        if queue is not None:
+            for delivery in queue.drop_expired(now):
+                self.observer.delivery_dropped(self, delivery, EXPIRED)
+            if not len(queue):
+                self.queue = None
+
+    def end(self) -> list[Delivery]:
+        """The session is over. Returns what shared subscriptions must give to another member.
+
+        That is QoS 1 not acknowledged and whatever was not sent; a QoS 2 delivery that was begun dies with
+        its session [MQTT-4.8.2-5].
+        """
+        orphans = [
+            delivery
+            for delivery in self.inflight.values()
+            if delivery is not None and delivery.group is not None and delivery.qos == 1
+        ]
+        if self.queue is not None:
+            orphans.extend(delivery for delivery in self.queue if delivery.group is not None)
+        self.inflight.clear()
+        self.inflight_bytes = 0
+        self.queue = None
+        self._resend = None
+        self.replays = None
+        self.awaiting_rel = None
+        self.completions = None
+        self.outlet = None
+        return orphans
+
+    def __repr__(self) -> str:
+        return f"Session({self.client_id!r}, {'connected' if self.connected else 'offline'})"

@@ -1,0 +1,128 @@
+"""Arrival: a socket that was accepted and is on its way to a Connection.
+
+::
+
+    accept -> PROXY header -> TLS handshake -> WebSocket handshake -> Connection
+              (each only where the listener has it; each bounded in time; each failure counted by its reason)
+"""
+
+import asyncio
+import socket
+import ssl
+from typing import TYPE_CHECKING, Final, cast
+
+from .proxy_protocol import ProxiedTransport, ProxyHeader, ProxyProtocolError, read_header
+from .websocket import WebSocketLayer
+
+if TYPE_CHECKING:
+    from .listener import Listener
+
+TLS_SHUTDOWN_TIMEOUT: Final = 5.0  # seconds a peer has to answer our close_notify
+
+
+class Arrival(asyncio.Protocol):
+    """Takes one accepted socket through its handshakes; the listener counts it among its sockets until ``settle``."""
+
+    __slots__ = ("_header", "_listener", "_sock", "_task", "_transport", "peer")
+
+    def __init__(self, listener: "Listener", sock: socket.socket, peer: tuple[str, int]) -> None:
+        self._listener = listener
+        self._sock: socket.socket | None = sock
+        self._header: ProxyHeader | None = None
+        self._transport: asyncio.Transport | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.peer = peer
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._task = loop.create_task(self._run(loop))
+
+    def abort(self) -> None:
+        """Close the socket, whatever stage it is at; nothing is counted."""
+        self.settle()
+        if self._task is not None:
+            self._task.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def settle(self) -> None:
+        """The socket has its Connection, or is gone."""
+        self._listener.arrivals.discard(self)
+
+    def refuse(self, reason: str, setting: str, detail: str = "") -> None:
+        """The socket gets no Connection, because of ``setting``; the caller closes it. Counted once."""
+        if self in self._listener.arrivals:
+            self.settle()
+            self._listener.refuse(reason, setting, self.peer, detail)
+
+    async def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        settings = self._listener.settings
+        try:
+            assert self._sock is not None
+            if settings.proxy_protocol:
+                async with asyncio.timeout(settings.proxy_protocol_timeout):
+                    self._header = await read_header(loop, self._sock)
+                if self._header.source is not None:
+                    self.peer = self._header.source
+        except TimeoutError:
+            self.refuse("proxy_protocol_timeout", "proxy_protocol_timeout")
+        except ProxyProtocolError as exc:
+            self.refuse("proxy_protocol_error", "proxy_protocol", str(exc))
+        except (EOFError, OSError):
+            self.refuse("closed_early", "proxy_protocol")
+        else:
+            await self._connect(loop)
+        finally:
+            if self._sock is not None:
+                self._sock.close()
+            self._task = None
+
+    async def _connect(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Hand the socket to a transport of the loop, over TLS where the listener has it."""
+        sock, self._sock = self._sock, None
+        assert sock is not None
+        context, tls = self._listener.context, self._listener.settings.tls
+        try:
+            if context is None or tls is None:
+                await loop.connect_accepted_socket(lambda: self, sock)
+            else:
+                await loop.connect_accepted_socket(
+                    lambda: self,
+                    sock,
+                    ssl=context,
+                    ssl_handshake_timeout=tls.handshake_timeout,
+                    ssl_shutdown_timeout=TLS_SHUTDOWN_TIMEOUT,
+                )
+        except ssl.SSLCertVerificationError as exc:
+            self.refuse("tls_certificate", "tls.verify", exc.verify_message)
+        except ssl.SSLError as exc:
+            if exc.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
+                self.refuse("tls_certificate", "tls.verify", "no client certificate")
+            else:
+                self.refuse("tls_handshake", "tls", exc.reason or str(exc))
+        except ConnectionAbortedError:
+            self.refuse("tls_timeout", "tls.handshake_timeout")
+        except OSError:
+            self.refuse("closed_early", "tls" if tls is not None else "")
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Step aside: from here on the transport talks to the Connection, or to its WebSocket layer."""
+        below = cast(asyncio.Transport, transport)
+        listener = self._listener
+        settings = listener.settings
+        if self not in listener.arrivals:  # the listener was stopped meanwhile
+            below.abort()
+            return
+        if not settings.nodelay:
+            sock = below.get_extra_info("socket")
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)
+        top = below if self._header is None else ProxiedTransport(below, self._header)
+        if settings.type in ("ws", "wss"):
+            self._transport = below
+            layer = WebSocketLayer(settings, listener.zone, listener.connect, self)
+            below.set_protocol(layer)
+            layer.connection_made(top)
+        else:
+            self.settle()
+            connection = listener.connect()
+            below.set_protocol(connection)
+            connection.connection_made(top)

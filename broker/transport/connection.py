@@ -1,0 +1,417 @@
+"""Connection: one socket. Bytes in, packets to the channel; the channel's outlet out, once a turn.
+
+The only one there is, for tcp, ssl, ws and wss: whatever lies below looks like an asyncio transport.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any, Final, cast
+
+from ..channel.channel import TURN_DELIVERIES, Channel
+from ..channel.context import Context
+from ..channel.state import CLOSED, CONNECTING, ListenerFacts
+from ..core.client_info import ClientInfo
+from ..core.timers import Timer
+from ..mqtt.decoder import Decoder, Packet, TopicNames
+from .flusher import HIGH_WATER, Flusher
+from .layer import Layer, grow
+from .limiter import TokenBucket
+from .listener import Listener
+from .tls import peer_identity
+
+WRITE_HIGH: Final = 262_144
+WRITE_LOW: Final = 65_536
+LINGER: Final = 2.0
+"""Seconds for a client to take our last packet and close its side: closing at once with input unread would reset the
+connection, and the client would see neither CONNACK nor DISCONNECT."""
+
+# Why nothing is read from the socket at the moment; bits of ``held``.
+_TURN: Final = 1  # output must go out first, or others be heard
+_WAITING: Final = 2  # a packet waits for something outside (a password hash)
+_RATE: Final = 4  # message_rate, byte_rate
+_SLOW: Final = 8  # the client does not read what it asks for
+
+
+class Connection(asyncio.Protocol):
+    """Between a transport and a channel. ``octets``, ``reads``, ``packets`` and the like count both directions."""
+
+    __slots__ = (
+        "_alive_at",
+        "_buckets",
+        "_closing",
+        "_context",
+        "_decoder",
+        "_eof",
+        "_flusher",
+        "_held",
+        "_keep_alive",
+        "_left_to_write",
+        "_listener",
+        "_parked",
+        "_slow_timer",
+        "_timer",
+        "_transport",
+        "_everybody",
+        "channel",
+        "facts",
+        "received_octets",
+        "received_packets",
+        "received_reads",
+        "sent_messages",
+        "sent_octets",
+        "sent_packets",
+        "sent_writes",
+    )
+
+    def __init__(
+        self, listener: Listener, facts: ListenerFacts, context: Context, flusher: Flusher, topic_names: TopicNames,
+        everybody: "set[Connection]",
+    ) -> None:
+        self._everybody = everybody
+        self._listener = listener
+        self.facts = facts
+        self._context = context
+        self._flusher = flusher
+        zone = facts.zone
+        self._decoder = Decoder(topic_names, zone.max_packet_size, zone.max_connect_size)
+        self._transport: asyncio.Transport | None = None
+        # Decoded packets that wait, in order; None where nothing waits.
+        self._parked: list[Packet] | None = None
+        self._held = 0
+        self._alive_at = 0.0
+        self._keep_alive = 0.0
+        self._timer: Timer | None = None
+        self._slow_timer: Timer | None = None
+        self._left_to_write = 0
+        self._buckets: tuple[TokenBucket | None, TokenBucket | None] | None = None
+        if zone.message_rate is not None or zone.byte_rate is not None:
+            self._buckets = (
+                None if zone.message_rate is None else TokenBucket(*zone.message_rate),
+                None if zone.byte_rate is None else TokenBucket(*zone.byte_rate),
+            )
+        self._closing = False
+        self._eof = False
+        self.received_octets = 0
+        self.received_reads = 0
+        self.received_packets = 0
+        self.sent_octets = 0
+        self.sent_writes = 0
+        self.sent_packets = 0
+        self.sent_messages = 0
+        self.channel: Channel
+
+    # --------------------------------------------------------------- asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        transport.set_write_buffer_limits(high=WRITE_HIGH, low=WRITE_LOW)
+        context = self._context
+        facts = self.facts
+        peer = transport.get_extra_info("peername") or ("", 0)
+        sock = transport.get_extra_info("sockname") or ("", 0)
+        client = ClientInfo(
+            context.node, facts.zone, facts.zone_name, facts.name, str(peer[0]), int(peer[1]), int(sock[1]),
+            facts.loopback,
+        )
+        ssl_object = transport.get_extra_info("ssl_object")
+        if ssl_object is not None:
+            client.cn, client.dn = peer_identity(ssl_object)
+        self.channel = Channel(context, facts, client, self, self._flusher)
+        now = context.clock.now()
+        self._alive_at = now
+        self._timer = context.timers.at(now + facts.zone.idle_timeout, self._idle)
+        self._everybody.add(self)
+        self._listener.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        context = self._context
+        size = len(data)
+        context.metrics.bytes_received += size
+        self.received_octets += size
+        self.received_reads += 1
+        if self._closing:
+            return
+        packets = self._decoder.feed(data)
+        now = context.clock.now()
+        if packets:
+            # [MQTT-3.1.2-22] whole packets count, pieces do not
+            self._alive_at = now
+            self.received_packets += len(packets)
+        if self._buckets is not None:
+            self._limit(size, len(packets), now)
+        if not packets:
+            return
+        turn = context.broker.turn
+        if self._parked is not None:
+            self._parked.extend(packets)
+        elif self._held or turn.deliveries > TURN_DELIVERIES or turn.octets > HIGH_WATER:
+            self._parked = packets
+            self._hold_for_turn()
+        else:
+            self._take(packets, now)
+
+    def eof_received(self) -> bool:
+        self._eof = True
+        # Packets that wait are still to be answered; the transport stays open for that.
+        return self._parked is not None and not self._closing
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        channel = self.channel
+        if self._parked is not None and not self._held & _WAITING:
+            # What was received is taken, whoever has gone since.
+            self._held = 0
+            while self._parked is not None and channel.state != CLOSED:
+                packets, self._parked = self._parked, None
+                self._take(packets, self._context.clock.now(), last=True)
+        self._transport = None
+        self._closing = True
+        reason = "closed by the client" if exc is None else type(exc).__name__
+        channel.connection_lost(reason)
+        for timer in (self._timer, self._slow_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._slow_timer = None
+        self._parked = None
+        self._everybody.discard(self)
+        self._listener.closed(self, channel.end_reason)
+
+    def pause_writing(self) -> None:
+        self.channel.outlet.set_writable(False)
+        timeout = self.facts.zone.slow_reader_timeout
+        if timeout and self._slow_timer is None and self._transport is not None:
+            self._left_to_write = self._transport.get_write_buffer_size()
+            timers = self._context.timers
+            self._slow_timer = timers.at(self._context.clock.now() + timeout, self._check_slow)
+
+    def resume_writing(self) -> None:
+        if self._slow_timer is not None:
+            self._slow_timer.cancel()
+            self._slow_timer = None
+        channel = self.channel
+        outlet = channel.outlet
+        outlet.set_writable(True)
+        outlet.backlog = 0
+        self.flush()
+        if channel.session is not None and outlet.writable:
+            channel.session.advance(self._context.clock.now())
+        self._release(_SLOW)
+
+    # --------------------------------------------------------------- packets
+
+    def _take(self, packets: list[Packet], now: float, last: bool = False) -> None:
+        """Give packets to the channel; park what must wait."""
+        channel = self.channel
+        taken = channel.receive(packets, now)
+        if taken is True:
+            if channel.outlet.backlog > self.facts.zone.max_outbox_bytes:
+                self._hold(_SLOW)
+            return
+        if taken is False:
+            self._parked = channel.rest
+            if not last:
+                self._hold_for_turn()
+            return
+        self._parked = channel.rest or []
+        self._hold(_WAITING)
+        asyncio.ensure_future(self._wait(taken))
+
+    async def _wait(self, waiting: Awaitable[None]) -> None:
+        try:
+            await waiting
+        finally:
+            self._release(_WAITING)
+
+    def _hold_for_turn(self) -> None:
+        if not self._held & _TURN:
+            self._hold(_TURN)
+            self._flusher.hold(self)
+
+    def proceed(self) -> None:
+        """The output that this connection waited for is written."""
+        self._release(_TURN)
+
+    def _hold(self, why: int) -> None:
+        if not self._held and self._transport is not None and not self._closing:
+            self._transport.pause_reading()
+        self._held |= why
+
+    def _release(self, why: int) -> None:
+        if not self._held & why:
+            return
+        self._held &= ~why
+        if self._held or self._transport is None:
+            return
+        if self._closing:
+            self._transport.resume_reading()
+            return
+        if self._parked is not None:
+            packets, self._parked = self._parked, None
+            context = self._context
+            turn = context.broker.turn
+            if turn.deliveries > TURN_DELIVERIES or turn.octets > HIGH_WATER:
+                self._parked = packets
+                self._hold_for_turn()
+                return
+            self._take(packets, context.clock.now())
+        if not self._held and self._transport is not None:
+            if self._eof and not self._closing:
+                self._transport.close()
+            else:
+                self._alive_at = self._context.clock.now()  # it was we who did not listen
+                self._transport.resume_reading()
+
+    def _limit(self, octets: int, packets: int, now: float) -> None:
+        assert self._buckets is not None
+        messages, octet = self._buckets
+        pause = 0.0
+        if messages is not None and packets:
+            pause = messages.consume(packets, now)
+        if octet is not None:
+            pause = max(pause, octet.consume(octets, now))
+        if pause > 0 and not self._held & _RATE:
+            self._context.metrics.refusals.add("rate_limited")
+            self._hold(_RATE)
+            self._context.timers.at(now + pause, self._rate_over)
+
+    def _rate_over(self) -> None:
+        self._release(_RATE)
+
+    # ---------------------------------------------------------------- output
+
+    def flush(self) -> None:
+        """Write what the outlet holds, unless the socket is full."""
+        channel = self.channel
+        outlet = channel.outlet
+        parts = outlet.parts
+        transport = self._transport
+        if not parts or not outlet.writable:
+            return
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        parts.clear()
+        metrics = self._context.metrics
+        sent0 = outlet.sent0
+        sent1 = outlet.sent1
+        sent2 = outlet.sent2
+        messages = sent0 + sent1 + sent2
+        if messages:
+            if sent0:
+                metrics.messages_qos0_sent += sent0
+                outlet.sent0 = 0
+            if sent1:
+                metrics.messages_qos1_sent += sent1
+                outlet.sent1 = 0
+            if sent2:
+                metrics.messages_qos2_sent += sent2
+                outlet.sent2 = 0
+            metrics.messages_delivered += messages
+            self.sent_messages += messages
+        self.sent_packets += messages + outlet.sent_other
+        outlet.sent_other = 0
+        if transport is None:
+            return
+        size = len(data)
+        metrics.bytes_sent += size
+        self.sent_octets += size
+        self.sent_writes += 1
+        transport.write(data)
+        session = channel.session
+        if session is not None and session.replays is not None and outlet.writable:
+            session.advance(self._context.clock.now())
+
+    # ------------------------------------------------------ the channel's wishes
+
+    def accepted(self, keep_alive: float) -> None:
+        """See ``channel.state.Link``."""
+        transport = self._transport
+        if transport is None:
+            return
+        grow(transport, self.facts.zone.max_packet_size)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._keep_alive = keep_alive
+        if keep_alive:
+            self._timer = self._context.timers.at(self._alive_at + keep_alive, self._check_alive)
+
+    def close(self) -> None:
+        """See ``channel.state.Link``."""
+        if self._closing:
+            return
+        self._closing = True
+        self._parked = None
+        transport = self._transport
+        if transport is None:
+            return
+        context = self._context
+        outlet = self.channel.outlet
+        if self._timer is not None:
+            self._timer.cancel()
+        blocked = not outlet.writable
+        self.flush()
+        self._timer = context.timers.at(context.clock.now() + LINGER, self.abort)
+        if isinstance(transport, Layer) or not transport.can_write_eof():
+            transport.close()
+            return
+        if blocked or self._eof:
+            transport.close()
+            return
+        transport.write_eof()
+        if self._held:
+            self._held = 0
+            transport.resume_reading()
+
+    def abort(self) -> None:
+        """Close at once, whatever is still to be sent."""
+        self._timer = None
+        if self._transport is not None:
+            self._transport.abort()
+
+    # ---------------------------------------------------------------- timers
+
+    def _idle(self) -> None:
+        self._timer = None
+        if self.channel.state <= CONNECTING + 1:
+            self.channel.idle_timeout()
+
+    def _check_alive(self) -> None:
+        self._timer = None
+        if self._closing:
+            return
+        now = self._context.clock.now()
+        due = self._alive_at + self._keep_alive
+        if self._held:
+            due = now + self._keep_alive
+        elif now >= due:
+            self.channel.keep_alive_timeout()
+            return
+        self._timer = self._context.timers.at(due, self._check_alive)
+
+    def _check_slow(self) -> None:
+        self._slow_timer = None
+        transport = self._transport
+        if transport is None or self.channel.outlet.writable:
+            return
+        left = transport.get_write_buffer_size()
+        if left >= self._left_to_write:
+            self.channel.slow_reader()
+            transport.abort()
+            return
+        self._left_to_write = left
+        context = self._context
+        timeout = self.facts.zone.slow_reader_timeout
+        self._slow_timer = context.timers.at(context.clock.now() + timeout, self._check_slow)
+
+    # ------------------------------------------------------------------ facts
+
+    def stats(self) -> dict[str, Any]:
+        """Its counters under the names of the client record."""
+        return {
+            "recv_oct": self.received_octets,
+            "recv_cnt": self.received_reads,
+            "recv_pkt": self.received_packets,
+            "recv_msg": self.channel.received_messages,
+            "send_oct": self.sent_octets,
+            "send_cnt": self.sent_writes,
+            "send_pkt": self.sent_packets,
+            "send_msg": self.sent_messages,
+        }

@@ -1,0 +1,57 @@
+"""Layer: an object between a socket's transport and the Connection that looks like a transport to the Connection."""
+
+import asyncio
+from typing import Any
+
+
+class Layer(asyncio.Transport):
+    """The few methods of an asyncio transport that a Connection uses, handed on to the transport ``below``."""
+
+    __slots__ = ("below",)
+
+    below: asyncio.Transport
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.below.write(data)
+
+    def close(self) -> None:
+        """Send what was written, then close."""
+        self.below.close()
+
+    def abort(self) -> None:
+        """Close at once; what was not sent is lost."""
+        self.below.abort()
+
+    def is_closing(self) -> bool:
+        return self.below.is_closing()
+
+    def is_reading(self) -> bool:
+        return self.below.is_reading()
+
+    def pause_reading(self) -> None:
+        self.below.pause_reading()
+
+    def resume_reading(self) -> None:
+        self.below.resume_reading()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self.below.set_write_buffer_limits(high=high, low=low)
+
+    def get_write_buffer_size(self) -> int:
+        return self.below.get_write_buffer_size()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self.below.get_extra_info(name, default)
+
+    def grow(self, max_packet_size: int) -> None:
+        """Let packets of ``max_packet_size`` bytes pass from now on."""
+        grow(self.below, max_packet_size)
+
+
+def grow(transport: asyncio.BaseTransport, max_packet_size: int) -> None:
+    """The CONNECT behind ``transport`` was accepted: its layers may let packets of ``max_packet_size`` bytes pass.
+
+    Until then they hold no more than a CONNECT needs. A plain socket holds nothing and needs no telling.
+    """
+    if isinstance(transport, Layer):
+        transport.grow(max_packet_size)

@@ -1,0 +1,319 @@
+"""Listener: one address that accepts clients, over TCP, TLS, WebSocket or secure WebSocket."""
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from ipaddress import ip_address
+from typing import Any, Final
+
+from ..config import ListenerSettings, ZoneSettings
+from ..core.clock import Clock
+from .arrival import Arrival
+from .limiter import TokenBucket
+from .tls import TlsError, build_context
+
+logger = logging.getLogger(__name__)
+
+ACCEPTS_A_TURN: Final = 64  # so that a storm of new clients leaves room for those who are there
+EXHAUSTED: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+REST_WHEN_EXHAUSTED: Final = 1.0  # seconds without accepting when the system has no more sockets to give
+REFUSAL_LOG_INTERVAL: Final = 10.0  # seconds between two log lines about the same reason
+
+
+class ListenerError(Exception):
+    """A listener that cannot start, or cannot take new settings; the text is one line."""
+
+
+class Listener:
+    """Accepts clients at one address within its limits and gives each socket, once it is ready, a Connection.
+
+    ``connect(listener)`` builds one Connection. The Connection calls ``opened`` and ``closed``. ``settings`` and
+    ``zone`` are those of new clients. ``refused`` and ``shutdown_count`` count by reason.
+    """
+
+    def __init__(
+        self,
+        settings: ListenerSettings,
+        zone: ZoneSettings,
+        connect: Callable[["Listener"], asyncio.Protocol],
+        clock: Clock,
+    ) -> None:
+        self.settings = settings
+        self.zone = zone
+        self.name = settings.name
+        self.type = settings.type
+        self.accepted = 0  # Connections made
+        self.refused: dict[str, int] = {}
+        self.shutdown_count: dict[str, int] = {}
+        self.current_connections = 0
+        self.context: ssl.SSLContext | None = None
+        self.arrivals: set[Arrival] = set()  # accepted sockets that have no Connection yet
+        self._connect = connect
+        self._clock = clock
+        self._host, self._port = parse_bind(settings)
+        self._sockets: list[socket.socket] = []
+        self._rest: asyncio.TimerHandle | None = None
+        self._rate = _accept_rate(settings)
+        self._logged: dict[str, tuple[float, int]] = {}  # reason -> when, and how many had been refused then
+
+    # What it is
+
+    @property
+    def running(self) -> bool:
+        return bool(self._sockets)
+
+    @property
+    def bind(self) -> tuple[str, int]:
+        """The host and port it is bound to, or will be."""
+        if self._sockets:
+            address: tuple[str, int] = self._sockets[0].getsockname()[:2]
+            return address
+        return self._host, self._port
+
+    @property
+    def port(self) -> int:
+        return self.bind[1]
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach it; False for a host name before it is bound."""
+        hosts = [sock.getsockname()[0] for sock in self._sockets] or [self._host]
+        try:
+            return all(ip_address(host.partition("%")[0]).is_loopback for host in hosts)
+        except ValueError:
+            return False
+
+    @property
+    def max_connections(self) -> int:
+        return self.settings.max_connections
+
+    @property
+    def protocol(self) -> str:
+        """As EMQX names it: ``mqtt:tcp``, ``mqtt:ssl``, ``mqtt:ws:8083``, ``mqtt:wss:8084``."""
+        return f"mqtt:{self.type}:{self.port}" if self.type in ("ws", "wss") else f"mqtt:{self.type}"
+
+    @property
+    def listen_on(self) -> str:
+        return _authority(self._host, self.port)
+
+    def info(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "protocol": self.protocol,
+            "listen_on": self.listen_on,
+            "running": self.running,
+            "max_connections": self.max_connections,
+            "current_connections": self.current_connections,
+            "accepted": self.accepted,
+            "refused": dict(self.refused),
+            "shutdown_count": dict(self.shutdown_count),
+        }
+
+    # Starting and stopping
+
+    async def start(self) -> None:
+        """Read the certificates and accept clients. Raises TlsError and ListenerError."""
+        if self._sockets:
+            raise ListenerError(f"listener {self.name}: is running")
+        self.context = _tls_context(self.settings)
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.getaddrinfo(
+                self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
+            )
+        except socket.gaierror as exc:
+            raise ListenerError(f"listener {self.name}: cannot resolve {self._host!r}: {exc.strerror}") from None
+        self._sockets = self._bind(list(dict.fromkeys((family, address) for family, _, _, _, address in found)))
+        self._port = self.port  # a restart comes back to the port that was given
+        self._resume_accepting()
+        logger.info("listener %s (%s) on %s", self.name, self.protocol, self.listen_on)
+
+    def _bind(self, addresses: list[tuple[int, Any]]) -> list[socket.socket]:
+        sockets: list[socket.socket] = []
+        failure: OSError | None = None
+        port = self._port
+        for family, address in addresses:
+            try:
+                # With the protocol named, since asyncio sets TCP_NODELAY only where it is.
+                sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+            except OSError as exc:  # this machine does not speak that family
+                failure = failure or exc
+                continue
+            try:
+                sock.setblocking(False)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                sock.bind((address[0], port, *address[2:]))
+                sock.listen(self.settings.backlog)
+            except OSError as exc:
+                sock.close()
+                failure = failure or exc
+                if exc.errno == errno.EADDRNOTAVAIL:  # a host name may have addresses that are not ours to bind
+                    continue
+                for other in sockets:
+                    other.close()
+                sockets = []
+                break
+            port = sock.getsockname()[1]
+            sockets.append(sock)
+        if not sockets:
+            why = "no address" if failure is None else os.strerror(failure.errno or 0)
+            raise ListenerError(f"listener {self.name}: cannot bind {self.settings.bind}: {why}")
+        return sockets
+
+    async def stop(self) -> None:
+        """Accept nobody any more. Connections stay; sockets that have no Connection yet are closed."""
+        self._pause_accepting()
+        for sock in self._sockets:
+            sock.close()
+        self._sockets = []
+        for arrival in list(self.arrivals):
+            arrival.abort()
+        logger.info("listener %s (%s) stopped", self.name, self.protocol)
+
+    async def restart(self) -> None:
+        if self._sockets:
+            await self.stop()
+        await self.start()
+
+    def reload(self, settings: ListenerSettings, zone: ZoneSettings) -> None:
+        """Use new limits and newly read certificates for the clients to come; those who are here notice nothing.
+
+        Raises TlsError for files that cannot be used, and ListenerError for what only a restart can change; then
+        everything stays as it was.
+        """
+        for key in ("name", "type", "bind"):
+            if getattr(settings, key) != getattr(self.settings, key):
+                raise ListenerError(f"listener {self.name}: {key} cannot change while the node runs")
+        context = _tls_context(settings)
+        rate = self._rate if settings.accept_rate == self.settings.accept_rate else _accept_rate(settings)
+        if settings.backlog != self.settings.backlog:
+            for sock in self._sockets:
+                sock.listen(settings.backlog)
+        self.settings, self.zone, self.context, self._rate = settings, zone, context, rate
+
+    # Accepting
+
+    def _resume_accepting(self) -> None:
+        self._rest = None
+        loop = asyncio.get_running_loop()
+        for sock in self._sockets:
+            loop.add_reader(sock, self._accept, sock)
+
+    def _pause_accepting(self) -> None:
+        if self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
+        loop = asyncio.get_running_loop()
+        for sock in self._sockets:
+            loop.remove_reader(sock)
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPTS_A_TURN):
+            try:
+                sock, address = listening.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as exc:
+                # accept() also reports what befell a client that was still in the backlog; that one is gone.
+                text = os.strerror(exc.errno or 0)
+                if exc.errno not in EXHAUSTED:
+                    self.refuse("closed_early", "", ("", 0), text)
+                    continue
+                self.refuse("no_sockets", "the system's limit on open files", ("", 0), text)
+                self._pause_accepting()
+                self._rest = asyncio.get_running_loop().call_later(REST_WHEN_EXHAUSTED, self._resume_accepting)
+                return
+            self._admit(sock, address[:2])
+
+    def _admit(self, sock: socket.socket, peer: tuple[str, int]) -> None:
+        limit = self.settings.max_connections
+        if limit and self.current_connections + len(self.arrivals) >= limit:
+            self.refuse("max_connections", "max_connections", peer)
+            sock.close()
+        elif self._rate is not None and not self._rate.take(1, self._clock.now()):
+            self.refuse("accept_rate", "accept_rate", peer)
+            sock.close()
+        else:
+            sock.setblocking(False)
+            arrival = Arrival(self, sock, peer)
+            self.arrivals.add(arrival)
+            arrival.begin(asyncio.get_running_loop())
+
+    def connect(self) -> asyncio.Protocol:
+        """A new Connection of this listener."""
+        return self._connect(self)
+
+    def refuse(self, reason: str, setting: str, peer: tuple[str, int], detail: str = "") -> None:
+        """Count a socket that gets no Connection, and say so in the log, at most once in a while for each reason."""
+        total = self.refused.get(reason, 0) + 1
+        self.refused[reason] = total
+        level = logging.DEBUG if reason == "closed_early" else logging.WARNING
+        if not logger.isEnabledFor(level):
+            return
+        now = self._clock.now()
+        when, told = self._logged.get(reason, (None, 0))
+        if when is not None and now - when < REFUSAL_LOG_INTERVAL:
+            return
+        self._logged[reason] = (now, total)
+        logger.log(
+            level,
+            "listener %s refused %d connection(s): %s; setting: %s; the last from %s%s",
+            self.name,
+            total - told,
+            reason,
+            setting or "none",
+            _authority(*peer) if peer[0] else "unknown",
+            f" ({ascii(detail)[1:-1]})" if detail else "",
+            extra={"listener": self.name, "reason": reason, "setting": setting, "peer": peer},
+        )
+
+    # What its Connections tell it
+
+    def opened(self, connection: asyncio.Protocol) -> None:
+        """``connection`` has its transport."""
+        self.current_connections += 1
+        self.accepted += 1
+
+    def closed(self, connection: asyncio.Protocol, reason: str) -> None:
+        """``connection``, once opened, has lost its transport; ``reason`` as EMQX names it (normal, kicked, ...)."""
+        self.current_connections -= 1
+        self.shutdown_count[reason] = self.shutdown_count.get(reason, 0) + 1
+
+
+def parse_bind(settings: ListenerSettings) -> tuple[str, int]:
+    """The host and port of ``127.0.0.1:1883``, ``[::1]:1883`` or ``:1883`` (every IPv4 address)."""
+    host, colon, port = settings.bind.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        colon = ""
+    if not colon or not (port.isascii() and port.isdigit() and len(port) <= 5) or int(port) > 65535:
+        raise ListenerError(f"listener {settings.name}: bind {settings.bind!r} is not host:port or [v6]:port")
+    return host or "0.0.0.0", int(port)
+
+
+def _authority(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _accept_rate(settings: ListenerSettings) -> TokenBucket | None:
+    return TokenBucket(settings.accept_rate, 1.0) if settings.accept_rate else None
+
+
+def _tls_context(settings: ListenerSettings) -> ssl.SSLContext | None:
+    if settings.type not in ("ssl", "wss"):
+        if settings.tls is not None:
+            raise TlsError("tls", f"listener {settings.name}: type {settings.type} has no TLS")
+        return None
+    if settings.tls is None:
+        raise TlsError("tls", f"listener {settings.name}: type {settings.type} needs certificates")
+    try:
+        return build_context(settings.tls)
+    except TlsError as exc:
+        raise TlsError(exc.setting, f"listener {settings.name}: {exc.text}") from None

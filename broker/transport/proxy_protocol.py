@@ -1,0 +1,221 @@
+"""The PROXY protocol, versions 1 and 2: the header in which a load balancer tells whose connection it forwards.
+
+https://www.haproxy.org/download/2.9/doc/proxy-protocol.txt
+"""
+
+import asyncio
+import socket
+import struct
+from ipaddress import IPv4Address, IPv6Address
+from typing import Any, Final, NamedTuple
+
+from .layer import Layer
+
+Address = tuple[str, int]
+
+V1_SIGNATURE: Final = b"PROXY "
+V2_SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"
+V1_MAX: Final = 107  # bytes of a version 1 header, CRLF included
+V2_FIXED: Final = 16  # bytes before a version 2 header's addresses
+V2_MAX: Final = 216 + 2048  # the largest address block, and room for TLVs
+
+TLV_AUTHORITY: Final = 0x02
+TLV_SSL: Final = 0x20
+TLV_SSL_CN: Final = 0x22
+SSL_CLIENT_SSL: Final = 0x01
+
+
+class ProxyProtocolError(ValueError):
+    """The bytes are not a PROXY protocol header that this broker can keep within bounds."""
+
+
+class ProxyHeader(NamedTuple):
+    """What a header says. ``source`` is None where the proxy speaks for itself (LOCAL) or does not know (UNKNOWN)."""
+
+    size: int  # bytes of the header itself
+    version: int
+    source: Address | None = None
+    destination: Address | None = None
+    ssl: bool = False  # the client came over TLS
+    ssl_cn: str | None = None  # the common name of the client certificate that the proxy verified
+    authority: str | None = None  # the server name that the client asked for
+
+    def info(self) -> dict[str, Any]:
+        """The header as ``get_extra_info("proxy")`` gives it."""
+        return {name: value for name, value in self._asdict().items() if name != "size"}
+
+
+def parse(buffer: bytes) -> ProxyHeader | None:
+    """Read the header at the start of ``buffer``; None: more bytes are needed, and all so far belong to the header.
+
+    Raises ProxyProtocolError at the first byte that cannot be part of one.
+    """
+    if buffer.startswith(V2_SIGNATURE[: len(buffer)]):
+        return _parse_v2(buffer)
+    if buffer.startswith(V1_SIGNATURE[: len(buffer)]):
+        return _parse_v1(buffer)
+    raise ProxyProtocolError("no PROXY protocol signature")
+
+
+def _parse_v1(buffer: bytes) -> ProxyHeader | None:
+    end = buffer.find(b"\r\n", 0, V1_MAX)
+    if end < 0:
+        if len(buffer) >= V1_MAX:
+            raise ProxyProtocolError(f"version 1 header longer than {V1_MAX} bytes")
+        return None
+    size = end + 2
+    try:
+        words = buffer[:end].decode("ascii").split(" ")
+    except UnicodeDecodeError:
+        raise ProxyProtocolError("version 1 header is not ASCII") from None
+    if words[1] == "UNKNOWN":
+        return ProxyHeader(size, 1)
+    if len(words) != 6 or words[1] not in ("TCP4", "TCP6"):
+        raise ProxyProtocolError("malformed version 1 header")
+    family = IPv4Address if words[1] == "TCP4" else IPv6Address
+    try:
+        if "%" in words[2] or "%" in words[3]:
+            raise ValueError("a zone says nothing outside its own machine")
+        source, destination = str(family(words[2])), str(family(words[3]))
+    except ValueError:
+        raise ProxyProtocolError(f"version 1 header with a bad {words[1]} address") from None
+    return ProxyHeader(size, 1, (source, _port(words[4])), (destination, _port(words[5])))
+
+
+def _port(word: str) -> int:
+    if not 1 <= len(word) <= 5 or not word.isdigit() or (word[0] == "0" and word != "0") or int(word) > 65535:
+        raise ProxyProtocolError("version 1 header with a bad port")
+    return int(word)
+
+
+def _parse_v2(buffer: bytes) -> ProxyHeader | None:
+    if len(buffer) > 12:
+        version, command = buffer[12] >> 4, buffer[12] & 0x0F
+        if version != 2 or command > 1:
+            raise ProxyProtocolError(f"unknown version 2 version and command 0x{buffer[12]:02x}")
+    if len(buffer) < V2_FIXED:
+        return None
+    length: int = struct.unpack_from("!H", buffer, 14)[0]
+    if length > V2_MAX:
+        raise ProxyProtocolError(f"version 2 header longer than {V2_FIXED + V2_MAX} bytes")
+    size = V2_FIXED + length
+    if len(buffer) < size:
+        return None
+    if buffer[12] & 0x0F == 0:  # LOCAL: the proxy's own connection, a health check; the rest is to be skipped
+        return ProxyHeader(size, 2)
+    source: Address | None = None
+    destination: Address | None = None
+    family, body = buffer[13], buffer[V2_FIXED:size]
+    if family == 0x00:  # UNSPEC: the addresses are to be ignored, and nobody knows where they end
+        return ProxyHeader(size, 2)
+    if family == 0x11:
+        used = 12
+    elif family == 0x21:
+        used = 36
+    elif family == 0x31:
+        used = 216
+    else:
+        raise ProxyProtocolError(f"version 2 header of an unknown family and transport 0x{family:02x}")
+    if len(body) < used:
+        raise ProxyProtocolError("version 2 header too short for its addresses")
+    if family == 0x11:
+        ports = struct.unpack_from("!HH", body, 8)
+        source, destination = (str(IPv4Address(body[:4])), ports[0]), (str(IPv4Address(body[4:8])), ports[1])
+    elif family == 0x21:
+        ports = struct.unpack_from("!HH", body, 32)
+        source, destination = (str(IPv6Address(body[:16])), ports[0]), (str(IPv6Address(body[16:32])), ports[1])
+    values = _tlvs(body[used:])
+    over_tls, common_name = _ssl(values[TLV_SSL]) if TLV_SSL in values else (False, None)
+    authority = _text(values[TLV_AUTHORITY]) if TLV_AUTHORITY in values else None
+    return ProxyHeader(size, 2, source, destination, over_tls, common_name, authority)
+
+
+def _tlvs(body: bytes) -> dict[int, bytes]:
+    values: dict[int, bytes] = {}
+    position = 0
+    while position < len(body):
+        if len(body) - position < 3:
+            raise ProxyProtocolError("version 2 header with a cut TLV")
+        kind, length = struct.unpack_from("!BH", body, position)
+        position += 3
+        if len(body) - position < length:
+            raise ProxyProtocolError("version 2 header with a TLV longer than itself")
+        values[kind] = body[position : position + length]
+        position += length
+    return values
+
+
+def _ssl(value: bytes) -> tuple[bool, str | None]:
+    """Whether the client used TLS, and the name in its certificate if the proxy found that certificate valid."""
+    if len(value) < 5:
+        raise ProxyProtocolError("version 2 header with a short SSL TLV")
+    client, verify = struct.unpack_from("!BI", value)
+    inner = _tlvs(value[5:])
+    over_tls = bool(client & SSL_CLIENT_SSL)
+    if not over_tls or verify != 0 or TLV_SSL_CN not in inner:
+        return over_tls, None
+    return over_tls, _text(inner[TLV_SSL_CN])
+
+
+def _text(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise ProxyProtocolError("version 2 header with text that is not UTF-8") from None
+
+
+async def read_header(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> ProxyHeader:
+    """Read exactly one header from a non-blocking ``sock``, and not one byte of what follows.
+
+    What follows may be a TLS handshake, which is read by somebody else: so the bytes are looked at first (MSG_PEEK) and
+    only those of the header are taken. Raises ProxyProtocolError, EOFError and OSError. Bounding the time is the
+    caller's.
+    """
+    done: asyncio.Future[ProxyHeader] = loop.create_future()
+    taken = b""
+
+    def readable() -> None:
+        nonlocal taken
+        try:
+            seen = sock.recv(V2_FIXED + V2_MAX, socket.MSG_PEEK)
+            if not seen:
+                raise EOFError("closed before its PROXY protocol header was complete")
+            header = parse(taken + seen)
+            # Everything seen of an unfinished header belongs to it; taking it keeps the loop from turning in vain.
+            size = len(seen) if header is None else header.size - len(taken)
+            taken += sock.recv(size)
+        except (BlockingIOError, InterruptedError):
+            return
+        except (ProxyProtocolError, EOFError, OSError) as exc:
+            loop.remove_reader(sock)
+            if not done.done():
+                done.set_exception(exc)
+            return
+        if header is not None:
+            loop.remove_reader(sock)
+            if not done.done():
+                done.set_result(header)
+
+    loop.add_reader(sock, readable)
+    try:
+        return await done
+    finally:
+        loop.remove_reader(sock)
+
+
+class ProxiedTransport(Layer):
+    """A transport whose peer is the client behind the proxy."""
+
+    __slots__ = ("_header",)
+
+    def __init__(self, below: asyncio.Transport, header: ProxyHeader) -> None:
+        super().__init__()
+        self.below = below
+        self._header = header
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        if name == "peername" and self._header.source is not None:
+            return self._header.source
+        if name == "proxy":
+            return self._header.info()
+        return self.below.get_extra_info(name, default)

@@ -1,0 +1,170 @@
+"""TLS: the SSLContext of an ssl or wss listener, and who a client certificate says its client is."""
+
+import os
+import ssl
+from collections.abc import Callable
+from typing import Any, Final
+
+from ..config import TlsSettings
+
+_RDN_NAMES: Final = {
+    "commonName": "CN",
+    "countryName": "C",
+    "domainComponent": "DC",
+    "localityName": "L",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "stateOrProvinceName": "ST",
+    "streetAddress": "STREET",
+    "userId": "UID",
+}
+_VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+
+
+class TlsError(ValueError):
+    """A TLS setting that cannot be used. ``setting`` names it; the text is one line."""
+
+    def __init__(self, setting: str, text: str) -> None:
+        super().__init__(f"{setting}: {text}")
+        super().__init__(f"{setting}: {text}")
+        self.setting = setting
+        self.text = text
+
+
+def build_context(settings: TlsSettings) -> ssl.SSLContext:
+    """Read the certificates of ``settings`` into a new context; TlsError if something is missing or does not fit.
+
+    A reload builds another and uses it for the handshakes to come: a context is never changed while it is in use,
+    so files that cannot be read leave everything as it was.
+    """
+    context = _context(settings, "tls", settings.certfile, settings.keyfile, settings.key_password)
+    others: dict[str, ssl.SSLContext] = {}
+    for server_name, files in settings.server_names.items():
+        place = f"tls.server_names.{server_name}"
+        for key in files:
+            if key not in ("certfile", "keyfile", "key_password"):
+                raise TlsError(f"{place}.{key}", "unknown key; there are certfile, keyfile and key_password")
+        others[server_name.lower().rstrip(".")] = _context(
+            settings, place, files.get("certfile", ""), files.get("keyfile", ""), files.get("key_password", "")
+        )
+    if others:
+        context.sni_callback = _chooser(others)
+    return context
+
+
+def _chooser(others: dict[str, ssl.SSLContext]) -> Callable[[ssl.SSLObject, str | None, ssl.SSLContext], None]:
+    """The callback that picks a certificate by the name asked for: that name's, its ``*.domain``'s, else the first."""
+
+    def choose(ssl_object: ssl.SSLObject, server_name: str | None, _: ssl.SSLContext) -> None:
+        if server_name is None:
+            return
+        name = server_name.lower().rstrip(".")
+        chosen = others.get(name) or others.get("*." + name.partition(".")[2])
+        if chosen is not None:
+            ssl_object.context = chosen
+
+    return choose
+
+
+def _context(settings: TlsSettings, place: str, certfile: str, keyfile: str, key_password: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = _VERSIONS[settings.min_version]
+    context.options |= ssl.OP_NO_RENEGOTIATION  # a renegotiation costs the server far more than the client
+    if settings.ciphers:
+        try:
+            context.set_ciphers(settings.ciphers)
+        except ssl.SSLError:
+            raise TlsError("tls.ciphers", f"OpenSSL knows no cipher of {settings.ciphers!r}") from None
+    _readable(f"{place}.certfile", certfile)
+    _readable(f"{place}.keyfile", keyfile)
+    try:
+        # A password is always given, even an empty one: without, OpenSSL asks the terminal for it.
+        context.load_cert_chain(certfile, keyfile, key_password)
+    except (ssl.SSLError, OSError, ValueError) as exc:
+        raise _chain_error(place, certfile, keyfile, exc) from None
+    _load_verification(context, settings)
+    return context
+
+
+def _chain_error(place: str, certfile: str, keyfile: str, exc: Exception) -> TlsError:
+    if isinstance(exc, ssl.SSLError) and exc.reason == "KEY_VALUES_MISMATCH":
+        return TlsError(f"{place}.keyfile", f"{keyfile!r} is not the key of the certificate in {certfile!r}")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(certfile)
+    except ssl.SSLError:
+        return TlsError(f"{place}.certfile", f"{certfile!r} holds no PEM certificate")
+    return TlsError(f"{place}.keyfile", f"cannot use {keyfile!r} with the key_password given: {_reason(exc)}")
+
+
+def _load_verification(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    if settings.cafile:
+        _readable("tls.cafile", settings.cafile)
+        try:
+            context.load_verify_locations(settings.cafile)
+        except ssl.SSLError as exc:
+            raise TlsError("tls.cafile", f"{settings.cafile!r} holds no PEM certificate: {_reason(exc)}") from None
+    if settings.verify == "none":
+        if settings.crlfile:
+            raise TlsError("tls.crlfile", 'says nothing while tls.verify is "none"')
+        if settings.peer_cert_as_username:
+            raise TlsError("tls.peer_cert_as_username", 'there is no client certificate while tls.verify is "none"')
+        return
+    if not settings.cafile:
+        raise TlsError("tls.cafile", f'is needed while tls.verify is "{settings.verify}"')
+    context.verify_mode = ssl.CERT_REQUIRED if settings.verify == "required" else ssl.CERT_OPTIONAL
+    # A resumed session skips the look at the certificate, which may have expired since.
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
+    if settings.crlfile:
+        _readable("tls.crlfile", settings.crlfile)
+        before = context.cert_store_stats()["crl"]
+        try:
+            context.load_verify_locations(settings.crlfile)
+        except ssl.SSLError as exc:
+            raise TlsError("tls.crlfile", f"{settings.crlfile!r} holds no PEM CRL: {_reason(exc)}") from None
+        if context.cert_store_stats()["crl"] == before:
+            raise TlsError("tls.crlfile", f"{settings.crlfile!r} holds no CRL that tls.cafile does not")
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+
+
+def _readable(setting: str, path: str) -> None:
+    if not path:
+        raise TlsError(setting, "is missing")
+    try:
+        with open(path, "rb") as file:
+            file.read(1)
+    except OSError as exc:
+        raise TlsError(setting, f"cannot read {path!r}: {os.strerror(exc.errno or 0)}") from None
+
+
+def _reason(exc: Exception) -> str:
+    if isinstance(exc, ssl.SSLError) and exc.reason:
+        return exc.reason.lower().replace("_", " ")
+    return str(exc)
+
+
+def peer_identity(ssl_object: Any) -> tuple[str | None, str | None]:
+    """The common name and the subject of the client certificate that was verified; (None, None) without one.
+
+    The subject is written as RFC 4514 has it, most specific part first: ``CN=pump-7,OU=Plant,O=Example``. A
+    certificate with several common names has none, since which of them is meant is anybody's guess.
+    """
+    certificate = ssl_object.getpeercert() if ssl_object is not None else None
+    if not certificate:
+        return None, None
+    subject = certificate.get("subject", ())
+    names = [value for rdn in subject for kind, value in rdn if kind == "commonName"]
+    dn = ",".join(
+        "+".join(f"{_RDN_NAMES.get(kind, kind)}={_escape(value)}" for kind, value in rdn) for rdn in reversed(subject)
+    )
+    return (names[0] if len(names) == 1 else None), dn
+
+
+def _escape(value: str) -> str:
+    """An attribute's value as RFC 4514, section 2.4, has it."""
+    escaped = "".join("\\" + c if c in '"+,;<>\\' else "\\00" if c == "\0" else c for c in value)
+    if escaped.startswith((" ", "#")):
+        escaped = "\\" + escaped
+    if escaped.endswith(" ") and len(value) > 1:
+        escaped = escaped[:-1] + "\\ "
+    return escaped

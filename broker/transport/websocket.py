@@ -1,0 +1,366 @@
+"""WebSocketLayer: MQTT's byte stream in WebSocket frames, looking like a transport to the Connection above it."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, cast
+
+from websockets.exceptions import NegotiationError
+from websockets.extensions.permessage_deflate import ServerPerMessageDeflateFactory
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.http11 import Request, Response
+from websockets.protocol import OPEN
+from websockets.server import ServerProtocol
+from websockets.typing import Origin, Subprotocol
+
+from ..config import ListenerSettings, ZoneSettings
+from .layer import Layer
+
+if TYPE_CHECKING:
+    from .arrival import Arrival
+
+# The library tells of each connection at INFO, which is the Connection's to do.
+_library_logger = logging.getLogger(__name__ + ".library")
+_library_logger.setLevel(logging.WARNING)
+
+MAX_REQUEST: Final = 16_384  # bytes of an HTTP request, headers included
+SLACK: Final = 16_384  # bytes a frame may hold beyond one packet
+MIN_FRAME: Final = 1_048_576  # a frame may hold many packets, however small each must be
+CHUNK: Final = 4_096  # bytes parsed at once; a frame takes at least 6
+WORK_A_TURN: Final = 256  # frames, or KiB of payload, that one connection may take of a turn
+_HANDSHAKE_HEADERS: Final = (
+    "Connection",
+    "Upgrade",
+    "Origin",
+    "Sec-WebSocket-Key",
+    "Sec-WebSocket-Version",
+    "Sec-WebSocket-Protocol",
+    "Sec-WebSocket-Extensions",
+)
+_COMPRESSION: Final = ServerPerMessageDeflateFactory(
+    server_max_window_bits=12, client_max_window_bits=12, compress_settings={"memLevel": 5}
+)
+
+
+class WebSocketError(ConnectionError):
+    """The peer broke the rules of WebSocket; ``code`` is that of the close frame it was sent."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"WebSocket {code}: {text}")
+        self.code = code
+
+
+class FrameProtocol(ServerProtocol):
+    """The library's protocol with MQTT's subprotocols, and with ``max_size`` for each frame instead of each message."""
+
+    def __init__(self, settings: ListenerSettings, max_size: int) -> None:
+        origins: list[Origin | None] | None = None
+        if settings.allowed_origins:
+            # Browsers always tell; a device that is none has no origin to tell and no user to protect.
+            origins = [None, *(Origin(origin) for origin in settings.allowed_origins)]
+        super().__init__(
+            origins=origins,
+            extensions=[_COMPRESSION] if settings.compress else None,
+            max_size=max_size,
+            logger=_library_logger,
+        )
+        self._settings = settings
+
+    def select_subprotocol(self, subprotocols: Sequence[Subprotocol]) -> Subprotocol | None:
+        # [MQTT-6.0.0-3] the Client must offer "mqtt" (or what 3.1 called it); [MQTT-6.0.0-4] and is told it back
+        for name in self._settings.subprotocols:
+            if name in subprotocols:
+                return Subprotocol(name)
+        if self._settings.subprotocol_required:
+            raise NegotiationError("offer one of the subprotocols " + ", ".join(self._settings.subprotocols))
+        return None
+
+    def recv_frame(self, frame: Frame) -> None:
+        super().recv_frame(frame)
+        if self.cur_size:
+            self.cur_size = 0  # what came is handed on at once, so a message may be as long as the stream
+
+
+class WebSocketLayer(Layer, asyncio.Protocol):
+    """Takes one socket through the WebSocket handshake, then carries bytes both ways, one binary frame per ``write``.
+
+    ``connect()`` builds the Connection, once the handshake is done; ``arrival`` is told how the handshake ended.
+    """
+
+    __slots__ = (
+        "_arrival",
+        "_below_paused",
+        "_closing",
+        "_connect",
+        "_connection",
+        "_error",
+        "_loop",
+        "_paused",
+        "_pong",
+        "_protocol",
+        "_raw",
+        "_scheduled",
+        "_settings",
+        "_timer",
+        "_writing_paused",
+        "_zone",
+    )
+
+    def __init__(
+        self,
+        settings: ListenerSettings,
+        zone: ZoneSettings,
+        connect: Callable[[], asyncio.Protocol],
+        arrival: "Arrival",
+    ) -> None:
+        super().__init__()
+        self._settings = settings
+        self._zone = zone
+        self._connect = connect
+        self._arrival: Arrival | None = arrival  # until the handshake ended
+        self._connection: asyncio.Protocol | None = None
+        self._protocol = FrameProtocol(settings, zone.max_connect_size + SLACK)
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._raw = b""  # received, not yet parsed
+        self._scheduled = False  # a turn will go on with _raw
+        self._paused = False  # by the Connection
+        self._below_paused = False
+        self._writing_paused = False
+        self._pong = b""  # waiting for the peer to read
+        self._closing = False
+        self._error: WebSocketError | None = None
+
+    # Towards the socket
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.below = cast(asyncio.Transport, transport)
+        self._timer = self._loop.call_later(self._zone.idle_timeout, self._handshake_timed_out)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        closed_by_us, self._closing = self._closing, True
+        self._raw = b""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            # What befalls a socket that we closed (a peer that answers after close_notify) is nobody's error.
+            connection.connection_lost(self._error or (None if closed_by_us else exc))
+        elif self._arrival is not None:
+            self._refuse("closed_early", "")
+
+    def data_received(self, data: bytes) -> None:
+        self._raw = self._raw + data if self._raw else data
+        if not self._scheduled and not self._paused:
+            self._go_on()
+
+    def eof_received(self) -> bool:
+        if self._connection is not None:
+            self._connection.eof_received()
+        return False
+
+    def pause_writing(self) -> None:
+        self._writing_paused = True
+        if self._connection is not None:
+            self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._writing_paused = False
+        if self._pong:
+            self.below.write(self._pong)
+            self._pong = b""
+        if self._connection is not None:
+            self._connection.resume_writing()
+
+    # Reading
+
+    def _go_on(self) -> None:
+        """Parse what was received, within a turn's budget; stop reading from the socket while something is left."""
+        self._scheduled = False
+        if self._connection is None and not self._closing:
+            self._handshake()
+        raw, position, work = self._raw, 0, 0
+        while self._connection is not None and position < len(raw) and not self._paused and not self._closing:
+            if work >= WORK_A_TURN:
+                # Frames of a few bytes cost far more than their bytes: the other clients come first.
+                self._schedule()
+                break
+            work += self._feed(raw[position : position + CHUNK])
+            position += CHUNK
+        if self._closing:
+            self._raw = b""
+            return
+        if position:
+            self._raw = raw[position:]
+        must_pause = self._paused or self._scheduled
+        if must_pause and not self._below_paused:
+            self.below.pause_reading()
+        elif self._below_paused and not must_pause:
+            self.below.resume_reading()
+        self._below_paused = must_pause
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._go_on)
+
+    def _feed(self, chunk: bytes) -> int:
+        """Parse ``chunk``, hand on the payload of each frame that ended in it; return how much work that was."""
+        protocol = self._protocol
+        protocol.receive_data(chunk)
+        frames = cast(list[Frame], protocol.events_received())
+        payloads: list[bytes | bytearray | memoryview] = []
+        for frame in frames:
+            if frame.opcode is Opcode.BINARY or frame.opcode is Opcode.CONT:
+                payloads.append(frame.data)
+            elif frame.opcode is Opcode.TEXT:
+                # [MQTT-6.0.0-1] packets come in binary frames; any other data frame closes the connection
+                protocol.fail(CloseCode.UNSUPPORTED_DATA, "MQTT needs binary frames")
+                self._error = WebSocketError(CloseCode.UNSUPPORTED_DATA, "text frame")
+                break
+        if protocol.parser_exc is not None and self._error is None:
+            code = protocol.close_sent.code if protocol.close_sent is not None else CloseCode.PROTOCOL_ERROR
+            self._error = WebSocketError(code, str(protocol.parser_exc))
+        ended = self._send_control()
+        size = 0
+        if payloads and self._connection is not None:
+            # [MQTT-6.0.0-2] a stream of bytes: where frames begin and end means nothing to MQTT
+            data = b"".join(payloads)
+            size = len(data)
+            if data:
+                self._connection.data_received(data)
+        if ended and not self._closing:
+            self._closing = True
+            if self._connection is not None and self._error is None:
+                self._connection.eof_received()
+            self.below.close()
+        return len(frames) + size // 1024
+
+    def _send_control(self) -> bool:
+        """Send the pongs and the close frame that reading gave rise to; return whether the conversation is over."""
+        writes = self._protocol.data_to_send()
+        if not writes:
+            return False
+        ended = writes[-1] == b""
+        if self._writing_paused and not ended:
+            # A peer that pings and does not read would fill our memory; RFC 6455, 5.5.3: the latest pong will do.
+            self._pong = writes[-1]
+        else:
+            self.below.write(b"".join(writes))
+        return ended
+
+    # The handshake
+
+    def _handshake(self) -> None:
+        if self._raw and not (self._raw[:1].isalpha() and self._raw[:16].isascii()):
+            self._reject(HTTPStatus.BAD_REQUEST, "This port speaks WebSocket.\n", "websocket_request", "")
+            return
+        end = self._raw.find(b"\r\n\r\n", 0, MAX_REQUEST)
+        if end < 0:
+            if len(self._raw) >= MAX_REQUEST:
+                status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+                self._reject(status, f"More than {MAX_REQUEST} bytes.\n", "websocket_request", "")
+            return
+        head, self._raw = self._raw[: end + 4], self._raw[end + 4 :]
+        self._protocol.receive_data(head)
+        requests = self._protocol.events_received()
+        if not requests:
+            if not head.startswith((b"GET ", b"GET\r")):
+                self._reject(HTTPStatus.METHOD_NOT_ALLOWED, "WebSocket begins with GET.\n", "websocket_request", "")
+            else:
+                self._reject(HTTPStatus.BAD_REQUEST, "Not an HTTP/1.1 request.\n", "websocket_request", "")
+            return
+        request = cast(Request, requests[0])
+        if request.path.partition("?")[0] != self._settings.path:
+            self._reject(HTTPStatus.NOT_FOUND, "Nothing is here.\n", "websocket_path", "path", request.path)
+            return
+        if not all(value.isascii() for name in _HANDSHAKE_HEADERS for value in request.headers.get_all(name)):
+            self._reject(HTTPStatus.BAD_REQUEST, "Headers must be ASCII.\n", "websocket_request", "")
+            return
+        response = self._protocol.accept(request)
+        if response.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
+            self._accept(response)
+        elif response.status_code == HTTPStatus.FORBIDDEN:
+            self._answer(response, "websocket_origin", "allowed_origins", request.headers.get("Origin", ""))
+        elif isinstance(self._protocol.handshake_exc, NegotiationError):
+            self._answer(response, "websocket_subprotocol", "subprotocols", str(self._protocol.handshake_exc))
+        else:
+            self._answer(response, "websocket_request", "", str(self._protocol.handshake_exc))
+
+    def _accept(self, response: Response) -> None:
+        self._protocol.send_response(response)
+        self.below.write(b"".join(self._protocol.data_to_send()))
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        arrival, self._arrival = self._arrival, None
+        if arrival is not None:
+            arrival.settle()
+        self._connection = self._connect()
+        self._connection.connection_made(self)
+
+    def _reject(self, status: HTTPStatus, text: str, reason: str, setting: str, detail: str = "") -> None:
+        response = self._protocol.reject(status, text)
+        if status == HTTPStatus.METHOD_NOT_ALLOWED:
+            response.headers["Allow"] = "GET"
+        self._answer(response, reason, setting, detail)
+
+    def _answer(self, response: Response, reason: str, setting: str, detail: str) -> None:
+        self.below.write(response.serialize())
+        self._refuse(reason, setting, detail)
+        self._closing = True
+        self.below.close()
+
+    def _refuse(self, reason: str, setting: str, detail: str = "") -> None:
+        arrival, self._arrival = self._arrival, None
+        if arrival is not None:
+            arrival.refuse(reason, setting, detail)
+
+    def _handshake_timed_out(self) -> None:
+        self._timer = None
+        self._reject(HTTPStatus.REQUEST_TIMEOUT, "Too slow.\n", "websocket_timeout", "idle_timeout")
+
+    # Towards the Connection
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._closing or self._protocol.state is not OPEN or not data:
+            return
+        self._protocol.send_binary(cast(bytes, data))  # [MQTT-6.0.0-1]
+        for frame in self._protocol.data_to_send():
+            self.below.write(frame)
+
+    def close(self) -> None:
+        """Send what was written and a close frame, then close the socket."""
+        if self._closing:
+            return
+        self._closing = True
+        if self._protocol.state is OPEN:
+            self._protocol.send_close(CloseCode.NORMAL_CLOSURE)
+            self.below.write(b"".join(self._protocol.data_to_send()))
+        self.below.close()
+
+    def abort(self) -> None:
+        self._closing = True
+        self.below.abort()
+
+    def is_closing(self) -> bool:
+        return self._closing or self.below.is_closing()
+
+    def is_reading(self) -> bool:
+        return not self._paused and not self._closing
+
+    def pause_reading(self) -> None:
+        self._paused = True
+        if not self._below_paused and not self._closing:
+            self._below_paused = True
+            self.below.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._paused = False
+        if not self._closing:
+            self._schedule()
+
+    def grow(self, max_packet_size: int) -> None:
+        self._protocol.max_size = max(max_packet_size, MIN_FRAME) + SLACK

@@ -1,0 +1,112 @@
+"""What the node writes to stderr: one line for each record, whatever a client has put into it.
+
+    logger.info("client_connected client_id=%s peer=%s", client_id, peer)
+    2026-11-21T09:00:00.123 INFO broker.channel client_connected client_id=sensor-7 peer=10.0.0.7:50112
+    {"time": "2026-11-21T09:00:00.123", "level": "INFO", "logger": "broker.channel", "event": "client_connected", ...}
+
+A text argument that holds blanks, quotes, ``=`` or anything unprintable is quoted and escaped, so that it can neither
+begin a new line nor pretend to be another field.
+"""
+
+import json
+import logging
+import re
+import sys
+import time
+from typing import Any, Final, TextIO
+
+from .config import LogSettings
+
+_CONVERSION: Final = re.compile(r"(?:(\w+)=)?%(%|[-#0 +]*\d*(?:\.\d+)?([a-zA-Z]))")
+_PLAIN: Final = re.compile(r"[^\s\"'=\\]+")
+_LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+def setup_logging(settings: LogSettings, stream: TextIO | None = None) -> None:
+    """Send every logger's records to ``stream`` (stderr), replacing what was set up before."""
+    handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
+    handler.setFormatter(JsonLines() if settings.format == "json" else TextLines())
+    root = logging.getLogger()
+    for old in root.handlers[:]:
+        if isinstance(old.formatter, TextLines):
+            root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(_LEVELS[settings.level])
+
+
+def escape(text: str) -> str:
+    """``text`` on one line: everything unprintable as a backslash escape."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
+
+
+def field(value: object) -> str:
+    """A field's value: as it is where that cannot be mistaken, else in double quotes."""
+    text = str(value)
+    if text.isprintable() and _PLAIN.fullmatch(text):
+        return text
+    return '"' + escape(text.replace("\\", "\\\\").replace('"', '\\"')) + '"'
+
+
+class TextLines(logging.Formatter):
+    """``time LEVEL logger message``, the time local with milliseconds."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = f"{_time(record)} {record.levelname} {record.name} {escape(_message(record))}"
+        trace = self._trace(record)
+        return f"{line} exception={field(trace)}" if trace else line
+
+    def _trace(self, record: logging.LogRecord) -> str:
+        if record.exc_info and not record.exc_text:
+            record.exc_text = self.formatException(record.exc_info)
+        return record.exc_text or ""
+
+
+class JsonLines(TextLines):
+    """One JSON object a line; the ``key=%s`` of the message are members of their own."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {"time": _time(record), "level": record.levelname, "logger": record.name}
+        conversions = _conversions(record)
+        event = record.msg if isinstance(record.msg, str) else str(record.msg)
+        fields: dict[str, Any] = {}
+        if conversions is not None and all(found[1] for found, _ in conversions):
+            event = _CONVERSION.sub(lambda found: "" if found[3] else "%", event)
+            fields = {found[1]: value for found, value in conversions}
+            line["event"] = " ".join(event.split())
+        else:
+            line["event"] = _message(record)
+        for name, value in fields.items():
+            plain = value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+            line.setdefault(name, plain)
+        trace = self._trace(record)
+        if trace:
+            line["exception"] = trace
+        return json.dumps(line)
+
+
+def _time(record: logging.LogRecord) -> str:
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.localtime(record.created))}.{int(record.msecs):03d}"
+
+
+def _conversions(record: logging.LogRecord) -> list[tuple[re.Match[str], Any]] | None:
+    """Each ``%s`` of the message with its argument; ``None`` where they are not plainly side by side."""
+    arguments = record.args
+    if not isinstance(arguments, tuple) or not arguments or not isinstance(record.msg, str):
+        return None
+    found = [match for match in _CONVERSION.finditer(record.msg) if match[3]]
+    if len(found) != len(arguments):
+        return None
+    return list(zip(found, arguments, strict=True))
+
+
+def _message(record: logging.LogRecord) -> str:
+    conversions = _conversions(record)
+    if conversions is None:
+        return record.getMessage()
+    arguments = tuple(
+        field(value) if found[3] == "s" and not isinstance(value, (bool, int, float)) else value
+        for found, value in conversions
+    )
+    return str(record.msg) % arguments

@@ -1,0 +1,232 @@
+"""The ``taipan`` command: reads the configuration, builds the rooms, runs them until told to stop.
+
+taipan [--config FILE] [--set key.path=value]...    run the node
+taipan check FILE                                   validate a configuration
+taipan hash-password [--user NAME] [--scram]        print what [[access.users]] wants
+"""
+
+import argparse
+import asyncio
+import gc
+import getpass
+import importlib.metadata
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from broker.access.password import ScryptHash
+from broker.access.saslprep import saslprep
+from broker.access.scram import ScramVerifier
+from broker.core.clock import Clock
+
+from .config import ConfigError, Settings, load
+from .log_lines import escape, setup_logging
+
+if TYPE_CHECKING:
+    from broker.server import Server
+
+logger = logging.getLogger("management.node")  # also when run by python -m
+
+# Young objects between two collections: a burst of packets makes many that die at once (measured, see docs).
+_GC_THRESHOLD: Final = 50_000
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The console script. Returns the exit status."""
+    arguments = _parser().parse_args(argv)
+    try:
+        if arguments.command == "hash-password":
+            return _hash_password(arguments.user, arguments.scram)
+        if arguments.command == "check":
+            load(arguments.file, arguments.set)
+            print(f"{arguments.file}: ok")
+            return 0
+        settings = load(arguments.config, arguments.set)
+    except ConfigError as error:
+        print(f"taipan: {error}", file=sys.stderr)
+        return 1
+    return _run(settings, lambda: load(arguments.config, arguments.set))
+
+
+def version() -> str:
+    """The installed version, ``"0.0.0"`` in a source tree that was never installed."""
+    try:
+        return importlib.metadata.version("taipan-mqtt")
+    except importlib.metadata.PackageNotFoundError:
+        return "0.0.0"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="taipan", description="An MQTT 3.1, 3.1.1 and 5.0 broker.", allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=f"taipan {version()}")
+    parser.add_argument("--config", metavar="FILE", help="configuration file (TOML); without it, defaults on loopback")
+    parser.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[],
+        help="set one key, such as listeners.0.bind=127.0.0.1:1884; wins over file and environment",
+    )  # fmt: skip
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    check = commands.add_parser("check", help="validate a configuration file and exit")
+    check.add_argument("file", metavar="FILE")
+    hashing = commands.add_parser("hash-password", help="read a password, print the hash for the configuration")
+    hashing.add_argument("--user", metavar="NAME", help="print a whole [[access.users]] table")
+    hashing.add_argument("--scram", action="store_true", help="also print the keys for SCRAM-SHA-256")
+    return parser
+
+
+# taipan hash-password
+
+
+def _hash_password(user: str | None, scram: bool) -> int:
+    if sys.stdin.isatty():
+        password = getpass.getpass("Password: ")
+        if getpass.getpass("Again: ") != password:
+            print("taipan: the two are not the same", file=sys.stderr)
+            return 1
+    else:
+        password = sys.stdin.readline().removesuffix("\n").removesuffix("\r")
+    if not password:
+        print("taipan: the password is empty", file=sys.stderr)
+        return 1
+    try:
+        encoded = password.encode("utf-8")
+        if scram and user is not None and saslprep(user, stored=True) != user:
+            raise ValueError("with --scram the user name must be in its SASLprep form")
+        keys = ScramVerifier.create(password) if scram else None
+    except ValueError as error:
+        print(f"taipan: {error}", file=sys.stderr)
+        return 1
+    if user is not None:
+        quoted = user.replace("\\", "\\\\").replace('"', '\\"')
+        if not user or not user.isprintable():
+            print("taipan: the user name is empty or not printable", file=sys.stderr)
+            return 1
+        print(f'[[access.users]]\nusername = "{quoted}"')
+    print(f'password_hash = "{ScryptHash.create(encoded)}"')
+    if keys is not None:
+        print(f'scram = "{keys}"')
+    return 0
+
+
+# taipan
+
+
+def _run(settings: Settings, reread: Callable[[], Settings]) -> int:
+    setup_logging(settings.log)
+    _raise_file_limit()
+    factory = _loop_factory()
+    try:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            return runner.run(_serve(settings, reread))
+    except KeyboardInterrupt:  # a second Ctrl-C
+        return 130
+
+
+async def _serve(settings: Settings, reread: Callable[[], Settings]) -> int:
+    # Imported here: `taipan check` and `taipan hash-password` need none of it.
+    from broker.server import Server
+
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    ready = False
+
+    def on_stop(number: signal.Signals) -> None:
+        logger.info("stopping signal=%s", number.name)
+        # Another one of these ends the process at once.
+        loop.remove_signal_handler(signal.SIGTERM)
+        loop.remove_signal_handler(signal.SIGINT)
+        stop.set()
+
+    def on_reload() -> None:
+        if ready and not stop.is_set():
+            _reload(server, reread)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_stop, number)
+    loop.add_signal_handler(signal.SIGHUP, on_reload)
+
+    try:
+        server = Server(settings.broker, Clock())
+        await server.start()
+    except Exception as error:
+        # Whatever it is, the operator wants one line; the whole story is for who turned on debug.
+        logger.debug("start_failed", exc_info=True)
+        print(f"taipan: cannot start: {escape(str(error) or type(error).__name__)}", file=sys.stderr)
+        return 1
+    _tune_collector()
+    ready = True
+    listening = " ".join(f"{listener.name}={listener.type}:{listener.listen_on}" for listener in server.listeners)
+    print(f"taipan ready version={server.version} node={settings.broker.node.name} {listening}", flush=True)
+    _notify("READY=1")
+    await stop.wait()
+    _notify("STOPPING=1")
+    await server.stop()
+    logger.info("stopped")
+    return 0
+
+
+def _reload(server: "Server", reread: Callable[[], Settings]) -> None:
+    """Take what the file says now. What is wrong with it is logged, and everything stays as it was."""
+    _notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+    try:
+        settings = reread()
+        server.reload(settings.broker)
+    except Exception as error:
+        logger.error("reload_failed error=%s", error, exc_info=not isinstance(error, ConfigError))
+    else:
+        setup_logging(settings.log)
+        logger.info("reloaded")
+    _notify("READY=1")
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop
+    except ImportError:
+        logger.info("event_loop name=asyncio")
+        return asyncio.new_event_loop
+    logger.info("event_loop name=uvloop version=%s", importlib.metadata.version("uvloop"))
+    return uvloop.new_event_loop
+
+
+def _raise_file_limit() -> None:
+    """Each client is a file descriptor: take all that the system grants."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (ValueError, OSError) as error:
+            logger.warning("file_limit_not_raised soft=%s hard=%s error=%s", soft, hard, error)
+
+
+def _tune_collector() -> None:
+    """What is there after the start stays: leave it out of every later collection."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_GC_THRESHOLD, 20, 100)
+
+
+def _notify(state: str) -> None:
+    """Tell systemd, where it asked to be told (``Type=notify``)."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if not address:
+        return
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notify:
+            notify.connect(address)
+            notify.send(state.encode("ascii"))
+    except OSError as error:
+        logger.warning("systemd_not_notified error=%s", error)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

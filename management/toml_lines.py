@@ -1,0 +1,173 @@
+"""Where each key of a TOML document stands, which ``tomllib`` does not tell."""
+
+import tomllib
+from typing import Final
+
+Path = tuple[str | int, ...]
+
+_SPACE: Final = " \t"
+_BARE_END: Final = " \t\r\n.=]}#,"
+
+
+def key_lines(text: str) -> dict[Path, int]:
+    """The line (from 1) on which each key of a *valid* document is first written.
+
+    Members of arrays are keys by their index: ``("listeners", 0, "bind")``. Tables named only on the way to another
+    (``a`` in ``[a.b]``) stand where that one does.
+    """
+    scanner = _Scanner(text)
+    scanner.document()
+    return scanner.lines
+
+
+class _Scanner:
+    """Walks the text once. The document was parsed before, so it only has to know where things end."""
+
+    __slots__ = ("_arrays", "_at", "_counted_to", "_line", "_text", "lines")
+
+    def __init__(self, text: str) -> None:
+        self._text = text.replace("\r\n", "\n")
+        self._at = 0
+        self._line = 1
+        self._counted_to = 0
+        self._arrays: dict[Path, int] = {}  # arrays of tables: index of the last member
+        self.lines: dict[Path, int] = {}
+
+    def document(self) -> None:
+        table: Path = ()
+        while True:
+            self._skip_blank(newlines=True)
+            if self._at >= len(self._text):
+                return
+            if self._text.startswith("[[", self._at):
+                self._at += 2
+                table = self._header(array=True)
+                self._at += 2
+            elif self._text[self._at] == "[":
+                self._at += 1
+                table = self._header(array=False)
+                self._at += 1
+            else:
+                self._key_value(table)
+
+    def _header(self, array: bool) -> Path:
+        line = self._current_line()
+        names = self._key()
+        path: Path = ()
+        for name in names[:-1]:
+            path = self._enter(path + (name,), line)
+        path = path + (names[-1],)
+        self.lines.setdefault(path, line)
+        if array:
+            self._arrays[path] = self._arrays.get(path, -1) + 1
+        return self._enter(path, line)
+
+    def _enter(self, path: Path, line: int) -> Path:
+        self.lines.setdefault(path, line)
+        if path in self._arrays:
+            path = path + (self._arrays[path],)
+            self.lines.setdefault(path, line)
+        return path
+
+    def _key_value(self, table: Path) -> None:
+        line = self._current_line()
+        path = table
+        for name in self._key():
+            path = path + (name,)
+            self.lines.setdefault(path, line)
+        self._at += 1  # "="
+        self._skip_blank()
+        self._value(path)
+
+    def _key(self) -> list[str]:
+        """A dotted key; ends before ``=`` or ``]``."""
+        names = []
+        while True:
+            self._skip_blank()
+            start = self._at
+            if self._text[start] in "\"'":
+                self._string()
+                # A quoted key's escapes are TOML's own business.
+                names.append(_unquote(self._text[start : self._at]))
+            else:
+                while self._text[self._at] not in _BARE_END:
+                    self._at += 1
+                names.append(self._text[start : self._at])
+            self._skip_blank()
+            if self._text[self._at] != ".":
+                return names
+            self._at += 1
+
+    def _value(self, path: Path) -> None:
+        char = self._text[self._at]
+        if char in "\"'":
+            self._string()
+        elif char == "[":
+            self._at += 1
+            index = 0
+            while True:
+                self._skip_blank(newlines=True)
+                if self._text[self._at] == "]":
+                    break
+                if self._text[self._at] == ",":
+                    self._at += 1
+                    continue
+                member = path + (index,)
+                self.lines.setdefault(member, self._current_line())
+                self._value(member)
+                index += 1
+            self._at += 1
+        elif char == "{":
+            self._at += 1
+            while True:
+                self._skip_blank(newlines=True)
+                if self._text[self._at] == "}":
+                    break
+                if self._text[self._at] == ",":
+                    self._at += 1
+                    continue
+                self._key_value(path)
+            self._at += 1
+        else:
+            # A number, date or truth value. A date may hold a space, which ends nothing here.
+            while self._at < len(self._text) and self._text[self._at] not in ",]}#\n":
+                self._at += 1
+
+    def _string(self) -> None:
+        quote = self._text[self._at]
+        triple = quote * 3
+        if self._text.startswith(triple, self._at):
+            self._at += 3
+            while not self._text.startswith(triple, self._at):
+                self._at += 2 if quote == '"' and self._text[self._at] == "\\" else 1
+            self._at += 3
+            # Up to two quotes may belong to the text, just before the closing three.
+            while self._text.startswith(quote, self._at):
+                self._at += 1
+            return
+        self._at += 1
+        while self._text[self._at] != quote:
+            self._at += 2 if quote == '"' and self._text[self._at] == "\\" else 1
+        self._at += 1
+
+    def _skip_blank(self, newlines: bool = False) -> None:
+        skipped = _SPACE + "\n" if newlines else _SPACE
+        while self._at < len(self._text):
+            char = self._text[self._at]
+            if char in skipped:
+                self._at += 1
+            elif char == "#" and newlines:
+                while self._at < len(self._text) and self._text[self._at] != "\n":
+                    self._at += 1
+            else:
+                return
+
+    def _current_line(self) -> int:
+        self._line += self._text.count("\n", self._counted_to, self._at)
+        self._counted_to = self._at
+        return self._line
+
+
+def _unquote(quoted: str) -> str:
+    (key,) = tomllib.loads(quoted + " = 0")
+    return key

@@ -1,0 +1,1 @@
+"""All tests of Taipan. Nothing here is imported by the broker."""

@@ -1,0 +1,316 @@
+"""AccessControl: who gets in, what it may do, and what a reload changes."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from broker.access.cache import AclCache
+from broker.access.control import AccessControl, AuthOutcome
+from broker.access.password import ScryptHash
+from broker.access.scram import ScramVerifier
+from broker.access.users import User
+from broker.config import AccessSettings, RuleSettings, UserSettings, ZoneSettings
+from broker.core.client_info import ClientInfo
+from tests.support.clock import Clock
+from tests.support.scram_client import ScramClient
+
+SECRET = str(ScryptHash.create(b"secret", n=16))
+ALICE = UserSettings(username="alice", password_hash=SECRET)
+ROOT = UserSettings(username="root", password_hash=SECRET, is_superuser=True)
+SCRAM = UserSettings(username="sam", scram=str(ScramVerifier.create("secret")))
+
+Make = Callable[..., AccessControl]
+
+
+@pytest_asyncio.fixture
+async def make() -> AsyncIterator[Make]:
+    made: list[AccessControl] = []
+
+    def build(clock: Clock | None = None, **settings: Any) -> AccessControl:
+        made.append(AccessControl(AccessSettings(**settings), clock or Clock()))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield build
+    for control in made:
+        control.close()
+
+
+def client(
+    username: str | None = None, loopback: bool = True, allow_anonymous: bool | None = None, **zone: Any
+) -> ClientInfo:
+    settings = ZoneSettings(allow_anonymous=allow_anonymous, **zone)
+    return ClientInfo("n@h", settings, client_id="c1", username=username, loopback=loopback)
+
+
+def at_once(answer: AuthOutcome | Awaitable[AuthOutcome]) -> AuthOutcome:
+    assert isinstance(answer, AuthOutcome)
+    return answer
+
+
+async def later(answer: AuthOutcome | Awaitable[AuthOutcome]) -> AuthOutcome:
+    assert not isinstance(answer, AuthOutcome)
+    return await answer
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "allow_anonymous, loopback, code",
+    [(None, True, 0), (None, False, 0x87), (True, False, 0), (False, True, 0x87)],
+)
+@pytest.mark.parametrize("users", [[], [ALICE]])
+async def test_anonymous(make: Make, allow_anonymous: bool | None, loopback: bool, code: int, users: list[Any]) -> None:
+    for username in (None, ""):
+        outcome = at_once(make(users=users).authenticate(client(username, loopback, allow_anonymous), None))
+        assert outcome.reason_code == code
+        assert outcome.anonymous is (code == 0)
+        assert not outcome.is_superuser
+
+
+@pytest.mark.asyncio
+async def test_without_users_a_user_name_means_nothing(make: Make) -> None:
+    control = make()
+    assert at_once(control.authenticate(client("bob"), b"x")).anonymous
+    assert at_once(control.authenticate(client(None), b"x")).anonymous
+    assert at_once(control.authenticate(client("bob", loopback=False), b"x")).reason_code == 0x86
+
+
+@pytest.mark.asyncio
+async def test_right_password_is_hashed_once(make: Make) -> None:
+    control = make(users=[ALICE, ROOT])
+    outcome = await later(control.authenticate(client("alice", loopback=False), b"secret"))
+    assert (outcome.reason_code, outcome.anonymous, outcome.is_superuser) == (0, False, False)
+    assert at_once(control.authenticate(client("alice"), b"secret")).reason_code == 0
+    assert (await later(control.authenticate(client("root"), b"secret"))).is_superuser
+    assert at_once(control.authenticate(client("root"), b"secret")).is_superuser
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "username, password", [("alice", b"wrong"), ("bob", b"secret"), ("sam", b"secret"), (None, b"x")]
+)
+async def test_wrong_password_and_unknown_user_cost_a_hash_each(make: Make, username: str, password: bytes) -> None:
+    control = make(users=[ALICE, SCRAM])
+    for _ in range(2):  # and are not remembered
+        outcome = await later(control.authenticate(client(username, allow_anonymous=True), password))
+        assert outcome.reason_code == 0x86
+        assert not outcome.anonymous
+
+
+@pytest.mark.asyncio
+async def test_user_name_without_password(make: Make) -> None:
+    control = make(users=[ALICE])
+    assert at_once(control.authenticate(client("alice"), None)).reason_code == 0x86
+    assert at_once(control.authenticate(client("bob"), None)).reason_code == 0x86
+
+
+@pytest.mark.asyncio
+async def test_certified_user_name_needs_no_password(make: Make) -> None:
+    control = make(users=[ROOT])
+    outcome = at_once(control.authenticate(client("device-7", loopback=False), None, certified=True))
+    assert (outcome.reason_code, outcome.anonymous, outcome.is_superuser) == (0, False, False)
+    assert at_once(control.authenticate(client("root"), None, certified=True)).is_superuser
+    assert at_once(control.authenticate(client(None, loopback=False), None, certified=True)).reason_code == 0x87
+
+
+class Gate:
+    """A password that verifies when the test says so, and counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.fingerprint = b"gate"
+        self.open = threading.Event()
+        self.asked = 0
+        self.error: Exception | None = None
+
+    def verify(self, password: bytes) -> bool:
+        self.asked += 1
+        if not self.open.wait(5):
+            raise AssertionError("nobody opened the gate")
+        if self.error is not None:
+            raise self.error
+        return password == b"secret"
+
+
+class Gated:
+    """A source of one user, ``gated``."""
+
+    name = "gated"
+    has_users = True
+    has_scram = False
+
+    def __init__(self) -> None:
+        self.gate = Gate()
+        self.known = True
+
+    def lookup(self, client: ClientInfo, username: str) -> User | None:
+        return User("gated", self.gate) if username == "gated" and self.known else None
+
+
+@pytest_asyncio.fixture
+async def gated(make: Make) -> AsyncIterator[tuple[AccessControl, Gated]]:
+    control = make(hash_threads=1)
+    source = Gated()
+    control.authenticators.append(source)
+    yield control, source
+    source.gate.open.set()
+
+
+@pytest.mark.asyncio
+async def test_a_storm_of_the_same_credentials_is_hashed_once(gated: tuple[AccessControl, Gated]) -> None:
+    control, source = gated
+    waiting = [asyncio.ensure_future(later(control.authenticate(client("gated"), b"secret"))) for _ in range(200)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()  # the one who came first leaves
+    source.gate.open.set()
+    outcomes = await asyncio.gather(*waiting[1:])
+    assert {outcome.reason_code for outcome in outcomes} == {0}
+    assert source.gate.asked == 1
+
+
+@pytest.mark.asyncio
+async def test_too_many_passwords_are_told_busy(gated: tuple[AccessControl, Gated]) -> None:
+    control, source = gated
+    waiting = [control.authenticate(client("gated"), b"%d" % number) for number in range(129)]
+    assert at_once(waiting.pop()).reason_code == 0x89
+    source.gate.open.set()
+    outcomes = await asyncio.gather(*(later(answer) for answer in waiting))
+    assert {outcome.reason_code for outcome in outcomes} == {0x86}
+    assert (await later(control.authenticate(client("gated"), b"secret"))).reason_code == 0
+
+
+@pytest.mark.asyncio
+async def test_a_user_who_is_gone_when_the_hash_is_done(gated: tuple[AccessControl, Gated]) -> None:
+    control, source = gated
+    answer = asyncio.ensure_future(later(control.authenticate(client("gated"), b"secret")))
+    await asyncio.sleep(0)
+    source.known = False
+    source.gate.open.set()
+    assert (await answer).reason_code == 0x86
+
+
+@pytest.mark.asyncio
+async def test_a_hash_that_fails(gated: tuple[AccessControl, Gated], caplog: pytest.LogCaptureFixture) -> None:
+    control, source = gated
+    source.gate.error = MemoryError("no more")
+    source.gate.open.set()
+    assert (await later(control.authenticate(client("gated"), b"secret"))).reason_code == 0x88
+    assert "password_hash_failed" in caplog.text
+
+
+@pytest.mark.asyncio
+async def test_closing_answers_who_waits(gated: tuple[AccessControl, Gated]) -> None:
+    control, source = gated
+    first, second = (
+        asyncio.ensure_future(later(control.authenticate(client("gated"), password))) for password in (b"1", b"2")
+    )
+    while not source.gate.asked:  # until the thread has taken the first, and the second waits
+        await asyncio.sleep(0)
+    control.close()
+    source.gate.open.set()
+    assert (await second).reason_code == 0x88
+    assert (await first).reason_code == 0x86
+    assert at_once(control.authenticate(client("gated"), b"3")).reason_code == 0x88
+
+
+@pytest.mark.asyncio
+async def test_first_source_that_knows_the_user_decides(make: Make) -> None:
+    control = make(users=[UserSettings(username="gated", password_hash=SECRET)])
+    source = Gated()
+    source.gate.open.set()
+    control.authenticators.append(source)
+    assert (await later(control.authenticate(client("gated"), b"secret"))).reason_code == 0
+    assert source.gate.asked == 0
+
+
+@pytest.mark.asyncio
+async def test_reload_swaps_users(make: Make) -> None:
+    control = make(users=[ALICE])
+    assert (await later(control.authenticate(client("alice"), b"secret"))).reason_code == 0
+    changed = UserSettings(username="alice", password_hash=str(ScryptHash.create(b"new", n=16)))
+    control.reload(AccessSettings(users=[changed], hash_threads=1))
+    assert (await later(control.authenticate(client("alice"), b"secret"))).reason_code == 0x86
+    assert (await later(control.authenticate(client("alice"), b"new"))).reason_code == 0
+    with pytest.raises(ValueError):
+        control.reload(AccessSettings(users=[UserSettings(username="x", password_hash="x")]))
+    assert at_once(control.authenticate(client("alice"), b"new")).reason_code == 0
+
+
+@pytest.mark.asyncio
+async def test_enhanced(make: Make) -> None:
+    """Only what is there: the channel answers 0x8C to other methods [MQTT-4.12.0-1]."""
+    control = make(users=[ALICE])
+    assert control.enhanced("SCRAM-SHA-256") is None
+    control.reload(AccessSettings(users=[ALICE, SCRAM]))
+    assert control.enhanced("SCRAM-SHA-1") is None
+    method = control.enhanced("SCRAM-SHA-256")
+    assert method is not None
+    exchange = method.start(client())
+    speaker = ScramClient("sam", "secret")
+    step = exchange.step(speaker.final(exchange.step(speaker.first()).data))
+    assert (step.status, step.username) == ("success", "sam")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("no_match, expected", [("allow", True), ("deny", False)])
+@pytest.mark.parametrize("cache", [True, False])
+async def test_no_match(make: Make, no_match: str, expected: bool, cache: bool) -> None:
+    control = make(no_match=no_match, cache=cache)
+    for _ in range(2):
+        assert control.authorize_now(client(), "publish", "a") is expected
+        assert control.authorize_now(client(), "subscribe", "a/#") is expected
+
+
+@pytest.mark.asyncio
+async def test_superusers_and_zones_without_rules_pass(make: Make) -> None:
+    control = make(no_match="deny")
+    root = client("root")
+    root.is_superuser = True
+    assert control.authorize_now(root, "publish", "a") is True
+    assert control.authorize_now(client(enable_acl=False), "publish", "a") is True
+
+
+@pytest.mark.asyncio
+async def test_decisions_are_kept_and_made_void(make: Make) -> None:
+    clock = Clock()
+    rules = [RuleSettings(allow=False, topics=["a"])]
+    control = make(clock, rules=rules, cache_ttl=60.0, cache_max_size=2)
+    somebody = client()
+    assert control.authorize_now(somebody, "publish", "a") is False
+    assert control.cache_hits == 0
+    assert control.authorize_now(somebody, "publish", "a") is False
+    assert control.authorize_now(somebody, "publish", "a", clock.now()) is False
+    assert control.cache_hits == 2
+    cache: AclCache = somebody.acl_cache
+    assert [entry["result"] for entry in cache.entries(clock.now())] == ["deny"]
+    clock.advance(60.0)
+    assert control.authorize_now(somebody, "publish", "a") is False
+    assert control.cache_hits == 2
+    control.reload(msgspec.structs.replace(control.settings, rules=[], cache_max_size=1))
+    assert control.authorize_now(somebody, "publish", "a") is True
+    assert control.authorize_now(somebody, "publish", "b") is True
+    assert len(cache) == 1
+
+
+class Topics:
+    """A source with an opinion on one topic."""
+
+    name = "topics"
+
+    def decide(self, client: ClientInfo, action: str, topic: str) -> bool | None:
+        return False if topic == "b" else None
+
+
+@pytest.mark.asyncio
+async def test_chain_of_rules(make: Make) -> None:
+    control = make(rules=[RuleSettings(allow=True, topics=["a"])])
+    control.authorizers.append(Topics())
+    assert control.authorize_now(client(), "publish", "a") is True
+    assert control.authorize_now(client(), "publish", "b") is False
+    assert control.authorize_now(client(), "publish", "c") is True
+    control.reload(AccessSettings(rules=[RuleSettings(allow=True, topics=["b"])]))
+    assert control.authorize_now(client(), "publish", "b") is True
+    assert len(control.authorizers) == 2

@@ -1,0 +1,175 @@
+"""What the transport tests stand on: an Echo in place of a Connection, a Listener to wait for, both loops."""
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from broker.config import ListenerSettings, ZoneSettings
+from broker.transport.layer import grow
+from broker.transport.listener import Listener
+from tests.support.clock import Clock
+
+try:
+    from uvloop import new_event_loop as new_uvloop
+
+    LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": new_uvloop}
+except ImportError:
+    LOOPS = {"asyncio": asyncio.new_event_loop}
+
+TIMEOUT = 20.0
+
+
+def on_both_loops(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run an async test on asyncio's loop and on uvloop; it fails as well when an exception reaches the loop."""
+
+    @functools.wraps(test)
+    def run(loop_name: str, **fixtures: Any) -> None:
+        unhandled: list[dict[str, Any]] = []
+        with asyncio.Runner(loop_factory=LOOPS[loop_name]) as runner:
+            runner.get_loop().set_exception_handler(lambda _, context: unhandled.append(context))
+            runner.run(asyncio.wait_for(test(**fixtures), TIMEOUT))
+        assert unhandled == []
+
+    signature = inspect.signature(test)
+    loop_name = inspect.Parameter("loop_name", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    run.__signature__ = signature.replace(parameters=[loop_name, *signature.parameters.values()])  # type: ignore[attr-defined]
+    return pytest.mark.parametrize("loop_name", list(LOOPS))(run)
+
+
+class Echo(asyncio.Protocol):
+    """Sends back what it gets and remembers all that it was told. ``quit`` closes, ``die`` aborts, ``grow`` grows."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self.received: list[bytes] = []
+        self.eof = False
+        self.writable = True
+        self.echoing = True
+        self.lost: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport) or hasattr(transport, "pause_reading")
+        self.transport: Any = transport
+        self.listener.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        assert type(data) is bytes
+        self.received.append(data)
+        if data == b"quit":
+            self.transport.write(b"bye")
+            self.transport.close()
+        elif data == b"die":
+            self.transport.abort()
+        elif data == b"grow":
+            grow(self.transport, 2_000_000)
+            self.transport.write(b"grown")
+        elif self.echoing:
+            self.transport.write(data)
+        self.changed()
+
+    def eof_received(self) -> None:
+        self.eof = True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.listener.closed(self, "normal")
+        self.lost.set_result(exc)
+
+    def pause_writing(self) -> None:
+        self.writable = False
+        self.changed()
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        self.changed()
+
+    def changed(self) -> None:
+        assert isinstance(self.listener, WatchedListener)
+        self.listener.changed()
+
+
+class WatchedListener(Listener):
+    """A Listener of Echoes with ``until``: wait for a condition, looked at whenever something happens."""
+
+    def __init__(self, settings: ListenerSettings, zone: ZoneSettings) -> None:
+        self.clock = Clock()
+        self.echoes: list[Echo] = []
+        self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
+        super().__init__(settings, zone, self._echo, self.clock)
+
+    def _echo(self, listener: Listener) -> Echo:
+        echo = Echo(listener)
+        self.echoes.append(echo)
+        return echo
+
+    def changed(self) -> None:
+        for condition, future in self._waiting:
+            if not future.done() and condition():
+                future.set_result(None)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        if not condition():
+            future = asyncio.get_running_loop().create_future()
+            self._waiting.append((condition, future))
+            await asyncio.wait_for(future, TIMEOUT / 2)
+
+    def refuse(self, reason: str, setting: str, peer: tuple[str, int], detail: str = "") -> None:
+        super().refuse(reason, setting, peer, detail)
+        self.changed()
+
+    def opened(self, connection: asyncio.Protocol) -> None:
+        super().opened(connection)
+        self.changed()
+
+    def closed(self, connection: asyncio.Protocol, reason: str) -> None:
+        super().closed(connection, reason)
+        self.changed()
+
+
+def listener_settings(**keys: Any) -> ListenerSettings:
+    return ListenerSettings(**{"name": "test", "type": "tcp", "bind": "127.0.0.1:0", **keys})
+
+
+@asynccontextmanager
+async def listening(zone: ZoneSettings | None = None, **keys: Any) -> Any:
+    """A started WatchedListener with ``keys`` as its settings."""
+    listener = WatchedListener(listener_settings(**keys), zone or ZoneSettings())
+    await listener.start()
+    try:
+        yield listener
+    finally:
+        if listener.running:
+            await listener.stop()
+        for echo in listener.echoes:
+            if not echo.lost.done():
+                echo.transport.abort()
+                await echo.lost
+
+
+@asynccontextmanager
+async def dial(port: int, host: str = "127.0.0.1", **keys: Any) -> Any:
+    """A client's StreamReader and StreamWriter."""
+    reader, writer = await asyncio.open_connection(host, port, **keys)
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+        try:
+            await writer.wait_closed()
+        except OSError:
+            pass  # however it ended, it has ended
+
+
+async def closed_by_peer(reader: asyncio.StreamReader) -> bytes:
+    """What still comes until the peer closes, however it does so."""
+    rest = b""
+    try:
+        while chunk := await reader.read(65536):
+            rest += chunk
+    except ConnectionError:
+        pass
+    return rest

@@ -1,0 +1,313 @@
+"""Listeners over real loopback sockets: addresses, limits, stopping, counting."""
+
+import asyncio
+import errno
+import logging
+import socket
+from typing import Any
+
+import pytest
+
+from broker.config import ZoneSettings
+from broker.transport.listener import REFUSAL_LOG_INTERVAL, REST_WHEN_EXHAUSTED, ListenerError, parse_bind
+from broker.transport.tls import TlsError
+from tests.broker.transport.echo import (
+    WatchedListener,
+    closed_by_peer,
+    dial,
+    listener_settings,
+    listening,
+    on_both_loops,
+)
+
+
+def has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as sock:
+            sock.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+@on_both_loops
+async def test_bytes_both_ways_and_what_the_listener_says_of_itself() -> None:
+    async with listening() as listener, dial(listener.port) as (reader, writer):
+        writer.write(b"hello")
+        assert await reader.readexactly(5) == b"hello"
+        assert listener.bind == ("127.0.0.1", listener.port)
+        assert listener.port != 0
+        assert listener.protocol == "mqtt:tcp"
+        assert listener.listen_on == f"127.0.0.1:{listener.port}"
+        assert listener.loopback
+        transport = listener.echoes[0].transport
+        assert transport.get_extra_info("peername") == writer.get_extra_info("sockname")
+        assert transport.get_extra_info("sockname") == listener.bind
+        assert transport.get_extra_info("ssl_object") is None
+        assert transport.get_extra_info("proxy") is None
+        writer.write_eof()
+        assert await closed_by_peer(reader) == b""
+        assert await listener.echoes[0].lost is None
+        assert listener.echoes[0].eof
+        assert listener.info() == {
+            "name": "test",
+            "protocol": "mqtt:tcp",
+            "listen_on": f"127.0.0.1:{listener.port}",
+            "running": True,
+            "max_connections": 1_024_000,
+            "current_connections": 0,
+            "accepted": 1,
+            "refused": {},
+            "shutdown_count": {"normal": 1},
+        }
+
+
+@on_both_loops
+async def test_close_sends_what_was_written_and_abort_does_not_wait() -> None:
+    async with listening() as listener:
+        async with dial(listener.port) as (reader, writer):
+            writer.write(b"quit")
+            assert await closed_by_peer(reader) == b"bye"
+        async with dial(listener.port) as (reader, writer):
+            writer.write(b"die")
+            assert await closed_by_peer(reader) == b""
+        assert [await echo.lost for echo in listener.echoes] == [None, None]
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+@on_both_loops
+async def test_ipv6() -> None:
+    async with (
+        listening(bind="[::1]:0") as listener,
+        dial(listener.port, host="::1") as (reader, writer),
+    ):
+        writer.write(b"hello")
+        assert await reader.readexactly(5) == b"hello"
+        assert listener.loopback
+        assert listener.listen_on == f"[::1]:{listener.port}"
+        assert listener.echoes[0].transport.get_extra_info("peername")[0] == "::1"
+
+
+@pytest.mark.parametrize(
+    "bind, loopback", [(":0", False), ("0.0.0.0:0", False), ("127.0.0.2:0", True), ("localhost:0", True)]
+)
+@on_both_loops
+async def test_addresses(bind: str, loopback: bool) -> None:
+    async with listening(bind=bind) as listener:
+        assert listener.loopback is loopback
+        host = "127.0.0.2" if bind.startswith("127.0.0.2") else "127.0.0.1"
+        async with dial(listener.port, host=host) as (reader, writer):
+            writer.write(b"hello")
+            assert await reader.readexactly(5) == b"hello"
+
+
+@pytest.mark.parametrize(
+    "bind, expected",
+    [
+        ("127.0.0.1:1883", ("127.0.0.1", 1883)),
+        (":1883", ("0.0.0.0", 1883)),
+        ("[::]:8883", ("::", 8883)),
+        ("broker.example:0", ("broker.example", 0)),
+    ],
+)
+def test_parse_bind(bind: str, expected: tuple[str, int]) -> None:
+    assert parse_bind(listener_settings(bind=bind)) == expected
+
+
+@pytest.mark.parametrize("bind", ["", "1883", "host", "host:", "::1:1883", "a:b", "a:65536", "a:-1", "a:١", "a:000001"])
+def test_bad_bind(bind: str) -> None:
+    with pytest.raises(ListenerError, match=r"listener test: bind .* is not host:port"):
+        parse_bind(listener_settings(bind=bind))
+
+
+@on_both_loops
+async def test_an_address_in_use_is_said_in_one_line() -> None:
+    async with listening() as listener:
+        second = WatchedListener(listener_settings(bind=f"127.0.0.1:{listener.port}"), ZoneSettings())
+        with pytest.raises(ListenerError, match=f"cannot bind 127.0.0.1:{listener.port}: Address already in use$"):
+            await second.start()
+        assert not second.running
+    await second.start()
+    await second.stop()
+
+
+@on_both_loops
+async def test_an_address_of_somebody_else_is_said_in_one_line() -> None:
+    listener = WatchedListener(listener_settings(bind="192.0.2.77:0"), ZoneSettings())
+    with pytest.raises(ListenerError, match=r"cannot bind 192\.0\.2\.77:0: Cannot assign requested address$"):
+        await listener.start()
+
+
+@on_both_loops
+async def test_start_twice_is_an_error() -> None:
+    async with listening() as listener:
+        with pytest.raises(ListenerError, match="is running"):
+            await listener.start()
+
+
+@pytest.mark.parametrize("kind", ["ssl", "wss"])
+@on_both_loops
+async def test_no_tls_without_certificates(kind: str) -> None:
+    listener = WatchedListener(listener_settings(type=kind), ZoneSettings())
+    with pytest.raises(TlsError, match=f"listener test: type {kind} needs certificates"):
+        await listener.start()
+    assert not listener.running
+
+
+@on_both_loops
+async def test_no_certificates_without_tls(certificates: Any) -> None:
+    listener = WatchedListener(listener_settings(tls=certificates.settings()), ZoneSettings())
+    with pytest.raises(TlsError, match="type tcp has no TLS"):
+        await listener.start()
+
+
+@on_both_loops
+async def test_more_than_max_connections_are_refused_at_once() -> None:
+    async with listening(max_connections=2) as listener:
+        async with dial(listener.port), dial(listener.port) as (reader, writer):
+            await listener.until(lambda: listener.current_connections == 2)
+            async with dial(listener.port) as (refused, _):
+                assert await closed_by_peer(refused) == b""
+            assert listener.refused == {"max_connections": 1}
+            writer.write(b"quit")
+            assert await closed_by_peer(reader) == b"bye"
+            await listener.until(lambda: listener.current_connections == 1)
+            async with dial(listener.port) as (reader, writer):
+                writer.write(b"hello")
+                assert await reader.readexactly(5) == b"hello"
+        assert listener.accepted == 3
+
+
+@on_both_loops
+async def test_clients_that_come_too_fast_are_refused(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "broker.transport.listener")
+
+    def lines() -> list[str]:
+        return [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
+
+    async def is_refused() -> None:
+        async with dial(listener.port) as (refused, _):
+            assert await closed_by_peer(refused) == b""
+
+    async with listening(accept_rate=2) as listener:
+        async with dial(listener.port), dial(listener.port):
+            await listener.until(lambda: listener.current_connections == 2)
+        for _ in range(3):
+            await is_refused()
+        assert listener.refused == {"accept_rate": 3}
+        assert len(lines()) == 1
+        assert lines()[0].startswith(
+            "listener test refused 1 connection(s): accept_rate; setting: accept_rate; the last"
+        )
+        listener.clock.advance(0.5)
+        async with dial(listener.port) as (reader, writer):
+            writer.write(b"hello")
+            assert await reader.readexactly(5) == b"hello"
+        await is_refused()
+        assert len(lines()) == 1
+        listener.clock.advance(REFUSAL_LOG_INTERVAL)
+        listener.reload(listener_settings(accept_rate=1), ZoneSettings())
+        async with dial(listener.port):
+            await listener.until(lambda: listener.accepted == 4)
+        await is_refused()
+        assert lines()[1].startswith("listener test refused 4 connection(s): accept_rate; ")
+
+
+@on_both_loops
+async def test_stop_keeps_connections_and_restart_comes_back_to_its_port() -> None:
+    async with listening() as listener:
+        port = listener.port
+        async with dial(port) as (reader, writer):
+            writer.write(b"hello")
+            assert await reader.readexactly(5) == b"hello"
+            await listener.stop()
+            assert not listener.running
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"still here")
+            assert await reader.readexactly(10) == b"still here"
+            await listener.restart()
+            assert listener.port == port
+            await listener.restart()
+            async with dial(port) as (second_reader, second_writer):
+                second_writer.write(b"hello")
+                assert await second_reader.readexactly(5) == b"hello"
+            assert listener.accepted == 2
+
+
+@pytest.mark.parametrize("key, value", [("name", "other"), ("type", "ws"), ("bind", "127.0.0.1:1")])
+def test_reload_cannot_change_what_only_a_restart_can(key: str, value: str) -> None:
+    listener = WatchedListener(listener_settings(), ZoneSettings())
+    with pytest.raises(ListenerError, match=f"{key} cannot change"):
+        listener.reload(listener_settings(**{key: value}), ZoneSettings())
+    assert listener.settings == listener_settings()
+
+
+@on_both_loops
+async def test_reload_changes_limits_for_those_to_come() -> None:
+    async with listening() as listener, dial(listener.port), dial(listener.port):
+        await listener.until(lambda: listener.current_connections == 2)
+        listener.reload(listener_settings(max_connections=1, backlog=5), ZoneSettings())
+        assert listener.current_connections == 2
+        async with dial(listener.port) as (refused, _):
+            assert await closed_by_peer(refused) == b""
+        assert listener.refused == {"max_connections": 1}
+
+
+@pytest.mark.parametrize("nodelay", [True, False])
+@on_both_loops
+async def test_nodelay(nodelay: bool) -> None:
+    async with listening(nodelay=nodelay) as listener, dial(listener.port):
+        await listener.until(lambda: listener.current_connections == 1)
+        sock = listener.echoes[0].transport.get_extra_info("socket")
+        assert bool(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)) is nodelay
+
+
+@on_both_loops
+async def test_without_sockets_the_listener_rests_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with listening() as listener:
+        later: list[tuple[float, Any]] = []
+        accept = socket.socket.accept
+
+        def exhausted(_: socket.socket) -> Any:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        monkeypatch.setattr(socket.socket, "accept", exhausted)
+        loop = asyncio.get_running_loop()
+
+        class Loop:
+            """The running loop, except that what is put off is only noted."""
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(loop, name)
+
+            def call_later(self, delay: float, callback: Any) -> asyncio.TimerHandle:
+                later.append((delay, callback))
+                return loop.call_later(3600, callback)
+
+        monkeypatch.setattr("broker.transport.listener.asyncio.get_running_loop", Loop)
+        async with dial(listener.port) as (reader, writer):
+            await listener.until(lambda: listener.refused == {"no_sockets": 1})
+            assert [delay for delay, _ in later] == [REST_WHEN_EXHAUSTED]
+            monkeypatch.setattr(socket.socket, "accept", accept)
+            later[0][1]()
+            writer.write(b"hello")
+            assert await reader.readexactly(5) == b"hello"
+        monkeypatch.undo()
+
+
+@on_both_loops
+async def test_many_at_once() -> None:
+    async with listening(accept_rate=0) as listener:
+        writers = []
+        for _ in range(200):
+            _, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+            writers.append(writer)
+        await listener.until(lambda: listener.current_connections == 200)
+        assert listener.arrivals == set()
+        for writer in writers:
+            writer.close()
+        await listener.until(lambda: listener.current_connections == 0)
+        assert listener.shutdown_count == {"normal": 200}
+        for writer in writers:
+            await writer.wait_closed()

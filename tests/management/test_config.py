@@ -1,0 +1,310 @@
+"""The loader: what it takes, how its sources are joined, and how it names what is wrong."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.access.password import ScryptHash
+from broker.access.scram import ScramVerifier
+from broker.config import ListenerSettings, ZoneSettings
+from management.config import ConfigError, load, parse_bind
+
+HASH = str(ScryptHash.create(b"secret", n=16))
+SCRAM = str(ScramVerifier.create("secret"))
+LISTENER = '[[listeners]]\nname = "a"\ntype = "tcp"\nbind = "127.0.0.1:1"\n'
+SECURE = (
+    '[[listeners]]\nname = "a"\ntype = "ssl"\nbind = "127.0.0.1:1"\n[listeners.tls]\ncertfile = "c"\nkeyfile = "k"\n'
+)
+
+
+def read(tmp_path: Path, text: str, *overrides: str, environ: dict[str, str] | None = None) -> Any:
+    path = tmp_path / "t.toml"
+    path.write_text(text, encoding="utf-8")
+    return load(str(path), overrides, environ or {})
+
+
+def refusal(tmp_path: Path, text: str, *overrides: str, environ: dict[str, str] | None = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        read(tmp_path, text, *overrides, environ=environ)
+    message = str(caught.value)
+    assert message.isprintable()
+    return message.replace(str(tmp_path / "t.toml"), "t.toml")
+
+
+def test_without_a_file() -> None:
+    settings = load(environ={}).broker
+    assert [(each.name, each.type, each.bind) for each in settings.listeners] == [
+        ("default", "tcp", "127.0.0.1:1883"),
+        ("websocket", "ws", "127.0.0.1:8083"),
+    ]
+    assert settings.listener_zones == (ZoneSettings(), ZoneSettings())
+    assert settings.zones == {"external": ZoneSettings()}
+
+
+def test_every_table(tmp_path: Path) -> None:
+    settings = read(
+        tmp_path,
+        f"""
+        [node]
+        name = "x@y"
+        [log]
+        level = "debug"
+        format = "json"
+        [retained]
+        max_messages = 1
+        [delayed]
+        enabled = false
+        [sys_topics]
+        interval = 5
+        [shared]
+        strategy = "sticky"
+        [durability]
+        level = "memory"
+        [access]
+        no_match = "deny"
+        users = [{{ username = "u", password_hash = "{HASH}", scram = "{SCRAM}" }}]
+        [[access.rules]]
+        allow = true
+        topics = ["a/%c/#", "eq +/b"]
+        address = "10.0.0.0/8"
+        [zones.internal]
+        max_qos = 1
+        queue_priorities = {{ "a/#" = 255 }}
+        message_rate = [10, 0.5]
+        """,
+    )
+    broker = settings.broker
+    assert (broker.node.name, settings.log.level, settings.log.format) == ("x@y", "debug", "json")
+    assert (broker.retained.max_messages, broker.delayed.enabled, broker.sys_topics.interval) == (1, False, 5.0)
+    assert (broker.shared.strategy, broker.access.no_match) == ("sticky", "deny")
+    assert broker.access.users[0].username == "u"
+    assert broker.access.rules[0].topics == ["a/%c/#", "eq +/b"]
+    assert broker.zones["internal"].message_rate == (10, 0.5)
+    assert broker.zones["external"] == ZoneSettings()
+
+
+def test_a_listener_overrides_its_zone(tmp_path: Path) -> None:
+    settings = read(
+        tmp_path,
+        LISTENER + 'zone = "z"\nmax_qos = 0\n' + LISTENER.replace('"a"', '"b"').replace(":1", ":2")
+        + "[zones.z]\nmax_qos = 1\nmax_inflight = 7\n[zones.external]\nmax_inflight = 9\n",
+    ).broker  # fmt: skip
+    first, second = settings.listener_zones
+    assert (first.max_qos, first.max_inflight) == (0, 7)
+    assert (second.max_qos, second.max_inflight) == (2, 9)
+    assert settings.zones["z"].max_qos == 1
+
+
+def test_later_sources_win(tmp_path: Path) -> None:
+    environ = {"TAIPAN__NODE__NAME": "env@h", "TAIPAN__NODE__DATA_DIR": "env", "TAIPANX": "no", "taipan__node": "no"}
+    settings = read(tmp_path, '[node]\nname = "file@h"\ndata_dir = "file"', "node.name=set@h", environ=environ).broker
+    assert (settings.node.name, settings.node.data_dir) == ("set@h", "env")
+
+
+@pytest.mark.parametrize(
+    "override, get, value",
+    [
+        ("listeners.0.bind=127.0.0.1:7", lambda s: s.listeners[0].bind, "127.0.0.1:7"),
+        ("listeners.1.max_qos=1", lambda s: s.listener_zones[1].max_qos, 1),
+        ("node.data_dir=7", lambda s: s.node.data_dir, "7"),
+        ('node.data_dir="7"', lambda s: s.node.data_dir, "7"),
+        ("node.data_dir=a = b", lambda s: s.node.data_dir, "a = b"),
+        ("node.data_dir=1\nb = 2", lambda s: s.node.data_dir, "1\nb = 2"),
+        ("zones.external.message_rate=[1, 2]", lambda s: s.zones["external"].message_rate, (1, 2.0)),
+        ("zones.new.max_qos=1", lambda s: s.zones["new"].max_qos, 1),
+        ("zones.external.allow_anonymous=true", lambda s: s.zones["external"].allow_anonymous, True),
+        ("access.rules.0.allow=false", lambda s: s.access.rules[0].allow, False),
+        ("access.rules=[{allow=true}]", lambda s: s.access.rules[0].allow, True),
+        ("sys_topics.interval = 0", lambda s: s.sys_topics.interval, 0.0),
+        ("access.users.0.username=12", lambda s: s.access.users[0].username, "12"),
+    ],
+)
+def test_overrides(override: str, get: Any, value: object) -> None:
+    assert get(load(overrides=[override], environ={}).broker) == value
+    key, _, text = override.partition("=")
+    name = "TAIPAN__" + "__".join(key.strip().upper().split("."))
+    assert get(load(environ={name: text}).broker) == value
+
+
+def test_a_new_listener_by_index() -> None:
+    settings = load(
+        overrides=["listeners.2.name=c", "listeners.2.type=tcp", "listeners.2.bind=[::1]:9"], environ={}
+    ).broker
+    assert settings.listeners[2] == ListenerSettings(name="c", type="tcp", bind="[::1]:9")
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ('[node]\n\nnam = "a@b"', 't.toml:3: node.nam: unknown key; did you mean "name"?'),
+        ("[nod]\n", 't.toml:1: nod: unknown key; did you mean "node"?'),
+        ("[management]\n", "t.toml:1: management: unknown key"),
+        ('[node]\n"na\\nme" = 1', 't.toml:2: node."na\\nme": unknown key; did you mean "name"?'),
+        ("[node]\nname = 3", "t.toml:2: node.name: expected str, got int"),
+        ("node = 3", "t.toml:1: node: expected a table, got int"),
+        ('[node]\nname = "x"', "t.toml:2: node.name: expected <name>@<host>"),
+        ('[node]\ndata_dir = ""', "t.toml:2: node.data_dir: expected a directory"),
+        ("a = 1\na = 2", "t.toml:2: Cannot overwrite a value"),
+        ('a = "x', "t.toml:1: "),
+        ("listeners = 1", "t.toml:1: listeners: expected tables [[listeners]]"),
+        ("listeners = []", "t.toml:1: listeners: expected at least one listener"),
+        ("listeners = [1]", "t.toml:1: listeners.0: expected a table, got int"),
+        ('[[listeners]]\nname = "a"', 't.toml:1: listeners.0: needs the key "type"'),
+        (LISTENER + "max_qoss = 1", 't.toml:5: listeners.0.max_qoss: unknown key; did you mean "max_qos"?'),
+        (LISTENER + "backlogs = 1", 't.toml:5: listeners.0.backlogs: unknown key; did you mean "backlog"?'),
+        (LISTENER + "max_qos = 3", "t.toml:5: listeners.0.max_qos: expected int <= 2"),
+        (LISTENER + "max_qos = true", "t.toml:5: listeners.0.max_qos: expected int, got bool"),
+        (LISTENER + 'zone = "externl"', 't.toml:5: listeners.0.zone: no zone "externl"; did you mean "external"?'),
+        (LISTENER + LISTENER, "t.toml:6: listeners.1.name: listeners.0 has this name already"),
+        (
+            LISTENER + LISTENER.replace('"a"', '"b"'),
+            "t.toml:8: listeners.1.bind: listeners.0 is bound to 127.0.0.1:1 already",
+        ),
+        (LISTENER.replace('"a"', '"a b"'), "t.toml:2: listeners.0.name: expected 1 to 64 letters"),
+        (LISTENER.replace("tcp", "tpc"), 't.toml:3: listeners.0.type: expected one of "tcp", "ssl", "ws", "wss", got'),
+        (LISTENER.replace("127.0.0.1:1", "1883"), "t.toml:4: listeners.0.bind: expected host:port"),
+        (LISTENER.replace("tcp", "wss"), 't.toml:1: listeners.0: "wss" needs tls with certfile and keyfile'),
+        (LISTENER + 'path = "/x"', "t.toml:5: listeners.0.path: only ws and wss listeners have this key"),
+        (
+            LISTENER.replace("tcp", "ws") + 'path = "x"',
+            "t.toml:5: listeners.0.path: expected a path that begins with /",
+        ),
+        (SECURE.replace("ssl", "tcp"), 't.toml:5: listeners.0.tls: a "tcp" listener has no TLS; use ssl or wss'),
+        (SECURE + "cert = 1", 't.toml:8: listeners.0.tls.cert: unknown key; did you mean "certfile"?'),
+        (SECURE + 'verify = "required"', "t.toml:8: listeners.0.tls.verify: needs cafile"),
+        (SECURE + 'cafile = "x"', "t.toml:8: listeners.0.tls.cafile: asks for client certificates"),
+        (SECURE + 'peer_cert_as_username = "cn"', "t.toml:8: listeners.0.tls.peer_cert_as_username: asks for"),
+        (SECURE + 'min_version = "1.0"', 't.toml:8: listeners.0.tls.min_version: expected one of "1.2", "1.3", got'),
+        (
+            SECURE + 'server_names = { "x.y" = { certfile = "c" } }',
+            't.toml:8: listeners.0.tls.server_names."x.y": needs',
+        ),
+        (
+            SECURE + 'server_names = { x = { certfile = "c", keyfile = "k", key = "" } }',
+            't.toml:8: listeners.0.tls.server_names.x.key: unknown key; did you mean "keyfile"?',
+        ),
+        (SECURE.replace('"c"', '""'), "t.toml:6: listeners.0.tls.certfile: expected the name of a PEM file"),
+        ("[zones]\nz = 1", "t.toml:2: zones.z: expected a table, got int"),
+        ("[zones.z]\nmax_qs = 1", 't.toml:2: zones.z.max_qs: unknown key; did you mean "max_qos"?'),
+        ("[zones.z]\nidle_timeout = 0", "t.toml:2: zones.z.idle_timeout: expected float > 0.0"),
+        ("[zones.z]\nidle_timeout = inf", "t.toml:2: zones.z.idle_timeout: expected a finite number, got inf"),
+        ("[zones.z]\nretry_interval = nan", "t.toml:2: zones.z.retry_interval: expected a finite number, got nan"),
+        ("[zones.z]\nkeep_alive_multiplier = 0.5", "t.toml:2: zones.z.keep_alive_multiplier: expected float >= 1.0"),
+        ("[zones.z]\nmessage_rate = [0, 1]", "t.toml:2: zones.z.message_rate.0: expected int >= 1"),
+        ("[zones.z]\nmessage_rate = [1]", "t.toml:2: zones.z.message_rate: expected array of length 2, got 1"),
+        ('[zones.z]\nqueue_priorities = {"a" = 256}', "t.toml:2: zones.z.queue_priorities: expected int <= 255"),
+        ('[zones.z]\nqueue_priorities = {"a#" = 5}', 't.toml:2: zones.z.queue_priorities."a#": "#" must stand alone'),
+        ("[zones.z]\nsuback_denied_code = 1", "t.toml:2: zones.z.suback_denied_code: expected one of 0x80, 0x83"),
+        ('[zones.z]\nmountpoint = "a/+/"', "t.toml:2: zones.z.mountpoint: expected a topic prefix without + and #"),
+        ('[durability]\nlevel = "disk"', 't.toml:2: durability.level: expected one of "memory", got'),
+        ('[log]\nlevel = "x"', "t.toml:2: log.level: expected one of"),
+        ('[[access.users]]\nusername = ""', "t.toml:2: access.users.0.username: expected a user name"),
+        ('[[access.users]]\nusername = "a"\n' * 2, 't.toml:4: access.users.1.username: "a" is there twice'),
+        (
+            '[access]\nusers = [{username = "a", password_hash = "x"}]',
+            "t.toml:2: access.users.0.password_hash: expected",
+        ),
+        ('[[access.users]]\nusername = "a"\nscram = "x"', "t.toml:3: access.users.0.scram: expected SCRAM-SHA-256$"),
+        (f'[[access.users]]\nusername = "\u2168"\nscram = "{SCRAM}"', "t.toml:2: access.users.0.username: with scram"),
+        (f'[[access.users]]\nusername = "\\u0007"\nscram = "{SCRAM}"', "t.toml:2: access.users.0.username: with scram"),
+        (
+            '[[access.users]]\npassword = "a"',
+            't.toml:2: access.users.0.password: unknown key; did you mean "password_hash"',
+        ),
+        ("[[access.rules]]\nallow = 1", "t.toml:2: access.rules.0.allow: expected bool, got int"),
+        ("[[access.rules]]\nallow = true\ntopics = [\n'a',\n'a#']", 't.toml:5: access.rules.0.topics.1: "#" must'),
+        ("[[access.rules]]\nallow = true\naddress = '10.0'", "t.toml:3: access.rules.0.address: '10.0' does not"),
+        ("[[access.rules]]\nallow = true\nusername = ''", "t.toml:3: access.rules.0.username: matches nobody"),
+        ("[access]\nhash_threads = 0", "t.toml:2: access.hash_threads: expected int >= 1"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, text: str, message: str) -> None:
+    assert refusal(tmp_path, text).startswith(message)
+
+
+@pytest.mark.parametrize(
+    "key, value, message",
+    [
+        ("node.nme", "x", 'node.nme: unknown key; did you mean "name"?'),
+        ("nodes.name", "x", 'nodes: unknown key; did you mean "node"?'),
+        ("listeners.0.max_qos", "5", "listeners.0.max_qos: expected int <= 2"),
+        ("listeners.5.bind", "x", '"5" is no index of listeners (0 to 2)'),
+        ("listeners.x.bind", "x", '"x" is no index of listeners (0 to 2)'),
+        ("listeners.-1.bind", "x", '"-1" is no index of listeners (0 to 2)'),
+        ("listeners.2.bind", "[::1]:9", 'listeners.2: needs the key "name"'),
+        ("listeners.0.bind.x", "1", "listeners.0.bind is a value, not a table"),
+        ("node", "x", "node: expected a table, got str"),
+        ("access.rules.0.topics.0", "a#", 'access.rules.0.topics.0: "#" must stand alone in the last level'),
+        ("", "x", '"": unknown key'),
+    ],
+)
+def test_overrides_are_named_too(key: str, value: str, message: str) -> None:
+    extra = ["access.rules.0.allow=true"]
+    with pytest.raises(ConfigError) as caught:
+        load(overrides=[*extra, f"{key}={value}"], environ={})
+    assert str(caught.value) == f"--set {key}: {message}"
+    name = "TAIPAN__" + key.upper().replace(".", "__")
+    with pytest.raises(ConfigError) as caught:
+        load(environ={"TAIPAN__ACCESS__RULES__0__ALLOW": "true", name: value})
+    assert str(caught.value) == f"environment variable {name}: {message}"
+
+
+def test_an_override_without_a_value() -> None:
+    with pytest.raises(ConfigError, match='--set "node": expected key.path=value'):
+        load(overrides=["node"], environ={})
+
+
+def test_a_mistake_in_the_file_is_named_there_beside_overrides(tmp_path: Path) -> None:
+    message = refusal(tmp_path, '[node]\nname = "x"', "node.data_dir=d")
+    assert message.startswith("t.toml:2: node.name")
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        load(str(tmp_path / "absent.toml"), environ={})
+    with pytest.raises(ConfigError, match="directory"):
+        load(str(tmp_path), environ={})
+    (tmp_path / "latin.toml").write_bytes(b'a = "\xff"')
+    with pytest.raises(ConfigError, match="not UTF-8 at byte 5"):
+        load(str(tmp_path / "latin.toml"), environ={})
+    (tmp_path / "deep.toml").write_text("a = " + "[" * 5000 + "]" * 5000)
+    with pytest.raises(ConfigError):
+        load(str(tmp_path / "deep.toml"), environ={})
+
+
+@pytest.mark.parametrize(
+    "bind, expected",
+    [("127.0.0.1:1883", ("127.0.0.1", 1883)), ("[::1]:0", ("::1", 0)), ("a.b-c:65535", ("a.b-c", 65535))],
+)
+def test_parse_bind(bind: str, expected: tuple[str, int]) -> None:
+    assert parse_bind(bind) == expected
+
+
+@pytest.mark.parametrize(
+    "bind", ["", "1883", ":1883", "h:", "h:65536", "h:-1", "h:+1", "::1:1883", "[]:1", "h h:1", "h:1\n"]
+)
+def test_bad_binds(bind: str) -> None:
+    with pytest.raises(ValueError):
+        parse_bind(bind)
+
+
+def test_port_0_may_be_there_twice() -> None:
+    load(overrides=["listeners.0.bind=127.0.0.1:0", "listeners.1.bind=127.0.0.1:0"], environ={})
+
+
+SCALARS = st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just([]) | st.just({}) | st.just([{}])
+STEPS = st.sampled_from(
+    ["node", "name", "listeners", "0", "1", "2", "tls", "zones", "external", "message_rate", "access", "users", "rules",
+     "topics", "queue_priorities", "server_names", "x", "bind", "type", "allow", "max_qos", "address", "log", "level"]
+)  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.lists(STEPS, min_size=1, max_size=5), SCALARS), max_size=4))
+def test_whatever_is_set_there_is_one_line_or_settings(overrides: list[tuple[list[str], object]]) -> None:
+    try:
+        load(overrides=[f"{'.'.join(keys)}={value}" for keys, value in overrides], environ={})
+    except ConfigError as error:
+        assert str(error).isprintable()

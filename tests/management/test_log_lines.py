@@ -1,0 +1,123 @@
+"""Log lines: their form, and that nothing a client says can break it."""
+
+import io
+import json
+import logging
+import re
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from management.config import LogSettings
+from management.log_lines import JsonLines, TextLines, field, setup_logging
+
+
+def record(message: str, *arguments: object, level: int = logging.INFO) -> logging.LogRecord:
+    made = logging.LogRecord("broker.channel", level, "file.py", 1, message, arguments, None)
+    made.created, made.msecs = 1_700_000_000.123, 123.0
+    return made
+
+
+def text(message: str, *arguments: object) -> str:
+    return TextLines().format(record(message, *arguments))
+
+
+def test_text() -> None:
+    line = text("client_connected client_id=%s peer=%s", "sensor-7", "10.0.0.7:50112")
+    assert re.fullmatch(
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.123 INFO broker\.channel "
+        r"client_connected client_id=sensor-7 peer=10\.0\.0\.7:50112",
+        line,
+    )
+
+
+@pytest.mark.parametrize(
+    "value, written",
+    [
+        ("a", "a"),
+        ("", '""'),
+        ("a b", '"a b"'),
+        ("a\nb", '"a\\nb"'),
+        ("a\\nb", '"a\\\\nb"'),
+        ('a"b', '"a\\"b"'),
+        ("x peer=1.2.3.4", '"x peer=1.2.3.4"'),
+        ("\x1b[31m", '"\\x1b[31m"'),
+        ("\u202e", '"\\u202e"'),
+        ("\u00fc", "\u00fc"),
+        ("\ud800", '"\\ud800"'),
+        (None, "None"),
+        (b"a b", "\"b'a b'\""),
+    ],
+)
+def test_fields(value: object, written: str) -> None:
+    assert field(value) == written
+    assert text("e k=%s", value).endswith(f" e k={written}")
+
+
+def test_other_conversions() -> None:
+    assert text("%s %d%% of %.1f %r", "a", 5, 2.25, "x\ny").endswith(" a 5% of 2.2 'x\\ny'")
+    assert text("100%").endswith(" 100%")
+    assert text("a\nb").endswith(" a\\nb")
+    assert text("%(a)s", {"a": "x\ny"}).endswith(" x\\ny")
+
+
+def test_exceptions_stay_on_the_line() -> None:
+    made = record("failed error=%s", "x", level=logging.ERROR)
+    try:
+        raise ValueError("bad\nthing")
+    except ValueError as error:
+        made.exc_info = (ValueError, error, error.__traceback__)
+    line = TextLines().format(made)
+    assert "\n" not in line
+    assert 'failed error=x exception="Traceback' in line
+    assert "ValueError: bad\\nthing" in line
+    assert json.loads(JsonLines().format(made))["exception"].endswith("ValueError: bad\nthing")
+
+
+def test_json() -> None:
+    line = JsonLines().format(record("client_connected client_id=%s port=%d clean=%s level=%s", "a\nb", 7, True, "x"))
+    assert "\n" not in line
+    parsed = json.loads(line)
+    assert parsed.pop("time").endswith(".123")
+    # "level" is the line's own: a field cannot take its place.
+    assert parsed == {
+        "level": "INFO", "logger": "broker.channel", "event": "client_connected",
+        "client_id": "a\nb", "port": 7, "clean": True,
+    }  # fmt: skip
+    assert json.loads(JsonLines().format(record("listener %s on %s", "a", "b")))["event"] == "listener a on b"
+    assert json.loads(JsonLines().format(record("a=%s 5%%", "b"))) | {"time": ""} == {
+        "time": "", "level": "INFO", "logger": "broker.channel", "event": "5%", "a": "b",
+    }  # fmt: skip
+
+
+@given(st.text(), st.binary())
+def test_whatever_a_client_says_is_one_line(said: str, bytes_: bytes) -> None:
+    line = text("refused client_id=%s username=%r data=%s", said, said, bytes_)
+    assert line.isprintable()
+    line = JsonLines().format(record("refused client_id=%s data=%s", said, bytes_))
+    assert line.isprintable()
+    assert json.loads(line)["client_id"] == said
+
+
+@pytest.fixture
+def root() -> Iterator[logging.Logger]:
+    logger = logging.getLogger()
+    handlers, level = logger.handlers[:], logger.level
+    yield logger
+    logger.handlers[:] = handlers
+    logger.setLevel(level)
+
+
+def test_setup_replaces_what_was_set_up_before(root: logging.Logger) -> None:
+    before = len(root.handlers)
+    first, second = io.StringIO(), io.StringIO()
+    setup_logging(LogSettings(level="debug"), first)
+    logging.getLogger("broker.x").debug("seen")
+    setup_logging(LogSettings(level="warning", format="json"), second)
+    logging.getLogger("broker.x").info("not seen")
+    logging.getLogger("broker.x").warning("seen too")
+    assert len(root.handlers) == before + 1
+    assert first.getvalue().endswith(" DEBUG broker.x seen\n")
+    assert json.loads(second.getvalue())["event"] == "seen too"

@@ -1,0 +1,146 @@
+"""What ships in ``config/`` and ``docs/configuration.md`` says every key, with the defaults the code has."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from broker.config import (
+    AccessSettings,
+    DelayedSettings,
+    DurabilitySettings,
+    ListenerSettings,
+    NodeSettings,
+    RetainedSettings,
+    RuleSettings,
+    SharedSettings,
+    SysTopicsSettings,
+    TlsSettings,
+    UserSettings,
+    ZoneSettings,
+)
+from management.config import DEFAULT_LISTENERS, TABLES, LogSettings, load
+
+ROOT = Path(__file__).parents[2]
+SHIPPED = ROOT / "config" / "taipan.toml"
+DOCUMENTED = {
+    "`[node]`": NodeSettings,
+    "`[log]`": LogSettings,
+    "`[[listeners]]`": ListenerSettings,
+    "`[listeners.tls]`": TlsSettings,
+    "`[zones.NAME]`": ZoneSettings,
+    "`[durability]`": DurabilitySettings,
+    "`[retained]`": RetainedSettings,
+    "`[delayed]`": DelayedSettings,
+    "`[sys_topics]`": SysTopicsSettings,
+    "`[shared]`": SharedSettings,
+    "`[access]`": AccessSettings,
+    "`[[access.users]]`": UserSettings,
+    "`[[access.rules]]`": RuleSettings,
+}
+FIELDS = [(title, field) for title, kind in DOCUMENTED.items() for field in msgspec.structs.fields(kind)]
+
+
+def shipped(everything: bool = False) -> dict[str, Any]:
+    """The shipped file; ``everything``: with the keys that are off switched on."""
+    text = SHIPPED.read_text("utf-8")
+    return tomllib.loads(re.sub(r"(?m)^#(?=[^\s#])", "", text) if everything else text)
+
+
+def default(field: Any) -> Any:
+    if field.default is not msgspec.NODEFAULT:
+        return field.default
+    return field.default_factory() if field.default_factory is not msgspec.NODEFAULT else msgspec.NODEFAULT
+
+
+def plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def tables(document: dict[str, Any], title: str) -> list[dict[str, Any]]:
+    """The tables of the shipped file that a heading of the reference is about."""
+    if title == "`[listeners.tls]`":
+        return [listener["tls"] for listener in document["listeners"] if "tls" in listener]
+    found: Any = document
+    for step in title.strip("`[]").replace("NAME", "external").split("."):
+        found = found.get(step, [])
+    return found if isinstance(found, list) else [found]
+
+
+@pytest.mark.parametrize("title, field", FIELDS, ids=[f"{title}.{field.name}" for title, field in FIELDS])
+def test_every_key_ships(title: str, field: Any) -> None:
+    everywhere = tables(shipped(everything=True), title)
+    assert any(field.name in table for table in everywhere), "not in config/taipan.toml"
+    for table in tables(shipped(), title):
+        if (
+            field.name in table
+            and default(field) is not msgspec.NODEFAULT
+            and not isinstance(table[field.name], list | dict)
+        ):
+            assert type(table[field.name]) is type(default(field))
+            assert table[field.name] == default(field)
+
+
+def test_shipped_file_is_the_default() -> None:
+    assert load(str(SHIPPED), environ={}) == load(environ={})
+    assert [{key: each[key] for key in ("name", "type", "bind")} for each in shipped()["listeners"]] == list(
+        DEFAULT_LISTENERS
+    )
+
+
+def test_keys_that_are_off_would_be_taken(tmp_path: Path) -> None:
+    everything = tmp_path / "everything.toml"
+    everything.write_text(re.sub(r"(?m)^#(?=[^\s#])", "", SHIPPED.read_text("utf-8")), "utf-8")
+    settings = load(str(everything), environ={}).broker
+    assert [listener.type for listener in settings.listeners] == ["tcp", "ws", "ssl"]
+    assert len(settings.access.users) == len(settings.access.rules) == 1
+
+
+def reference(title: str) -> dict[str, tuple[str, str, str]]:
+    text = (ROOT / "docs" / "configuration.md").read_text("utf-8")
+    found = re.search(rf"(?ms)^## {re.escape(title)}$(.*?)(?=^## |\Z)", text)
+    assert found is not None, title
+    rows = re.findall(r"(?m)^\| `(\w+)` \| (.+?) \| (`.*?`|\*none\*|needed) \| (.+) \|$", found[1])
+    return {key: (kind, value, meaning) for key, kind, value, meaning in rows}
+
+
+@pytest.mark.parametrize("title, field", FIELDS, ids=[f"{title}.{field.name}" for title, field in FIELDS])
+def test_every_key_is_documented(title: str, field: Any) -> None:
+    _, value, meaning = reference(title)[field.name]
+    assert meaning.endswith((".", ")"))
+    expected = default(field)
+    if expected is msgspec.NODEFAULT:
+        assert value == "needed"
+    elif value == "*none*":
+        assert not expected
+    else:
+        assert tomllib.loads(f"value = {value.strip('`')}")["value"] == plain(expected)
+
+
+@pytest.mark.parametrize("title", DOCUMENTED)
+def test_nothing_else_is_documented(title: str) -> None:
+    assert list(reference(title)) and set(reference(title)) == set(DOCUMENTED[title].__struct_fields__)
+
+
+def test_every_table_is_documented() -> None:
+    assert {title.strip("`[]") for title in DOCUMENTED} >= set(TABLES)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "config" / "examples").glob("*.toml")), ids=lambda path: path.name)
+def test_examples_are_valid(path: Path) -> None:
+    load(str(path), environ={})
+
+
+def test_paho_profile() -> None:
+    """What the Eclipse Paho suites want to see."""
+    settings = load(str(ROOT / "config" / "examples" / "paho-interop.toml"), environ={}).broker
+    (rule,) = settings.access.rules
+    assert (rule.allow, rule.action, rule.topics) == (False, "subscribe", ["eq test/nosubscribe"])
+    for zone in settings.listener_zones:
+        assert (zone.allow_anonymous, zone.server_keep_alive, zone.server_keep_alive_v3) == (True, 60, False)
+        assert 10 <= zone.receive_maximum <= 100
+        assert zone.max_outgoing_topic_alias > 0
+        assert zone.suback_denied_code == 0x80

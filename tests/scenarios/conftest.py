@@ -1,0 +1,62 @@
+"""One node per module, and for each test a ``Clients`` of every version and transport it does not rule out.
+
+A module's ``SETTINGS`` (arguments of ``start_node``) shape its node. Modules carry
+``pytestmark = pytest.mark.asyncio(loop_scope="module")``.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.support.clients import Clients
+from tests.support.node import ExternalNode, Node, external_node, start_node
+
+StartNode = Callable[..., Awaitable[Node]]
+
+
+@pytest.fixture(params=[4, 5], ids=["v4", "v5"])
+def version(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+@pytest.fixture(params=["tcp", "ws"])
+def transport(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def node(request: pytest.FixtureRequest) -> AsyncIterator[Node | ExternalNode]:
+    settings: dict[str, Any] = getattr(request.module, "SETTINGS", {})
+    node: Node | ExternalNode | None = external_node()
+    if node is None:
+        node = await start_node(**settings)
+    elif settings:
+        pytest.skip("needs settings of its own")
+    yield node
+    await node.stop()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def clients(node: Node | ExternalNode, version: int, transport: str) -> AsyncIterator[Clients]:
+    clients = Clients(node, version, transport)
+    yield clients
+    await clients.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def clients_of(version: int, transport: str) -> AsyncIterator[Callable[..., Awaitable[Clients]]]:
+    """Starts a node with settings of the test's own (arguments of ``start_node``) and gives its ``Clients``."""
+    if external_node() is not None:
+        pytest.skip("needs settings of its own")
+    made: list[Clients] = []
+
+    async def start(**settings: Any) -> Clients:
+        made.append(Clients(await start_node(**settings), version, transport))
+        return made[-1]
+
+    yield start
+    for clients in made:
+        await clients.close()
+        await clients.node.stop()

@@ -1,0 +1,203 @@
+"""Nodes to test against: in this process, in a process of its own, or one that somebody else has started.
+
+``TAIPAN_TEST_BROKER=host:port`` (and ``TAIPAN_TEST_BROKER_WS=host:port``) let the scenarios run against any broker.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from broker.config import BrokerSettings, ListenerSettings, ZoneSettings
+from broker.core.clock import Clock
+
+from .peer import TIMEOUT, Address
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class ShiftedClock(Clock):
+    """The real clock plus ``shift`` seconds: time that a test lets pass at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shift = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.shift
+
+
+class _Complaints(logging.Handler):
+    """What the broker logged at ERROR or with a traceback: a node under test must not have any."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.records: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.ERROR or record.exc_info:
+            self.records.append(logging.Formatter("%(name)s: %(message)s").format(record))
+
+
+class Node:
+    """A broker in this process, on the running loop. ``stop`` fails if it logged an error or left one unhandled."""
+
+    external = False
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        from broker.server import Server
+
+        self.settings = settings
+        self.clock = ShiftedClock()
+        self.server = Server(settings, self.clock)
+        self._complaints = _Complaints()
+        self._addresses = {
+            listener.type: Address(*_host_port(listener.bind), listener.type, listener.path)
+            for listener in reversed(settings.listeners)
+        }
+
+    async def start(self) -> "Node":
+        logging.getLogger("broker").addHandler(self._complaints)
+        asyncio.get_running_loop().set_exception_handler(self._unhandled)
+        await self.server.start()
+        return self
+
+    async def stop(self) -> None:
+        await self.server.stop()
+        logging.getLogger("broker").removeHandler(self._complaints)
+        asyncio.get_running_loop().set_exception_handler(None)
+        assert not self._complaints.records, "\n".join(self._complaints.records)
+
+    def address(self, transport: str = "tcp") -> Address:
+        """Its first listener of this type."""
+        return self._addresses[transport]
+
+    async def pass_time(self, seconds: float) -> None:
+        """Lets so many seconds pass on the node's clock, and everything due by then happen."""
+        self.clock.shift += seconds
+        await self.server.tick()
+
+    def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        self._complaints.records.append(f"unhandled: {context['message']}: {error!r}")
+
+
+class ExternalNode:
+    """A broker that runs already. Its time is everybody's time."""
+
+    external = True
+
+    def __init__(self, tcp: str, ws: str | None) -> None:
+        self._addresses = {"tcp": Address(*_host_port(tcp))}
+        if ws is not None:
+            self._addresses["ws"] = Address(*_host_port(ws), "ws")
+
+    async def stop(self) -> None:
+        pass
+
+    def address(self, transport: str = "tcp") -> Address:
+        return self._addresses[transport]
+
+    async def pass_time(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+def external_node() -> ExternalNode | None:
+    """The broker named in the environment, if there is one."""
+    tcp = os.environ.get("TAIPAN_TEST_BROKER")
+    return ExternalNode(tcp, os.environ.get("TAIPAN_TEST_BROKER_WS")) if tcp else None
+
+
+def make_settings(
+    zone: Mapping[str, Any] | None = None,
+    listeners: list[dict[str, Any]] | None = None,
+    **rooms: Any,
+) -> BrokerSettings:
+    """Settings of a node on free loopback ports, tcp and ws unless ``listeners`` says otherwise.
+
+    ``zone`` are keys of ``ZoneSettings``; ``rooms`` are the other tables of ``BrokerSettings`` as plain dicts.
+    A listener without ``bind`` or ``name`` gets one.
+    """
+    made = []
+    for number, given in enumerate(listeners or [{"type": "tcp"}, {"type": "ws"}]):
+        made.append({"name": f"{given['type']}-{number}", "bind": f"127.0.0.1:{free_port()}", **given})
+    a_zone = msgspec.convert(dict(zone or {}), ZoneSettings)
+    rooms.setdefault("sys_topics", {"interval": 0, "heartbeat": 0})
+    settings = msgspec.convert(rooms, BrokerSettings)
+    return msgspec.structs.replace(
+        settings,
+        listeners=tuple(msgspec.convert(each, ListenerSettings) for each in made),
+        listener_zones=(a_zone,) * len(made),
+        zones={"external": a_zone},
+    )
+
+
+async def start_node(
+    zone: Mapping[str, Any] | None = None, listeners: list[dict[str, Any]] | None = None, **rooms: Any
+) -> Node:
+    """Starts a node in this process; arguments as for ``make_settings``."""
+    return await Node(make_settings(zone, listeners, **rooms)).start()
+
+
+class NodeProcess:
+    """The real ``taipan`` process with a configuration file, on free ports."""
+
+    def __init__(self, config: Path, *arguments: str, env: Mapping[str, str] | None = None) -> None:
+        self.config = config
+        self.arguments = arguments
+        self.env = {**os.environ, **(env or {})}
+        self.ready = ""
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def process(self) -> asyncio.subprocess.Process:
+        assert self._process is not None, "not started"
+        return self._process
+
+    async def start(self, timeout: float = 20.0) -> "NodeProcess":
+        """Starts it and waits for the line that begins ``taipan ready``, kept in ``ready``."""
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "management.node", "--config", str(self.config), *self.arguments,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=self.env,
+            cwd=Path(__file__).parents[2],
+        )  # fmt: skip
+        assert self._process.stdout is not None
+        said = b""
+        async with asyncio.timeout(timeout):
+            while line := await self._process.stdout.readline():
+                said += line
+                if line.startswith(b"taipan ready"):
+                    self.ready = line.decode().strip()
+                    return self
+        _, errors = await self._process.communicate()
+        raise AssertionError(f"ended with {self._process.returncode}: {(said + errors).decode()}")
+
+    async def stop(self, timeout: float = TIMEOUT) -> int:
+        """SIGTERM; the exit status. Kills it and fails where it does not end in time."""
+        if self.process.returncode is None:
+            self.process.terminate()
+        try:
+            async with asyncio.timeout(timeout):
+                await self.process.communicate()
+        except TimeoutError:
+            self.process.kill()
+            await self.process.communicate()
+            raise AssertionError("the node did not stop on SIGTERM") from None
+        assert self.process.returncode is not None
+        return self.process.returncode
+
+
+def _host_port(bind: str) -> tuple[str, int]:
+    host, _, port = bind.rpartition(":")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,85 @@
+"""Imports go down only, and the ground floor stands on the standard library (docs/architecture.md)."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# Each room with what it may import besides itself. Whoever is not named here is refused.
+GROUND = {
+    "broker.mqtt": set[str](),
+    "broker.session": {"broker.mqtt"},
+    "broker.routing": {"broker.mqtt", "broker.session"},
+}
+CORE = {"broker.config", *GROUND}
+BESIDE_EACH_OTHER = {"broker.access", "broker.observe", "broker.modules"}
+MAY_IMPORT = {
+    **GROUND,
+    "broker.config": set[str](),
+    "broker.core": CORE,
+    **dict.fromkeys(BESIDE_EACH_OTHER, CORE | {"broker.core"}),
+}
+MAY_IMPORT["broker.channel"] = set(MAY_IMPORT)
+MAY_IMPORT["broker.transport"] = set(MAY_IMPORT)
+MAY_IMPORT["broker.server"] = set(MAY_IMPORT)
+MAY_IMPORT["management"] = set(MAY_IMPORT)
+
+FILES = sorted(
+    path.relative_to(ROOT).as_posix() for room in ("broker", "management") for path in (ROOT / room).rglob("*.py")
+)
+
+
+def room_of(module: str) -> str:
+    """``broker.mqtt.topics`` -> ``broker.mqtt``; ``management.node`` -> ``management``."""
+    parts = module.split(".")
+    return ".".join(parts[:2]) if parts[0] == "broker" else parts[0]
+
+
+def imports_of(file: str, source: str) -> set[str]:
+    """The absolute names of all modules a file imports, wherever in it."""
+    package = file.removesuffix(".py").removesuffix("/__init__").split("/")
+    if not file.endswith("__init__.py"):
+        package.pop()
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            # `from . import topics` and `from broker import mqtt` name modules after the import.
+            found |= (
+                {f"{module}.{alias.name}" for alias in node.names} if module in ("broker", ".".join(base)) else {module}
+            )
+    return found
+
+
+def test_imports_are_read_as_python_reads_them() -> None:
+    source = "import json\nfrom ..mqtt.topics import x\nfrom . import queue\nfrom broker import config\n"
+    source += "def late():\n    from .. import core\n"
+    assert imports_of("broker/session/session.py", source) == {
+        "json",
+        "broker.mqtt.topics",
+        "broker.session.queue",
+        "broker.config",
+        "broker.core",
+    }
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_imports_go_down_only(file: str) -> None:
+    module = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    room = room_of(module)
+    imported = imports_of(file, (ROOT / file).read_text(encoding="utf-8"))
+    ours = {room_of(each) for each in imported if each.split(".")[0] in ("broker", "management", "ruleengine", "tests")}
+    assert ours - {room} - MAY_IMPORT.get(room, set()) == set()
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if room_of(file.replace("/", ".")) in GROUND])
+def test_the_ground_floor_knows_no_loop_no_log_no_clock(file: str) -> None:
+    tops = {each.split(".")[0] for each in imports_of(file, (ROOT / file).read_text(encoding="utf-8"))} - {"broker"}
+    assert tops <= sys.stdlib_module_names
+    assert tops.isdisjoint({"asyncio", "logging", "time", "datetime", "threading", "socket", "selectors"})
