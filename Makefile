@@ -45,8 +45,8 @@ cover: setup node-modules ## tests with branch coverage
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report
 
-fuzz: setup ## random packets against decoder and channel for SECONDS (60)
-	@FUZZ_SECONDS=$(or $(SECONDS),60) $(BIN)/python -m pytest tests/fuzz --timeout 0 $(PYTEST_ARGS)
+fuzz: setup ## bad bytes against the decoder for SECONDS (60); LIVE=HOST:PORT against a running node
+	@$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60) $(if $(LIVE),--live $(LIVE))
 
 bench: setup ## against Mosquitto (ONLY="S1 S2" ROUNDS=3 DUR=3)
 	@$(BIN)/python -m tests.bench.run

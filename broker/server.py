@@ -57,10 +57,23 @@ class Server:
         self.access = AccessControl(settings.access, self.clock)
         self.delayed = Delayed(settings.delayed, self.timers, self.broker.publish, self.metrics)
         self.context = Context(
-            settings.node.name, self.clock, self.timers, self.metrics, self.hooks, self.broker, self.access, self.delayed
+            settings.node.name,
+            self.clock,
+            self.timers,
+            self.metrics,
+            self.hooks,
+            self.broker,
+            self.access,
+            self.delayed,
         )
         self.sys_topics = SysTopics(
-            settings.sys_topics, settings.node.name, self.broker.route, self.metrics, self.stats, self.clock, self.version
+            settings.sys_topics,
+            settings.node.name,
+            self.broker.route,
+            self.metrics,
+            self.stats,
+            self.clock,
+            self.version,
         )
         self.listeners: list[Listener] = []
         self.connections: set[Connection] = set()
@@ -144,9 +157,7 @@ class Server:
 
     def _facts_of(self, listener: Listener, settings: ListenerSettings, zone: ZoneSettings) -> ListenerFacts:
         identity = settings.tls.peer_cert_as_username if settings.tls is not None else ""
-        return ListenerFacts(
-            settings.name, zone, settings.zone, self._limits_of(zone), identity, listener.loopback
-        )
+        return ListenerFacts(settings.name, zone, settings.zone, self._limits_of(zone), identity, listener.loopback)
 
     def _limits_of(self, zone: ZoneSettings) -> Limits:
         return Limits(

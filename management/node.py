@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("management.node")  # also when run by python -m
 
-# Young objects between two collections: a burst of packets makes many that die at once (measured, see docs).
+# Young objects between two collections: a burst of packets makes many that die at once.
 _GC_THRESHOLD: Final = 50_000
 
 

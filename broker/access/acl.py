@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from ..config import RuleSettings
 from ..core.client_info import ClientInfo
 
-# The wildcards of a pattern or filter that was split into levels. U+0000 is in no Topic Name [MQTT-4.7.3-2], so
+# The wildcards of a pattern or filter that was split into levels. U+0000 is in no Topic Name, so
 # neither a topic's level nor what a placeholder stands for is ever taken for one of them.
 PLUS: Final = "\0+"
 HASH: Final = "\0#"

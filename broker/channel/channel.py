@@ -1,7 +1,7 @@
 """Channel: one client's conversation, from its CONNECT to its end.
 
-It is driven by the connection with decoded packets and the time, and holds no socket. Which handler takes which packet is
-the table at the end of ``receive``; the handlers live in ``connect``, ``publish`` and ``subscribe``.
+It is driven by the connection with decoded packets and the time, and holds no socket. Which handler takes which packet
+stands in ``receive`` and ``_handle``; the handlers live in ``connect``, ``publish`` and ``subscribe``.
 """
 
 from collections.abc import Awaitable
@@ -37,8 +37,8 @@ class Channel(ChannelState):
     def receive(self, packets: list[Packet], now: float) -> Awaitable[None] | bool:
         """Take packets in order.
 
-        True: all taken. False: a turn's budget is used up; the others are in ``rest``, for the next turn. An awaitable: one packet must wait for it;
-        the others are in ``rest``.
+        True: all taken. False: a turn's budget is used up; the others are in ``rest``, for the next turn. An awaitable:
+        one packet must wait for it; the others are in ``rest``.
         """
         self.rest = None
         waiting: Awaitable[None] | None = None

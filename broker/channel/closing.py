@@ -1,4 +1,4 @@
-"""The end of a conversation: the one place where errors become Reason Codes, and where sessions and wills are let go."""
+"""The end of a conversation: where errors become Reason Codes, and where sessions and wills are let go."""
 
 import logging
 from typing import Final
@@ -84,15 +84,26 @@ def end(channel: ChannelState, reason: str, detail: str = "") -> None:
         _leave(channel, reason, now)
         logger.info(
             "client_disconnected client_id=%r username=%r peer=%s:%s reason=%s setting=%s detail=%r",
-            client.client_id, client.username, client.peer_host, client.peer_port, reason,
-            SETTINGS.get(reason, "-"), detail,
+            client.client_id,
+            client.username,
+            client.peer_host,
+            client.peer_port,
+            reason,
+            SETTINGS.get(reason, "-"),
+            detail,
         )
     else:
         context.metrics.refusals.add(reason)
         logger.info(
             "client_refused client_id=%r username=%r peer=%s:%s listener=%s reason=%s setting=%s detail=%r",
-            client.client_id, client.username, client.peer_host, client.peer_port, channel.listener.name, reason,
-            SETTINGS.get(reason, "-"), detail,
+            client.client_id,
+            client.username,
+            client.peer_host,
+            client.peer_port,
+            channel.listener.name,
+            reason,
+            SETTINGS.get(reason, "-"),
+            detail,
         )
     channel.exchange = None
     channel.connect = None

@@ -1,7 +1,7 @@
 """CONNECT, AUTH and DISCONNECT: how a conversation begins and how the client ends it.
 
-CONNECT is a list of steps: identify, check limits, authenticate (at once, by a hash in a thread, or by an exchange of AUTH
-packets), take over the session, answer, resume.
+CONNECT is a list of steps: identify, check limits, authenticate (at once, by a hash in a thread, or by an exchange of
+AUTH packets), take over the session, answer, resume.
 """
 
 import logging
@@ -298,8 +298,16 @@ def _accept(channel: ChannelState, connect: Connect, now: float, extra: dict[int
     logger.info(
         "client_connected client_id=%r username=%r peer=%s:%s listener=%s proto_ver=%s clean_start=%s "
         "session_present=%s keep_alive=%s expiry_interval=%s",
-        client.client_id, client.username, client.peer_host, client.peer_port, channel.listener.name,
-        client.proto_ver, client.clean_start, present, keep_alive, expiry,
+        client.client_id,
+        client.username,
+        client.peer_host,
+        client.peer_port,
+        channel.listener.name,
+        client.proto_ver,
+        client.clean_start,
+        present,
+        keep_alive,
+        expiry,
     )
     channel.link.accepted(keep_alive * zone.keep_alive_multiplier)
     if context.hooks.client_connected:

@@ -15,13 +15,20 @@ if TYPE_CHECKING:
 
 
 class Context:
-    """The rooms below, and who is connected. ``channels`` maps Client Identifier to the channel that holds its session."""
+    """The rooms below, and who is connected: ``channels`` maps Client Identifier to the channel with its session."""
 
     __slots__ = ("access", "broker", "channels", "clock", "closing", "delayed", "hooks", "metrics", "node", "timers")
 
     def __init__(
-        self, node: str, clock: Clock, timers: Timers, metrics: Metrics, hooks: Hooks, broker: Broker,
-        access: AccessControl, delayed: Delayed,
+        self,
+        node: str,
+        clock: Clock,
+        timers: Timers,
+        metrics: Metrics,
+        hooks: Hooks,
+        broker: Broker,
+        access: AccessControl,
+        delayed: Delayed,
     ) -> None:
         self.node = node
         self.clock = clock
@@ -34,4 +41,3 @@ class Context:
         self.channels: dict[str, ChannelState] = {}
         # The node is stopping: no new CONNECT is accepted.
         self.closing = False
-

@@ -128,9 +128,7 @@ class Outlet:
             self.flusher.add(self)
         if self.mountpoint:
             topic = self._local_topic(delivery.message.topic)
-            parts.append(
-                encoder.publish(topic, delivery.message, V4, delivery.qos, delivery.retain, dup, packet_id)
-            )
+            parts.append(encoder.publish(topic, delivery.message, V4, delivery.qos, delivery.retain, dup, packet_id))
         else:
             head, tail = delivery.wire_v3 or encoder.wire(delivery, V4)
             if delivery.qos == 0:
@@ -198,7 +196,7 @@ class Outlet5(Outlet):
         self.fast = self.writable and not (self.mountpoint or self.alias_maximum or self.max_packet_size)
 
     def send_publish0(self, message: Message) -> None:
-        if not self.fast or message.properties and MESSAGE_EXPIRY_INTERVAL in message.properties:
+        if not self.fast or (message.properties and MESSAGE_EXPIRY_INTERVAL in message.properties):
             self.send_publish(Delivery(message, 0), 0, False)
             return
         frame = message.wire0_v5

@@ -21,7 +21,7 @@ from ..mqtt.constants import (
 from ..mqtt.errors import ProtocolError
 from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES, Ack
-from ..session.session import DUPLICATE, FULL
+from ..session.session import DUPLICATE, FULL, Session
 from .closing import disconnect
 from .state import CLOSED, ChannelState, Waiting
 
@@ -50,12 +50,21 @@ def on_publish(channel: ChannelState, message: Message, now: float) -> Waiting:
     message.timestamp = now
     if qos == 0:
         metrics.messages_qos0_received += 1
-    elif qos == 1:
-        metrics.messages_qos1_received += 1
     else:
-        metrics.messages_qos2_received += 1
-        if not _note_qos2(channel, message, now):
-            return None
+        session = channel.session
+        assert session is not None
+        if qos == 1:
+            metrics.messages_qos1_received += 1
+            if session.awaiting_rel is not None and channel.version == V5:
+                if message.packet_id in session.awaiting_rel:
+                    metrics.packets_publish_inuse += 1
+                    _refuse(channel, message, reason_codes.PACKET_IDENTIFIER_IN_USE)
+                    return None
+                _check_receive_maximum(channel, len(session.awaiting_rel))
+        else:
+            metrics.messages_qos2_received += 1
+            if not _note_qos2(channel, session, message, now):
+                return None
     until = channel.admitted.get(message.topic)
     if until is not None and now < until and channel.admitted_generation == context.access.generation:
         metrics.client_acl_cache_hit += 1
@@ -112,20 +121,19 @@ def _resolve_alias(channel: ChannelState, message: Message) -> None:
     message.topic = topic
 
 
-def _note_qos2(channel: ChannelState, message: Message, now: float) -> bool:
+def _check_receive_maximum(channel: ChannelState, unfinished: int) -> None:
+    """QoS 1 and 2 together; a QoS 1 PUBLISH is finished as it is taken, so those waiting for PUBREL are all."""
+    if unfinished >= channel.zone.receive_maximum:
+        channel.context.metrics.packets_publish_dropped += 1
+        raise ProtocolError("more than Receive Maximum unfinished", reason_codes.RECEIVE_MAXIMUM_EXCEEDED)
+
+
+def _note_qos2(channel: ChannelState, session: Session, message: Message, now: float) -> bool:
     """Whether this QoS 2 PUBLISH is a new message that may be published."""
-    session = channel.session
-    assert session is not None
     metrics = channel.context.metrics
     awaiting = session.awaiting_rel
-    if (
-        channel.version == V5
-        and awaiting is not None
-        and len(awaiting) >= channel.zone.receive_maximum
-        and message.packet_id not in awaiting
-    ):
-        metrics.packets_publish_dropped += 1
-        raise ProtocolError("more than Receive Maximum in flight", reason_codes.RECEIVE_MAXIMUM_EXCEEDED)
+    if channel.version == V5 and awaiting is not None and message.packet_id not in awaiting:
+        _check_receive_maximum(channel, len(awaiting))
     outcome = session.receive2(message.packet_id, now)
     if outcome == DUPLICATE:
         # [MQTT-4.3.3-10] the same message: answered as often as it comes, published once
@@ -161,11 +169,6 @@ def _admit(channel: ChannelState, message: Message, now: float) -> int:
             return reason_codes.TOPIC_NAME_INVALID
     if real is None or real == "$SYS" or real.startswith("$SYS/"):
         return reason_codes.NOT_AUTHORIZED
-    if message.qos == 1 and channel.version == V5:
-        session = channel.session
-        if session is not None and session.awaiting_rel is not None and message.packet_id in session.awaiting_rel:
-            context.metrics.packets_publish_inuse += 1
-            return reason_codes.PACKET_IDENTIFIER_IN_USE
     if not authorize(channel, "publish", real, now):
         return reason_codes.NOT_AUTHORIZED
     if client.mountpoint:
@@ -222,7 +225,10 @@ def _refuse(channel: ChannelState, message: Message, code: int) -> None:
     context.metrics.refusals.add("publish_" + name)
     logger.warning(
         "publish_refused client_id=%r topic=%.256r reason=%s setting=%s",
-        channel.client.client_id, message.topic, name, setting,
+        channel.client.client_id,
+        message.topic,
+        name,
+        setting,
     )
     if denied and channel.zone.acl_deny_action == "disconnect":
         disconnect(channel, code, "not authorized to publish to this topic", name)
@@ -262,7 +268,8 @@ def _refuse_full(channel: ChannelState, message: Message) -> Waiting:
     if channel.version == V5:
         logger.warning(
             "publish_refused client_id=%r topic=%.256r reason=quota_exceeded setting=queue_full",
-            channel.client.client_id, message.topic,
+            channel.client.client_id,
+            message.topic,
         )
         _negative(channel, message, reason_codes.QUOTA_EXCEEDED)
         return None

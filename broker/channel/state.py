@@ -89,7 +89,9 @@ class ChannelState:
         "zone",
     )
 
-    def __init__(self, context: Context, listener: ListenerFacts, client: ClientInfo, link: Link, flusher: Flushes) -> None:
+    def __init__(
+        self, context: Context, listener: ListenerFacts, client: ClientInfo, link: Link, flusher: Flushes
+    ) -> None:
         self.context = context
         self.listener = listener
         self.zone = listener.zone
@@ -142,9 +144,7 @@ class ChannelState:
             if connack.reason_code in _AUTH_ERRORS:
                 metrics.packets_connack_auth_error += 1
         if self.context.hooks.client_connack:
-            connack.properties = self.context.hooks.client_connack(
-                connack.properties, self.client, connack.reason_code
-            )
+            connack.properties = self.context.hooks.client_connack(connack.properties, self.client, connack.reason_code)
         if not self.send(connack):
             return False
         metrics.packets_connack_sent += 1

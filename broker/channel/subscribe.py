@@ -69,9 +69,7 @@ def _subscribe(
         if entry.no_local:
             raise ProtocolError("No Local on a shared subscription")  # [MQTT-3.8.3-4]
     if not zone.wildcard_subscription and has_wildcard(topic_filter):
-        return _refused(
-            channel, entry, reason_codes.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED, "wildcard_subscription"
-        )
+        return _refused(channel, entry, reason_codes.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED, "wildcard_subscription")
     if not authorize(channel, "subscribe", topic_filter, now):
         context.metrics.packets_subscribe_auth_error += 1
         code = zone.suback_denied_code
@@ -86,7 +84,7 @@ def _subscribe(
     if most and full not in session.subscriptions and len(session.subscriptions) >= most:
         return _refused(channel, entry, reason_codes.QUOTA_EXCEEDED, "max_subscriptions")
     qos = min(entry.qos, zone.max_qos)
-    # A bridge of 3.x cannot ask for No Local and Retain As Published; its protocol level does [section 1 of docs/bridges]
+    # A bridge of 3.x cannot ask for No Local and Retain As Published; its protocol level asks for both
     no_local = entry.no_local or ((client.is_bridge or zone.ignore_loop_deliver) and group is None)
     context.broker.subscribe(
         session,
@@ -110,7 +108,10 @@ def _refused(channel: ChannelState, entry: TopicFilter, code: int, setting: str)
     channel.context.metrics.refusals.add("subscribe_" + name)
     logger.warning(
         "subscribe_refused client_id=%r filter=%.256r reason=%s setting=%s",
-        channel.client.client_id, entry.filter, name, setting,
+        channel.client.client_id,
+        entry.filter,
+        name,
+        setting,
     )
     return code
 

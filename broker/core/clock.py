@@ -1,4 +1,4 @@
-"""The node's one clock: unix seconds that follow the monotonic clock, so that a jump of the wall clock changes nothing."""
+"""The node's one clock: unix seconds that follow the monotonic clock; a jump of the wall clock changes nothing."""
 
 import time
 

@@ -108,7 +108,9 @@ class Session:
         "window",
     )
 
-    def __init__(self, client_id: str, limits: Limits, observer: Observer, now: float, expiry_interval: int = 0) -> None:
+    def __init__(
+        self, client_id: str, limits: Limits, observer: Observer, now: float, expiry_interval: int = 0
+    ) -> None:
         self.client_id = client_id
         self.limits = limits
         self.observer = observer
@@ -307,7 +309,9 @@ class Session:
             else:
                 self._send(outlet, delivery)
 
-    def _replay(self, outlet: Outlet, replays: deque[tuple[Iterator[Message | None], Subscription]], now: float) -> None:
+    def _replay(
+        self, outlet: Outlet, replays: deque[tuple[Iterator[Message | None], Subscription]], now: float
+    ) -> None:
         left = REPLAY_SLICE
         while replays:
             messages, subscription = replays[0]

@@ -42,6 +42,7 @@ class Connection(asyncio.Protocol):
         "_context",
         "_decoder",
         "_eof",
+        "_everybody",
         "_flusher",
         "_held",
         "_keep_alive",
@@ -49,9 +50,9 @@ class Connection(asyncio.Protocol):
         "_listener",
         "_parked",
         "_slow_timer",
+        "_task",
         "_timer",
         "_transport",
-        "_everybody",
         "channel",
         "facts",
         "received_octets",
@@ -64,9 +65,15 @@ class Connection(asyncio.Protocol):
     )
 
     def __init__(
-        self, listener: Listener, facts: ListenerFacts, context: Context, flusher: Flusher, topic_names: TopicNames,
+        self,
+        listener: Listener,
+        facts: ListenerFacts,
+        context: Context,
+        flusher: Flusher,
+        topic_names: TopicNames,
         everybody: "set[Connection]",
     ) -> None:
+        """``everybody`` is the server's set of connections, which this one joins and leaves."""
         self._everybody = everybody
         self._listener = listener
         self.facts = facts
@@ -89,6 +96,7 @@ class Connection(asyncio.Protocol):
                 None if zone.message_rate is None else TokenBucket(*zone.message_rate),
                 None if zone.byte_rate is None else TokenBucket(*zone.byte_rate),
             )
+        self._task: asyncio.Future[None] | None = None
         self._closing = False
         self._eof = False
         self.received_octets = 0
@@ -110,7 +118,13 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername") or ("", 0)
         sock = transport.get_extra_info("sockname") or ("", 0)
         client = ClientInfo(
-            context.node, facts.zone, facts.zone_name, facts.name, str(peer[0]), int(peer[1]), int(sock[1]),
+            context.node,
+            facts.zone,
+            facts.zone_name,
+            facts.name,
+            str(peer[0]),
+            int(peer[1]),
+            int(sock[1]),
             facts.loopback,
         )
         ssl_object = transport.get_extra_info("ssl_object")
@@ -213,12 +227,13 @@ class Connection(asyncio.Protocol):
             return
         self._parked = channel.rest or []
         self._hold(_WAITING)
-        asyncio.ensure_future(self._wait(taken))
+        self._task = asyncio.ensure_future(self._wait(taken))
 
     async def _wait(self, waiting: Awaitable[None]) -> None:
         try:
             await waiting
         finally:
+            self._task = None
             self._release(_WAITING)
 
     def _hold_for_turn(self) -> None:
@@ -253,7 +268,7 @@ class Connection(asyncio.Protocol):
                 self._hold_for_turn()
                 return
             self._take(packets, context.clock.now())
-        if not self._held and self._transport is not None:
+        if not self._held:
             if self._eof and not self._closing:
                 self._transport.close()
             else:
@@ -355,7 +370,11 @@ class Connection(asyncio.Protocol):
         if blocked or self._eof:
             transport.close()
             return
-        transport.write_eof()
+        try:
+            transport.write_eof()
+        except OSError:  # the peer has reset the connection, and the loop has not noticed yet
+            transport.abort()
+            return
         if self._held:
             self._held = 0
             transport.resume_reading()

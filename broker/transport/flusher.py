@@ -1,7 +1,8 @@
 """Flusher: every connection that has something to write is written once, at the end of the loop turn.
 
 Collecting output is what makes the broker fast: one ``send`` for all that a turn produced for a client. A turn writes
-to at most ``SENDS_A_TURN`` clients; who is left comes first in the next one, and exactly one further run is outstanding at any time.
+to at most ``SENDS_A_TURN`` clients; who is left comes first in the next one, and exactly one further run is outstanding
+at any time.
 """
 
 import asyncio

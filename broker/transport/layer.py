@@ -22,6 +22,12 @@ class Layer(asyncio.Transport):
         """Close at once; what was not sent is lost."""
         self.below.abort()
 
+    def can_write_eof(self) -> bool:
+        return self.below.can_write_eof()
+
+    def write_eof(self) -> None:
+        self.below.write_eof()
+
     def is_closing(self) -> bool:
         return self.below.is_closing()
 

@@ -28,6 +28,7 @@ MAX_REQUEST: Final = 16_384  # bytes of an HTTP request, headers included
 SLACK: Final = 16_384  # bytes a frame may hold beyond one packet
 MIN_FRAME: Final = 1_048_576  # a frame may hold many packets, however small each must be
 CHUNK: Final = 4_096  # bytes parsed at once; a frame takes at least 6
+CLOSE_TIMEOUT: Final = 2.0  # seconds a peer has to answer our close frame
 WORK_A_TURN: Final = 256  # frames, or KiB of payload, that one connection may take of a turn
 _HANDSHAKE_HEADERS: Final = (
     "Connection",
@@ -94,6 +95,7 @@ class WebSocketLayer(Layer, asyncio.Protocol):
         "_closing",
         "_connect",
         "_connection",
+        "_ended",
         "_error",
         "_loop",
         "_paused",
@@ -129,7 +131,8 @@ class WebSocketLayer(Layer, asyncio.Protocol):
         self._below_paused = False
         self._writing_paused = False
         self._pong = b""  # waiting for the peer to read
-        self._closing = False
+        self._closing = False  # nothing is handed on any more
+        self._ended = False  # nothing is read any more
         self._error: WebSocketError | None = None
 
     # Towards the socket
@@ -139,7 +142,7 @@ class WebSocketLayer(Layer, asyncio.Protocol):
         self._timer = self._loop.call_later(self._zone.idle_timeout, self._handshake_timed_out)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        closed_by_us, self._closing = self._closing, True
+        closed_by_us, self._closing, self._ended = self._closing, True, True
         self._raw = b""
         if self._timer is not None:
             self._timer.cancel()
@@ -179,17 +182,17 @@ class WebSocketLayer(Layer, asyncio.Protocol):
     def _go_on(self) -> None:
         """Parse what was received, within a turn's budget; stop reading from the socket while something is left."""
         self._scheduled = False
-        if self._connection is None and not self._closing:
+        if self._connection is None and not self._ended:
             self._handshake()
         raw, position, work = self._raw, 0, 0
-        while self._connection is not None and position < len(raw) and not self._paused and not self._closing:
+        while self._connection is not None and position < len(raw) and not self._paused and not self._ended:
             if work >= WORK_A_TURN:
                 # Frames of a few bytes cost far more than their bytes: the other clients come first.
                 self._schedule()
                 break
             work += self._feed(raw[position : position + CHUNK])
             position += CHUNK
-        if self._closing:
+        if self._ended:
             self._raw = b""
             return
         if position:
@@ -211,6 +214,10 @@ class WebSocketLayer(Layer, asyncio.Protocol):
         protocol = self._protocol
         protocol.receive_data(chunk)
         frames = cast(list[Frame], protocol.events_received())
+        if self._closing:  # only the answer to our close frame is of interest
+            if b"" in protocol.data_to_send():
+                self._end()
+            return len(frames)
         payloads: list[bytes | bytearray | memoryview] = []
         for frame in frames:
             if frame.opcode is Opcode.BINARY or frame.opcode is Opcode.CONT:
@@ -231,12 +238,16 @@ class WebSocketLayer(Layer, asyncio.Protocol):
             size = len(data)
             if data:
                 self._connection.data_received(data)
-        if ended and not self._closing:
-            self._closing = True
-            if self._connection is not None and self._error is None:
+        if ended and not self._ended:
+            if self._connection is not None and self._error is None and not self._closing:
                 self._connection.eof_received()
-            self.below.close()
+            self._end()
         return len(frames) + size // 1024
+
+    def _end(self) -> None:
+        """The conversation is over, or never began: close the socket."""
+        self._closing = self._ended = True
+        self.below.close()
 
     def _send_control(self) -> bool:
         """Send the pongs and the close frame that reading gave rise to; return whether the conversation is over."""
@@ -310,8 +321,7 @@ class WebSocketLayer(Layer, asyncio.Protocol):
     def _answer(self, response: Response, reason: str, setting: str, detail: str) -> None:
         self.below.write(response.serialize())
         self._refuse(reason, setting, detail)
-        self._closing = True
-        self.below.close()
+        self._end()
 
     def _refuse(self, reason: str, setting: str, detail: str = "") -> None:
         arrival, self._arrival = self._arrival, None
@@ -332,18 +342,31 @@ class WebSocketLayer(Layer, asyncio.Protocol):
             self.below.write(frame)
 
     def close(self) -> None:
-        """Send what was written and a close frame, then close the socket."""
+        """Send what was written and a close frame; close the socket when the peer has answered, or is too slow to.
+
+        Closing at once, with input unread, would reset the connection and the peer might read neither.
+        """
         if self._closing:
             return
+        if self._protocol.state is not OPEN or self.below.is_closing():
+            self._end()
+            return
         self._closing = True
-        if self._protocol.state is OPEN:
-            self._protocol.send_close(CloseCode.NORMAL_CLOSURE)
-            self.below.write(b"".join(self._protocol.data_to_send()))
-        self.below.close()
+        self._protocol.send_close(CloseCode.NORMAL_CLOSURE)
+        self.below.write(b"".join(self._protocol.data_to_send()))
+        self._timer = self._loop.call_later(CLOSE_TIMEOUT, self.abort)
+        self._paused = False
+        self._schedule()
 
     def abort(self) -> None:
-        self._closing = True
+        self._closing = self._ended = True
         self.below.abort()
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def write_eof(self) -> None:
+        raise NotImplementedError("WebSocket has no half-closed connections")
 
     def is_closing(self) -> bool:
         return self._closing or self.below.is_closing()
@@ -352,14 +375,16 @@ class WebSocketLayer(Layer, asyncio.Protocol):
         return not self._paused and not self._closing
 
     def pause_reading(self) -> None:
+        if self._closing:
+            return
         self._paused = True
-        if not self._below_paused and not self._closing:
+        if not self._below_paused:
             self._below_paused = True
             self.below.pause_reading()
 
     def resume_reading(self) -> None:
-        self._paused = False
-        if not self._closing:
+        if self._paused:
+            self._paused = False
             self._schedule()
 
     def grow(self, max_packet_size: int) -> None:

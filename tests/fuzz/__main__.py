@@ -1,4 +1,4 @@
-"""``python -m tests.fuzz --seconds 60 [--live HOST:PORT [--pid PID] [--connections 16]] [--seed N]``"""
+"""``python -m tests.fuzz --seconds 60 [--live HOST:PORT [--pid PID] [--connections 16] [--rate 400]] [--seed N]``"""
 
 import argparse
 import asyncio
@@ -14,6 +14,7 @@ def main() -> int:
     parser.add_argument("--live", metavar="HOST:PORT", help="a running node that lets anonymous clients in")
     parser.add_argument("--pid", type=int, help="of that node: its resident memory is printed before and after")
     parser.add_argument("--connections", type=int, default=16, help="at a time, against a running node")
+    parser.add_argument("--rate", type=float, default=400.0, help="connections begun a second at most")
     parser.add_argument("--seed", type=int, default=None)
     arguments = parser.parse_args()
     seed = secrets.randbits(32) if arguments.seed is None else arguments.seed
@@ -24,7 +25,9 @@ def main() -> int:
         else:
             host, _, port = arguments.live.rpartition(":")
             before = live.resident(arguments.pid) if arguments.pid else 0
-            counts = asyncio.run(live.run(host, int(port), arguments.seconds, seed, arguments.connections))
+            counts = asyncio.run(
+                live.run(host, int(port), arguments.seconds, seed, arguments.connections, arguments.rate)
+            )
             if arguments.pid:
                 print(f"resident: {before} KiB before, {live.resident(arguments.pid)} KiB after")
     except (target.Found, live.NotServed) as error:

@@ -73,16 +73,20 @@ class Watcher:
         return self._packets.pop(0)
 
 
-async def _throw(host: str, port: int, corpus: Corpus, random: Random, end: float, counts: dict[str, int]) -> None:
-    """Bad connections, one after the other."""
+async def _throw(
+    host: str, port: int, corpus: Corpus, random: Random, end: float, pause: float, counts: dict[str, int]
+) -> None:
+    """Bad connections, one after the other, each ``pause`` seconds after the last one began at the earliest."""
+    due = monotonic()
     while monotonic() < end:
+        due = max(due + pause, monotonic())
+        await asyncio.sleep(due - monotonic())
         try:
             async with asyncio.timeout(_PATIENCE):
                 reader, writer = await asyncio.open_connection(host, port)
         except (OSError, TimeoutError):
             # Whether the node is still there is for the watcher to say.
             counts["refused"] = counts.get("refused", 0) + 1
-            await asyncio.sleep(0.05)
             continue
         counts["connections"] = counts.get("connections", 0) + 1
         try:
@@ -150,14 +154,19 @@ async def _watch(host: str, port: int, end: float, counts: dict[str, int]) -> fl
     return worst
 
 
-async def run(host: str, port: int, seconds: float, seed: int, connections: int) -> dict[str, int]:
-    """Try for so long over so many connections at a time; what was done. Raises ``NotServed``."""
+async def run(host: str, port: int, seconds: float, seed: int, connections: int, rate: float) -> dict[str, int]:
+    """Try for so long over so many connections at a time; what was done. Raises ``NotServed``.
+
+    ``rate`` is how many connections are begun a second at most: below the listener's accept rate, or else the watcher
+    is refused as well, and rightly.
+    """
     counts: dict[str, int] = {}
     end = monotonic() + seconds
+    pause = connections / rate
     throwers = []
     for number in range(connections):
         random = Random(seed + number)
-        throwers.append(asyncio.create_task(_throw(host, port, Corpus(random), random, end, counts)))
+        throwers.append(asyncio.create_task(_throw(host, port, Corpus(random), random, end, pause, counts)))
     try:
         worst = await _watch(host, port, end, counts)
         await asyncio.gather(*throwers)

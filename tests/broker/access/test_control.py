@@ -241,7 +241,7 @@ async def test_reload_swaps_users(make: Make) -> None:
 
 @pytest.mark.asyncio
 async def test_enhanced(make: Make) -> None:
-    """Only what is there: the channel answers 0x8C to other methods [MQTT-4.12.0-1]."""
+    """Only what is there: the channel answers 0x8C to other methods."""
     control = make(users=[ALICE])
     assert control.enhanced("SCRAM-SHA-256") is None
     control.reload(AccessSettings(users=[ALICE, SCRAM]))

@@ -38,7 +38,7 @@ def run(client: ScramClient, exchange: ScramExchange | None = None) -> AuthStep:
 
 
 def test_success() -> None:
-    """AUTH 0x18 with server-first, then success with the server's signature [MQTT-4.12.0-2]."""
+    """AUTH 0x18 with server-first, then success with the server's signature."""
     client = ScramClient("alice", "wonderland")
     step = run(client)
     assert step.status == SUCCESS
@@ -92,7 +92,7 @@ def test_extensions_are_let_be() -> None:
 
 @pytest.mark.parametrize("username, password", [("alice", "Wonderland"), ("alice", ""), ("bob", "x"), ("plain", "x")])
 def test_wrong_password_and_unknown_user_look_alike(username: str, password: str) -> None:
-    """Failure is 0x87, in CONNACK and in DISCONNECT alike [MQTT-4.12.0-4] [MQTT-4.12.1-2]."""
+    """Failure is 0x87, in CONNACK and in DISCONNECT alike."""
     step = run(ScramClient(username, password))
     assert (step.status, step.reason_code, step.data) == (FAILURE, 0x87, b"e=invalid-proof")
     assert step.username is None

@@ -470,12 +470,42 @@ async def test_close_sends_what_was_written_then_a_close_frame() -> None:
     async with listening(type="ws") as listener, opened(listener) as peer:
         peer.send(frame(BINARY, b"quit"))
         assert await peer.frame() == (BINARY, b"bye")
-        await peer.closes(1000)
+        assert await peer.frame() == (CLOSE, struct.pack("!H", 1000))
+        assert not listener.echoes[0].lost.done()
+        peer.send(frame(BINARY, b"on its way when the close frame came") * 1000, frame(PING, b"p"))
+        peer.send(frame(CLOSE, struct.pack("!H", 1000)))
+        assert await peer.reader.read() == b""
         assert await listener.echoes[0].lost is None
+        assert listener.echoes[0].received == [b"quit"]
         transport = listener.echoes[0].transport
         assert transport.is_closing()
         transport.write(b"into the void")
         transport.close()
+
+
+@on_both_loops
+async def test_close_while_reading_is_paused_still_hears_the_answer() -> None:
+    async with listening(type="ws") as listener, opened(listener) as peer:
+        echo = listener.echoes[0]
+        echo.transport.pause_reading()
+        peer.send(frame(BINARY, b"never heard"), frame(CLOSE))
+        echo.transport.close()
+        echo.transport.pause_reading()
+        assert await peer.frame() == (CLOSE, struct.pack("!H", 1000))
+        assert await peer.reader.read() == b""
+        assert await echo.lost is None
+        assert echo.received == []
+
+
+@on_both_loops
+async def test_a_peer_that_does_not_answer_a_close_frame_is_cut_off() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("broker.transport.websocket.CLOSE_TIMEOUT", 0.05)
+        async with listening(type="ws") as listener, opened(listener) as peer:
+            peer.send(frame(BINARY, b"quit"))
+            assert await peer.frame() == (BINARY, b"bye")
+            await peer.closes(1000)
+            assert await listener.echoes[0].lost is None
 
 
 @on_both_loops

@@ -1,0 +1,236 @@
+"""The ``taipan`` command, in this process where it only prints, else as a process of its own."""
+
+import io
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.access.password import ScryptHash
+from broker.access.scram import ScramVerifier
+from management.config import load
+from management.node import main
+
+ROOT = Path(__file__).parents[2]
+ANY_PORT = ("--set", "listeners.0.bind=127.0.0.1:0", "--set", "listeners.1.bind=127.0.0.1:0")
+TIMEOUT = 20.0
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert re.fullmatch(r"taipan \d+\.\d+\.\d+\S*\n", capsys.readouterr().out)
+
+
+def test_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad = tmp_path / "good.toml", tmp_path / "bad.toml"
+    good.write_text('[node]\nname = "a@b"\n')
+    bad.write_text('[node]\n\nnam = "a@b"\n')
+    assert main(["check", str(good)]) == 0
+    assert main(["check", str(bad)]) == 1
+    assert main(["--set", "node.name=x", "check", str(good)]) == 1
+    output = capsys.readouterr()
+    assert output.out == f"{good}: ok\n"
+    assert output.err.splitlines() == [
+        f'taipan: {bad}:3: node.nam: unknown key; did you mean "name"?',
+        "taipan: --set node.name: node.name: expected <name>@<host>",
+    ]
+
+
+def test_wrong_configuration_does_not_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--config", str(tmp_path / "absent.toml")]) == 1
+    assert capsys.readouterr().err == f"taipan: {tmp_path}/absent.toml: No such file or directory\n"
+
+
+@pytest.fixture
+def say(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    return lambda text: monkeypatch.setattr("sys.stdin", io.StringIO(text))
+
+
+@pytest.mark.parametrize("said, password", [("secret\n", "secret"), ("a b \r\n", "a b "), ("last", "last")])
+def test_hash_password(
+    said: str, password: str, say: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    say(said)
+    assert main(["hash-password"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    stored = ScryptHash.parse(tomllib.loads(line)["password_hash"])
+    assert stored.verify(password.encode())
+
+
+def test_hash_password_prints_a_table_the_configuration_takes(
+    tmp_path: Path, say: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    say("secret\n")
+    assert main(["hash-password", "--user", 'a"b\\c', "--scram"]) == 0
+    path = tmp_path / "users.toml"
+    path.write_text(capsys.readouterr().out)
+    (user,) = load(str(path), environ={}).broker.access.users
+    assert user.username == 'a"b\\c'
+    assert ScryptHash.parse(user.password_hash).verify(b"secret")
+    assert ScramVerifier.parse(user.scram).iterations >= 4096
+
+
+@pytest.mark.parametrize(
+    "said, arguments, error",
+    [
+        ("\n", [], "the password is empty"),
+        ("", [], "the password is empty"),
+        ("a\x07\n", ["--scram"], "the character U+0007 is prohibited"),
+        ("a\n", ["--user", "a\nb"], "the user name is empty or not printable"),
+        ("a\n", ["--user", ""], "the user name is empty or not printable"),
+        ("a\n", ["--user", "\u2168", "--scram"], "with --scram the user name must be in its SASLprep form"),
+    ],
+)
+def test_hash_password_refuses(
+    said: str, arguments: list[str], error: str, say: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    say(said)
+    assert main(["hash-password", *arguments]) == 1
+    output = capsys.readouterr()
+    assert (output.out, output.err) == ("", f"taipan: {error}\n")
+
+
+def test_hash_password_asks_twice_at_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr("sys.stdin", Terminal())
+    answers = iter(["secret", "secret", "secret", "sceret"])
+    monkeypatch.setattr("getpass.getpass", lambda prompt: next(answers))
+    assert main(["hash-password"]) == 0
+    assert main(["hash-password"]) == 1
+    output = capsys.readouterr()
+    assert output.out.startswith('password_hash = "scrypt$')
+    assert output.err == "taipan: the two are not the same\n"
+
+
+class Process:
+    """A node of its own; what it wrote to stderr is in ``log``."""
+
+    def __init__(self, *arguments: str, env: dict[str, str] | None = None) -> None:
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("TAIPAN__")}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "management.node", *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environ | (env or {}),
+        )  # fmt: skip
+        self.log: list[str] = []
+
+    def ready(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def wait_for(self, event: str) -> str:
+        """Read the log up to a line with ``event``."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.log.append(line)
+            if event in line:
+                return line
+        raise AssertionError(f"no {event!r} in {self.log}")
+
+    def end(self, number: signal.Signals | None = None) -> int:
+        if number is not None:
+            self.process.send_signal(number)
+        _, rest = self.process.communicate(timeout=TIMEOUT)
+        self.log.extend(rest.splitlines(keepends=True))
+        return self.process.returncode
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Process]]:
+    started: list[Process] = []
+
+    def run(*arguments: str, env: dict[str, str] | None = None) -> Process:
+        started.append(Process(*arguments, env=env))
+        return started[-1]
+
+    yield run
+    for node in started:
+        if node.process.poll() is None:
+            node.process.kill()
+            node.process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_runs_and_stops(start: Callable[..., Process], number: signal.Signals) -> None:
+    node = start(*ANY_PORT)
+    ready = re.fullmatch(
+        r"taipan ready version=(\S+) node=taipan@127\.0\.0\.1 "
+        r"default=tcp:127\.0\.0\.1:(\d+) websocket=ws:127\.0\.0\.1:(\d+)\n",
+        node.ready(),
+    )
+    assert ready is not None
+    with socket.create_connection(("127.0.0.1", int(ready[2])), timeout=TIMEOUT) as client:
+        client.sendall(bytes.fromhex("100d00044d5154540402003c000161"))  # CONNECT, 3.1.1, clean session, "a"
+        assert client.recv(4) == bytes.fromhex("20020000")
+    assert node.end(number) == 0
+    assert not any("Traceback" in line for line in node.log)
+    assert any(f"stopping signal={number.name}" in line for line in node.log)
+
+
+def test_one_line_when_it_cannot_start(start: Callable[..., Process]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        node = start(*ANY_PORT, "--set", f"listeners.1.bind=127.0.0.1:{port}", "--set", "log.level=error")
+        assert node.end() == 1
+    (line,) = node.log
+    assert line.startswith("taipan: cannot start: ")
+    assert str(port) in line
+
+
+def test_reload(start: Callable[..., Process], tmp_path: Path) -> None:
+    config = tmp_path / "taipan.toml"
+    config.write_text("")
+    node = start("--config", str(config), *ANY_PORT)
+    node.ready()
+    config.write_text('[log]\nformat = "json"\n[access]\nno_match = "deny"\n')
+    node.process.send_signal(signal.SIGHUP)
+    assert json.loads(node.wait_for('"reloaded"'))["logger"] == "management.node"
+    config.write_text("\n[nod]\n")
+    node.process.send_signal(signal.SIGHUP)
+    # The old settings, JSON lines among them, are kept.
+    refused = json.loads(node.wait_for("reload_failed"))
+    assert refused["error"] == f'{config}:2: nod: unknown key; did you mean "node"?'
+    config.write_text('[node]\nname = "other@host"')
+    node.process.send_signal(signal.SIGHUP)
+    assert "[node]" in json.loads(node.wait_for("reload_failed"))["error"]
+    assert node.end(signal.SIGTERM) == 0
+
+
+def test_systemd_is_told(start: Callable[..., Process], tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.settimeout(TIMEOUT)
+        systemd.bind(str(tmp_path / "notify"))
+        node = start(*ANY_PORT, env={"NOTIFY_SOCKET": str(tmp_path / "notify")})
+        assert systemd.recv(100) == b"READY=1"
+        node.process.send_signal(signal.SIGHUP)
+        assert re.fullmatch(rb"RELOADING=1\nMONOTONIC_USEC=\d+", systemd.recv(100))
+        assert systemd.recv(100) == b"READY=1"
+        node.process.send_signal(signal.SIGTERM)
+        assert systemd.recv(100) == b"STOPPING=1"
+        assert node.end() == 0
+
+
+def test_environment_and_file_limit(start: Callable[..., Process]) -> None:
+    node = start(
+        env={"TAIPAN__LISTENERS": "[{name='only', type='tcp', bind='127.0.0.1:0'}]", "TAIPAN__LOG__LEVEL": "debug"}
+    )
+    assert " only=tcp:127.0.0.1:" in node.ready()
+    limits = Path(f"/proc/{node.process.pid}/limits")
+    if limits.exists():
+        soft, hard = re.search(r"Max open files +(\d+) +(\d+)", limits.read_text()).groups()  # type: ignore[union-attr]
+        assert soft == hard
+    assert node.end(signal.SIGTERM) == 0
