@@ -83,7 +83,7 @@ def end(channel: ChannelState, reason: str, detail: str = "") -> None:
     if state == CONNECTED:
         _leave(channel, reason, now)
         logger.info(
-            "client_disconnected client_id=%r username=%r peer=%s:%s reason=%s setting=%s detail=%r",
+            "client_disconnected client_id=%s username=%s peer=%s:%s reason=%s setting=%s detail=%s",
             client.client_id,
             client.username,
             client.peer_host,
@@ -95,7 +95,7 @@ def end(channel: ChannelState, reason: str, detail: str = "") -> None:
     else:
         context.metrics.refusals.add(reason)
         logger.info(
-            "client_refused client_id=%r username=%r peer=%s:%s listener=%s reason=%s setting=%s detail=%r",
+            "client_refused client_id=%s username=%s peer=%s:%s listener=%s reason=%s setting=%s detail=%s",
             client.client_id,
             client.username,
             client.peer_host,
@@ -140,7 +140,7 @@ def will_message(channel: ChannelState, will: Will, now: float) -> Message | Non
     real = delayed.inner_topic(topic) if delayed.handles(topic) else topic
     if real is None or real.startswith("$SYS/") or not context.access.authorize_now(client, "publish", real, now):
         context.metrics.packets_publish_auth_error += 1
-        logger.warning("will_denied client_id=%r topic=%r setting=access.rules", client.client_id, topic)
+        logger.warning("will_denied client_id=%s topic=%s setting=access.rules", client.client_id, topic)
         return None
     properties = {key: value for key, value in will.properties.items() if key != WILL_DELAY_INTERVAL}
     mounted = delayed.mounted(topic, client.mountpoint) if client.mountpoint else topic

@@ -70,10 +70,10 @@ def _read_facts(channel: ChannelState, connect: Connect) -> None:
     client.username = connect.username
     client.client_id = connect.client_id
     identity = channel.listener.cert_username
-    if identity == "cn" and client.cn:
-        client.username = client.cn
-    elif identity == "dn" and client.dn:
-        client.username = client.dn
+    name = client.cn if identity == "cn" else client.dn if identity == "dn" else None
+    if name:
+        client.username = name
+        channel.certified = True
     if channel.zone.use_username_as_client_id and client.username:
         client.client_id = client.username
     properties = connect.properties
@@ -126,8 +126,7 @@ def _authenticate(channel: ChannelState, connect: Connect, now: float) -> Waitin
     context = channel.context
     client = channel.client
     context.metrics.client_authenticate += 1
-    certified = client.username is not None and client.username != connect.username
-    outcome = context.access.authenticate(client, connect.password, certified)
+    outcome = context.access.authenticate(client, connect.password, channel.certified)
     if isinstance(outcome, AuthOutcome):
         _authenticated(channel, connect, outcome, now)
         return None
@@ -296,7 +295,7 @@ def _accept(channel: ChannelState, connect: Connect, now: float, extra: dict[int
         return
     context.metrics.client_connected += 1
     logger.info(
-        "client_connected client_id=%r username=%r peer=%s:%s listener=%s proto_ver=%s clean_start=%s "
+        "client_connected client_id=%s username=%s peer=%s:%s listener=%s proto_ver=%s clean_start=%s "
         "session_present=%s keep_alive=%s expiry_interval=%s",
         client.client_id,
         client.username,

@@ -144,7 +144,7 @@ def _note_qos2(channel: ChannelState, session: Session, message: Message, now: f
     if outcome == FULL:
         metrics.packets_publish_dropped += 1
         logger.warning(
-            "publish_dropped client_id=%r reason=max_awaiting_rel setting=max_awaiting_rel", channel.client.client_id
+            "publish_dropped client_id=%s reason=max_awaiting_rel setting=max_awaiting_rel", channel.client.client_id
         )
         if channel.version == V5:
             _negative(channel, message, reason_codes.QUOTA_EXCEEDED)
@@ -224,9 +224,9 @@ def _refuse(channel: ChannelState, message: Message, code: int) -> None:
     }.get(code, "-")
     context.metrics.refusals.add("publish_" + name)
     logger.warning(
-        "publish_refused client_id=%r topic=%.256r reason=%s setting=%s",
+        "publish_refused client_id=%s topic=%s reason=%s setting=%s",
         channel.client.client_id,
-        message.topic,
+        message.topic[:256],
         name,
         setting,
     )
@@ -267,9 +267,9 @@ def _refuse_full(channel: ChannelState, message: Message) -> Waiting:
     metrics.packets_publish_dropped += 1
     if channel.version == V5:
         logger.warning(
-            "publish_refused client_id=%r topic=%.256r reason=quota_exceeded setting=queue_full",
+            "publish_refused client_id=%s topic=%s reason=quota_exceeded setting=queue_full",
             channel.client.client_id,
-            message.topic,
+            message.topic[:256],
         )
         _negative(channel, message, reason_codes.QUOTA_EXCEEDED)
         return None

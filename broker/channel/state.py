@@ -70,6 +70,7 @@ class ChannelState:
         "admitted_generation",
         "aliases",
         "auth_method",
+        "certified",
         "client",
         "connect",
         "context",
@@ -110,6 +111,8 @@ class ChannelState:
         # Topic Alias -> Topic Name, inbound; of this connection only [MQTT-3.3.2-7].
         self.aliases: dict[int, str] | None = None
         self.problem_information = True
+        # The user name was taken from a client certificate that the listener verified.
+        self.certified = False
         self.auth_method: str | None = None
         self.exchange: Exchange | None = None
         # The CONNECT while it is not answered yet.

@@ -107,9 +107,9 @@ def _refused(channel: ChannelState, entry: TopicFilter, code: int, setting: str)
     name = reason_codes.name(code)
     channel.context.metrics.refusals.add("subscribe_" + name)
     logger.warning(
-        "subscribe_refused client_id=%r filter=%.256r reason=%s setting=%s",
+        "subscribe_refused client_id=%s filter=%s reason=%s setting=%s",
         channel.client.client_id,
-        entry.filter,
+        entry.filter[:256],
         name,
         setting,
     )

@@ -21,6 +21,7 @@ from ..session.session import Limits, Session
 from ..session.subscription import Subscription, without_no_local
 from .client_info import ClientInfo
 from .clock import Clock
+from .drop_log import DropLog
 from .hooks import Hooks
 from .metrics import Metrics
 from .timers import Timers
@@ -62,6 +63,7 @@ class Broker:
         # Whether any zone refuses messages for a full queue rather than dropping the oldest.
         self.refusing = False
         self.connected = 0
+        self._drop_log = DropLog()
 
     # ---------------------------------------------------------------- publish
 
@@ -144,7 +146,7 @@ class Broker:
         outcome = self.retained.put(message)
         if outcome in (FULL, TOO_LARGE):
             setting = "retained.max_messages" if outcome == FULL else "retained.max_payload_size"
-            logger.warning("retained_message_refused topic=%r setting=%s", message.topic, setting)
+            logger.warning("retained_message_refused topic=%s setting=%s", message.topic, setting)
             self.metrics.refusals.add("retained_full" if outcome == FULL else "retained_too_large")
         self.metrics.messages_retained = len(self.retained)
 
@@ -255,7 +257,7 @@ class Broker:
 
     def _expire(self, session: Session) -> None:
         session.expiry_timer = None
-        logger.info("session_expired client_id=%r expiry_interval=%s", session.client_id, session.expiry_interval)
+        logger.info("session_expired client_id=%s expiry_interval=%s", session.client_id, session.expiry_interval)
         self.end_session(session, "expired", self.clock.now())
 
     def end_session(self, session: Session, reason: str, now: float) -> None:
@@ -303,7 +305,7 @@ class Broker:
                 if forgotten:
                     self.metrics.messages_dropped_await_pubrel_timeout += forgotten
                     logger.warning(
-                        "await_pubrel_timeout client_id=%r count=%s setting=await_rel_timeout",
+                        "await_pubrel_timeout client_id=%s count=%s setting=await_rel_timeout",
                         session.client_id,
                         forgotten,
                     )
@@ -323,9 +325,6 @@ class Broker:
             metrics.delivery_dropped_too_large += 1
         elif reason == NO_LOCAL:
             metrics.delivery_dropped_no_local += 1
-        if logger.isEnabledFor(logging.DEBUG):
-            logger.debug(
-                "delivery_dropped client_id=%r topic=%r reason=%s", session.client_id, delivery.message.topic, reason
-            )
+        self._drop_log.note(session.client_id, delivery.message.topic, reason, self.clock.now())
         if self.hooks.delivery_dropped:
             self.hooks.delivery_dropped(session.client, session, delivery.message, reason)

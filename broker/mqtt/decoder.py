@@ -194,7 +194,8 @@ class Decoder:
     def feed(self, data: bytes) -> list[Packet]:
         """The packets that are complete with ``data``, in order. Never raises.
 
-        Where the bytes are bad the last one is the ``MqttError``, and nothing is read any more [MQTT-4.13.1-1].
+        Where the bytes are bad the last one is the ``MqttError``, and nothing is read any more [MQTT-4.13.1-1]
+        [3.1.1 MQTT-4.8.0-1].
         """
         packets: list[Packet] = []
         if self._dead:
@@ -338,7 +339,7 @@ class Decoder:
                 raise ProtocolError("packet that only a server sends")
             if kind == CONNECT:
                 # [MQTT-3.1.0-2]
-                raise ProtocolError("second CONNECT")
+                raise ProtocolError("second CONNECT")  # [3.1.1 MQTT-3.1.0-2]
         elif _FROM_CLIENT >> kind & 1:
             raise ProtocolError("packet that only a client sends")
 
@@ -354,7 +355,7 @@ class Decoder:
             packet_id = frame[at] << 8 | frame[at + 1]
             at += 2
             if not packet_id:
-                raise ProtocolError("Packet Identifier 0")  # [MQTT-2.2.1-3]
+                raise ProtocolError("Packet Identifier 0")  # [MQTT-2.2.1-3] [3.1.1 MQTT-2.3.1-1]
         elif first & 8:
             raise MalformedPacket("DUP with QoS 0")  # [MQTT-3.3.1-2]
         properties = NO_PROPERTIES
@@ -436,10 +437,12 @@ class Decoder:
         return Ack(kind, packet_id, reason_code, properties)
 
     def _connect(self, data: bytes, at: int, end: int) -> Connect:
-        # Name and level decide how everything else is read.
+        # Name and level decide how everything else is read. What does not fit the layout is refused, here and in
+        # all readers called from here [MQTT-3.1.4-1] [3.1.1 MQTT-3.1.4-1]. Any length of Client Identifier is taken
+        # [MQTT-3.1.3-5].
         name, at = read_binary(data, at, end)
         if name != b"MQTT" and name != b"MQIsdp":
-            raise UnknownProtocol("Protocol Name is neither MQTT nor MQIsdp")  # [MQTT-3.1.2-1]
+            raise UnknownProtocol("Protocol Name is neither MQTT nor MQIsdp")  # [MQTT-3.1.2-1] [3.1.1 MQTT-3.1.2-1]
         if at == end:
             raise MalformedPacket("CONNECT without Protocol Level")
         level = data[at]
@@ -451,7 +454,8 @@ class Decoder:
         else:
             version = V4 if level & ~BRIDGE_BIT == V4 else 0
         if not version:
-            raise UnknownProtocol(f"Protocol Level {level}", _UNACCEPTABLE_VERSION)  # [MQTT-3.1.2-2]
+            # [MQTT-3.1.2-2] [3.1.1 MQTT-3.1.2-2]
+            raise UnknownProtocol(f"Protocol Level {level}", _UNACCEPTABLE_VERSION)
         if version != V3 and data[0] != 0x10:
             raise MalformedPacket("reserved bits in the first byte")  # [MQTT-2.1.3-1]
         # Known from here on, so that the answer to a bad CONNECT can be in its own version.
@@ -469,7 +473,7 @@ class Decoder:
             if flags & 1:
                 raise MalformedPacket("reserved Connect Flag is set")  # [MQTT-3.1.2-3]
             if not flags & 0x04 and flags & 0x38:
-                # [MQTT-3.1.2-11] [MQTT-3.1.2-13] [3.1.1 MQTT-3.1.2-15]
+                # [MQTT-3.1.2-11] [MQTT-3.1.2-13] [3.1.1 MQTT-3.1.2-11] [3.1.1 MQTT-3.1.2-15]
                 raise MalformedPacket("Will QoS or Will Retain without Will Flag")
         if flags & 0x18 == 0x18 and flags & 0x04:
             raise MalformedPacket("Will QoS 3")  # [MQTT-3.1.2-12] [3.1.1 MQTT-3.1.2-14]
@@ -483,7 +487,7 @@ class Decoder:
         client_id, at = read_string(data, at, end, strict)
         will: Will | None = None
         if flags & 0x04:
-            # [MQTT-3.1.2-9] [MQTT-3.1.3-11]
+            # [MQTT-3.1.2-9] [MQTT-3.1.3-11] [3.1.1 MQTT-3.1.2-9]
             will_properties = NO_PROPERTIES
             if version == V5:
                 will_properties, at = read(data, at, end, WILL, strict)

@@ -86,9 +86,10 @@ def encode(packet: Outgoing, version: int) -> bytes:
     if isinstance(packet, Ack):
         return _acknowledgement(packet, version)
     if isinstance(packet, Suback):
-        # One code per filter in the order of the filters is the caller's [MQTT-3.9.3-1].
+        # The codes stand in the caller's order [MQTT-3.9.3-1] [MQTT-3.11.3-1] under the id of the request [MQTT-2.2.1-6].
         if version == V5:
             return _packet(SUBACK << 4, _codes(packet))
+        # [3.1.1 MQTT-3.9.3-2]
         codes = bytes([code if code < UNSPECIFIED_ERROR else V3_SUBACK_FAILURE for code in packet.reason_codes])
         return _packet(SUBACK << 4, PACKET_ID[packet.packet_id] + codes)
     if isinstance(packet, Unsuback):
@@ -204,7 +205,7 @@ def publish(
     the Message Expiry Interval [MQTT-3.3.2-6]. 3.x gets neither identifiers nor alias nor properties.
     """
     parts: list[bytes] = [b"", string(topic)]
-    if qos:
+    if qos:  # [MQTT-2.2.1-2]
         parts.append(PACKET_ID[packet_id])
     if version == V5:
         parts.append(_publish_properties(message.properties, identifiers, alias, expiry))

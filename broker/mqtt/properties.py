@@ -129,7 +129,7 @@ def read(data: bytes, at: int, end: int, packet_type: int, strict: bool) -> tupl
             raise MalformedPacket(detail)
         kind = row.type
         if kind == STRING_PAIR:
-            # [MQTT-1.5.7-1]
+            # [MQTT-1.5.7-1], in the order they came [MQTT-3.1.3-10] [MQTT-3.3.2-18]
             key, at = read_string(data, at, stop, strict)
             value, at = read_string(data, at, stop, strict)
             if identifier in properties:
@@ -143,6 +143,7 @@ def read(data: bytes, at: int, end: int, packet_type: int, strict: bool) -> tupl
         if identifier in properties and (identifier != c.SUBSCRIPTION_IDENTIFIER or packet_type != c.PUBLISH):
             raise ProtocolError(f"{row.name} is there twice")
         if kind == STRING:
+            # [MQTT-3.3.2-13] [MQTT-3.3.2-19]
             text, at = read_string(data, at, stop, strict)
             if identifier == c.RESPONSE_TOPIC and (not text or has_wildcard(text)):
                 # [MQTT-3.3.2-14] [MQTT-4.7.3-1]

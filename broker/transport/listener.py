@@ -47,6 +47,7 @@ class Listener:
         self.name = settings.name
         self.type = settings.type
         self.accepted = 0  # Connections made
+        self.throttled = 0  # times that accepting paused for ``accept_rate``
         self.refused: dict[str, int] = {}
         self.shutdown_count: dict[str, int] = {}
         self.current_connections = 0
@@ -230,14 +231,20 @@ class Listener:
                 self._rest = asyncio.get_running_loop().call_later(REST_WHEN_EXHAUSTED, self._resume_accepting)
                 return
             self._admit(sock, address[:2])
+            if self._rate is not None:
+                wait = self._rate.consume(1, self._clock.now())
+                if wait > 0:
+                    # Further ones wait in the backlog, where they cost nothing.
+                    self.throttled += 1
+                    self._say("accept_rate", self.throttled, "accept_rate", address[:2], "further ones wait")
+                    self._pause_accepting()
+                    self._rest = asyncio.get_running_loop().call_later(wait, self._resume_accepting)
+                    return
 
     def _admit(self, sock: socket.socket, peer: tuple[str, int]) -> None:
         limit = self.settings.max_connections
         if limit and self.current_connections + len(self.arrivals) >= limit:
             self.refuse("max_connections", "max_connections", peer)
-            sock.close()
-        elif self._rate is not None and not self._rate.take(1, self._clock.now()):
-            self.refuse("accept_rate", "accept_rate", peer)
             sock.close()
         else:
             sock.setblocking(False)
@@ -251,8 +258,10 @@ class Listener:
 
     def refuse(self, reason: str, setting: str, peer: tuple[str, int], detail: str = "") -> None:
         """Count a socket that gets no Connection, and say so in the log, at most once in a while for each reason."""
-        total = self.refused.get(reason, 0) + 1
-        self.refused[reason] = total
+        total = self.refused[reason] = self.refused.get(reason, 0) + 1
+        self._say(reason, total, setting, peer, detail)
+
+    def _say(self, reason: str, total: int, setting: str, peer: tuple[str, int], detail: str) -> None:
         level = logging.DEBUG if reason == "closed_early" else logging.WARNING
         if not logger.isEnabledFor(level):
             return
@@ -263,14 +272,13 @@ class Listener:
         self._logged[reason] = (now, total)
         logger.log(
             level,
-            "listener %s refused %d connection(s): %s; setting: %s; the last from %s%s",
+            "listener_limit listener=%s reason=%s count=%s setting=%s peer=%s detail=%s",
             self.name,
-            total - told,
             reason,
-            setting or "none",
+            total - told,
+            setting or "-",
             _authority(*peer) if peer[0] else "unknown",
-            f" ({ascii(detail)[1:-1]})" if detail else "",
-            extra={"listener": self.name, "reason": reason, "setting": setting, "peer": peer},
+            detail,
         )
 
     # What its Connections tell it

@@ -5,7 +5,7 @@ import secrets
 
 import pytest
 
-from broker.mqtt.decoder import Decoder
+from broker.mqtt.decoder import Packet
 
 from . import target
 
@@ -18,10 +18,24 @@ def test_decoder_finds_packets_and_mqtt_errors_only() -> None:
         assert counts[outcome] > 0
 
 
-def test_target_notices_a_decoder_that_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(self: Decoder, *_: object) -> int:
+class _Raises:
+    pending = 0
+
+    def feed(self, data: bytes) -> list[Packet]:
         raise IndexError
 
-    monkeypatch.setattr(Decoder, "_other", broken)
-    with pytest.raises(target.Found, match="IndexError"):
+
+class _Whole:
+    """Does not put pieces together."""
+
+    pending = 0
+
+    def feed(self, data: bytes) -> list[Packet]:
+        return [len(data)]
+
+
+@pytest.mark.parametrize("broken", [_Raises, _Whole])
+def test_target_notices_a_broken_decoder(broken: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target, "_decoder", lambda version, strict: broken())
+    with pytest.raises(target.Found):
         target.run(10.0, 1)

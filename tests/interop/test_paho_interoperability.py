@@ -76,7 +76,7 @@ async def connect(where: Address, version: int, topic: str) -> AsyncIterator[Ope
 
     yield make
     for peer in peers:
-        await peer.drop_quietly()
+        peer.abort()
 
 
 async def collect(peer: Peer, count: int) -> list[Publish]:

@@ -32,10 +32,10 @@ def _bad(
 
 for v in (3, 4, 5):
     p = _NONE[v]
-    _good("clean start", v, f"02 003c {p} s'a'", Connect(v, "a", True, 60), "[MQTT-3.1.2-4]")
+    _good("clean start", v, f"02 003c {p} s'a'", Connect(v, "a", True, 60))
     _good("resume", v, f"00 003c {p} s'a'", Connect(v, "a", False, 60))
-    _good("empty client id", v, f"02 0000 {p} s''", Connect(v, ""), "[MQTT-3.1.3-6]")
-    _good("keep alive 65535", v, f"02 ffff {p} s'a'", Connect(v, "a", True, 65535), "[MQTT-3.1.2-22]")
+    _good("empty client id", v, f"02 0000 {p} s''", Connect(v, ""))
+    _good("keep alive 65535", v, f"02 ffff {p} s'a'", Connect(v, "a", True, 65535))
     _good("user name", v, f"82 0000 {p} s'a' s'me'", Connect(v, "a", username="me"), "[MQTT-3.1.2-17]")
     _good(
         "user name and password",
@@ -86,7 +86,7 @@ for v in (3, 4, 5):
     _good("BOM stays", v, f"02 0000 {p} 0004 efbbbf61", Connect(v, "\ufeffa"), "[MQTT-1.5.4-3]")
     _good("longest password", v, f"c2 0000 {p} s'a' s'u' s'{'p' * 65535}'", Connect(v, "a", True, 0, "u", b"p" * 65535))
 
-    _bad("no flags", v, "", tag="[MQTT-3.1.4-1]")
+    _bad("no flags", v, "", tag="[MQTT-3.1.4-1] [3.1.1 MQTT-3.1.4-1]")
     _bad("no keep alive", v, "02", tag="[MQTT-3.1.4-1]")
     _bad("half a keep alive", v, "02 00", tag="[MQTT-3.1.4-1]")
     _bad("no client id", v, f"02 0000 {p}", tag="[MQTT-3.1.3-3]")
@@ -95,8 +95,8 @@ for v in (3, 4, 5):
     _bad("bytes behind", v, f"02 0000 {p} s'a' 00", tag="[MQTT-3.1.4-1]")
     _bad("user name without flag", v, f"02 0000 {p} s'a' s'u'", tag="[MQTT-3.1.2-16]")
     _bad("password without flag", v, f"82 0000 {p} s'a' s'u' s'p'", tag="[MQTT-3.1.2-18]")
-    _bad("will qos 3", v, f"1e 0000 {p} s'a' {p} s'w' s'x'", tag="[MQTT-3.1.2-12]")
-    _bad("will without topic", v, f"06 0000 {p} s'a' {p}", tag="[MQTT-3.1.2-9]")
+    _bad("will qos 3", v, f"1e 0000 {p} s'a' {p} s'w' s'x'", tag="[MQTT-3.1.2-12] [3.1.1 MQTT-3.1.2-14]")
+    _bad("will without topic", v, f"06 0000 {p} s'a' {p}", tag="[MQTT-3.1.2-9] [3.1.1 MQTT-3.1.2-9]")
     _bad("will without payload field", v, f"06 0000 {p} s'a' {p} s'w'", tag="[MQTT-3.1.2-9]")
     _bad("half a will payload", v, f"06 0000 {p} s'a' {p} s'w' 0005 61", tag="[MQTT-3.1.2-9]")
     for label, topic in (("empty", "s''"), ("plus", "s'a/+'"), ("hash", "s'#'")):
@@ -134,7 +134,7 @@ for v in (4, 5):
     p = _NONE[v]
     _bad("reserved flag", v, f"03 0000 {p} s'a'", tag="[MQTT-3.1.2-3]")
     for flags, label in (("0a", "qos 1"), ("12", "qos 2"), ("1a", "qos 3")):
-        _bad(f"will {label} without will", v, f"{flags} 0000 {p} s'a'", tag="[MQTT-3.1.2-11]")
+        _bad(f"will {label} without will", v, f"{flags} 0000 {p} s'a'", tag="[MQTT-3.1.2-11] [3.1.1 MQTT-3.1.2-11]")
     _bad("will retain without will", v, f"22 0000 {p} s'a'", tag="[MQTT-3.1.2-13] [3.1.1 MQTT-3.1.2-15]")
     _bad("user name missing", v, f"82 0000 {p} s'a'", tag="[MQTT-3.1.2-17]")
     _bad("password missing", v, f"c2 0000 {p} s'a' s'u'", tag="[MQTT-3.1.2-19]")
@@ -177,7 +177,7 @@ for name in ("MQTTX", "mqtt", "MQT", "MQIsdP", "", "HTTP/1.1", "AMQP"):
                 FROM_311,
                 f"10 * s'{name}' {level} 02 0000 s'a'",
                 0x84,
-                "[MQTT-3.1.2-1]",
+                "[MQTT-3.1.2-1] [3.1.1 MQTT-3.1.2-1]",
                 error=UnknownProtocol,
                 fresh=True,
             )
@@ -193,7 +193,7 @@ for name, levels in (
                 FROM_311,
                 f"10 * s'{name}' {number:02x} 02 0000 00 s'a'",
                 0x84,
-                "[MQTT-3.1.2-2]",
+                "[MQTT-3.1.2-2] [3.1.1 MQTT-3.1.2-2]",
                 error=UnknownProtocol,
                 answer=_UNACCEPTABLE,
                 fresh=True,
@@ -205,7 +205,7 @@ ROWS.extend(
         V5,
         "10 * s'MQTT' 06",
         0x84,
-        "[MQTT-3.1.2-2]",
+        "[MQTT-3.1.2-2] [3.1.1 MQTT-3.1.2-2]",
         error=UnknownProtocol,
         answer=_UNACCEPTABLE,
         fresh=True,

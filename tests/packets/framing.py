@@ -29,7 +29,7 @@ for _versions, _connect in (
     ((4,), "10 * s'MQTT' 04 02 0000 s'a'"),
     ((5,), "10 * s'MQTT' 05 02 0000 00 s'a'"),
 ):
-    ROWS += bad("second CONNECT", _versions, _connect, 0x82, "[MQTT-3.1.0-2]", error=ProtocolError)
+    ROWS += bad("second CONNECT", _versions, _connect, 0x82, "[MQTT-3.1.0-2] [3.1.1 MQTT-3.1.0-2]", error=ProtocolError)
 ROWS += bad("second CONNECT, its first byte", ALL, "10", 0x82, "[MQTT-3.1.0-2]", error=ProtocolError)
 
 # On a fresh connection there is only CONNECT, decided by the first byte.

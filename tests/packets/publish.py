@@ -50,7 +50,14 @@ for _versions, _p in ((V3X, ""), (V5, "00")):
     ROWS += good("payload of zeros", _versions, f"30 * s'a' {_p} 00000000", _message("a", b"\0\0\0\0"))
     ROWS += good("two byte length", _versions, f"30 * s'a' {_p} '{'x' * 200}'", _message("a", b"x" * 200))
     ROWS += good("three byte length", _versions, f"30 * s'a' {_p} '{'x' * 17000}'", _message("a", b"x" * 17000))
-    ROWS += bad("packet id 0 qos 1", _versions, f"32 * s'a' 0000 {_p}", 0x82, "[MQTT-2.2.1-3]", error=ProtocolError)
+    ROWS += bad(
+        "packet id 0 qos 1",
+        _versions,
+        f"32 * s'a' 0000 {_p}",
+        0x82,
+        "[MQTT-2.2.1-3] [3.1.1 MQTT-2.3.1-1]",
+        error=ProtocolError,
+    )
     ROWS += bad("packet id 0 qos 2", _versions, f"34 * s'a' 0000 {_p}", 0x82, "[MQTT-2.2.1-3]", error=ProtocolError)
     ROWS += bad("qos 3", _versions, f"36 * s'a' 0001 {_p}", 0x81, "[MQTT-3.3.1-4]")
     ROWS += bad("qos 3 dup retain", _versions, f"3f * s'a' 0001 {_p}", 0x81, "[MQTT-3.3.1-4]")

@@ -37,7 +37,14 @@ for _versions, _p in ((V3X, ""), (V5, "00")):
     ROWS += bad(
         "no filter", _versions, f"82 * 0001 {_p}", 0x82, "[MQTT-3.8.3-2] [3.1.1 MQTT-3.8.3-3]", error=ProtocolError
     )
-    ROWS += bad("packet id 0", _versions, f"82 * 0000 {_p} s'a' 00", 0x82, "[MQTT-2.2.1-3]", error=ProtocolError)
+    ROWS += bad(
+        "packet id 0",
+        _versions,
+        f"82 * 0000 {_p} s'a' 00",
+        0x82,
+        "[MQTT-2.2.1-3] [3.1.1 MQTT-2.3.1-1]",
+        error=ProtocolError,
+    )
     ROWS += bad("empty filter", _versions, f"82 * 0001 {_p} s'' 00", 0x82, "[MQTT-4.7.3-1]", error=ProtocolError)
     ROWS += bad("no options", _versions, f"82 * 0001 {_p} s'a'", 0x81)
     ROWS += bad("second without options", _versions, f"82 * 0001 {_p} s'a' 00 s'b'", 0x81)

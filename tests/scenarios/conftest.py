@@ -4,6 +4,7 @@ A module's ``SETTINGS`` (arguments of ``start_node``) shape its node. Modules ca
 ``pytestmark = pytest.mark.asyncio(loop_scope="module")``.
 """
 
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -14,6 +15,15 @@ from tests.support.clients import Clients
 from tests.support.node import ExternalNode, Node, external_node, start_node
 
 StartNode = Callable[..., Awaitable[Node]]
+
+
+if os.environ.get("TAIPAN_TEST_LOOP") == "uvloop":  # as the node itself runs where uvloop is installed
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> dict[str, Any]:
+        import uvloop
+
+        return {"uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture(params=[4, 5], ids=["v4", "v5"])

@@ -36,7 +36,7 @@ def test_row(row: Row) -> None:
     packets = decoder.feed(row.data)
     assert [comparable(packet) for packet in packets] == [comparable(row.expect)]
     if isinstance(row.expect, Bad):
-        # [MQTT-4.13.1-1]: nothing of that connection is read any more.
+        # [MQTT-4.13.1-1] [3.1.1 MQTT-4.8.0-1]: nothing of that connection is read any more.
         assert decoder.feed(b"\xc0\x00") == []
     else:
         assert decoder.pending == 0

@@ -50,6 +50,7 @@ def test_3_1_says_nothing_of_the_session() -> None:
 def test_3_x_gets_no_properties_and_its_own_codes() -> None:
     noise = {REASON_STRING: "why", USER_PROPERTY: [("a", "b")]}
     assert encode(Connack(0x8A, False, noise), 4) == bytes_of("20 02 00 05")
+    # [3.1.1 MQTT-3.9.3-2] [MQTT-2.2.1-6]
     assert encode(Suback(1, [0, 2, 0x87, 0x8F], noise), 4) == bytes_of("90 * 0001 00 02 80 80")
     assert encode(Unsuback(1, [0x11], noise), 4) == bytes_of("b0 02 0001")
     assert encode(Ack(4, 1, 0x10, noise), 4) == bytes_of("40 02 0001")
@@ -146,7 +147,10 @@ def test_wire_is_publish_in_two_parts(version: int, qos: int, retain: bool, iden
     head, tail = wire(delivery, version)
     whole = head + (PACKET_ID[77] if qos else b"") + tail
     assert whole == publish("a/b", message, version, qos, retain, False, 77, identifiers)
-    assert wire(delivery, version) is wire(delivery, version)
+    again = wire(delivery, version)
+    assert again[0] is head
+    assert again[1] is tail
+    # [MQTT-2.2.1-2]: no Packet Identifier at QoS 0.
     if not qos:
         assert tail == b""
         if not retain and not identifiers:
