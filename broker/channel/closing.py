@@ -4,7 +4,7 @@ import logging
 from typing import Final
 
 from ..mqtt import reason_codes
-from ..mqtt.constants import REASON_STRING, V5, WILL_DELAY_INTERVAL
+from ..mqtt.constants import MAX_STRING, REASON_STRING, V5, WILL_DELAY_INTERVAL
 from ..mqtt.errors import MqttError, UnknownProtocol
 from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES, Connack, Disconnect, Will
@@ -144,4 +144,7 @@ def will_message(channel: ChannelState, will: Will, now: float) -> Message | Non
         return None
     properties = {key: value for key, value in will.properties.items() if key != WILL_DELAY_INTERVAL}
     mounted = delayed.mounted(topic, client.mountpoint) if client.mountpoint else topic
+    if len(mounted.encode()) > MAX_STRING:
+        logger.warning("will_too_long client_id=%s topic=%s setting=mountpoint", client.client_id, topic[:256])
+        return None
     return Message(mounted, will.payload, will.qos, will.retain, properties or NO_PROPERTIES, client, now)

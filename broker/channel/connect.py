@@ -5,9 +5,10 @@ AUTH packets), take over the session, answer, resume.
 """
 
 import logging
+import re
 from collections.abc import Awaitable
 from inspect import isawaitable
-from typing import Any
+from typing import Any, Final
 
 from ..access.control import AuthOutcome
 from ..access.enhanced import CONTINUE, SUCCESS, AuthStep
@@ -39,6 +40,8 @@ from .outlet import Outlet5
 from .state import AUTHENTICATING, CONNECTED, CONNECTING, ChannelState, Waiting
 
 logger = logging.getLogger(__name__)
+
+_SPECIAL: Final = re.compile("[+#/]")
 
 
 def on_connect(channel: ChannelState, connect: Connect, now: float) -> Waiting:
@@ -267,6 +270,8 @@ def _accept(channel: ChannelState, connect: Connect, now: float, extra: dict[int
     assigned = not client.client_id
     if assigned:
         client.client_id = _new_client_id(channel)
+    if not _check_mountpoint(channel):
+        return
     client.mountpoint = _mountpoint(zone.mountpoint, client.client_id, client.username)
     client.connected_at = now
     keep_alive = _keep_alive(channel, connect)
@@ -339,6 +344,19 @@ def _new_client_id(channel: ChannelState) -> str:
         client_id = f"{channel.zone.client_id_prefix}{broker.rng.getrandbits(128):032x}"
         if client_id not in broker.sessions:
             return client_id
+
+
+def _check_mountpoint(channel: ChannelState) -> bool:
+    """A name that reads as wildcards or levels would see other clients' mount points: it is refused where it is used."""
+    client = channel.client
+    template = channel.zone.mountpoint
+    if "%c" in template and _SPECIAL.search(client.client_id):
+        refuse(channel, reason_codes.CLIENT_IDENTIFIER_NOT_VALID, "the mountpoint takes no identifier with + # or /")
+    elif "%u" in template and _SPECIAL.search(client.username or ""):
+        refuse(channel, reason_codes.NOT_AUTHORIZED, "the mountpoint takes no user name with + # or /")
+    else:
+        return True
+    return False
 
 
 def _mountpoint(template: str, client_id: str, username: str | None) -> str:

@@ -10,6 +10,7 @@ from typing import Final
 
 from ..mqtt import encoder, reason_codes
 from ..mqtt.constants import (
+    MAX_STRING,
     PUBACK,
     PUBCOMP,
     PUBREC,
@@ -73,7 +74,7 @@ def on_publish(channel: ChannelState, message: Message, now: float) -> Waiting:
         if code:
             _refuse(channel, message, code)
             return None
-        if message.topic.startswith("$delayed/"):
+        if context.delayed.handles(message.topic):
             _delay(channel, message, now)
             return None
     if qos == 0:
@@ -172,7 +173,10 @@ def _admit(channel: ChannelState, message: Message, now: float) -> int:
     if not authorize(channel, "publish", real, now):
         return reason_codes.NOT_AUTHORIZED
     if client.mountpoint:
-        message.topic = context.delayed.mounted(topic, client.mountpoint)
+        mounted = context.delayed.mounted(topic, client.mountpoint)
+        if len(mounted.encode()) > MAX_STRING:
+            return reason_codes.TOPIC_NAME_INVALID  # no PUBLISH could carry it to anyone
+        message.topic = mounted
         message.wire0_v3 = message.wire0_v5 = None
     elif not delayed:
         admitted = channel.admitted

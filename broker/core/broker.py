@@ -93,7 +93,7 @@ class Broker:
         if count:
             turn = self.turn
             turn.deliveries += count
-            turn.octets += count * (message.payload_size + 64)
+            turn.octets += count * (len(message.frame) + 64)
             for subscription in targets:
                 if subscription.no_local:
                     self._deliver_unless_local(message, subscription)
@@ -135,7 +135,7 @@ class Broker:
             qos = max(subscription.qos, message.qos)
         retain = message.retain and subscription.retain_as_published
         self.turn.deliveries += 1
-        self.turn.octets += message.payload_size + 64
+        self.turn.octets += len(message.frame) + 64
         session.deliver_shared(Delivery(message, qos, retain, subscription.identifiers, group))
         return True
 

@@ -1,4 +1,7 @@
-"""DropLog: says in the log which deliveries are dropped and by which setting, once a minute for each client and reason."""
+"""DropLog: tells in the log which deliveries are dropped, and by which setting.
+
+Once a minute for each client and reason, with the number dropped since the last line.
+"""
 
 import logging
 from typing import Final

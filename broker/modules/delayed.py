@@ -97,7 +97,7 @@ class Delayed(Module):
         when = now + number if number < ABSOLUTE else float(number)
         if when - now > self._settings.max_seconds or now - when > ABSOLUTE:
             return self._refuse(message, QUOTA_EXCEEDED, "delayed_too_far", "delayed.max_seconds")
-        size = message.payload_size + len(topic) + 200  # as Delivery.size has it
+        size = len(message.frame) + len(topic) + 200  # as Delivery.size has it
         settings = self._settings
         if settings.max_messages and self.count >= settings.max_messages:
             return self._refuse_full(message, now, "delayed.max_messages")

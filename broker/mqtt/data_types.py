@@ -19,7 +19,8 @@ _DISCOURAGED: Final = re.compile(
 
 
 def utf8(raw: bytes, strict: bool) -> str:
-    """A UTF-8 Encoded String's characters [MQTT-1.5.4-1] [MQTT-1.5.4-2] [MQTT-1.5.4-3].
+    """A UTF-8 Encoded String's characters [MQTT-1.5.4-1] [MQTT-1.5.4-2] [MQTT-1.5.4-3]
+    [3.1.1 MQTT-1.5.3-1] [3.1.1 MQTT-1.5.3-2].
 
     ``strict`` refuses control characters and non-characters as well. Python's decoder refuses surrogates, overlong
     forms and what is above U+10FFFF, and keeps U+FEFF.

@@ -17,7 +17,6 @@ from .constants import (
     PUBACK,
     PUBCOMP,
     PUBLISH,
-    PUBREC,
     PUBREL,
     SUBACK,
     SUBSCRIBE,
@@ -29,7 +28,7 @@ from .constants import (
     V4,
     V5,
 )
-from .data_types import read_binary, read_string, utf8
+from .data_types import read_binary, read_string
 from .errors import MalformedPacket, MqttError, PacketTooLarge, ProtocolError, UnknownProtocol
 from .message import Message
 from .packets import (
@@ -49,7 +48,19 @@ from .packets import (
     Unsubscribe,
     Will,
 )
+from .permitted_codes import (
+    ACK_CODES,
+    AUTH_FROM_CLIENT,
+    AUTH_FROM_SERVER,
+    CONNACK_CODES,
+    DISCONNECT_FROM_CLIENT,
+    DISCONNECT_FROM_SERVER,
+    FROM_V3_CONNACK,
+    SUBACK_CODES,
+    UNSUBACK_CODES,
+)
 from .properties import WILL, read
+from .topic_names import TopicNames as TopicNames
 from .topics import has_wildcard, is_shared
 
 Packet = (
@@ -79,80 +90,11 @@ _FROM_CLIENT: Final = 1 << CONNECT | 1 << SUBSCRIBE | 1 << UNSUBSCRIBE | 1 << PI
 _UNACCEPTABLE_VERSION: Final = b"\x20\x02\x00\x01"
 """CONNACK return code 1 as 3.x has it: understood by whoever speaks a version that is not known here."""
 
-_LONGEST_CACHED: Final = 256
-
 MAX_FILTERS: Final = 16_384
 """In one SUBSCRIBE or UNSUBSCRIBE: short ones take many times their size in memory."""
 
 _FLAGS: Final = [2 if kind in (PUBREL, SUBSCRIBE, UNSUBSCRIBE) else 0 for kind in range(16)]
 """Control Packet type -> the low nibble of its first byte, PUBLISH aside."""
-
-# The Reason Codes each packet may carry.
-_PUBLISH_CODES: Final = frozenset(
-    (
-        rc.SUCCESS,
-        rc.NO_MATCHING_SUBSCRIBERS,
-        rc.UNSPECIFIED_ERROR,
-        rc.IMPLEMENTATION_SPECIFIC_ERROR,
-        rc.NOT_AUTHORIZED,
-        rc.TOPIC_NAME_INVALID,
-        rc.PACKET_IDENTIFIER_IN_USE,
-        rc.QUOTA_EXCEEDED,
-        rc.PAYLOAD_FORMAT_INVALID,
-    )
-)
-_RELEASE_CODES: Final = frozenset((rc.SUCCESS, rc.PACKET_IDENTIFIER_NOT_FOUND))
-_ACK_CODES: Final = {
-    PUBACK: _PUBLISH_CODES,  # [MQTT-3.4.2-1]
-    PUBREC: _PUBLISH_CODES,  # [MQTT-3.5.2-1]
-    PUBREL: _RELEASE_CODES,  # [MQTT-3.6.2-1]
-    PUBCOMP: _RELEASE_CODES,  # [MQTT-3.7.2-1]
-}
-_CONNACK_CODES: Final = frozenset(
-    (0, *range(0x80, 0x8B), 0x8C, 0x90, 0x95, 0x97, 0x99, 0x9A, 0x9B, 0x9C, 0x9D, 0x9F),
-)
-_SUBACK_CODES: Final = frozenset((0, 1, 2, 0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E, 0xA1, 0xA2))
-_UNSUBACK_CODES: Final = frozenset((0, 0x11, 0x80, 0x83, 0x87, 0x8F, 0x91))
-_DISCONNECT_FROM_CLIENT: Final = frozenset((0, 4, *range(0x80, 0x84), 0x90, *range(0x93, 0x9A)))
-_DISCONNECT_FROM_SERVER: Final = frozenset(
-    (0, *range(0x80, 0x84), 0x87, 0x89, 0x8B, *range(0x8D, 0x91), *range(0x93, 0xA3)),
-)
-_AUTH_FROM_CLIENT: Final = frozenset((rc.CONTINUE_AUTHENTICATION, rc.RE_AUTHENTICATE))
-_AUTH_FROM_SERVER: Final = frozenset((rc.SUCCESS, rc.CONTINUE_AUTHENTICATION))
-
-
-class TopicNames:
-    """A bounded cache of valid Topic Names by their bytes, shared by the connections of a node.
-
-    It spares the UTF-8 and wildcard checks, and makes equal topics the same ``str``. Topics above 256 bytes are
-    checked each time. ``strict`` refuses control and non-characters in every string of every packet.
-    """
-
-    __slots__ = ("cache", "capacity", "strict")
-
-    def __init__(self, strict: bool = False, capacity: int = 65536) -> None:
-        self.strict = strict
-        self.capacity = capacity
-        self.cache: dict[bytes, str] = {}
-
-    def resolve(self, raw: bytes) -> str:
-        """The Topic Name that ``raw`` spells; empty for none, which only a Topic Alias allows. ``MalformedPacket``."""
-        topic = self.cache.get(raw)
-        if topic is not None:
-            return topic
-        # [MQTT-3.3.2-1] [MQTT-4.7.3-2]
-        topic = utf8(raw, self.strict)
-        if has_wildcard(topic):
-            # [MQTT-3.3.2-2] [MQTT-4.7.0-1]; 0x90 would do by the text, suites want 0x81.
-            raise MalformedPacket("wildcard in a Topic Name")
-        if raw and len(raw) <= _LONGEST_CACHED and self.capacity > 0:
-            cache = self.cache
-            if len(cache) >= self.capacity:
-                # The oldest half goes, in place: decoders hold on to this dict.
-                for old in list(cache)[: (len(cache) + 1) // 2]:
-                    del cache[old]
-            cache[raw] = topic
-        return topic
 
 
 class Decoder:
@@ -428,7 +370,7 @@ class Decoder:
         if self.version != V5:
             raise MalformedPacket("acknowledgement longer than two bytes")
         reason_code = data[at]
-        if reason_code not in _ACK_CODES[kind]:
+        if reason_code not in ACK_CODES[kind]:
             raise ProtocolError(f"Reason Code 0x{reason_code:02x} does not belong in this packet")
         at += 1
         properties = NO_PROPERTIES if at == end else self._properties(data, at, end, kind)
@@ -573,7 +515,7 @@ class Decoder:
             raise MalformedPacket("DISCONNECT with a body")
         reason_code = data[at]
         at += 1
-        if reason_code not in (_DISCONNECT_FROM_CLIENT if self._server_side else _DISCONNECT_FROM_SERVER):
+        if reason_code not in (DISCONNECT_FROM_CLIENT if self._server_side else DISCONNECT_FROM_SERVER):
             # [MQTT-3.14.2-1]
             raise ProtocolError(f"Reason Code 0x{reason_code:02x} does not belong in this DISCONNECT")
         properties = NO_PROPERTIES if at == end else self._properties(data, at, end, DISCONNECT)
@@ -584,7 +526,7 @@ class Decoder:
         if at < end:
             reason_code = data[at]
             at += 1
-        if reason_code not in (_AUTH_FROM_CLIENT if self._server_side else _AUTH_FROM_SERVER):
+        if reason_code not in (AUTH_FROM_CLIENT if self._server_side else AUTH_FROM_SERVER):
             # [MQTT-3.15.2-1]
             raise ProtocolError(f"Reason Code 0x{reason_code:02x} does not belong in this AUTH")
         properties = NO_PROPERTIES if at == end else self._properties(data, at, end, AUTH)
@@ -604,14 +546,14 @@ class Decoder:
         reason_code = data[at + 1]
         at += 2
         if self.version == V5:
-            if reason_code not in _CONNACK_CODES:
+            if reason_code not in CONNACK_CODES:
                 raise ProtocolError(f"Reason Code 0x{reason_code:02x} does not belong in CONNACK")
             return Connack(reason_code, session_present, self._properties(data, at, end, CONNACK))
         if at != end:
             raise MalformedPacket("CONNACK is too long")
-        if reason_code not in _FROM_V3_CONNACK:
+        if reason_code not in FROM_V3_CONNACK:
             raise ProtocolError(f"return code {reason_code} does not belong in CONNACK")
-        return Connack(_FROM_V3_CONNACK[reason_code], session_present, NO_PROPERTIES)
+        return Connack(FROM_V3_CONNACK[reason_code], session_present, NO_PROPERTIES)
 
     def _suback(self, data: bytes, at: int, end: int) -> Suback:
         packet_id = self._packet_id(data, at, end)
@@ -623,7 +565,7 @@ class Decoder:
         if not codes:
             raise ProtocolError("SUBACK without Reason Code")
         for code in codes:
-            if code not in _SUBACK_CODES or (self.version != V5 and code > rc.UNSPECIFIED_ERROR):
+            if code not in SUBACK_CODES or (self.version != V5 and code > rc.UNSPECIFIED_ERROR):
                 raise ProtocolError(f"Reason Code 0x{code:02x} does not belong in SUBACK")
         return Suback(packet_id, codes, properties)
 
@@ -639,19 +581,9 @@ class Decoder:
         if not codes:
             raise ProtocolError("UNSUBACK without Reason Code")
         for code in codes:
-            if code not in _UNSUBACK_CODES:
+            if code not in UNSUBACK_CODES:
                 raise ProtocolError(f"Reason Code 0x{code:02x} does not belong in UNSUBACK")
         return Unsuback(packet_id, codes, properties)
-
-
-_FROM_V3_CONNACK: Final = {
-    rc.V3_ACCEPTED: rc.SUCCESS,
-    rc.V3_UNACCEPTABLE_PROTOCOL_VERSION: rc.UNSUPPORTED_PROTOCOL_VERSION,
-    rc.V3_IDENTIFIER_REJECTED: rc.CLIENT_IDENTIFIER_NOT_VALID,
-    rc.V3_SERVER_UNAVAILABLE: rc.SERVER_UNAVAILABLE,
-    rc.V3_BAD_USER_NAME_OR_PASSWORD: rc.BAD_USER_NAME_OR_PASSWORD,
-    rc.V3_NOT_AUTHORIZED: rc.NOT_AUTHORIZED,
-}
 
 
 def _check_authentication(properties: Properties) -> None:

@@ -86,7 +86,8 @@ def encode(packet: Outgoing, version: int) -> bytes:
     if isinstance(packet, Ack):
         return _acknowledgement(packet, version)
     if isinstance(packet, Suback):
-        # The codes stand in the caller's order [MQTT-3.9.3-1] [MQTT-3.11.3-1] under the id of the request [MQTT-2.2.1-6].
+        # The codes stand in the caller's order [MQTT-3.9.3-1] [MQTT-3.11.3-1], the id is the request's
+        # [MQTT-2.2.1-6].
         if version == V5:
             return _packet(SUBACK << 4, _codes(packet))
         # [3.1.1 MQTT-3.9.3-2]

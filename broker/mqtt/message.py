@@ -16,7 +16,8 @@ class Message:
     """An Application Message.
 
     ``timestamp`` is when it was published, in unix seconds of the node's clock. ``publisher`` is the ``ClientInfo``
-    of who sent it, ``None`` for the node itself. ``properties`` holds what travels on to subscribers (topic alias
+    of who sent it, ``None`` for the node itself. ``frame`` holds the payload from ``payload_at`` to its end: the whole
+    packet where the decoder made it, the payload alone otherwise. ``properties`` holds what travels on to subscribers (topic alias
     taken out). ``dup`` and ``packet_id`` are those of the inbound packet; nothing outbound reads them.
     """
 
@@ -54,6 +55,9 @@ class Message:
         packet_id: int = 0,
         dup: bool = False,
     ) -> None:
+        if payload is not None:
+            frame = payload
+            payload_at = 0
         self.topic = topic
         self._payload = payload
         self.qos = qos
@@ -84,8 +88,7 @@ class Message:
     @property
     def payload_size(self) -> int:
         """Length of the payload in bytes, without making it."""
-        payload = self._payload
-        return len(self.frame) - self.payload_at if payload is None else len(payload)
+        return len(self.frame) - self.payload_at
 
     @property
     def expires_at(self) -> float | None:
@@ -143,7 +146,7 @@ class Delivery:
     def size(self) -> int:
         """About what it holds in memory, in bytes: what queue bounds count."""
         message = self.message
-        return message.payload_size + len(message.topic) + 200
+        return len(message.frame) + len(message.topic) + 200
 
     def __repr__(self) -> str:
         return f"Delivery({self.message!r}, qos={self.qos}, retain={self.retain})"

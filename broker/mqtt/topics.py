@@ -26,7 +26,7 @@ def valid_name(topic: str) -> bool:
 def valid_filter(filter: str) -> bool:
     """Whether it is a Topic Filter without ``$share``: wildcards are whole levels and ``#`` is the last.
 
-    [MQTT-4.7.1-1] [MQTT-4.7.1-2] and the text rules of ``valid_name``.
+    [MQTT-4.7.1-1] [MQTT-4.7.1-2] [3.1.1 MQTT-4.7.1-2] [3.1.1 MQTT-4.7.1-3] and the text rules of ``valid_name``.
     """
     if not filter or not _valid_text(filter):
         return False

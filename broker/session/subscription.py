@@ -12,8 +12,9 @@ class Subscription:
     """Immutable. Subscribing again makes a new one that takes the old one's place [MQTT-3.8.4-3].
 
     ``filter`` is the whole string as the client sent it (``$share/...`` included, mount point applied);
-    ``topic_filter`` the part that is matched; ``group`` the name of the shared subscription or ``None``. ``identifiers`` has at most one entry, but
-    any number in the merged form that the router makes where several filters of one session match.
+    ``topic_filter`` the part that is matched; ``group`` the name of the shared subscription or ``None``.
+    ``identifiers`` has at most one entry, but any number in the merged form that the router makes where several
+    filters of one session match.
 
     ``plain``: neither No Local, Retain As Published nor identifiers nor shared; the publish path then needs
     only ``session`` and ``qos``.

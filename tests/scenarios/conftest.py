@@ -5,17 +5,14 @@ A module's ``SETTINGS`` (arguments of ``start_node``) shape its node. Modules ca
 """
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from tests.support.clients import Clients
+from tests.support.clients import Clients, StartClients
 from tests.support.node import ExternalNode, Node, external_node, start_node
-
-StartNode = Callable[..., Awaitable[Node]]
-
 
 if os.environ.get("TAIPAN_TEST_LOOP") == "uvloop":  # as the node itself runs where uvloop is installed
 
@@ -56,7 +53,7 @@ async def clients(node: Node | ExternalNode, version: int, transport: str) -> As
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def clients_of(version: int, transport: str) -> AsyncIterator[Callable[..., Awaitable[Clients]]]:
+async def clients_of(version: int, transport: str) -> AsyncIterator[StartClients]:
     """Starts a node with settings of the test's own (arguments of ``start_node``) and gives its ``Clients``."""
     if external_node() is not None:
         pytest.skip("needs settings of its own")

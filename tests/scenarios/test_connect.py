@@ -1,12 +1,13 @@
 """CONNECT and CONNACK: versions, what is refused and how, Client Identifiers, flags, properties, Reason Codes."""
 
 import struct
+from typing import Any
 
 import pytest
 
 from broker.mqtt import constants as c
 from broker.mqtt.packets import Connack, Connect, Disconnect, Pingreq, Suback, Subscribe, TopicFilter, Will
-from tests.support.clients import Clients, tcp, v3, v3_to_v5, v4, v5
+from tests.support.clients import Clients, StartClients, tcp, v3, v3_to_v5, v4, v5
 from tests.support.peer import Peer
 from tests.support.wire import Publish, encode, frame, properties, string
 
@@ -46,7 +47,7 @@ async def refused(peer: Peer, *reason_codes: int) -> None:
         await peer.expect_closed()
 
 
-# --- versions --------------------------------------------------------------------------------------------------------
+# --- versions ---------------------------------------------------------------------------------------------------------
 
 
 @v3_to_v5
@@ -179,7 +180,7 @@ async def test_connect_then_disconnect_in_one_segment(clients: Clients) -> None:
     await watcher.nothing()
 
 
-# --- validation ------------------------------------------------------------------------------------------------------
+# --- validation -------------------------------------------------------------------------------------------------------
 
 BAD_FOR_ALL = {
     "reserved flag": {"flags": 0x03},  # [MQTT-3.1.2-3] [3.1.1 MQTT-3.1.2-3]
@@ -377,7 +378,7 @@ async def test_all_connect_properties(clients: Clients) -> None:
     )
 
 
-# --- Client Identifiers ----------------------------------------------------------------------------------------------
+# --- Client Identifiers -----------------------------------------------------------------------------------------------
 
 
 @v3_to_v5
@@ -405,7 +406,7 @@ async def test_client_identifiers_that_work(clients: Clients, client_id: str) ->
 @v5
 async def test_empty_client_identifier_in_5(clients: Clients, clean_start: bool) -> None:
     """One is assigned, told, unique, and good for a reconnect [MQTT-3.1.3-6] [MQTT-3.1.3-7] [MQTT-3.2.2-16]."""
-    options = {"properties": {c.SESSION_EXPIRY_INTERVAL: 100}}
+    options: dict[str, Any] = {"properties": {c.SESSION_EXPIRY_INTERVAL: 100}}
     first = await clients.connect("", clean_start, **options)
     second = await clients.connect("", clean_start, **options)
     assigned = first.connack.properties[c.ASSIGNED_CLIENT_IDENTIFIER]
@@ -432,7 +433,7 @@ async def test_empty_client_identifier_in_31(clients: Clients, clean_start: bool
     await clients.connect("", clean_start, expect=2)
 
 
-# --- CONNACK ---------------------------------------------------------------------------------------------------------
+# --- CONNACK ----------------------------------------------------------------------------------------------------------
 
 
 async def test_session_present(clients: Clients) -> None:
@@ -489,31 +490,31 @@ async def test_31_and_311_share_an_identifier_space(clients: Clients) -> None:
     await old.expect_closed()
 
 
-# --- settings --------------------------------------------------------------------------------------------------------
+# --- settings ---------------------------------------------------------------------------------------------------------
 
 
 @tcp
-async def test_empty_client_identifiers_disabled(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_empty_client_identifiers_disabled(clients_of: StartClients) -> None:
     clients = await clients_of(zone={"allow_empty_client_id": False})
     await clients.connect("", expect=0x85 if clients.version == 5 else 2)
 
 
 @tcp
-async def test_assigned_identifier_prefix(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_assigned_identifier_prefix(clients_of: StartClients) -> None:
     clients = await clients_of(zone={"client_id_prefix": "auto-"})
     peer = await clients.connect("", version=5)
     assert peer.client_id.startswith("auto-")
 
 
 @tcp
-async def test_client_identifier_too_long(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_client_identifier_too_long(clients_of: StartClients) -> None:
     clients = await clients_of(zone={"max_client_id_length": 10})
     await clients.connect("x" * 10)
     await clients.connect("x" * 11, expect=0x85 if clients.version == 5 else 2)
 
 
 @tcp
-async def test_user_name_as_client_identifier(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_user_name_as_client_identifier(clients_of: StartClients) -> None:
     clients = await clients_of(zone={"use_username_as_client_id": True})
     first = await clients.connect("one", username="ann", password=b"")
     await clients.connect("two", username="ann", password=b"")
@@ -521,7 +522,7 @@ async def test_user_name_as_client_identifier(clients_of) -> None:  # type: igno
 
 
 @tcp
-async def test_anonymous_refused(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_anonymous_refused(clients_of: StartClients) -> None:
     """[MQTT-3.2.2-7] [3.1.1 MQTT-3.2.2-5] [3.1.1 MQTT-3.2.2-4]"""
     clients = await clients_of(zone={"allow_anonymous": False})
     peer = clients.peer()
@@ -531,7 +532,7 @@ async def test_anonymous_refused(clients_of) -> None:  # type: ignore[no-untyped
 
 @tcp
 @v5
-async def test_connack_tells_the_limits(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_connack_tells_the_limits(clients_of: StartClients) -> None:
     """What is absent is available and unlimited [MQTT-3.2.2-9] [MQTT-3.2.2-21]."""
     clients = await clients_of(
         zone={
@@ -566,7 +567,7 @@ async def test_connack_tells_the_limits(clients_of) -> None:  # type: ignore[no-
 
 @tcp
 @v5
-async def test_maximum_qos_and_retain_are_not_told_when_unlimited(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_maximum_qos_and_retain_are_not_told_when_unlimited(clients_of: StartClients) -> None:
     clients = await clients_of()
     peer = await clients.connect(keep_alive=30)
     told = peer.connack.properties
@@ -580,7 +581,7 @@ async def test_maximum_qos_and_retain_are_not_told_when_unlimited(clients_of) ->
 
 @tcp
 @v5
-async def test_will_beyond_the_limits(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_will_beyond_the_limits(clients_of: StartClients) -> None:
     """[MQTT-3.2.2-12] [MQTT-3.2.2-13]"""
     clients = await clients_of(zone={"max_qos": 1, "retain_available": False})
     await clients.connect(will=Will("w", b"", 1))
@@ -589,7 +590,7 @@ async def test_will_beyond_the_limits(clients_of) -> None:  # type: ignore[no-un
 
 
 @tcp
-async def test_connect_must_come_in_time(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_connect_must_come_in_time(clients_of: StartClients) -> None:
     """A complete CONNECT, that is: neither silence nor a trickle holds a connection."""
     clients = await clients_of(zone={"idle_timeout": 10})
     silent, trickle = await clients.open(), await clients.open()
@@ -604,7 +605,7 @@ async def test_connect_must_come_in_time(clients_of) -> None:  # type: ignore[no
 
 
 @tcp
-async def test_wrong_password(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_wrong_password(clients_of: StartClients) -> None:
     """A user the node does not know, where nobody is anonymous [MQTT-3.2.2-7] [3.1.1 MQTT-3.2.2-5]."""
     clients = await clients_of(zone={"allow_anonymous": False})
     peer = clients.peer()
@@ -613,7 +614,7 @@ async def test_wrong_password(clients_of) -> None:  # type: ignore[no-untyped-de
 
 
 @tcp
-async def test_strict_strings(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_strict_strings(clients_of: StartClients) -> None:
     """Control characters and non-characters: allowed by default, refused where a setting says so."""
     for strict in (False, True):
         clients = await clients_of(zone={"strict_strings": strict})

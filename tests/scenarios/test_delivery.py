@@ -4,7 +4,7 @@ import pytest
 
 from broker.mqtt import constants as c
 from broker.mqtt.packets import Ack
-from tests.support.clients import Clients, tcp, v5
+from tests.support.clients import Clients, StartClients, tcp, v5
 from tests.support.wire import Publish
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -92,7 +92,7 @@ async def test_nothing_is_repeated_on_a_live_connection(clients: Clients) -> Non
 
 @tcp
 @pytest.mark.parametrize("version", [4])
-async def test_retry_interval_of_3x(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_retry_interval_of_3x(clients_of: StartClients) -> None:
     """A setting lets 3.x clients be reminded, with DUP; 5.0 clients never are [MQTT-4.4.0-1]."""
     clients = await clients_of(zone={"retry_interval": 20})
     old, new = await clients.connect(), await clients.connect(version=5)
@@ -112,7 +112,7 @@ async def test_retry_interval_of_3x(clients_of) -> None:  # type: ignore[no-unty
     await new.nothing()
 
 
-# --- resuming --------------------------------------------------------------------------------------------------------
+# --- resuming ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("qos", [1, 2])
@@ -169,7 +169,7 @@ async def test_live_messages_stay_behind_queued_ones(clients: Clients) -> None:
     peer = await clients.persistent(name, session_present=True)
     await publisher.publish(clients.topic, b"60", 0)
     await publisher.publish(clients.topic, b"61", 1)
-    seen = []
+    seen: list[int] = []
     while len(seen) < 61 or seen[-1] != 61:
         seen.append(int((await peer.expect_publish(clients.topic)).payload))
     assert [number for number in seen if number != 60] == [*range(60), 61]
@@ -192,7 +192,7 @@ async def test_queued_messages_flow_with_the_window(clients: Clients) -> None:
     await peer.nothing()
 
 
-# --- acknowledgements out of place --------------------------------------------------------------------------------------
+# --- acknowledgements out of place ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", ["PUBREC for QoS 1", "PUBCOMP for QoS 1", "PUBACK for QoS 2", "PUBCOMP before PUBREC"])
@@ -235,7 +235,7 @@ async def test_refused_by_the_subscriber(clients: Clients) -> None:
     await peer.nothing()
 
 
-# --- Receive Maximum of the client --------------------------------------------------------------------------------------
+# --- Receive Maximum of the client ------------------------------------------------------------------------------------
 
 
 @v5
@@ -306,7 +306,7 @@ async def test_receive_maximum_of_the_new_connection_counts(clients: Clients) ->
 
 
 @tcp
-async def test_max_inflight(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_max_inflight(clients_of: StartClients) -> None:
     clients = await clients_of(zone={"max_inflight": 2})
     peer, publisher = await clients.connect(), await clients.connect()
     await peer.subscribe("a", qos=1)
@@ -320,7 +320,7 @@ async def test_max_inflight(clients_of) -> None:  # type: ignore[no-untyped-def]
 
 
 @tcp
-async def test_upgrade_qos(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_upgrade_qos(clients_of: StartClients) -> None:
     """The subscription's QoS, where a setting says so."""
     clients = await clients_of(zone={"upgrade_qos": True})
     peer = await clients.connect()
@@ -331,7 +331,7 @@ async def test_upgrade_qos(clients_of) -> None:  # type: ignore[no-untyped-def]
         assert packet.qos == 2
 
 
-# --- Maximum Packet Size of the client ----------------------------------------------------------------------------------
+# --- Maximum Packet Size of the client --------------------------------------------------------------------------------
 
 
 @v5
@@ -387,7 +387,7 @@ async def test_maximum_packet_size_of_the_new_connection_counts(clients: Clients
     await peer.nothing()
 
 
-# --- Message Expiry Interval --------------------------------------------------------------------------------------------
+# --- Message Expiry Interval ------------------------------------------------------------------------------------------
 
 
 @v5
@@ -477,7 +477,7 @@ async def test_expiry_0_is_not_queued(clients: Clients) -> None:
     await peer.nothing()
 
 
-# --- properties ---------------------------------------------------------------------------------------------------------
+# --- properties -------------------------------------------------------------------------------------------------------
 
 ALL_PROPERTIES = {
     c.PAYLOAD_FORMAT_INDICATOR: 1,
@@ -529,7 +529,7 @@ async def test_no_properties_for_3x(clients: Clients) -> None:
     assert got.properties == {}
 
 
-# --- slow readers -------------------------------------------------------------------------------------------------------
+# --- slow readers -----------------------------------------------------------------------------------------------------
 
 
 @tcp

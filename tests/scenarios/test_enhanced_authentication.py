@@ -9,7 +9,7 @@ import pytest
 
 from broker.mqtt import constants as c
 from broker.mqtt.packets import Auth, Connack, Connect, Pingreq, Subscribe, TopicFilter, Will
-from tests.support.clients import Clients
+from tests.support.clients import Clients, StartClients
 from tests.support.peer import Peer
 from tests.support.scram_client import ScramClient
 from tests.support.wire import Publish
@@ -256,7 +256,7 @@ async def test_auth_with_header_flags(clients: Clients) -> None:
     await peer.expect_disconnect(0x81, 0x82)
 
 
-async def test_without_method_there_is_no_auth(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_without_method_there_is_no_auth(clients_of: StartClients) -> None:
     """The server sends neither AUTH nor the property; AUTH from the client is 0x82 [MQTT-4.12.0-6] [MQTT-4.12.0-7]."""
     clients = await clients_of(access=SETTINGS["access"], zone={"allow_anonymous": True})
     peer = await clients.connect()
@@ -266,7 +266,7 @@ async def test_without_method_there_is_no_auth(clients_of) -> None:  # type: ign
     await peer.expect_disconnect(0x82)
 
 
-async def test_no_method_configured(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_no_method_configured(clients_of: StartClients) -> None:
     """A node without SCRAM users knows no method [MQTT-4.12.0-1]."""
     clients = await clients_of()
     peer = await begin(clients, ScramClient("ann", "secret"))

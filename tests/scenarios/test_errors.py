@@ -4,7 +4,7 @@ import pytest
 
 from broker.mqtt import constants as c
 from broker.mqtt.packets import Disconnect
-from tests.support.clients import Clients, tcp, v3, v4, v5
+from tests.support.clients import Clients, StartClients, tcp, v3, v4, v5
 from tests.support.wire import Publish, frame, properties, string
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -224,7 +224,7 @@ async def test_no_disconnect_for_311(clients: Clients) -> None:
 
 
 @tcp
-async def test_denied_publish(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_denied_publish(clients_of: StartClients) -> None:
     """5.0: 0x87 on the acknowledgement; 3.x: acknowledged and dropped. The connection stays [3.1.1 MQTT-3.3.5-2]."""
     clients = await clients_of(access={"rules": [{"allow": False, "action": "publish", "topics": ["no/#"]}]})
     watcher, peer = await clients.connect(), await clients.connect()
@@ -237,7 +237,7 @@ async def test_denied_publish(clients_of) -> None:  # type: ignore[no-untyped-de
 
 
 @tcp
-async def test_denied_publish_may_disconnect(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_denied_publish_may_disconnect(clients_of: StartClients) -> None:
     clients = await clients_of(
         zone={"acl_deny_action": "disconnect"},
         access={"rules": [{"allow": False, "action": "publish", "topics": ["no/#"]}]},

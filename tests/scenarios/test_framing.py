@@ -6,7 +6,7 @@ import pytest
 
 from broker.mqtt import constants as c
 from broker.mqtt.packets import Connack, Connect, Pingreq, Pingresp, Suback, Subscribe, TopicFilter, Unsubscribe
-from tests.support.clients import Clients, tcp, v4, v5
+from tests.support.clients import Clients, StartClients, tcp, v4, v5
 from tests.support.peer import Closed, Peer
 from tests.support.wire import Publish, WireError, encode, frame, string
 
@@ -84,8 +84,10 @@ async def test_announced_and_never_sent(clients: Clients) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [b"\xed\xa0\x80", b"\xed\xbf\xbf", b"a\x00b", b"\xc0\x80", b"\xe0\x80\xaf", b"\xf4\x90\x80\x80", b"\xf8\x88\x80\x80\x80",
-     b"\x80", b"a\xff"],
+    [
+        b"\xed\xa0\x80", b"\xed\xbf\xbf", b"a\x00b", b"\xc0\x80", b"\xe0\x80\xaf", b"\xf4\x90\x80\x80",
+        b"\xf8\x88\x80\x80\x80", b"\x80", b"a\xff",
+    ],
 )  # fmt: skip
 @pytest.mark.parametrize("place", ["publish", "subscribe", "unsubscribe"])
 async def test_strings_that_are_not_utf8(clients: Clients, place: str, text: bytes) -> None:
@@ -116,7 +118,7 @@ async def test_strings_that_are_utf8(clients: Clients) -> None:
 
 
 @tcp
-async def test_strict_strings(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_strict_strings(clients_of: StartClients) -> None:
     """Where a setting asks for it, control characters and non-characters are malformed."""
     clients = await clients_of(zone={"strict_strings": True})
     for text in ("\u0001", "\u007f", "\u0085", "\uffff", "\ufdd0", "\U0001ffff"):

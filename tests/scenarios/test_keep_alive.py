@@ -4,7 +4,7 @@ import pytest
 
 from broker.mqtt import constants as c
 from broker.mqtt.packets import Pingreq, Pingresp, Will
-from tests.support.clients import Clients, tcp
+from tests.support.clients import Clients, StartClients, tcp
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -79,7 +79,7 @@ async def test_largest_keep_alive(clients: Clients) -> None:
 
 
 @tcp
-async def test_server_keep_alive(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_server_keep_alive(clients_of: StartClients) -> None:
     """A 5.0 client is told and held to the server's value, also where it asked for none [MQTT-3.2.2-21]
     [MQTT-3.2.2-22]; a 3.x client cannot be told and keeps its own."""
     clients = await clients_of(zone={"server_keep_alive": 60})
@@ -100,7 +100,7 @@ async def test_server_keep_alive(clients_of) -> None:  # type: ignore[no-untyped
 
 @tcp
 @pytest.mark.parametrize("version", [4])
-async def test_server_keep_alive_for_3x(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_server_keep_alive_for_3x(clients_of: StartClients) -> None:
     clients = await clients_of(zone={"server_keep_alive": 60, "server_keep_alive_v3": True})
     peer = await clients.connect(keep_alive=120)
     await clients.pass_time(91)
@@ -108,7 +108,7 @@ async def test_server_keep_alive_for_3x(clients_of) -> None:  # type: ignore[no-
 
 
 @tcp
-async def test_multiplier(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_multiplier(clients_of: StartClients) -> None:
     clients = await clients_of(zone={"keep_alive_multiplier": 3.0})
     peer = await clients.connect(keep_alive=10)
     await clients.pass_time(29)

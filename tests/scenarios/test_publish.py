@@ -4,7 +4,7 @@ import pytest
 
 from broker.mqtt import constants as c
 from broker.mqtt.packets import Ack, Pingreq
-from tests.support.clients import Clients, tcp, v4, v5
+from tests.support.clients import Clients, StartClients, tcp, v4, v5
 from tests.support.peer import Peer
 from tests.support.wire import Publish, frame, properties, string
 
@@ -17,7 +17,7 @@ async def watch(clients: Clients, topic_filter: str = "#", qos: int = 2) -> Peer
     return watcher
 
 
-# --- handshakes ------------------------------------------------------------------------------------------------------
+# --- handshakes -------------------------------------------------------------------------------------------------------
 
 
 async def test_qos_0(clients: Clients) -> None:
@@ -108,7 +108,7 @@ async def test_acknowledgements_keep_the_order(clients: Clients) -> None:
         await peer.expect_ack(c.PUBCOMP, packet_id)
 
 
-# --- repeats ---------------------------------------------------------------------------------------------------------
+# --- repeats ----------------------------------------------------------------------------------------------------------
 
 
 async def test_qos_1_identifier_again_is_a_new_message(clients: Clients) -> None:
@@ -167,13 +167,13 @@ async def test_same_identifier_in_both_directions(clients: Clients) -> None:
     await peer.nothing()
 
 
-# --- limits ----------------------------------------------------------------------------------------------------------
+# --- limits -----------------------------------------------------------------------------------------------------------
 
 
 @tcp
 @v5
-async def test_receive_maximum_exceeded(clients_of) -> None:  # type: ignore[no-untyped-def]
-    """One more than announced: 0x93 [MQTT-3.3.4-8] [MQTT-3.3.4-7]. Repeats do not count twice; a finished one counts no more."""
+async def test_receive_maximum_exceeded(clients_of: StartClients) -> None:
+    """One more than announced: 0x93 [MQTT-3.3.4-7] [MQTT-3.3.4-8]. A repeat does not count twice."""
     clients = await clients_of(zone={"receive_maximum": 3})
     peer = await clients.connect()
     assert peer.connack.properties[c.RECEIVE_MAXIMUM] == 3
@@ -205,7 +205,7 @@ async def test_receive_maximum_by_default(clients: Clients) -> None:
 
 @tcp
 @v5
-async def test_refused_qos_2_frees_its_slot_and_identifier(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_refused_qos_2_frees_its_slot_and_identifier(clients_of: StartClients) -> None:
     """[MQTT-4.3.3-9]"""
     clients = await clients_of(
         zone={"receive_maximum": 1}, access={"rules": [{"allow": False, "action": "publish", "topics": ["no/#"]}]}
@@ -219,7 +219,7 @@ async def test_refused_qos_2_frees_its_slot_and_identifier(clients_of) -> None: 
 
 @tcp
 @v4
-async def test_max_awaiting_rel_of_3x(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_max_awaiting_rel_of_3x(clients_of: StartClients) -> None:
     """A 3.x client over the limit is not acknowledged or closed, and never makes the node hold more."""
     clients = await clients_of(zone={"max_awaiting_rel": 2})
     peer = await clients.connect()
@@ -235,7 +235,7 @@ async def test_max_awaiting_rel_of_3x(clients_of) -> None:  # type: ignore[no-un
 
 
 @tcp
-async def test_await_rel_timeout(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_await_rel_timeout(clients_of: StartClients) -> None:
     """An identifier that waited too long for its PUBREL is free again."""
     clients = await clients_of(zone={"await_rel_timeout": 100, "max_awaiting_rel": 1, "receive_maximum": 1})
     watcher = await clients.connect()
@@ -252,7 +252,7 @@ async def test_await_rel_timeout(clients_of) -> None:  # type: ignore[no-untyped
 
 
 @tcp
-async def test_packet_too_large_is_decided_by_its_header(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_packet_too_large_is_decided_by_its_header(clients_of: StartClients) -> None:
     """0x95 before the body arrives [MQTT-3.2.2-15]; a packet of exactly the maximum is fine."""
     clients = await clients_of(zone={"max_packet_size": 1000})
     watcher = await clients.connect()
@@ -271,7 +271,7 @@ async def test_packet_too_large_is_decided_by_its_header(clients_of) -> None:  #
 
 @tcp
 @pytest.mark.parametrize("qos", [1, 2])
-async def test_qos_beyond_the_maximum(clients_of, qos: int) -> None:  # type: ignore[no-untyped-def]
+async def test_qos_beyond_the_maximum(clients_of: StartClients, qos: int) -> None:
     """0x9B [MQTT-3.2.2-11]; subscriptions are granted what there is [MQTT-3.2.2-10]."""
     clients = await clients_of(zone={"max_qos": qos - 1})
     peer = await clients.connect()
@@ -283,7 +283,7 @@ async def test_qos_beyond_the_maximum(clients_of, qos: int) -> None:  # type: ig
 
 
 @tcp
-async def test_retain_unavailable(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_retain_unavailable(clients_of: StartClients) -> None:
     """0x9A [MQTT-3.2.2-14]; 3.x clients are closed or their message is not retained."""
     clients = await clients_of(zone={"retain_available": False})
     peer = await clients.connect()
@@ -298,7 +298,7 @@ async def test_retain_unavailable(clients_of) -> None:  # type: ignore[no-untype
 
 
 @tcp
-async def test_topic_levels_are_limited(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_topic_levels_are_limited(clients_of: StartClients) -> None:
     clients = await clients_of(zone={"max_topic_levels": 3})
     peer = await clients.connect()
     await peer.publish("a/b/c", b"", 1)
@@ -314,7 +314,7 @@ async def test_topic_levels_are_limited(clients_of) -> None:  # type: ignore[no-
 
 @tcp
 @v5
-async def test_quota_exceeded(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_quota_exceeded(clients_of: StartClients) -> None:
     """A message rate holds a fast client back and loses nothing."""
     clients = await clients_of(zone={"message_rate": [5, 0.2]})
     peer = await clients.connect()
@@ -325,7 +325,7 @@ async def test_quota_exceeded(clients_of) -> None:  # type: ignore[no-untyped-de
         await peer.expect_publish("a", b"%d" % number)
 
 
-# --- refused ---------------------------------------------------------------------------------------------------------
+# --- refused ----------------------------------------------------------------------------------------------------------
 
 BAD = {
     "QoS 3": frame(0x36, string("a") + b"\x00\x01"),  # [MQTT-3.3.1-4] [3.1.1 MQTT-3.3.1-4]
@@ -345,6 +345,9 @@ BAD = {
 }
 
 
+TRUNCATED = ("no topic", "topic overruns", "no packet identifier", "half a packet identifier")
+
+
 @pytest.mark.parametrize("case", BAD)
 async def test_bad_publish(clients: Clients, case: str) -> None:
     """Closed, in 5.0 with a Reason Code [MQTT-4.13.1-1] [3.1.1 MQTT-4.8.0-1]; nobody gets anything."""
@@ -352,7 +355,7 @@ async def test_bad_publish(clients: Clients, case: str) -> None:
     await watcher.subscribe("#")
     peer = await clients.connect()
     data = BAD[case]
-    if clients.version == 5 and case not in ("no topic", "topic overruns", "no packet identifier", "half a packet identifier"):
+    if clients.version == 5 and case not in TRUNCATED:
         data = frame(data[0], data[2:] + b"\x00")
     await peer.send(data)
     await peer.expect_disconnect(0x81, 0x82, 0x90)
@@ -413,7 +416,7 @@ async def test_bad_publish_properties(clients: Clients, case: str) -> None:
 @v5
 @pytest.mark.parametrize("qos", [0, 1, 2])
 async def test_payload_format_is_passed_on_or_refused(clients: Clients, qos: int) -> None:
-    """Payload that is not UTF-8 where it is said to be: checking is the broker's choice, 0x99 its code [MQTT-3.3.2-4]."""
+    """Payload that is not the UTF-8 it is said to be: checking is the broker's choice, 0x99 its code [MQTT-3.3.2-4]."""
     peer = await clients.connect()
     await peer.subscribe(f"{clients.topic}/a")
     code = await peer.publish(
@@ -429,7 +432,20 @@ async def test_payload_format_is_passed_on_or_refused(clients: Clients, qos: int
 
 @pytest.mark.parametrize(
     "topic",
-    [" ", "/", "//", "a//b", "/a", "a/", "A.b*c>d", "\ufeffx", "\U0001f40d/\u65e5\u672c", "$other/x", "a b/c d", "'\"`;--"],
+    [
+        " ",
+        "/",
+        "//",
+        "a//b",
+        "/a",
+        "a/",
+        "A.b*c>d",
+        "\ufeffx",
+        "\U0001f40d/\u65e5\u672c",
+        "$other/x",
+        "a b/c",
+        "'\"`;--",
+    ],
 )
 async def test_unusual_topics(clients: Clients, topic: str) -> None:
     """Every UTF-8 string is a topic, and is itself only [MQTT-4.7.3-4] [3.1.1 MQTT-4.7.3-4] [MQTT-1.5.4-3]
@@ -482,6 +498,6 @@ async def test_many_publishers_one_order(clients: Clients) -> None:
             await peer.send(Publish(f"{clients.topic}/a", b"%d %d" % (index, number), 1, packet_id=number + 1))
     seen: dict[bytes, list[int]] = {b"0": [], b"1": [], b"2": []}
     for _ in range(60):
-        who, number = (await watcher.expect_publish(f"{clients.topic}/a")).payload.split()
-        seen[who].append(int(number))
+        who, count = (await watcher.expect_publish(f"{clients.topic}/a")).payload.split()
+        seen[who].append(int(count))
     assert all(numbers == list(range(20)) for numbers in seen.values())

@@ -1,10 +1,12 @@
 """Session State: what is kept over connections, how long, and what ends it."""
 
+from typing import Any
+
 import pytest
 
 from broker.mqtt import constants as c
 from broker.mqtt.packets import Ack, Disconnect
-from tests.support.clients import Clients, tcp, v4, v5
+from tests.support.clients import Clients, StartClients, tcp, v4, v5
 from tests.support.wire import Publish
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -106,7 +108,7 @@ async def test_no_expiry_interval_ends_the_session_with_the_connection(clients: 
 async def test_session_expires_at_its_time(clients: Clients) -> None:
     """Counted from the end of the connection; not before, not after [MQTT-3.1.2-23] [MQTT-4.1.0-2]."""
     name = clients.name()
-    options = {"properties": {c.SESSION_EXPIRY_INTERVAL: 2}}
+    options: dict[str, Any] = {"properties": {c.SESSION_EXPIRY_INTERVAL: 2}}
     peer = await clients.connect(name, **options)
     await clients.pass_time(3)  # while connected, nothing expires [MQTT-4.1.0-1]
     await peer.ping()
@@ -158,7 +160,7 @@ async def test_disconnect_may_not_raise_the_expiry_from_0(clients: Clients) -> N
 @tcp
 async def test_expiry_ends_subscriptions_and_queue(clients: Clients) -> None:
     topic, name = f"{clients.topic}/a", clients.name()
-    options = {"properties": {c.SESSION_EXPIRY_INTERVAL: 1}}
+    options: dict[str, Any] = {"properties": {c.SESSION_EXPIRY_INTERVAL: 1}}
     peer = await clients.connect(name, **options)
     await peer.subscribe(topic, qos=1)
     await peer.drop()
@@ -230,7 +232,7 @@ async def test_qos_0_is_not_queued(clients: Clients) -> None:
 
 
 @tcp
-async def test_qos_0_is_queued_where_a_setting_says_so(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_qos_0_is_queued_where_a_setting_says_so(clients_of: StartClients) -> None:
     clients = await clients_of(zone={"queue_qos0": True})
     peer = await clients.persistent("q")
     await peer.subscribe("a", qos=1)
@@ -244,7 +246,7 @@ async def test_qos_0_is_queued_where_a_setting_says_so(clients_of) -> None:  # t
 
 
 @tcp
-async def test_queue_drops_the_oldest(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_queue_drops_the_oldest(clients_of: StartClients) -> None:
     clients = await clients_of(zone={"max_queued_messages": 3})
     peer = await clients.persistent("q")
     await peer.subscribe("a", qos=1)
@@ -259,7 +261,7 @@ async def test_queue_drops_the_oldest(clients_of) -> None:  # type: ignore[no-un
 
 
 @tcp
-async def test_queue_refuses_when_full(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_queue_refuses_when_full(clients_of: StartClients) -> None:
     """5.0: 0x97; 3.x: the acknowledgement is withheld until there is room."""
     clients = await clients_of(zone={"max_queued_messages": 2, "queue_full": "refuse"})
     peer = await clients.persistent("q")
@@ -282,7 +284,7 @@ async def test_queue_refuses_when_full(clients_of) -> None:  # type: ignore[no-u
 
 
 @tcp
-async def test_queue_is_bounded_in_bytes(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_queue_is_bounded_in_bytes(clients_of: StartClients) -> None:
     clients = await clients_of(zone={"max_queued_bytes": 10_000})
     peer = await clients.persistent("q")
     await peer.subscribe("a", qos=1)
@@ -297,7 +299,7 @@ async def test_queue_is_bounded_in_bytes(clients_of) -> None:  # type: ignore[no
 
 
 @tcp
-async def test_queue_priorities(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_queue_priorities(clients_of: StartClients) -> None:
     """The more important first; in order among equals."""
     clients = await clients_of(zone={"queue_priorities": {"alarm/#": 10, "news": 5}})
     peer = await clients.persistent("q")
@@ -312,7 +314,7 @@ async def test_queue_priorities(clients_of) -> None:  # type: ignore[no-untyped-
 
 
 @tcp
-async def test_server_caps_the_expiry(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_server_caps_the_expiry(clients_of: StartClients) -> None:
     """A 5.0 client is told [MQTT-3.2.2-21]; 3.x sessions live as long as the cap."""
     clients = await clients_of(zone={"session_expiry_interval": 60})
     peer = await clients.persistent("s", properties={c.SESSION_EXPIRY_INTERVAL: 100} if clients.version == 5 else None)
@@ -327,7 +329,7 @@ async def test_server_caps_the_expiry(clients_of) -> None:  # type: ignore[no-un
 
 
 @tcp
-async def test_maximum_of_subscriptions(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_maximum_of_subscriptions(clients_of: StartClients) -> None:
     clients = await clients_of(zone={"max_subscriptions": 2})
     peer = await clients.connect()
     refused = 0x97 if clients.version == 5 else 0x80

@@ -4,7 +4,7 @@ import pytest
 
 from broker.mqtt import constants as c
 from broker.mqtt.packets import Will
-from tests.support.clients import Clients, tcp, v5
+from tests.support.clients import Clients, StartClients, tcp, v5
 from tests.support.peer import Peer
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -153,7 +153,7 @@ async def test_binary_will(clients: Clients) -> None:
     await watcher.expect_publish(f"{clients.topic}/will", payload)
 
 
-# --- 5.0 -------------------------------------------------------------------------------------------------------------
+# --- 5.0 --------------------------------------------------------------------------------------------------------------
 
 
 @v5
@@ -207,9 +207,7 @@ async def test_will_delay(clients: Clients) -> None:
 async def test_session_end_ends_the_will_delay(clients: Clients) -> None:
     """[MQTT-3.1.2-8]: whichever is first."""
     watcher = await watch(clients)
-    peer = await clients.connect(
-        properties={c.SESSION_EXPIRY_INTERVAL: 2}, will=will(clients, WILL_DELAY_INTERVAL=5)
-    )
+    peer = await clients.connect(properties={c.SESSION_EXPIRY_INTERVAL: 2}, will=will(clients, WILL_DELAY_INTERVAL=5))
     await peer.drop()
     await clients.pass_time(1)
     await watcher.nothing()
@@ -297,11 +295,9 @@ async def test_no_local_holds_for_wills(clients: Clients) -> None:
 
 
 @tcp
-async def test_will_is_subject_to_access_rules(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_will_is_subject_to_access_rules(clients_of: StartClients) -> None:
     """A forbidden one is refused with the CONNECT or never published; nobody gets it."""
-    clients = await clients_of(
-        access={"rules": [{"allow": False, "action": "publish", "topics": ["secret/#"]}]}
-    )
+    clients = await clients_of(access={"rules": [{"allow": False, "action": "publish", "topics": ["secret/#"]}]})
     watcher = await clients.connect()
     await watcher.subscribe("#")
     peer = clients.peer()
@@ -315,9 +311,9 @@ async def test_will_is_subject_to_access_rules(clients_of) -> None:  # type: ign
 
 
 @tcp
-async def test_clean_shutdown_tells_clients(clients_of) -> None:  # type: ignore[no-untyped-def]
+async def test_clean_shutdown_tells_clients(clients_of: StartClients) -> None:
     """DISCONNECT 0x8B in 5.0 and an orderly end in all versions."""
     clients = await clients_of()
     peer = await clients.connect()
-    await clients.node.server.stop()
+    await clients.node.stop()
     await peer.expect_disconnect(0x8B)

@@ -6,6 +6,7 @@ Scenarios run for 3.1.1 and 5.0 over tcp and ws; the marks below narrow that whe
 import asyncio
 import itertools
 import os
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -78,3 +79,7 @@ class Clients:
         for peer in self._peers:
             peer.abort()
         await asyncio.sleep(0)
+
+
+StartClients = Callable[..., Awaitable[Clients]]
+"""The fixture ``clients_of``."""

@@ -62,7 +62,7 @@ class Node:
         self.clock = ShiftedClock()
         self.server = Server(settings, self.clock)
         self._complaints = _Complaints()
-        self._addresses = {
+        self._addresses: dict[str, Address] = {
             listener.type: Address(*_host_port(listener.bind), listener.type, listener.path)
             for listener in reversed(settings.listeners)
         }

@@ -272,7 +272,8 @@ class Peer:
         try:
             packet = await self.receive(timeout)
         except Closed as closed:
-            assert not closed.reset, f"{self}: reset instead of an orderly end"
+            if closed.reset:
+                raise AssertionError(f"{self}: reset instead of an orderly end") from closed
             return
         except TimeoutError as error:
             raise AssertionError(f"{self}: still open") from error

@@ -269,6 +269,11 @@ class Body:
             raise WireError("U+0000 in a string [MQTT-1.5.4-2]")
         return text
 
+    def _value(self, data_type: int) -> Any:
+        if data_type == PAIR:
+            return self.string(), self.string()
+        return (self.byte, self.two, self.four, self.variable, self.string, self.binary)[data_type]()
+
     def properties(self, kind: int) -> Properties:
         length = self.variable()
         end = self.at + length
@@ -279,10 +284,7 @@ class Body:
             identifier = self.variable()
             if identifier not in SERVER_PROPERTIES[kind]:
                 raise WireError(f"property {identifier} in packet type {kind}")
-            value: Any = [
-                self.byte, self.two, self.four, self.variable, self.string, self.binary,
-                lambda: (self.string(), self.string()),
-            ][PROPERTY_TYPES[identifier]]()  # fmt: skip
+            value = self._value(PROPERTY_TYPES[identifier])
             if identifier in (c.USER_PROPERTY, c.SUBSCRIPTION_IDENTIFIER):
                 found.setdefault(identifier, []).append(value)
             elif identifier in found:
@@ -334,7 +336,7 @@ def read(raw: bytes, version: int) -> Packet:
     header = Body(raw[1:])
     header.variable()
     body = Body(header.take(header.left))
-    expected_flags = c.PUBREL == kind and 2 or 0
+    expected_flags = 2 if kind == c.PUBREL else 0
     if kind != c.PUBLISH and flags != expected_flags:
         raise WireError(f"reserved header flags {flags:#x} in packet type {kind} [MQTT-2.1.3-1]")
     packet = _READERS[kind](kind, flags, body, version) if kind in _READERS else None

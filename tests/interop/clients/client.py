@@ -53,6 +53,8 @@ class InteropClient:
     """
 
     library = ""
+    largest_payload = 1_048_576
+    """Bytes, where the library takes no more."""
 
     def __init__(
         self,

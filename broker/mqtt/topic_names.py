@@ -1,0 +1,43 @@
+"""The Topic Names of inbound PUBLISHes, checked once each."""
+
+from typing import Final
+
+from .data_types import utf8
+from .errors import MalformedPacket
+from .topics import has_wildcard
+
+_LONGEST_CACHED: Final = 256
+
+
+class TopicNames:
+    """A bounded cache of valid Topic Names by their bytes, shared by the connections of a node.
+
+    It spares the UTF-8 and wildcard checks, and makes equal topics the same ``str``. Topics above 256 bytes are
+    checked each time. ``strict`` refuses control and non-characters in every string of every packet.
+    """
+
+    __slots__ = ("cache", "capacity", "strict")
+
+    def __init__(self, strict: bool = False, capacity: int = 65536) -> None:
+        self.strict = strict
+        self.capacity = capacity
+        self.cache: dict[bytes, str] = {}
+
+    def resolve(self, raw: bytes) -> str:
+        """The Topic Name that ``raw`` spells; empty for none, which only a Topic Alias allows. ``MalformedPacket``."""
+        topic = self.cache.get(raw)
+        if topic is not None:
+            return topic
+        # [MQTT-3.3.2-1] [MQTT-4.7.3-2]
+        topic = utf8(raw, self.strict)
+        if has_wildcard(topic):
+            # [MQTT-3.3.2-2] [MQTT-4.7.0-1]; 0x90 would do by the text, suites want 0x81.
+            raise MalformedPacket("wildcard in a Topic Name")
+        if raw and len(raw) <= _LONGEST_CACHED and self.capacity > 0:
+            cache = self.cache
+            if len(cache) >= self.capacity:
+                # The oldest half goes, in place: decoders hold on to this dict.
+                for old in list(cache)[: (len(cache) + 1) // 2]:
+                    del cache[old]
+            cache[raw] = topic
+        return topic

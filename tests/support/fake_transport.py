@@ -1,0 +1,418 @@
+"""A node without sockets, without a loop and without a clock of its own: every turn and every second is the test's.
+
+    house = House({"max_inflight": 2})
+    alice = house.connect("alice")
+    alice.send(Subscribe(1, [TopicFilter("t", 1)]))
+    assert alice.received() == [Suback(1, [1])]
+
+What a client reads is decoded by ``wire``, so that a fault of the broker's codec cannot hide itself.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any
+
+import msgspec
+
+from broker.channel.state import ListenerFacts
+from broker.config import BrokerSettings, ZoneSettings
+from broker.mqtt import constants as c
+from broker.mqtt.message import Message
+from broker.mqtt.packets import Ack, Connack, Connect, Properties, Suback, Subscribe, TopicFilter, Will
+from broker.server import Server
+from broker.transport.connection import Connection
+from broker.transport.flusher import Flusher
+
+from .clock import Clock
+from .wire import Packet, Publish, Reader, encode
+
+MOST_TURNS = 100_000
+"""Nothing here takes so many turns of the loop unless it turns for ever."""
+
+
+class FakeLoop:
+    """Keeps what is to be called soon until a test lets it happen. One ``turn`` calls what was there at its beginning."""
+
+    def __init__(self) -> None:
+        self.soon: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+
+    def call_soon(self, callback: Callable[..., object], *args: Any) -> None:
+        self.soon.append((callback, args))
+
+    def turn(self) -> None:
+        for _ in range(len(self.soon)):
+            callback, args = self.soon.popleft()
+            callback(*args)
+
+    def run(self) -> int:
+        """Turns until nothing is left to do; how many it took."""
+        for turns in range(MOST_TURNS):
+            if not self.soon:
+                return turns
+            self.turn()
+        raise AssertionError(f"still busy after {MOST_TURNS} turns: {self.soon}")
+
+    def waiting(self, callback: Callable[..., object]) -> int:
+        """How often it is going to be called."""
+        return sum(each == callback for each, _ in self.soon)
+
+
+class FakeTransport(asyncio.Transport):
+    """A socket's transport, as asyncio and uvloop have it, with both ends in the test's hands.
+
+    ``room`` is how many bytes the peer's socket still takes (``None``: all); the rest waits in ``unsent``. It is as
+    strict as the stricter of the two loops: after the connection is lost nothing may be asked of it but closing.
+    """
+
+    def __init__(self, loop: FakeLoop, protocol: asyncio.Protocol, **extra: Any) -> None:
+        super().__init__({"peername": ("192.0.2.1", 50_000), "sockname": ("127.0.0.1", 1883), **extra})
+        self.loop = loop
+        self.protocol = protocol
+        self.sent = bytearray()  # went to the peer
+        self.unsent = bytearray()
+        self.room: int | None = None
+        self.writes = 0
+        self.reading = True
+        self.writing = True
+        self.incoming: deque[bytes] = deque()
+        self.peer_eof = False
+        self.eof_told = False
+        self.wrote_eof = False
+        self.closing = False
+        self.aborted = False
+        self.lost = False
+        self.high = 65_536
+        self.low = 16_384
+        self.half_closes = True
+        self.write_eof_error: OSError | None = None
+
+    # What the broker calls
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self.wrote_eof:
+            raise RuntimeError("Cannot call write() after write_eof()")
+        if self.lost or (self.closing and not self.unsent):
+            return
+        self.writes += 1
+        self.unsent += data
+        self._pump()
+        if len(self.unsent) > self.high and self.writing:
+            self.writing = False
+            self.protocol.pause_writing()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        assert high is not None and low is not None
+        self.high, self.low = high, low
+
+    def get_write_buffer_size(self) -> int:
+        return len(self.unsent)
+
+    def pause_reading(self) -> None:
+        self._alive()
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self._alive()
+        if not self.reading:
+            self.reading = True
+            self.loop.call_soon(self._deliver)
+
+    def is_reading(self) -> bool:
+        return self.reading
+
+    def can_write_eof(self) -> bool:
+        return self.half_closes
+
+    def write_eof(self) -> None:
+        self._alive()
+        if self.write_eof_error is not None:
+            raise self.write_eof_error
+        assert self.half_closes and not self.closing
+        self.wrote_eof = True
+
+    def close(self) -> None:
+        if not self.closing:
+            self.closing = True
+            self._end_if_sent()
+
+    def abort(self) -> None:
+        if not self.lost:
+            self.aborted = self.closing = True
+            self.unsent.clear()
+            self._lose(None)
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def _alive(self) -> None:
+        if self.lost:
+            raise RuntimeError("the transport is closed")
+
+    # What the peer does
+
+    def feed(self, data: bytes) -> None:
+        """Bytes arrive; the broker gets them when it reads."""
+        self.incoming.append(data)
+        self._deliver()
+
+    def feed_eof(self) -> None:
+        """The peer has sent its last byte."""
+        self.peer_eof = True
+        self._deliver()
+
+    def reset(self, error: Exception | None = None) -> None:
+        """The network connection breaks."""
+        self.closing = True
+        self._lose(error or ConnectionResetError())
+
+    def block(self, room: int = 0) -> None:
+        """The peer takes ``room`` more bytes and then none."""
+        self.room = room
+
+    def unblock(self, size: int | None = None) -> None:
+        """The peer takes ``size`` bytes more, or all there will ever be."""
+        self.room = None if size is None else (self.room or 0) + size
+        self._pump()
+        if not self.writing and len(self.unsent) <= self.low:
+            self.writing = True
+            self.protocol.resume_writing()
+        if self.closing:
+            self._end_if_sent()
+
+    def take(self) -> bytes:
+        """What has reached the peer since the last call."""
+        data = bytes(self.sent)
+        self.sent.clear()
+        return data
+
+    def _pump(self) -> None:
+        size = len(self.unsent) if self.room is None else min(self.room, len(self.unsent))
+        self.sent += self.unsent[:size]
+        del self.unsent[:size]
+        if self.room is not None:
+            self.room -= size
+
+    def _deliver(self) -> None:
+        while self.incoming and self.reading and not self.closing:
+            self.protocol.data_received(self.incoming.popleft())
+        if self.peer_eof and not self.incoming and self.reading and not self.closing and not self.eof_told:
+            self.eof_told = True
+            if not self.protocol.eof_received():
+                self.close()
+
+    def _end_if_sent(self) -> None:
+        if not self.unsent:
+            self._lose(None)
+
+    def _lose(self, error: Exception | None) -> None:
+        if not self.lost:
+            self.lost = True
+            self.loop.call_soon(self.protocol.connection_lost, error)
+
+
+class FakeListener:
+    """Notes who came and why they went."""
+
+    name = "default"
+
+    def __init__(self) -> None:
+        self.open: list[Connection] = []
+        self.reasons: list[str] = []
+
+    def opened(self, connection: Connection) -> None:
+        self.open.append(connection)
+
+    def closed(self, connection: Connection, reason: str) -> None:
+        self.open.remove(connection)
+        self.reasons.append(reason)
+
+
+class House:
+    """A ``Server`` with all its rooms that listens nowhere. ``zone`` are keys of ``ZoneSettings``, ``rooms`` the
+    other tables of ``BrokerSettings``."""
+
+    def __init__(self, zone: Mapping[str, Any] | None = None, seed: int = 0, **rooms: Any) -> None:
+        self.zone = self._zone(zone)
+        rooms.setdefault("sys_topics", {"interval": 0, "heartbeat": 0})
+        settings = msgspec.structs.replace(msgspec.convert(rooms, BrokerSettings), listener_zones=(self.zone,))
+        self.clock = Clock()
+        self.loop = FakeLoop()
+        self.listener = FakeListener()
+        self.server = Server(settings, self.clock, Random(seed))  # type: ignore[arg-type]
+        self.server.flusher = self.flusher = Flusher(self.loop, self.server.broker.turn)  # type: ignore[arg-type]
+        self.broker = self.server.broker
+        self.metrics = self.server.metrics
+        self.hooks = self.server.hooks
+        self.timers = self.server.timers
+        self.context = self.server.context
+        self.facts = self._facts(self.zone)
+
+    @staticmethod
+    def _zone(keys: Mapping[str, Any] | None) -> ZoneSettings:
+        return msgspec.convert({"allow_anonymous": True, **(keys or {})}, ZoneSettings)
+
+    def _facts(self, zone: ZoneSettings, **keys: Any) -> ListenerFacts:
+        keys = {"cert_username": "", "loopback": True, **keys}
+        return ListenerFacts("default", zone, "external", self.server._limits_of(zone), **keys)
+
+    def open(self, version: int = 5, zone: Mapping[str, Any] | None = None, **extra: Any) -> "Conversation":
+        """A network connection, no CONNECT yet. ``zone`` overrides the house's; ``extra`` is told by the transport."""
+        facts = self.facts
+        if zone is not None:
+            facts = self._facts(self._zone({**msgspec.to_builtins(self.zone), **zone}))
+        if "cert_username" in extra:
+            facts = self._facts(facts.zone, cert_username=extra.pop("cert_username"))
+        return Conversation(self, facts, version, extra)
+
+    def connect(
+        self,
+        client_id: str = "c",
+        clean_start: bool = True,
+        keep_alive: int = 0,
+        version: int = 5,
+        will: Will | None = None,
+        properties: Properties | None = None,
+        zone: Mapping[str, Any] | None = None,
+        expiry: int | None = None,
+        **extra: Any,
+    ) -> "Conversation":
+        """A client that was let in; ``connack`` is what it was answered. ``expiry``: Session Expiry Interval, 5.0."""
+        conversation = self.open(version, zone, **extra)
+        conversation.connect(client_id, clean_start, keep_alive, will, properties, expiry)
+        assert conversation.connack.reason_code == 0
+        return conversation
+
+    def publish(self, topic: str, payload: bytes = b"", qos: int = 0, retain: bool = False, **keys: Any) -> int:
+        """A message of the node's own."""
+        return self.broker.publish(Message(topic, payload, qos, retain, timestamp=self.clock.time, **keys))
+
+    def pass_time(self, seconds: float) -> None:
+        """So much time passes at once; what is due then is done."""
+        self.timers.run(self.clock.advance(seconds))
+        self.loop.run()
+
+    def run(self) -> None:
+        """Turns the loop until nothing is left to do."""
+        self.loop.run()
+
+
+class Conversation:
+    """One client of a ``House``: sends packets, reads what the broker wrote to it."""
+
+    def __init__(self, house: House, facts: ListenerFacts, version: int, extra: Mapping[str, Any]) -> None:
+        self.house = house
+        self.version = version
+        self.reader = Reader(version)
+        self.connection = Connection(
+            house.listener,  # type: ignore[arg-type]
+            facts,
+            house.context,
+            house.flusher,
+            house.server._topic_names[facts.zone.strict_strings],
+            house.server.connections,
+        )
+        self.transport = FakeTransport(house.loop, self.connection, **extra)
+        self.connection.connection_made(self.transport)
+        self.channel = self.connection.channel
+        self.connack = Connack(0xFF)
+
+    @property
+    def session(self) -> Any:
+        assert self.channel.session is not None
+        return self.channel.session
+
+    def feed(self, *packets: Packet) -> None:
+        """Sends them in one piece; the loop stands still."""
+        self.transport.feed(b"".join(encode(packet, self.version) for packet in packets))
+
+    def send(self, *packets: Packet) -> None:
+        """Sends them in one piece and lets the loop turn."""
+        self.feed(*packets)
+        self.house.run()
+
+    def received(self) -> list[Packet]:
+        """All packets that came since the last call, after letting the loop turn."""
+        self.house.run()
+        return self.arrived()
+
+    def arrived(self) -> list[Packet]:
+        """All packets that came since the last call; the loop stands still."""
+        return [packet for packet, _ in self.reader.feed(self.transport.take())]
+
+    def ask(self, *packets: Packet) -> list[Packet]:
+        """Sends them and reads the answers."""
+        self.feed(*packets)
+        return self.received()
+
+    def messages(self) -> list[Publish]:
+        """All PUBLISH packets that came; there must be nothing else."""
+        packets = self.received()
+        assert all(isinstance(packet, Publish) for packet in packets), packets
+        return packets  # type: ignore[return-value]
+
+    def payloads(self) -> list[bytes]:
+        return [message.payload for message in self.messages()]
+
+    def connect(
+        self,
+        client_id: str = "c",
+        clean_start: bool = True,
+        keep_alive: int = 0,
+        will: Will | None = None,
+        properties: Properties | None = None,
+        expiry: int | None = None,
+        username: str | None = None,
+        password: bytes | None = None,
+        is_bridge: bool = False,
+    ) -> Connack:
+        """Sends CONNECT; the answer, which must come first."""
+        properties = dict(properties or {})
+        if expiry is not None and self.version == 5:
+            properties[c.SESSION_EXPIRY_INTERVAL] = expiry
+        self.feed(
+            Connect(self.version, client_id, clean_start, keep_alive, username, password, will, properties, is_bridge)
+        )
+        self.house.run()
+        packets = self.reader.feed(self.transport.take())
+        first = packets.pop(0)[0]
+        assert isinstance(first, Connack), first
+        self.connack = first
+        self.reader.buffer[:0] = b"".join(raw for _, raw in packets)  # [MQTT-3.2.0-1] what follows is for the test
+        return first
+
+    def subscribe(self, *filters: str | TopicFilter, qos: int = 0, properties: Properties | None = None) -> list[int]:
+        """One SUBSCRIBE; the Reason Codes of its SUBACK, which must be the first answer. What follows stays unread."""
+        entries = [each if isinstance(each, TopicFilter) else TopicFilter(each, qos) for each in filters]
+        self.feed(Subscribe(7, entries, properties or {}))
+        self.house.run()
+        packets = self.reader.feed(self.transport.take())
+        suback = packets.pop(0)[0]
+        assert isinstance(suback, Suback) and suback.packet_id == 7, suback
+        self.reader.buffer[:0] = b"".join(raw for _, raw in packets)
+        return suback.reason_codes
+
+    def publish(self, topic: str, payload: bytes = b"", qos: int = 0, packet_id: int = 0, **keys: Any) -> None:
+        """One PUBLISH; what it is answered stays unread."""
+        self.send(Publish(topic, payload, qos, packet_id=packet_id, **keys))
+
+    def puback(self, *packet_ids: int) -> None:
+        self.send(*(Ack(c.PUBACK, packet_id) for packet_id in packet_ids))
+
+    def pubrec(self, *packet_ids: int) -> None:
+        self.send(*(Ack(c.PUBREC, packet_id) for packet_id in packet_ids))
+
+    def pubcomp(self, *packet_ids: int) -> None:
+        self.send(*(Ack(c.PUBCOMP, packet_id) for packet_id in packet_ids))
+
+    def vanish(self) -> None:
+        """The network connection breaks without a DISCONNECT."""
+        self.transport.reset()
+        self.house.run()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the broker has ended the connection, or said its last word."""
+        self.house.run()
+        return self.transport.wrote_eof or self.transport.closing
