@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from importlib.metadata import PackageNotFoundError, version
 from random import Random
 
 from .access.control import AccessControl
@@ -26,20 +25,14 @@ from .session.session import Limits, Session
 from .transport.connection import Connection
 from .transport.flusher import Flusher
 from .transport.listener import Listener
+from .transport.tls import build_context
+from .version import product_version
 
 logger = logging.getLogger(__name__)
 
 STOP_TIMEOUT = 5.0
 _RETAINED_A_SWEEP = 1000
 _SESSIONS_A_SWEEP = 1000
-
-
-def product_version() -> str:
-    """The version of the installed distribution."""
-    try:
-        return version("taipan-mqtt")
-    except PackageNotFoundError:
-        return "0.0.0"
 
 
 class Server:
@@ -74,6 +67,7 @@ class Server:
             self.stats,
             self.clock,
             self.version,
+            loop_lag=lambda: self.lag.snapshot(),
         )
         self.listeners: list[Listener] = []
         self.connections: set[Connection] = set()
@@ -213,6 +207,9 @@ class Server:
         for key in ("node", "durability", "delayed", "sys_topics", "shared"):
             if getattr(settings, key) != getattr(old, key):
                 raise ValueError(f"[{key}] cannot change while the node runs")
+        for each in settings.listeners:
+            if each.tls is not None:
+                build_context(each.tls)  # so that an unreadable file is found before anything has changed
         self.access.reload(settings.access)
         for listener, each, zone in zip(self.listeners, settings.listeners, settings.listener_zones, strict=True):
             listener.reload(each, zone)

@@ -24,8 +24,10 @@ from broker.access.password import ScryptHash
 from broker.access.saslprep import saslprep
 from broker.access.scram import ScramVerifier
 from broker.core.clock import Clock
+from broker.version import product_version
 
 from .config import ConfigError, Settings, load
+from .data_dir import DataDir
 from .log_lines import escape, setup_logging
 
 if TYPE_CHECKING:
@@ -54,19 +56,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     return _run(settings, lambda: load(arguments.config, arguments.set))
 
 
-def version() -> str:
-    """The installed version, ``"0.0.0"`` in a source tree that was never installed."""
-    try:
-        return importlib.metadata.version("taipan-mqtt")
-    except importlib.metadata.PackageNotFoundError:
-        return "0.0.0"
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="taipan", description="An MQTT 3.1, 3.1.1 and 5.0 broker.", allow_abbrev=False
     )
-    parser.add_argument("--version", action="version", version=f"taipan {version()}")
+    parser.add_argument("--version", action="version", version=f"taipan {product_version()}")
     parser.add_argument("--config", metavar="FILE", help="configuration file (TOML); without it, defaults on loopback")
     parser.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[],
@@ -153,6 +147,7 @@ async def _serve(settings: Settings, reread: Callable[[], Settings]) -> int:
     loop.add_signal_handler(signal.SIGHUP, on_reload)
 
     try:
+        data_dir = DataDir(settings.broker.node.data_dir)
         server = Server(settings.broker, Clock())
         await server.start()
     except Exception as error:
@@ -168,6 +163,7 @@ async def _serve(settings: Settings, reread: Callable[[], Settings]) -> int:
     await stop.wait()
     _notify("STOPPING=1")
     await server.stop()
+    data_dir.close()
     logger.info("stopped")
     return 0
 

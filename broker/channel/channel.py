@@ -42,6 +42,7 @@ class Channel(ChannelState):
         """
         self.rest = None
         waiting: Awaitable[None] | None = None
+        published = 0
         turn = self.context.broker.turn
         remaining = iter(packets)
         try:
@@ -51,6 +52,7 @@ class Channel(ChannelState):
                     if self.state != CONNECTED:
                         self._out_of_place()
                         return True
+                    published += 1
                     waiting = on_publish(self, packet, now)  # type: ignore[arg-type]
                     if waiting is None and turn.deliveries > TURN_DELIVERIES:
                         self.rest = list(remaining)
@@ -75,6 +77,10 @@ class Channel(ChannelState):
                     return waiting
         except MqttError as error:
             closing.fail(self, error)
+        finally:
+            if published:
+                self.received_messages += published
+                self.context.metrics.packets_publish_received += published
         return True
 
     def _handle(self, packet: Packet, now: float) -> Awaitable[None] | None:

@@ -23,6 +23,9 @@ class Target(Protocol):
     def flush(self) -> None:
         """Write what the outlet holds."""
 
+    def abort(self) -> None:
+        """Close at once."""
+
 
 class Flushes(Protocol):
     """Who writes outlets at the end of the turn: ``transport.flusher``."""

@@ -38,8 +38,6 @@ def on_publish(channel: ChannelState, message: Message, now: float) -> Waiting:
     """Take one PUBLISH."""
     context = channel.context
     metrics = context.metrics
-    metrics.packets_publish_received += 1
-    channel.received_messages += 1
     if message.properties and TOPIC_ALIAS in message.properties:
         _resolve_alias(channel, message)
     qos = message.qos
@@ -235,6 +233,8 @@ def _refuse(channel: ChannelState, message: Message, code: int) -> None:
         setting,
     )
     if denied and channel.zone.acl_deny_action == "disconnect":
+        if message.qos == 2 and channel.session is not None:
+            channel.session.release(message.packet_id)  # was not taken: not a duplicate when it comes again
         disconnect(channel, code, "not authorized to publish to this topic", name)
     elif message.qos:
         _negative(channel, message, code)
@@ -277,18 +277,22 @@ def _refuse_full(channel: ChannelState, message: Message) -> Waiting:
         )
         _negative(channel, message, reason_codes.QUOTA_EXCEEDED)
         return None
-    return _wait_for_room(channel, message)
+    session = channel.session
+    assert session is not None
+    session.release(message.packet_id)  # should the client go meanwhile, what it sends again is no duplicate
+    return _wait_for_room(channel, session, message)
 
 
-async def _wait_for_room(channel: ChannelState, message: Message) -> None:
-    broker = channel.context.broker
+async def _wait_for_room(channel: ChannelState, session: Session, message: Message) -> None:
+    context = channel.context
+    broker = context.broker
     while channel.state != CLOSED:
         if not broker.would_refuse(message):
+            if message.qos == 2:
+                session.receive2(message.packet_id, context.clock.now())
             _acknowledge(channel, message, broker.publish(message))
             return
         await asyncio.sleep(_RETRY_FULL)
-    if message.qos == 2 and channel.session is not None:
-        channel.session.release(message.packet_id)
 
 
 def on_puback(channel: ChannelState, packet_id: int, now: float) -> None:

@@ -35,6 +35,9 @@ class Link(Protocol):
     def flush(self) -> None:
         """Write what the outlet holds."""
 
+    def abort(self) -> None:
+        """Close at once, whatever is still to be sent."""
+
     def accepted(self, keep_alive: float) -> None:
         """CONNACK 0 was sent: lift the limits of a stranger. ``keep_alive``: seconds without a packet, 0: none."""
 

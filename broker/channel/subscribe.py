@@ -32,7 +32,11 @@ def on_subscribe(channel: ChannelState, packet: Subscribe, now: float) -> None:
     if in_use(session, channel.version, packet.packet_id):
         codes = [reason_codes.PACKET_IDENTIFIER_IN_USE] * len(packet.filters)
     else:
-        codes = [_subscribe(channel, session, entry, identifiers, now) for entry in filters]
+        codes = []
+        for entry in filters:
+            codes.append(_subscribe(channel, session, entry, identifiers, now))
+            if channel.state != CONNECTED:
+                break  # acl_deny_action = "disconnect": the session may have ended with it
     if any(code >= 0x80 for code in codes):
         metrics.packets_subscribe_error += 1
         if channel.state != CONNECTED:

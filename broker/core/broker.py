@@ -198,6 +198,7 @@ class Broker:
         if subscription is None:
             return False
         self.router.unsubscribe(subscription)
+        session.stop_replay(filter)
         if self.hooks.session_unsubscribed:
             self.hooks.session_unsubscribed(session.client, subscription)
         return True

@@ -75,6 +75,7 @@ class SysTopics:
         clock: TimeSource,
         version: str,
         brokers: Callable[[], list[str]] | None = None,
+        loop_lag: Callable[[], dict[str, float]] | None = None,
     ) -> None:
         self._interval = settings.interval
         self._heartbeat = settings.heartbeat
@@ -85,6 +86,7 @@ class SysTopics:
         self._clock = clock
         self._version = version
         self._brokers = brokers
+        self._loop_lag = loop_lag
         self._prefix = f"$SYS/brokers/{topic_level(node_name)}/"
         self._started_at = clock.now()
         self._next_interval = self._next_heartbeat = self._started_at
@@ -104,6 +106,9 @@ class SysTopics:
             for group, values in (("stats/", self._stats.snapshot()), ("metrics/", self._metrics.snapshot())):
                 for name, value in values.items():
                     self._send(group + name.replace(".", "/"), str(value))
+            if self._loop_lag is not None:  # Taipan's own: milliseconds
+                for name, lag in self._loop_lag().items():
+                    self._send("loop_lag/" + name, str(lag))
 
     def client_connected(self, client: ClientInfo) -> None:
         """Tell that ``client`` was accepted."""

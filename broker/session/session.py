@@ -11,7 +11,7 @@ The way of a QoS 1 or 2 delivery, outbound::
 On reconnect all of ``inflight`` goes out again in its order, before the queue [MQTT-4.4.0-1] [MQTT-4.6.0-1].
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -133,8 +133,8 @@ class Session:
         self.queue: MessageQueue | None = None
         # QoS 2 received and not released: Packet Identifier -> when.
         self.awaiting_rel: dict[int, float] | None = None
-        # Retained messages still to be sent because of a SUBSCRIBE.
-        self.replays: deque[tuple[Iterator[Message | None], Subscription]] | None = None
+        # Retained messages still to be sent because of a SUBSCRIBE, by its filter.
+        self.replays: OrderedDict[str, tuple[Iterator[Message | None], Subscription]] | None = None
         self._last_packet_id = 0
         self.outlet: Outlet | None = None
         self.window = limits.max_inflight or MAX_PACKET_ID
@@ -164,6 +164,11 @@ class Session:
     def busy(self) -> bool:
         """Whether something waits that an acknowledgement may set free."""
         return self.queue is not None or self._resend is not None or self.replays is not None
+
+    @property
+    def replaying(self) -> bool:
+        """Whether retained messages are to follow that wait for nothing of the client's but its socket."""
+        return self.replays is not None and self.queue is None
 
     @property
     def queued(self) -> int:
@@ -256,26 +261,35 @@ class Session:
             packet_id = packet_id + 1 if packet_id < MAX_PACKET_ID else 1
             if packet_id not in inflight:
                 break
-        if outlet.send_publish(delivery, packet_id, False):
-            self._last_packet_id = packet_id
-            inflight[packet_id] = delivery
-            if self.limits.max_inflight_bytes:
-                self.inflight_bytes += delivery.size
-            if self.sent_at is not None:
-                self.sent_at[packet_id] = max(self.now, delivery.message.timestamp)
+        # Noted before it is sent: who is told of the sending may publish something that comes here.
+        before = self._last_packet_id
+        self._last_packet_id = packet_id
+        inflight[packet_id] = delivery
+        if self.limits.max_inflight_bytes:
+            self.inflight_bytes += delivery.size
+        if self.sent_at is not None:
+            self.sent_at[packet_id] = max(self.now, delivery.message.timestamp)
+        if not outlet.send_publish(delivery, packet_id, False):
+            self._finish(packet_id, delivery)
+            if self._last_packet_id == packet_id:
+                self._last_packet_id = before
 
     def _enqueue(self, delivery: Delivery) -> None:
         queue = self.queue
         if queue is None:
-            limits = self.limits
-            queue = self.queue = MessageQueue(
-                limits.max_queued_messages, limits.max_queued_bytes, limits.priorities, limits.default_priority
-            )
+            queue = self._new_queue()
         dropped = queue.push(delivery)
         if dropped:
             self.mqueue_dropped += len(dropped)
             for each in dropped:
                 self.observer.delivery_dropped(self, each, QUEUE_FULL)
+
+    def _new_queue(self) -> MessageQueue:
+        limits = self.limits
+        queue = self.queue = MessageQueue(
+            limits.max_queued_messages, limits.max_queued_bytes, limits.priorities, limits.default_priority
+        )
+        return queue
 
     def advance(self, now: float) -> None:
         """Send what waits, as far as window and socket allow: retransmissions, then the queue, then retained ones."""
@@ -292,7 +306,7 @@ class Session:
             if not len(queue):
                 self.queue = None
         if self.replays is not None and self.queue is None:
-            self._replay(outlet, self.replays, now)
+            self._replay(outlet, self.replays)
 
     def _drain(self, outlet: Outlet, queue: MessageQueue, now: float) -> None:
         while outlet.writable and len(self.inflight) < self.window:
@@ -309,12 +323,11 @@ class Session:
             else:
                 self._send(outlet, delivery)
 
-    def _replay(
-        self, outlet: Outlet, replays: deque[tuple[Iterator[Message | None], Subscription]], now: float
-    ) -> None:
+    def _replay(self, outlet: Outlet, replays: OrderedDict[str, tuple[Iterator[Message | None], Subscription]]) -> None:
         left = REPLAY_SLICE
         while replays:
-            messages, subscription = replays[0]
+            filter = next(iter(replays))
+            messages, subscription = replays[filter]
             for message in messages:
                 if message is None:
                     return
@@ -324,20 +337,35 @@ class Session:
                 delivery = Delivery(message, qos, True, subscription.identifiers)
                 if qos == 0:
                     outlet.send_publish(delivery, 0, False)
+                elif (
+                    outlet.writable
+                    and self._resend is None
+                    and len(self.inflight) < self.window
+                    and not self._heavy(delivery)
+                ):
+                    self._send(outlet, delivery)
                 else:
-                    self._offer(delivery)
+                    # One waits in the queue, whatever its bounds, so that they never cut a replay short.
+                    self._new_queue().push_front(delivery)
                 left -= 1
-                # Nothing of a replay waits in the queue, so its bound never cuts one short.
-                if left == 0 or not outlet.writable or len(self.inflight) >= self.window or self.queue is not None:
+                if left == 0 or not outlet.writable or self.queue is not None:
                     return
-            replays.popleft()
+            replays.pop(filter, None)
         self.replays = None
 
     def replay(self, messages: Iterator[Message | None], subscription: Subscription) -> None:
         """Retained messages to send because of a SUBSCRIBE; ``advance`` pulls them as the client keeps up."""
-        if self.replays is None:
-            self.replays = deque()
-        self.replays.append((messages, subscription))
+        replays = self.replays
+        if replays is None:
+            replays = self.replays = OrderedDict()
+        replays.pop(subscription.filter, None)  # all of it comes again, so there is one for each filter at most
+        replays[subscription.filter] = (messages, subscription)
+
+    def stop_replay(self, filter: str) -> None:
+        """What a SUBSCRIBE to ``filter`` still has to send is not sent any more [MQTT-3.10.4-2]."""
+        replays = self.replays
+        if replays is not None and replays.pop(filter, None) is not None and not replays:
+            self.replays = None
 
     # --------------------------------------------------------- from the client
 
@@ -376,7 +404,7 @@ class Session:
                     self.sent_at[packet_id] = self.now
                 inflight[packet_id] = None  # last in order: PUBRELs are repeated in order of their PUBRECs
         elif failed:
-            del inflight[packet_id]
+            self._forget(packet_id)
         return True, delivery
 
     def pubcomp(self, packet_id: int) -> bool:
@@ -389,9 +417,7 @@ class Session:
             return False
         if inflight[packet_id] is not None:
             raise ProtocolError("PUBCOMP before PUBREL")
-        del inflight[packet_id]
-        if self.sent_at is not None:
-            self.sent_at.pop(packet_id, None)
+        self._forget(packet_id)
         return True
 
     def note_completion(self, packet_id: int, message: Message) -> None:
@@ -405,9 +431,12 @@ class Session:
         return None if self.completions is None else self.completions.pop(packet_id, None)
 
     def _finish(self, packet_id: int, delivery: Delivery) -> None:
-        del self.inflight[packet_id]
         if self.limits.max_inflight_bytes:
             self.inflight_bytes -= delivery.size
+        self._forget(packet_id)
+
+    def _forget(self, packet_id: int) -> None:
+        del self.inflight[packet_id]
         if self.sent_at is not None:
             self.sent_at.pop(packet_id, None)
         if self._resend is not None and packet_id in self._resend:
@@ -455,6 +484,7 @@ class Session:
         self.now = now
         if limits is not self.limits:
             self.limits = limits
+            self.inflight_bytes = sum([each.size for each in self.inflight.values() if each is not None])
             self.sent_at = dict.fromkeys(self.inflight, now) if limits.retry_interval else None
             if self.queue is not None:
                 self.queue.resize(limits.max_queued_messages, limits.max_queued_bytes)

@@ -171,13 +171,11 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         channel = self.channel
-        if self._parked is not None and not self._held & _WAITING:
-            # What was received is taken, whoever has gone since.
-            self._held = 0
-            while self._parked is not None and channel.state != CLOSED:
-                packets, self._parked = self._parked, None
-                self._take(packets, self._context.clock.now(), last=True)
         self._transport = None
+        # What was received is taken, whoever has gone since.
+        while self._parked is not None and channel.state != CLOSED and not self._held & _WAITING:
+            packets, self._parked = self._parked, None
+            self._take(packets, self._context.clock.now(), last=True)
         self._closing = True
         reason = "closed by the client" if exc is None else type(exc).__name__
         channel.connection_lost(reason)
@@ -299,7 +297,10 @@ class Connection(asyncio.Protocol):
         outlet = channel.outlet
         parts = outlet.parts
         transport = self._transport
-        if not parts or not outlet.writable:
+        if not outlet.writable:
+            return
+        if not parts:
+            self._go_on_replaying()
             return
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         parts.clear()
@@ -329,9 +330,17 @@ class Connection(asyncio.Protocol):
         self.sent_octets += size
         self.sent_writes += 1
         transport.write(data)
+        if outlet.writable:
+            self._go_on_replaying()
+
+    def _go_on_replaying(self) -> None:
+        """Fetch the next slice of retained messages; where that found nothing yet, look on in the next turn."""
+        channel = self.channel
         session = channel.session
-        if session is not None and session.replays is not None and outlet.writable:
+        if session is not None and session.replays is not None:
             session.advance(self._context.clock.now())
+            if session.replaying and not channel.outlet.parts:
+                self._flusher.add(channel.outlet)
 
     # ------------------------------------------------------ the channel's wishes
 

@@ -6,10 +6,13 @@ at any time.
 """
 
 import asyncio
+import logging
 from typing import Final, Protocol
 
 from ..channel.outlet import Outlet
 from ..core.turn import Turn
+
+logger = logging.getLogger(__name__)
 
 SENDS_A_TURN: Final = 256
 """About a millisecond of the kernel's time."""
@@ -22,6 +25,9 @@ class Holdable(Protocol):
 
     def proceed(self) -> None:
         """Take the packets that were held back."""
+
+    def abort(self) -> None:
+        """Close at once."""
 
 
 class Flusher:
@@ -67,11 +73,19 @@ class Flusher:
             del dirty[SENDS_A_TURN:]
             self._dirty = left
         for outlet in dirty:
-            outlet.target.flush()
+            try:
+                outlet.target.flush()
+            except Exception:  # a fault of ours costs this client its connection, not the others their output
+                logger.exception("flush_failed")
+                outlet.target.abort()
         if self._held:
             held, self._held = self._held, []
             for connection in held:
-                connection.proceed()
+                try:
+                    connection.proceed()
+                except Exception:
+                    logger.exception("packets_failed")
+                    connection.abort()
         if self._dirty and not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self.run)

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 import pytest_asyncio
 
-from broker.mqtt.packets import Will
+from broker.mqtt.packets import Suback, Subscribe, TopicFilter, Will
 from tests.support.clients import Clients
 from tests.support.node import Node, make_settings
 from tests.support.peer import Peer
@@ -141,7 +141,8 @@ async def test_a_wildcard_as_client_identifier_reaches_nobody_else(house: House)
         house.peers.append(peer)
         await peer.connect(name, expect=None)
         if peer.connack.reason_code == 0:
-            await peer.subscribe("x", qos=1, expect=None) if house.version == 5 else await peer.ping()
+            await peer.send(Subscribe(1, [TopicFilter("x", 1)]))
+            await peer.expect(Suback)
     await outside.publish("victim/x", b"secret", 1)
     for peer in house.peers[1:]:
         if peer.connack.reason_code == 0:

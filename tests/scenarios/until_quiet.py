@@ -10,9 +10,10 @@ async def until_quiet(peer: Peer, acknowledge: bool = True) -> list[Publish]:
     """Every PUBLISH sent to a peer until nothing more comes; acknowledged, which may bring more, unless told not."""
     found: list[Publish] = []
     while True:
-        before = len(found)
+        quiet = True
         await peer.send(Pingreq())
         while not isinstance(packet := await peer.receive(), Pingresp):
+            quiet = False
             if isinstance(packet, Publish):
                 found.append(packet)
                 if acknowledge and packet.qos == 1:
@@ -22,7 +23,7 @@ async def until_quiet(peer: Peer, acknowledge: bool = True) -> list[Publish]:
             else:
                 assert isinstance(packet, Ack) and packet.type == c.PUBREL, f"{peer}: unexpected {packet!r}"
                 await peer.pubcomp(packet.packet_id)
-        if len(found) == before or not acknowledge:
+        if quiet or not acknowledge:
             return found
 
 

@@ -1,0 +1,11 @@
+"""What this software is called and which release it is."""
+
+from importlib import metadata
+
+
+def product_version() -> str:
+    """The version of the installed distribution, ``"0.0.0"`` in a source tree that was never installed."""
+    try:
+        return metadata.version("taipan-mqtt")
+    except metadata.PackageNotFoundError:
+        return "0.0.0"
