@@ -176,6 +176,7 @@ def _admit(channel: ChannelState, message: Message, now: float) -> int:
             return reason_codes.TOPIC_NAME_INVALID  # no PUBLISH could carry it to anyone
         message.topic = mounted
         message.wire0_v3 = message.wire0_v5 = None
+        message.packet_id_at = 0
     elif not delayed:
         admitted = channel.admitted
         if channel.admitted_generation != context.access.generation or len(admitted) >= _MOST_ADMITTED:

@@ -215,7 +215,7 @@ class Decoder:
                     message.wire0_v5 = frame
                     append(message)
                 else:
-                    append(self._publish(first, frame, topic, stop - at))
+                    append(self._publish(first, frame, topic, stop - at, body - at))
             elif length == 2 and (first == 0x40 or first == 0x50 or first == 0x62 or first == 0x70):
                 packet_id = data[body] << 8 | data[body + 1]
                 if not packet_id:
@@ -285,16 +285,18 @@ class Decoder:
         elif _FROM_CLIENT >> kind & 1:
             raise ProtocolError("packet that only a client sends")
 
-    def _publish(self, first: int, frame: bytes, topic: str, at: int) -> Message:
-        """Any PUBLISH; ``at`` is behind the Topic Name in ``frame``."""
+    def _publish(self, first: int, frame: bytes, topic: str, at: int, body: int) -> Message:
+        """Any PUBLISH; in ``frame``, ``at`` is behind the Topic Name and ``body`` behind the fixed header."""
         qos = first >> 1 & 3
         packet_id = 0
+        packet_id_at = 0
         if qos:
             if qos == 3:
                 raise MalformedPacket("QoS 3")  # [MQTT-3.3.1-4]
             if at + 2 > len(frame):
                 raise MalformedPacket("PUBLISH without Packet Identifier")
             packet_id = frame[at] << 8 | frame[at + 1]
+            packet_id_at = at
             at += 2
             if not packet_id:
                 raise ProtocolError("Packet Identifier 0")  # [MQTT-2.2.1-3] [3.1.1 MQTT-2.3.1-1]
@@ -316,6 +318,14 @@ class Decoder:
         ):
             # Good to go out as it came (5.0 lengths are always the shortest here).
             message.wire0_v5 = frame
+        elif packet_id and not first & 9:
+            if self.version != V5:
+                if body == 2 or frame[body - 1]:  # the length is in its shortest form
+                    message.frame_version = V4
+                    message.packet_id_at = packet_id_at
+            elif TOPIC_ALIAS not in properties and MESSAGE_EXPIRY_INTERVAL not in properties:
+                message.frame_version = V5
+                message.packet_id_at = packet_id_at
         return message
 
     def _other(self, first: int, data: bytes, at: int, end: int) -> Packet:

@@ -172,6 +172,15 @@ def wire(delivery: Delivery, version: int) -> tuple[bytes, bytes]:
     qos = delivery.qos
     if not qos and not delivery.retain and not delivery.identifiers:
         parts = (publish0(message, version), b"")
+    elif (
+        message.packet_id_at
+        and qos == message.qos
+        and (message.frame_version == V5) == (version == V5)
+        and not delivery.retain
+        and not delivery.identifiers
+    ):
+        at = message.packet_id_at
+        parts = (message.frame[:at], message.frame[at + 2 :])
     else:
         topic = string(message.topic)
         tail = message.payload

@@ -16,18 +16,23 @@ class Message:
     """An Application Message.
 
     ``timestamp`` is when it was published, in unix seconds of the node's clock. ``publisher`` is the ``ClientInfo``
-    of who sent it, ``None`` for the node itself. ``frame`` holds the payload from ``payload_at`` to its end: the whole
-    packet where the decoder made it, the payload alone otherwise. ``properties`` holds what travels on to subscribers (topic alias
-    taken out). ``dup`` and ``packet_id`` are those of the inbound packet; nothing outbound reads them.
+    of who sent it, ``None`` for the node itself. ``properties`` holds what travels on to subscribers (topic alias taken
+    out). ``dup`` and ``packet_id`` are those of the inbound packet; nothing outbound reads them.
+
+    ``frame`` holds the payload from ``payload_at`` to its end: the whole packet where the decoder made it, the payload
+    alone otherwise. ``packet_id_at`` is where its Packet Identifier stands, if but for that the frame may go out
+    again to clients of ``frame_version`` (4 for all of 3.x); else 0.
     """
 
     __slots__ = (
         "_payload",
         "dup",
         "frame",
+        "frame_version",
         "hops",
         "id",
         "packet_id",
+        "packet_id_at",
         "payload_at",
         "plain1",
         "plain2",
@@ -69,6 +74,8 @@ class Message:
         self.payload_at = payload_at
         self.packet_id = packet_id
         self.dup = dup
+        self.frame_version = 0
+        self.packet_id_at = 0
         self.id = ""
         self.hops = 0
         # Serialised forms, made once and shared by all subscribers that take the message this way.

@@ -163,7 +163,9 @@ def test_unsubscribe(mosquitto: Mosquitto, unique: str) -> None:
 @pytest.mark.parametrize("mosquitto", [5], indirect=True)
 def test_properties(mosquitto: Mosquitto, unique: str) -> None:
     """[MQTT-3.3.2-17] [MQTT-3.3.2-18] [MQTT-3.3.2-15] [MQTT-3.3.2-16] [MQTT-3.3.2-20]"""
-    subscriber = mosquitto.subscribe("-t", unique, "-F", "%C|%D|%R|%P|%F|%p", "-D", "subscribe", "subscription-identifier", "7")
+    subscriber = mosquitto.subscribe(
+        "-t", unique, "-F", "%C|%D|%R|%P|%F|%p", "-D", "subscribe", "subscription-identifier", "7"
+    )
     mosquitto.publish(
         *("-t", unique, "-m", "x"),
         *("-D", "publish", "content-type", "text/plain"),

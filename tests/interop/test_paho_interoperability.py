@@ -1,6 +1,7 @@
 """What the Eclipse Paho interoperability suites check of a broker, told again in our own words.
 
-The node runs with ``config/examples/paho-interop.toml``. Where those suites are stricter than the standard the docstring says so.
+The node runs with ``config/examples/paho-interop.toml``. Where those suites are stricter than the standard the
+docstring says so.
 """
 
 import asyncio
@@ -285,7 +286,9 @@ async def test_shared_subscriptions(connect: Open, topic: str) -> None:
 
 @V5
 @pytest.mark.parametrize(
-    ("delay", "expiry", "early", "late"), [(2, 4, 1.0, 3.5), (3, 0, 0, 1), (4, 1, 0.5, 2.5)], ids=["delay", "none", "end"]
+    ("delay", "expiry", "early", "late"),
+    [(2, 4, 1.0, 3.5), (3, 0, 0, 1), (4, 1, 0.5, 2.5)],
+    ids=["delay", "none", "end"],
 )
 async def test_will_delay(connect: Open, topic: str, delay: int, expiry: int, early: float, late: float) -> None:
     """The will waits for its delay or the end of the session, whichever is first [MQTT-3.1.2-8] [MQTT-3.1.3-9]."""

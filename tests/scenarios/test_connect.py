@@ -203,7 +203,8 @@ BAD_FOR_ALL = {
 
 @pytest.mark.parametrize("case", BAD_FOR_ALL)
 async def test_malformed_connect(clients: Clients, case: str) -> None:
-    """[MQTT-3.1.4-1] [MQTT-3.1.3-4] [3.1.1 MQTT-3.1.4-1] [3.1.1 MQTT-3.1.3-4]; nobody else notices."""
+    """[MQTT-3.1.4-1] [MQTT-3.1.3-4] [3.1.1 MQTT-3.1.4-1] [3.1.1 MQTT-3.1.3-4]
+    [3.1.1 MQTT-3.2.2-6]; nobody else notices."""
     bystander = await clients.connect()
     peer = await clients.open()
     data = connect_bytes(clients.version, **BAD_FOR_ALL[case])  # type: ignore[arg-type]
@@ -320,7 +321,7 @@ async def test_largest_fields(clients: Clients) -> None:
     ],
 )
 async def test_bad_connect_properties(clients: Clients, block: bytes) -> None:
-    """[MQTT-3.1.4-1] [MQTT-2.2.2-1] [MQTT-3.1.2-24]"""
+    """[MQTT-3.1.4-1]"""
     peer = await clients.open()
     await peer.send(connect_bytes(5, block=block))
     await refused(peer, 0x81, 0x82)
@@ -437,12 +438,14 @@ async def test_empty_client_identifier_in_31(clients: Clients, clean_start: bool
 
 
 async def test_session_present(clients: Clients) -> None:
-    """[MQTT-3.2.2-2] [MQTT-3.2.2-3] [3.1.1 MQTT-3.2.2-1] [3.1.1 MQTT-3.2.2-2] [3.1.1 MQTT-3.2.2-3]"""
+    """[MQTT-3.2.2-2] [MQTT-3.2.2-3] [MQTT-3.1.2-6] [MQTT-3.1.3-2] [3.1.1 MQTT-3.2.2-1] [3.1.1 MQTT-3.2.2-2]
+    [3.1.1 MQTT-3.2.2-3]"""
     name = clients.name()
     peer = await clients.persistent(name, session_present=False)
     await peer.disconnect()
     peer = await clients.persistent(name, session_present=True)
     await peer.disconnect()
+    await clients.persistent(name + "x", session_present=False)
     peer = await clients.persistent(name, clean_start=True, session_present=False)
     await peer.disconnect()
 
@@ -508,6 +511,7 @@ async def test_assigned_identifier_prefix(clients_of: StartClients) -> None:
 
 @tcp
 async def test_client_identifier_too_long(clients_of: StartClients) -> None:
+    """[3.1.1 MQTT-3.1.3-9] [3.1.1 MQTT-3.2.2-5]"""
     clients = await clients_of(zone={"max_client_id_length": 10})
     await clients.connect("x" * 10)
     await clients.connect("x" * 11, expect=0x85 if clients.version == 5 else 2)
@@ -533,7 +537,7 @@ async def test_anonymous_refused(clients_of: StartClients) -> None:
 @tcp
 @v5
 async def test_connack_tells_the_limits(clients_of: StartClients) -> None:
-    """What is absent is available and unlimited [MQTT-3.2.2-9] [MQTT-3.2.2-21]."""
+    """What is absent is available and unlimited [MQTT-3.2.2-9]."""
     clients = await clients_of(
         zone={
             "max_qos": 1,
@@ -582,11 +586,13 @@ async def test_maximum_qos_and_retain_are_not_told_when_unlimited(clients_of: St
 @tcp
 @v5
 async def test_will_beyond_the_limits(clients_of: StartClients) -> None:
-    """[MQTT-3.2.2-12] [MQTT-3.2.2-13]"""
+    """Refused, with Session Present 0 although there is a session [MQTT-3.2.2-12] [MQTT-3.2.2-13] [MQTT-3.2.2-6]."""
     clients = await clients_of(zone={"max_qos": 1, "retain_available": False})
-    await clients.connect(will=Will("w", b"", 1))
-    await clients.connect(will=Will("w", b"", 2), expect=0x9B)
-    await clients.connect(will=Will("w", b"", 0, True), expect=0x9A)
+    peer = await clients.persistent("stored", will=Will("w", b"", 1))
+    await peer.disconnect()
+    await clients.persistent("stored", will=Will("w", b"", 2), expect=0x9B, session_present=False)
+    await clients.persistent("stored", will=Will("w", b"", 0, True), expect=0x9A, session_present=False)
+    await clients.persistent("stored", session_present=True)
 
 
 @tcp

@@ -96,7 +96,9 @@ async def test_message_expiry_runs_meanwhile(clients: Clients) -> None:
 
 
 @v5
-@pytest.mark.parametrize("topic", ["$delayed/x/t", "$delayed/1", "$delayed/1/", "$delayed//t", "$delayed/-1/t", "$delayed/"])
+@pytest.mark.parametrize(
+    "topic", ["$delayed/x/t", "$delayed/1", "$delayed/1/", "$delayed//t", "$delayed/-1/t", "$delayed/"]
+)
 async def test_what_is_not_well_formed_is_refused(clients: Clients, topic: str) -> None:
     peer = await clients.connect()
     assert await peer.publish(topic, b"x", 1, expect=None) == 0x90

@@ -118,6 +118,7 @@ async def test_retry_interval_of_3x(clients_of: StartClients) -> None:
 @pytest.mark.parametrize("qos", [1, 2])
 async def test_retransmission_on_resume(clients: Clients, qos: int) -> None:
     """Same identifiers, DUP 1, original order, before what is new [MQTT-4.4.0-1] [MQTT-3.3.1-1] [MQTT-4.6.0-1]
+    [MQTT-4.3.2-3] [MQTT-4.3.3-3]
     [3.1.1 MQTT-4.4.0-1] [3.1.1 MQTT-3.3.1-1] [3.1.1 MQTT-4.6.0-1] [3.1.1 MQTT-2.3.1-4]."""
     name = clients.name()
     peer, publisher = await clients.persistent(name), await clients.connect()
@@ -241,7 +242,7 @@ async def test_refused_by_the_subscriber(clients: Clients) -> None:
 @v5
 @pytest.mark.parametrize("qos", [1, 2])
 async def test_receive_maximum_of_the_client(clients: Clients, qos: int) -> None:
-    """[MQTT-3.3.4-9] [MQTT-4.9.0-1] [MQTT-4.9.0-2] [MQTT-3.1.2-25]: PUBREC frees nothing, PUBACK and PUBCOMP do."""
+    """[MQTT-3.3.4-9] [MQTT-4.9.0-1] [MQTT-4.9.0-2]: PUBREC frees nothing, PUBACK and PUBCOMP do."""
     peer = await clients.connect(properties={c.RECEIVE_MAXIMUM: 2})
     publisher = await clients.connect()
     await peer.subscribe(clients.topic, qos=2)
@@ -424,6 +425,22 @@ async def test_expired_messages_are_dropped(clients: Clients) -> None:
     peer = await clients.persistent(name, session_present=True)
     await peer.expect_publish(clients.topic, b"b", 2)
     await peer.expect_publish(clients.topic, b"d", 2)
+    await peer.nothing()
+
+
+@tcp
+@v5
+async def test_expired_messages_are_dropped_for_3x_too(clients: Clients) -> None:
+    """A 3.1.1 subscriber is not told, but spared [MQTT-3.3.2-5]."""
+    name = clients.name()
+    peer, publisher = await clients.persistent(name, version=4), await clients.connect()
+    await peer.subscribe(clients.topic, qos=1)
+    await peer.drop()
+    for payload, interval in ((b"a", 1), (b"b", 1000)):
+        await publisher.publish(clients.topic, payload, 1, properties={c.MESSAGE_EXPIRY_INTERVAL: interval})
+    await clients.pass_time(2.5)
+    peer = await clients.persistent(name, version=4, session_present=True)
+    await peer.expect_publish(clients.topic, b"b", 1)
     await peer.nothing()
 
 

@@ -76,7 +76,7 @@ async def authenticated(clients: Clients, username: str = "ann", password: str =
 
 
 async def test_scram(clients: Clients) -> None:
-    """[MQTT-4.12.0-2] [MQTT-4.12.0-5] [MQTT-3.15.2-2]; afterwards the client works."""
+    """[MQTT-4.12.0-2] [MQTT-4.12.0-5]; afterwards the client works."""
     peer = await authenticated(clients)
     await peer.subscribe(clients.topic, qos=1)
     await peer.publish(clients.topic, b"x", 1)

@@ -3,9 +3,9 @@
 import pytest
 
 from broker.mqtt import constants as c
-from broker.mqtt.packets import Disconnect
+from broker.mqtt.packets import Disconnect, Suback, Subscribe, TopicFilter, Will
 from tests.support.clients import Clients, StartClients, tcp, v3, v4, v5
-from tests.support.wire import Publish, frame, properties, string
+from tests.support.wire import SERVER_REASON_CODES, Publish, frame, properties, string
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -124,7 +124,7 @@ BAD_5 = {
     "AUTH without method": (b"\xf0\x02\x18\x00", 0x82),
     "AUTH re-authenticate without method": (b"\xf0\x02\x19\x00", 0x82),
     "AUTH header flags": (b"\xf1\x00", None),  # [MQTT-3.15.1-1]
-    "PUBLISH alias 0": (frame(0x30, string("a") + b"\x03\x23\x00\x00"), 0x94),
+    "PUBLISH alias 0": (frame(0x30, string("a") + b"\x03\x23\x00\x00"), 0x94),  # [MQTT-3.3.2-8]
     "PUBLISH unknown alias": (frame(0x30, string("") + b"\x03\x23\x00\x01"), None),
 }
 
@@ -132,7 +132,7 @@ BAD_5 = {
 @v5
 @pytest.mark.parametrize("case", BAD_5)
 async def test_refused_in_5(clients: Clients, case: str) -> None:
-    """With the Reason Code of the standard, where it leaves no choice [MQTT-4.13.1-1] [MQTT-2.2.2-1]
+    """With the Reason Code of the standard, where it leaves no choice [MQTT-4.13.1-1]
     [MQTT-3.8.3-4] [MQTT-3.8.3-5]."""
     data, code = BAD_5[case]
     peer = await clients.connect()
@@ -152,7 +152,7 @@ async def test_nothing_is_processed_after_a_malformed_packet(clients: Clients) -
 
 
 async def test_nothing_is_processed_after_disconnect(clients: Clients) -> None:
-    """[MQTT-3.14.4-1] [3.1.1 MQTT-3.14.4-1]"""
+    """The client has said that it is over [3.1.1 MQTT-3.14.4-1]."""
     watcher, peer = await clients.connect(), await clients.connect()
     await watcher.subscribe(f"{clients.topic}/#")
     await peer.send(Disconnect(), Publish(f"{clients.topic}/a", b"x"))
@@ -162,7 +162,8 @@ async def test_nothing_is_processed_after_disconnect(clients: Clients) -> None:
 
 @tcp
 async def test_the_reason_arrives_although_input_is_unread(clients: Clients) -> None:
-    """Much behind the bad packet: still DISCONNECT and an orderly end, no reset [MQTT-4.13.2-1] [MQTT-3.14.0-1]."""
+    """Much behind the bad packet: still DISCONNECT and an orderly end, no reset [MQTT-4.13.2-1] [MQTT-3.14.0-1]
+    [MQTT-3.14.4-1] [MQTT-3.14.4-2]."""
     peer = await clients.connect()
     await peer.send(b"\x36\x03\x00\x01a" + bytes(200_000))
     await peer.expect_disconnect(0x81, 0x82)
@@ -259,3 +260,38 @@ async def test_sys_topics_are_the_brokers_own(clients: Clients, topic: str) -> N
         assert code in (0x00, 0x87)
     await peer.nothing()
     await watcher.nothing()
+
+
+@tcp
+@v5
+async def test_reason_codes_are_those_of_the_packet(clients_of: StartClients) -> None:
+    """Whatever is refused: CONNACK, SUBACK and UNSUBACK say why with a code of their own list [MQTT-3.2.2-8]
+    [MQTT-3.9.3-2] [MQTT-3.11.3-2]. The reader of every scenario holds this for every packet."""
+    clients = await clients_of(
+        zone={
+            "max_qos": 1,
+            "retain_available": False,
+            "wildcard_subscription": False,
+            "shared_subscription": False,
+            "max_client_id_length": 50,
+        },
+        access={"rules": [{"allow": False, "topics": ["no/#"]}]},
+    )
+    await clients.connect("x" * 51, expect=0x85)
+    await clients.connect(will=Will("w", b"", 2), expect=0x9B)
+    await clients.connect(will=Will("w", b"", 0, True), expect=0x9A)
+    await clients.connect(properties={c.AUTHENTICATION_METHOD: "none such"}, expect=0x8C)
+    peer = await clients.connect()
+    suback = await peer.subscribe("a", "no/way", "b", expect=[0, 0x87, 0])
+    assert set(suback.reason_codes) <= SERVER_REASON_CODES[c.SUBACK]
+    for topic_filter, code in (("a/+", 0xA2), ("$share/g/a", 0x9E)):
+        await peer.send(Subscribe(99, [TopicFilter(topic_filter)]))
+        packet = await peer.receive()
+        assert isinstance(packet, Suback | Disconnect)
+        assert code in (packet.reason_codes if isinstance(packet, Suback) else [packet.reason_code])
+        if isinstance(packet, Disconnect):
+            await peer.expect_closed()
+            peer = await clients.connect()
+    await peer.subscribe("a")
+    unsuback = await peer.unsubscribe("a", "never", expect=[0x00, 0x11])
+    assert set(unsuback.reason_codes) <= SERVER_REASON_CODES[c.UNSUBACK]

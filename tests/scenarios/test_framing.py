@@ -14,8 +14,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def test_byte_by_byte(clients: Clients) -> None:
-    """A whole conversation, one byte a write (a frame each over WebSocket) [MQTT-6.0.0-2] [MQTT-4.2.0-1]
-    [3.1.1 MQTT-4.2.0-1] [3.1.1 MQTT-6.0.0-2]."""
+    """A whole conversation, one byte a write (a frame each over WebSocket) [MQTT-6.0.0-2]
+    [3.1.1 MQTT-6.0.0-2]."""
     peer = await clients.open()
     topic = f"{clients.topic}/a"
     for packet in (

@@ -16,7 +16,7 @@ from broker.server import Server
 from management.log_lines import TextLines
 from tests.support.clients import Clients, tcp, v5
 from tests.support.node import Node
-from tests.support.peer import Closed, Peer
+from tests.support.peer import Closed
 from tests.support.wire import Publish, encode, frame, string
 
 from .until_quiet import payloads

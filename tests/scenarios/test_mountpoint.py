@@ -36,11 +36,7 @@ class House:
         zone = settings.listener_zones[1]
         mounted = type(zone)(mountpoint=mountpoint)
         settings = type(settings)(
-            **{
-                name: getattr(settings, name)
-                for name in settings.__struct_fields__
-                if name != "listener_zones"
-            },
+            **{name: getattr(settings, name) for name in settings.__struct_fields__ if name != "listener_zones"},
             listener_zones=(zone, mounted),
         )
         self.nodes.append(await Node(settings).start())

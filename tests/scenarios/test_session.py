@@ -13,7 +13,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def test_subscriptions_and_messages_are_kept(clients: Clients) -> None:
-    """QoS 1 and 2 wait in order; [MQTT-3.1.2-5] [MQTT-4.1.0-1] [3.1.1 MQTT-3.1.2-4] [3.1.1 MQTT-3.1.2-5]
+    """QoS 1 and 2 wait in order [MQTT-3.1.2-5] [MQTT-4.1.0-1] [MQTT-4.5.0-1]
+    [3.1.1 MQTT-3.1.2-4] [3.1.1 MQTT-3.1.2-5]
     [3.1.1 MQTT-4.1.0-1] [3.1.1 MQTT-4.5.0-1]."""
     topic, name = f"{clients.topic}/a", clients.name()
     peer = await clients.persistent(name)
@@ -58,7 +59,7 @@ async def test_clean_session_leaves_nothing(clients: Clients) -> None:
 
 
 async def test_clean_start_discards_a_stored_session(clients: Clients) -> None:
-    """Queue included [MQTT-3.1.2-4] [3.1.1 MQTT-3.1.2-6]."""
+    """Queue included [MQTT-3.1.2-4] [MQTT-3.1.4-4] [3.1.1 MQTT-3.1.2-6] [3.1.1 MQTT-3.1.4-3]."""
     topic, name = f"{clients.topic}/a", clients.name()
     peer = await clients.persistent(name)
     await peer.subscribe(topic, qos=1)
@@ -315,7 +316,7 @@ async def test_queue_priorities(clients_of: StartClients) -> None:
 
 @tcp
 async def test_server_caps_the_expiry(clients_of: StartClients) -> None:
-    """A 5.0 client is told [MQTT-3.2.2-21]; 3.x sessions live as long as the cap."""
+    """A 5.0 client is told; 3.x sessions live as long as the cap."""
     clients = await clients_of(zone={"session_expiry_interval": 60})
     peer = await clients.persistent("s", properties={c.SESSION_EXPIRY_INTERVAL: 100} if clients.version == 5 else None)
     if clients.version == 5:

@@ -1,6 +1,7 @@
 """Shared subscriptions: who gets a message, what becomes of it when that member goes, and which forms are none."""
 
 from collections.abc import Awaitable, Callable
+from itertools import chain, pairwise
 
 import pytest
 
@@ -38,7 +39,7 @@ async def test_each_message_goes_to_one_member(clients: Clients, qos: int) -> No
     for number in range(60):
         await publisher.publish(clients.topic, b"%d" % number, qos)
     got = await shares(members)
-    assert sorted(sum(got, [])) == list(range(60))
+    assert sorted(chain.from_iterable(got)) == list(range(60))
     assert all(got), "a member went empty"
     assert all(each == sorted(each) for each in got)
 
@@ -79,7 +80,7 @@ async def test_queue_is_a_group_of_its_own(clients: Clients) -> None:
     for number in range(30):
         await members[0].publish(clients.topic, b"%d" % number)
     got = await shares(members)
-    assert sorted(sum(got, [])) == list(range(30))
+    assert sorted(chain.from_iterable(got)) == list(range(30))
     await members[0].unsubscribe(f"$queue/{clients.topic}")
     await members[0].publish(clients.topic, b"30", 1)
     assert await shares(members) == [[], [30]]
@@ -241,7 +242,7 @@ async def test_round_robin_takes_turns_for_each_publisher(clients_of: Start) -> 
     for publisher in range(2):
         rounds = [[int(each.split(":")[0]) for each in mine if each.endswith(f":{publisher}")] for mine in got]
         assert sorted(len(mine) for mine in rounds) == [3, 3, 3]
-        assert all(b - a == 3 for mine in rounds for a, b in zip(mine, mine[1:], strict=False))
+        assert all(b - a == 3 for mine in rounds for a, b in pairwise(mine))
 
 
 @tcp

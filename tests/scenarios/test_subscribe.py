@@ -92,7 +92,14 @@ async def test_packet_identifier_0_is_an_error(clients: Clients, kind: int) -> N
 
 @pytest.mark.parametrize(
     "entry",
-    [b"\x00\x01", b"\x00\x01a", b"\x00\x05ab\x00", b"\x00\x01a\x00\x00", b"\x00\x02\xc3\x28\x00", b"\x00\x03a\x00b\x00"],
+    [
+        b"\x00\x01",
+        b"\x00\x01a",
+        b"\x00\x05ab\x00",
+        b"\x00\x01a\x00\x00",
+        b"\x00\x02\xc3\x28\x00",
+        b"\x00\x03a\x00b\x00",
+    ],
     ids=["no string", "no options", "string too long", "bytes left", "not UTF-8", "U+0000"],
 )
 async def test_a_broken_entry_ends_the_connection(clients: Clients, entry: bytes) -> None:
@@ -111,13 +118,11 @@ async def test_reserved_option_bits_are_malformed(clients: Clients, options: int
     await peer.expect_disconnect(0x81, 0x82)
 
 
-@v3
+@v4
 @pytest.mark.parametrize("options", [0x03, 0x04, 0x10, 0x80, 0xFF])
 async def test_reserved_qos_bits_are_malformed(clients: Clients, options: int) -> None:
     """[3.1.1 MQTT-3.8.3-4]"""
     peer = await clients.connect()
-    if clients.version == 3 and options != 0x03:
-        pytest.skip("3.1 does not say so")
     await peer.send(frame(0x82, b"\x00\x01" + string("a") + bytes([options])))
     await peer.expect_closed()
 
@@ -303,7 +308,9 @@ async def test_resuming_a_session_brings_no_retained_message(clients: Clients) -
 
 
 @pytest.mark.parametrize("order", [(2, 1), (1, 2), (0, 2), (2, 0)])
-async def test_overlapping_filters_bring_one_copy_with_the_highest_qos(clients: Clients, order: tuple[int, int]) -> None:
+async def test_overlapping_filters_bring_one_copy_with_the_highest_qos(
+    clients: Clients, order: tuple[int, int]
+) -> None:
     """[MQTT-3.3.4-2] [3.1.1 MQTT-3.3.5-1]"""
     peer = await clients.connect()
     await peer.subscribe(TopicFilter(f"{clients.topic}/#", order[0]), TopicFilter(f"{clients.topic}/+", order[1]))
@@ -395,7 +402,8 @@ async def test_unsubscribing_a_filter_that_is_none_is_refused_or_ignored(clients
     await peer.send(Unsubscribe(1, ["a/#/b"]))
     packet = await peer.receive()
     if clients.version == 5:
-        assert getattr(packet, "reason_codes", None) in ([0x11], [0x8F]) or getattr(packet, "reason_code", 0) in (0x81, 0x8F)
+        codes = getattr(packet, "reason_codes", None) or [getattr(packet, "reason_code", 0)]
+        assert codes in ([0x11], [0x8F], [0x81])
 
 
 async def test_suback_comes_before_the_retained_messages(clients: Clients) -> None:

@@ -190,6 +190,35 @@ async def test_message_expiry_of_a_will_counts_from_its_publication(clients: Cli
 
 @v5
 @tcp
+async def test_message_expiry_of_a_delayed_will_counts_from_its_publication(clients: Clients) -> None:
+    watcher = await watch(clients)
+    a_will = will(clients, WILL_DELAY_INTERVAL=2, MESSAGE_EXPIRY_INTERVAL=100)
+    peer = await clients.persistent(clients.name(), will=a_will)
+    await peer.drop()
+    await clients.pass_time(2.5)
+    got = await watcher.expect_publish(f"{clients.topic}/will", b"gone")
+    assert got.properties == {c.MESSAGE_EXPIRY_INTERVAL: 100}
+
+
+@v5
+@tcp
+async def test_each_connection_has_its_own_will_delay(clients: Clients) -> None:
+    """The delay of a cancelled Will does not bring out the next one early [MQTT-3.1.3-9]."""
+    watcher = await watch(clients)
+    name = clients.name()
+    peer = await clients.persistent(name, will=will(clients, b"first", WILL_DELAY_INTERVAL=2))
+    await peer.drop()
+    peer = await clients.persistent(name, will=will(clients, b"second", WILL_DELAY_INTERVAL=4))
+    await peer.drop()
+    await clients.pass_time(3)
+    await watcher.nothing()
+    await clients.pass_time(2)
+    await watcher.expect_publish(f"{clients.topic}/will", b"second")
+    await watcher.nothing()
+
+
+@v5
+@tcp
 async def test_will_delay(clients: Clients) -> None:
     """Not before, and then [MQTT-3.1.2-8]."""
     watcher = await watch(clients)

@@ -33,7 +33,7 @@ MOST_TURNS = 100_000
 
 
 class FakeLoop:
-    """Keeps what is to be called soon until a test lets it happen. One ``turn`` calls what was there at its beginning."""
+    """Keeps what is to be called soon until a test lets it happen."""
 
     def __init__(self) -> None:
         self.soon: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
@@ -42,6 +42,7 @@ class FakeLoop:
         self.soon.append((callback, args))
 
     def turn(self) -> None:
+        """Calls what is there at its beginning, as a turn of asyncio does."""
         for _ in range(len(self.soon)):
             callback, args = self.soon.popleft()
             callback(*args)

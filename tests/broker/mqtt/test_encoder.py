@@ -165,6 +165,31 @@ def test_wire_is_publish_in_two_parts(version: int, qos: int, retain: bool, iden
         assert {key: back.properties[key] for key in (1, 38)} == message.properties
 
 
+@pytest.mark.parametrize("inbound", [3, 4, 5])
+@pytest.mark.parametrize("outbound", [3, 4, 5])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("first", [0x32, 0x33, 0x34, 0x35, 0x3A, 0x3C])
+@pytest.mark.parametrize("properties", ["", "01 01", "02 00000009"])
+@pytest.mark.parametrize("payload", ["''", "'x'", "'y' * 130"])
+def test_wire_of_a_message_that_came_in(
+    inbound: int, outbound: int, qos: int, first: int, properties: str, payload: str
+) -> None:
+    """Where the inbound bytes are used again, what goes out is what would be written anew."""
+    text = b"y" * 130 if "130" in payload else payload.strip("'").encode()
+    body = (
+        b"\0\1a\0\x09" + (bytes((len(bytes.fromhex(properties)),)) + bytes.fromhex(properties)) * (inbound == 5) + text
+    )
+    lengths = [bytes((len(body),))] if len(body) < 128 else [bytes((len(body) & 0x7F | 0x80, 1))]
+    if inbound != 5 and len(body) < 128:
+        lengths.append(bytes((len(body) | 0x80, 0)))  # 3.x may write a length longer than it needs
+    for length in lengths:
+        (message,) = _decode(bytes((first,)) + length + body, inbound)
+        delivery = Delivery(message, qos)
+        head, tail = wire(delivery, outbound)
+        whole = head + (PACKET_ID[77] if qos else b"") + tail
+        assert whole == publish("a", message, outbound, qos, False, False, 77)
+
+
 def test_publish_with_alias_and_expiry() -> None:
     message = Message("a", b"x", properties={2: 100, 3: "c"})
     assert publish("a", message, 5, 1, False, True, 9, (), 3) == bytes_of(

@@ -29,7 +29,7 @@ class AiomqttClient(InteropClient):
         options: dict[str, Any] = {}
         clean = self.clean and not self.persistent
         if self.version == 5:
-            properties = Properties(PacketTypes.CONNECT)
+            properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
             if self.persistent:
                 properties.SessionExpiryInterval = 600
             options.update(clean_start=clean, properties=properties)

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from typing import Any
 
-from amqtt.client import ClientError, MQTTClient
+from amqtt.client import ClientError, MQTTClient  # type: ignore[import-untyped]
 
 from .client import InteropClient, LoopThread, Received
 

@@ -47,9 +47,9 @@ class Will:
 class InteropClient:
     """One client of one library. Calls block until the broker has answered, and raise where it refuses.
 
-    ``version`` is 3, 4 or 5; ``transport`` is ``tcp`` or ``ws``. A persistent client asks for a session that outlives its
-    connection. Properties have neutral names: ``user`` (list of pairs), ``content_type``, ``response_topic``, ``correlation``,
-    ``payload_format``, ``expiry``.
+    ``version`` is 3, 4 or 5; ``transport`` is ``tcp`` or ``ws``. A persistent client asks for a session that outlives
+    its connection. Properties have neutral names: ``user`` (list of pairs), ``content_type``, ``response_topic``,
+    ``correlation``, ``payload_format``, ``expiry``.
     """
 
     library = ""

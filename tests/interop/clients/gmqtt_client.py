@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-import gmqtt
-from gmqtt.mqtt.constants import MQTTv50, MQTTv311
+import gmqtt  # type: ignore[import-untyped]
+from gmqtt.mqtt.constants import MQTTv50, MQTTv311  # type: ignore[import-untyped]
 
 from .client import PATIENCE, InteropClient, LoopThread, Received
 

@@ -24,7 +24,7 @@ class JsProcess:
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._answers: dict[int, queue.Queue[dict[str, Any]]] = {}
-        self.clients: dict[str, "MqttJsClient"] = {}
+        self.clients: dict[str, MqttJsClient] = {}
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:

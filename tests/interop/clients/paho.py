@@ -24,7 +24,7 @@ NAMES = {
 def to_paho(properties: dict[str, Any] | None) -> Properties | None:
     if not properties:
         return None
-    made = Properties(PacketTypes.PUBLISH)
+    made = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
     for name, value in properties.items():
         setattr(made, NAMES[name], value)
     return made
@@ -64,7 +64,7 @@ class PahoClient(InteropClient):
 
         def on_message(_client: Any, _data: Any, message: mqtt.MQTTMessage) -> None:
             found = from_paho(message.properties) if self.version == 5 else {}
-            self.received.put(Received(message.topic, message.payload, message.qos, message.retain, found))
+            self.received.put(Received(message.topic, bytes(message.payload), message.qos, message.retain, found))
 
         def on_answer(_client: Any, _data: Any, mid: int, codes: Any, _properties: Any = None) -> None:
             self._codes[mid] = codes
@@ -76,7 +76,7 @@ class PahoClient(InteropClient):
         client.on_unsubscribe = on_answer
         host, port = self._address()
         if self.version == 5:
-            properties = Properties(PacketTypes.CONNECT)
+            properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
             if self.persistent:
                 properties.SessionExpiryInterval = 600
             clean_start = self.clean and not self.persistent

@@ -1,0 +1,589 @@
+"""PUBLISH from clients, and the acknowledgements of both directions, without a socket."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from broker.channel import publish as module
+from broker.config import AccessSettings, RuleSettings
+from broker.mqtt import constants as c
+from broker.mqtt import reason_codes as rc
+from broker.mqtt.packets import Ack, Connack, Disconnect, Pingreq, Pingresp, TopicFilter
+from broker.server import Server
+from tests.support.fake_transport import Conversation, House
+from tests.support.wire import Publish
+
+versions = pytest.mark.parametrize("version", [3, 4, 5])
+DENY = {"rules": [{"allow": False, "action": "publish", "topics": ["denied/#"]}]}
+
+
+def said(conversation: Conversation) -> list[tuple[int, int, int]]:
+    """Acknowledgements that came: (type, identifier, Reason Code)."""
+    packets = conversation.received()
+    assert all(isinstance(each, Ack) for each in packets), packets
+    return [(each.type, each.packet_id, each.reason_code) for each in packets]  # type: ignore[union-attr]
+
+
+# --- acknowledging --------------------------------------------------------------------------------------------------
+
+
+@versions
+def test_each_qos_is_acknowledged_and_delivered_once(version: int) -> None:
+    """[MQTT-4.3.2-4] [MQTT-4.3.3-8] [MQTT-4.3.3-11] [MQTT-2.2.1-5]"""
+    house = House()
+    reader = house.connect("r", version=version)
+    reader.subscribe("t", qos=2)
+    writer = house.connect("w", version=version)
+    writer.publish("t", b"0")
+    assert said(writer) == []
+    writer.publish("t", b"1", 1, 9)
+    assert said(writer) == [(c.PUBACK, 9, 0)]
+    writer.publish("t", b"2", 2, 9)
+    assert said(writer) == [(c.PUBREC, 9, 0)]
+    writer.send(Ack(c.PUBREL, 9))
+    assert said(writer) == [(c.PUBCOMP, 9, 0)]
+    assert [(each.payload, each.qos) for each in reader.messages()] == [(b"0", 0), (b"1", 1), (b"2", 2)]
+    metrics = house.metrics
+    assert (metrics.messages_qos0_received, metrics.messages_qos1_received, metrics.messages_qos2_received) == (1, 1, 1)
+    assert (metrics.packets_publish_received, metrics.messages_received) == (3, 3)
+    assert writer.connection.stats()["recv_msg"] == 3
+
+
+@versions
+@pytest.mark.parametrize("qos", [1, 2])
+def test_nobody_matches(version: int, qos: int) -> None:
+    house = House()
+    writer = house.connect("w", version=version)
+    writer.publish("t", b"x", qos, 5)
+    code = rc.NO_MATCHING_SUBSCRIBERS if version == 5 else 0
+    assert said(writer) == [(c.PUBACK if qos == 1 else c.PUBREC, 5, code)]
+
+
+@versions
+def test_a_qos2_duplicate_is_one_message(version: int) -> None:
+    """[MQTT-4.3.3-10] [MQTT-4.3.3-12]; and [MQTT-4.3.2-5]: after PUBACK the same identifier is a new message."""
+    house = House()
+    reader = house.connect("r")
+    reader.subscribe("t", qos=2)
+    writer = house.connect("w", version=version)
+    for dup in (False, True, False):
+        writer.publish("t", b"2", 2, 9, dup=dup)
+    assert said(writer) == [(c.PUBREC, 9, 0)] * 3
+    assert reader.payloads() == [b"2"]
+    assert house.metrics.packets_publish_inuse == 2
+    writer.send(Ack(c.PUBREL, 9))
+    writer.publish("t", b"new", 2, 9, dup=True)
+    assert said(writer) == [(c.PUBCOMP, 9, 0), (c.PUBREC, 9, 0)]
+    for _ in range(2):
+        writer.publish("t", b"1", 1, 8, dup=True)
+    assert reader.payloads() == [b"new", b"1", b"1"]
+
+
+@versions
+def test_a_qos2_duplicate_over_a_reconnect(version: int) -> None:
+    """[MQTT-4.4.0-1] [MQTT-4.3.3-10]"""
+    house = House()
+    house.connect("r").subscribe("t")
+    writer = house.connect("w", clean_start=False, version=version, expiry=100)
+    writer.publish("t", b"2", 2, 9)
+    writer.vanish()
+    writer = house.connect("w", clean_start=False, version=version, expiry=100)
+    writer.publish("t", b"2", 2, 9, dup=True)
+    assert said(writer) == [(c.PUBREC, 9, 0)]
+    assert house.metrics.messages_publish == 1
+
+
+@versions
+def test_pubrel_for_an_unknown_identifier(version: int) -> None:
+    """[MQTT-4.3.3-11]"""
+    writer = House().connect("w", version=version)
+    writer.send(Ack(c.PUBREL, 3))
+    code = rc.PACKET_IDENTIFIER_NOT_FOUND if version == 5 else 0
+    assert said(writer) == [(c.PUBCOMP, 3, code)]
+    assert writer.house.metrics.packets_pubrel_missed == 1
+
+
+# --- limits ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_receive_maximum_counts_what_is_unfinished() -> None:
+    """[MQTT-3.3.4-7]: a repetition is not counted twice, a refused one gives its place back."""
+    house = House({"receive_maximum": 2}, access=DENY)
+    house.connect("r").subscribe("t")
+    for qos in (1, 2):
+        writer = house.connect("w")
+        assert writer.connack.properties[c.RECEIVE_MAXIMUM] == 2
+        writer.publish("t", b"", 2, 1)
+        writer.publish("denied/x", b"", 2, 2)
+        writer.publish("t", b"", 2, 3)
+        writer.publish("t", b"", 2, 3, dup=True)
+        assert [each[1:] for each in said(writer)] == [(1, 0), (2, rc.NOT_AUTHORIZED), (3, 0), (3, 0)]
+        writer.publish("t", b"", qos, 4)
+        (bye,) = writer.received()
+        assert isinstance(bye, Disconnect) and bye.reason_code == rc.RECEIVE_MAXIMUM_EXCEEDED
+        assert writer.closed
+    assert house.metrics.packets_publish_dropped == 2
+
+
+@versions
+def test_too_many_unreleased(version: int, caplog: pytest.LogCaptureFixture) -> None:
+    house = House({"max_awaiting_rel": 1})
+    reader = house.connect("r")
+    reader.subscribe("t", qos=2)
+    writer = house.connect("w", version=version)
+    writer.publish("t", b"1", 2, 1)
+    with caplog.at_level(logging.WARNING):
+        writer.publish("t", b"2", 2, 2)
+    assert said(writer) == [(c.PUBREC, 1, 0)] + ([(c.PUBREC, 2, rc.QUOTA_EXCEEDED)] if version == 5 else [])
+    assert "setting=max_awaiting_rel" in caplog.text
+    assert reader.payloads() == [b"1"]
+    writer.send(Ack(c.PUBREL, 1))
+    writer.publish("t", b"2", 2, 2, dup=True)
+    assert said(writer) == [(c.PUBCOMP, 1, 0), (c.PUBREC, 2, 0)]
+    assert reader.payloads() == [b"2"]
+
+
+def test_an_identifier_in_use_by_the_other_qos() -> None:
+    house = House()
+    reader = house.connect("r")
+    reader.subscribe("t", qos=2)
+    for version, code in ((5, rc.PACKET_IDENTIFIER_IN_USE), (4, 0)):
+        writer = house.connect("w", version=version)
+        writer.publish("t", b"", 2, 7)
+        said(writer)
+        writer.publish("t", b"", 1, 7)
+        assert said(writer) == [(c.PUBACK, 7, code)]
+        assert len(reader.messages()) == (1 if code else 2)
+
+
+@versions
+@pytest.mark.parametrize(
+    "zone, keys, code",
+    [
+        ({"max_qos": 1}, {"qos": 2, "packet_id": 1}, rc.QOS_NOT_SUPPORTED),
+        ({"max_qos": 0}, {"qos": 1, "packet_id": 1}, rc.QOS_NOT_SUPPORTED),
+        ({"retain_available": False}, {"retain": True}, rc.RETAIN_NOT_SUPPORTED),
+    ],
+)
+def test_what_was_announced_as_unavailable_closes(
+    version: int, zone: dict[str, Any], keys: dict[str, Any], code: int
+) -> None:
+    """[MQTT-3.2.2-11] [MQTT-3.2.2-14]"""
+    writer = House(zone).connect("w", version=version)
+    writer.publish("t", b"x", **keys)
+    packets = writer.received()
+    assert [each.reason_code for each in packets] == ([code] if version == 5 else [])  # type: ignore[union-attr]
+    assert writer.closed
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize(
+    "topic, code",
+    [
+        ("a/b/c", rc.TOPIC_NAME_INVALID),
+        ("$SYS", rc.NOT_AUTHORIZED),
+        ("$SYS/x", rc.NOT_AUTHORIZED),
+        ("$delayed/1/$SYS/x", rc.TOPIC_NAME_INVALID),  # four levels
+        ("$delayed/x", rc.TOPIC_NAME_INVALID),
+        ("denied/x", rc.NOT_AUTHORIZED),
+    ],
+)
+def test_a_topic_that_is_not_the_client_s_to_write(qos: int, topic: str, code: int) -> None:
+    """[3.1.1 MQTT-3.3.5-2]"""
+    for version in (4, 5):
+        house = House({"max_topic_levels": 2}, access=DENY)
+        writer = house.connect("w", version=version)
+        writer.publish(topic, b"x", qos, qos)
+        assert said(writer) == ([(c.PUBACK, 1, code if version == 5 else 0)] if qos else [])
+        assert house.metrics.messages_publish == 0
+        denied = code == rc.NOT_AUTHORIZED
+        assert (house.metrics.packets_publish_auth_error, house.metrics.packets_publish_error) == (denied, not denied)
+        assert house.metrics.refusals.snapshot() == {f"publish_{rc.name(code)}": 1}
+
+
+@pytest.mark.parametrize("wanted", [0, 1])
+def test_a_reason_string_only_where_the_client_wants_it(wanted: int) -> None:
+    """[MQTT-3.1.2-29]"""
+    house = House(access=DENY)
+    writer = house.connect("w", properties={c.REQUEST_PROBLEM_INFORMATION: wanted})
+    writer.publish("denied/x", b"x", 1, 1)
+    (ack,) = writer.received()
+    assert isinstance(ack, Ack)
+    assert ack.properties == ({c.REASON_STRING: "not_authorized"} if wanted else {})
+
+
+@versions
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_denied_publish_may_close(version: int, qos: int) -> None:
+    house = House({"acl_deny_action": "disconnect"}, access=DENY)
+    writer = house.connect("w", clean_start=False, version=version, expiry=100)
+    writer.publish("denied/x", b"x", qos, qos)
+    codes = [each.reason_code for each in writer.received()]  # type: ignore[union-attr]
+    assert codes == ([rc.NOT_AUTHORIZED] if version == 5 else [])
+    assert writer.closed
+    # What was denied was not taken: it is no duplicate when it comes again.
+    session = house.broker.sessions.get("w")
+    assert session is not None and session.awaiting_rel is None
+
+
+# --- access ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_topic_once_admitted_is_not_asked_about_again_until_the_rules_change() -> None:
+    house = House(access={"cache_ttl": 60})
+    asked: list[str] = []
+    house.hooks.client_check_acl.add(lambda allowed, client, action, topic: asked.append(topic) or allowed)
+    writer = house.connect("w")
+    for _ in range(3):
+        writer.publish("t")
+    assert asked == ["t"]
+    assert (house.metrics.client_check_acl, house.metrics.client_acl_cache_hit) == (1, 2)
+    house.clock.advance(60)
+    writer.publish("t")
+    assert asked == ["t", "t"]
+    house.server.access.reload(AccessSettings(rules=[RuleSettings(allow=False, topics=["t"])]))
+    writer.publish("t", b"", 1, 1)
+    assert said(writer) == [(c.PUBACK, 1, rc.NOT_AUTHORIZED)]
+    assert asked == ["t", "t", "t"]
+
+
+def test_without_the_cache_every_publish_is_asked_about() -> None:
+    house = House(access={"cache": False})
+    asked: list[tuple[bool, bool]] = []
+    house.hooks.client_check_acl_complete.add(
+        lambda client, action, topic, allowed, cached: asked.append((allowed, cached))
+    )
+    writer = house.connect("w")
+    for _ in range(2):
+        writer.publish("t")
+    assert asked == [(True, False)] * 2
+
+
+def test_a_denial_that_is_cached_is_counted_as_such() -> None:
+    house = House(access=DENY)
+    asked: list[tuple[bool, bool]] = []
+    house.hooks.client_check_acl_complete.add(
+        lambda client, action, topic, allowed, cached: asked.append((allowed, cached))
+    )
+    writer = house.connect("w")
+    for _ in range(2):
+        writer.publish("denied/x")
+    assert asked == [(False, False), (False, True)]
+    assert (house.metrics.client_acl_deny, house.metrics.client_acl_cache_hit) == (2, 1)
+
+
+def test_what_is_admitted_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_ADMITTED", 3)
+    writer = House().connect("w")
+    for number in range(20):
+        writer.publish(f"t/{number}")
+        assert 0 < len(writer.channel.admitted) <= 3
+
+
+# --- Topic Alias ----------------------------------------------------------------------------------------------------
+
+
+def test_aliases_from_the_client() -> None:
+    """[MQTT-3.3.2-7] [MQTT-3.3.2-9] [MQTT-3.3.2-12]; they do not travel on."""
+    house = House({"max_topic_alias": 2})
+    reader = house.connect("r")
+    reader.subscribe("#")
+    writer = house.connect("w")
+    assert writer.connack.properties[c.TOPIC_ALIAS_MAXIMUM] == 2
+    alias = {c.TOPIC_ALIAS: 1}
+    writer.publish("a", b"1", properties=alias)
+    writer.publish("", b"2", properties={**alias, c.CONTENT_TYPE: "x"})
+    writer.publish("b", b"3", properties=alias)
+    writer.publish("", b"4", 1, 1, properties=alias)
+    assert [(each.topic, each.payload, each.properties) for each in reader.messages()] == [
+        ("a", b"1", {}),
+        ("a", b"2", {c.CONTENT_TYPE: "x"}),
+        ("b", b"3", {}),
+        ("b", b"4", {}),
+    ]
+    said(writer)
+    writer = house.connect("w")
+    writer.publish("", b"5", properties=alias)
+    assert [each.reason_code for each in writer.received()] == [rc.TOPIC_ALIAS_INVALID]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("topic, alias", [("a", 3), ("", 2)])
+def test_an_alias_that_cannot_be(topic: str, alias: int) -> None:
+    """[MQTT-3.3.2-8] [MQTT-3.3.2-9]"""
+    writer = House({"max_topic_alias": 2}).connect("w")
+    writer.publish("a", properties={c.TOPIC_ALIAS: 1})
+    writer.publish(topic, properties={c.TOPIC_ALIAS: alias})
+    assert [each.reason_code for each in writer.received()] == [rc.TOPIC_ALIAS_INVALID]  # type: ignore[union-attr]
+    assert writer.closed
+
+
+# --- mount points and delays ----------------------------------------------------------------------------------------
+
+
+def test_a_mount_point() -> None:
+    house = House()
+    whole = house.connect("whole")
+    whole.subscribe("#")
+    reader = house.connect("r", zone={"mountpoint": "m/"})
+    reader.subscribe("t")
+    for version in (4, 5):
+        writer = house.connect("w", version=version, zone={"mountpoint": "m/"})
+        writer.publish("t", b"x")
+        writer.publish("t", b"y", 1, 1)
+        assert [each.topic for each in reader.messages()] == ["t", "t"]
+        assert [each.topic for each in whole.messages()] == ["m/t", "m/t"]
+    writer.publish("$delayed/1/t", b"later")
+    house.pass_time(1)
+    assert [each.topic for each in whole.messages()] == ["m/t"]
+    writer.received()
+    writer.publish("t" * 65_534, b"", 1, 2)
+    assert said(writer) == [(c.PUBACK, 2, rc.TOPIC_NAME_INVALID)]
+
+
+def test_a_delayed_publish() -> None:
+    house = House(delayed={"max_messages": 2})
+    reader = house.connect("r")
+    reader.subscribe("t", qos=2)
+    writer = house.connect("w")
+    writer.publish("$delayed/5/t", b"0")
+    writer.publish("$delayed/5/t", b"2", 2, 1)
+    writer.publish("$delayed/5/t", b"full", 2, 2)
+    writer.publish("$delayed/5/t", b"full")
+    assert said(writer) == [(c.PUBREC, 1, 0), (c.PUBREC, 2, rc.QUOTA_EXCEEDED)]
+    assert reader.messages() == []
+    house.pass_time(5)
+    assert reader.payloads() == [b"0", b"2"]
+    off = House(delayed={"enabled": False})
+    reader = off.connect("r")
+    reader.subscribe("$delayed/#")
+    off.connect("w").publish("$delayed/5/t")
+    assert [each.topic for each in reader.messages()] == ["$delayed/5/t"]
+
+
+# --- queue_full = "refuse" ------------------------------------------------------------------------------------------
+
+
+def full_house() -> tuple[House, Conversation]:
+    """A subscriber to ``t`` with one message in flight and a full queue."""
+    house = House({"queue_full": "refuse", "max_queued_messages": 1, "max_inflight": 1})
+    reader = house.connect("r")
+    reader.subscribe("t", qos=2)
+    house.publish("t", b"in flight", 1)
+    house.publish("t", b"queued", 1)
+    return house, reader
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_full_queue_refuses_a_5_0_publisher(qos: int) -> None:
+    house, reader = full_house()
+    writer = house.connect("w")
+    kind = c.PUBACK if qos == 1 else c.PUBREC
+    writer.publish("t", b"x", qos, 1)
+    assert said(writer) == [(kind, 1, rc.QUOTA_EXCEEDED)]
+    reader.puback(1)
+    writer.publish("t", b"y", qos, 1)
+    assert said(writer) == [(kind, 1, 0)]
+    assert reader.payloads() == [b"in flight", b"queued"]
+    reader.puback(2)
+    assert reader.payloads() == [b"y"]
+
+
+class Sleeper:
+    """``asyncio.sleep`` that sleeps until the test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.slept: list[float] = []
+        self.wake = asyncio.Event()
+        self.sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+        monkeypatch.setattr(module.asyncio, "sleep", self)
+
+    async def __call__(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        await self.wake.wait()
+        self.wake.clear()
+
+    async def turn(self) -> None:
+        for _ in range(5):
+            await self.sleep(0)
+
+    async def over(self) -> None:
+        """The time is up."""
+        self.wake.set()
+        await self.turn()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_a_full_queue_makes_a_3x_publisher_wait(qos: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its next packets wait with it, in order, and nothing is read from it."""
+    house, reader = full_house()
+    sleeper = Sleeper(monkeypatch)
+    writer = house.connect("w", version=4)
+    writer.send(Publish("t", b"x", qos, packet_id=1), Pingreq())
+    await sleeper.turn()
+    writer.send(Publish("other", b"y", 1, packet_id=2))
+    assert writer.received() == []
+    assert not writer.transport.reading
+    reader.puback(1)
+    await sleeper.over()
+    kind = c.PUBACK if qos == 1 else c.PUBREC
+    assert writer.received() == [Ack(kind, 1), Pingresp(), Ack(c.PUBACK, 2)]
+    assert writer.transport.reading
+    if qos == 2:
+        writer.publish("t", b"x", 2, 1, dup=True)
+        assert said(writer) == [(c.PUBREC, 1, 0)]
+    reader.puback(2)
+    assert reader.payloads() == [b"in flight", b"queued", b"x"]
+
+
+@pytest.mark.asyncio
+async def test_a_waiting_publisher_that_goes_may_send_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[MQTT-4.3.3-10] must not make a duplicate of what was never published."""
+    house, reader = full_house()
+    sleeper = Sleeper(monkeypatch)
+    writer = house.connect("w", clean_start=False, version=4)
+    writer.send(Publish("t", b"x", 2, packet_id=1))
+    await sleeper.turn()
+    writer.vanish()
+    reader.puback(1)
+    again = house.connect("w", clean_start=False, version=4)
+    again.publish("t", b"x", 2, 1, dup=True)
+    await sleeper.over()
+    assert said(again) == [(c.PUBREC, 1, 0)]
+    reader.puback(2)
+    assert reader.payloads() == [b"in flight", b"queued", b"x"]
+    assert reader.session.queued == 0
+
+
+# --- acknowledgements from the client -------------------------------------------------------------------------------
+
+
+@versions
+def test_the_window_moves_with_each_acknowledgement(version: int) -> None:
+    """[MQTT-4.3.3-4] [MQTT-3.3.4-9]"""
+    house = House({"max_inflight": 1})
+    reader = house.connect("r", version=version)
+    reader.subscribe("t", qos=2)
+    for qos in (1, 2, 2):
+        house.publish("t", b"%d" % qos, qos)
+    assert reader.payloads() == [b"1"]
+    reader.puback(1)
+    assert reader.payloads() == [b"2"]
+    reader.pubrec(2)
+    assert reader.received() == [Ack(c.PUBREL, 2)]
+    reader.pubcomp(2)
+    assert reader.payloads() == [b"2"]
+    reader.pubrec(3)
+    reader.pubrec(3)
+    assert reader.received() == [Ack(c.PUBREL, 3)] * 2
+    assert house.metrics.packets_pubrec_inuse == 1
+    assert house.metrics.messages_acked == 3
+
+
+def test_a_refused_message_frees_its_place() -> None:
+    """[MQTT-4.4.0-2]"""
+    house = House({"max_inflight": 1})
+    reader = house.connect("r")
+    reader.subscribe("t", qos=2)
+    house.publish("t", b"a", 2)
+    house.publish("t", b"b", 2)
+    reader.received()
+    reader.send(Ack(c.PUBREC, 1, rc.UNSPECIFIED_ERROR))
+    assert reader.payloads() == [b"b"]
+    assert house.metrics.messages_acked == 0
+
+
+@versions
+def test_acknowledgements_of_nothing(version: int) -> None:
+    house = House()
+    reader = house.connect("r", version=version)
+    for kind in (c.PUBACK, c.PUBREC, c.PUBCOMP):
+        reader.send(Ack(kind, 9))
+    code = rc.PACKET_IDENTIFIER_NOT_FOUND if version == 5 else 0
+    assert said(reader) == [(c.PUBREL, 9, code)]
+    metrics = house.metrics
+    assert (metrics.packets_puback_missed, metrics.packets_pubrec_missed, metrics.packets_pubcomp_missed) == (1, 1, 1)
+
+
+def test_the_wrong_acknowledgement_closes() -> None:
+    house = House()
+    reader = house.connect("r")
+    reader.subscribe("t", qos=2)
+    house.publish("t", b"", 2)
+    reader.received()
+    reader.puback(1)
+    assert [each.reason_code for each in reader.received()] == [rc.PROTOCOL_ERROR]  # type: ignore[union-attr]
+
+
+def test_acknowledgements_with_reason_codes_and_properties() -> None:
+    house = House()
+    reader = house.connect("r")
+    reader.subscribe("t", qos=2)
+    house.publish("t", b"1", 1)
+    house.publish("t", b"2", 2)
+    reader.received()
+    extra = {c.REASON_STRING: "why"}
+    reader.send(Ack(c.PUBACK, 1, rc.NO_MATCHING_SUBSCRIBERS, extra), Ack(c.PUBREC, 2, 0, extra))
+    assert said(reader) == [(c.PUBREL, 2, 0)]
+    reader.send(Ack(c.PUBCOMP, 2, 0, extra), Ack(c.PUBREL, 5, rc.PACKET_IDENTIFIER_NOT_FOUND, extra))
+    assert said(reader) == [(c.PUBCOMP, 5, rc.PACKET_IDENTIFIER_NOT_FOUND)]
+    assert reader.session.inflight == {}
+
+
+def test_hooks_hear_of_acknowledgements_and_completions() -> None:
+    house = House()
+    heard: list[tuple[str, bytes]] = []
+    reader = house.connect("r")
+    reader.subscribe("t", qos=2)
+    house.publish("t", b"unheard", 2)
+    reader.pubrec(1)
+    house.hooks.message_acked.add(lambda client, message: heard.append(("acked", message.payload)))
+    house.hooks.delivery_completed.add(lambda client, message, at: heard.append(("completed", message.payload)))
+    reader.pubcomp(1)
+    house.publish("t", b"1", 1)
+    house.publish("t", b"2", 2)
+    reader.received()
+    reader.puback(2)
+    reader.pubrec(3)
+    assert heard == [("acked", b"1"), ("completed", b"1"), ("acked", b"2")]
+    reader.pubcomp(3)
+    assert heard[3:] == [("completed", b"2")]
+    assert reader.session.completions == {}
+
+
+def test_the_client_is_the_publisher_of_its_messages() -> None:
+    house = House()
+    published: list[Any] = []
+    house.hooks.message_publish.add(lambda message: published.append(message) or message)
+    writer = house.connect("w")
+    house.clock.advance(5)
+    writer.publish("t", b"x")
+    (message,) = published
+    assert message.publisher is writer.channel.client
+    assert message.timestamp == house.clock.time
+
+
+def test_no_local_between_filters_and_versions() -> None:
+    """[MQTT-3.8.3-3]; a 3.x client of a zone that says ``ignore_loop_deliver`` as if it had asked."""
+    house = House()
+    client = house.connect("c")
+    client.subscribe(TopicFilter("t/#", 2, no_local=True), TopicFilter("t/1", 1))
+    for qos, packet_id in ((0, 0), (2, 1)):
+        client.publish("t/1", b"x", qos, packet_id)
+    client.publish("t/2", b"y")
+    packets = client.received()
+    assert [each.qos for each in packets if isinstance(each, Publish)] == [0, 1]
+    old = house.connect("old", version=4, zone={"ignore_loop_deliver": True})
+    old.subscribe("own")
+    old.publish("own")
+    house.publish("own")
+    assert len(old.messages()) == 1
+
+
+def test_the_server_and_the_connack_are_what_the_tests_think() -> None:
+    house = House()
+    assert isinstance(house.server, Server)
+    assert isinstance(house.connect().connack, Connack)

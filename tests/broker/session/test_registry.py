@@ -1,0 +1,36 @@
+"""SessionRegistry: one session of each Client Identifier."""
+
+import pytest
+
+from broker.session.registry import SessionRegistry
+from broker.session.session import Limits, Session
+
+
+def session(client_id: str) -> Session:
+    return Session(client_id, Limits(), None, 0.0)  # type: ignore[arg-type]
+
+
+def test_one_session_of_each_identifier() -> None:
+    """[MQTT-3.1.3-2]"""
+    registry = SessionRegistry()
+    first, other = session("a"), session("b")
+    registry.add(first)
+    registry.add(other)
+    with pytest.raises(ValueError, match="'a'"):
+        registry.add(session("a"))
+    assert (registry.get("a"), registry.get("A"), registry.get("c")) == (first, None, None)
+    assert "a" in registry and "c" not in registry
+    assert len(registry) == 2
+    assert list(registry) == [first, other]
+
+
+def test_only_the_session_itself_is_removed() -> None:
+    registry = SessionRegistry()
+    first, second = session("a"), session("a")
+    registry.add(first)
+    assert not registry.remove(second)
+    assert registry.remove(first)
+    assert not registry.remove(first)
+    registry.add(second)
+    assert not registry.remove(first)
+    assert registry.get("a") is second

@@ -1,0 +1,170 @@
+"""The real process: ready line, signals, exit status, what SIGHUP changes."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from broker.access.password import ScryptHash
+from tests.support.node import NodeProcess, free_port
+from tests.support.peer import Address, Peer
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60)]
+
+CONFIG = """
+[[listeners]]
+name = "one"
+type = "tcp"
+bind = "127.0.0.1:{tcp}"
+
+[[listeners]]
+name = "two"
+type = "ws"
+bind = "127.0.0.1:{ws}"
+
+{rest}
+"""
+USER = """
+[[access.users]]
+username = "ann"
+password_hash = "{hash}"
+"""
+
+
+class House:
+    """A configuration file and the process that runs with it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.config = directory / "taipan.toml"
+        self.tcp = Address("127.0.0.1", free_port())
+        self.ws = Address("127.0.0.1", free_port(), "ws")
+        self.process = NodeProcess(self.config, "--set", f"node.data_dir={directory}")
+        self.peers: list[Peer] = []
+
+    def write(self, rest: str = "") -> None:
+        self.config.write_text(CONFIG.format(tcp=self.tcp.port, ws=self.ws.port, rest=rest))
+
+    async def connect(self, version: int = 5, address: Address | None = None, **options: object) -> Peer:
+        peer = Peer(address or self.tcp, version)
+        self.peers.append(peer)
+        await peer.connect(**options)  # type: ignore[arg-type]
+        return peer
+
+    async def reload(self) -> None:
+        """SIGHUP, and until it is done: the node logs a line about it."""
+        self.process.process.send_signal(signal.SIGHUP)
+        stderr = self.process.process.stderr
+        assert stderr is not None
+        async with asyncio.timeout(10):
+            while line := await stderr.readline():
+                if b"reload" in line:
+                    return
+        raise AssertionError("ended instead of reloading")
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    house = House(tmp_path)
+    yield house
+    for peer in house.peers:
+        peer.abort()
+    if house.process._process is not None and house.process.process.returncode is None:
+        await house.process.stop()
+
+
+async def test_ready_serve_and_stop(house: House) -> None:
+    """One line when every listener accepts; SIGTERM says goodbye and ends with 0 [MQTT-3.14.0-1]."""
+    house.write()
+    await house.process.start()
+    assert house.process.ready.startswith("taipan ready")
+    assert str(house.tcp.port) in house.process.ready and str(house.ws.port) in house.process.ready
+    five, four, web = await house.connect(5), await house.connect(4), await house.connect(5, house.ws)
+    await web.subscribe("t", qos=1)
+    await five.publish("t", b"x", 1)
+    await web.expect_publish("t", b"x", 1)
+    stopping = asyncio.create_task(house.process.stop())
+    for peer in (five, four, web):
+        await peer.expect_disconnect(0x8B)
+        await peer.close()
+    assert await stopping == 0
+
+
+async def test_a_client_that_does_not_answer_does_not_hold_the_end(house: House) -> None:
+    house.write()
+    await house.process.start()
+    peers = [await house.connect(5) for _ in range(20)]
+    assert await house.process.stop(9) == 0
+    for peer in peers:
+        peer.abort()
+
+
+async def test_sighup_takes_users_rules_and_limits_without_dropping_a_client(house: House) -> None:
+    house.write("[zones.external]\nallow_anonymous = true\n")
+    await house.process.start()
+    before = await house.connect(5)
+    await before.subscribe("t", "no/x", qos=1)
+    rest = "[zones.external]\nallow_anonymous = false\nmax_packet_size = 5000\n"
+    rest += USER.format(hash=ScryptHash.create(b"secret"))
+    rest += '[[access.rules]]\nallow = false\naction = "publish"\ntopics = ["no/#"]\n'
+    house.write(rest)
+    await house.reload()
+    await before.nothing()
+    refused = await house.connect(5, expect=None)
+    assert refused.connack.reason_code in (0x86, 0x87)
+    ann = await house.connect(5, username="ann", password=b"secret")
+    assert 5000 in ann.connack.properties.values()
+    await ann.publish("no/x", b"x", 1, expect=0x87)
+    await ann.publish("t", b"x", 1)
+    await before.expect_publish("t", b"x", 1)
+    assert await house.process.stop() == 0
+
+
+async def test_sighup_with_a_broken_file_changes_nothing(house: House) -> None:
+    house.write()
+    await house.process.start()
+    peer = await house.connect(5)
+    house.config.write_text("[zones.external]\nmax_qoss = 1\n")
+    await house.reload()
+    await peer.nothing()
+    await house.connect(4)
+    assert await house.process.stop() == 0
+
+
+async def taipan(*arguments: str) -> tuple[int, str, str]:
+    """Runs the command to its end: status, stdout, stderr."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "management.node", *arguments,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=Path(__file__).parents[2],
+        env={**os.environ},
+    )  # fmt: skip
+    async with asyncio.timeout(20):
+        out, err = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+async def test_check(house: House) -> None:
+    house.write()
+    status, out, err = await taipan("check", str(house.config))
+    assert (status, out, err) == (0, f"{house.config}: ok\n", "")
+    house.config.write_text("[node]\nnamee = 'x@y'\n")
+    status, _, err = await taipan("check", str(house.config))
+    assert status != 0
+    assert len(err.strip().splitlines()) == 1
+    for word in (str(house.config), "2", "namee", "name"):
+        assert word in err
+
+
+async def test_a_port_that_is_taken_is_one_line_and_a_status(house: House) -> None:
+    house.write()
+    await house.process.start()
+    status, _, err = await taipan("--config", str(house.config))
+    assert status != 0
+    assert str(house.tcp.port) in err.strip().splitlines()[-1]
+    assert "Traceback" not in err
+    assert await house.process.stop() == 0
