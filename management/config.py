@@ -132,7 +132,7 @@ class _Document:
         try:
             self.data = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            message = str(error)
+            message = str(error).replace("Invalid value", "Invalid value; text wants quotes")
             place = re.search(r" \(at line (\d+), column (\d+)\)$", message)
             if place is None:
                 raise ConfigError(f"{path}:{text.count(chr(10)) + 1}: {_one_line(message)}") from None
@@ -166,6 +166,7 @@ class _Document:
             self._origins[path] = origin
 
     def settings(self) -> Settings:
+        self._check_misplaced(self.data, ())
         self._check_keys(self.data, set(TABLES) | {"listeners", "zones"}, ())
         self._check_finite(self.data, ())
         tables = {name: self._convert(self.data.get(name, {}), kind, (name,)) for name, kind in TABLES.items()}
@@ -181,6 +182,7 @@ class _Document:
 
     def _zones(self) -> dict[str, ZoneSettings]:
         raw = self._table(self.data.get("zones", {}), ("zones",))
+        self._check_misplaced(raw, ("zones",))
         zones = {DEFAULT_ZONE: ZoneSettings()}
         for name, table in raw.items():
             zones[name] = self._convert(table, ZoneSettings, ("zones", name))
@@ -326,7 +328,9 @@ class _Document:
             if message.startswith("Invalid enum value"):
                 allowed = ", ".join(_quoted(str(value)) for value in _literals(_type_at(place)))
                 message = f"expected one of {allowed}, got{message.removeprefix('Invalid enum value')}"
-            message = message.replace("`", "")
+            message = message.replace("`", "").replace(" | null", "").replace("object", "table")
+            if place[-1] in ("message_rate", "byte_rate"):
+                message = message.replace("array of length 2", "array").replace("array", "[amount, seconds]")
             raise self._error(place, message[0].lower() + message[1:]) from None
 
     def _check_struct(self, table: dict[str, Any], kind: type[msgspec.Struct], path: Path) -> None:
@@ -338,6 +342,8 @@ class _Document:
             if inner is None:
                 continue
             if isinstance(value, dict):
+                if _is_list(fields[key]):
+                    raise self._error(path + (key,), f"expected tables [[{_dotted(path + (key,))}]]")
                 self._check_struct(value, inner, path + (key,))
             elif isinstance(value, list):
                 for index, member in enumerate(value):
@@ -348,6 +354,12 @@ class _Document:
         for key in table:
             if key not in known:
                 raise self._error(path + (key,), f"unknown key{_nearest(key, known)}")
+
+    def _check_misplaced(self, table: Mapping[str, Any], path: Path) -> None:
+        """A zone's key that stands where zones, or the big tables, are named."""
+        for key, value in table.items():
+            if key in ZoneSettings.__struct_fields__ and not isinstance(value, dict):
+                raise self._error(path + (key,), f"belongs into [zones.{DEFAULT_ZONE}] or into a listener")
 
     def _check_finite(self, value: Any, path: Path) -> None:
         if isinstance(value, float) and not math.isfinite(value):

@@ -25,7 +25,9 @@ class DataDir:
         except OSError:
             owner = os.read(self._lock, 32).decode("ascii", "replace").strip()
             os.close(self._lock)
-            raise DataDirError(f"node.data_dir {path}: in use by process {owner or 'unknown'}") from None
+            raise DataDirError(
+                f"node.data_dir {path}: in use by process {owner or 'unknown'}; each node needs its own"
+            ) from None
         os.ftruncate(self._lock, 0)
         os.write(self._lock, f"{os.getpid()}\n".encode())
 

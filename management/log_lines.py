@@ -17,7 +17,8 @@ from typing import Any, Final, TextIO
 
 from .config import LogSettings
 
-_CONVERSION: Final = re.compile(r"(?:(\w+)=)?%(%|[-#0 +]*\d*(?:\.\d+)?([a-zA-Z]))")
+_CONVERSION: Final = re.compile(r"%(%|[-#0 +]*\d*(?:\.\d+)?([a-zA-Z]))")
+_FIELD: Final = re.compile(r"(\w+)=(\S+)")
 _PLAIN: Final = re.compile(r"[^\s\"'=\\]+")
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
@@ -64,19 +65,12 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(TextLines):
-    """One JSON object a line; the ``key=%s`` of the message are members of their own."""
+    """One JSON object a line; what the message has as ``key=%s`` or ``key=%s:%s`` are members of their own."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {"time": _time(record), "level": record.levelname, "logger": record.name}
-        conversions = _conversions(record)
-        event = record.msg if isinstance(record.msg, str) else str(record.msg)
-        fields: dict[str, Any] = {}
-        if conversions is not None and all(found[1] for found, _ in conversions):
-            event = _CONVERSION.sub(lambda found: "" if found[3] else "%", event)
-            fields = {found[1]: value for found, value in conversions}
-            line["event"] = " ".join(event.split())
-        else:
-            line["event"] = _message(record)
+        event, fields = _event_and_fields(record)
+        line["event"] = event
         for name, value in fields.items():
             plain = value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
             line.setdefault(name, plain)
@@ -95,10 +89,31 @@ def _conversions(record: logging.LogRecord) -> list[tuple[re.Match[str], Any]] |
     arguments = record.args
     if not isinstance(arguments, tuple) or not arguments or not isinstance(record.msg, str):
         return None
-    found = [match for match in _CONVERSION.finditer(record.msg) if match[3]]
+    found = [match for match in _CONVERSION.finditer(record.msg) if match[2]]
     if len(found) != len(arguments):
         return None
     return list(zip(found, arguments, strict=True))
+
+
+def _event_and_fields(record: logging.LogRecord) -> tuple[str, dict[str, Any]]:
+    """The message apart: what names it, and its fields. All of it is the event where a value stands outside a field."""
+    conversions = _conversions(record)
+    if conversions is None:
+        return _message(record), {}
+    words: list[str] = []
+    fields: dict[str, Any] = {}
+    for word in re.finditer(r"\S+", str(record.msg)):
+        values = [value for found, value in conversions if word.start() <= found.start() < word.end()]
+        named = _FIELD.fullmatch(word[0])
+        if named is None and values:
+            return _message(record), {}
+        if named is None:
+            words.append(word[0].replace("%%", "%"))
+        elif len(values) == 1 and _CONVERSION.fullmatch(named[2]):
+            fields[named[1]] = values[0]
+        else:
+            fields[named[1]] = named[2] % tuple(values)
+    return " ".join(words), fields
 
 
 def _message(record: logging.LogRecord) -> str:
@@ -106,7 +121,7 @@ def _message(record: logging.LogRecord) -> str:
     if conversions is None:
         return record.getMessage()
     arguments = tuple(
-        field(value) if found[3] == "s" and not isinstance(value, (bool, int, float)) else value
+        field(value) if found[2] == "s" and not isinstance(value, (bool, int, float)) else value
         for found, value in conversions
     )
     return str(record.msg) % arguments

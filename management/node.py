@@ -1,7 +1,7 @@
 """The ``taipan`` command: reads the configuration, builds the rooms, runs them until told to stop.
 
 taipan [--config FILE] [--set key.path=value]...    run the node
-taipan check FILE                                   validate a configuration
+taipan check FILE                                   validate a configuration and the certificates it names
 taipan hash-password [--user NAME] [--scram]        print what [[access.users]] wants
 """
 
@@ -24,6 +24,7 @@ from broker.access.password import ScryptHash
 from broker.access.saslprep import saslprep
 from broker.access.scram import ScramVerifier
 from broker.core.clock import Clock
+from broker.transport.tls import TlsError, build_context
 from broker.version import product_version
 
 from .config import ConfigError, Settings, load
@@ -46,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.command == "hash-password":
             return _hash_password(arguments.user, arguments.scram)
         if arguments.command == "check":
-            load(arguments.file, arguments.set)
+            _check(load(arguments.file, arguments.set + arguments.more))
             print(f"{arguments.file}: ok")
             return 0
         settings = load(arguments.config, arguments.set)
@@ -67,12 +68,26 @@ def _parser() -> argparse.ArgumentParser:
         help="set one key, such as listeners.0.bind=127.0.0.1:1884; wins over file and environment",
     )  # fmt: skip
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    check = commands.add_parser("check", help="validate a configuration file and exit")
+    check = commands.add_parser("check", help="validate a configuration file and its certificates, and exit")
     check.add_argument("file", metavar="FILE")
+    check.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="more", help="set one key")
     hashing = commands.add_parser("hash-password", help="read a password, print the hash for the configuration")
     hashing.add_argument("--user", metavar="NAME", help="print a whole [[access.users]] table")
     hashing.add_argument("--scram", action="store_true", help="also print the keys for SCRAM-SHA-256")
     return parser
+
+
+# taipan check
+
+
+def _check(settings: Settings) -> None:
+    """Whether the files that the listeners name can be used, too: a start would read them. Raises ``ConfigError``."""
+    for index, listener in enumerate(settings.broker.listeners):
+        if listener.tls is not None:
+            try:
+                build_context(listener.tls)
+            except TlsError as error:
+                raise ConfigError(f"listeners.{index}.{error}") from None
 
 
 # taipan hash-password
@@ -175,7 +190,9 @@ def _reload(server: "Server", reread: Callable[[], Settings]) -> None:
         settings = reread()
         server.reload(settings.broker)
     except Exception as error:
-        logger.error("reload_failed error=%s", error, exc_info=not isinstance(error, ConfigError))
+        # What the operator asked for and cannot have is a ConfigError or ValueError; anything else is a bug.
+        known = isinstance(error, (ConfigError, ValueError)) and not logger.isEnabledFor(logging.DEBUG)
+        logger.error("reload_failed error=%s", error, exc_info=not known)
     else:
         setup_logging(settings.log)
         logger.info("reloaded")

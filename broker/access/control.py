@@ -56,13 +56,14 @@ class AccessControl:
 
     ``authenticators``: the first source that knows the user decides. ``authorizers``: the first that has a rule for it
     decides; without one, ``no_match`` does. Sources may be appended; call ``drop_caches`` when what they say changes.
-    ``cache_hits`` counts decisions that came from a client's cache.
+    ``cache_hits`` counts decisions that came from a client's cache, ``ignored`` those that no source had a rule for.
     """
 
     def __init__(self, settings: AccessSettings, clock: Clock) -> None:
         """``ValueError`` for a hash or a rule that cannot be read."""
         self.clock = clock
         self.cache_hits = 0
+        self.ignored = 0
         self.generation = 0
         self._closed = False
         self._verified = VerifiedCredentials()
@@ -244,4 +245,5 @@ class AccessControl:
             decision = source.decide(client, action, topic)
             if decision is not None:
                 return decision
+        self.ignored += 1
         return self._no_match

@@ -159,6 +159,7 @@ def _authenticated(channel: ChannelState, connect: Connect, outcome: AuthOutcome
     metrics.client_auth_success += 1
     if outcome.anonymous:
         metrics.client_auth_anonymous += 1
+        metrics.client_auth_ignore += 1  # nobody knew it; the default let it in
     client.anonymous = outcome.anonymous
     client.is_superuser = outcome.is_superuser
     _accept(channel, connect, now, {})

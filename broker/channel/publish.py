@@ -192,6 +192,7 @@ def authorize(channel: ChannelState, action: str, topic: str, now: float) -> boo
     access = context.access
     client = channel.client
     hits = access.cache_hits
+    ignored = access.ignored
     allowed = bool(access.authorize_now(client, action, topic, now))
     metrics = context.metrics
     cached = access.cache_hits != hits
@@ -199,6 +200,7 @@ def authorize(channel: ChannelState, action: str, topic: str, now: float) -> boo
         metrics.client_acl_cache_hit += 1
     else:
         metrics.client_check_acl += 1
+        metrics.client_acl_ignore += access.ignored - ignored
         if context.hooks.client_check_acl:
             allowed = context.hooks.client_check_acl(allowed, client, action, topic)
     if allowed:
@@ -303,7 +305,11 @@ def on_puback(channel: ChannelState, packet_id: int, now: float) -> None:
     metrics.packets_puback_received += 1
     session = channel.session
     assert session is not None
-    delivery = session.puback(packet_id)
+    try:
+        delivery = session.puback(packet_id)
+    except ProtocolError:
+        metrics.packets_puback_inuse += 1
+        raise
     if delivery is None:
         metrics.packets_puback_missed += 1
         return
@@ -370,7 +376,12 @@ def on_pubcomp(channel: ChannelState, packet_id: int, now: float) -> None:
     metrics.packets_pubcomp_received += 1
     session = channel.session
     assert session is not None
-    if not session.pubcomp(packet_id):
+    try:
+        known = session.pubcomp(packet_id)
+    except ProtocolError:
+        metrics.packets_pubcomp_inuse += 1
+        raise
+    if not known:
         metrics.packets_pubcomp_missed += 1
         return
     if context.hooks.delivery_completed:

@@ -110,7 +110,11 @@ class Broker:
         if not self.refusing:
             return False
         route = self.router.match(message.topic)
-        return any(subscription.session.would_refuse(message, subscription) for subscription in route.targets)
+        if any(subscription.session.would_refuse(message, subscription) for subscription in route.targets):
+            return True
+        return any(
+            all(member.session.would_refuse(message, member) for member in group.members()) for group in route.groups
+        )
 
     def _deliver_unless_local(self, message: Message, subscription: Subscription) -> None:
         # [MQTT-3.8.3-3]: by Client Identifier, so that it holds for wills and over reconnects as well
@@ -126,6 +130,10 @@ class Broker:
 
     def _deliver_shared(self, message: Message, group: SharedGroup, exclude: tuple[Session, ...] = ()) -> bool:
         publisher = message.publisher
+        if self.refusing:
+            full = [each.session for each in group.members() if each.session.would_refuse(message, each)]
+            if full and len(full) < len(group):
+                exclude = (*exclude, *full)
         subscription = group.pick("" if publisher is None else publisher.client_id, message.topic, exclude)
         if subscription is None:
             return False

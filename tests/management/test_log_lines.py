@@ -90,6 +90,11 @@ def test_json() -> None:
     assert json.loads(JsonLines().format(record("a=%s 5%%", "b"))) | {"time": ""} == {
         "time": "", "level": "INFO", "logger": "broker.channel", "event": "5%", "a": "b",
     }  # fmt: skip
+    several = record("c loop=uvloop peer=%s:%s n=%.1f%%", "10.0.0.7", 5, 2)
+    assert json.loads(JsonLines().format(several)) | {"time": ""} == {
+        "time": "", "level": "INFO", "logger": "broker.channel", "event": "c", "loop": "uvloop",
+        "peer": "10.0.0.7:5", "n": "2.0%",
+    }  # fmt: skip
 
 
 @given(st.text(), st.binary())

@@ -46,6 +46,20 @@ def test_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+def test_check_takes_keys_and_reads_certificates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "tls.toml"
+    file.write_text(
+        '[[listeners]]\nname = "a"\ntype = "ssl"\nbind = "127.0.0.1:0"\n'
+        f'[listeners.tls]\ncertfile = "{tmp_path}/absent.pem"\nkeyfile = "absent.key"\n'
+    )
+    assert main(["check", str(file)]) == 1
+    assert main(["--set", "node.name=a@b", "check", str(file), "--set", "node.nam=x"]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        f"taipan: listeners.0.tls.certfile: cannot read '{tmp_path}/absent.pem': No such file or directory",
+        'taipan: --set node.nam: node.nam: unknown key; did you mean "name"?',
+    ]
+
+
 def test_wrong_configuration_does_not_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--config", str(tmp_path / "absent.toml")]) == 1
     assert capsys.readouterr().err == f"taipan: {tmp_path}/absent.toml: No such file or directory\n"

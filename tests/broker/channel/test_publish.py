@@ -11,8 +11,7 @@ from broker.channel import publish as module
 from broker.config import AccessSettings, RuleSettings
 from broker.mqtt import constants as c
 from broker.mqtt import reason_codes as rc
-from broker.mqtt.packets import Ack, Connack, Disconnect, Pingreq, Pingresp, TopicFilter
-from broker.server import Server
+from broker.mqtt.packets import Ack, Disconnect, Pingreq, Pingresp, TopicFilter
 from tests.support.fake_transport import Conversation, House
 from tests.support.wire import Publish
 
@@ -581,9 +580,3 @@ def test_no_local_between_filters_and_versions() -> None:
     old.publish("own")
     house.publish("own")
     assert len(old.messages()) == 1
-
-
-def test_the_server_and_the_connack_are_what_the_tests_think() -> None:
-    house = House()
-    assert isinstance(house.server, Server)
-    assert isinstance(house.connect().connack, Connack)

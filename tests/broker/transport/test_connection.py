@@ -1,0 +1,757 @@
+"""Connection: what is read, what waits and why, what is written, and when it ends. No sockets, no sleeping."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker.channel import channel as channel_module
+from broker.core import broker as broker_module
+from broker.mqtt import constants as c
+from broker.mqtt import reason_codes as rc
+from broker.mqtt.packets import Ack, Connack, Connect, Disconnect, Pingreq, Pingresp, Subscribe, TopicFilter, Will
+from broker.transport import connection as module
+from broker.transport.connection import LINGER, WRITE_HIGH, WRITE_LOW
+from broker.transport.layer import Layer
+from tests.support.fake_transport import Conversation, FakeTransport, House
+from tests.support.wire import Publish, encode
+
+PING = b"\xc0\x00"
+
+
+# --- beginning ------------------------------------------------------------------------------------------------------
+
+
+def test_it_is_known_from_its_first_moment() -> None:
+    house = House()
+    stranger = house.open()
+    assert house.listener.open == [stranger.connection]
+    assert house.server.connections == {stranger.connection}
+    client = stranger.channel.client
+    assert (client.peer_host, client.peer_port, client.sock_port, client.loopback) == ("192.0.2.1", 50_000, 1883, True)
+    assert (client.node, client.listener, client.zone_name) == ("taipan@127.0.0.1", "default", "external")
+    assert (stranger.transport.high, stranger.transport.low) == (WRITE_HIGH, WRITE_LOW)
+
+
+def test_a_transport_that_knows_no_addresses() -> None:
+    client = House().open(peername=None, sockname=None).channel.client
+    assert (client.peer_host, client.peer_port, client.sock_port) == ("", 0, 0)
+
+
+def test_the_name_in_a_client_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "peer_identity", lambda ssl_object: ("the cn", "CN=the cn"))
+    for field, name in (("cn", "the cn"), ("dn", "CN=the cn"), ("", None)):
+        house = House()
+        client = house.connect("c", ssl_object=object(), cert_username=field).channel.client
+        assert (client.cn, client.dn, client.username) == ("the cn", "CN=the cn", name)
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x10", b"\x10\x20\x00\x04MQ"])
+def test_no_complete_connect_in_time(sent: bytes) -> None:
+    house = House({"idle_timeout": 10})
+    stranger = house.open()
+    house.pass_time(9)
+    stranger.transport.feed(sent)
+    house.pass_time(0.9)
+    assert not stranger.closed
+    house.pass_time(0.1)
+    assert stranger.closed
+    assert stranger.transport.take() == b""
+    assert house.metrics.refusals.snapshot() == {"idle_timeout": 1}
+    stranger.vanish()
+    assert house.listener.reasons == ["idle_timeout"]
+
+
+def test_the_idle_timeout_is_over_with_the_connack() -> None:
+    house = House({"idle_timeout": 10})
+    client = house.connect(keep_alive=0)
+    house.pass_time(1_000_000)
+    assert not client.closed
+    assert len(house.timers) == 0
+
+
+def test_layers_learn_of_the_connack() -> None:
+    class Grows(Layer):
+        def __init__(self, below: FakeTransport) -> None:
+            super().__init__()
+            self.below = below
+            self.grown: list[int] = []
+
+        def grow(self, max_packet_size: int) -> None:
+            self.grown.append(max_packet_size)
+
+    house = House({"max_packet_size": 5000})
+    client = house.open()
+    layer = client.connection._transport = Grows(client.transport)
+    client.connect()
+    assert layer.grown == [5000]
+    client.send(Disconnect())
+    assert client.transport.closing and not client.transport.wrote_eof  # a layer says goodbye in its own way
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def test_packets_in_pieces_and_in_one_piece() -> None:
+    house = House()
+    client = house.connect()
+    for byte in encode(Publish("t", b"x", 1, packet_id=1), 5):
+        client.transport.feed(bytes((byte,)))
+    assert client.received() == [Ack(c.PUBACK, 1, rc.NO_MATCHING_SUBSCRIBERS)]
+    assert client.ask(*[Pingreq()] * 3) == [Pingresp()] * 3
+    assert client.transport.writes == 3  # CONNACK, PUBACK, and the three PINGRESP in one
+
+
+def test_its_counters() -> None:
+    house = House()
+    client = house.connect()
+    client.subscribe("t", qos=2)
+    for qos in range(3):
+        house.publish("t", b"x", qos)
+    client.received()
+    stats = client.connection.stats()
+    assert (stats["recv_pkt"], stats["recv_cnt"], stats["recv_msg"]) == (2, 2, 0)
+    assert (stats["send_msg"], stats["send_pkt"]) == (3, 5)
+    assert stats["send_oct"] == house.metrics.bytes_sent
+    assert stats["recv_oct"] == house.metrics.bytes_received
+    assert stats["send_cnt"] == client.transport.writes
+    metrics = house.metrics
+    assert (metrics.messages_qos0_sent, metrics.messages_qos1_sent, metrics.messages_qos2_sent) == (1, 1, 1)
+    assert metrics.messages_delivered == 3
+
+
+def test_after_the_end_nothing_is_read() -> None:
+    """[MQTT-3.14.4-2] [MQTT-3.1.4-6]: what comes behind DISCONNECT or a refused CONNECT is not looked at."""
+    house = House()
+    house.connect("r").subscribe("t")
+    client = house.connect("c")
+    client.send(Disconnect(), Publish("t", b"late"))
+    client.transport.feed(encode(Publish("t", b"later"), 5))
+    assert house.metrics.messages_publish == 0
+    stranger = House({"allow_anonymous": False}).open()
+    stranger.feed(Connect(5, "c"), Publish("t", b"x", 1, packet_id=1))
+    (connack,) = stranger.received()
+    assert isinstance(connack, Connack) and connack.reason_code == rc.NOT_AUTHORIZED
+    assert stranger.house.metrics.messages_publish == 0
+
+
+# --- packets that wait ----------------------------------------------------------------------------------------------
+
+
+def test_a_turn_s_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Output goes out and others are heard before a publisher goes on; its packets keep their order."""
+    monkeypatch.setattr(channel_module, "TURN_DELIVERIES", 2)
+    monkeypatch.setattr(module, "TURN_DELIVERIES", 2)
+    house = House()
+    reader = house.connect("r")
+    reader.subscribe("t")
+    writer = house.connect("w")
+    other = house.connect("o")
+    writer.feed(*[Publish("t", b"%d" % number) for number in range(7)])
+    other.feed(Pingreq())
+    assert other.arrived() == []
+    assert not writer.transport.reading and not other.transport.reading
+    writer.transport.feed(PING)
+    house.loop.turn()
+    assert [each.payload for each in reader.arrived()] == [b"0", b"1", b"2"]
+    assert house.loop.waiting(house.flusher.run) == 1
+    house.run()
+    assert reader.payloads() == [b"3", b"4", b"5", b"6"]
+    assert writer.received() == [Pingresp()]
+    assert other.received() == [Pingresp()]
+    assert writer.transport.reading and other.transport.reading
+
+
+def test_too_many_bytes_of_output_wait() -> None:
+    house = House()
+    writer = house.connect("w")
+    house.broker.turn.octets = module.HIGH_WATER + 1
+    writer.feed(Pingreq(), Pingreq())
+    assert writer.channel.state == 2 and writer.arrived() == []
+    assert not writer.transport.reading
+    writer.connection.data_received(PING)  # a layer may have some left
+    house.run()
+    assert writer.arrived() == [Pingresp()] * 3
+
+
+def test_output_that_is_still_too_much_after_a_turn_keeps_holding() -> None:
+    house = House()
+    writer = house.connect("w")
+    turn = house.broker.turn
+    turn.octets = module.HIGH_WATER + 1
+    writer.feed(Pingreq())
+    house.flusher.run = None  # type: ignore[assignment, method-assign]  # only what this test does happens
+    writer.connection.proceed()
+    assert writer.connection._parked is not None and not writer.transport.reading
+    turn.octets = 0
+    writer.connection.proceed()
+    assert writer.connection._parked is None and writer.transport.reading
+    writer.connection.proceed()  # once more than it was held: nothing happens
+
+
+def waiting_connect(house: House, *more: Any) -> tuple[Conversation, "asyncio.Future[Any]"]:
+    """A CONNECT whose password takes its time, and packets behind it."""
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    house.context.access.authenticate = lambda client, password, certified: future  # type: ignore[method-assign, assignment, return-value]
+    conversation = house.open()
+    conversation.feed(Connect(5, "c"), *more)
+    return conversation, future
+
+
+async def settle(house: House) -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+    house.run()
+
+
+OUTCOME = SimpleNamespace(reason_code=0, anonymous=False, is_superuser=False, detail="")
+
+
+@pytest.mark.asyncio
+async def test_packets_behind_a_connect_wait_for_its_answer_in_order() -> None:
+    """[MQTT-3.2.0-1] [MQTT-3.1.4-6]"""
+    house = House()
+    client, future = waiting_connect(house, Pingreq(), Subscribe(1, [TopicFilter("t")]))
+    client.connection.data_received(encode(Publish("t", b"x"), 5))
+    await settle(house)
+    assert client.received() == []
+    assert not client.transport.reading
+    future.set_result(OUTCOME)
+    await settle(house)
+    connack, pong, suback, message = client.received()
+    assert isinstance(connack, Connack) and isinstance(pong, Pingresp)
+    assert suback.packet_id == 1 and message.payload == b"x"  # type: ignore[union-attr]
+    assert client.transport.reading
+
+
+@pytest.mark.asyncio
+async def test_nothing_behind_the_waiting_connect() -> None:
+    house = House()
+    client, future = waiting_connect(house)
+    future.set_result(OUTCOME)
+    await settle(house)
+    assert len(client.received()) == 1
+    assert client.transport.reading
+
+
+@pytest.mark.asyncio
+async def test_the_client_goes_while_its_connect_waits() -> None:
+    house = House()
+    client, future = waiting_connect(house, Publish("t", b"x"))
+    client.vanish()
+    assert house.listener.reasons == ["tcp_closed"]
+    future.set_result(OUTCOME)
+    await settle(house)
+    assert house.metrics.messages_publish == 0
+    assert len(house.broker.sessions) == 0
+    assert house.context.channels == {}
+
+
+@pytest.mark.asyncio
+async def test_the_idle_timeout_holds_while_a_connect_waits() -> None:
+    house = House({"idle_timeout": 10})
+    client, future = waiting_connect(house, Pingreq())
+    await settle(house)
+    house.pass_time(10)
+    assert client.closed
+    future.set_result(OUTCOME)
+    await settle(house)
+    assert client.received() == []
+    assert client.transport.reading  # what still comes is thrown away, so that the peer reads our end
+    client.transport.feed(PING)
+    client.vanish()
+    assert house.listener.reasons == ["idle_timeout"]
+
+
+@pytest.mark.asyncio
+async def test_the_client_ends_its_side_while_its_connect_waits() -> None:
+    house = House()
+    client, future = waiting_connect(house, Publish("t", b"x", 1, packet_id=1))
+    client.transport.feed_eof()
+    await settle(house)
+    client.connection.eof_received()
+    assert not client.transport.closing
+    future.set_result(OUTCOME)
+    await settle(house)
+    assert [type(each) for each in client.received()] == [Connack, Ack]
+    assert client.transport.closing
+    assert house.listener.reasons == ["tcp_closed"]
+
+
+def test_eof_with_packets_that_wait_for_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel_module, "TURN_DELIVERIES", 0)
+    house = House()
+    reader = house.connect("r")
+    reader.subscribe("t")
+    for goodbye in (True, False):
+        writer = house.connect("w", will=Will("t", b"will"))
+        packets: list[Any] = [Publish("t", b"1"), Publish("t", b"2", 1, packet_id=1)]
+        writer.feed(*packets, *([Disconnect()] if goodbye else []))
+        assert writer.connection.eof_received()
+        house.run()
+        assert reader.payloads() == [b"1", b"2"] + ([] if goodbye else [b"will"])
+        assert writer.received() == [Ack(c.PUBACK, 1)]
+        assert writer.transport.lost
+
+
+def test_eof_ends_the_connection() -> None:
+    house = House()
+    client = house.connect()
+    client.transport.feed_eof()
+    house.run()
+    assert client.transport.lost
+    assert house.listener.reasons == ["tcp_closed"]
+
+
+@pytest.mark.parametrize("goodbye", [False, True])
+def test_packets_that_wait_are_taken_though_the_connection_is_lost(
+    goodbye: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel_module, "TURN_DELIVERIES", 0)
+    house = House()
+    reader = house.connect("r")
+    reader.subscribe("t")
+    writer = house.connect("w", will=Will("t", b"will"))
+    writer.feed(*[Publish("t", b"%d" % number) for number in range(4)], *([Disconnect()] if goodbye else []))
+    writer.vanish()
+    assert reader.payloads() == [b"0", b"1", b"2", b"3"] + ([] if goodbye else [b"will"])
+    assert house.listener.reasons == ["normal" if goodbye else "tcp_closed"]
+    assert house.server.connections == {reader.connection}
+
+
+@pytest.mark.asyncio
+async def test_a_packet_of_a_lost_connection_that_would_have_to_wait_ends_it() -> None:
+    house = House({"queue_full": "refuse", "max_queued_messages": 1, "max_inflight": 1})
+    reader = house.connect("r")
+    reader.subscribe("t", qos=1)
+    for _ in range(2):
+        house.publish("t", b"", 1)
+    writer = house.connect("w", version=4)
+    house.broker.turn.octets = module.HIGH_WATER + 1
+    writer.feed(Publish("t", b"waits", 1, packet_id=1), Publish("u", b"behind", 1, packet_id=2))
+    published = house.metrics.messages_publish
+    writer.vanish()
+    await settle(house)
+    assert house.metrics.messages_publish == published
+    assert house.listener.reasons == ["tcp_closed"]
+
+
+# --- rates ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_message_rate_holds_reading_back() -> None:
+    house = House({"message_rate": [2, 1.0]})
+    client = house.connect()  # takes one of them
+    house.clock.advance(10)
+    client.feed(*[Pingreq()] * 5)
+    assert client.arrived() == []
+    house.run()
+    assert client.arrived() == []
+    assert not client.transport.reading
+    house.pass_time(1.4)
+    assert client.arrived() == []
+    client.transport.feed(PING)
+    house.pass_time(0.1)
+    assert client.arrived() == [Pingresp()] * 5
+    house.pass_time(0.5)
+    assert client.received() == [Pingresp()]
+    assert client.transport.reading
+    assert house.metrics.refusals.snapshot() == {"rate_limited": 2}
+
+
+def test_the_byte_rate_counts_pieces_too() -> None:
+    house = House({"byte_rate": [100, 1.0]})
+    client = house.connect()
+    house.clock.advance(10)
+    data = encode(Publish("t", b"x" * 200), 5)
+    client.transport.feed(data[:150])
+    assert not client.transport.reading
+    client.connection.data_received(data[150:160])  # what a layer had already read: no second timer
+    house.pass_time(0.6)
+    assert client.transport.reading
+    client.transport.feed(data[160:])
+    house.pass_time(10)
+    assert house.metrics.messages_publish == 1
+    assert house.metrics.refusals.snapshot() == {"rate_limited": 2}
+
+
+def test_the_connection_goes_while_a_rate_holds_it() -> None:
+    house = House({"message_rate": [1, 10.0]})
+    client = house.connect()
+    client.feed(Pingreq(), Pingreq())
+    client.vanish()
+    house.pass_time(100)
+    assert len(house.timers) == 0
+    assert house.listener.open == []
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+def test_a_full_socket_holds_output_back_until_it_drains() -> None:
+    house = House({"max_inflight": 0})
+    reader = house.connect("r")
+    reader.subscribe("t", qos=1)
+    reader.transport.block()
+    for number in range(8):
+        house.publish("t", b"%d" % number + b"x" * 100_000, 1)
+        house.run()
+    assert not reader.channel.outlet.writable
+    assert reader.session.queued > 0
+    writes = reader.transport.writes
+    reader.send(Pingreq())
+    assert reader.transport.writes == writes
+    reader.transport.unblock(WRITE_LOW)
+    assert not reader.channel.outlet.writable
+    reader.transport.unblock()
+    assert reader.channel.outlet.writable
+    packets = reader.received()
+    assert [each.payload[:1] for each in packets if isinstance(each, Publish)] == [b"%d" % n for n in range(8)]
+    assert sum(isinstance(each, Pingresp) for each in packets) == 1
+    assert (reader.session.queued, reader.channel.outlet.backlog) == (0, 0)
+    assert len(house.timers) == 0
+
+
+def test_draining_may_fill_the_socket_again() -> None:
+    house = House({"max_inflight": 0, "max_outbox_bytes": 10_000_000})
+    reader = house.connect("r")
+    reader.subscribe("t")
+    reader.transport.block()
+    for _ in range(20):
+        house.publish("t", b"x" * 100_000)
+        house.run()
+    reader.transport.unblock(2_500_000)
+    reader.transport.block()
+    assert reader.channel.outlet.writable or not reader.transport.writing
+    reader.transport.unblock()
+    assert len(reader.messages()) == 20
+
+
+def test_who_does_not_read_what_it_asks_for_is_not_read() -> None:
+    """Nobody's answers pile up without bound."""
+    house = House({"max_outbox_bytes": 10_000, "slow_reader_timeout": 0})
+    client = house.connect()
+    client.subscribe("big")
+    client.transport.block()
+    for _ in range(4):
+        house.publish("big", b"x" * 100_000)
+        house.run()
+    client.feed(*[Pingreq()] * 6000)
+    assert client.channel.outlet.backlog > 10_000
+    assert not client.transport.reading
+    client.transport.feed(PING)
+    house.run()
+    assert len(house.timers) == 0  # no slow_reader_timeout
+    client.transport.unblock()
+    packets = client.received()
+    assert sum(isinstance(each, Pingresp) for each in packets) == 6001
+    assert client.transport.reading
+
+
+def slow_reader() -> tuple[House, Conversation]:
+    """A client whose socket is full."""
+    house = House({"slow_reader_timeout": 60, "max_outbox_bytes": 1_000_000})
+    client = house.connect("r", will=Will("will", b"", 1))
+    client.subscribe("t")
+    client.transport.block()
+    for _ in range(5):
+        house.publish("t", b"x" * 100_000)
+        house.run()
+    assert not client.transport.writing
+    return house, client
+
+
+def test_a_reader_that_takes_nothing_is_closed() -> None:
+    house, client = slow_reader()
+    house.pass_time(59)
+    assert not client.transport.closing
+    house.pass_time(1)
+    assert client.transport.aborted
+    assert house.listener.reasons == ["slow_reader"]
+    assert house.metrics.messages_dropped_no_subscribers == 1  # its will was published
+    assert len(house.timers) == 0
+
+
+def test_a_reader_that_takes_a_little_stays() -> None:
+    house, client = slow_reader()
+    for _ in range(5):
+        client.transport.unblock(1)
+        client.transport.block()
+        house.pass_time(60)
+        assert not client.transport.closing
+    house.pass_time(60)
+    assert client.transport.aborted
+
+
+def test_a_reader_that_catches_up_stays() -> None:
+    house, client = slow_reader()
+    house.pass_time(59)
+    client.transport.unblock()
+    house.pass_time(1000)
+    assert not client.closed
+    client.transport.block()
+    client.connection.pause_writing()
+    client.connection.pause_writing()  # no second timer
+    assert len(house.timers) == 1
+    client.channel.outlet.set_writable(True)
+    house.pass_time(60)
+    assert not client.closed and len(house.timers) == 0
+
+
+def test_what_is_sent_to_a_lost_connection_goes_nowhere() -> None:
+    house = House()
+    client = house.connect()
+    client.vanish()
+    client.channel.outlet.send(b"\xd0\x00")
+    house.run()
+    assert house.metrics.bytes_sent == len(encode_connack(client))
+    client.connection.pause_writing()
+    client.connection.abort()
+    client.connection.close()
+    client.connection.accepted(10)
+    assert len(house.timers) == 0
+
+
+def encode_connack(client: Conversation) -> bytes:
+    from broker.mqtt.encoder import encode as broker_encode
+
+    return broker_encode(client.connack, client.version)
+
+
+# --- retained messages ----------------------------------------------------------------------------------------------
+
+
+def test_retained_messages_come_turn_by_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.session.session.REPLAY_SLICE", 10)
+    house = House()
+    for number in range(95):
+        house.publish(f"r/{number}", b"x", retain=True)
+    reader = house.connect("r")
+    reader.feed(Subscribe(1, [TopicFilter("r/+")]))
+    seen = []
+    while house.loop.soon:
+        assert house.loop.waiting(house.flusher.run) == 1
+        house.loop.turn()
+        seen.append(len(reader.arrived()))
+    assert seen == [11, *[10] * 8, 5]
+
+
+def test_retained_messages_that_take_long_to_find(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn that found nothing does not end the search, and other clients are heard meanwhile."""
+    monkeypatch.setattr(broker_module, "_WALK_STEPS", 10)
+    house = House()
+    for number in range(200):
+        house.publish(f"{number}/a", b"", retain=True)
+        house.publish(f"{number}/a", b"x", retain=True)
+    house.publish("199/b", b"found", retain=True)
+    reader = house.connect("r")
+    reader.feed(Subscribe(1, [TopicFilter("+/b")]), Subscribe(2, [TopicFilter("nothing/+")]))
+    turns = house.loop.run()
+    assert turns > 20
+    packets = reader.arrived()
+    assert [each.payload for each in packets if isinstance(each, Publish)] == [b"found"]
+    assert reader.session.replays is None
+
+
+def test_retained_messages_stop_with_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_module, "_WALK_STEPS", 10)
+    house = House()
+    for number in range(200):
+        house.publish(f"{number}/a", b"x", retain=True)
+    reader = house.connect("r")
+    reader.feed(Subscribe(1, [TopicFilter("+/b")]))
+    house.loop.turn()
+    reader.transport.reset()
+    assert house.loop.run() < 5
+
+
+def test_retained_messages_go_on_after_acknowledgements() -> None:
+    """[MQTT-3.3.4-9]: never more than the window, nothing lost to the queue's bound."""
+    house = House({"max_inflight": 3, "max_queued_messages": 1})
+    for number in range(50):
+        house.publish(f"r/{number}", b"%d" % number, 1, retain=True)
+    reader = house.connect("r")
+    assert reader.subscribe("r/#", qos=1) == [1]
+    seen: list[bytes] = []
+    while messages := reader.messages():
+        assert len(messages) <= 3
+        assert all(each.retain for each in messages)
+        seen += [each.payload for each in messages]
+        reader.puback(*[each.packet_id for each in messages])
+    assert sorted(seen, key=int) == [b"%d" % number for number in range(50)]
+    assert house.metrics.delivery_dropped == 0
+
+
+def test_retained_messages_wait_for_a_full_socket() -> None:
+    house = House()
+    for number in range(20):
+        house.publish(f"r/{number}", b"x" * 100_000, retain=True)
+    reader = house.connect("r")
+    reader.transport.block()
+    reader.send(Subscribe(1, [TopicFilter("r/#")]))
+    assert reader.session.replays is not None
+    reader.transport.unblock()
+    assert len(reader.received()) == 21
+    assert house.metrics.delivery_dropped == 0
+
+
+# --- keep alive -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_keep_alive(version: int) -> None:
+    """[MQTT-3.1.2-22]: whole packets from the client count, pieces and output do not."""
+    house = House()
+    watcher = house.connect("watcher")
+    watcher.subscribe("will")
+    client = house.connect("c", keep_alive=10, version=version, will=Will("will", b"gone"))
+    client.subscribe("t")
+    house.pass_time(14.9)
+    client.send(Pingreq())
+    assert client.received() == [Pingresp()]
+    house.pass_time(14.9)
+    client.transport.feed(b"\x30\x05")
+    house.publish("t")
+    assert not client.closed
+    client.received()
+    house.pass_time(0.1)
+    assert [each.reason_code for each in client.received()] == ([rc.KEEP_ALIVE_TIMEOUT] if version == 5 else [])  # type: ignore[union-attr]
+    assert client.closed
+    assert watcher.payloads() == [b"gone"]
+    house.pass_time(LINGER)
+    assert client.transport.aborted
+    assert house.listener.reasons == ["keepalive_timeout"]
+
+
+def test_keep_alive_does_not_count_while_we_do_not_read() -> None:
+    house = House({"message_rate": [1, 100.0]})
+    client = house.connect(keep_alive=10)
+    client.feed(Pingreq())
+    house.pass_time(50)
+    assert not client.closed
+    house.pass_time(50)
+    assert client.received() == [Pingresp()]
+    house.pass_time(14.9)
+    assert not client.closed
+    house.pass_time(0.1)
+    assert client.closed
+
+
+def test_keep_alive_of_a_connection_that_is_closing() -> None:
+    house = House()
+    client = house.connect(keep_alive=10)
+    client.connection._closing = True
+    house.pass_time(15)
+    assert client.channel.state == 2
+
+
+# --- ending ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_last_packet_is_read_before_the_connection_goes() -> None:
+    """Our side is closed; the peer's bytes are read on, for a while, so that no reset swallows the DISCONNECT."""
+    house = House()
+    client = house.connect()
+    client.channel.kick()  # type: ignore[attr-defined]
+    assert [each.reason_code for each in client.received()] == [rc.ADMINISTRATIVE_ACTION]  # type: ignore[union-attr]
+    assert client.transport.wrote_eof and not client.transport.closing
+    client.transport.feed(PING)
+    house.pass_time(LINGER - 0.1)
+    assert not client.transport.closing
+    house.pass_time(0.1)
+    assert client.transport.aborted
+    assert house.listener.reasons == ["kicked"]
+    client.connection.close()
+    assert len(house.timers) == 0
+
+
+def test_the_peer_closes_in_time() -> None:
+    house = House()
+    client = house.connect()
+    client.send(Disconnect())
+    assert client.transport.wrote_eof
+    client.transport.feed_eof()
+    house.run()
+    assert client.transport.lost and not client.transport.aborted
+    assert house.listener.reasons == ["normal"]
+    assert len(house.timers) == 0
+
+
+def test_a_held_connection_is_read_on_at_its_end() -> None:
+    house = House({"message_rate": [1, 1000.0]})
+    client = house.connect()
+    client.feed(Pingreq(), Pingreq())
+    assert not client.transport.reading
+    client.channel.kick()  # type: ignore[attr-defined]
+    assert client.transport.reading
+
+
+def test_a_hold_that_ends_after_the_end() -> None:
+    house = House()
+    client = house.connect()
+    house.broker.turn.octets = module.HIGH_WATER + 1
+    client.feed(Pingreq())
+    client.transport.half_closes = False
+    client.channel.kick()  # type: ignore[attr-defined]
+    assert client.transport.closing
+    house.run()
+    assert house.listener.reasons == ["kicked"]
+    client = house.connect()
+    client.channel.kick()  # type: ignore[attr-defined]
+    client.connection._hold(module._SLOW)
+    assert client.transport.reading
+    client.connection._release(module._SLOW)
+    assert client.transport.reading
+
+
+def test_a_transport_that_cannot_half_close() -> None:
+    house = House()
+    client = house.connect()
+    client.transport.half_closes = False
+    client.send(Disconnect())
+    assert client.transport.lost and not client.transport.wrote_eof
+
+
+def test_a_reset_that_the_loop_has_not_noticed() -> None:
+    house = House()
+    client = house.connect("c")
+    client.transport.write_eof_error = OSError(107, "not connected")
+    again = house.connect("c")
+    assert client.transport.aborted
+    assert not again.closed
+
+
+def test_a_full_socket_is_closed_when_it_has_drained() -> None:
+    house, client = slow_reader()
+    client.channel.kick()  # type: ignore[attr-defined]
+    assert client.transport.closing and not client.transport.lost
+    client.transport.unblock()
+    packets = client.received()
+    assert isinstance(packets[-1], Disconnect) and packets[-1].reason_code == rc.ADMINISTRATIVE_ACTION
+    assert client.transport.lost and not client.transport.aborted
+    house, client = slow_reader()
+    client.channel.kick()  # type: ignore[attr-defined]
+    house.pass_time(LINGER)
+    assert client.transport.aborted
+
+
+def test_lost_for_a_reason() -> None:
+    house = House()
+    client = house.connect()
+    client.transport.reset(TimeoutError())
+    house.run()
+    assert house.listener.reasons == ["tcp_closed"]
+    assert (house.server.connections, house.context.channels) == (set(), {})
+
+
+def test_the_end_in_the_middle_of_a_wait() -> None:
+    """Packets behind one that closed the connection are not taken."""
+    house = House()
+    client = house.connect()
+    house.broker.turn.octets = module.HIGH_WATER + 1
+    client.feed(Publish("t", b"x"), Connect(5, "again"), Publish("t", b"y"))
+    house.run()
+    assert [each.reason_code for each in client.received()] == [rc.PROTOCOL_ERROR]  # type: ignore[union-attr]
+    assert house.metrics.messages_publish == 1
+    assert client.transport.reading

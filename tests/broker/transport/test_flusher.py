@@ -1,0 +1,142 @@
+"""Flusher: everybody is written once a turn, bounded, with exactly one run outstanding."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker.core.turn import Turn
+from broker.transport import flusher as module
+from broker.transport.flusher import SENDS_A_TURN, Flusher
+from tests.support.fake_transport import FakeLoop
+
+
+class Target:
+    """An outlet and its target at once."""
+
+    def __init__(self, on_flush: Callable[[], object] = lambda: None) -> None:
+        self.target = self
+        self.flushed = 0
+        self.proceeded = 0
+        self.aborted = False
+        self.on_flush = on_flush
+
+    def flush(self) -> None:
+        self.flushed += 1
+        self.on_flush()
+
+    def proceed(self) -> None:
+        self.proceeded += 1
+        self.on_flush()
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.loop = FakeLoop()
+        self.turn = Turn()
+        self.flusher = Flusher(self.loop, self.turn)  # type: ignore[arg-type]
+
+    def add(self, *targets: Any) -> None:
+        for each in targets:
+            self.flusher.add(each)
+
+    @property
+    def outstanding(self) -> int:
+        return self.loop.waiting(self.flusher.run)
+
+
+def test_all_of_a_turn_in_one_run() -> None:
+    bench = Bench()
+    targets = [Target() for _ in range(SENDS_A_TURN)]
+    for target in targets:
+        bench.add(target)
+        assert bench.outstanding == 1
+    bench.turn.deliveries, bench.turn.octets = 10, 1000
+    assert bench.flusher.waiting == SENDS_A_TURN
+    bench.loop.turn()
+    assert [each.flushed for each in targets] == [1] * SENDS_A_TURN
+    assert (bench.outstanding, bench.flusher.waiting, bench.flusher.turns) == (0, 0, 1)
+    assert (bench.turn.deliveries, bench.turn.octets) == (0, 0)
+
+
+def test_who_is_left_comes_first_in_the_next_turn() -> None:
+    bench = Bench()
+    order: list[int] = []
+    count = 2 * SENDS_A_TURN + 2
+    targets = [Target(lambda n=number: order.append(n)) for number in range(count)]
+    bench.add(*targets)
+    bench.turn.octets = count * 10
+    bench.loop.turn()
+    assert order == list(range(SENDS_A_TURN))
+    assert bench.turn.octets == (SENDS_A_TURN + 2) * 10
+    assert bench.outstanding == 1
+    bench.add(Target(lambda: order.append(-1)))
+    assert bench.outstanding == 1
+    bench.loop.turn()
+    bench.loop.turn()
+    assert order[SENDS_A_TURN:] == [*range(SENDS_A_TURN, count), -1]
+    assert (bench.turn.octets, bench.outstanding) == (0, 0)
+
+
+def test_one_run_is_outstanding_whatever_a_flush_adds() -> None:
+    """A flush that makes more output, as retained messages do, is written in the next turn."""
+    bench = Bench()
+    late = Target()
+    first = Target(lambda: bench.add(late))
+    bench.add(first, *[Target() for _ in range(SENDS_A_TURN)])
+    bench.loop.turn()
+    assert (bench.outstanding, late.flushed) == (1, 0)
+    bench.loop.turn()
+    assert (bench.outstanding, late.flushed) == (0, 1)
+
+
+def test_the_held_proceed_after_the_output() -> None:
+    bench = Bench()
+    order: list[str] = []
+    held = Target(lambda: order.append("proceed"))
+    bench.flusher.hold(held)
+    assert bench.outstanding == 1
+    bench.add(Target(lambda: order.append("flush")))
+    bench.flusher.hold(held)
+    assert bench.outstanding == 1
+    bench.loop.turn()
+    assert order == ["flush", "proceed", "proceed"]
+    assert bench.outstanding == 0
+
+
+def test_holding_again_while_proceeding_waits_for_another_turn() -> None:
+    bench = Bench()
+    again = Target()
+
+    def hold_again() -> None:
+        if again.proceeded < 3:
+            bench.flusher.hold(again)
+
+    again.on_flush = hold_again
+    bench.flusher.hold(again)
+    for expected in (1, 2, 3):
+        assert bench.outstanding == 1
+        bench.loop.turn()
+        assert again.proceeded == expected
+    assert bench.outstanding == 0
+
+
+def test_one_broken_connection_costs_the_others_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+
+    def fail() -> None:
+        raise RuntimeError("broken")
+
+    broken, sound, held, waiting = Target(fail), Target(), Target(fail), Target()
+    bench.add(broken, sound)
+    bench.flusher.hold(held)
+    bench.flusher.hold(waiting)
+    bench.loop.turn()
+    assert (sound.flushed, waiting.proceeded) == (1, 1)
+    assert (broken.aborted, held.aborted, sound.aborted, waiting.aborted) == (True, True, False, False)
+    assert [each.getMessage() for each in caplog.records] == ["flush_failed", "packets_failed"]
+    assert all(each.exc_info for each in caplog.records)
+    assert module.logger.name == "broker.transport.flusher"
