@@ -19,6 +19,7 @@ Uint16 = Annotated[int, Meta(ge=0, le=65_535)]
 Uint32 = Annotated[int, Meta(ge=0, le=4_294_967_295)]
 Seconds = Annotated[float, Meta(ge=0)]
 PositiveSeconds = Annotated[float, Meta(gt=0)]
+PacketSize = Annotated[int, Meta(ge=1, le=268_435_460)]  # bytes; the standard has no larger packets
 Rate = tuple[Natural, PositiveSeconds]
 
 
@@ -32,9 +33,9 @@ class ZoneSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     use_username_as_client_id: bool = False
     mountpoint: str = ""  # with %c and %u
     idle_timeout: PositiveSeconds = 10.0  # seconds for a complete CONNECT
-    max_connect_size: Natural = 262_144
+    max_connect_size: PacketSize = 262_144
     # What a packet may be
-    max_packet_size: Natural = 2_097_152
+    max_packet_size: PacketSize = 2_097_152
     max_client_id_length: Annotated[int, Meta(ge=1, le=65_535)] = 65_535
     strict_strings: bool = False  # refuse control characters and non-characters in strings (the standard allows either)
     max_topic_levels: Count = 128  # 0: no limit
@@ -48,7 +49,7 @@ class ZoneSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     server_keep_alive_v3: bool = False  # also shorten it for 3.x clients, who cannot be told
     keep_alive_multiplier: Annotated[float, Meta(ge=1)] = 1.5
     # Sessions
-    max_subscriptions: Count = 0  # 0: no limit
+    max_subscriptions: Count = 100_000  # 0: no limit
     upgrade_qos: bool = False
     # QoS 1 and 2 messages sent and not acknowledged; also caps a 5.0 client's Receive Maximum; 0: the client's
     max_inflight: Uint16 = 32

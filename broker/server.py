@@ -160,7 +160,6 @@ class Server:
             zone.max_awaiting_rel,
             zone.max_queued_messages,
             zone.max_queued_bytes,
-            zone.max_subscriptions,
             zone.queue_qos0,
             zone.queue_full == "refuse",
             zone.upgrade_qos,

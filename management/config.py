@@ -263,6 +263,10 @@ class _Document:
             raise self._error(path + ("suback_denied_code",), f"expected one of {codes}")
         if re.search("[+#\0]", zone.mountpoint):
             raise self._error(path + ("mountpoint",), "expected a topic prefix without + and #")
+        for key, most in (("client_id_prefix", 65_000), ("response_information", 65_535)):
+            text: str = getattr(zone, key)
+            if "\0" in text or not _is_text(text) or len(text.encode()) > most:
+                raise self._error(path + (key,), f"expected at most {most} bytes of UTF-8 without U+0000")
         for topic_filter in zone.queue_priorities:
             place = path + ("queue_priorities", topic_filter)
             self._check(_check_topic_filter, topic_filter, place)
@@ -478,6 +482,11 @@ def _parse_path(where: str) -> Path:
 
 def _check_topic_filter(text: str) -> None:
     Rule(RuleSettings(allow=True, topics=[text]))
+
+
+def _is_text(text: str) -> bool:
+    """Whether it can be written as UTF-8: bytes of the environment that are none come in as surrogates."""
+    return not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def _nearest(key: str, known: Mapping[str, Any] | set[str]) -> str:

@@ -42,7 +42,10 @@ _GC_THRESHOLD: Final = 50_000
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The console script. Returns the exit status."""
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if arguments.command is not None and arguments.config is not None:
+        parser.error(f"--config is for running a node, not for {arguments.command}")
     try:
         if arguments.command == "hash-password":
             return _hash_password(arguments.user, arguments.scram)
@@ -223,7 +226,7 @@ def _tune_collector() -> None:
     """What is there after the start stays: leave it out of every later collection."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_GC_THRESHOLD, 20, 100)
+    gc.set_threshold(_GC_THRESHOLD, 10, 10)
 
 
 def _notify(state: str) -> None:

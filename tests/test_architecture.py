@@ -1,4 +1,7 @@
-"""Imports go down only, and the ground floor stands on the standard library (docs/architecture.md)."""
+"""Imports go down only, and the ground floor stands on the standard library (docs/architecture.md).
+
+And what makes a room readable: no file too long for one noun, a signpost at each door, a log instead of prints.
+"""
 
 import ast
 import sys
@@ -22,10 +25,13 @@ MAY_IMPORT = {
     "broker.core": CORE,
     **dict.fromkeys(BESIDE_EACH_OTHER, CORE | {"broker.core"}),
 }
+MAY_IMPORT["broker.version"] = set()
 MAY_IMPORT["broker.channel"] = set(MAY_IMPORT)
 MAY_IMPORT["broker.transport"] = set(MAY_IMPORT)
 MAY_IMPORT["broker.server"] = set(MAY_IMPORT)
 MAY_IMPORT["management"] = set(MAY_IMPORT)
+
+MOST_LINES = 600
 
 FILES = sorted(
     path.relative_to(ROOT).as_posix() for room in ("broker", "management") for path in (ROOT / room).rglob("*.py")
@@ -83,3 +89,41 @@ def test_the_ground_floor_knows_no_loop_no_log_no_clock(file: str) -> None:
     tops = {each.split(".")[0] for each in imports_of(file, (ROOT / file).read_text(encoding="utf-8"))} - {"broker"}
     assert tops <= sys.stdlib_module_names
     assert tops.isdisjoint({"asyncio", "logging", "time", "datetime", "threading", "socket", "selectors"})
+
+
+def test_every_room_is_looked_at() -> None:
+    assert {room_of(file.removesuffix(".py").replace("/", ".")) for file in FILES} - {"broker.__init__"} >= set(GROUND)
+    assert len(FILES) > 40
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_no_file_is_too_long(file: str) -> None:
+    assert len((ROOT / file).read_text(encoding="utf-8").splitlines()) <= MOST_LINES
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if file.endswith("__init__.py")])
+def test_every_package_says_what_lives_in_it(file: str) -> None:
+    """A signpost is a docstring of some sentences and nothing else: importing a package costs nothing."""
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    docstring = ast.get_docstring(tree)
+    assert docstring is not None and docstring.count(".") >= 2
+    assert len(tree.body) == 1
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if not file.endswith("__init__.py")])
+def test_every_module_has_a_docstring(file: str) -> None:
+    assert ast.get_docstring(ast.parse((ROOT / file).read_text(encoding="utf-8")))
+
+
+def test_every_directory_of_code_is_a_package() -> None:
+    assert {Path(file).parent / "__init__.py" for file in FILES} <= {Path(file) for file in FILES}
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if file.startswith("broker/")])
+def test_the_broker_logs_and_never_prints(file: str) -> None:
+    called = {
+        node.func.id
+        for node in ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    assert called.isdisjoint({"print", "breakpoint", "input"})

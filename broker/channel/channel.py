@@ -94,6 +94,7 @@ class Channel(ChannelState):
             if isinstance(packet, Auth):
                 on_auth(self, packet, now)
             else:
+                self.context.metrics.packets_disconnect_received += 1
                 closing.end(self, closing.NORMAL)
             return None
         if self.state != CONNECTED:
@@ -153,6 +154,10 @@ class Channel(ChannelState):
     def slow_reader(self) -> None:
         """The client's socket took nothing for too long."""
         closing.end(self, closing.SLOW_READER, "the client reads nothing")
+
+    def internal_error(self) -> None:
+        """The broker failed on one of this client's packets."""
+        closing.disconnect(self, reason_codes.UNSPECIFIED_ERROR, "", closing.INTERNAL_ERROR)
 
     def connection_lost(self, reason: str) -> None:
         """The network connection is gone without a DISCONNECT."""

@@ -22,6 +22,7 @@ SOCKET_CLOSED: Final = "tcp_closed"
 IDLE_TIMEOUT: Final = "idle_timeout"
 SLOW_READER: Final = "slow_reader"
 SHUTTING_DOWN: Final = "server_shutting_down"
+INTERNAL_ERROR: Final = "internal_error"
 
 # The setting behind a refusal or an end, for the log line.
 SETTINGS: Final[dict[str, str]] = {
@@ -53,10 +54,13 @@ def fail(channel: ChannelState, error: MqttError) -> None:
     end(channel, name, str(error))
 
 
-def refuse(channel: ChannelState, code: int, detail: str, extra: dict[int, object] | None = None) -> None:
-    """Answer a CONNECT with a failure and close [MQTT-3.2.2-7]."""
-    properties: dict[int, object] = dict(extra) if extra else {}
-    if channel.version == V5 and detail and channel.problem_information:
+def refuse(channel: ChannelState, code: int, detail: str, tell: bool = True) -> None:
+    """Answer a CONNECT with a failure and close [MQTT-3.2.2-7].
+
+    ``tell``: whether the client may read ``detail``, which else is for the log alone.
+    """
+    properties: dict[int, object] = {}
+    if tell and channel.version == V5 and detail and channel.problem_information:
         properties[REASON_STRING] = detail
     channel.send_connack(Connack(code, False, properties))
     end(channel, reason_codes.name(code), detail)
@@ -107,6 +111,7 @@ def end(channel: ChannelState, reason: str, detail: str = "") -> None:
         )
     channel.exchange = None
     channel.connect = None
+    client.acl_cache = None  # retained messages and the session may keep the ClientInfo for long
     channel.link.close()
 
 
@@ -136,15 +141,17 @@ def will_message(channel: ChannelState, will: Will, now: float) -> Message | Non
     context = channel.context
     client = channel.client
     topic = will.topic
+    quiet = context.broker.quiet_log
     delayed = context.delayed
     real = delayed.inner_topic(topic) if delayed.handles(topic) else topic
-    if real is None or real.startswith("$SYS/") or not context.access.authorize_now(client, "publish", real, now):
+    reserved = real is None or real == "$SYS" or real.startswith("$SYS/")
+    if real is None or reserved or not context.access.authorize_now(client, "publish", real, now):
         context.metrics.packets_publish_auth_error += 1
-        logger.warning("will_denied client_id=%s topic=%s setting=access.rules", client.client_id, topic)
+        quiet.say("will_refused", client.client_id, topic, "not_authorized", "access.rules", now)
         return None
     properties = {key: value for key, value in will.properties.items() if key != WILL_DELAY_INTERVAL}
     mounted = delayed.mounted(topic, client.mountpoint) if client.mountpoint else topic
     if len(mounted.encode()) > MAX_STRING:
-        logger.warning("will_too_long client_id=%s topic=%s setting=mountpoint", client.client_id, topic[:256])
+        quiet.say("will_refused", client.client_id, topic, "topic_name_invalid", "mountpoint", now)
         return None
     return Message(mounted, will.payload, will.qos, will.retain, properties or NO_PROPERTIES, client, now)

@@ -41,7 +41,7 @@ from .state import AUTHENTICATING, CONNECTED, CONNECTING, ChannelState, Waiting
 
 logger = logging.getLogger(__name__)
 
-_SPECIAL: Final = re.compile("[+#/]")
+_SPECIAL: Final = re.compile(r"[+#/]|^\$")
 
 
 def on_connect(channel: ChannelState, connect: Connect, now: float) -> Waiting:
@@ -98,7 +98,7 @@ def _check_client_id(channel: ChannelState, connect: Connect) -> bool:
         if forbidden or not zone.allow_empty_client_id:
             refuse(channel, reason_codes.CLIENT_IDENTIFIER_NOT_VALID, "an empty client identifier is not allowed here")
             return False
-    elif len(client.client_id) > zone.max_client_id_length:
+    elif len(client.client_id.encode()) > zone.max_client_id_length:
         refuse(channel, reason_codes.CLIENT_IDENTIFIER_NOT_VALID, "client identifier longer than max_client_id_length")
         return False
     return True
@@ -115,8 +115,6 @@ def _check_will(channel: ChannelState, connect: Connect) -> bool:
         refuse(channel, reason_codes.RETAIN_NOT_SUPPORTED, "will RETAIN with retain_available off")  # [MQTT-3.2.2-13]
     elif zone.max_topic_levels and will.topic.count("/") >= zone.max_topic_levels:
         refuse(channel, reason_codes.TOPIC_NAME_INVALID, "will topic with more than max_topic_levels")
-    elif will.topic == "$SYS" or will.topic.startswith("$SYS/"):
-        refuse(channel, reason_codes.TOPIC_NAME_INVALID, "will topic of the server's own")
     else:
         return True
     return False
@@ -154,7 +152,7 @@ def _authenticated(channel: ChannelState, connect: Connect, outcome: AuthOutcome
         allowed = context.hooks.client_authenticate("allow" if allowed else "deny", client, connect.password) == "allow"
     if not allowed:
         metrics.client_auth_failure += 1
-        refuse(channel, outcome.reason_code or reason_codes.NOT_AUTHORIZED, outcome.detail)
+        refuse(channel, outcome.reason_code or reason_codes.NOT_AUTHORIZED, outcome.detail, tell=False)
         return
     metrics.client_auth_success += 1
     if outcome.anonymous:
@@ -199,11 +197,15 @@ def _step(channel: ChannelState, data: bytes | None, now: float) -> None:
         client.is_superuser = step.is_superuser
         if step.username:
             client.username = step.username
+            if channel.zone.use_username_as_client_id:
+                client.client_id = step.username
+                if not _check_client_id(channel, connect):
+                    return
         _accept(channel, connect, now, _auth_properties(channel, step))
         return
     channel.context.metrics.client_auth_failure += 1
     # [MQTT-4.12.0-4]
-    refuse(channel, step.reason_code, step.detail)
+    refuse(channel, step.reason_code, step.detail, tell=False)
 
 
 def _auth_properties(channel: ChannelState, step: AuthStep) -> dict[int, Any]:
@@ -268,8 +270,7 @@ def _accept(channel: ChannelState, connect: Connect, now: float, extra: dict[int
     client = channel.client
     zone = channel.zone
     channel.connect = None
-    assigned = not client.client_id
-    if assigned:
+    if not client.client_id:
         client.client_id = _new_client_id(channel)
     if not _check_mountpoint(channel):
         return
@@ -280,10 +281,13 @@ def _accept(channel: ChannelState, connect: Connect, now: float, extra: dict[int
     expiry = _expiry(channel, connect)
     client.expiry_interval = expiry
 
+    properties = {**extra, **_connack_properties(channel, connect, keep_alive, expiry)}
+    if not channel.fits(Connack(reason_codes.SUCCESS, False, properties)):
+        end(channel, "packet_too_large", "the client's Maximum Packet Size leaves no room for a CONNACK")
+        return
     old = context.channels.get(client.client_id)
     if old is not None:
         take_over(old, connect.clean_start)  # [MQTT-3.1.4-3]: out before the answer goes out
-    properties = {**extra, **_connack_properties(channel, connect, keep_alive, expiry, assigned)}
     session, present = broker.open_session(client, connect.clean_start, expiry, channel.limits, now)
     channel.session = session
     channel.will = connect.will
@@ -296,9 +300,7 @@ def _accept(channel: ChannelState, connect: Connect, now: float, extra: dict[int
     outlet.open(session, client.mountpoint)
     session.attach(outlet, window, channel.limits, now)
     # [MQTT-3.2.0-1] [MQTT-3.2.2-2] [MQTT-3.2.2-3]
-    if not channel.send_connack(Connack(reason_codes.SUCCESS, present, properties)):
-        end(channel, "packet_too_large", "the client's Maximum Packet Size leaves no room for a CONNACK")
-        return
+    channel.send_connack(Connack(reason_codes.SUCCESS, present, properties))
     context.metrics.client_connected += 1
     logger.info(
         "client_connected client_id=%s username=%s peer=%s:%s listener=%s proto_ver=%s clean_start=%s "
@@ -348,13 +350,20 @@ def _new_client_id(channel: ChannelState) -> str:
 
 
 def _check_mountpoint(channel: ChannelState) -> bool:
-    """A name that reads as wildcards or levels would see other clients' mount points: it is refused where it is used."""
+    """A name that reads as wildcards or levels would see other clients' mount points, and one that begins with $ those
+    of the server (``$SYS``, ``$delayed``): it is refused where it is used."""
     client = channel.client
     template = channel.zone.mountpoint
-    if "%c" in template and _SPECIAL.search(client.client_id):
-        refuse(channel, reason_codes.CLIENT_IDENTIFIER_NOT_VALID, "the mountpoint takes no identifier with + # or /")
+    if "%u" in template and not client.username:
+        refuse(channel, reason_codes.NOT_AUTHORIZED, "the mountpoint wants a user name")
+    elif "%c" in template and _SPECIAL.search(client.client_id):
+        refuse(
+            channel,
+            reason_codes.CLIENT_IDENTIFIER_NOT_VALID,
+            "the mountpoint takes no identifier with + # / or a leading $",
+        )
     elif "%u" in template and _SPECIAL.search(client.username or ""):
-        refuse(channel, reason_codes.NOT_AUTHORIZED, "the mountpoint takes no user name with + # or /")
+        refuse(channel, reason_codes.NOT_AUTHORIZED, "the mountpoint takes no user name with + # / or a leading $")
     else:
         return True
     return False
@@ -392,15 +401,13 @@ def _expiry(channel: ChannelState, connect: Connect) -> int:
     return 0 if connect.clean_start else most
 
 
-def _connack_properties(
-    channel: ChannelState, connect: Connect, keep_alive: int, expiry: int, assigned: bool
-) -> dict[int, Any]:
+def _connack_properties(channel: ChannelState, connect: Connect, keep_alive: int, expiry: int) -> dict[int, Any]:
     """What a 5.0 client is told of this server's limits; absent means the standard's default."""
     if connect.version != V5:
         return {}
     zone = channel.zone
     properties: dict[int, Any] = {}
-    if assigned:
+    if not connect.client_id:  # the broker's choice, or its user name
         properties[ASSIGNED_CLIENT_IDENTIFIER] = channel.client.client_id  # [MQTT-3.2.2-16]
     if keep_alive != connect.keep_alive:
         properties[SERVER_KEEP_ALIVE] = keep_alive  # [MQTT-3.2.2-21]

@@ -4,7 +4,7 @@ An ``Outlet`` is a session's way to its connected client. It only collects bytes
 the loop turn. Version decides the class: 3.x has neither properties nor aliases nor a packet size of the client's.
 """
 
-from typing import Final, Protocol
+from typing import Protocol
 
 from ..core.clock import Clock
 from ..core.hooks import Hooks
@@ -13,8 +13,6 @@ from ..mqtt.constants import MESSAGE_EXPIRY_INTERVAL, PUBREL, V4, V5
 from ..mqtt.message import Delivery, Message
 from ..session.outlet import EXPIRED, QUEUE_FULL, TOO_LARGE
 from ..session.session import Session
-
-_PUBREL: Final = b"\x62\x02"
 
 
 class Target(Protocol):

@@ -5,7 +5,6 @@ acknowledgement. ``admitted`` remembers per client what passed admission, so tha
 """
 
 import asyncio
-import logging
 from typing import Final
 
 from ..mqtt import encoder, reason_codes
@@ -26,11 +25,13 @@ from ..session.session import DUPLICATE, FULL, Session
 from .closing import disconnect
 from .state import CLOSED, ChannelState, Waiting
 
-logger = logging.getLogger(__name__)
-
-# How many topics a client may have admitted at a time, and for how long (seconds) where the access cache is off.
+# How many topics a client may have admitted at a time, and of how many characters: 1 MiB at most, were none shared.
 _MOST_ADMITTED: Final = 1024
+_LONGEST_ADMITTED: Final = 256
+# Characters of all Topic Names that a client's Topic Aliases stand for: 65,535 long ones would take 4 GiB.
+_MOST_ALIASED: Final = 4_194_304
 _RETRY_FULL: Final = 0.05
+_LONGEST_WAIT: Final = 60.0
 _PUBACK: Final = b"\x40\x02"
 
 
@@ -67,6 +68,7 @@ def on_publish(channel: ChannelState, message: Message, now: float) -> Waiting:
     until = channel.admitted.get(message.topic)
     if until is not None and now < until and channel.admitted_generation == context.access.generation:
         metrics.client_acl_cache_hit += 1
+        metrics.client_acl_allow += 1
     else:
         code = _admit(channel, message, now)
         if code:
@@ -112,6 +114,9 @@ def _resolve_alias(channel: ChannelState, message: Message) -> None:
     if message.topic:
         if aliases is None:
             aliases = channel.aliases = {}
+        channel.aliased += len(message.topic) - len(aliases.get(alias, ""))
+        if channel.aliased > _MOST_ALIASED:
+            raise ProtocolError("Topic Aliases for more text than a client may have kept", reason_codes.QUOTA_EXCEEDED)
         aliases[alias] = message.topic
         return
     topic = aliases.get(alias) if aliases is not None else None
@@ -142,9 +147,8 @@ def _note_qos2(channel: ChannelState, session: Session, message: Message, now: f
         return False
     if outcome == FULL:
         metrics.packets_publish_dropped += 1
-        logger.warning(
-            "publish_dropped client_id=%s reason=max_awaiting_rel setting=max_awaiting_rel", channel.client.client_id
-        )
+        quiet = channel.context.broker.quiet_log
+        quiet.say("publish_refused", channel.client.client_id, message.topic, "quota_exceeded", "max_awaiting_rel", now)
         if channel.version == V5:
             _negative(channel, message, reason_codes.QUOTA_EXCEEDED)
         # 3.x has no word for it: no PUBREC, no promise; the client repeats it when it reconnects
@@ -177,12 +181,12 @@ def _admit(channel: ChannelState, message: Message, now: float) -> int:
         message.topic = mounted
         message.wire0_v3 = message.wire0_v5 = None
         message.packet_id_at = 0
-    elif not delayed:
+    elif not delayed and context.access.settings.cache and len(topic) <= _LONGEST_ADMITTED:
         admitted = channel.admitted
         if channel.admitted_generation != context.access.generation or len(admitted) >= _MOST_ADMITTED:
             admitted.clear()
             channel.admitted_generation = context.access.generation
-        admitted[topic] = now + context.access.settings.cache_ttl if context.access.settings.cache else now
+        admitted[topic] = now + context.access.settings.cache_ttl
     return 0
 
 
@@ -228,13 +232,8 @@ def _refuse(channel: ChannelState, message: Message, code: int) -> None:
         reason_codes.QUOTA_EXCEEDED: "delayed.max_messages",
     }.get(code, "-")
     context.metrics.refusals.add("publish_" + name)
-    logger.warning(
-        "publish_refused client_id=%s topic=%s reason=%s setting=%s",
-        channel.client.client_id,
-        message.topic[:256],
-        name,
-        setting,
-    )
+    now = message.timestamp
+    context.broker.quiet_log.say("publish_refused", channel.client.client_id, message.topic, name, setting, now)
     if denied and channel.zone.acl_deny_action == "disconnect":
         if message.qos == 2 and channel.session is not None:
             channel.session.release(message.packet_id)  # was not taken: not a duplicate when it comes again
@@ -273,11 +272,9 @@ def _refuse_full(channel: ChannelState, message: Message) -> Waiting:
     metrics = channel.context.metrics
     metrics.packets_publish_dropped += 1
     if channel.version == V5:
-        logger.warning(
-            "publish_refused client_id=%s topic=%s reason=quota_exceeded setting=queue_full",
-            channel.client.client_id,
-            message.topic[:256],
-        )
+        quiet = channel.context.broker.quiet_log
+        client_id = channel.client.client_id
+        quiet.say("publish_refused", client_id, message.topic, "quota_exceeded", "queue_full", message.timestamp)
         _negative(channel, message, reason_codes.QUOTA_EXCEEDED)
         return None
     session = channel.session
@@ -289,7 +286,14 @@ def _refuse_full(channel: ChannelState, message: Message) -> Waiting:
 async def _wait_for_room(channel: ChannelState, session: Session, message: Message) -> None:
     context = channel.context
     broker = context.broker
+    give_up = context.clock.now() + _LONGEST_WAIT
     while channel.state != CLOSED:
+        if context.clock.now() > give_up:
+            # Unread, it could be long gone. If not, it comes back and sends again what has no acknowledgement.
+            disconnect(
+                channel, reason_codes.QUOTA_EXCEEDED, "queue_full = refuse, and no room for long", "quota_exceeded"
+            )
+            return
         if not broker.would_refuse(message):
             if message.qos == 2:
                 session.receive2(message.packet_id, context.clock.now())

@@ -42,6 +42,25 @@ class Link(Protocol):
         """CONNACK 0 was sent: lift the limits of a stranger. ``keep_alive``: seconds without a packet, 0: none."""
 
 
+class _Gone:
+    """The link of a channel whose connection is gone: nothing is left to do."""
+
+    def close(self) -> None:
+        pass
+
+    def flush(self) -> None:
+        pass
+
+    def abort(self) -> None:
+        pass
+
+    def accepted(self, keep_alive: float) -> None:
+        pass
+
+
+GONE: Final = _Gone()
+
+
 class ListenerFacts:
     """What a channel needs to know of the listener that accepted it; new ones after a reload serve new clients.
 
@@ -71,6 +90,7 @@ class ChannelState:
     __slots__ = (
         "admitted",
         "admitted_generation",
+        "aliased",
         "aliases",
         "auth_method",
         "certified",
@@ -113,6 +133,7 @@ class ChannelState:
         self.admitted_generation = 0
         # Topic Alias -> Topic Name, inbound; of this connection only [MQTT-3.3.2-7].
         self.aliases: dict[int, str] | None = None
+        self.aliased = 0  # characters of these Topic Names
         self.problem_information = True
         # The user name was taken from a client certificate that the listener verified.
         self.certified = False
@@ -130,6 +151,12 @@ class ChannelState:
             self.outlet = Outlet5(
                 self.flusher, self.link, self.context.clock, self.context.hooks, self.zone.max_outbox_bytes
             )
+
+    def fits(self, packet: Any) -> bool:
+        """Whether a packet keeps the client's Maximum Packet Size, at least in its shortest form."""
+        outlet = self.outlet
+        most = outlet.max_packet_size if isinstance(outlet, Outlet5) else 0
+        return most == 0 or encode_within(packet, self.version, most) is not None
 
     def send(self, packet: Any) -> bool:
         """Encode and append any packet but PUBLISH. False: it exceeds the client's Maximum Packet Size."""

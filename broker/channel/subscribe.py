@@ -1,7 +1,5 @@
 """SUBSCRIBE and UNSUBSCRIBE: each filter judged on its own, one Reason Code each, in order."""
 
-import logging
-
 from ..mqtt import reason_codes
 from ..mqtt.constants import SUBSCRIPTION_IDENTIFIER, V5
 from ..mqtt.errors import ProtocolError
@@ -12,8 +10,6 @@ from ..session.subscription import Subscription
 from .closing import disconnect
 from .publish import authorize
 from .state import CONNECTED, ChannelState
-
-logger = logging.getLogger(__name__)
 
 
 def on_subscribe(channel: ChannelState, packet: Subscribe, now: float) -> None:
@@ -89,7 +85,8 @@ def _subscribe(
         return _refused(channel, entry, reason_codes.QUOTA_EXCEEDED, "max_subscriptions")
     qos = min(entry.qos, zone.max_qos)
     # A bridge of 3.x cannot ask for No Local and Retain As Published; its protocol level asks for both
-    no_local = entry.no_local or ((client.is_bridge or zone.ignore_loop_deliver) and group is None)
+    unasked = client.is_bridge or (zone.ignore_loop_deliver and channel.version != V5)
+    no_local = entry.no_local or (unasked and group is None)
     context.broker.subscribe(
         session,
         Subscription(
@@ -109,14 +106,10 @@ def _subscribe(
 
 def _refused(channel: ChannelState, entry: TopicFilter, code: int, setting: str) -> int:
     name = reason_codes.name(code)
-    channel.context.metrics.refusals.add("subscribe_" + name)
-    logger.warning(
-        "subscribe_refused client_id=%s filter=%s reason=%s setting=%s",
-        channel.client.client_id,
-        entry.filter[:256],
-        name,
-        setting,
-    )
+    context = channel.context
+    context.metrics.refusals.add("subscribe_" + name)
+    now = context.clock.now()
+    context.broker.quiet_log.say("subscribe_refused", channel.client.client_id, entry.filter, name, setting, now)
     return code
 
 

@@ -21,9 +21,9 @@ from ..session.session import Limits, Session
 from ..session.subscription import Subscription, without_no_local
 from .client_info import ClientInfo
 from .clock import Clock
-from .drop_log import DropLog
 from .hooks import Hooks
 from .metrics import Metrics
+from .quiet_log import QuietLog
 from .timers import Timers
 from .turn import Turn
 
@@ -62,8 +62,7 @@ class Broker:
         self.delay: Callable[[Message], bool] | None = None
         # Whether any zone refuses messages for a full queue rather than dropping the oldest.
         self.refusing = False
-        self.connected = 0
-        self._drop_log = DropLog()
+        self.quiet_log = QuietLog()
 
     # ---------------------------------------------------------------- publish
 
@@ -130,13 +129,13 @@ class Broker:
 
     def _deliver_shared(self, message: Message, group: SharedGroup, exclude: tuple[Session, ...] = ()) -> bool:
         publisher = message.publisher
-        if self.refusing:
-            full = [each.session for each in group.members() if each.session.would_refuse(message, each)]
-            if full and len(full) < len(group):
-                exclude = (*exclude, *full)
-        subscription = group.pick("" if publisher is None else publisher.client_id, message.topic, exclude)
+        publisher_id = "" if publisher is None else publisher.client_id
+        subscription = group.pick(publisher_id, message.topic, exclude)
         if subscription is None:
             return False
+        if self.refusing and subscription.session.would_refuse(message, subscription):
+            full = {each.session for each in group.members() if each.session.would_refuse(message, each)}
+            subscription = group.pick(publisher_id, message.topic, full.union(exclude)) or subscription
         session = subscription.session
         qos = subscription.qos if subscription.qos < message.qos else message.qos  # [MQTT-4.8.2-3]
         if session.limits.upgrade_qos:
@@ -154,7 +153,8 @@ class Broker:
         outcome = self.retained.put(message)
         if outcome in (FULL, TOO_LARGE):
             setting = "retained.max_messages" if outcome == FULL else "retained.max_payload_size"
-            logger.warning("retained_message_refused topic=%s setting=%s", message.topic, setting)
+            client_id = "" if message.publisher is None else message.publisher.client_id
+            self.quiet_log.say("retain_refused", client_id, message.topic, "full", setting, message.timestamp)
             self.metrics.refusals.add("retained_full" if outcome == FULL else "retained_too_large")
         self.metrics.messages_retained = len(self.retained)
 
@@ -242,12 +242,10 @@ class Broker:
             self.metrics.session_resumed += 1
             if self.hooks.session_resumed:
                 self.hooks.session_resumed(client, session)
-        self.connected += 1
         return session, present
 
     def leave(self, session: Session, will: Message | None, will_delay: int, now: float, reason: str) -> None:
         """A client's connection is over: its session waits or ends, its will goes out now or later."""
-        self.connected -= 1
         session.detach()
         session.disconnected_at = now
         session.will = will
@@ -280,7 +278,12 @@ class Broker:
         orphans = session.end()
         self._publish_will(session)
         for delivery in orphans:
-            if not self._deliver_shared(delivery.message, delivery.group, (session,)):
+            if delivery.message.expired(now):
+                self.delivery_dropped(session, delivery, EXPIRED)
+                continue
+            # By its name: the group it came through may have lost all members and have been made anew since.
+            group = self.router.group(delivery.group.filter)
+            if group is None or not self._deliver_shared(delivery.message, group, (session,)):
                 self.delivery_dropped(session, delivery, QUEUE_FULL)
         if reason == "discarded":
             return
@@ -334,6 +337,6 @@ class Broker:
             metrics.delivery_dropped_too_large += 1
         elif reason == NO_LOCAL:
             metrics.delivery_dropped_no_local += 1
-        self._drop_log.note(session.client_id, delivery.message.topic, reason, self.clock.now())
+        self.quiet_log.dropped(session.client_id, delivery.message.topic, reason, self.clock.now())
         if self.hooks.delivery_dropped:
             self.hooks.delivery_dropped(session.client, session, delivery.message, reason)

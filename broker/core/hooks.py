@@ -179,11 +179,11 @@ class Hooks:
         # One filter no longer is, by UNSUBSCRIBE or an operator; not fired for each filter of a session that ends.
         self.session_unsubscribed = Notify[[ClientInfo | None, "Subscription"]]("session.unsubscribed")
         self.session_resumed = Notify[[ClientInfo, "Session"]]("session.resumed")
-        # A new connection with Clean Start ends it: (its last client, session). ``session_terminated`` follows.
+        # A new connection with Clean Start ends it: (its last client, session), in place of ``session_terminated``.
         self.session_discarded = Notify[[ClientInfo | None, "Session"]]("session.discarded")
         # A new connection takes it over from a live one: (the old client, session).
         self.session_takeovered = Notify[[ClientInfo | None, "Session"]]("session.takeovered")
-        # It has ended, in whichever way: (its last client, session, reason).
+        # It has ended in any other way: (its last client, session, reason).
         self.session_terminated = Notify[[ClientInfo | None, "Session", str]]("session.terminated")
 
         # A message before it is routed, for every door: (message) -> message, None: not published.

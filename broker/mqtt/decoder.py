@@ -3,11 +3,10 @@
 from typing import Final
 
 from . import reason_codes as rc
+from .connect_layout import check_authentication, read_connect, read_level
 from .constants import (
     AUTH,
-    AUTHENTICATION_DATA,
     AUTHENTICATION_METHOD,
-    BRIDGE_BIT,
     CONNACK,
     CONNECT,
     DISCONNECT,
@@ -28,8 +27,8 @@ from .constants import (
     V4,
     V5,
 )
-from .data_types import read_binary, read_string
-from .errors import MalformedPacket, MqttError, PacketTooLarge, ProtocolError, UnknownProtocol
+from .data_types import read_string
+from .errors import MalformedPacket, MqttError, PacketTooLarge, ProtocolError
 from .message import Message
 from .packets import (
     NO_PROPERTIES,
@@ -46,7 +45,6 @@ from .packets import (
     TopicFilter,
     Unsuback,
     Unsubscribe,
-    Will,
 )
 from .permitted_codes import (
     ACK_CODES,
@@ -59,9 +57,9 @@ from .permitted_codes import (
     SUBACK_CODES,
     UNSUBACK_CODES,
 )
-from .properties import WILL, read
+from .properties import read
 from .topic_names import TopicNames as TopicNames
-from .topics import has_wildcard, is_shared
+from .topics import is_shared
 
 Packet = (
     Message
@@ -87,10 +85,7 @@ _PINGRESP: Final = Pingresp()
 _FROM_SERVER: Final = 1 << CONNACK | 1 << SUBACK | 1 << UNSUBACK | 1 << PINGRESP
 _FROM_CLIENT: Final = 1 << CONNECT | 1 << SUBSCRIBE | 1 << UNSUBSCRIBE | 1 << PINGREQ
 
-_UNACCEPTABLE_VERSION: Final = b"\x20\x02\x00\x01"
-"""CONNACK return code 1 as 3.x has it: understood by whoever speaks a version that is not known here."""
-
-MAX_FILTERS: Final = 16_384
+MAX_FILTERS: Final = 4096
 """In one SUBSCRIBE or UNSUBSCRIBE: short ones take many times their size in memory."""
 
 _FLAGS: Final = [2 if kind in (PUBREL, SUBSCRIBE, UNSUBSCRIBE) else 0 for kind in range(16)]
@@ -389,80 +384,12 @@ class Decoder:
         return Ack(kind, packet_id, reason_code, properties)
 
     def _connect(self, data: bytes, at: int, end: int) -> Connect:
-        # Name and level decide how everything else is read. What does not fit the layout is refused, here and in
-        # all readers called from here [MQTT-3.1.4-1] [3.1.1 MQTT-3.1.4-1]. Any length of Client Identifier is taken
-        # [MQTT-3.1.3-5].
-        name, at = read_binary(data, at, end)
-        if name != b"MQTT" and name != b"MQIsdp":
-            raise UnknownProtocol("Protocol Name is neither MQTT nor MQIsdp")  # [MQTT-3.1.2-1] [3.1.1 MQTT-3.1.2-1]
-        if at == end:
-            raise MalformedPacket("CONNECT without Protocol Level")
-        level = data[at]
-        at += 1
-        if name == b"MQIsdp":
-            version = V3 if level & ~BRIDGE_BIT == V3 else 0
-        elif level == V5:
-            version = V5
-        else:
-            version = V4 if level & ~BRIDGE_BIT == V4 else 0
-        if not version:
-            # [MQTT-3.1.2-2] [3.1.1 MQTT-3.1.2-2]
-            raise UnknownProtocol(f"Protocol Level {level}", _UNACCEPTABLE_VERSION)
-        if version != V3 and data[0] != 0x10:
-            raise MalformedPacket("reserved bits in the first byte")  # [MQTT-2.1.3-1]
+        version, is_bridge, at = read_level(data, at, end)
         # Known from here on, so that the answer to a bad CONNECT can be in its own version.
         self.version = version
         if version == V5 and data[1] > 0x7F:
             self._length(data, 0)  # now known to want the shortest form
-        if at + 3 > end:
-            raise MalformedPacket("CONNECT is too short")
-        flags = data[at]
-        keep_alive = data[at + 1] << 8 | data[at + 2]
-        at += 3
-        strict = self._topic_names.strict
-        if version != V3:
-            # 3.1 does not define what follows from unused bits.
-            if flags & 1:
-                raise MalformedPacket("reserved Connect Flag is set")  # [MQTT-3.1.2-3]
-            if not flags & 0x04 and flags & 0x38:
-                # [MQTT-3.1.2-11] [MQTT-3.1.2-13] [3.1.1 MQTT-3.1.2-11] [3.1.1 MQTT-3.1.2-15]
-                raise MalformedPacket("Will QoS or Will Retain without Will Flag")
-        if flags & 0x18 == 0x18 and flags & 0x04:
-            raise MalformedPacket("Will QoS 3")  # [MQTT-3.1.2-12] [3.1.1 MQTT-3.1.2-14]
-        if version != V5 and flags & 0x40 and not flags & 0x80:
-            raise MalformedPacket("Password without User Name")  # [3.1.1 MQTT-3.1.2-22]
-        properties = NO_PROPERTIES
-        if version == V5:
-            properties, at = read(data, at, end, CONNECT, strict)
-            _check_authentication(properties)
-        # [MQTT-3.1.3-1] [MQTT-3.1.3-3] [MQTT-3.1.3-4]
-        client_id, at = read_string(data, at, end, strict)
-        will: Will | None = None
-        if flags & 0x04:
-            # [MQTT-3.1.2-9] [MQTT-3.1.3-11] [3.1.1 MQTT-3.1.2-9]
-            will_properties = NO_PROPERTIES
-            if version == V5:
-                will_properties, at = read(data, at, end, WILL, strict)
-            topic, at = read_string(data, at, end, strict)
-            if not topic or has_wildcard(topic):
-                # [MQTT-4.7.0-1] [MQTT-4.7.3-1]
-                raise ProtocolError("Will Topic is not a Topic Name", rc.TOPIC_NAME_INVALID)
-            payload, at = read_binary(data, at, end)
-            will = Will(topic, payload, flags >> 3 & 3, flags & 0x20 != 0, will_properties)
-        username: str | None = None
-        password: bytes | None = None
-        # 3.1 lets the Remaining Length win over these two flags: a field that is not there any more is not missed.
-        if flags & 0x80 and not (version == V3 and at == end):
-            # [MQTT-3.1.2-17] [MQTT-3.1.3-12]
-            username, at = read_string(data, at, end, strict)
-        if flags & 0x40 and not (version == V3 and at == end):
-            # [MQTT-3.1.2-19]
-            password, at = read_binary(data, at, end)
-        if at != end:
-            # [MQTT-3.1.2-16] [MQTT-3.1.2-18]
-            raise MalformedPacket("bytes behind the last field of CONNECT")
-        is_bridge = level & BRIDGE_BIT != 0
-        return Connect(version, client_id, flags & 2 != 0, keep_alive, username, password, will, properties, is_bridge)
+        return read_connect(data, at, end, version, is_bridge, self._topic_names.strict)
 
     def _subscribe(self, data: bytes, at: int, end: int) -> Subscribe:
         packet_id = self._packet_id(data, at, end)
@@ -542,7 +469,7 @@ class Decoder:
         properties = NO_PROPERTIES if at == end else self._properties(data, at, end, AUTH)
         if reason_code and AUTHENTICATION_METHOD not in properties:
             raise ProtocolError("AUTH without Authentication Method")
-        _check_authentication(properties)
+        check_authentication(properties)
         return Auth(reason_code, properties)
 
     # What only a server sends, read by tests and clients.
@@ -594,8 +521,3 @@ class Decoder:
             if code not in UNSUBACK_CODES:
                 raise ProtocolError(f"Reason Code 0x{code:02x} does not belong in UNSUBACK")
         return Unsuback(packet_id, codes, properties)
-
-
-def _check_authentication(properties: Properties) -> None:
-    if AUTHENTICATION_DATA in properties and AUTHENTICATION_METHOD not in properties:
-        raise ProtocolError("Authentication Data without Authentication Method")

@@ -241,6 +241,10 @@ class Router:
         yield from self._subscribers.filters()
         yield from self._groups
 
+    def group(self, filter: str) -> SharedGroup | None:
+        """The Shared Subscription of this whole ``$share/...`` filter, ``None`` if it has no members."""
+        return self._groups.get(filter)
+
     def groups(self) -> Iterator[SharedGroup]:
         """Every Shared Subscription that has members. Nothing may change until it is left."""
         yield from self._groups.values()

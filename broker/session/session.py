@@ -23,7 +23,9 @@ from .queue import MessageQueue
 from .subscription import Subscription
 
 NO_PRIORITIES: Final[Mapping[str, int]] = {}
+# So many retained messages, or so many bytes of them, go to a client before its output is written.
 REPLAY_SLICE: Final = 512
+REPLAY_BYTES: Final = 262_144
 
 # What became of an inbound QoS 2 Packet Identifier.
 NEW: Final = 0
@@ -41,7 +43,6 @@ class Limits:
         "max_inflight_bytes",
         "max_queued_bytes",
         "max_queued_messages",
-        "max_subscriptions",
         "priorities",
         "queue_qos0",
         "refuse_when_full",
@@ -56,7 +57,6 @@ class Limits:
         max_awaiting_rel: int = 100,
         max_queued_messages: int = 1000,
         max_queued_bytes: int = 67_108_864,
-        max_subscriptions: int = 0,
         queue_qos0: bool = False,
         refuse_when_full: bool = False,
         upgrade_qos: bool = False,
@@ -70,7 +70,6 @@ class Limits:
         self.max_awaiting_rel = max_awaiting_rel
         self.max_queued_messages = max_queued_messages
         self.max_queued_bytes = max_queued_bytes
-        self.max_subscriptions = max_subscriptions
         self.queue_qos0 = queue_qos0
         self.refuse_when_full = refuse_when_full
         self.upgrade_qos = upgrade_qos
@@ -305,7 +304,7 @@ class Session:
                 self._drain(outlet, queue, now)
             if not len(queue):
                 self.queue = None
-        if self.replays is not None and self.queue is None:
+        if self.replays is not None and self.queue is None and outlet.writable:
             self._replay(outlet, self.replays)
 
     def _drain(self, outlet: Outlet, queue: MessageQueue, now: float) -> None:
@@ -325,6 +324,7 @@ class Session:
 
     def _replay(self, outlet: Outlet, replays: OrderedDict[str, tuple[Iterator[Message | None], Subscription]]) -> None:
         left = REPLAY_SLICE
+        octets = REPLAY_BYTES
         while replays:
             filter = next(iter(replays))
             messages, subscription = replays[filter]
@@ -348,7 +348,8 @@ class Session:
                     # One waits in the queue, whatever its bounds, so that they never cut a replay short.
                     self._new_queue().push_front(delivery)
                 left -= 1
-                if left == 0 or not outlet.writable or self.queue is not None:
+                octets -= message.payload_size
+                if left == 0 or octets <= 0 or not outlet.writable or self.queue is not None:
                     return
             replays.pop(filter, None)
         self.replays = None
@@ -509,6 +510,8 @@ class Session:
             elif not outlet.send_publish(delivery, packet_id, True):
                 self._finish(packet_id, delivery)
                 continue
+            if self.sent_at is not None:
+                self.sent_at[packet_id] = self.now
             resend.popleft()
         self._resend = None
 
@@ -522,7 +525,7 @@ class Session:
         sent_at = self.sent_at
         if outlet is None or sent_at is None or self._resend is not None:
             return
-        for packet_id, delivery in self.inflight.items():
+        for packet_id, delivery in list(self.inflight.items()):
             if sent_at.get(packet_id, now) >= before or not outlet.writable:
                 continue
             sent_at[packet_id] = now

@@ -4,26 +4,33 @@ The only one there is, for tcp, ssl, ws and wss: whatever lies below looks like 
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable
 from typing import Any, Final, cast
 
 from ..channel.channel import TURN_DELIVERIES, Channel
 from ..channel.context import Context
-from ..channel.state import CLOSED, CONNECTING, ListenerFacts
+from ..channel.state import CLOSED, CONNECTING, GONE, ListenerFacts
 from ..core.client_info import ClientInfo
 from ..core.timers import Timer
 from ..mqtt.decoder import Decoder, Packet, TopicNames
+from ..mqtt.message import Message
 from .flusher import HIGH_WATER, Flusher
-from .layer import Layer, grow
+from .layer import grow
 from .limiter import TokenBucket
 from .listener import Listener
 from .tls import peer_identity
+
+logger = logging.getLogger(__name__)
 
 WRITE_HIGH: Final = 262_144
 WRITE_LOW: Final = 65_536
 LINGER: Final = 2.0
 """Seconds for a client to take our last packet and close its side: closing at once with input unread would reset the
 connection, and the client would see neither CONNACK nor DISCONNECT."""
+
+_SLOWEST: Final = 1024
+"""Bytes that a blocked client has to take within ``slow_reader_timeout``."""
 
 # Why nothing is read from the socket at the moment; bits of ``held``.
 _TURN: Final = 1  # output must go out first, or others be heard
@@ -49,6 +56,7 @@ class Connection(asyncio.Protocol):
         "_left_to_write",
         "_listener",
         "_parked",
+        "_rate_timer",
         "_slow_timer",
         "_task",
         "_timer",
@@ -89,6 +97,7 @@ class Connection(asyncio.Protocol):
         self._keep_alive = 0.0
         self._timer: Timer | None = None
         self._slow_timer: Timer | None = None
+        self._rate_timer: Timer | None = None
         self._left_to_write = 0
         self._buckets: tuple[TokenBucket | None, TokenBucket | None] | None = None
         if zone.message_rate is not None or zone.byte_rate is not None:
@@ -152,7 +161,7 @@ class Connection(asyncio.Protocol):
             self._alive_at = now
             self.received_packets += len(packets)
         if self._buckets is not None:
-            self._limit(size, len(packets), now)
+            self._limit(size, packets, now)
         if not packets:
             return
         turn = context.broker.turn
@@ -166,8 +175,9 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         self._eof = True
-        # Packets that wait are still to be answered; the transport stays open for that.
-        return self._parked is not None and not self._closing
+        # Packets that wait are still to be answered; the transport stays open for that, unless it is TLS, which cannot.
+        transport = self._transport
+        return self._parked is not None and not self._closing and transport is not None and transport.can_write_eof()
 
     def connection_lost(self, exc: Exception | None) -> None:
         channel = self.channel
@@ -179,13 +189,16 @@ class Connection(asyncio.Protocol):
         self._closing = True
         reason = "closed by the client" if exc is None else type(exc).__name__
         channel.connection_lost(reason)
-        for timer in (self._timer, self._slow_timer):
+        for timer in (self._timer, self._slow_timer, self._rate_timer):
             if timer is not None:
                 timer.cancel()
-        self._timer = self._slow_timer = None
+        self._timer = self._slow_timer = self._rate_timer = None
         self._parked = None
         self._everybody.discard(self)
         self._listener.closed(self, channel.end_reason)
+        # Connection, channel and outlet know each other: taken apart here, they need no garbage collector.
+        channel.link = channel.outlet.target = GONE
+        channel.outlet.session = None
 
     def pause_writing(self) -> None:
         self.channel.outlet.set_writable(False)
@@ -213,7 +226,13 @@ class Connection(asyncio.Protocol):
     def _take(self, packets: list[Packet], now: float, last: bool = False) -> None:
         """Give packets to the channel; park what must wait."""
         channel = self.channel
-        taken = channel.receive(packets, now)
+        try:
+            taken = channel.receive(packets, now)
+        except Exception:
+            # A fault of ours costs this client its connection and nobody else anything [3.1.1 MQTT-4.8.0-2].
+            logger.exception("internal_error client_id=%s", channel.client.client_id)
+            channel.internal_error()
+            return
         if taken is True:
             if channel.outlet.backlog > self.facts.zone.max_outbox_bytes:
                 self._hold(_SLOW)
@@ -268,25 +287,30 @@ class Connection(asyncio.Protocol):
             self._take(packets, context.clock.now())
         if not self._held:
             if self._eof and not self._closing:
+                self.flush()
                 self._transport.close()
             else:
                 self._alive_at = self._context.clock.now()  # it was we who did not listen
                 self._transport.resume_reading()
 
-    def _limit(self, octets: int, packets: int, now: float) -> None:
+    def _limit(self, octets: int, packets: list[Packet], now: float) -> None:
         assert self._buckets is not None
         messages, octet = self._buckets
         pause = 0.0
-        if messages is not None and packets:
-            pause = messages.consume(packets, now)
+        if messages is not None:
+            # PUBLISH alone: acknowledgements come as fast as we send
+            count = sum([type(packet) is Message for packet in packets])
+            if count:
+                pause = messages.consume(count, now)
         if octet is not None:
             pause = max(pause, octet.consume(octets, now))
         if pause > 0 and not self._held & _RATE:
             self._context.metrics.refusals.add("rate_limited")
             self._hold(_RATE)
-            self._context.timers.at(now + pause, self._rate_over)
+            self._rate_timer = self._context.timers.at(now + pause, self._rate_over)
 
     def _rate_over(self) -> None:
+        self._rate_timer = None
         self._release(_RATE)
 
     # ---------------------------------------------------------------- output
@@ -373,10 +397,7 @@ class Connection(asyncio.Protocol):
         blocked = not outlet.writable
         self.flush()
         self._timer = context.timers.at(context.clock.now() + LINGER, self.abort)
-        if isinstance(transport, Layer) or not transport.can_write_eof():
-            transport.close()
-            return
-        if blocked or self._eof:
+        if blocked or self._eof or not transport.can_write_eof():
             transport.close()
             return
         try:
@@ -420,7 +441,7 @@ class Connection(asyncio.Protocol):
         if transport is None or self.channel.outlet.writable:
             return
         left = transport.get_write_buffer_size()
-        if left >= self._left_to_write:
+        if left > self._left_to_write - _SLOWEST:
             self.channel.slow_reader()
             transport.abort()
             return

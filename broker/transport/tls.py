@@ -26,7 +26,6 @@ class TlsError(ValueError):
 
     def __init__(self, setting: str, text: str) -> None:
         super().__init__(f"{setting}: {text}")
-        super().__init__(f"{setting}: {text}")
         self.setting = setting
         self.text = text
 

@@ -198,6 +198,18 @@ def test_a_new_listener_by_index() -> None:
         ('[zones.z]\nqueue_priorities = {"a" = 256}', "t.toml:2: zones.z.queue_priorities: expected int <= 255"),
         ('[zones.z]\nqueue_priorities = {"a#" = 5}', 't.toml:2: zones.z.queue_priorities."a#": "#" must stand alone'),
         ("[zones.z]\nsuback_denied_code = 1", "t.toml:2: zones.z.suback_denied_code: expected one of 0x80, 0x83"),
+        (
+            '[zones.z]\nclient_id_prefix = "a\\u0000"',
+            "t.toml:2: zones.z.client_id_prefix: expected at most 65000 bytes of UTF-8 without U+0000",
+        ),
+        (
+            f'[zones.z]\nresponse_information = "{"x" * 65_536}"',
+            "t.toml:2: zones.z.response_information: expected at most 65535 bytes of UTF-8 without U+0000",
+        ),
+        (
+            "[zones.z]\nmax_packet_size = 268_435_461",
+            "t.toml:2: zones.z.max_packet_size: expected int <= 268435460",
+        ),
         ('[zones.z]\nmountpoint = "a/+/"', "t.toml:2: zones.z.mountpoint: expected a topic prefix without + and #"),
         ('[durability]\nlevel = "disk"', 't.toml:2: durability.level: expected one of "memory", got'),
         ('[log]\nlevel = "x"', "t.toml:2: log.level: expected one of"),

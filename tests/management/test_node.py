@@ -60,6 +60,13 @@ def test_check_takes_keys_and_reads_certificates(tmp_path: Path, capsys: pytest.
     ]
 
 
+def test_a_command_takes_no_config(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--config", "a.toml", "check", "b.toml"])
+    assert ended.value.code == 2
+    assert "--config is for running a node, not for check" in capsys.readouterr().err
+
+
 def test_wrong_configuration_does_not_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--config", str(tmp_path / "absent.toml")]) == 1
     assert capsys.readouterr().err == f"taipan: {tmp_path}/absent.toml: No such file or directory\n"

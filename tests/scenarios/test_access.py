@@ -32,13 +32,15 @@ def denied(clients: Clients) -> int:
 
 @tcp
 async def test_users(clients_of: Start) -> None:
-    """[MQTT-3.1.4-2] [MQTT-3.2.2-7] [3.1.1 MQTT-3.1.4-2] [3.1.1 MQTT-3.2.2-5]"""
+    """Refused with a code of the list, Session Present 0, then closed [MQTT-3.1.4-2] [MQTT-3.2.2-6] [MQTT-3.2.2-7]
+    [MQTT-3.2.2-8] [3.1.1 MQTT-3.1.4-2] [3.1.1 MQTT-3.2.2-4] [3.1.1 MQTT-3.2.2-5]."""
     clients = await clients_of(zone={"allow_anonymous": False}, access={"users": USERS})
     five = clients.version == 5
-    await clients.connect("right", username="ann", password=b"secret")
+    stored = await clients.persistent("wrong", username="ann", password=b"secret")
+    await stored.disconnect()
     for username, password in (("ann", b"wrong"), ("nobody", b"secret"), ("ann", b""), ("ANN", b"secret")):
         peer = clients.peer()
-        await peer.connect("wrong", username=username, password=password, expect=None)
+        await peer.connect("wrong", False, username=username, password=password, expect=None)
         assert peer.connack.reason_code in ((0x86, 0x87) if five else (4, 5))
         assert not peer.connack.session_present
     await clients.peer().connect("nobody", expect=None)

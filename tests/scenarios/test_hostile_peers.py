@@ -16,7 +16,6 @@ from broker.server import Server
 from management.log_lines import TextLines
 from tests.support.clients import Clients, tcp, v5
 from tests.support.node import Node
-from tests.support.peer import Closed
 from tests.support.wire import Publish, encode, frame, string
 
 from .until_quiet import payloads
@@ -117,14 +116,10 @@ async def test_a_subscriber_of_qos_1_that_never_reads(clients_of: Start) -> None
 
 
 async def test_a_connect_larger_than_allowed(clients: Clients) -> None:
-    """256 KiB, decided from the fixed header."""
+    """256 KiB, decided from the fixed header; no return code fits, so there is none [3.1.1 MQTT-3.2.2-6]."""
     peer = await clients.open()
     await peer.send(b"\x10\xff\xff\xff\x7f\x00\x04MQTT")
-    try:
-        await peer.receive()
-        await peer.expect_closed()
-    except Closed:
-        pass
+    await peer.expect_closed()
 
 
 async def test_100_megabytes_announced_and_trickled(clients: Clients) -> None:
@@ -162,7 +157,7 @@ async def test_a_remaining_length_that_never_ends(clients: Clients) -> None:
 
 @v5
 async def test_a_bomb_of_properties(clients: Clients) -> None:
-    """[MQTT-2.2.2-2]"""
+    """[MQTT-2.2.2-1]"""
     peer, other = await clients.connect(), await clients.connect()
     pairs = [(f"k{number}", "v") for number in range(50_000)]
     await peer.send(Publish(clients.topic, b"x", 1, packet_id=1, properties={c.USER_PROPERTY: pairs}))
@@ -187,7 +182,7 @@ async def test_a_bomb_of_aliases(clients: Clients) -> None:
 
 async def test_a_bomb_of_subscriptions(clients: Clients) -> None:
     peer, other = await clients.connect(), await clients.connect()
-    await peer.subscribe(*(f"{clients.topic}/{number}/+/{number}/#" for number in range(5000)))
+    await peer.subscribe(*(f"{clients.topic}/{number}/+/{number}/#" for number in range(4000)))
     await other.publish(f"{clients.topic}/7/x/7/y", b"x", 1)
     await peer.expect_publish(f"{clients.topic}/7/x/7/y")
     before = len(server(clients).broker.sessions)

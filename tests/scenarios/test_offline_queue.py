@@ -26,7 +26,7 @@ async def away(clients: Clients, *filters: str, qos: int = 2) -> str:
 
 @pytest.mark.parametrize("qos", [1, 2])
 async def test_in_order_and_once(clients: Clients, qos: int) -> None:
-    """[MQTT-4.6.0-5] [MQTT-4.6.0-6] [3.1.1 MQTT-4.6.0-6] [3.1.1 MQTT-3.1.2-5]"""
+    """[MQTT-4.5.0-1] [MQTT-4.6.0-5] [MQTT-4.6.0-6] [3.1.1 MQTT-4.6.0-6] [3.1.1 MQTT-3.1.2-5]"""
     name = await away(clients)
     publisher = await clients.connect()
     for number in range(100):
@@ -36,6 +36,22 @@ async def test_in_order_and_once(clients: Clients, qos: int) -> None:
     await back.disconnect()
     again = await clients.persistent(name, session_present=True)
     await again.nothing()
+
+
+async def test_each_session_is_known_by_its_client_identifier(clients: Clients) -> None:
+    """Made where there was none, found again under its name alone [MQTT-3.1.2-6] [MQTT-3.1.3-2]
+    [3.1.1 MQTT-3.1.3-2]."""
+    names = [clients.name("known"), clients.name("known")]
+    for name in names:
+        peer = await clients.persistent(name, session_present=False)
+        await peer.subscribe(f"{clients.topic}/{name}", qos=1)
+        await peer.disconnect()
+    publisher = await clients.connect()
+    for name in names:
+        await publisher.publish(f"{clients.topic}/{name}", name.encode(), 1)
+    for name in names:
+        back = await clients.persistent(name, session_present=True)
+        assert await payloads(back) == [name.encode()]
 
 
 async def test_qos_0_is_not_kept(clients: Clients) -> None:
@@ -178,9 +194,8 @@ async def test_no_bound(clients_of: Start) -> None:
     assert await payloads(back) == [b"%d" % number for number in range(count)]
 
 
-@v5
 async def test_an_ended_session_takes_its_queue_along(clients: Clients) -> None:
-    """[MQTT-3.1.2-4] [MQTT-4.1.0-2]"""
+    """Clean Start is carried out [MQTT-3.1.2-4] [MQTT-3.1.4-4] [MQTT-4.1.0-2] [3.1.1 MQTT-3.1.4-3]."""
     name = await away(clients)
     publisher = await clients.connect()
     await publisher.publish(clients.topic, b"x", 1)

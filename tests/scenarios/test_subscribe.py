@@ -3,8 +3,8 @@
 import pytest
 
 from broker.mqtt import constants as c
-from broker.mqtt.packets import Subscribe, TopicFilter, Unsubscribe
-from tests.support.clients import Clients, v3, v3_to_v5, v4, v5
+from broker.mqtt.packets import Pingreq, Pingresp, Suback, Subscribe, TopicFilter, Unsuback, Unsubscribe
+from tests.support.clients import Clients, v3_to_v5, v4, v5
 from tests.support.wire import Publish, frame, string
 
 from .until_quiet import payloads, until_quiet
@@ -52,9 +52,9 @@ async def test_subscribing_again_replaces_the_subscription(clients: Clients) -> 
     await peer.nothing()
 
 
-@v3
+@v3_to_v5
 async def test_subscribing_again_brings_the_retained_message_again(clients: Clients) -> None:
-    """[3.1.1 MQTT-3.8.4-3]"""
+    """[MQTT-3.8.4-4] [3.1.1 MQTT-3.8.4-3]"""
     peer = await clients.connect()
     topic = f"{clients.topic}/x"
     await peer.publish(topic, b"kept", 1, True)
@@ -62,6 +62,25 @@ async def test_subscribing_again_brings_the_retained_message_again(clients: Clie
         await peer.subscribe(topic, qos=1)
         await peer.expect_publish(topic, b"kept", 1, retain=True)
     await peer.publish(topic, b"", 1, True)
+
+
+async def test_replacing_loses_and_doubles_nothing(clients: Clients) -> None:
+    """Messages published all the while come once each [MQTT-3.8.4-4] [3.1.1 MQTT-3.8.4-3]."""
+    peer, publisher = await clients.connect(), await clients.connect()
+    await peer.subscribe(clients.topic, qos=1)
+    for number in range(60):
+        await publisher.send(Publish(clients.topic, b"%d" % number, 1, packet_id=number + 1))
+        if number % 3 == 0:
+            await peer.send(Subscribe(1000 + number, [TopicFilter(clients.topic, 1 + number % 2)]))
+    await publisher.ping()
+    await peer.send(Pingreq())
+    seen = []
+    while not isinstance(packet := await peer.receive(), Pingresp):
+        if isinstance(packet, Publish):
+            seen.append(int(packet.payload))
+            await peer.puback(packet.packet_id)
+    seen += [int(each) for each in await payloads(peer)]
+    assert seen == list(range(60))
 
 
 @pytest.mark.parametrize("kind", [0x80, 0x81, 0x83, 0x86, 0x8A, 0xA0, 0xA1, 0xA3, 0xAA])
@@ -164,6 +183,23 @@ async def test_many_filters_in_one_packet(clients: Clients) -> None:
     await peer.unsubscribe(*(f"{clients.topic}/{number}" for number in range(1000)))
 
 
+@v5
+async def test_reason_codes_are_those_of_their_packets(clients: Clients) -> None:
+    """Whatever is asked, SUBACK and UNSUBACK answer from their lists [MQTT-3.9.3-2] [MQTT-3.11.3-2]."""
+    peer = await clients.connect()
+    strange = ["#", "a/#/b", "$share/g", "$share//x", "$share/g/#", "$queue/", "$SYS/#", "/", "x" * 65_535, "+/" * 200]
+    suback_codes = {0, 1, 2, 0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E, 0xA1, 0xA2}
+    unsuback_codes = {0, 0x11, 0x80, 0x83, 0x87, 0x8F, 0x91}
+    await peer.send(Subscribe(1, [TopicFilter(filter, 2) for filter in strange]))
+    suback = await peer.answer(Suback)
+    assert len(suback.reason_codes) == len(strange)
+    assert set(suback.reason_codes) <= suback_codes
+    await peer.send(Unsubscribe(2, strange))
+    unsuback = await peer.answer(Unsuback)
+    assert len(unsuback.reason_codes) == len(strange)
+    assert set(unsuback.reason_codes) <= unsuback_codes
+
+
 # --- UNSUBSCRIBE and UNSUBACK ----------------------------------------------------------------------------------------
 
 
@@ -236,7 +272,7 @@ async def test_no_local_is_about_the_client_identifier(clients: Clients) -> None
 
 @v5
 async def test_no_local_on_a_shared_subscription_is_a_protocol_error(clients: Clients) -> None:
-    """[MQTT-3.8.3-4]"""
+    """Said, then closed [MQTT-3.8.3-4] [MQTT-3.14.4-2]."""
     peer = await clients.connect()
     await peer.send(Subscribe(1, [TopicFilter(f"$share/g/{clients.topic}", 1, True)]))
     await peer.expect_disconnect(0x82)

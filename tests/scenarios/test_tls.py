@@ -91,7 +91,7 @@ async def house(tmp_path: Path, version: int, transport: str) -> AsyncIterator[H
 
 @SECURE
 async def test_the_whole_conversation(house: House) -> None:
-    """[MQTT-4.2.0-1] [3.1.1 MQTT-4.2.0-1]"""
+    """[MQTT-4.2-1] [3.1.1 MQTT-7.1.1-1]"""
     await house.start()
     watcher = await house.connect()
     await watcher.subscribe("t/#", qos=2)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from broker.mqtt import constants as c
-from broker.mqtt.packets import Subscribe, TopicFilter, Will
+from broker.mqtt.packets import Ack, Subscribe, TopicFilter, Will
 from tests.support.clients import Clients, tcp, v4, v5
 from tests.support.wire import Publish
 
@@ -78,7 +78,7 @@ async def test_max_packet_size(clients_of: Start) -> None:
 
 @tcp
 async def test_max_client_id_length(clients_of: Start) -> None:
-    """[MQTT-3.1.3-8]"""
+    """[MQTT-3.1.3-8] [3.1.1 MQTT-3.1.3-9]"""
     clients = await clients_of(zone={"max_client_id_length": 23})
     await clients.connect("x" * 23)
     await clients.peer().connect("x" * 24, expect=0x85 if clients.version == 5 else 2)
@@ -86,7 +86,7 @@ async def test_max_client_id_length(clients_of: Start) -> None:
 
 @tcp
 async def test_wildcards_unavailable(clients_of: Start) -> None:
-    """MQTT 5.0 section 3.2.2.3.11."""
+    """MQTT 5.0 section 3.2.2.3.11; [3.1.1 MQTT-3.8.3-2]."""
     clients = await clients_of(zone={"wildcard_subscription": False})
     peer = await clients.connect()
     refused = 0xA2 if clients.version == 5 else 0x80
@@ -119,13 +119,15 @@ async def test_upgrade_qos(clients_of: Start) -> None:
 
 @tcp
 async def test_ignore_loop_deliver(clients_of: Start) -> None:
-    """No Local for all."""
+    """No Local for 3.x clients; those of 5.0 have it for the asking."""
     clients = await clients_of(zone={"ignore_loop_deliver": True})
     one, two = await clients.connect(), await clients.connect()
     for peer in (one, two):
         await peer.subscribe("t", qos=1)
     await one.publish("t", b"x", 1)
     await two.expect_publish("t", b"x")
+    if clients.version == 5:
+        await one.expect_publish("t", b"x")
     await one.nothing()
 
 
@@ -262,7 +264,7 @@ async def test_await_rel_timeout(clients_of: Start) -> None:
 
 @tcp
 async def test_max_inflight(clients_of: Start) -> None:
-    """A window for 3.x too; it caps a 5.0 client's own [MQTT-3.3.4-9]."""
+    """A window for 3.x too; it caps a 5.0 client's own [MQTT-3.3.4-9] [MQTT-4.3.2-3] [3.1.1 MQTT-4.3.2-1]."""
     clients = await clients_of(zone={"max_inflight": 3})
     peer = await clients.connect()
     await peer.subscribe("t", qos=1)
@@ -274,6 +276,28 @@ async def test_max_inflight(clients_of: Start) -> None:
     for each in first:
         await peer.puback(each.packet_id)
     assert await payloads(peer) == [b"%d" % number for number in range(3, 10)]
+
+
+@tcp
+async def test_a_window_of_qos_2(clients_of: Start) -> None:
+    """Unacknowledged until PUBREC: repeated as PUBLISH before it, as PUBREL after it; the place is free at PUBCOMP
+    [MQTT-4.3.3-3] [MQTT-4.3.3-5] [MQTT-4.3.3-6] [MQTT-3.3.4-9]."""
+    clients = await clients_of(zone={"max_inflight": 2})
+    peer = await clients.persistent("p")
+    await peer.subscribe("t", qos=2)
+    for number in range(3):
+        await peer.publish("t", b"%d" % number, 2)
+    first, second = await until_quiet(peer, acknowledge=False)
+    await peer.pubrec(first.packet_id)
+    await peer.expect_ack(c.PUBREL, first.packet_id)
+    await peer.nothing()
+    await peer.drop()
+    back = await clients.persistent("p", session_present=True)
+    await back.answer(Ack, type=c.PUBREL, packet_id=first.packet_id)
+    await back.answer(Publish, payload=b"1", qos=2, dup=True, packet_id=second.packet_id)
+    await back.nothing()
+    await back.pubcomp(first.packet_id)
+    await back.expect_publish("t", b"2", 2, dup=False, acknowledge=False)
 
 
 @tcp

@@ -63,8 +63,7 @@ class FakeLoop:
 class FakeTransport(asyncio.Transport):
     """A socket's transport, as asyncio and uvloop have it, with both ends in the test's hands.
 
-    ``room`` is how many bytes the peer's socket still takes (``None``: all); the rest waits in ``unsent``. It is as
-    strict as the stricter of the two loops: after the connection is lost nothing may be asked of it but closing.
+    ``room`` is how many bytes the peer's socket still takes (``None``: all); the rest waits in ``unsent``.
     """
 
     def __init__(self, loop: FakeLoop, protocol: asyncio.Protocol, **extra: Any) -> None:
@@ -84,6 +83,7 @@ class FakeTransport(asyncio.Transport):
         self.closing = False
         self.aborted = False
         self.lost = False
+        self.told = False  # connection_lost was called
         self.high = 65_536
         self.low = 16_384
         self.half_closes = True
@@ -92,9 +92,9 @@ class FakeTransport(asyncio.Transport):
     # What the broker calls
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if self.wrote_eof:
-            raise RuntimeError("Cannot call write() after write_eof()")
-        if self.lost or (self.closing and not self.unsent):
+        if self.wrote_eof or self.told:
+            raise RuntimeError("Cannot call write() after write_eof(), nor when the connection is lost")
+        if self.lost:
             return
         self.writes += 1
         self.unsent += data
@@ -111,12 +111,11 @@ class FakeTransport(asyncio.Transport):
         return len(self.unsent)
 
     def pause_reading(self) -> None:
-        self._alive()
-        self.reading = False
+        if not self.closing:
+            self.reading = False
 
     def resume_reading(self) -> None:
-        self._alive()
-        if not self.reading:
+        if not self.closing and not self.reading:
             self.reading = True
             self.loop.call_soon(self._deliver)
 
@@ -127,7 +126,8 @@ class FakeTransport(asyncio.Transport):
         return self.half_closes
 
     def write_eof(self) -> None:
-        self._alive()
+        if self.told:
+            raise RuntimeError("the handle is closed")  # as uvloop does
         if self.write_eof_error is not None:
             raise self.write_eof_error
         assert self.half_closes and not self.closing
@@ -146,10 +146,6 @@ class FakeTransport(asyncio.Transport):
 
     def is_closing(self) -> bool:
         return self.closing
-
-    def _alive(self) -> None:
-        if self.lost:
-            raise RuntimeError("the transport is closed")
 
     # What the peer does
 
@@ -210,7 +206,11 @@ class FakeTransport(asyncio.Transport):
     def _lose(self, error: Exception | None) -> None:
         if not self.lost:
             self.lost = True
-            self.loop.call_soon(self.protocol.connection_lost, error)
+            self.loop.call_soon(self._tell, error)
+
+    def _tell(self, error: Exception | None) -> None:
+        self.told = True
+        self.protocol.connection_lost(error)
 
 
 class FakeListener:
@@ -242,6 +242,7 @@ class House:
         self.loop = FakeLoop()
         self.listener = FakeListener()
         self.server = Server(settings, self.clock, Random(seed))  # type: ignore[arg-type]
+        self.server.settings = msgspec.structs.replace(settings, listener_zones=())  # it has no listeners
         self.server.flusher = self.flusher = Flusher(self.loop, self.server.broker.turn)  # type: ignore[arg-type]
         self.broker = self.server.broker
         self.metrics = self.server.metrics

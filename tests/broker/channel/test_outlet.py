@@ -1,4 +1,4 @@
-"""Outlet: what a PUBLISH to a client looks like, and what is too much for it. Each test in every version it concerns."""
+"""Outlet: what a PUBLISH to a client looks like, and what is too much for it, in every version that it concerns."""
 
 from typing import Any
 
@@ -246,9 +246,7 @@ def test_aliases_keep_within_both_maxima(client: int | None, server: int, used: 
 # --- Message Expiry Interval ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "waited, left", [(0, 10), (0.9, 10), (1, 9), (9.9, 1), (10, None), (11, None), (-5, 15)]
-)
+@pytest.mark.parametrize("waited, left", [(0, 10), (0.9, 10), (1, 9), (9.9, 1), (10, None), (11, None), (-5, 15)])
 @pytest.mark.parametrize("qos", [0, 1])
 def test_what_is_left_of_the_message_expiry(waited: float, left: int | None, qos: int) -> None:
     """[MQTT-3.3.2-5] [MQTT-3.3.2-6]"""

@@ -240,6 +240,7 @@ def test_a_topic_once_admitted_is_not_asked_about_again_until_the_rules_change()
         writer.publish("t")
     assert asked == ["t"]
     assert (house.metrics.client_check_acl, house.metrics.client_acl_cache_hit) == (1, 2)
+    assert house.metrics.client_acl_allow == 3
     house.clock.advance(60)
     writer.publish("t")
     assert asked == ["t", "t"]
@@ -283,6 +284,26 @@ def test_what_is_admitted_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # --- Topic Alias ----------------------------------------------------------------------------------------------------
+
+
+def test_long_topics_are_not_remembered() -> None:
+    writer = House().connect("w")
+    for size in (256, 257, 60_000):
+        writer.publish("x" * size)
+    assert [len(topic) for topic in writer.channel.admitted] == [256]
+
+
+def test_what_aliases_stand_for_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_ALIASED", 10)
+    writer = House().connect("w")
+    for topic in ("aaaaa", "bbbb", "ccccc"):  # one alias: only what it stands for now counts
+        writer.publish(topic, properties={c.TOPIC_ALIAS: 1})
+    writer.publish("ddddd", properties={c.TOPIC_ALIAS: 2})
+    assert said(writer) == [] and not writer.closed
+    writer.publish("e", properties={c.TOPIC_ALIAS: 3})
+    (disconnect,) = writer.received()
+    assert isinstance(disconnect, Disconnect) and disconnect.reason_code == rc.QUOTA_EXCEEDED
+    assert writer.closed
 
 
 def test_aliases_from_the_client() -> None:
@@ -439,6 +460,21 @@ async def test_a_full_queue_makes_a_3x_publisher_wait(qos: int, monkeypatch: pyt
 
 
 @pytest.mark.asyncio
+async def test_a_publisher_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    house, _ = full_house()
+    sleeper = Sleeper(monkeypatch)
+    writer = house.connect("w", version=4)
+    writer.send(Publish("t", b"x", 1, packet_id=1))
+    await sleeper.turn()
+    house.clock.advance(module._LONGEST_WAIT)
+    await sleeper.over()
+    assert not writer.closed
+    house.clock.advance(1)
+    await sleeper.over()
+    assert writer.closed and writer.received() == []
+
+
+@pytest.mark.asyncio
 async def test_a_waiting_publisher_that_goes_may_send_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """[MQTT-4.3.3-10] must not make a duplicate of what was never published."""
     house, reader = full_house()
@@ -515,6 +551,17 @@ def test_the_wrong_acknowledgement_closes() -> None:
     reader.received()
     reader.puback(1)
     assert [each.reason_code for each in reader.received()] == [rc.PROTOCOL_ERROR]  # type: ignore[union-attr]
+
+
+def test_pubcomp_before_pubrel_closes() -> None:
+    house = House()
+    reader = house.connect("r")
+    reader.subscribe("t", qos=2)
+    house.publish("t", b"", 2)
+    reader.received()
+    reader.pubcomp(1)
+    assert [each.reason_code for each in reader.received()] == [rc.PROTOCOL_ERROR]  # type: ignore[union-attr]
+    assert house.metrics.packets_pubcomp_inuse == 1
 
 
 def test_acknowledgements_with_reason_codes_and_properties() -> None:

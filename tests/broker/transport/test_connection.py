@@ -14,6 +14,7 @@ from broker.mqtt.packets import Ack, Connack, Connect, Disconnect, Pingreq, Ping
 from broker.transport import connection as module
 from broker.transport.connection import LINGER, WRITE_HIGH, WRITE_LOW
 from broker.transport.layer import Layer
+from broker.transport.proxy_protocol import ProxiedTransport, ProxyHeader
 from tests.support.fake_transport import Conversation, FakeTransport, House
 from tests.support.wire import Publish, encode
 
@@ -81,13 +82,59 @@ def test_layers_learn_of_the_connack() -> None:
         def grow(self, max_packet_size: int) -> None:
             self.grown.append(max_packet_size)
 
+        def can_write_eof(self) -> bool:
+            return False
+
     house = House({"max_packet_size": 5000})
     client = house.open()
     layer = client.connection._transport = Grows(client.transport)
     client.connect()
     assert layer.grown == [5000]
-    client.send(Disconnect())
-    assert client.transport.closing and not client.transport.wrote_eof  # a layer says goodbye in its own way
+
+
+def test_a_client_behind_a_proxy_is_let_read_our_last_packet() -> None:
+    """Closing at once, with input unread, would reset the connection and take the DISCONNECT away."""
+    house = House()
+    client = house.open()
+    client.connection._transport = ProxiedTransport(client.transport, ProxyHeader(0, 2))
+    client.connect()
+    client.feed(Connect(5, "again"))
+    assert isinstance(client.received()[0], Disconnect)
+    assert client.transport.wrote_eof and not client.transport.closing
+
+
+def test_whoever_waits_for_its_rate_and_leaves_is_forgotten() -> None:
+    house = House({"message_rate": [1, 10.0]})
+    client = house.connect()
+    before = len(house.timers)
+    client.feed(*(Publish("t") for _ in range(100)))
+    assert len(house.timers) == before + 1
+    client.vanish()
+    assert len(house.timers) == 0
+
+
+def test_acknowledgements_are_no_messages() -> None:
+    """Or a client that is sent much would be read the more slowly for it."""
+    house = House({"message_rate": [1, 10.0]})
+    client = house.connect()
+    client.subscribe("t", qos=1)
+    for _ in range(30):
+        house.publish("t", b"x", 1)
+    client.puback(*(message.packet_id for message in client.messages()))
+    assert client.ask(Pingreq(), Publish("u"), Pingreq()) == [Pingresp(), Pingresp()]
+    assert client.transport.reading and client.session.inflight == {}
+
+
+def test_tls_keeps_no_connection_half_open_for_what_is_parked(caplog: pytest.LogCaptureFixture) -> None:
+    """asyncio and uvloop warn of a protocol that asks TLS for it."""
+    house = House({"message_rate": [1, 10.0]})
+    client = house.connect()
+    client.feed(*(Publish("t") for _ in range(3)))
+    client.connection.data_received(encode(Pingreq(), 5))
+    assert client.connection._parked is not None
+    assert client.connection.eof_received()
+    client.transport.half_closes = False
+    assert not client.connection.eof_received()
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -181,13 +228,12 @@ def test_output_that_is_still_too_much_after_a_turn_keeps_holding() -> None:
     turn = house.broker.turn
     turn.octets = module.HIGH_WATER + 1
     writer.feed(Pingreq())
-    house.flusher.run = None  # type: ignore[assignment, method-assign]  # only what this test does happens
     writer.connection.proceed()
     assert writer.connection._parked is not None and not writer.transport.reading
     turn.octets = 0
     writer.connection.proceed()
     assert writer.connection._parked is None and writer.transport.reading
-    writer.connection.proceed()  # once more than it was held: nothing happens
+    assert writer.received() == [Pingresp()]  # the runs of the flusher find nothing to release any more
 
 
 def waiting_connect(house: House, *more: Any) -> tuple[Conversation, "asyncio.Future[Any]"]:
@@ -342,18 +388,18 @@ async def test_a_packet_of_a_lost_connection_that_would_have_to_wait_ends_it() -
 
 def test_the_message_rate_holds_reading_back() -> None:
     house = House({"message_rate": [2, 1.0]})
-    client = house.connect()  # takes one of them
+    client = house.connect()
     house.clock.advance(10)
-    client.feed(*[Pingreq()] * 5)
+    client.feed(*[Publish("t")] * 5, Pingreq())
     assert client.arrived() == []
     house.run()
     assert client.arrived() == []
     assert not client.transport.reading
     house.pass_time(1.4)
     assert client.arrived() == []
-    client.transport.feed(PING)
+    client.feed(Publish("t"), Pingreq())
     house.pass_time(0.1)
-    assert client.arrived() == [Pingresp()] * 5
+    assert client.arrived() == [Pingresp()]
     house.pass_time(0.5)
     assert client.received() == [Pingresp()]
     assert client.transport.reading
@@ -476,10 +522,11 @@ def test_a_reader_that_takes_nothing_is_closed() -> None:
 def test_a_reader_that_takes_a_little_stays() -> None:
     house, client = slow_reader()
     for _ in range(5):
-        client.transport.unblock(1)
+        client.transport.unblock(module._SLOWEST)
         client.transport.block()
         house.pass_time(60)
         assert not client.transport.closing
+    client.transport.unblock(module._SLOWEST - 1)
     house.pass_time(60)
     assert client.transport.aborted
 
@@ -511,6 +558,21 @@ def test_what_is_sent_to_a_lost_connection_goes_nowhere() -> None:
     client.connection.close()
     client.connection.accepted(10)
     assert len(house.timers) == 0
+
+
+def test_whoever_still_holds_the_channel_of_a_lost_connection_does_no_harm() -> None:
+    house = House()
+    client = house.connect()
+    client.vanish()
+    link = client.channel.link
+    link.close()
+    link.flush()
+    link.abort()
+    link.accepted(5)
+    client.channel.shut_down()  # type: ignore[attr-defined]
+    house.run()
+    assert len(house.timers) == 0
+    assert house.metrics.client_disconnected == 1
 
 
 def encode_connack(client: Conversation) -> bytes:
@@ -627,7 +689,7 @@ def test_keep_alive(version: int) -> None:
 def test_keep_alive_does_not_count_while_we_do_not_read() -> None:
     house = House({"message_rate": [1, 100.0]})
     client = house.connect(keep_alive=10)
-    client.feed(Pingreq())
+    client.feed(Publish("t"), Publish("t"), Pingreq())
     house.pass_time(50)
     assert not client.closed
     house.pass_time(50)
@@ -681,7 +743,7 @@ def test_the_peer_closes_in_time() -> None:
 def test_a_held_connection_is_read_on_at_its_end() -> None:
     house = House({"message_rate": [1, 1000.0]})
     client = house.connect()
-    client.feed(Pingreq(), Pingreq())
+    client.feed(Publish("t"), Publish("t"))
     assert not client.transport.reading
     client.channel.kick()  # type: ignore[attr-defined]
     assert client.transport.reading

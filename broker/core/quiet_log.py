@@ -1,0 +1,67 @@
+"""QuietLog: lines about what goes wrong with messages, once a minute for each event, client and reason.
+
+Every refusal and every drop is counted in the metrics; the log names the setting behind it, and how often it happened
+since its last line, without being a flood of its own.
+"""
+
+import logging
+from typing import Final
+
+from ..session.outlet import EXPIRED, NO_LOCAL, QOS0_MSG, QUEUE_FULL, TOO_LARGE
+
+logger = logging.getLogger(__name__)
+
+EVERY: Final = 60.0
+MOST: Final = 1024
+_LONGEST_TOPIC: Final = 256
+
+_DROPS: Final[dict[str, tuple[int, str]]] = {
+    QUEUE_FULL: (logging.WARNING, "max_queued_messages, max_queued_bytes or max_outbox_bytes"),
+    TOO_LARGE: (logging.INFO, "the client's Maximum Packet Size"),
+    EXPIRED: (logging.INFO, "the message's Message Expiry Interval"),
+    QOS0_MSG: (logging.DEBUG, "queue_qos0"),
+    NO_LOCAL: (logging.DEBUG, "the subscription's No Local"),
+}
+
+
+class QuietLog:
+    """Remembers at most ``MOST`` triples of event, client and reason, with how often each came since its last line."""
+
+    __slots__ = ("_seen",)
+
+    def __init__(self) -> None:
+        # (event, Client Identifier, reason) -> [when the next line may come, how often since the last]
+        self._seen: dict[tuple[str, str, str], list[float]] = {}
+
+    def dropped(self, client_id: str, topic: str, reason: str, now: float) -> None:
+        """A delivery will not happen; ``reason`` as in ``session.outlet``, ``now`` in unix seconds."""
+        level, setting = _DROPS[reason]
+        self.say("delivery_dropped", client_id, topic, reason, setting, now, level)
+
+    def say(
+        self,
+        event: str,
+        client_id: str,
+        topic: str,
+        reason: str,
+        setting: str,
+        now: float,
+        level: int = logging.WARNING,
+    ) -> None:
+        """``event`` happened to a message or a filter, because of ``setting``."""
+        if not logger.isEnabledFor(level):
+            return
+        seen = self._seen
+        key = (event, client_id, reason)
+        entry = seen.get(key)
+        if entry is None:
+            if len(seen) >= MOST:
+                del seen[next(iter(seen))]
+            entry = seen[key] = [0.0, 0]
+        entry[1] += 1
+        if now < entry[0]:
+            return
+        line = event + " client_id=%s topic=%s reason=%s setting=%s count=%s"
+        logger.log(level, line, client_id, topic[:_LONGEST_TOPIC], reason, setting, int(entry[1]))
+        entry[0] = now + EVERY
+        entry[1] = 0

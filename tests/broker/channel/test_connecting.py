@@ -1,0 +1,574 @@
+"""CONNECT, AUTH, DISCONNECT and take-over step by step, without a socket and on the test's clock."""
+
+import itertools
+from typing import Any
+
+import pytest
+
+from broker.access.enhanced import CONTINUE, FAILURE, SUCCESS, AuthStep
+from broker.core.client_info import ClientInfo
+from broker.mqtt import constants as c
+from broker.mqtt import reason_codes as rc
+from broker.mqtt.packets import Auth, Connack, Connect, Disconnect, Pingreq, Pingresp, Will
+from tests.support.fake_transport import Conversation, House
+from tests.support.wire import Publish
+
+versions = pytest.mark.parametrize("version", [3, 4, 5])
+V3_CODES = {rc.CLIENT_IDENTIFIER_NOT_VALID: 2, rc.BAD_USER_NAME_OR_PASSWORD: 4, rc.NOT_AUTHORIZED: 5}
+
+
+def refused(conversation: Conversation, code: int) -> None:
+    """[MQTT-3.2.2-6] [MQTT-3.2.2-7]"""
+    connack = conversation.connack
+    assert connack.reason_code == (code if conversation.version == 5 else V3_CODES.get(code, 3))
+    assert not connack.session_present
+    assert conversation.closed and conversation.received() == []
+    assert conversation.house.context.channels == {}
+
+
+def codes(conversation: Conversation) -> list[int]:
+    """The Reason Codes of everything that came."""
+    return [each.reason_code for each in conversation.received()]  # type: ignore[union-attr]
+
+
+# --- CONNACK --------------------------------------------------------------------------------------------------------
+
+
+@versions
+def test_session_present(version: int) -> None:
+    """[MQTT-3.1.2-4] [MQTT-3.1.2-5] [MQTT-3.1.2-6] [MQTT-3.2.2-2] [MQTT-3.2.2-3]"""
+    house = House()
+    present = []
+    for clean in (False, False, True, False, False):
+        client = house.connect("c", clean, version=version, expiry=100)
+        present.append(client.connack.session_present)
+        client.send(Disconnect())
+    # 3.x with Clean Session 1 leaves no session behind, 5.0 with an expiry interval does; 3.1 has no such bit.
+    assert present == ([False] * 5 if version == 3 else [False, True, False, version == 5, True])
+
+
+def test_what_a_5_0_client_is_told() -> None:
+    """[MQTT-3.2.2-9] [MQTT-3.2.2-21] [MQTT-3.1.2-28]"""
+    assert House().connect(keep_alive=100).connack.properties == {
+        c.RECEIVE_MAXIMUM: 100,
+        c.MAXIMUM_PACKET_SIZE: 2_097_152,
+        c.TOPIC_ALIAS_MAXIMUM: 65_535,
+    }
+    zone = {
+        "receive_maximum": 65_535,
+        "max_qos": 1,
+        "retain_available": False,
+        "max_packet_size": 1000,
+        "max_topic_alias": 0,
+        "wildcard_subscription": False,
+        "shared_subscription": False,
+        "server_keep_alive": 60,
+        "session_expiry_interval": 50,
+        "response_information": "reply/here",
+    }
+    asked = {c.SESSION_EXPIRY_INTERVAL: 100, c.REQUEST_RESPONSE_INFORMATION: 1}
+    assert House(zone).connect(keep_alive=100, properties=asked).connack.properties == {
+        c.MAXIMUM_QOS: 1,
+        c.RETAIN_AVAILABLE: 0,
+        c.MAXIMUM_PACKET_SIZE: 1000,
+        c.WILDCARD_SUBSCRIPTION_AVAILABLE: 0,
+        c.SHARED_SUBSCRIPTION_AVAILABLE: 0,
+        c.SERVER_KEEP_ALIVE: 60,
+        c.SESSION_EXPIRY_INTERVAL: 50,
+        c.RESPONSE_INFORMATION: "reply/here",
+    }
+    assert c.RESPONSE_INFORMATION not in House(zone).connect().connack.properties
+
+
+@pytest.mark.parametrize(
+    "version, asked, zone, used",
+    [
+        (5, 120, {"server_keep_alive": 60}, 60),
+        (5, 30, {"server_keep_alive": 60}, 30),
+        (5, 0, {"server_keep_alive": 60}, 60),
+        (5, 0, {}, 0),
+        (4, 120, {"server_keep_alive": 60}, 120),
+        (4, 120, {"server_keep_alive": 60, "server_keep_alive_v3": True}, 60),
+    ],
+)
+def test_server_keep_alive(version: int, asked: int, zone: dict[str, Any], used: int) -> None:
+    """[MQTT-3.2.2-21]"""
+    client = House({"keep_alive_multiplier": 2, **zone}).connect(keep_alive=asked, version=version)
+    assert client.channel.client.keep_alive == used
+    assert client.connack.properties.get(c.SERVER_KEEP_ALIVE) == (used if version == 5 and used != asked else None)
+    client.house.pass_time(used * 2 - 0.1 if used else 1e6)
+    assert not client.closed
+    client.house.pass_time(0.1)
+    assert client.closed is (used > 0)
+
+
+def test_a_hook_adds_to_the_connack() -> None:
+    house = House()
+    house.hooks.client_connack.add(lambda properties, client, code: {**properties, c.USER_PROPERTY: [("a", "b")]})
+    assert house.connect().connack.properties[c.USER_PROPERTY] == [("a", "b")]
+
+
+def test_a_connack_that_does_not_fit() -> None:
+    """[MQTT-3.1.2-24]: closed without one."""
+    house = House()
+    client = house.open()
+    client.feed(Connect(5, "c", properties={c.MAXIMUM_PACKET_SIZE: 10}))
+    assert client.received() == []
+    assert client.closed
+    assert house.context.channels == {} and len(house.broker.sessions) == 0
+
+
+def test_connack_comes_before_everything_that_waited() -> None:
+    """[MQTT-3.2.0-1]"""
+    house = House()
+    client = house.connect("c", expiry=100)
+    client.subscribe("t", qos=1)
+    client.vanish()
+    house.publish("t", b"waited", 1)
+    client = house.connect("c", clean_start=False, expiry=100)
+    assert client.connack.session_present
+    assert client.payloads() == [b"waited"]
+
+
+@pytest.mark.parametrize("asked, most, window", [(None, 2, 2), (3, 2, 2), (1, 2, 1), (None, 0, 65_535), (7, 0, 7)])
+def test_the_send_window_is_the_smaller_maximum(asked: int | None, most: int, window: int) -> None:
+    """[MQTT-3.3.4-9]"""
+    properties = {} if asked is None else {c.RECEIVE_MAXIMUM: asked}
+    assert House({"max_inflight": most}).connect(properties=properties).session.window == window
+    assert House({"max_inflight": most}).connect(version=4).session.window == (most or 65_535)
+
+
+# --- refusals -------------------------------------------------------------------------------------------------------
+
+
+@versions
+@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("allowed", [False, True])
+def test_an_empty_client_identifier(version: int, clean: bool, allowed: bool) -> None:
+    """[MQTT-3.1.3-6] [MQTT-3.1.3-7] [MQTT-3.2.2-16] [3.1.1 MQTT-3.1.3-7] [3.1.1 MQTT-3.1.3-8]"""
+    house = House({"allow_empty_client_id": allowed, "client_id_prefix": "auto-"})
+    client = house.open(version)
+    client.connect("", clean)
+    if not allowed or version == 3 or (version == 4 and not clean):
+        refused(client, rc.CLIENT_IDENTIFIER_NOT_VALID)
+        return
+    name = client.channel.client.client_id
+    assert name.startswith("auto-") and len(name) == 37
+    assert client.connack.properties.get(c.ASSIGNED_CLIENT_IDENTIFIER) == (name if version == 5 else None)
+    assert house.context.channels == {name: client.channel}
+
+
+def test_an_assigned_identifier_is_nobody_s() -> None:
+    house = House()
+
+    class Rng:
+        numbers = iter([1, 1, 2])
+
+        def getrandbits(self, bits: int) -> int:
+            return next(self.numbers)
+
+    house.broker.rng = Rng()  # type: ignore[assignment]
+    first, second = house.connect(""), house.connect("")
+    assert first.channel.client.client_id != second.channel.client.client_id
+    assert not first.closed
+
+
+@versions
+@pytest.mark.parametrize(
+    "zone, client_id, will, code",
+    [
+        ({"max_client_id_length": 3}, "four", None, rc.CLIENT_IDENTIFIER_NOT_VALID),
+        ({"max_client_id_length": 3}, "\xe4\xe4", None, rc.CLIENT_IDENTIFIER_NOT_VALID),  # in bytes
+        ({"max_qos": 1}, "c", Will("t", b"", 2), rc.QOS_NOT_SUPPORTED),
+        ({"retain_available": False}, "c", Will("t", b"", 0, True), rc.RETAIN_NOT_SUPPORTED),
+        ({"max_topic_levels": 2}, "c", Will("a/b/c", b""), rc.TOPIC_NAME_INVALID),
+        ({"allow_anonymous": False}, "c", None, rc.NOT_AUTHORIZED),
+        ({"mountpoint": "%c/"}, "a/b", None, rc.CLIENT_IDENTIFIER_NOT_VALID),
+    ],
+)
+def test_refusals(version: int, zone: dict[str, Any], client_id: str, will: Will | None, code: int) -> None:
+    """[MQTT-3.2.2-12] [MQTT-3.2.2-13]"""
+    house = House(zone)
+    client = house.open(version)
+    client.connect(client_id, will=will)
+    refused(client, code)
+    assert house.metrics.packets_connack_error == house.metrics.client_connack == 1
+    assert house.metrics.refusals.snapshot() == {rc.name(code): 1}
+    # What access control says stays in the log.
+    told = version == 5 and code != rc.NOT_AUTHORIZED
+    assert (c.REASON_STRING in client.connack.properties) is told
+
+
+def test_without_problem_information_no_reason_string() -> None:
+    client = House({"max_client_id_length": 1}).open()
+    client.connect("long", properties={c.REQUEST_PROBLEM_INFORMATION: 0})
+    refused(client, rc.CLIENT_IDENTIFIER_NOT_VALID)
+    assert client.connack.properties == {}
+
+
+@versions
+def test_a_stopping_server_refuses(version: int) -> None:
+    house = House()
+    house.context.closing = True
+    client = house.open(version)
+    client.connect()
+    refused(client, rc.SERVER_UNAVAILABLE)
+
+
+@versions
+@pytest.mark.parametrize("decision", ["allow", "deny"])
+def test_a_hook_has_the_last_word_on_authentication(version: int, decision: str) -> None:
+    allowed = decision == "deny"  # what access says is the other way round
+    house = House({"allow_anonymous": allowed})
+    house.hooks.client_authenticate.add(lambda said, client, password: decision)
+    client = house.open(version)
+    client.connect()
+    if decision == "allow":
+        assert client.connack.reason_code == 0
+    else:
+        refused(client, rc.NOT_AUTHORIZED)
+    metrics = house.metrics
+    assert (metrics.client_auth_success, metrics.client_auth_failure) == (not allowed, allowed)
+
+
+def test_hooks_hear_of_a_connect_before_anything_is_checked() -> None:
+    house = House({"allow_anonymous": False})
+    heard: list[tuple[str, int, Any]] = []
+    house.hooks.client_connect.add(
+        lambda client, properties: heard.append((client.client_id, client.proto_ver, properties))
+    )
+    house.hooks.client_connected.add(lambda client: heard.append((client.client_id, 0, None)))
+    house.open().connect("c", properties={c.RECEIVE_MAXIMUM: 5})
+    assert heard == [("c", 5, {c.RECEIVE_MAXIMUM: 5})]
+
+
+# --- who the client is ----------------------------------------------------------------------------------------------
+
+
+def test_the_facts_of_a_client() -> None:
+    house = House({"session_expiry_interval": 10})
+    client = house.open(4)
+    client.connect("c", clean_start=False, keep_alive=7, username="u", is_bridge=True)
+    facts: ClientInfo = client.channel.client
+    assert (facts.client_id, facts.username, facts.proto_ver, facts.is_bridge) == ("c", "u", 4, True)
+    assert (facts.clean_start, facts.keep_alive, facts.expiry_interval, facts.anonymous) == (False, 7, 10, True)
+    assert facts.connected_at == house.clock.time
+
+
+def test_the_user_name_as_client_identifier() -> None:
+    house = House({"use_username_as_client_id": True})
+    for username, expected in (("u", "u"), ("", "c"), (None, "c")):
+        client = house.open()
+        client.connect("c", username=username)
+        assert client.channel.client.client_id == expected
+
+
+@pytest.mark.parametrize(
+    "template, mount", [("", ""), ("m/", "m/"), ("%c/%u/", "c/%c/"), ("x%d%", "x%d%"), ("%u", "%c")]
+)
+def test_mount_points_are_filled_in_once(template: str, mount: str) -> None:
+    client = House({"mountpoint": template}).open()
+    client.connect("c", username="%c")
+    assert client.channel.client.mountpoint == mount
+
+
+@pytest.mark.parametrize("name", ["+", "#", "a/b", "$SYS"])
+def test_names_that_would_leave_their_mount_point(name: str) -> None:
+    client = House({"mountpoint": "%u/"}).open()
+    client.connect("c", username=name)
+    refused(client, rc.NOT_AUTHORIZED)
+    client = House({"mountpoint": "%c/"}).open()
+    client.connect(name)
+    refused(client, rc.CLIENT_IDENTIFIER_NOT_VALID)
+
+
+# --- take-over ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("old_version", [4, 5])
+@pytest.mark.parametrize("new_version", [4, 5])
+def test_take_over(old_version: int, new_version: int) -> None:
+    """[MQTT-3.1.4-3]: the old connection is out of the session before the new one is answered."""
+    house = House()
+    old = house.connect("c", False, version=old_version, expiry=100)
+    old.subscribe("t", qos=1)
+    house.publish("t", b"1", 1)
+    old.received()
+    events: list[str] = []
+    house.hooks.client_disconnected.add(lambda client, reason: events.append(reason))
+    house.hooks.session_takeovered.add(lambda client, session: events.append("session"))
+    house.hooks.client_connected.add(lambda client: events.append("connected"))
+    new = house.connect("c", False, version=new_version, expiry=100)
+    assert events == ["session", "takeovered", "connected"]
+    assert codes(old) == ([rc.SESSION_TAKEN_OVER] if old_version == 5 else [])
+    assert old.closed
+    assert new.connack.session_present
+    assert [(each.payload, each.dup) for each in new.messages()] == [(b"1", True)]
+    house.publish("t", b"2", 1)
+    assert new.payloads() == [b"2"] and old.received() == []
+    assert house.context.channels == {"c": new.channel}
+    old.vanish()
+    assert house.context.channels == {"c": new.channel}
+    assert house.metrics.session_takeovered == 1
+
+
+@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("expiry", [0, 5, 100, c.NEVER_EXPIRES])
+@pytest.mark.parametrize("delay", [0, 10])
+def test_the_will_of_a_taken_over_client(clean: bool, expiry: int, delay: int) -> None:
+    """[MQTT-3.1.2-8] [MQTT-3.1.3-9]: kept back only where it has a delay and its session goes on."""
+    house = House()
+    watcher = house.connect("watcher")
+    watcher.subscribe("will")
+    will = Will("will", b"gone", properties={c.WILL_DELAY_INTERVAL: delay} if delay else {})
+    house.connect("c", will=will, expiry=expiry)
+    new = house.connect("c", clean, expiry=expiry)
+    goes_on = expiry > 0 and not clean
+    assert new.connack.session_present is goes_on
+    assert watcher.payloads() == ([] if delay and goes_on else [b"gone"])
+    metrics = house.metrics
+    assert (metrics.session_discarded, metrics.session_takeovered) == (clean, not clean)
+    house.pass_time(1000)
+    assert watcher.payloads() == []
+    assert not new.closed
+
+
+@pytest.mark.parametrize("connected", [False, True])
+def test_hooks_hear_of_a_discarded_session(connected: bool) -> None:
+    house = House()
+    heard: list[str] = []
+    house.hooks.session_discarded.add(lambda client, session: heard.append("discarded"))
+    house.hooks.session_terminated.add(lambda client, session, reason: heard.append(reason))
+    old = house.connect("c", expiry=100)
+    if not connected:
+        old.vanish()
+    house.connect("c")
+    assert heard == ["discarded"]
+    assert house.metrics.session_discarded == 1
+
+
+def test_the_new_connection_s_own_limits_hold() -> None:
+    house = House()
+    old = house.connect("c", expiry=100, properties={c.TOPIC_ALIAS_MAXIMUM: 5})
+    old.subscribe("t", qos=1)
+    for _ in range(2):
+        house.publish("t", b"", 1)
+    assert [each.topic for each in old.messages()] == ["t", ""]
+    new = house.connect("c", False, expiry=100, properties={c.RECEIVE_MAXIMUM: 1})
+    assert [(each.topic, each.dup) for each in new.messages()] == [("t", True)]
+
+
+def test_three_clients_with_one_name_leave_one_session() -> None:
+    for cleans in itertools.product((False, True), repeat=3):
+        house = House()
+        clients = [house.connect("c", clean, expiry=at) for clean, at in zip(cleans, (0, 10, 0), strict=True)]
+        assert [client.closed for client in clients] == [True, True, False]
+        assert len(house.broker.sessions) == len(house.context.channels) == 1
+        clients[2].vanish()
+        assert (len(house.broker.sessions), house.context.channels) == (0, {})
+
+
+# --- DISCONNECT -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version, code, published", [(4, 0, False), (5, 0, False), (5, 4, True), (5, 0x80, True)])
+def test_the_will_and_disconnect(version: int, code: int, published: bool) -> None:
+    """[MQTT-3.14.4-3] [MQTT-3.1.2-10]"""
+    house = House()
+    watcher = house.connect("watcher")
+    watcher.subscribe("will")
+    client = house.connect("c", version=version, will=Will("will", b"gone"))
+    client.send(Disconnect(code))
+    assert watcher.payloads() == ([b"gone"] if published else [])
+    assert client.closed and client.received() == []
+    client.vanish()
+    assert house.listener.reasons == ["normal" if not code else rc.name(code)]
+
+
+@pytest.mark.parametrize(
+    "first, then, lives",
+    [(100, 0, 0), (100, 10, 10), (10, 100, 50), (c.NEVER_EXPIRES, 20, 20), (20, c.NEVER_EXPIRES, 50)],
+)
+def test_disconnect_changes_the_session_expiry(first: int, then: int, lives: int) -> None:
+    """Never beyond the zone's bound of 50."""
+    house = House({"session_expiry_interval": 50})
+    client = house.connect("c", expiry=first)
+    client.send(Disconnect(0, {c.SESSION_EXPIRY_INTERVAL: then}))
+    if lives:
+        house.pass_time(lives - 0.1)
+        assert "c" in house.broker.sessions
+    house.pass_time(0.1)
+    assert "c" not in house.broker.sessions
+
+
+def test_disconnect_cannot_make_a_session_outlive_its_connection() -> None:
+    house = House()
+    watcher = house.connect("watcher")
+    watcher.subscribe("will")
+    client = house.connect("c", will=Will("will", b"gone"))
+    client.send(Disconnect(0, {c.SESSION_EXPIRY_INTERVAL: 10}))
+    assert codes(client) == [rc.PROTOCOL_ERROR]
+    assert watcher.payloads() == [b"gone"]
+    assert "c" not in house.broker.sessions
+    client = house.connect("c")
+    client.send(Disconnect(0, {c.SESSION_EXPIRY_INTERVAL: 0}))
+    assert client.received() == []
+
+
+# --- AUTH -----------------------------------------------------------------------------------------------------------
+
+
+class Method:
+    """Says what its script says: CONTINUE, SUCCESS or FAILURE for each step of each exchange."""
+
+    name = "TEST"
+
+    def __init__(self, *script: AuthStep) -> None:
+        self.script = iter(script)
+        self.heard: list[bytes | None] = []
+
+    def start(self, client: ClientInfo) -> "Method":
+        return self
+
+    def step(self, data: bytes | None) -> AuthStep:
+        self.heard.append(data)
+        return next(self.script)
+
+
+MORE = AuthStep(CONTINUE, b"more")
+YES = AuthStep(SUCCESS, b"yes", "name", True)
+NAMELESS = AuthStep(SUCCESS)
+NO = AuthStep(FAILURE, reason_code=rc.NOT_AUTHORIZED, detail="no")
+OURS = {c.AUTHENTICATION_METHOD: "TEST"}
+
+
+def auth_house(*script: AuthStep) -> tuple[House, Method]:
+    house = House()
+    method = Method(*script)
+    house.context.access.enhanced = lambda name: method if name == "TEST" else None  # type: ignore[assignment]
+    return house, method
+
+
+def begin(house: House, data: bytes = b"") -> Conversation:
+    client = house.open()
+    client.feed(Connect(5, "c", properties={**OURS, **({c.AUTHENTICATION_DATA: data} if data else {})}))
+    return client
+
+
+def test_an_exchange_before_connack() -> None:
+    """[MQTT-4.12.0-2] [MQTT-4.12.0-3] [MQTT-4.12.0-5]"""
+    house, method = auth_house(MORE, YES)
+    client = begin(house, b"first")
+    assert client.received() == [Auth(0x18, {**OURS, c.AUTHENTICATION_DATA: b"more"})]
+    (connack,) = client.ask(Auth(0x18, {**OURS, c.AUTHENTICATION_DATA: b"second"}))
+    assert isinstance(connack, Connack) and connack.reason_code == 0
+    assert connack.properties[c.AUTHENTICATION_METHOD] == "TEST"
+    assert connack.properties[c.AUTHENTICATION_DATA] == b"yes"
+    assert method.heard == [b"first", b"second"]
+    facts = client.channel.client
+    assert (facts.username, facts.is_superuser, facts.anonymous) == ("name", True, False)
+    assert (house.metrics.packets_auth_sent, house.metrics.packets_auth_received) == (1, 1)
+
+
+def test_a_method_that_needs_one_step_and_knows_no_names() -> None:
+    house, method = auth_house(NAMELESS)
+    client = begin(house)
+    (connack,) = client.received()
+    assert isinstance(connack, Connack) and c.AUTHENTICATION_DATA not in connack.properties
+    assert (method.heard, client.channel.client.username) == ([None], None)
+
+
+def test_an_unknown_method() -> None:
+    """[MQTT-4.12.0-1]"""
+    client = House().open()
+    client.connect(properties={c.AUTHENTICATION_METHOD: "OTHER"})
+    refused(client, rc.BAD_AUTHENTICATION_METHOD)
+
+
+def test_a_failed_exchange() -> None:
+    """[MQTT-4.12.0-4]"""
+    house, _ = auth_house(MORE, NO)
+    client = begin(house)
+    client.received()
+    (connack,) = client.ask(Auth(0x18, OURS))
+    assert isinstance(connack, Connack) and connack.reason_code == rc.NOT_AUTHORIZED
+    assert client.closed
+    assert house.metrics.client_auth_failure == 1
+
+
+@pytest.mark.parametrize("packet", [Pingreq(), Publish("t"), Publish("t", qos=1, packet_id=1)])
+def test_nothing_but_auth_during_the_exchange(packet: Any) -> None:
+    """[MQTT-3.1.2-30]"""
+    house, _ = auth_house(MORE)
+    client = begin(house)
+    client.received()
+    (connack,) = client.ask(packet, Pingreq())
+    assert isinstance(connack, Connack) and connack.reason_code == rc.PROTOCOL_ERROR
+    assert client.closed
+
+
+@pytest.mark.parametrize("packet", [Auth(0x19, OURS), Auth(0x18, {c.AUTHENTICATION_METHOD: "OTHER"}), Connect(5, "c")])
+def test_a_wrong_step_of_the_exchange(packet: Any) -> None:
+    """[MQTT-4.12.0-3] [MQTT-4.12.0-5] [MQTT-3.1.0-2]"""
+    house, _ = auth_house(MORE)
+    client = begin(house)
+    client.received()
+    assert all(isinstance(each, Connack) and each.reason_code for each in client.ask(packet))
+    assert client.closed
+
+
+def test_the_client_gives_up_the_exchange() -> None:
+    house, _ = auth_house(MORE)
+    client = begin(house)
+    client.received()
+    client.send(Disconnect())
+    assert client.closed
+    assert house.metrics.refusals.snapshot() == {"normal": 1}
+
+
+def authenticated(*script: AuthStep) -> Conversation:
+    house, _ = auth_house(YES, *script)
+    client = begin(house)
+    client.received()
+    return client
+
+
+def test_a_re_authentication_while_other_traffic_goes_on() -> None:
+    """[MQTT-4.12.1-1]"""
+    client = authenticated(MORE, AuthStep(SUCCESS, b"", "name", False))
+    assert client.ask(Auth(0x19, OURS)) == [Auth(0x18, {**OURS, c.AUTHENTICATION_DATA: b"more"})]
+    assert client.ask(Pingreq()) == [Pingresp()]
+    assert client.ask(Auth(0x18, OURS)) == [Auth(0, OURS)]
+    assert not client.channel.client.is_superuser
+
+
+@pytest.mark.parametrize("step", [NO, AuthStep(SUCCESS, b"", "somebody else")])
+def test_a_failed_re_authentication(step: AuthStep) -> None:
+    """[MQTT-4.12.1-2]"""
+    client = authenticated(step)
+    client.send(Auth(0x19, OURS))
+    assert codes(client) == [rc.NOT_AUTHORIZED]
+    assert client.closed
+
+
+def test_a_method_that_is_gone() -> None:
+    client = authenticated()
+    client.house.context.access.enhanced = lambda name: None  # type: ignore[assignment]
+    client.send(Auth(0x19, OURS))
+    assert codes(client) == [rc.NOT_AUTHORIZED]
+
+
+def test_auth_out_of_place() -> None:
+    """[MQTT-4.12.0-7] [MQTT-4.12.1-1]"""
+    plain = House().connect()
+    plain.send(Auth(0x19, OURS))
+    assert codes(plain) == [rc.PROTOCOL_ERROR]
+    for packets in (
+        [Auth(0x18, OURS)],
+        [Auth(0x19, {c.AUTHENTICATION_METHOD: "OTHER"})],
+        [Auth(0x19, OURS), Auth(0x19, OURS)],
+    ):
+        client = authenticated(MORE)
+        answers = client.ask(*packets)
+        assert isinstance(answers[-1], Disconnect) and answers[-1].reason_code == rc.PROTOCOL_ERROR
+        assert client.closed

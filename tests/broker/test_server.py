@@ -1,0 +1,204 @@
+"""Server: how the rooms are joined, its recurring work, reload, start and stop. Without listeners: no sockets."""
+
+import asyncio
+import logging
+from typing import Any
+
+import msgspec
+import pytest
+
+from broker import server as module
+from broker.config import BrokerSettings, ListenerSettings
+from broker.mqtt import constants as c
+from broker.mqtt import reason_codes as rc
+from broker.mqtt.packets import Disconnect, Will
+from broker.server import Server
+from tests.support.clock import Clock
+from tests.support.fake_transport import House
+from tests.support.wire import Publish
+
+
+def test_gauges() -> None:
+    house = House()
+    client = house.connect("c", expiry=100)
+    house.open()
+    client.subscribe("a", "a/#", "$share/g/a")
+    house.connect("d").subscribe("a")
+    house.publish("r", b"x", retain=True)
+    client.publish("$delayed/9/x")
+    stats = house.server.stats
+    stats.sample(house.clock.time)
+    counts = stats.snapshot()
+    expected = {
+        "connections.count": 2,
+        "live_connections.count": 3,
+        "sessions.count": 2,
+        "subscriptions.count": 4,
+        "subscriptions.shared.count": 1,
+        "subscribers.count": 3,
+        "topics.count": 3,
+        "retained.count": 1,
+        "delayed.count": 1,
+    }
+    assert {name: counts[name] for name in expected} == expected
+
+
+def test_retained_messages_of_who_may_no_longer_publish() -> None:
+    house = House(retained={"check_source": True})
+    writer = house.connect("w")
+    writer.publish("mine", b"x", retain=True)
+    house.connect("m", zone={"mountpoint": "m/"}).publish("theirs", b"x", retain=True)
+    house.publish("ours", b"x", retain=True)
+    rules = [{"allow": False, "action": "publish", "topics": ["mine", "theirs"]}]
+    house.server.access.reload(msgspec.convert({"rules": rules}, type(house.server.settings.access)))
+    reader = house.connect("r")
+    reader.subscribe("#")
+    assert [each.topic for each in reader.messages()] == ["ours"]
+    assert house.metrics.refusals.snapshot() == {"retained_source_denied": 2}
+
+
+# --- recurring ------------------------------------------------------------------------------------------------------
+
+
+def test_the_sweep_goes_round_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_SESSIONS_A_SWEEP", 2)
+    house = House()
+    for number in range(5):
+        client = house.connect(str(number), expiry=1000)
+        client.subscribe("t", qos=1)
+        client.vanish()
+    house.publish("t", b"x", 1, properties={c.MESSAGE_EXPIRY_INTERVAL: 5})
+    house.publish("r", b"x", retain=True, properties={c.MESSAGE_EXPIRY_INTERVAL: 5})
+    house.clock.advance(60)
+    left = []
+    for _ in range(3):
+        house.server._sweep(house.clock.time)
+        left.append(sum(session.queued for session in house.broker.sessions))
+    assert left == [3, 1, 0]
+    assert house.metrics.messages_retained == 0
+
+
+def test_the_retry_interval_is_for_3x_on_its_zone_only() -> None:
+    """[MQTT-4.4.0-1]"""
+    house = House({"retry_interval": 20})
+    house.server._facts["default"] = house.facts
+    clients = [house.connect("3", version=4), house.connect("5")]
+    clients.append(house.connect("other", version=4, zone={"retry_interval": 0}))
+    for client in clients:
+        client.subscribe("t", qos=1)
+    house.publish("t", b"x", 1)
+    assert [len(client.messages()) for client in clients] == [1, 1, 1]
+    house.clock.advance(19)
+    house.server._sweep(house.clock.time)
+    assert [len(client.messages()) for client in clients] == [0, 0, 0]
+    house.clock.advance(2)
+    house.server._sweep(house.clock.time)
+    assert [[each.dup for each in client.messages()] for client in clients] == [[True], [], []]
+
+
+# --- start, stop ----------------------------------------------------------------------------------------------------
+
+
+def server_without_listeners(**rooms: Any) -> Server:
+    return Server(msgspec.convert(rooms, BrokerSettings), Clock())  # type: ignore[arg-type]
+
+
+@pytest.mark.asyncio
+async def test_start_and_stop() -> None:
+    server = server_without_listeners()
+    await server.start()
+    fired: list[str] = []
+    server.timers.after(5, lambda: fired.append("x"))
+    server.clock.advance(5)  # type: ignore[attr-defined]
+    await server.tick()
+    assert fired == ["x"]
+    await server.stop()
+    assert server.context.closing
+    assert server.ticker._handle is None
+
+
+@pytest.mark.asyncio
+async def test_stopping_says_goodbye_and_publishes_no_wills(caplog: pytest.LogCaptureFixture) -> None:
+    house = House()
+    watcher = house.connect("watcher", version=4)
+    watcher.subscribe("will")
+    client = house.connect("c", will=Will("will", b"gone"), expiry=100)
+    await house.server.start()
+    with caplog.at_level(logging.INFO):
+        stopping = asyncio.ensure_future(house.server.stop())
+        await asyncio.sleep(0)
+        assert [each.reason_code for each in client.received()] == [rc.SERVER_SHUTTING_DOWN]  # type: ignore[union-attr]
+        assert watcher.received() == []
+        for each in (client, watcher):
+            each.transport.feed_eof()
+        house.run()
+        await stopping
+    assert house.server.connections == set()
+    assert house.metrics.messages_publish == 0
+    assert "server_stopped sessions=1 retained=0" in caplog.text
+
+
+@pytest.mark.asyncio
+async def test_stopping_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STOP_TIMEOUT", 0.0)
+    house = House()
+    client = house.connect()
+    await house.server.start()
+    await house.server.stop()
+    assert client.transport.aborted
+    house.run()
+    assert house.server.connections == set()
+
+
+# --- reload ---------------------------------------------------------------------------------------------------------
+
+
+def test_reload_takes_rules_and_limits() -> None:
+    house = House()
+    client = house.connect()
+    settings = msgspec.structs.replace(
+        house.server.settings,
+        access=msgspec.convert({"no_match": "deny"}, type(house.server.settings.access)),
+        retained=msgspec.convert({"max_messages": 1, "check_source": True}, type(house.server.settings.retained)),
+    )
+    house.server.reload(settings)
+    assert house.server.settings is settings
+    assert house.broker.retained_allowed is not None and not house.broker.refusing
+    client.publish("t", b"x", 1, 1)
+    assert [each.reason_code for each in client.received()] == [rc.NOT_AUTHORIZED]  # type: ignore[union-attr]
+    house.publish("a", b"x", retain=True)
+    house.publish("b", b"x", retain=True)
+    assert len(house.broker.retained) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"node": {"name": "other@here"}},
+        {"delayed": {"max_messages": 1}},
+        {"shared": {"strategy": "sticky"}},
+        {"sys_topics": {"interval": 5}},
+        {"listeners": [{"name": "new", "type": "tcp", "bind": "127.0.0.1:1"}]},
+    ],
+)
+def test_reload_refuses_what_needs_a_restart(change: dict[str, Any]) -> None:
+    house = House()
+    before = house.server.settings
+    keys = {
+        name: msgspec.convert(
+            value, tuple[ListenerSettings, ...] if name == "listeners" else type(getattr(before, name))
+        )
+        for name, value in change.items()
+    }
+    with pytest.raises(ValueError):
+        house.server.reload(msgspec.structs.replace(before, **keys))
+    assert house.server.settings is before
+
+
+def test_a_publish_after_goodbye_is_nothing() -> None:
+    house = House()
+    client = house.connect()
+    client.channel.shut_down()  # type: ignore[attr-defined]
+    assert [type(each) for each in client.received()] == [Disconnect]
+    client.feed(Publish("t"))
+    assert house.metrics.messages_publish == 0
