@@ -179,7 +179,7 @@ class AccessSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 
 class DurabilitySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    level: Literal["memory"] = "memory"  # "disk" comes with the journal
+    level: Literal["memory", "disk"] = "memory"
 
 
 class NodeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from pathlib import Path
 from random import Random
 
 from .access.control import AccessControl
@@ -12,6 +13,7 @@ from .core.broker import Broker
 from .core.clock import Clock
 from .core.hooks import Hooks
 from .core.metrics import Metrics
+from .core.store import Store
 from .core.ticker import Ticker
 from .core.timers import Timers
 from .modules.delayed import Delayed
@@ -69,6 +71,7 @@ class Server:
             self.version,
             loop_lag=lambda: self.lag.snapshot(),
         )
+        self.store = Store(Path(settings.node.data_dir)) if settings.durability.level == "disk" else None
         self.listeners: list[Listener] = []
         self.connections: set[Connection] = set()
         self._facts: dict[str, ListenerFacts] = {}
@@ -126,28 +129,58 @@ class Server:
     async def start(self) -> None:
         """Accept clients. Raises what a listener raises; then nothing is left open."""
         loop = asyncio.get_running_loop()
-        self.flusher = Flusher(loop, self.broker.turn)
+        self.flusher = Flusher(loop, self.broker.turn, self._end_of_turn)
         self.lag = LagProbe(loop)
         self.ticker = Ticker(loop, self.timers, self.clock)
         self.ticker.every(1.0, self._sweep)
         self.ticker.every(1.0, self.stats.sample)
         self.ticker.every(1.0, self.sys_topics.tick)
+        for listener, zone in zip(self.settings.listeners, self.settings.listener_zones, strict=True):
+            self.listeners.append(Listener(listener, zone, self._connect, self.clock))
+            self._facts[listener.name] = self._facts_of(self.listeners[-1], listener, zone)
         try:
-            for listener, zone in zip(self.settings.listeners, self.settings.listener_zones, strict=True):
-                await self._open(listener, zone)
+            if self.store is not None:
+                self._restore(loop)
+                await self.store.flush()
+            for index, opening in enumerate(self.listeners):
+                await opening.start()
+                settings = self.settings.listeners[index]
+                zone = self.settings.listener_zones[index]
+                self._facts[settings.name] = self._facts_of(opening, settings, zone)
         except BaseException:
             for opened in self.listeners:
                 await opened.stop()
             self.access.close()
+            if self.store is not None and self.context.durability is not None:
+                await self.store.close()
             raise
         self.lag.start()
         self.ticker.start()
 
-    async def _open(self, settings: ListenerSettings, zone: ZoneSettings) -> None:
-        listener = Listener(settings, zone, self._connect, self.clock)
-        await listener.start()
-        self.listeners.append(listener)
-        self._facts[settings.name] = self._facts_of(listener, settings, zone)
+    def _restore(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Everything that outlived the last process, before anybody is let in."""
+        assert self.store is not None
+        durability = self.store.open(loop, self.flusher.wake)
+        self.broker.durability = self.context.durability = self.delayed.durability = durability
+        self.store.restore(self.broker, self._zone_of, self.delayed.restore, self._retained_allowed)
+        self.ticker.every(1.0, self._housekeep)
+
+    def _zone_of(self, listener: str) -> tuple[ZoneSettings, Limits]:
+        facts = self._facts.get(listener)
+        if facts is None:  # a listener that is gone: its sessions go by what the first one has
+            facts = next(iter(self._facts.values()), None)
+        if facts is None:
+            zone = ZoneSettings()
+            return zone, self._limits_of(zone)
+        return facts.zone, facts.limits
+
+    def _end_of_turn(self) -> None:
+        if self.context.durability is not None:
+            self.context.durability.end_of_turn()
+
+    def _housekeep(self, now: float) -> None:
+        if self.store is not None:
+            self.store.housekeep(self.broker)
 
     def _facts_of(self, listener: Listener, settings: ListenerSettings, zone: ZoneSettings) -> ListenerFacts:
         identity = settings.tls.peer_cert_as_username if settings.tls is not None else ""
@@ -178,6 +211,8 @@ class Server:
         self.context.closing = True
         for listener in self.listeners:
             await listener.stop()
+        if self.store is not None:
+            await asyncio.wait([asyncio.ensure_future(self.store.flush())], timeout=STOP_TIMEOUT)
         for connection in list(self.connections):
             connection.channel.shut_down()
         deadline = asyncio.get_running_loop().time() + STOP_TIMEOUT
@@ -190,6 +225,8 @@ class Server:
         self.ticker.stop()
         self.lag.stop()
         self.access.close()
+        if self.store is not None:
+            await self.store.close()
         logger.info("server_stopped sessions=%s retained=%s", len(self.broker.sessions), len(self.broker.retained))
 
     def reload(self, settings: BrokerSettings) -> None:

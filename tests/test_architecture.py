@@ -22,6 +22,7 @@ BESIDE_EACH_OTHER = {"broker.access", "broker.observe", "broker.modules"}
 MAY_IMPORT = {
     **GROUND,
     "broker.config": set[str](),
+    "broker.storage": set[str](),
     "broker.core": CORE,
     **dict.fromkeys(BESIDE_EACH_OTHER, CORE | {"broker.core"}),
 }

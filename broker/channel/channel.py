@@ -92,7 +92,7 @@ class Channel(ChannelState):
             return on_connect(self, packet, now)
         if self.state == AUTHENTICATING and isinstance(packet, Auth | Disconnect):
             if isinstance(packet, Auth):
-                on_auth(self, packet, now)
+                return on_auth(self, packet, now)
             else:
                 self.context.metrics.packets_disconnect_received += 1
                 closing.end(self, closing.NORMAL)
@@ -113,7 +113,7 @@ class Channel(ChannelState):
         elif isinstance(packet, Disconnect):
             on_disconnect(self, packet, now)
         elif isinstance(packet, Auth):
-            on_auth(self, packet, now)
+            return on_auth(self, packet, now)
         else:
             raise ProtocolError("a packet that only a Server sends")
         return None

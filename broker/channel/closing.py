@@ -149,9 +149,16 @@ def will_message(channel: ChannelState, will: Will, now: float) -> Message | Non
         context.metrics.packets_publish_auth_error += 1
         quiet.say("will_refused", client.client_id, topic, "not_authorized", "access.rules", now)
         return None
-    properties = {key: value for key, value in will.properties.items() if key != WILL_DELAY_INTERVAL}
-    mounted = delayed.mounted(topic, client.mountpoint) if client.mountpoint else topic
-    if len(mounted.encode()) > MAX_STRING:
+    message = as_message(channel, will, now)
+    if len(message.topic.encode()) > MAX_STRING:
         quiet.say("will_refused", client.client_id, topic, "topic_name_invalid", "mountpoint", now)
         return None
+    return message
+
+
+def as_message(channel: ChannelState, will: Will, now: float) -> Message:
+    """The Will Message as an Application Message, its mount point on; nobody has been asked whether it may be published."""
+    client = channel.client
+    properties = {key: value for key, value in will.properties.items() if key != WILL_DELAY_INTERVAL}
+    mounted = channel.context.delayed.mounted(will.topic, client.mountpoint) if client.mountpoint else will.topic
     return Message(mounted, will.payload, will.qos, will.retain, properties or NO_PROPERTIES, client, now)

@@ -32,10 +32,11 @@ from ..mqtt.constants import (
     V4,
     V5,
     WILDCARD_SUBSCRIPTION_AVAILABLE,
+    WILL_DELAY_INTERVAL,
 )
 from ..mqtt.errors import ProtocolError
-from ..mqtt.packets import Auth, Connack, Connect, Disconnect
-from .closing import DISCARDED, NORMAL, TAKEOVERED, disconnect, end, refuse
+from ..mqtt.packets import Auth, Connack, Connect, Disconnect, Will
+from .closing import DISCARDED, NORMAL, TAKEOVERED, as_message, disconnect, end, refuse
 from .outlet import Outlet5
 from .state import AUTHENTICATING, CONNECTED, CONNECTING, ChannelState, Waiting
 
@@ -129,8 +130,7 @@ def _authenticate(channel: ChannelState, connect: Connect, now: float) -> Waitin
     context.metrics.client_authenticate += 1
     outcome = context.access.authenticate(client, connect.password, channel.certified)
     if isinstance(outcome, AuthOutcome):
-        _authenticated(channel, connect, outcome, now)
-        return None
+        return _authenticated(channel, connect, outcome, now)
     assert isawaitable(outcome)
     channel.state = AUTHENTICATING
     return _await_outcome(channel, connect, outcome)
@@ -140,10 +140,12 @@ async def _await_outcome(channel: ChannelState, connect: Connect, outcome: Await
     result = await outcome
     if channel.state == AUTHENTICATING:
         channel.state = CONNECTING
-        _authenticated(channel, connect, result, channel.context.clock.now())
+        waiting = _authenticated(channel, connect, result, channel.context.clock.now())
+        if waiting is not None:
+            await waiting
 
 
-def _authenticated(channel: ChannelState, connect: Connect, outcome: AuthOutcome, now: float) -> None:
+def _authenticated(channel: ChannelState, connect: Connect, outcome: AuthOutcome, now: float) -> Waiting:
     context = channel.context
     client = channel.client
     metrics = context.metrics
@@ -153,14 +155,14 @@ def _authenticated(channel: ChannelState, connect: Connect, outcome: AuthOutcome
     if not allowed:
         metrics.client_auth_failure += 1
         refuse(channel, outcome.reason_code or reason_codes.NOT_AUTHORIZED, outcome.detail, tell=False)
-        return
+        return None
     metrics.client_auth_success += 1
     if outcome.anonymous:
         metrics.client_auth_anonymous += 1
         metrics.client_auth_ignore += 1  # nobody knew it; the default let it in
     client.anonymous = outcome.anonymous
     client.is_superuser = outcome.is_superuser
-    _accept(channel, connect, now, {})
+    return _accept(channel, connect, now, {})
 
 
 def _start_exchange(channel: ChannelState, connect: Connect, method: str, now: float) -> Waiting:
@@ -174,11 +176,10 @@ def _start_exchange(channel: ChannelState, connect: Connect, method: str, now: f
     channel.auth_method = method
     channel.exchange = found.start(channel.client)
     channel.state = AUTHENTICATING
-    _step(channel, connect.properties.get(AUTHENTICATION_DATA), now)
-    return None
+    return _step(channel, connect.properties.get(AUTHENTICATION_DATA), now)
 
 
-def _step(channel: ChannelState, data: bytes | None, now: float) -> None:
+def _step(channel: ChannelState, data: bytes | None, now: float) -> Waiting:
     """One step of the exchange that a CONNECT began."""
     exchange = channel.exchange
     connect = channel.connect
@@ -186,7 +187,7 @@ def _step(channel: ChannelState, data: bytes | None, now: float) -> None:
     step = exchange.step(data)
     if step.status == CONTINUE:
         channel.send_auth(Auth(reason_codes.CONTINUE_AUTHENTICATION, _auth_properties(channel, step)))
-        return
+        return None
     channel.exchange = None
     channel.state = CONNECTING
     if step.status == SUCCESS:
@@ -200,12 +201,12 @@ def _step(channel: ChannelState, data: bytes | None, now: float) -> None:
             if channel.zone.use_username_as_client_id:
                 client.client_id = step.username
                 if not _check_client_id(channel, connect):
-                    return
-        _accept(channel, connect, now, _auth_properties(channel, step))
-        return
+                    return None
+        return _accept(channel, connect, now, _auth_properties(channel, step))
     channel.context.metrics.client_auth_failure += 1
     # [MQTT-4.12.0-4]
     refuse(channel, step.reason_code, step.detail, tell=False)
+    return None
 
 
 def _auth_properties(channel: ChannelState, step: AuthStep) -> dict[int, Any]:
@@ -215,7 +216,7 @@ def _auth_properties(channel: ChannelState, step: AuthStep) -> dict[int, Any]:
     return properties
 
 
-def on_auth(channel: ChannelState, auth: Auth, now: float) -> None:
+def on_auth(channel: ChannelState, auth: Auth, now: float) -> Waiting:
     """AUTH: the next step of the first exchange, or of a re-authentication."""
     channel.context.metrics.packets_auth_received += 1
     if channel.auth_method is None:
@@ -227,19 +228,19 @@ def on_auth(channel: ChannelState, auth: Auth, now: float) -> None:
     if channel.state == AUTHENTICATING:
         if code != reason_codes.CONTINUE_AUTHENTICATION:
             raise ProtocolError("AUTH before CONNACK wants Reason Code 0x18")  # [MQTT-4.12.0-3]
-        _step(channel, data, now)
-        return
+        return _step(channel, data, now)
     if code == reason_codes.RE_AUTHENTICATE:
         if channel.exchange is not None:
             raise ProtocolError("a re-authentication is under way already")
         method = channel.context.access.enhanced(channel.auth_method)
         if method is None:
             disconnect(channel, reason_codes.NOT_AUTHORIZED, "the method is no longer there", "not_authorized")
-            return
+            return None
         channel.exchange = method.start(channel.client)
     elif code != reason_codes.CONTINUE_AUTHENTICATION or channel.exchange is None:
         raise ProtocolError("AUTH outside of an exchange")
     _step_again(channel, data)
+    return None
 
 
 def _step_again(channel: ChannelState, data: bytes | None) -> None:
@@ -263,8 +264,8 @@ def _step_again(channel: ChannelState, data: bytes | None) -> None:
 # -------------------------------------------------------------------- accepted
 
 
-def _accept(channel: ChannelState, connect: Connect, now: float, extra: dict[int, Any]) -> None:
-    """Everything is checked: take the session over, answer, resume."""
+def _accept(channel: ChannelState, connect: Connect, now: float, extra: dict[int, Any]) -> Waiting:
+    """Everything is checked: take the session over, and answer when a new one is on disk."""
     context = channel.context
     broker = context.broker
     client = channel.client
@@ -273,34 +274,61 @@ def _accept(channel: ChannelState, connect: Connect, now: float, extra: dict[int
     if not client.client_id:
         client.client_id = _new_client_id(channel)
     if not _check_mountpoint(channel):
-        return
+        return None
     client.mountpoint = _mountpoint(zone.mountpoint, client.client_id, client.username)
     client.connected_at = now
-    keep_alive = _keep_alive(channel, connect)
-    client.keep_alive = keep_alive
-    expiry = _expiry(channel, connect)
-    client.expiry_interval = expiry
+    client.keep_alive = _keep_alive(channel, connect)
+    client.expiry_interval = expiry = _expiry(channel, connect)
 
-    properties = {**extra, **_connack_properties(channel, connect, keep_alive, expiry)}
+    properties = {**extra, **_connack_properties(channel, connect, client.keep_alive, expiry)}
     if not channel.fits(Connack(reason_codes.SUCCESS, False, properties)):
         end(channel, "packet_too_large", "the client's Maximum Packet Size leaves no room for a CONNACK")
-        return
+        return None
     old = context.channels.get(client.client_id)
     if old is not None:
         take_over(old, connect.clean_start)  # [MQTT-3.1.4-3]: out before the answer goes out
+    channel.note()
     session, present = broker.open_session(client, connect.clean_start, expiry, channel.limits, now)
     channel.session = session
     channel.will = connect.will
     channel.state = CONNECTED
     context.channels[client.client_id] = channel
+    durability = context.durability
+    if durability is not None:
+        due = 0 if present else durability.due(channel.mark)
+        if connect.will is not None:
+            session.will_number = durability.will_stored(
+                as_message(channel, connect.will, now), _delay_of(connect.will)
+            )
+        if due:
+            return _answer_when_stored(channel, connect, Connack(reason_codes.SUCCESS, present, properties), due)
+    _answer(channel, connect, Connack(reason_codes.SUCCESS, present, properties), now)
+    return None
+
+
+async def _answer_when_stored(channel: ChannelState, connect: Connect, connack: Connack, batch: int) -> None:
+    durability = channel.context.durability
+    assert durability is not None
+    await durability.wait(batch)
+    if channel.state == CONNECTED:
+        _answer(channel, connect, connack, channel.context.clock.now())
+
+
+def _answer(channel: ChannelState, connect: Connect, connack: Connack, now: float) -> None:
+    """CONNACK, then what the session owes [MQTT-3.2.0-1]."""
+    context = channel.context
+    client = channel.client
+    zone = channel.zone
+    session = channel.session
+    assert session is not None
     window = zone.max_inflight or MAX_PACKET_ID
     if connect.version == V5:
         window = min(window, int(connect.properties.get(RECEIVE_MAXIMUM, MAX_PACKET_ID)))  # [MQTT-3.3.4-9]
     outlet = channel.outlet
+    outlet.durability = context.durability
     outlet.open(session, client.mountpoint)
     session.attach(outlet, window, channel.limits, now)
-    # [MQTT-3.2.0-1] [MQTT-3.2.2-2] [MQTT-3.2.2-3]
-    channel.send_connack(Connack(reason_codes.SUCCESS, present, properties))
+    channel.send_connack(connack)  # [MQTT-3.2.2-2] [MQTT-3.2.2-3]
     context.metrics.client_connected += 1
     logger.info(
         "client_connected client_id=%s username=%s peer=%s:%s listener=%s proto_ver=%s clean_start=%s "
@@ -312,11 +340,11 @@ def _accept(channel: ChannelState, connect: Connect, now: float, extra: dict[int
         channel.listener.name,
         client.proto_ver,
         client.clean_start,
-        present,
-        keep_alive,
-        expiry,
+        connack.session_present,
+        client.keep_alive,
+        client.expiry_interval,
     )
-    channel.link.accepted(keep_alive * zone.keep_alive_multiplier)
+    channel.link.accepted(client.keep_alive * zone.keep_alive_multiplier)
     if context.hooks.client_connected:
         context.hooks.client_connected(client)
     session.advance(now)
@@ -339,6 +367,10 @@ def take_over(old: ChannelState, clean_start: bool) -> None:
             if hooks.session_takeovered:
                 hooks.session_takeovered(old.client, session)
     disconnect(old, reason_codes.SESSION_TAKEN_OVER, "", DISCARDED if clean_start else TAKEOVERED)
+
+
+def _delay_of(will: Will) -> int:
+    return int(will.properties.get(WILL_DELAY_INTERVAL, 0))
 
 
 def _new_client_id(channel: ChannelState) -> str:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from ..access.control import AccessControl
 from ..core.broker import Broker
 from ..core.clock import Clock
+from ..core.durability import Durability
 from ..core.hooks import Hooks
 from ..core.metrics import Metrics
 from ..core.timers import Timers
@@ -17,7 +18,19 @@ if TYPE_CHECKING:
 class Context:
     """The rooms below, and who is connected: ``channels`` maps Client Identifier to the channel with its session."""
 
-    __slots__ = ("access", "broker", "channels", "clock", "closing", "delayed", "hooks", "metrics", "node", "timers")
+    __slots__ = (
+        "access",
+        "broker",
+        "channels",
+        "clock",
+        "closing",
+        "delayed",
+        "durability",
+        "hooks",
+        "metrics",
+        "node",
+        "timers",
+    )
 
     def __init__(
         self,
@@ -38,6 +51,8 @@ class Context:
         self.broker = broker
         self.access = access
         self.delayed = delayed
+        # None at level ``memory``.
+        self.durability: Durability | None = None
         self.channels: dict[str, ChannelState] = {}
         # The node is stopping: no new CONNECT is accepted.
         self.closing = False

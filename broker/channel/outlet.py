@@ -4,9 +4,11 @@ An ``Outlet`` is a session's way to its connected client. It only collects bytes
 the loop turn. Version decides the class: 3.x has neither properties nor aliases nor a packet size of the client's.
 """
 
+from collections import deque
 from typing import Protocol
 
 from ..core.clock import Clock
+from ..core.durability import Durability
 from ..core.hooks import Hooks
 from ..mqtt import encoder
 from ..mqtt.constants import MESSAGE_EXPIRY_INTERVAL, PUBREL, V4, V5
@@ -43,8 +45,10 @@ class Outlet:
         "backlog",
         "clock",
         "delivered",
+        "durability",
         "fast",
         "flusher",
+        "held",
         "hooks",
         "max_outbox",
         "mountpoint",
@@ -67,6 +71,9 @@ class Outlet:
         self.hooks = hooks
         self.delivered = hooks.message_delivered
         self.session: Session | None = None
+        # Packets that wait for a batch of the journal, in order: (batch, bytes). What follows them waits as well.
+        self.durability: Durability | None = None
+        self.held: deque[tuple[int, bytes]] | None = None
         self.max_outbox = max_outbox
         self.mountpoint = ""
         self.parts: list[bytes] = []
@@ -103,6 +110,45 @@ class Outlet:
         self.sent_other += 1
         if not self.writable:
             self.backlog += len(data)
+
+    def answer(self, data: bytes, batch: int) -> None:
+        """An acknowledgement that promises something: not before ``batch`` is on disk (0: at once), and in order."""
+        held = self.held
+        durability = self.durability
+        if durability is None or (held is None and batch <= durability.journal.durable):
+            self.send(data)
+            return
+        if held is None:
+            held = self.held = deque()
+            durability.hold_back(self)
+        held.append((batch, data))
+
+    def release(self, upto: int) -> bool:
+        """Send what waits for batches up to ``upto``; whether anything still waits."""
+        held = self.held
+        if held is None:
+            return False
+        while held:
+            if held[0][0] > upto:
+                return True
+            self.send(held.popleft()[1])
+        self.held = None
+        if self.session is not None:
+            self.session.advance(self.clock.now())  # retained messages follow the SUBACK
+        return False
+
+    def send_publish_after(self, batch: int, delivery: Delivery, packet_id: int) -> bool:
+        """A QoS 2 PUBLISH whose Packet Identifier is not on disk yet; False: this client cannot take it."""
+        durability = self.durability
+        if durability is None or (self.held is None and batch <= durability.journal.durable):
+            return self.send_publish(delivery, packet_id, False)
+        parts, self.parts = self.parts, [b""]  # not empty: the flusher need not know
+        sent = self.send_publish(delivery, packet_id, False)
+        frame, self.parts = b"".join(self.parts), parts
+        if sent:
+            self.sent_other -= 1  # ``send`` counts it a second time
+            self.answer(frame, batch)
+        return sent
 
     def send_publish0(self, message: Message) -> None:
         """A QoS 0 PUBLISH with RETAIN 0 and no identifiers."""
@@ -269,7 +315,7 @@ class Outlet5(Outlet):
             alias = aliases.get(topic, 0)
             if alias:
                 sent_topic = ""
-            elif len(aliases) < self.alias_maximum:
+            elif len(aliases) < self.alias_maximum and self.parts[:1] != [b""]:
                 alias = len(aliases) + 1
                 new_alias = True
         frame = encoder.publish(

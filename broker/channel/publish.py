@@ -42,6 +42,8 @@ def on_publish(channel: ChannelState, message: Message, now: float) -> Waiting:
     if message.properties and TOPIC_ALIAS in message.properties:
         _resolve_alias(channel, message)
     qos = message.qos
+    if qos:
+        channel.note()
     if qos > channel.zone.max_qos:
         raise ProtocolError("QoS above the announced Maximum QoS", reason_codes.QOS_NOT_SUPPORTED)
     if message.retain and not channel.zone.retain_available:
@@ -91,15 +93,15 @@ def _acknowledge(channel: ChannelState, message: Message, matched: int) -> None:
     if message.qos == 1:
         channel.context.metrics.packets_puback_sent += 1
         if matched or channel.version != V5:
-            channel.outlet.send(_PUBACK + encoder.PACKET_ID[message.packet_id])  # [MQTT-4.3.2-4]
+            channel.answer(_PUBACK + encoder.PACKET_ID[message.packet_id])  # [MQTT-4.3.2-4]
         else:
-            channel.send(Ack(PUBACK, message.packet_id, reason_codes.NO_MATCHING_SUBSCRIBERS))
+            channel.answer_packet(Ack(PUBACK, message.packet_id, reason_codes.NO_MATCHING_SUBSCRIBERS))
         return
     channel.context.metrics.packets_pubrec_sent += 1
     if matched or channel.version != V5:
-        channel.outlet.send(encoder.ack(PUBREC, message.packet_id))  # [MQTT-4.3.3-8]
+        channel.answer(encoder.ack(PUBREC, message.packet_id))  # [MQTT-4.3.3-8]
     else:
-        channel.send(Ack(PUBREC, message.packet_id, reason_codes.NO_MATCHING_SUBSCRIBERS))
+        channel.answer_packet(Ack(PUBREC, message.packet_id, reason_codes.NO_MATCHING_SUBSCRIBERS))
 
 
 def _resolve_alias(channel: ChannelState, message: Message) -> None:
@@ -143,7 +145,8 @@ def _note_qos2(channel: ChannelState, session: Session, message: Message, now: f
         # [MQTT-4.3.3-10] the same message: answered as often as it comes, published once
         metrics.packets_publish_inuse += 1
         metrics.packets_pubrec_sent += 1
-        channel.outlet.send(encoder.ack(PUBREC, message.packet_id))
+        channel.mark = -1  # the first one may not be on disk yet
+        channel.answer(encoder.ack(PUBREC, message.packet_id))
         return False
     if outcome == FULL:
         metrics.packets_publish_dropped += 1
@@ -251,12 +254,12 @@ def _negative(channel: ChannelState, message: Message, code: int) -> None:
     else:
         metrics.packets_pubrec_sent += 1
     if channel.version != V5:
-        channel.outlet.send(encoder.ack(kind, message.packet_id))
+        channel.answer(encoder.ack(kind, message.packet_id))
         return
     if kind == PUBREC and session is not None:
         session.release(message.packet_id)  # [MQTT-4.3.3-9] free at once
     properties = {REASON_STRING: reason_codes.name(code)} if channel.problem_information else NO_PROPERTIES
-    channel.send(Ack(kind, message.packet_id, code, properties))
+    channel.answer_packet(Ack(kind, message.packet_id, code, properties))
 
 
 def _delay(channel: ChannelState, message: Message, now: float) -> None:
@@ -295,6 +298,7 @@ async def _wait_for_room(channel: ChannelState, session: Session, message: Messa
             )
             return
         if not broker.would_refuse(message):
+            channel.note()
             if message.qos == 2:
                 session.receive2(message.packet_id, context.clock.now())
             _acknowledge(channel, message, broker.publish(message))
@@ -335,6 +339,7 @@ def on_pubrec(channel: ChannelState, packet_id: int, code: int, now: float) -> N
     session = channel.session
     assert session is not None
     failed = code >= 0x80
+    channel.note()
     known, delivery = session.pubrec(packet_id, failed)
     if not known:
         metrics.packets_pubrec_missed += 1
@@ -351,9 +356,11 @@ def on_pubrec(channel: ChannelState, packet_id: int, code: int, now: float) -> N
         return
     metrics.packets_pubrel_sent += 1
     if known or channel.version != V5:
-        channel.outlet.send_pubrel(packet_id)  # [MQTT-4.3.3-4]
+        if delivery is None:
+            channel.mark = -1
+        channel.answer(encoder.ack(PUBREL, packet_id))  # [MQTT-4.3.3-4]
     else:
-        channel.send(Ack(PUBREL, packet_id, reason_codes.PACKET_IDENTIFIER_NOT_FOUND))
+        channel.answer_packet(Ack(PUBREL, packet_id, reason_codes.PACKET_IDENTIFIER_NOT_FOUND))
 
 
 def on_pubrel(channel: ChannelState, packet_id: int) -> None:
@@ -362,14 +369,17 @@ def on_pubrel(channel: ChannelState, packet_id: int) -> None:
     metrics.packets_pubrel_received += 1
     session = channel.session
     assert session is not None
+    channel.note()
     known = session.release(packet_id)
+    if not known:
+        channel.mark = -1
     metrics.packets_pubcomp_sent += 1
     if known or channel.version != V5:
-        channel.outlet.send(encoder.ack(PUBCOMP, packet_id))
+        channel.answer(encoder.ack(PUBCOMP, packet_id))
         if known:
             return
     else:
-        channel.send(Ack(PUBCOMP, packet_id, reason_codes.PACKET_IDENTIFIER_NOT_FOUND))
+        channel.answer_packet(Ack(PUBCOMP, packet_id, reason_codes.PACKET_IDENTIFIER_NOT_FOUND))
     metrics.packets_pubrel_missed += 1
 
 

@@ -103,6 +103,7 @@ class ChannelState:
         "limits",
         "link",
         "listener",
+        "mark",
         "outlet",
         "problem_information",
         "received_messages",
@@ -143,6 +144,8 @@ class ChannelState:
         self.connect: Connect | None = None
         self.received_messages = 0
         self.end_reason = ""
+        # What was written down before the packet in hand (``durability.written``); -1: wait for all of it.
+        self.mark = 0
 
     def use_version(self, version: int) -> None:
         """The CONNECT told the protocol version."""
@@ -168,6 +171,30 @@ class ChannelState:
         outlet.send(data)
         return True
 
+    def note(self) -> None:
+        """A packet is taken whose answer promises what it causes."""
+        durability = self.context.durability
+        if durability is not None:
+            self.mark = durability.written
+
+    def answer(self, data: bytes) -> None:
+        """Send an acknowledgement, when what the packet in hand caused is on disk."""
+        durability = self.context.durability
+        if durability is None:
+            self.outlet.send(data)
+        else:
+            self.outlet.answer(data, durability.barrier if self.mark < 0 else durability.due(self.mark))
+
+    def answer_packet(self, packet: Any) -> bool:
+        """The same, encoded here. False: it exceeds the client's Maximum Packet Size."""
+        outlet = self.outlet
+        most = outlet.max_packet_size if isinstance(outlet, Outlet5) else 0
+        data = encode_within(packet, self.version, most)
+        if data is None:
+            return False
+        self.answer(data)
+        return True
+
     def send_connack(self, connack: Connack) -> bool:
         """Send the one CONNACK; counts it."""
         metrics = self.context.metrics
@@ -185,7 +212,8 @@ class ChannelState:
 
     def send_disconnect(self, disconnect: Disconnect) -> None:
         """A DISCONNECT of the Server's: 5.0 only, and only after a successful CONNACK [MQTT-3.14.0-1]."""
-        if self.version == V5 and self.state == CONNECTED and self.send(disconnect):
+        answered = self.state == CONNECTED and self.outlet.session is not None
+        if self.version == V5 and answered and self.send(disconnect):
             self.context.metrics.packets_disconnect_sent += 1
 
     def send_auth(self, auth: Auth) -> None:

@@ -21,6 +21,7 @@ def on_subscribe(channel: ChannelState, packet: Subscribe, now: float) -> None:
     session = channel.session
     assert session is not None
     filters = packet.filters
+    channel.note()
     if context.hooks.client_subscribe:
         filters = context.hooks.client_subscribe(filters, channel.client, packet.properties)
     identifier = packet.properties.get(SUBSCRIPTION_IDENTIFIER)
@@ -37,9 +38,10 @@ def on_subscribe(channel: ChannelState, packet: Subscribe, now: float) -> None:
         metrics.packets_subscribe_error += 1
         if channel.state != CONNECTED:
             return  # acl_deny_action = "disconnect"
-    if channel.send(Suback(packet.packet_id, codes)):
+    if channel.answer_packet(Suback(packet.packet_id, codes)):
         metrics.packets_suback_sent += 1
-    session.advance(now)
+    if channel.outlet.held is None:
+        session.advance(now)
 
 
 def in_use(session: Session, version: int, packet_id: int) -> bool:
@@ -122,6 +124,7 @@ def on_unsubscribe(channel: ChannelState, packet: Unsubscribe, now: float) -> No
     session = channel.session
     assert session is not None
     filters = packet.filters
+    channel.note()
     if context.hooks.client_unsubscribe:
         filters = context.hooks.client_unsubscribe(filters, channel.client, packet.properties)
     if in_use(session, channel.version, packet.packet_id):
@@ -129,7 +132,7 @@ def on_unsubscribe(channel: ChannelState, packet: Unsubscribe, now: float) -> No
         codes = [reason_codes.PACKET_IDENTIFIER_IN_USE] * len(filters)
     else:
         codes = [_unsubscribe(channel, session, entry) for entry in filters]
-    if channel.send(Unsuback(packet.packet_id, codes)):
+    if channel.answer_packet(Unsuback(packet.packet_id, codes)):
         metrics.packets_unsuback_sent += 1
 
 

@@ -11,7 +11,7 @@ from random import Random
 from ..config import BrokerSettings
 from ..mqtt.constants import NEVER_EXPIRES
 from ..mqtt.message import Delivery, Message
-from ..routing.retained import FULL, TOO_LARGE, RetainedStore
+from ..routing.retained import ABSENT, CLEARED, FULL, TOO_LARGE, RetainedStore
 from ..routing.router import Router
 from ..routing.shared import SharedGroup
 from ..session.outlet import EXPIRED, NO_LOCAL, QOS0_MSG, QUEUE_FULL
@@ -21,6 +21,7 @@ from ..session.session import Limits, Session
 from ..session.subscription import Subscription, without_no_local
 from .client_info import ClientInfo
 from .clock import Clock
+from .durability import Durability
 from .hooks import Hooks
 from .metrics import Metrics
 from .quiet_log import QuietLog
@@ -63,6 +64,8 @@ class Broker:
         # Whether any zone refuses messages for a full queue rather than dropping the oldest.
         self.refusing = False
         self.quiet_log = QuietLog()
+        # What outlives the process; None at durability level ``memory``.
+        self.durability: Durability | None = None
 
     # ---------------------------------------------------------------- publish
 
@@ -143,7 +146,7 @@ class Broker:
         retain = message.retain and subscription.retain_as_published
         self.turn.deliveries += 1
         self.turn.octets += len(message.frame) + 64
-        session.deliver_shared(Delivery(message, qos, retain, subscription.identifiers, group))
+        session.deliver_shared(Delivery(message, qos, retain, subscription.identifiers, group.filter))
         return True
 
     # --------------------------------------------------------------- retained
@@ -156,6 +159,11 @@ class Broker:
             client_id = "" if message.publisher is None else message.publisher.client_id
             self.quiet_log.say("retain_refused", client_id, message.topic, "full", setting, message.timestamp)
             self.metrics.refusals.add("retained_full" if outcome == FULL else "retained_too_large")
+        elif self.durability is not None and not message.topic.startswith("$SYS"):
+            if outcome == CLEARED:
+                self.durability.retained_cleared(message.topic)
+            elif outcome != ABSENT:
+                self.durability.retained_stored(message)
         self.metrics.messages_retained = len(self.retained)
 
     def _retained_messages(self, subscription: Subscription) -> Iterator[Message | None]:
@@ -191,6 +199,8 @@ class Broker:
         existed = session.subscriptions.get(subscription.filter)
         session.subscriptions[subscription.filter] = subscription
         self.router.subscribe(subscription)
+        if session.diary is not None and self.durability is not None:
+            self.durability.subscribed(session, subscription)
         if self.hooks.session_subscribed:
             self.hooks.session_subscribed(session.client, subscription, existed is None)
         if subscription.group is not None:
@@ -207,6 +217,8 @@ class Broker:
             return False
         self.router.unsubscribe(subscription)
         session.stop_replay(filter)
+        if session.diary is not None and self.durability is not None:
+            self.durability.unsubscribed(session, filter)
         if self.hooks.session_unsubscribed:
             self.hooks.session_unsubscribed(session.client, subscription)
         return True
@@ -233,15 +245,20 @@ class Broker:
             self.metrics.session_created += 1
             if self.hooks.session_created:
                 self.hooks.session_created(client, session)
+            if self.durability is not None and expiry_interval:
+                self.durability.session_opened(session)
         else:
             self._stop_timers(session)
             session.will = None  # [MQTT-3.1.3-9] the session goes on within the delay
+            self._will_gone(session)
             session.expire_queued(now)
             session.expiry_interval = expiry_interval
             session.client = client
             self.metrics.session_resumed += 1
             if self.hooks.session_resumed:
                 self.hooks.session_resumed(client, session)
+            if self.durability is not None and session.diary is not None:
+                self.durability.session_opened(session)
         return session, present
 
     def leave(self, session: Session, will: Message | None, will_delay: int, now: float, reason: str) -> None:
@@ -249,18 +266,35 @@ class Broker:
         session.detach()
         session.disconnected_at = now
         session.will = will
+        if will is None:
+            self._will_gone(session)
         expiry = session.expiry_interval
         if expiry == 0:
             self.end_session(session, reason, now)
             return
+        if self.durability is not None and session.diary is not None:
+            self.durability.session_left(session)
         if expiry != NEVER_EXPIRES:
-            session.expiry_timer = self.timers.at(now + expiry, lambda: self._expire(session))
+            self.expire_at(session, now + expiry)
         if will is not None:
             if will_delay == 0:
                 self._publish_will(session)
             else:
                 # [MQTT-3.1.2-8] after the delay or at the session's end, whichever is first
-                session.will_timer = self.timers.at(now + will_delay, lambda: self._publish_will(session))
+                due = now + will_delay
+                session.will_timer = self.timers.at(due, lambda: self._publish_will(session))
+                if self.durability is not None and session.will_number:
+                    self.durability.will_stored(will, will_delay, due, session.will_number)
+
+    def expire_at(self, session: Session, due: float) -> None:
+        """End a session that nobody is connected to at ``due``, unless its client comes back."""
+        session.expiry_timer = self.timers.at(due, lambda: self._expire(session))
+
+    def will_at(self, session: Session, will: Message, number: int, due: float) -> None:
+        """Publish a will at ``due``, unless its client comes back."""
+        session.will = will
+        session.will_number = number
+        session.will_timer = self.timers.at(due, lambda: self._publish_will(session))
 
     def _expire(self, session: Session) -> None:
         session.expiry_timer = None
@@ -275,6 +309,7 @@ class Broker:
         for subscription in session.subscriptions.values():
             self.router.unsubscribe(subscription)
         session.subscriptions.clear()
+        owed = session.owed()
         orphans = session.end()
         self._publish_will(session)
         for delivery in orphans:
@@ -282,9 +317,12 @@ class Broker:
                 self.delivery_dropped(session, delivery, EXPIRED)
                 continue
             # By its name: the group it came through may have lost all members and have been made anew since.
-            group = self.router.group(delivery.group.filter)
+            group = self.router.group(delivery.group)
             if group is None or not self._deliver_shared(delivery.message, group, (session,)):
                 self.delivery_dropped(session, delivery, QUEUE_FULL)
+        if self.durability is not None and session.diary is not None:
+            # After the others have it: there is no moment in which nobody holds a message.
+            self.durability.session_ended(session, owed)
         if reason == "discarded":
             return
         self.metrics.session_terminated += 1
@@ -300,6 +338,12 @@ class Broker:
         will.timestamp = self.clock.now()  # its Message Expiry counts from publication
         if self.delay is None or not self.delay(will):
             self.publish(will)
+        self._will_gone(session)
+
+    def _will_gone(self, session: Session) -> None:
+        if session.will_number and self.durability is not None:
+            self.durability.will_gone(session.will_number)
+            session.will_number = 0
 
     def _stop_timers(self, session: Session) -> None:
         for timer in (session.expiry_timer, session.will_timer):

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import ClassVar, Final
 
 from ..config import DelayedSettings
+from ..core.durability import Durability
 from ..core.metrics import Metrics
 from ..core.timers import Timers
 from ..mqtt.message import Message
@@ -51,6 +52,8 @@ class Delayed(Module):
         self._metrics = metrics
         self._active = False
         self._warn_at = 0.0  # not before then again
+        # What outlives the process; None at durability level ``memory``.
+        self.durability: Durability | None = None
         self.count = 0
         self.size = 0
 
@@ -97,22 +100,33 @@ class Delayed(Module):
         when = now + number if number < ABSOLUTE else float(number)
         if when - now > self._settings.max_seconds or now - when > ABSOLUTE:
             return self._refuse(message, QUOTA_EXCEEDED, "delayed_too_far", "delayed.max_seconds")
-        size = len(message.frame) + len(topic) + 200  # as Delivery.size has it
+        size = _size(message)
         settings = self._settings
         if settings.max_messages and self.count >= settings.max_messages:
             return self._refuse_full(message, now, "delayed.max_messages")
         if settings.max_bytes and self.size + size > settings.max_bytes:
             return self._refuse_full(message, now, "delayed.max_bytes")
         held = _readdressed(message, topic)
-        self.count += 1
-        self.size += size
         self._metrics.messages_delayed += 1
-        self._timers.at(when, lambda: self._release(held, size, when))
+        number = 0 if self.durability is None else self.durability.delayed_stored(held, when)
+        self._hold(held, when, number)
         return SUCCESS
 
-    def _release(self, message: Message, size: int, when: float) -> None:
+    def restore(self, message: Message, when: float, number: int) -> None:
+        """Take a message back that waited when the node stopped; ``number`` is the journal's."""
+        self._hold(message, when, number)
+
+    def _hold(self, message: Message, when: float, number: int) -> None:
+        size = _size(message)
+        self.count += 1
+        self.size += size
+        self._timers.at(when, lambda: self._release(message, size, when, number))
+
+    def _release(self, message: Message, size: int, when: float, number: int) -> None:
         self.count -= 1
         self.size -= size
+        if self.durability is not None and number:
+            self.durability.delayed_gone(number)
         if message.expired(when):  # its Message Expiry Interval ran meanwhile
             self._metrics.refusals.add("delayed_expired")
             return
@@ -131,6 +145,10 @@ class Delayed(Module):
             client_id = None if publisher is None else publisher.client_id
             logger.debug("%s client_id=%r topic=%r setting=%s", reason, client_id, message.topic, setting)
         return reason_code
+
+
+def _size(message: Message) -> int:
+    return message.payload_size + len(message.topic) + 200  # about what it takes in memory
 
 
 def _split(topic: str) -> tuple[int, str] | None:

@@ -40,6 +40,7 @@ class Message:
         "publisher",
         "qos",
         "retain",
+        "stored",
         "timestamp",
         "topic",
         "wire0_v3",
@@ -77,12 +78,21 @@ class Message:
         self.frame_version = 0
         self.packet_id_at = 0
         self.id = ""
+        # What ``core.durability`` knows of it; nobody else looks.
+        self.stored: Any = None
         self.hops = 0
         # Serialised forms, made once and shared by all subscribers that take the message this way.
         self.wire0_v3: bytes | None = None
         self.wire0_v5: bytes | None = None
         self.plain1: Delivery | None = None
         self.plain2: Delivery | None = None
+
+    def twin(self) -> "Message":
+        """The same message as an object of its own, for another owner to keep."""
+        twin = Message(self.topic, self.payload, self.qos, self.retain, self.properties, self.publisher, self.timestamp)
+        twin.id = self.id
+        twin.hops = self.hops
+        return twin
 
     @property
     def payload(self) -> bytes:
@@ -126,8 +136,8 @@ class Delivery:
     """One way a message goes out: its QoS, RETAIN flag and Subscription Identifiers.
 
     Immutable but for its cached wire forms, and free of anything that belongs to one client, so that it is shared
-    between all sessions that take the message alike. ``group`` is the shared subscription it came through, ``None``
-    for an ordinary one.
+    between all sessions that take the message alike. ``group`` is the whole ``$share/...`` filter it came through,
+    empty for an ordinary subscription.
     """
 
     __slots__ = ("group", "identifiers", "message", "qos", "retain", "wire_v3", "wire_v5")
@@ -138,7 +148,7 @@ class Delivery:
         qos: int,
         retain: bool = False,
         identifiers: tuple[int, ...] = _NO_IDENTIFIERS,
-        group: Any = None,
+        group: str = "",
     ) -> None:
         self.message = message
         self.qos = qos

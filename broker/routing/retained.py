@@ -116,6 +116,10 @@ class RetainedStore:
         """The message of a topic. It may have expired (``expired``) and wait for ``sweep``."""
         return self._messages.get(topic)
 
+    def topics(self) -> Iterator[str]:
+        """Every topic that has one. Take a copy before anything changes."""
+        return iter(self._messages)
+
     def deadline(self, message: Message) -> float | None:
         """When a stored message goes (unix seconds), ``None`` for never."""
         expires_at = message.expires_at

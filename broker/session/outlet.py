@@ -26,6 +26,9 @@ class Outlet(Protocol):
     def send_publish(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
         """Any other PUBLISH. False: this client cannot take it (its Maximum Packet Size), so it counts as done."""
 
+    def send_publish_after(self, batch: int, delivery: Delivery, packet_id: int) -> bool:
+        """The same, DUP 0, but not before ``batch`` is on disk."""
+
     def send_pubrel(self, packet_id: int) -> None:
         """The second half of a QoS 2 delivery."""
 

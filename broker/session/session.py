@@ -18,6 +18,7 @@ from typing import Any, Final
 from ..mqtt.constants import MAX_PACKET_ID
 from ..mqtt.errors import ProtocolError
 from ..mqtt.message import Delivery, Message
+from .diary import Diary
 from .outlet import EXPIRED, QOS0_MSG, QUEUE_FULL, Observer, Outlet
 from .queue import MessageQueue
 from .subscription import Subscription
@@ -81,21 +82,23 @@ class Session:
     """Session State (section 4.1), field by field. Times are unix seconds."""
 
     __slots__ = (
-        "_last_packet_id",
         "_resend",
         "awaiting_rel",
         "client",
         "client_id",
         "completions",
         "created_at",
+        "diary",
         "disconnected_at",
         "expiry_interval",
         "expiry_timer",
         "inflight",
         "inflight_bytes",
+        "last_packet_id",
         "limits",
         "mqueue_dropped",
         "now",
+        "number",
         "observer",
         "outlet",
         "queue",
@@ -103,6 +106,7 @@ class Session:
         "sent_at",
         "subscriptions",
         "will",
+        "will_number",
         "will_timer",
         "window",
     )
@@ -134,15 +138,19 @@ class Session:
         self.awaiting_rel: dict[int, float] | None = None
         # Retained messages still to be sent because of a SUBSCRIBE, by its filter.
         self.replays: OrderedDict[str, tuple[Iterator[Message | None], Subscription]] | None = None
-        self._last_packet_id = 0
+        self.last_packet_id = 0
         self.outlet: Outlet | None = None
         self.window = limits.max_inflight or MAX_PACKET_ID
         self.mqueue_dropped = 0
+        # Who writes down what it holds, and under which number; None and 0 where nothing outlives the process.
+        self.diary: Diary | None = None
+        self.number = 0
         # Kept here for ``core``, never looked at: ClientInfo of the last connection, when it ended, the Will Message
         # waiting for its delay, and the two running timers.
         self.client: Any = None
         self.disconnected_at = 0.0
         self.will: Any = None
+        self.will_number = 0
         self.will_timer: Any = None
         self.expiry_timer: Any = None
 
@@ -235,6 +243,8 @@ class Session:
             outlet.send_publish(delivery, 0, False)
 
     def _offer(self, delivery: Delivery) -> None:
+        if self.diary is not None:
+            self.diary.hold(self, delivery)
         outlet = self.outlet
         if (
             outlet is not None
@@ -255,23 +265,26 @@ class Session:
     def _send(self, outlet: Outlet, delivery: Delivery) -> None:
         # [MQTT-2.2.1-4] an identifier is not used again before its exchange has ended
         inflight = self.inflight
-        packet_id = self._last_packet_id
+        packet_id = self.last_packet_id
         while True:
             packet_id = packet_id + 1 if packet_id < MAX_PACKET_ID else 1
             if packet_id not in inflight:
                 break
         # Noted before it is sent: who is told of the sending may publish something that comes here.
-        before = self._last_packet_id
-        self._last_packet_id = packet_id
+        before = self.last_packet_id
+        self.last_packet_id = packet_id
         inflight[packet_id] = delivery
         if self.limits.max_inflight_bytes:
             self.inflight_bytes += delivery.size
         if self.sent_at is not None:
             self.sent_at[packet_id] = max(self.now, delivery.message.timestamp)
-        if not outlet.send_publish(delivery, packet_id, False):
+        due = 0 if self.diary is None else self.diary.sent(self, delivery, packet_id)
+        sent = outlet.send_publish_after(due, delivery, packet_id) if due else None
+        if not (outlet.send_publish(delivery, packet_id, False) if sent is None else sent):
             self._finish(packet_id, delivery)
-            if self._last_packet_id == packet_id:
-                self._last_packet_id = before
+            self._done(delivery)
+            if self.last_packet_id == packet_id:
+                self.last_packet_id = before
 
     def _enqueue(self, delivery: Delivery) -> None:
         queue = self.queue
@@ -281,6 +294,7 @@ class Session:
         if dropped:
             self.mqueue_dropped += len(dropped)
             for each in dropped:
+                self._done(each)
                 self.observer.delivery_dropped(self, each, QUEUE_FULL)
 
     def _new_queue(self) -> MessageQueue:
@@ -313,6 +327,7 @@ class Session:
             if delivery is None:
                 return
             if delivery.message.expired(now):
+                self._done(delivery)
                 self.observer.delivery_dropped(self, delivery, EXPIRED)
             elif delivery.qos == 0:
                 outlet.send_publish(delivery, 0, False)
@@ -334,7 +349,11 @@ class Session:
                 qos = min(message.qos, subscription.qos)
                 if self.limits.upgrade_qos:
                     qos = subscription.qos
+                if self.diary is not None and qos:
+                    message = message.twin()  # it may be on its way to this session already
                 delivery = Delivery(message, qos, True, subscription.identifiers)
+                if self.diary is not None and qos:
+                    self.diary.hold(self, delivery)
                 if qos == 0:
                     outlet.send_publish(delivery, 0, False)
                 elif (
@@ -382,6 +401,7 @@ class Session:
         if delivery is None or delivery.qos != 1:
             raise ProtocolError("PUBACK for a QoS 2 message")
         self._finish(packet_id, delivery)
+        self._done(delivery)
         return delivery
 
     def pubrec(self, packet_id: int, failed: bool = False) -> tuple[bool, Delivery | None]:
@@ -403,9 +423,15 @@ class Session:
             if not failed:
                 if self.sent_at is not None:
                     self.sent_at[packet_id] = self.now
+                if self.diary is not None:
+                    self.diary.released(self, delivery, packet_id)
                 inflight[packet_id] = None  # last in order: PUBRELs are repeated in order of their PUBRECs
+            else:
+                self._done(delivery)
         elif failed:
             self._forget(packet_id)
+            if self.diary is not None:
+                self.diary.completed(self, packet_id)
         return True, delivery
 
     def pubcomp(self, packet_id: int) -> bool:
@@ -419,6 +445,8 @@ class Session:
         if inflight[packet_id] is not None:
             raise ProtocolError("PUBCOMP before PUBREL")
         self._forget(packet_id)
+        if self.diary is not None:
+            self.diary.completed(self, packet_id)
         return True
 
     def note_completion(self, packet_id: int, message: Message) -> None:
@@ -430,6 +458,11 @@ class Session:
     def completion_of(self, packet_id: int) -> Message | None:
         """The message kept for this identifier, once."""
         return None if self.completions is None else self.completions.pop(packet_id, None)
+
+    def _done(self, delivery: Delivery) -> None:
+        """It is not owed any more."""
+        if self.diary is not None and delivery.qos:
+            self.diary.done(self, delivery)
 
     def _finish(self, packet_id: int, delivery: Delivery) -> None:
         if self.limits.max_inflight_bytes:
@@ -448,12 +481,14 @@ class Session:
         awaiting = self.awaiting_rel
         if awaiting is None:
             self.awaiting_rel = {packet_id: now}
-            return NEW
-        if packet_id in awaiting:
+        elif packet_id in awaiting:
             return DUPLICATE
-        if 0 < self.limits.max_awaiting_rel <= len(awaiting):
+        elif 0 < self.limits.max_awaiting_rel <= len(awaiting):
             return FULL
-        awaiting[packet_id] = now
+        else:
+            awaiting[packet_id] = now
+        if self.diary is not None:
+            self.diary.received(self, packet_id, now)
         return NEW
 
     def release(self, packet_id: int) -> bool:
@@ -464,6 +499,8 @@ class Session:
         del awaiting[packet_id]
         if not awaiting:
             self.awaiting_rel = None
+        if self.diary is not None:
+            self.diary.freed(self, packet_id)
         return True
 
     def forget_unreleased(self, before: float) -> int:
@@ -492,6 +529,17 @@ class Session:
         # [MQTT-4.4.0-1]
         self._resend = deque(self.inflight) if self.inflight else None
 
+    def owed(self) -> list[Delivery]:
+        """Every delivery that it holds, sent or queued."""
+        held = [delivery for delivery in self.inflight.values() if delivery is not None]
+        if self.queue is not None:
+            held.extend(self.queue)
+        return held
+
+    def requeue(self, delivery: Delivery) -> None:
+        """Queue a delivery that was owed before the node's restart."""
+        self._enqueue(delivery)
+
     def detach(self) -> None:
         """The client is gone; what was sent and not acknowledged stays in flight."""
         self.outlet = None
@@ -509,6 +557,7 @@ class Session:
                 return  # the new connection's Receive Maximum holds for these too [MQTT-3.3.4-9]
             elif not outlet.send_publish(delivery, packet_id, True):
                 self._finish(packet_id, delivery)
+                self._done(delivery)
                 continue
             if self.sent_at is not None:
                 self.sent_at[packet_id] = self.now
@@ -539,6 +588,7 @@ class Session:
         queue = self.queue
         if queue is not None:
             for delivery in queue.drop_expired(now):
+                self._done(delivery)
                 self.observer.delivery_dropped(self, delivery, EXPIRED)
             if not len(queue):
                 self.queue = None
@@ -552,10 +602,10 @@ class Session:
         orphans = [
             delivery
             for delivery in self.inflight.values()
-            if delivery is not None and delivery.group is not None and delivery.qos == 1
+            if delivery is not None and delivery.group and delivery.qos == 1
         ]
         if self.queue is not None:
-            orphans.extend(delivery for delivery in self.queue if delivery.group is not None)
+            orphans.extend(delivery for delivery in self.queue if delivery.group)
         self.inflight.clear()
         self.inflight_bytes = 0
         self.queue = None

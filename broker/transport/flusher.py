@@ -7,6 +7,7 @@ at any time.
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from ..channel.outlet import Outlet
@@ -33,9 +34,13 @@ class Holdable(Protocol):
 class Flusher:
     """Knows who has output waiting and which publishers wait for it to go."""
 
-    __slots__ = ("_dirty", "_held", "_loop", "_scheduled", "_turn", "turns")
+    __slots__ = ("_dirty", "_end_of_turn", "_held", "_loop", "_scheduled", "_turn", "turns")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, turn: Turn) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, turn: Turn, end_of_turn: Callable[[], None] | None = None
+    ) -> None:
+        """``end_of_turn`` is called after each run, when all of its output is written."""
+        self._end_of_turn = end_of_turn
         self._loop = loop
         self._turn = turn
         self._dirty: list[Outlet] = []
@@ -46,6 +51,12 @@ class Flusher:
     def add(self, outlet: Outlet) -> None:
         """It has something to write, and had nothing before."""
         self._dirty.append(outlet)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self.run)
+
+    def wake(self) -> None:
+        """See to it that a run comes soon."""
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self.run)
@@ -86,6 +97,8 @@ class Flusher:
                 except Exception:
                     logger.exception("packets_failed")
                     connection.abort()
+        if self._end_of_turn is not None:
+            self._end_of_turn()
         if self._dirty and not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self.run)

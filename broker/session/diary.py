@@ -1,0 +1,36 @@
+"""Diary: who writes down what a durable session holds, as it happens."""
+
+from typing import TYPE_CHECKING, Protocol
+
+from ..mqtt.message import Delivery
+
+if TYPE_CHECKING:
+    from .session import Session
+
+
+class Diary(Protocol):
+    """``core.durability`` at level ``disk``. A session without one keeps nothing beyond its connection.
+
+    Where a number is returned, it is the batch that must be on disk before the packet it is about may go out; 0: none.
+    """
+
+    def hold(self, session: "Session", delivery: Delivery) -> None:
+        """The session owes its client this QoS 1 or 2 delivery from now on."""
+
+    def sent(self, session: "Session", delivery: Delivery, packet_id: int) -> int:
+        """It goes out with this Packet Identifier."""
+
+    def done(self, session: "Session", delivery: Delivery) -> None:
+        """It is acknowledged, expired, dropped or refused."""
+
+    def released(self, session: "Session", delivery: Delivery, packet_id: int) -> int:
+        """QoS 2: PUBREC arrived; from here on only PUBREL is due."""
+
+    def completed(self, session: "Session", packet_id: int) -> None:
+        """QoS 2: PUBCOMP arrived."""
+
+    def received(self, session: "Session", packet_id: int, now: float) -> None:
+        """QoS 2 inbound: the identifier stands for one message until it is freed."""
+
+    def freed(self, session: "Session", packet_id: int) -> None:
+        """QoS 2 inbound: PUBREL arrived, or the message was refused."""

@@ -1,0 +1,132 @@
+"""FakeDisk: files that remember what was flushed, so that a power cut can be played at any moment of a run.
+
+It stands between SQLite and the real files (a VFS of APSW). Every write, truncation, flush and removal is an event;
+``after(n)`` tells what may be on the disk had the power failed after event ``n``. A call can be made to fail.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import apsw
+
+SECTOR = 512
+Event = tuple[str, str, int, bytes]
+"""What happened, the name of the file, offset or size or number, data."""
+
+
+class FakeFile(apsw.VFSFile):
+    def __init__(self, disk: "FakeDisk", name: apsw.URIFilename | str | None, flags: list[int]) -> None:
+        self._disk = disk
+        path = name.filename() if isinstance(name, apsw.URIFilename) else str(name)
+        self._file = Path(path).name
+        disk.call("open", self._file)
+        super().__init__("", name, flags)  # type: ignore[arg-type]
+
+    def xWrite(self, data: bytes, offset: int) -> None:
+        self._disk.call("write", self._file)
+        super().xWrite(data, offset)
+        self._disk.events.append(("write", self._file, offset, bytes(data)))
+
+    def xTruncate(self, newsize: int) -> None:
+        self._disk.call("truncate", self._file)
+        super().xTruncate(newsize)
+        self._disk.events.append(("truncate", self._file, newsize, b""))
+
+    def xSync(self, flags: int) -> None:
+        try:
+            self._disk.call("sync", self._file)
+        except apsw.IOError:
+            # What a failed flush leaves: pages that read well, count as clean, and never reach the disk.
+            self._disk.events.append(("lost", self._file, 0, b""))
+            raise
+        self._disk.events.append(("sync", self._file, 0, b""))
+
+
+class FakeDisk(apsw.VFS):
+    """Registered under ``name`` as long as it lives. ``fail(kind, number)`` may return an error for a call."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.events: list[Event] = []
+        self.calls = 0
+        self.fail: Callable[[str, int], Exception | None] = lambda _kind, _number: None
+        super().__init__(name, "")
+
+    def xOpen(self, name: apsw.URIFilename | str | None, flags: list[int]) -> FakeFile:
+        return FakeFile(self, name, flags)
+
+    def xDelete(self, filename: str, syncdir: bool) -> None:
+        self.call("delete", Path(filename).name)
+        super().xDelete(filename, syncdir)
+        self.events.append(("delete", Path(filename).name, 0, b""))
+
+    def call(self, kind: str, _file: str) -> None:
+        self.calls += 1
+        error = self.fail(kind, self.calls)
+        if error is not None:
+            raise error
+
+    def note(self, number: int) -> None:
+        """The program was told that ``number`` is durable."""
+        self.events.append(("durable", "", number, b""))
+
+
+def full(_kind: str = "") -> apsw.Error:
+    return apsw.FullError("disk full")
+
+
+def broken(kind: str) -> apsw.Error:
+    codes = {"sync": apsw.SQLITE_IOERR_FSYNC, "truncate": apsw.SQLITE_IOERR_TRUNCATE, "write": apsw.SQLITE_IOERR_WRITE}
+    error: apsw.Error = apsw.IOError(f"{kind} failed")
+    error.extendedresult = codes.get(kind, apsw.SQLITE_IOERR)  # type: ignore[attr-defined]
+    return error
+
+
+class Platter:
+    """Replays events one by one; knows for each file what is flushed and what waits in the cache."""
+
+    def __init__(self) -> None:
+        self.flushed: dict[str, bytearray] = {}
+        self.waiting: dict[str, list[Event]] = {}
+        self.durable = 0
+
+    def play(self, event: Event) -> None:
+        kind, name, number, _ = event
+        if kind == "durable":
+            self.durable = number
+        elif kind == "delete":
+            self.flushed.pop(name, None)
+            self.waiting.pop(name, None)
+        elif kind == "sync":
+            for each in self.waiting.pop(name, []):
+                apply(self.flushed.setdefault(name, bytearray()), each)
+        elif kind == "lost":
+            self.waiting.pop(name, None)
+        else:
+            self.waiting.setdefault(name, []).append(event)
+
+    def power_cut(self, directory: Path, random: Random | None) -> None:
+        """Write into ``directory`` what is left. Without ``random`` nothing that was not flushed, else some of it in no
+        order, sectors of a write torn apart."""
+        for name in {*self.flushed, *self.waiting}:
+            image = bytearray(self.flushed.get(name, b""))
+            for event in self.waiting.get(name, []):
+                if random is not None and random.random() < 0.7:
+                    apply(image, torn(event, random) if random.random() < 0.3 else event)
+            (directory / name).write_bytes(image)
+
+
+def apply(image: bytearray, event: Event) -> None:
+    kind, _, number, data = event
+    if kind == "truncate":
+        del image[number:]
+        return
+    if len(image) < number:
+        image.extend(bytes(number - len(image)))
+    image[number : number + len(data)] = data
+
+
+def torn(event: Event, random: Random) -> Event:
+    kind, name, number, data = event
+    return (kind, name, number, data[: random.randrange(0, len(data) + SECTOR, SECTOR)] if data else data)
