@@ -36,6 +36,7 @@ SLICE_PAGES: Final = 256
 SPARE_PAGES: Final = 1024
 """Free pages the file keeps for what comes next; a quarter of all, where that is more."""
 
+_INCREMENTAL: Final = 2
 _SPACE: Final = "SELECT page_count, freelist_count FROM pragma_page_count, pragma_freelist_count"
 
 
@@ -177,9 +178,12 @@ class SqliteLog:
         try:
             db.execute("PRAGMA auto_vacuum=FULL")
             db.execute("UPDATE log SET low = low WHERE seq = (SELECT max(seq) FROM log)")
-        finally:
             db.execute("PRAGMA auto_vacuum=INCREMENTAL")
             db.autovacuum_pages(None)
+        except apsw.Error:
+            # Connecting anew sets both right.
+            self._suspect = True
+            raise
         self._wal_pages += 2 * pages
 
     def read(self, seq: int, offset: int, size: int) -> bytes:
@@ -245,8 +249,8 @@ class SqliteLog:
             raise
         except apsw.Error as error:
             raise _Damaged(describe(error)) from error
-        # A frame that is not sound ends the log for SQLite, silently; what was committed after it would be lost. After a
-        # power cut that can be the one batch nobody was told of yet: taking it does no harm, and it may be more.
+        # A frame that is not sound ends the log for SQLite, silently; what was committed after it would be lost. After
+        # a power cut that can be the one batch nobody was told of yet: taking it does no harm, and it may be more.
         if beyond > self.last + 1:
             raise _Damaged("its write-ahead log")
         if beyond > self.last:
@@ -279,8 +283,10 @@ class SqliteLog:
         self._wal_pages = 0
         db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         db.execute("PRAGMA locking_mode=EXCLUSIVE")
-        # These two count only for a file that is still empty.
-        db.execute(f"PRAGMA page_size={PAGE}; PRAGMA auto_vacuum=INCREMENTAL")
+        if self._number("PRAGMA auto_vacuum") != _INCREMENTAL:
+            # The file is still empty, or shrinking it was interrupted. Not otherwise: this writes, and a full disk must
+            # not keep the node from starting.
+            db.execute(f"PRAGMA page_size={PAGE}; PRAGMA auto_vacuum=INCREMENTAL")
         db.execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=0")
         db.execute(f"PRAGMA journal_size_limit={4 * CHECKPOINT_PAGES * PAGE}; PRAGMA temp_store=MEMORY")
         return db

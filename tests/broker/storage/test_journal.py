@@ -98,7 +98,7 @@ async def test_a_record_outside_any_turn_is_written_and_numbers_go_on_after_a_re
         _, journal, told = started(tmp_path / "s.db")
         assert (journal.batch, journal.durable) == (seq, seq - 1)
         journal.put(1, b"x")
-        await told.until(lambda: told.durable != [])
+        await told.until(lambda told=told: told.durable != [])  # type: ignore[misc]
         assert await journal.close()
     assert stored(tmp_path / "s.db") == [(1, [b"x"]), (2, [b"x"]), (3, [b"x"])]
 

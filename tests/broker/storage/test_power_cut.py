@@ -125,3 +125,21 @@ def test_a_disk_that_stays_full_keeps_what_it_has_and_takes_more_when_there_is_s
     assert [seq for seq, _ in log.scan()] == [1, 2, 3, 4, 5, 6]
     log.checkpoint_and_close()
     check(tmp_path / "s.db", 6)
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["closed", "killed"])
+def test_a_full_disk_keeps_no_one_from_starting(tmp_path: Path, clean: bool) -> None:
+    disk = FakeDisk("start")
+    log = SqliteLog(tmp_path / "s.db", "start")
+    log.open()
+    script(log, disk, 9)
+    if clean:
+        log.checkpoint_and_close()
+    log._abandon()
+    disk.fail = lambda kind, _call: full() if kind == "write" else None
+    log = SqliteLog(tmp_path / "s.db", "start")
+    log.open()
+    assert dict(log.scan()) == {seq: content(seq) for seq in range(1, 10)}
+    with pytest.raises(WriteTrouble, match="no space left"):
+        log.append(10, content(10))
+    log._abandon()
