@@ -36,7 +36,7 @@ _WARN_EVERY: Final = 60.0
 class Delayed(Module):
     """Holds messages until their time has come, within the bounds of its settings.
 
-    ``count`` and ``size`` tell how many messages and bytes wait.
+    ``count`` and ``size`` tell how many messages and bytes wait. ``setting``: what the latest refusal came from.
     """
 
     name: ClassVar[str] = "emqx_mod_delayed"
@@ -51,6 +51,7 @@ class Delayed(Module):
         self._metrics = metrics
         self._active = False
         self._warn_at = 0.0  # not before then again
+        self.setting = ""
         self.count = 0
         self.size = 0
 
@@ -92,7 +93,7 @@ class Delayed(Module):
         """
         found = _split(message.topic)
         if found is None:
-            return self._refuse(message, TOPIC_NAME_INVALID, "delayed_topic_invalid", "")
+            return self._refuse(message, TOPIC_NAME_INVALID, "delayed_topic_invalid", "-")
         number, topic = found
         when = now + number if number < ABSOLUTE else float(number)
         if when - now > self._settings.max_seconds or now - when > ABSOLUTE:
@@ -126,6 +127,7 @@ class Delayed(Module):
 
     def _refuse(self, message: Message, reason_code: int, reason: str, setting: str) -> int:
         self._metrics.refusals.add(reason)
+        self.setting = setting
         if logger.isEnabledFor(logging.DEBUG):
             publisher = message.publisher
             client_id = None if publisher is None else publisher.client_id
