@@ -27,7 +27,6 @@ from .session.session import Limits, Session
 from .transport.connection import Connection
 from .transport.flusher import Flusher
 from .transport.listener import Listener
-from .transport.tls import build_context
 from .version import product_version
 
 logger = logging.getLogger(__name__)
@@ -70,6 +69,7 @@ class Server:
             self.clock,
             self.version,
             loop_lag=lambda: self.lag.snapshot(),
+            listeners=lambda: {listener.name: listener.counters() for listener in self.listeners},
         )
         self.store = Store(Path(settings.node.data_dir)) if settings.durability.level == "disk" else None
         self.listeners: list[Listener] = []
@@ -243,19 +243,20 @@ class Server:
         for key in ("node", "durability", "delayed", "sys_topics", "shared"):
             if getattr(settings, key) != getattr(old, key):
                 raise ValueError(f"[{key}] cannot change while the node runs")
-        for each in settings.listeners:
-            if each.tls is not None:
-                build_context(each.tls)  # so that an unreadable file is found before anything has changed
+        # All that can fail comes first: the files, each read once, then the users and rules.
+        prepared = [
+            listener.prepare(each, zone)
+            for listener, each, zone in zip(self.listeners, settings.listeners, settings.listener_zones, strict=True)
+        ]
         self.access.reload(settings.access)
-        for listener, each, zone in zip(self.listeners, settings.listeners, settings.listener_zones, strict=True):
-            listener.reload(each, zone)
-            self._facts[each.name] = self._facts_of(listener, each, zone)
+        for listener, ready in zip(self.listeners, prepared, strict=True):
+            listener.apply(ready)
+            self._facts[listener.name] = self._facts_of(listener, ready.settings, ready.zone)
         retained = settings.retained
         self.broker.retained.resize(retained.max_messages, retained.max_payload_size, retained.expiry_interval)
         self.broker.retained_allowed = self._retained_allowed if retained.check_source else None
         self.broker.refusing = self._any_refuses(settings)
         self.settings = settings
-        logger.info("server_reloaded")
 
     @staticmethod
     def _any_refuses(settings: BrokerSettings) -> bool:

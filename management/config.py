@@ -325,7 +325,10 @@ class _Document:
             return msgspec.convert(raw, kind)
         except msgspec.ValidationError as error:
             message, _, where = str(error).partition(" - at `$")
-            place = path + _parse_path(where.rstrip("`"))
+            inner = _parse_path(where.rstrip("`"))
+            place = path + inner
+            if "[...]" in where:
+                place += _wrong_member(_value_at(raw, inner), _type_at(place))
             missing = re.search(r"missing required field `(\w+)`", message)
             if missing is not None:
                 raise self._error(place, f"needs the key {_quoted(missing[1])}") from None
@@ -478,6 +481,24 @@ def _parse_path(where: str) -> Path:
             break
         path = path + ((name,) if name else (int(index),))
     return path
+
+
+def _value_at(value: Any, path: Path) -> Any:
+    for step in path:
+        value = value[step]
+    return value
+
+
+def _wrong_member(value: Any, kind: Any) -> Path:
+    """The keys that lead to the first member of a dict that is not what ``kind`` says."""
+    if isinstance(value, dict):
+        wanted = next((found for each in _union_members(kind) if (found := _member_type(each)) is not None), None)
+        for key, member in value.items():
+            try:
+                msgspec.convert(member, wanted)
+            except msgspec.ValidationError:
+                return (key, *_wrong_member(member, wanted))
+    return ()
 
 
 def _check_topic_filter(text: str) -> None:

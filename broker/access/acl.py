@@ -25,9 +25,13 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class RuleSource(Protocol):
-    """One link in the chain of ``AccessControl.authorizers``. Answers from memory."""
+    """One link in the chain of ``AccessControl.authorizers``. Answers from memory.
+
+    ``setting``: what stands behind the latest answer of ``decide``, such as ``access.rules.3``, for the log.
+    """
 
     name: str
+    setting: str
 
     def decide(self, client: ClientInfo, action: str, topic: str) -> bool | None:
         """``True`` allow, ``False`` deny, ``None``: no rule here says anything. ``topic`` is a Topic Name for
@@ -86,12 +90,13 @@ class TopicPattern:
 
 
 class Rule:
-    """One access rule with its conditions. ``patterns`` empty: every topic."""
+    """One access rule with its conditions. ``patterns`` empty: every topic. ``setting``: where it was written."""
 
-    __slots__ = ("allow", "client_id", "network", "patterns", "publish", "subscribe", "username")
+    __slots__ = ("allow", "client_id", "network", "patterns", "publish", "setting", "subscribe", "username")
 
-    def __init__(self, settings: RuleSettings) -> None:
+    def __init__(self, settings: RuleSettings, setting: str = "access.rules") -> None:
         """Compile; ``ValueError`` names what is wrong."""
+        self.setting = setting
         self.allow = settings.allow
         self.publish = settings.action != "subscribe"
         self.subscribe = settings.action != "publish"
@@ -132,11 +137,12 @@ class Rule:
 class ConfiguredRules:
     """The ``[[access.rules]]`` of the configuration file, a ``RuleSource``."""
 
-    __slots__ = ("name", "rules")
+    __slots__ = ("name", "rules", "setting")
 
     def __init__(self, settings: Sequence[RuleSettings]) -> None:
         self.name = "configuration"
-        self.rules = tuple(Rule(rule) for rule in settings)
+        self.setting = ""
+        self.rules = tuple(Rule(rule, f"access.rules.{index}") for index, rule in enumerate(settings))
 
     def decide(self, client: ClientInfo, action: str, topic: str) -> bool | None:
         if not self.rules:
@@ -151,6 +157,7 @@ class ConfiguredRules:
             if not (rule.publish if publish else rule.subscribe):
                 continue
             if rule.concerns(client) and rule.matches_topic(client, topic, levels):
+                self.setting = rule.setting
                 return rule.allow
         return None
 

@@ -23,7 +23,7 @@ class AclCache:
         self.hits = 0
         # Published topics under themselves, subscribed ones behind a U+0000, which no topic contains: one dict
         # keeps the age order of both, and the hot path (publish) builds no key.
-        self._entries: dict[str, tuple[bool, float]] = {}
+        self._entries: dict[str, tuple[bool, float, str]] = {}
 
     def get(self, action: str, topic: str, now: float) -> bool | None:
         """The decision kept for this, ``None`` where there is none or it is too old."""
@@ -33,19 +33,24 @@ class AclCache:
         self.hits += 1
         return entry[0]
 
-    def put(self, action: str, topic: str, allowed: bool, now: float) -> None:
+    def setting(self, action: str, topic: str) -> str:
+        """The setting behind the decision that ``get`` has just given."""
+        return self._entries[topic if action == "publish" else "\0" + topic][2]
+
+    def put(self, action: str, topic: str, allowed: bool, now: float, setting: str = "") -> None:
+        """Keep a decision, made because of ``setting``."""
         if len(topic) > _MAX_TOPIC:
             return
         key = topic if action == "publish" else "\0" + topic
         entries = self._entries
         entries.pop(key, None)
-        entries[key] = (allowed, now)
+        entries[key] = (allowed, now, setting)
         if len(entries) > self.size:
             del entries[next(iter(entries))]
 
     def entries(self, now: float) -> Iterator[dict[str, str | int]]:
         """What ``/clients/{clientid}/acl_cache`` lists, oldest first; ``updated_time`` in milliseconds."""
-        for key, (allowed, updated) in self._entries.items():
+        for key, (allowed, updated, _) in self._entries.items():
             if now - updated >= self.ttl:
                 continue
             subscribe = key.startswith("\0")

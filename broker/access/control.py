@@ -27,26 +27,42 @@ _QUEUE_PER_THREAD: Final = 128
 class AuthOutcome:
     """How an authentication ended: ``reason_code`` 0, or the 5.0 Reason Code that refuses.
 
-    ``anonymous``: allowed without having proved to be anybody. ``detail`` says why, for the log only.
+    ``anonymous``: allowed without having proved to be anybody. ``detail`` says why and ``setting`` which key of the
+    configuration decided (``-``: none), for the log only.
     """
 
-    __slots__ = ("anonymous", "detail", "is_superuser", "reason_code")
+    __slots__ = ("anonymous", "detail", "is_superuser", "reason_code", "setting")
 
     def __init__(
-        self, reason_code: int = 0, is_superuser: bool = False, anonymous: bool = False, detail: str = ""
+        self,
+        reason_code: int = 0,
+        is_superuser: bool = False,
+        anonymous: bool = False,
+        detail: str = "",
+        setting: str = "-",
     ) -> None:
         self.reason_code = reason_code
         self.is_superuser = is_superuser
         self.anonymous = anonymous
         self.detail = detail
+        self.setting = setting
 
 
 _ANONYMOUS: Final = AuthOutcome(anonymous=True)
-_NO_ANONYMOUS: Final = AuthOutcome(reason_codes.NOT_AUTHORIZED, detail="anonymous_not_allowed")
+_NO_ANONYMOUS: Final = AuthOutcome(
+    reason_codes.NOT_AUTHORIZED, detail="anonymous_not_allowed", setting="allow_anonymous"
+)
+_NO_USERS: Final = AuthOutcome(
+    reason_codes.BAD_USER_NAME_OR_PASSWORD, detail="no_users_are_configured", setting="allow_anonymous"
+)
 _USER: Final = AuthOutcome()
 _SUPERUSER: Final = AuthOutcome(is_superuser=True)
-_WRONG: Final = AuthOutcome(reason_codes.BAD_USER_NAME_OR_PASSWORD, detail="bad_username_or_password")
-_BUSY: Final = AuthOutcome(reason_codes.SERVER_BUSY, detail="too_many_passwords_to_verify")
+_WRONG: Final = AuthOutcome(
+    reason_codes.BAD_USER_NAME_OR_PASSWORD, detail="bad_username_or_password", setting="access.users"
+)
+_BUSY: Final = AuthOutcome(
+    reason_codes.SERVER_BUSY, detail="too_many_passwords_to_verify", setting="access.hash_threads"
+)
 _STOPPING: Final = AuthOutcome(reason_codes.SERVER_UNAVAILABLE, detail="server_stopping")
 _BROKEN: Final = AuthOutcome(reason_codes.SERVER_UNAVAILABLE, detail="password_hash_failed")
 
@@ -57,6 +73,7 @@ class AccessControl:
     ``authenticators``: the first source that knows the user decides. ``authorizers``: the first that has a rule for it
     decides; without one, ``no_match`` does. Sources may be appended; call ``drop_caches`` when what they say changes.
     ``cache_hits`` counts decisions that came from a client's cache, ``ignored`` those that no source had a rule for.
+    ``setting``: what the latest denial came from, such as ``access.rules.3`` or ``access.no_match``.
     """
 
     def __init__(self, settings: AccessSettings, clock: Clock) -> None:
@@ -64,6 +81,7 @@ class AccessControl:
         self.clock = clock
         self.cache_hits = 0
         self.ignored = 0
+        self.setting = ""
         self.generation = 0
         self._closed = False
         self._verified = VerifiedCredentials()
@@ -132,7 +150,7 @@ class AccessControl:
             allowed = client.zone.allow_anonymous
             if allowed or (allowed is None and client.loopback):
                 return _ANONYMOUS
-            return _WRONG if username else _NO_ANONYMOUS
+            return _NO_USERS if username else _NO_ANONYMOUS
         if password is None:
             return _WRONG
         # A wrong password, an unknown user and a user without a password all cost one hash off the loop.
@@ -235,15 +253,19 @@ class AccessControl:
         decision = cache.get(action, topic, now)
         if decision is not None:
             self.cache_hits += 1
+            if not decision:
+                self.setting = cache.setting(action, topic)
             return decision
         decision = self._decide(client, action, topic)
-        cache.put(action, topic, decision, now)
+        cache.put(action, topic, decision, now, self.setting)
         return decision
 
     def _decide(self, client: ClientInfo, action: str, topic: str) -> bool:
         for source in self.authorizers:
             decision = source.decide(client, action, topic)
             if decision is not None:
+                self.setting = source.setting
                 return decision
         self.ignored += 1
+        self.setting = "access.no_match"
         return self._no_match

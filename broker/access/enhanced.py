@@ -14,11 +14,11 @@ class AuthStep:
     """What the Server says next.
 
     ``CONTINUE``: AUTH with 0x18 and ``data``. ``SUCCESS``: CONNACK (or AUTH 0x00) with ``data``; the client is
-    ``username``. ``FAILURE``: CONNACK or DISCONNECT with ``reason_code``; ``detail`` is for the
-    log, never for the peer.
+    ``username``. ``FAILURE``: CONNACK or DISCONNECT with ``reason_code``; ``detail`` and
+    ``setting`` (the key of the configuration that decided, ``-``: none) are for the log, never for the peer.
     """
 
-    __slots__ = ("data", "detail", "is_superuser", "reason_code", "status", "username")
+    __slots__ = ("data", "detail", "is_superuser", "reason_code", "setting", "status", "username")
 
     def __init__(
         self,
@@ -28,6 +28,7 @@ class AuthStep:
         is_superuser: bool = False,
         reason_code: int = reason_codes.SUCCESS,
         detail: str = "",
+        setting: str = "-",
     ) -> None:
         self.status = status
         self.data = data
@@ -35,10 +36,13 @@ class AuthStep:
         self.is_superuser = is_superuser
         self.reason_code = reason_code
         self.detail = detail
+        self.setting = setting
 
 
 class Exchange(Protocol):
-    """One run of a method with one client."""
+    """One run of a method with one client. ``username`` is who it says it is, not proved yet; ``""``: not told."""
+
+    username: str
 
     def step(self, data: bytes | None) -> AuthStep:
         """Take the Authentication Data of CONNECT (``None``: it had none) or of the next AUTH packet."""

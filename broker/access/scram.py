@@ -142,8 +142,8 @@ class ScramExchange:
         "_nonce",
         "_server_first",
         "_user",
-        "_username",
         "_verifier",
+        "username",
     )
 
     def __init__(self, method: ScramSha256, client: ClientInfo) -> None:
@@ -154,7 +154,7 @@ class ScramExchange:
         self._first_bare = ""
         self._server_first = ""
         self._nonce = ""
-        self._username = ""
+        self.username = ""
         self._user: User | None = None
         self._verifier: ScramVerifier | None = None
 
@@ -201,8 +201,8 @@ class ScramExchange:
             return self._fail("other-error", "authzid is not the user name")
         # A CONNECT that also has a User Name, or a re-authentication, cannot become somebody else.
         if self._client.username and self._client.username != username:
-            return self._fail("other-error", "SCRAM user name is not the client's user name")
-        self._username = username
+            return self._fail("other-error", "SCRAM user name is not the client's user name", "access.users")
+        self.username = username
         self._user = self._method.lookup(self._client, username)
         verifier = self._user.scram if self._user is not None else None
         if verifier is None:
@@ -240,18 +240,20 @@ class ScramExchange:
         client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
         proved = hmac.compare_digest(hashlib.sha256(client_key).digest(), verifier.stored_key)
         if not proved or self._user is None:
-            return self._fail("invalid-proof", "wrong password" if self._user is not None else "unknown user")
+            why = "wrong password" if self._user is not None else "unknown user"
+            return self._fail("invalid-proof", why, "access.users")
         self._next = self._over
         server_signature = base64.b64encode(hmac.digest(verifier.server_key, message, "sha256"))
-        return AuthStep(SUCCESS, b"v=" + server_signature, self._username, self._user.is_superuser)
+        return AuthStep(SUCCESS, b"v=" + server_signature, self.username, self._user.is_superuser)
 
     def _over(self, text: str) -> AuthStep:
         return self._fail("other-error", "the exchange is over")
 
-    def _fail(self, error: str, detail: str) -> AuthStep:
+    def _fail(self, error: str, detail: str, setting: str = "-") -> AuthStep:
         self._next = self._over
+        data = b"e=" + error.encode("ascii")
         # 0x87 for all: CONNACK and DISCONNECT both know it [MQTT-4.12.0-4] [MQTT-4.12.1-2].
-        return AuthStep(FAILURE, b"e=" + error.encode("ascii"), reason_code=reason_codes.NOT_AUTHORIZED, detail=detail)
+        return AuthStep(FAILURE, data, reason_code=reason_codes.NOT_AUTHORIZED, detail=detail, setting=setting)
 
 
 def _saslname(escaped: str) -> str | None:

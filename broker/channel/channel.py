@@ -22,7 +22,7 @@ from .subscribe import on_subscribe, on_unsubscribe
 _PINGRESP: Final = encoder.encode(Pingresp(), 4)
 assert _PINGRESP[0] >> 4 == PINGRESP
 
-TURN_DELIVERIES: Final = 16_384
+TURN_DELIVERIES: Final = 4096
 """After so many deliveries in one loop turn a publisher's remaining packets wait for the next, so that output is
 flushed and other clients are heard in between."""
 

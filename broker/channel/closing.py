@@ -8,6 +8,7 @@ from ..mqtt.constants import MAX_STRING, REASON_STRING, V5, WILL_DELAY_INTERVAL
 from ..mqtt.errors import MqttError, UnknownProtocol
 from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES, Connack, Disconnect, Will
+from .refusal import MOUNTED_TOO_LONG, NOT_DELAYED, RESERVED, Refusal, reserved
 from .state import CLOSED, CONNECTED, ChannelState
 
 logger = logging.getLogger(__name__)
@@ -24,21 +25,18 @@ SLOW_READER: Final = "slow_reader"
 SHUTTING_DOWN: Final = "server_shutting_down"
 INTERNAL_ERROR: Final = "internal_error"
 
-# The setting behind a refusal or an end, for the log line.
+# The setting behind an end, for the log line, where its reason can have only this one; else whoever ends it says which.
 SETTINGS: Final[dict[str, str]] = {
     KEEP_ALIVE_TIMEOUT: "keep_alive_multiplier",
     IDLE_TIMEOUT: "idle_timeout",
     SLOW_READER: "slow_reader_timeout",
-    "packet_too_large": "max_packet_size",
     "receive_maximum_exceeded": "receive_maximum",
-    "topic_alias_invalid": "max_topic_alias",
     "retain_not_supported": "retain_available",
     "qos_not_supported": "max_qos",
-    "not_authorized": "access.rules",
-    "bad_username_or_password": "access.users",
-    "client_identifier_not_valid": "allow_empty_client_id, max_client_id_length",
     "bad_authentication_method": "access.users",
 }
+NONE: Final = "-"
+"""No setting is behind it: nothing that an operator can change."""
 
 
 def fail(channel: ChannelState, error: MqttError) -> None:
@@ -46,35 +44,39 @@ def fail(channel: ChannelState, error: MqttError) -> None:
     code = error.reason_code
     name = reason_codes.name(code)
     if channel.state == CONNECTED:
-        disconnect(channel, code, str(error), name)
+        disconnect(channel, code, str(error), name, error.setting)
         return
     if isinstance(error, UnknownProtocol) and error.answer:
         channel.outlet.send(error.answer)
     # [MQTT-3.1.4-1] an undecodable CONNECT is answered by the close alone
-    end(channel, name, str(error))
+    end(channel, name, str(error), error.setting)
 
 
-def refuse(channel: ChannelState, code: int, detail: str, tell: bool = True) -> None:
+def refuse(channel: ChannelState, code: int, detail: str, setting: str = "", tell: bool = True) -> None:
     """Answer a CONNECT with a failure and close [MQTT-3.2.2-7].
 
-    ``tell``: whether the client may read ``detail``, which else is for the log alone.
+    ``setting``: the key that decided, see ``end``. ``tell``: whether the client may read ``detail``, which else is
+    for the log alone.
     """
     properties: dict[int, object] = {}
     if tell and channel.version == V5 and detail and channel.problem_information:
         properties[REASON_STRING] = detail
     channel.send_connack(Connack(code, False, properties))
-    end(channel, reason_codes.name(code), detail)
+    end(channel, reason_codes.name(code), detail, setting)
 
 
-def disconnect(channel: ChannelState, code: int, detail: str, reason: str) -> None:
-    """Close a connected client; 5.0 is told the Reason Code first [MQTT-4.13.1-1]."""
+def disconnect(channel: ChannelState, code: int, detail: str, reason: str, setting: str = "") -> None:
+    """Close a connected client; 5.0 is told the Reason Code first [MQTT-4.13.1-1]. ``setting``: see ``end``."""
     properties = {REASON_STRING: detail} if detail else NO_PROPERTIES
     channel.send_disconnect(Disconnect(code, properties))
-    end(channel, reason, detail)
+    end(channel, reason, detail, setting)
 
 
-def end(channel: ChannelState, reason: str, detail: str = "") -> None:
-    """The conversation is over: let the session go, settle the will, log, and close the connection. Once."""
+def end(channel: ChannelState, reason: str, detail: str = "", setting: str = "") -> None:
+    """The conversation is over: let the session go, settle the will, log, and close the connection. Once.
+
+    ``setting``: the key of the configuration behind it; ``NONE``: there is none; ``""``: the one in ``SETTINGS``.
+    """
     state = channel.state
     if state == CLOSED:
         return
@@ -83,30 +85,30 @@ def end(channel: ChannelState, reason: str, detail: str = "") -> None:
     context = channel.context
     client = channel.client
     now = context.clock.now()
-    context.metrics.disconnects.add(reason)
+    setting = setting or SETTINGS.get(reason, NONE)
     if state == CONNECTED:
+        context.metrics.disconnects.add(reason)
         _leave(channel, reason, now)
         logger.info(
-            "client_disconnected client_id=%s username=%s peer=%s:%s reason=%s setting=%s detail=%s",
+            "client_disconnected client_id=%s username=%s peer=%s listener=%s reason=%s setting=%s detail=%s",
             client.client_id,
             client.username,
-            client.peer_host,
-            client.peer_port,
+            client.peer,
+            channel.listener.name,
             reason,
-            SETTINGS.get(reason, "-"),
+            setting,
             detail,
         )
     else:
         context.metrics.refusals.add(reason)
         logger.info(
-            "client_refused client_id=%s username=%s peer=%s:%s listener=%s reason=%s setting=%s detail=%s",
+            "client_refused client_id=%s username=%s peer=%s listener=%s reason=%s setting=%s detail=%s",
             client.client_id,
             client.username,
-            client.peer_host,
-            client.peer_port,
+            client.peer,
             channel.listener.name,
             reason,
-            SETTINGS.get(reason, "-"),
+            setting,
             detail,
         )
     channel.exchange = None
@@ -138,27 +140,39 @@ def _leave(channel: ChannelState, reason: str, now: float) -> None:
 
 def will_message(channel: ChannelState, will: Will, now: float) -> Message | None:
     """The Will Message as the Application Message it becomes; None where its topic is not the client's to write."""
-    context = channel.context
     client = channel.client
     topic = will.topic
-    quiet = context.broker.quiet_log
-    delayed = context.delayed
-    real = delayed.inner_topic(topic) if delayed.handles(topic) else topic
-    reserved = real is None or real == "$SYS" or real.startswith("$SYS/")
-    if real is None or reserved or not context.access.authorize_now(client, "publish", real, now):
-        context.metrics.packets_publish_auth_error += 1
-        quiet.say("will_refused", client.client_id, topic, "not_authorized", "access.rules", now)
+    delayed = channel.context.delayed
+    mounted = delayed.mounted(topic, client.mountpoint) if client.mountpoint else topic
+    refusal = _judge_will(channel, topic, now)
+    if refusal is None and len(mounted.encode()) > MAX_STRING:
+        refusal = MOUNTED_TOO_LONG
+    if refusal is not None:
+        if refusal.code == reason_codes.NOT_AUTHORIZED:
+            channel.context.metrics.packets_publish_auth_error += 1
+        else:
+            channel.context.metrics.packets_publish_error += 1
+        refusal.note(channel, "will_refused", topic, now)
         return None
-    message = as_message(channel, will, now)
-    if len(message.topic.encode()) > MAX_STRING:
-        quiet.say("will_refused", client.client_id, topic, "topic_name_invalid", "mountpoint", now)
-        return None
-    return message
+    return as_message(channel, will, now)
 
 
 def as_message(channel: ChannelState, will: Will, now: float) -> Message:
-    """The Will Message as an Application Message, its mount point on; nobody has been asked whether it may be published."""
+    """The Will Message as an Application Message, its mount point on; nobody was asked whether it may be published."""
     client = channel.client
     properties = {key: value for key, value in will.properties.items() if key != WILL_DELAY_INTERVAL}
     mounted = channel.context.delayed.mounted(will.topic, client.mountpoint) if client.mountpoint else will.topic
     return Message(mounted, will.payload, will.qos, will.retain, properties or NO_PROPERTIES, client, now)
+
+
+def _judge_will(channel: ChannelState, topic: str, now: float) -> Refusal | None:
+    context = channel.context
+    delayed = context.delayed
+    real = delayed.inner_topic(topic) if delayed.handles(topic) else topic
+    if real is None:
+        return NOT_DELAYED
+    if reserved(real):
+        return RESERVED
+    if not context.access.authorize_now(channel.client, "publish", real, now):
+        return Refusal(reason_codes.NOT_AUTHORIZED, context.access.setting)
+    return None

@@ -36,7 +36,7 @@ from ..mqtt.constants import (
 )
 from ..mqtt.errors import ProtocolError
 from ..mqtt.packets import Auth, Connack, Connect, Disconnect, Will
-from .closing import DISCARDED, NORMAL, TAKEOVERED, as_message, disconnect, end, refuse
+from .closing import DISCARDED, NONE, NORMAL, TAKEOVERED, as_message, disconnect, end, refuse
 from .outlet import Outlet5
 from .state import AUTHENTICATING, CONNECTED, CONNECTING, ChannelState, Waiting
 
@@ -56,7 +56,7 @@ def on_connect(channel: ChannelState, connect: Connect, now: float) -> Waiting:
     if context.hooks.client_connect:
         context.hooks.client_connect(channel.client, connect.properties)
     if context.closing:
-        refuse(channel, reason_codes.SERVER_UNAVAILABLE, "the server is stopping")
+        refuse(channel, reason_codes.SERVER_UNAVAILABLE, "the server is stopping", NONE)
         return None
     if not (_check_client_id(channel, connect) and _check_will(channel, connect)):
         return None
@@ -97,10 +97,14 @@ def _check_client_id(channel: ChannelState, connect: Connect) -> bool:
         # [3.1.1 MQTT-3.1.3-7] [3.1.1 MQTT-3.1.3-8]
         forbidden = connect.version < V4 or (connect.version == V4 and not connect.clean_start)
         if forbidden or not zone.allow_empty_client_id:
-            refuse(channel, reason_codes.CLIENT_IDENTIFIER_NOT_VALID, "an empty client identifier is not allowed here")
+            # by the standard, whatever the setting says
+            setting = NONE if forbidden else "allow_empty_client_id"
+            detail = "an empty client identifier is not allowed here"
+            refuse(channel, reason_codes.CLIENT_IDENTIFIER_NOT_VALID, detail, setting)
             return False
     elif len(client.client_id.encode()) > zone.max_client_id_length:
-        refuse(channel, reason_codes.CLIENT_IDENTIFIER_NOT_VALID, "client identifier longer than max_client_id_length")
+        detail = "client identifier longer than max_client_id_length"
+        refuse(channel, reason_codes.CLIENT_IDENTIFIER_NOT_VALID, detail, "max_client_id_length")
         return False
     return True
 
@@ -115,7 +119,8 @@ def _check_will(channel: ChannelState, connect: Connect) -> bool:
     elif will.retain and not zone.retain_available:
         refuse(channel, reason_codes.RETAIN_NOT_SUPPORTED, "will RETAIN with retain_available off")  # [MQTT-3.2.2-13]
     elif zone.max_topic_levels and will.topic.count("/") >= zone.max_topic_levels:
-        refuse(channel, reason_codes.TOPIC_NAME_INVALID, "will topic with more than max_topic_levels")
+        detail = "will topic with more than max_topic_levels"
+        refuse(channel, reason_codes.TOPIC_NAME_INVALID, detail, "max_topic_levels")
     else:
         return True
     return False
@@ -154,7 +159,8 @@ def _authenticated(channel: ChannelState, connect: Connect, outcome: AuthOutcome
         allowed = context.hooks.client_authenticate("allow" if allowed else "deny", client, connect.password) == "allow"
     if not allowed:
         metrics.client_auth_failure += 1
-        refuse(channel, outcome.reason_code or reason_codes.NOT_AUTHORIZED, outcome.detail, tell=False)
+        code = outcome.reason_code or reason_codes.NOT_AUTHORIZED
+        refuse(channel, code, outcome.detail, outcome.setting, tell=False)
         return None
     metrics.client_auth_success += 1
     if outcome.anonymous:
@@ -204,8 +210,10 @@ def _step(channel: ChannelState, data: bytes | None, now: float) -> Waiting:
                     return None
         return _accept(channel, connect, now, _auth_properties(channel, step))
     channel.context.metrics.client_auth_failure += 1
+    if channel.client.username is None:
+        channel.client.username = exchange.username or None  # who it said it was, as with a password
     # [MQTT-4.12.0-4]
-    refuse(channel, step.reason_code, step.detail, tell=False)
+    refuse(channel, step.reason_code, step.detail, step.setting, tell=False)
     return None
 
 
@@ -234,7 +242,8 @@ def on_auth(channel: ChannelState, auth: Auth, now: float) -> Waiting:
             raise ProtocolError("a re-authentication is under way already")
         method = channel.context.access.enhanced(channel.auth_method)
         if method is None:
-            disconnect(channel, reason_codes.NOT_AUTHORIZED, "the method is no longer there", "not_authorized")
+            detail = "the method is no longer there"
+            disconnect(channel, reason_codes.NOT_AUTHORIZED, detail, "not_authorized", "access.users")
             return None
         channel.exchange = method.start(channel.client)
     elif code != reason_codes.CONTINUE_AUTHENTICATION or channel.exchange is None:
@@ -258,7 +267,8 @@ def _step_again(channel: ChannelState, data: bytes | None) -> None:
         return
     # [MQTT-4.12.1-2]
     channel.context.metrics.client_auth_failure += 1
-    disconnect(channel, reason_codes.NOT_AUTHORIZED, "re-authentication failed", "not_authorized")
+    detail = "re-authentication failed"
+    disconnect(channel, reason_codes.NOT_AUTHORIZED, detail, "not_authorized", "access.users")
 
 
 # -------------------------------------------------------------------- accepted
@@ -282,7 +292,7 @@ def _accept(channel: ChannelState, connect: Connect, now: float, extra: dict[int
 
     properties = {**extra, **_connack_properties(channel, connect, client.keep_alive, expiry)}
     if not channel.fits(Connack(reason_codes.SUCCESS, False, properties)):
-        end(channel, "packet_too_large", "the client's Maximum Packet Size leaves no room for a CONNACK")
+        end(channel, "packet_too_large", "the client's Maximum Packet Size leaves no room for a CONNACK", NONE)
         return None
     old = context.channels.get(client.client_id)
     if old is not None:
@@ -331,12 +341,11 @@ def _answer(channel: ChannelState, connect: Connect, connack: Connack, now: floa
     channel.send_connack(connack)  # [MQTT-3.2.2-2] [MQTT-3.2.2-3]
     context.metrics.client_connected += 1
     logger.info(
-        "client_connected client_id=%s username=%s peer=%s:%s listener=%s proto_ver=%s clean_start=%s "
+        "client_connected client_id=%s username=%s peer=%s listener=%s proto_ver=%s clean_start=%s "
         "session_present=%s keep_alive=%s expiry_interval=%s",
         client.client_id,
         client.username,
-        client.peer_host,
-        client.peer_port,
+        client.peer,
         channel.listener.name,
         client.proto_ver,
         client.clean_start,
@@ -387,15 +396,13 @@ def _check_mountpoint(channel: ChannelState) -> bool:
     client = channel.client
     template = channel.zone.mountpoint
     if "%u" in template and not client.username:
-        refuse(channel, reason_codes.NOT_AUTHORIZED, "the mountpoint wants a user name")
+        refuse(channel, reason_codes.NOT_AUTHORIZED, "the mountpoint wants a user name", "mountpoint")
     elif "%c" in template and _SPECIAL.search(client.client_id):
-        refuse(
-            channel,
-            reason_codes.CLIENT_IDENTIFIER_NOT_VALID,
-            "the mountpoint takes no identifier with + # / or a leading $",
-        )
+        detail = "the mountpoint takes no identifier with + # / or a leading $"
+        refuse(channel, reason_codes.CLIENT_IDENTIFIER_NOT_VALID, detail, "mountpoint")
     elif "%u" in template and _SPECIAL.search(client.username or ""):
-        refuse(channel, reason_codes.NOT_AUTHORIZED, "the mountpoint takes no user name with + # / or a leading $")
+        detail = "the mountpoint takes no user name with + # / or a leading $"
+        refuse(channel, reason_codes.NOT_AUTHORIZED, detail, "mountpoint")
     else:
         return True
     return False

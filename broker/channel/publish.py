@@ -22,7 +22,18 @@ from ..mqtt.errors import ProtocolError
 from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES, Ack
 from ..session.session import DUPLICATE, FULL, Session
-from .closing import disconnect
+from .closing import NONE, disconnect
+from .refusal import (
+    IN_USE,
+    MOUNTED_TOO_LONG,
+    NOT_DELAYED,
+    QUEUE_FULL,
+    RESERVED,
+    TOO_DEEP,
+    TOO_MANY_QOS2,
+    Refusal,
+    reserved,
+)
 from .state import CLOSED, ChannelState, Waiting
 
 # How many topics a client may have admitted at a time, and of how many characters: 1 MiB at most, were none shared.
@@ -60,7 +71,7 @@ def on_publish(channel: ChannelState, message: Message, now: float) -> Waiting:
             if session.awaiting_rel is not None and channel.version == V5:
                 if message.packet_id in session.awaiting_rel:
                     metrics.packets_publish_inuse += 1
-                    _refuse(channel, message, reason_codes.PACKET_IDENTIFIER_IN_USE)
+                    _refuse(channel, message, IN_USE)
                     return None
                 _check_receive_maximum(channel, len(session.awaiting_rel))
         else:
@@ -72,9 +83,9 @@ def on_publish(channel: ChannelState, message: Message, now: float) -> Waiting:
         metrics.client_acl_cache_hit += 1
         metrics.client_acl_allow += 1
     else:
-        code = _admit(channel, message, now)
-        if code:
-            _refuse(channel, message, code)
+        refusal = _admit(channel, message, now)
+        if refusal is not None:
+            _refuse(channel, message, refusal)
             return None
         if context.delayed.handles(message.topic):
             _delay(channel, message, now)
@@ -111,7 +122,8 @@ def _resolve_alias(channel: ChannelState, message: Message) -> None:
     if not properties:
         message.properties = NO_PROPERTIES
     if alias > channel.zone.max_topic_alias:
-        raise ProtocolError("Topic Alias above the announced Topic Alias Maximum", reason_codes.TOPIC_ALIAS_INVALID)
+        detail = "Topic Alias above the announced Topic Alias Maximum"
+        raise ProtocolError(detail, reason_codes.TOPIC_ALIAS_INVALID, "max_topic_alias")
     aliases = channel.aliases
     if message.topic:
         if aliases is None:
@@ -150,8 +162,7 @@ def _note_qos2(channel: ChannelState, session: Session, message: Message, now: f
         return False
     if outcome == FULL:
         metrics.packets_publish_dropped += 1
-        quiet = channel.context.broker.quiet_log
-        quiet.say("publish_refused", channel.client.client_id, message.topic, "quota_exceeded", "max_awaiting_rel", now)
+        TOO_MANY_QOS2.note(channel, "publish_refused", message.topic, now)
         if channel.version == V5:
             _negative(channel, message, reason_codes.QUOTA_EXCEEDED)
         # 3.x has no word for it: no PUBREC, no promise; the client repeats it when it reconnects
@@ -159,28 +170,28 @@ def _note_qos2(channel: ChannelState, session: Session, message: Message, now: f
     return True
 
 
-def _admit(channel: ChannelState, message: Message, now: float) -> int:
-    """May this client publish to this topic? 0, or the Reason Code; puts the mount point on."""
+def _admit(channel: ChannelState, message: Message, now: float) -> Refusal | None:
+    """Why this client may not publish to this topic, if it may not; puts the mount point on."""
     context = channel.context
     zone = channel.zone
     client = channel.client
     topic = message.topic
     if zone.max_topic_levels and topic.count("/") >= zone.max_topic_levels:
-        return reason_codes.TOPIC_NAME_INVALID
+        return TOO_DEEP
     real: str | None = topic
     delayed = context.delayed.handles(topic)
     if delayed:
         real = context.delayed.inner_topic(topic)
-        if real is None:
-            return reason_codes.TOPIC_NAME_INVALID
-    if real is None or real == "$SYS" or real.startswith("$SYS/"):
-        return reason_codes.NOT_AUTHORIZED
+    if real is None:
+        return NOT_DELAYED
+    if reserved(real):
+        return RESERVED
     if not authorize(channel, "publish", real, now):
-        return reason_codes.NOT_AUTHORIZED
+        return Refusal(reason_codes.NOT_AUTHORIZED, context.access.setting)
     if client.mountpoint:
         mounted = context.delayed.mounted(topic, client.mountpoint)
         if len(mounted.encode()) > MAX_STRING:
-            return reason_codes.TOPIC_NAME_INVALID  # no PUBLISH could carry it to anyone
+            return MOUNTED_TOO_LONG  # no PUBLISH could carry it to anyone
         message.topic = mounted
         message.wire0_v3 = message.wire0_v5 = None
         message.packet_id_at = 0
@@ -190,11 +201,14 @@ def _admit(channel: ChannelState, message: Message, now: float) -> int:
             admitted.clear()
             channel.admitted_generation = context.access.generation
         admitted[topic] = now + context.access.settings.cache_ttl
-    return 0
+    return None
 
 
 def authorize(channel: ChannelState, action: str, topic: str, now: float) -> bool:
-    """Ask the gate, count and tell the hook. ``action``: ``"publish"`` or ``"subscribe"``."""
+    """Ask the gate, count and tell the hook; where it says no, ``access.setting`` has what decided.
+
+    ``action``: ``"publish"`` or ``"subscribe"``.
+    """
     context = channel.context
     access = context.access
     client = channel.client
@@ -209,7 +223,10 @@ def authorize(channel: ChannelState, action: str, topic: str, now: float) -> boo
         metrics.client_check_acl += 1
         metrics.client_acl_ignore += access.ignored - ignored
         if context.hooks.client_check_acl:
+            before = allowed
             allowed = context.hooks.client_check_acl(allowed, client, action, topic)
+            if before and not allowed:
+                access.setting = NONE  # somebody else's rule
     if allowed:
         metrics.client_acl_allow += 1
     else:
@@ -219,28 +236,21 @@ def authorize(channel: ChannelState, action: str, topic: str, now: float) -> boo
     return allowed
 
 
-def _refuse(channel: ChannelState, message: Message, code: int) -> None:
+def _refuse(channel: ChannelState, message: Message, refusal: Refusal) -> None:
     """Drop a PUBLISH, with the negative acknowledgement that its version and QoS have [3.1.1 MQTT-3.3.5-2]."""
-    context = channel.context
-    metrics = context.metrics
+    metrics = channel.context.metrics
+    code = refusal.code
     denied = code == reason_codes.NOT_AUTHORIZED
     if denied:
         metrics.packets_publish_auth_error += 1
     else:
         metrics.packets_publish_error += 1
-    name = reason_codes.name(code)
-    setting = {
-        reason_codes.NOT_AUTHORIZED: "access.rules",
-        reason_codes.TOPIC_NAME_INVALID: "max_topic_levels",
-        reason_codes.QUOTA_EXCEEDED: "delayed.max_messages",
-    }.get(code, "-")
-    context.metrics.refusals.add("publish_" + name)
-    now = message.timestamp
-    context.broker.quiet_log.say("publish_refused", channel.client.client_id, message.topic, name, setting, now)
+    refusal.note(channel, "publish_refused", message.topic, message.timestamp)
     if denied and channel.zone.acl_deny_action == "disconnect":
         if message.qos == 2 and channel.session is not None:
             channel.session.release(message.packet_id)  # was not taken: not a duplicate when it comes again
-        disconnect(channel, code, "not authorized to publish to this topic", name)
+        detail = "not authorized to publish to this topic"
+        disconnect(channel, code, detail, reason_codes.name(code), refusal.setting)
     elif message.qos:
         _negative(channel, message, code)
 
@@ -263,9 +273,10 @@ def _negative(channel: ChannelState, message: Message, code: int) -> None:
 
 
 def _delay(channel: ChannelState, message: Message, now: float) -> None:
-    code = channel.context.delayed.accept(message, now)
+    delayed = channel.context.delayed
+    code = delayed.accept(message, now)
     if code:
-        _refuse(channel, message, code)
+        _refuse(channel, message, Refusal(code, delayed.setting))
     elif message.qos:
         _acknowledge(channel, message, 1)
 
@@ -275,9 +286,7 @@ def _refuse_full(channel: ChannelState, message: Message) -> Waiting:
     metrics = channel.context.metrics
     metrics.packets_publish_dropped += 1
     if channel.version == V5:
-        quiet = channel.context.broker.quiet_log
-        client_id = channel.client.client_id
-        quiet.say("publish_refused", client_id, message.topic, "quota_exceeded", "queue_full", message.timestamp)
+        QUEUE_FULL.note(channel, "publish_refused", message.topic, message.timestamp)
         _negative(channel, message, reason_codes.QUOTA_EXCEEDED)
         return None
     session = channel.session
@@ -293,9 +302,8 @@ async def _wait_for_room(channel: ChannelState, session: Session, message: Messa
     while channel.state != CLOSED:
         if context.clock.now() > give_up:
             # Unread, it could be long gone. If not, it comes back and sends again what has no acknowledgement.
-            disconnect(
-                channel, reason_codes.QUOTA_EXCEEDED, "queue_full = refuse, and no room for long", "quota_exceeded"
-            )
+            detail = "queue_full = refuse, and no room for long"
+            disconnect(channel, reason_codes.QUOTA_EXCEEDED, detail, "quota_exceeded", QUEUE_FULL.setting)
             return
         if not broker.would_refuse(message):
             channel.note()

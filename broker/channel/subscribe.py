@@ -9,6 +9,7 @@ from ..session.session import Session
 from ..session.subscription import Subscription
 from .closing import disconnect
 from .publish import authorize
+from .refusal import Refusal
 from .state import CONNECTED, ChannelState
 
 
@@ -75,9 +76,12 @@ def _subscribe(
     if not authorize(channel, "subscribe", topic_filter, now):
         context.metrics.packets_subscribe_auth_error += 1
         code = zone.suback_denied_code
-        _refused(channel, entry, code, "access.rules")
+        setting = context.access.setting
+        detail = "" if code == reason_codes.NOT_AUTHORIZED else f"answered 0x{code:02x} by suback_denied_code"
+        _refused(channel, entry, reason_codes.NOT_AUTHORIZED, setting, detail)
         if zone.acl_deny_action == "disconnect":
-            disconnect(channel, reason_codes.NOT_AUTHORIZED, "not authorized to subscribe", "not_authorized")
+            detail = "not authorized to subscribe"
+            disconnect(channel, reason_codes.NOT_AUTHORIZED, detail, "not_authorized", setting)
         return code
     mountpoint = client.mountpoint
     mounted = mountpoint + topic_filter
@@ -106,12 +110,8 @@ def _subscribe(
     return qos
 
 
-def _refused(channel: ChannelState, entry: TopicFilter, code: int, setting: str) -> int:
-    name = reason_codes.name(code)
-    context = channel.context
-    context.metrics.refusals.add("subscribe_" + name)
-    now = context.clock.now()
-    context.broker.quiet_log.say("subscribe_refused", channel.client.client_id, entry.filter, name, setting, now)
+def _refused(channel: ChannelState, entry: TopicFilter, code: int, setting: str, detail: str = "") -> int:
+    Refusal(code, setting, detail).note(channel, "subscribe_refused", entry.filter, channel.context.clock.now())
     return code
 
 

@@ -155,10 +155,11 @@ class Broker:
         # [MQTT-3.3.1-5] [MQTT-3.3.1-6] [MQTT-3.3.1-7]
         outcome = self.retained.put(message)
         if outcome in (FULL, TOO_LARGE):
+            reason = "full" if outcome == FULL else "too_large"
             setting = "retained.max_messages" if outcome == FULL else "retained.max_payload_size"
             client_id = "" if message.publisher is None else message.publisher.client_id
-            self.quiet_log.say("retain_refused", client_id, message.topic, "full", setting, message.timestamp)
-            self.metrics.refusals.add("retained_full" if outcome == FULL else "retained_too_large")
+            self.quiet_log.say("retain_refused", client_id, message.topic, reason, setting, message.timestamp)
+            self.metrics.refusals.add("retained_" + reason)
         elif self.durability is not None and not message.topic.startswith("$SYS"):
             if outcome == CLEARED:
                 self.durability.retained_cleared(message.topic)

@@ -5,6 +5,11 @@ from typing import Any
 from ..config import ZoneSettings
 
 
+def authority(host: str, port: int) -> str:
+    """``host:port`` as one text, an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 class ClientInfo:
     """Who a client is. Made when its CONNECT arrives; also the ``publisher`` of its messages.
 
@@ -76,5 +81,10 @@ class ClientInfo:
         self.connected_at = 0.0
         self.acl_cache: Any = None
 
+    @property
+    def peer(self) -> str:
+        """Its address and port, as the log has them."""
+        return authority(self.peer_host, self.peer_port)
+
     def __repr__(self) -> str:
-        return f"ClientInfo({self.client_id!r}, {self.peer_host}:{self.peer_port})"
+        return f"ClientInfo({self.client_id!r}, {self.peer})"

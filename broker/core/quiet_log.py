@@ -1,4 +1,4 @@
-"""QuietLog: lines about what goes wrong with messages, once a minute for each event, client and reason.
+"""QuietLog: lines about what goes wrong with messages, once a minute for each event, client, reason and setting.
 
 Every refusal and every drop is counted in the metrics; the log names the setting behind it, and how often it happened
 since its last line, without being a flood of its own.
@@ -25,13 +25,13 @@ _DROPS: Final[dict[str, tuple[int, str]]] = {
 
 
 class QuietLog:
-    """Remembers at most ``MOST`` triples of event, client and reason, with how often each came since its last line."""
+    """Remembers at most ``MOST`` of event, client, reason and setting, and how often each came since its last line."""
 
     __slots__ = ("_seen",)
 
     def __init__(self) -> None:
-        # (event, Client Identifier, reason) -> [when the next line may come, how often since the last]
-        self._seen: dict[tuple[str, str, str], list[float]] = {}
+        # (event, Client Identifier, reason, setting) -> [when the next line may come, how often since the last]
+        self._seen: dict[tuple[str, str, str, str], list[float]] = {}
 
     def dropped(self, client_id: str, topic: str, reason: str, now: float) -> None:
         """A delivery will not happen; ``reason`` as in ``session.outlet``, ``now`` in unix seconds."""
@@ -47,12 +47,13 @@ class QuietLog:
         setting: str,
         now: float,
         level: int = logging.WARNING,
+        detail: str = "",
     ) -> None:
         """``event`` happened to a message or a filter, because of ``setting``."""
         if not logger.isEnabledFor(level):
             return
         seen = self._seen
-        key = (event, client_id, reason)
+        key = (event, client_id, reason, setting)
         entry = seen.get(key)
         if entry is None:
             if len(seen) >= MOST:
@@ -61,7 +62,7 @@ class QuietLog:
         entry[1] += 1
         if now < entry[0]:
             return
-        line = event + " client_id=%s topic=%s reason=%s setting=%s count=%s"
-        logger.log(level, line, client_id, topic[:_LONGEST_TOPIC], reason, setting, int(entry[1]))
+        line = event + " client_id=%s topic=%s reason=%s setting=%s count=%s detail=%s"
+        logger.log(level, line, client_id, topic[:_LONGEST_TOPIC], reason, setting, int(entry[1]), detail)
         entry[0] = now + EVERY
         entry[1] = 0

@@ -79,7 +79,7 @@ class Ticker:
                 except Exception:
                     self.errors += 1
                     name = getattr(entry.callback, "__qualname__", repr(entry.callback))
-                    logger.exception("sweep %s failed", name)
+                    logger.exception("sweep_failed sweep=%s", name)
 
     def _on_loop(self) -> None:
         now = self._clock.now()

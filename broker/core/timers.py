@@ -97,7 +97,7 @@ class Timers:
                 callback()
             except Exception:
                 self.errors += 1
-                logger.exception("timer callback %s failed", getattr(callback, "__qualname__", repr(callback)))
+                logger.exception("timer_failed callback=%s", getattr(callback, "__qualname__", repr(callback)))
         return fired
 
     def _one_cancelled(self) -> None:

@@ -37,7 +37,7 @@ _WARN_EVERY: Final = 60.0
 class Delayed(Module):
     """Holds messages until their time has come, within the bounds of its settings.
 
-    ``count`` and ``size`` tell how many messages and bytes wait.
+    ``count`` and ``size`` tell how many messages and bytes wait. ``setting``: what the latest refusal came from.
     """
 
     name: ClassVar[str] = "emqx_mod_delayed"
@@ -52,6 +52,7 @@ class Delayed(Module):
         self._metrics = metrics
         self._active = False
         self._warn_at = 0.0  # not before then again
+        self.setting = ""
         # What outlives the process; None at durability level ``memory``.
         self.durability: Durability | None = None
         self.count = 0
@@ -95,7 +96,7 @@ class Delayed(Module):
         """
         found = _split(message.topic)
         if found is None:
-            return self._refuse(message, TOPIC_NAME_INVALID, "delayed_topic_invalid", "")
+            return self._refuse(message, TOPIC_NAME_INVALID, "delayed_topic_invalid", "-")
         number, topic = found
         when = now + number if number < ABSOLUTE else float(number)
         if when - now > self._settings.max_seconds or now - when > ABSOLUTE:
@@ -140,6 +141,7 @@ class Delayed(Module):
 
     def _refuse(self, message: Message, reason_code: int, reason: str, setting: str) -> int:
         self._metrics.refusals.add(reason)
+        self.setting = setting
         if logger.isEnabledFor(logging.DEBUG):
             publisher = message.publisher
             client_id = None if publisher is None else publisher.client_id

@@ -32,7 +32,7 @@ def utf8(raw: bytes, strict: bool) -> str:
     if 0 in raw:
         raise MalformedPacket("string has U+0000")
     if strict and _DISCOURAGED.search(text) is not None:
-        raise MalformedPacket("string has a control character or non-character")
+        raise MalformedPacket("string has a control character or non-character", setting="strict_strings")
     return text
 
 

@@ -30,6 +30,7 @@ from .constants import (
 from .data_types import read_string
 from .errors import MalformedPacket, MqttError, PacketTooLarge, ProtocolError
 from .message import Message
+from .not_mqtt import not_mqtt
 from .packets import (
     NO_PROPERTIES,
     Ack,
@@ -229,16 +230,18 @@ class Decoder:
         """Read the CONNECT that every connection begins with; 0 if there is no data at all."""
         if not data:
             return 0
-        if data[0] >> 4 != CONNECT:
-            # [MQTT-3.1.0-1], before any announced length is waited for.
-            raise ProtocolError("the first packet is not CONNECT")
+        # [MQTT-3.1.0-1], before any announced length is waited for.
+        if data[0] != 0x10:
+            stranger = not_mqtt(data)
+            if stranger is not None:
+                raise stranger
         length, body = self._length(data, 0)
         if not body:
             self._needed = len(data) + 1
             return -1
         end = body + length
         if end > self._max_connect_size:
-            raise PacketTooLarge(f"CONNECT of {end} bytes, {self._max_connect_size} allowed")
+            raise PacketTooLarge(f"CONNECT of {end} bytes, {self._max_connect_size} allowed", "max_connect_size")
         if end > len(data):
             self._needed = end
             return -1

@@ -8,32 +8,34 @@ class MqttError(Exception):
 
     ``reason_code`` is the MQTT 5.0 Reason Code for CONNACK or DISCONNECT. ``str(error)`` says in words what was
     wrong; it goes to the log and into the Reason String. It never contains bytes of the client unescaped.
+    ``setting`` is the key of the configuration that decided, for the log; ``""``: the Reason Code's usual one.
     """
 
-    def __init__(self, detail: str, reason_code: int) -> None:
+    def __init__(self, detail: str, reason_code: int, setting: str = "") -> None:
         super().__init__(detail)
         self.reason_code = reason_code
+        self.setting = setting
 
 
 class MalformedPacket(MqttError):
     """Bytes that cannot be parsed by the standard (0x81 unless said)."""
 
-    def __init__(self, detail: str, reason_code: int = reason_codes.MALFORMED_PACKET) -> None:
-        super().__init__(detail, reason_code)
+    def __init__(self, detail: str, reason_code: int = reason_codes.MALFORMED_PACKET, setting: str = "") -> None:
+        super().__init__(detail, reason_code, setting)
 
 
 class ProtocolError(MqttError):
     """Parseable, but not allowed here (0x82 unless said)."""
 
-    def __init__(self, detail: str, reason_code: int = reason_codes.PROTOCOL_ERROR) -> None:
-        super().__init__(detail, reason_code)
+    def __init__(self, detail: str, reason_code: int = reason_codes.PROTOCOL_ERROR, setting: str = "") -> None:
+        super().__init__(detail, reason_code, setting)
 
 
 class PacketTooLarge(MqttError):
     """The fixed header announces more than this connection may send (0x95). Raised before the body arrives."""
 
-    def __init__(self, detail: str) -> None:
-        super().__init__(detail, reason_codes.PACKET_TOO_LARGE)
+    def __init__(self, detail: str, setting: str = "max_packet_size") -> None:
+        super().__init__(detail, reason_codes.PACKET_TOO_LARGE, setting)
 
 
 class UnknownProtocol(MqttError):

@@ -9,6 +9,9 @@ topic                                                  retain  every     payload
 ``$SYS/brokers/<node>/datetime``                       no      heartbeat ``2026-01-31 23:59:59``, local time
 ``$SYS/brokers/<node>/stats/connections/count``, ...   no      interval  decimal number
 ``$SYS/brokers/<node>/metrics/bytes/received``, ...    no      interval  decimal number
+``$SYS/brokers/<node>/metrics/refusals/<reason>``      no      interval  decimal number, once it happened
+``$SYS/brokers/<node>/metrics/disconnects/<reason>``   no      interval  decimal number, once it happened
+``$SYS/brokers/<node>/listeners/<name>/accepted``,...  no      interval  decimal number
 ``$SYS/brokers/<node>/clients/<id>/connected``         no      event     JSON, QoS 1
 ``$SYS/brokers/<node>/clients/<id>/disconnected``      no      event     JSON, QoS 1
 =====================================================  ======  ========  =========================================
@@ -62,7 +65,7 @@ class SysTopics:
     """Publishes the node's facts through ``publish``. ``tick`` is a sweep for about every second; the others are hooks.
 
     An interval of 0 turns its group off; clients' comings and goings do not depend on either. ``brokers`` tells the
-    names of all nodes, this one alone unless given.
+    names of all nodes, this one alone unless given; ``listeners`` the counters of each listener by its name.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class SysTopics:
         version: str,
         brokers: Callable[[], list[str]] | None = None,
         loop_lag: Callable[[], dict[str, float]] | None = None,
+        listeners: Callable[[], dict[str, dict[str, int]]] | None = None,
     ) -> None:
         self._interval = settings.interval
         self._heartbeat = settings.heartbeat
@@ -87,6 +91,7 @@ class SysTopics:
         self._version = version
         self._brokers = brokers
         self._loop_lag = loop_lag
+        self._listeners = listeners
         self._prefix = f"$SYS/brokers/{topic_level(node_name)}/"
         self._started_at = clock.now()
         self._next_interval = self._next_heartbeat = self._started_at
@@ -103,10 +108,15 @@ class SysTopics:
             self._publish(Message("$SYS/brokers", ",".join(names).encode(), retain=True, timestamp=now))
             self._send("version", self._version, retain=True)
             self._send("sysdescr", SYSDESCR, retain=True)
-            for group, values in (("stats/", self._stats.snapshot()), ("metrics/", self._metrics.snapshot())):
-                for name, value in values.items():
-                    self._send(group + name.replace(".", "/"), str(value))
-            if self._loop_lag is not None:  # Taipan's own: milliseconds
+            self._send_numbers("stats/", self._stats.snapshot())
+            self._send_numbers("metrics/", self._metrics.snapshot())
+            # Taipan's own from here
+            self._send_numbers("metrics/refusals/", self._metrics.refusals.snapshot())
+            self._send_numbers("metrics/disconnects/", self._metrics.disconnects.snapshot())
+            if self._listeners is not None:
+                for name, counters in self._listeners().items():
+                    self._send_numbers(f"listeners/{topic_level(name)}/", counters)
+            if self._loop_lag is not None:  # milliseconds
                 for name, lag in self._loop_lag().items():
                     self._send("loop_lag/" + name, str(lag))
 
@@ -145,6 +155,10 @@ class SysTopics:
         }
         payload = json.dumps(presence, ensure_ascii=False, separators=(",", ":")).encode()
         self._publish(Message(topic, payload, qos=1, timestamp=now))
+
+    def _send_numbers(self, group: str, values: dict[str, int]) -> None:
+        for name, value in values.items():
+            self._send(group + name.replace(".", "/"), str(value))
 
     def _send(self, name: str, text: str, retain: bool = False) -> None:
         self._publish(Message(self._prefix + name, text.encode(), retain=retain, timestamp=self._clock.now()))

@@ -11,6 +11,7 @@ from ipaddress import ip_address
 from typing import Any, Final
 
 from ..config import ListenerSettings, ZoneSettings
+from ..core.client_info import authority
 from ..core.clock import Clock
 from .arrival import Arrival
 from .limiter import TokenBucket
@@ -26,6 +27,17 @@ REFUSAL_LOG_INTERVAL: Final = 10.0  # seconds between two log lines about the sa
 
 class ListenerError(Exception):
     """A listener that cannot start, or cannot take new settings; the text is one line."""
+
+
+class Prepared:
+    """New settings of a listener with their certificates read: nothing in them can fail any more."""
+
+    __slots__ = ("context", "settings", "zone")
+
+    def __init__(self, settings: ListenerSettings, zone: ZoneSettings, context: ssl.SSLContext | None) -> None:
+        self.settings = settings
+        self.zone = zone
+        self.context = context
 
 
 class Listener:
@@ -99,7 +111,7 @@ class Listener:
 
     @property
     def listen_on(self) -> str:
-        return _authority(self._host, self.port)
+        return authority(self._host, self.port)
 
     def info(self) -> dict[str, Any]:
         return {
@@ -112,6 +124,17 @@ class Listener:
             "accepted": self.accepted,
             "refused": dict(self.refused),
             "shutdown_count": dict(self.shutdown_count),
+        }
+
+    def counters(self) -> dict[str, int]:
+        """Its numbers by name; what it refused and lost, by reason."""
+        return {
+            "connections.count": self.current_connections,
+            "connections.max": self.max_connections,
+            "accepted": self.accepted,
+            "throttled": self.throttled,
+            **{f"refused.{reason}": count for reason, count in self.refused.items()},
+            **{f"shutdown_count.{reason}": count for reason, count in self.shutdown_count.items()},
         }
 
     # Starting and stopping
@@ -131,7 +154,7 @@ class Listener:
         self._sockets = self._bind(list(dict.fromkeys((family, address) for family, _, _, _, address in found)))
         self._port = self.port  # a restart comes back to the port that was given
         self._resume_accepting()
-        logger.info("listener %s (%s) on %s", self.name, self.protocol, self.listen_on)
+        logger.info("listener_started listener=%s protocol=%s listen_on=%s", self.name, self.protocol, self.listen_on)
 
     def _bind(self, addresses: list[tuple[int, Any]]) -> list[socket.socket]:
         sockets: list[socket.socket] = []
@@ -175,7 +198,7 @@ class Listener:
         self._sockets = []
         for arrival in list(self.arrivals):
             arrival.abort()
-        logger.info("listener %s (%s) stopped", self.name, self.protocol)
+        logger.info("listener_stopped listener=%s protocol=%s", self.name, self.protocol)
 
     async def restart(self) -> None:
         if self._sockets:
@@ -183,20 +206,28 @@ class Listener:
         await self.start()
 
     def reload(self, settings: ListenerSettings, zone: ZoneSettings) -> None:
-        """Use new limits and newly read certificates for the clients to come; those who are here notice nothing.
+        """``prepare`` and ``apply`` at once, where nobody else has to be prepared first."""
+        self.apply(self.prepare(settings, zone))
 
-        Raises TlsError for files that cannot be used, and ListenerError for what only a restart can change; then
-        everything stays as it was.
+    def prepare(self, settings: ListenerSettings, zone: ZoneSettings) -> "Prepared":
+        """Read what new settings need, and change nothing.
+
+        Raises TlsError for files that cannot be used, and ListenerError for what only a restart can change.
         """
         for key in ("name", "type", "bind"):
             if getattr(settings, key) != getattr(self.settings, key):
                 raise ListenerError(f"listener {self.name}: {key} cannot change while the node runs")
-        context = _tls_context(settings)
-        rate = self._rate if settings.accept_rate == self.settings.accept_rate else _accept_rate(settings)
+        return Prepared(settings, zone, _tls_context(settings))
+
+    def apply(self, prepared: "Prepared") -> None:
+        """Use the new limits and certificates for the clients to come; those who are here notice nothing."""
+        settings = prepared.settings
+        if settings.accept_rate != self.settings.accept_rate:
+            self._rate = _accept_rate(settings)
         if settings.backlog != self.settings.backlog:
             for sock in self._sockets:
                 sock.listen(settings.backlog)
-        self.settings, self.zone, self.context, self._rate = settings, zone, context, rate
+        self.settings, self.zone, self.context = settings, prepared.zone, prepared.context
 
     # Accepting
 
@@ -277,7 +308,7 @@ class Listener:
             reason,
             total - told,
             setting or "-",
-            _authority(*peer) if peer[0] else "unknown",
+            authority(*peer) if peer[0] else "unknown",
             detail,
         )
 
@@ -304,10 +335,6 @@ def parse_bind(settings: ListenerSettings) -> tuple[str, int]:
     if not colon or not (port.isascii() and port.isdigit() and len(port) <= 5) or int(port) > 65535:
         raise ListenerError(f"listener {settings.name}: bind {settings.bind!r} is not host:port or [v6]:port")
     return host or "0.0.0.0", int(port)
-
-
-def _authority(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _accept_rate(settings: ListenerSettings) -> TokenBucket | None:

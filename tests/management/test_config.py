@@ -195,7 +195,11 @@ def test_a_new_listener_by_index() -> None:
         ("[zones.z]\nkeep_alive_multiplier = 0.5", "t.toml:2: zones.z.keep_alive_multiplier: expected float >= 1.0"),
         ("[zones.z]\nmessage_rate = [0, 1]", "t.toml:2: zones.z.message_rate.0: expected int >= 1"),
         ("[zones.z]\nmessage_rate = [1]", "t.toml:2: zones.z.message_rate: expected [amount, seconds], got 1"),
-        ('[zones.z]\nqueue_priorities = {"a" = 256}', "t.toml:2: zones.z.queue_priorities: expected int <= 255"),
+        ('[zones.z]\nqueue_priorities = {"a" = 256}', "t.toml:2: zones.z.queue_priorities.a: expected int <= 255"),
+        (
+            '[zones.z]\nqueue_priorities = {"a" = 1, "b/#" = 0}',
+            't.toml:2: zones.z.queue_priorities."b/#": expected int >= 1',
+        ),
         ('[zones.z]\nqueue_priorities = {"a#" = 5}', 't.toml:2: zones.z.queue_priorities."a#": "#" must stand alone'),
         ("[zones.z]\nsuback_denied_code = 1", "t.toml:2: zones.z.suback_denied_code: expected one of 0x80, 0x83"),
         (

@@ -59,6 +59,27 @@ async def test_its_will_is_for_the_others(clients: Clients) -> None:
     await other.expect_publish(clients.topic, b"bridge down")
 
 
+@v3
+async def test_its_notification_below_sys_is_taken_with_its_connect_and_never_published(clients: Clients) -> None:
+    """What a bridge of Mosquitto sends with ``notifications`` on: a retained Will of the server's own topics."""
+    other = await clients.connect()
+    await other.subscribe("$SYS/broker/#", "#", qos=1)
+    name = clients.name()
+    will = Will(f"$SYS/broker/connection/{name}/state", b"0", 1, True)
+    bridge = await clients.connect(name, is_bridge=True, clean_start=False, will=will)
+    assert bridge.connack.reason_code == 0
+    await bridge.publish(will.topic, b"1", 1, True)  # acknowledged, as 3.x has it, and dropped
+    await bridge.subscribe(f"{clients.topic}/#", qos=1)
+    await other.publish(f"{clients.topic}/x", b"works", 1)
+    await bridge.expect_publish(f"{clients.topic}/x", b"works")
+    await other.expect_publish(f"{clients.topic}/x", b"works")
+    await bridge.drop()
+    await other.nothing()
+    later = await clients.connect()
+    await later.subscribe(will.topic, qos=1)
+    await later.nothing()
+
+
 @v4
 async def test_5_0_has_options_instead_and_no_such_level(clients: Clients) -> None:
     """[MQTT-3.1.2-2]"""

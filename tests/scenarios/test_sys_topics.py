@@ -43,6 +43,22 @@ async def test_the_interval_and_the_heartbeat(clients: Clients) -> None:
     assert int(told["metrics/packets/connect/received"]) >= 1
 
 
+async def test_refusals_and_listeners(clients: Clients) -> None:
+    peer = await clients.connect()
+    await peer.publish("$SYS/x", b"x", 0)
+    await (await clients.connect()).disconnect()
+    await peer.subscribe(f"{NODE}/metrics/refusals/+", f"{NODE}/metrics/disconnects/+", f"{NODE}/listeners/#", qos=1)
+    await until_quiet(peer)
+    await clients.pass_time(61)
+    told = {each.topic.removeprefix(f"{NODE}/"): each.payload for each in await until_quiet(peer)}
+    assert int(told["metrics/refusals/publish_not_authorized"]) >= 1
+    assert int(told["metrics/disconnects/normal"]) >= 1
+    name = {"tcp": "tcp-0", "ws": "ws-1"}[clients.transport]
+    assert int(told[f"listeners/{name}/connections/count"]) >= 1
+    assert int(told[f"listeners/{name}/accepted"]) >= 2
+    assert int(told[f"listeners/{name}/shutdown_count/normal"]) >= 1
+
+
 async def test_comings_and_goings(clients: Clients) -> None:
     watcher = await clients.connect()
     name = clients.name()

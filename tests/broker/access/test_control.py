@@ -68,6 +68,7 @@ async def test_anonymous(make: Make, allow_anonymous: bool | None, loopback: boo
         outcome = at_once(make(users=users).authenticate(client(username, loopback, allow_anonymous), None))
         assert outcome.reason_code == code
         assert outcome.anonymous is (code == 0)
+        assert outcome.setting == ("allow_anonymous" if code else "-")
         assert not outcome.is_superuser
 
 
@@ -76,7 +77,8 @@ async def test_without_users_a_user_name_means_nothing(make: Make) -> None:
     control = make()
     assert at_once(control.authenticate(client("bob"), b"x")).anonymous
     assert at_once(control.authenticate(client(None), b"x")).anonymous
-    assert at_once(control.authenticate(client("bob", loopback=False), b"x")).reason_code == 0x86
+    refused = at_once(control.authenticate(client("bob", loopback=False), b"x"))
+    assert (refused.reason_code, refused.setting) == (0x86, "allow_anonymous")
 
 
 @pytest.mark.asyncio
@@ -97,7 +99,7 @@ async def test_wrong_password_and_unknown_user_cost_a_hash_each(make: Make, user
     control = make(users=[ALICE, SCRAM])
     for _ in range(2):  # and are not remembered
         outcome = await later(control.authenticate(client(username, allow_anonymous=True), password))
-        assert outcome.reason_code == 0x86
+        assert (outcome.reason_code, outcome.setting) == (0x86, "access.users")
         assert not outcome.anonymous
 
 
@@ -299,6 +301,7 @@ class Topics:
     """A source with an opinion on one topic."""
 
     name = "topics"
+    setting = "topics.b"
 
     def decide(self, client: ClientInfo, action: str, topic: str) -> bool | None:
         return False if topic == "b" else None
@@ -310,7 +313,30 @@ async def test_chain_of_rules(make: Make) -> None:
     control.authorizers.append(Topics())
     assert control.authorize_now(client(), "publish", "a") is True
     assert control.authorize_now(client(), "publish", "b") is False
+    assert control.setting == "topics.b"
     assert control.authorize_now(client(), "publish", "c") is True
     control.reload(AccessSettings(rules=[RuleSettings(allow=True, topics=["b"])]))
     assert control.authorize_now(client(), "publish", "b") is True
     assert len(control.authorizers) == 2
+
+
+@pytest.mark.parametrize("cache", [False, True])
+@pytest.mark.asyncio
+async def test_a_denial_says_which_rule_it_was(make: Make, cache: bool) -> None:
+    """Remembered with the decision: also the second time, and after others."""
+    control = make(
+        rules=[RuleSettings(allow=True, topics=["a"]), RuleSettings(allow=False, topics=["b/#"])],
+        no_match="deny",
+        cache=cache,
+    )
+    somebody = client()
+    for _ in range(2):
+        for action, topic, setting in (
+            ("publish", "b/c", "access.rules.1"),
+            ("publish", "c", "access.no_match"),
+            ("subscribe", "b/c", "access.rules.1"),
+            ("subscribe", "c", "access.no_match"),
+        ):
+            assert control.authorize_now(somebody, action, topic) is False
+            assert control.setting == setting
+            assert control.authorize_now(somebody, "publish", "a") is True

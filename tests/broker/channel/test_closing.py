@@ -155,16 +155,26 @@ def test_an_empty_retained_will_clears() -> None:
     assert house.broker.retained.get("will") is None
 
 
-@pytest.mark.parametrize("topic", ["denied/x", "$delayed/5/denied/x", "$delayed/x", "$SYS", "$SYS/x"])
-def test_a_will_that_its_client_may_not_publish(topic: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "topic, setting, reason",
+    [
+        ("denied/x", "access.rules.0", "not_authorized"),
+        ("$delayed/5/denied/x", "access.rules.0", "not_authorized"),
+        ("$delayed/x", "-", "topic_name_invalid"),
+        ("$SYS", "-", "not_authorized"),
+        ("$SYS/x", "-", "not_authorized"),
+    ],
+)
+def test_a_will_that_its_client_may_not_publish(
+    topic: str, setting: str, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
     house = House(access={"rules": [{"allow": False, "action": "publish", "topics": ["denied/#"]}]})
     with caplog.at_level(logging.WARNING):
-        client = house.open()
-        client.connect("c", will=Will(topic, b""))
-        if client.connack.reason_code == 0:  # else it was refused at once
-            client.vanish()
-            assert "client_id=c" in caplog.text and "setting=access.rules" in caplog.text
-            assert house.metrics.packets_publish_auth_error == 1
+        house.connect("c", will=Will(topic, b"")).vanish()
+    assert f"will_refused client_id=c topic={topic} reason={reason} setting={setting} " in caplog.text
+    denied = int(reason == "not_authorized")
+    assert (house.metrics.packets_publish_auth_error, house.metrics.packets_publish_error) == (denied, 1 - denied)
+    assert house.metrics.refusals.snapshot() == {f"will_{reason}": 1}
     assert house.metrics.messages_publish == 0
 
 

@@ -422,6 +422,7 @@ class Method:
     """Says what its script says: CONTINUE, SUCCESS or FAILURE for each step of each exchange."""
 
     name = "TEST"
+    username = ""  # never told before it is proved
 
     def __init__(self, *script: AuthStep) -> None:
         self.script = iter(script)

@@ -36,7 +36,9 @@ class Bench:
             self.stats,
             self.clock,
             "1.2.3",
+            listeners=lambda: self.listeners,
         )
+        self.listeners: dict[str, dict[str, int]] = {}
 
     def tick(self, seconds: float = 0.0) -> dict[str, Message]:
         """What one tick publishes, by topic."""
@@ -63,6 +65,18 @@ def test_the_first_tick_tells_everything() -> None:
     assert texts.pop(AT + "metrics/packets/publish/auth_error") == "0"
     assert set(texts) < {AT + "metrics/" + name.replace(".", "/") for name in NAMES}
     assert len(texts) == len(NAMES) - 2
+
+
+def test_refusals_disconnects_and_listeners_by_their_reasons() -> None:
+    bench = Bench()
+    bench.metrics.refusals.add("publish_not_authorized", 3)
+    bench.metrics.disconnects.add("tcp_closed")
+    bench.listeners = {"a/b": {"accepted": 7, "refused.tls_handshake": 2}}
+    texts = {topic: message.payload.decode() for topic, message in bench.tick().items()}
+    assert texts[AT + "metrics/refusals/publish_not_authorized"] == "3"
+    assert texts[AT + "metrics/disconnects/tcp_closed"] == "1"
+    assert texts[AT + "listeners/a%2Fb/accepted"] == "7"
+    assert texts[AT + "listeners/a%2Fb/refused/tls_handshake"] == "2"
 
 
 def test_only_the_lasting_ones_are_retained_and_all_come_from_the_node() -> None:

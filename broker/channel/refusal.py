@@ -1,0 +1,42 @@
+"""Refusal: why a message or a filter is not taken, with the setting that an operator would look for."""
+
+from typing import TYPE_CHECKING, Final
+
+from ..mqtt import reason_codes
+
+if TYPE_CHECKING:
+    from .state import ChannelState
+
+
+class Refusal:
+    """``code``: the Reason Code for the client. ``setting``: the key of the configuration that decided, ``-`` where
+    nothing lets it through. ``detail``: more words for the log."""
+
+    __slots__ = ("code", "detail", "setting")
+
+    def __init__(self, code: int, setting: str, detail: str = "") -> None:
+        self.code = code
+        self.setting = setting
+        self.detail = detail
+
+    def note(self, channel: "ChannelState", event: str, topic: str, now: float) -> None:
+        """Count it under its event and reason, and say so in the log; ``now`` in unix seconds."""
+        name = reason_codes.name(self.code)
+        context = channel.context
+        context.metrics.refusals.add(f"{event.removesuffix('_refused')}_{name}")
+        quiet = context.broker.quiet_log
+        quiet.say(event, channel.client.client_id, topic, name, self.setting, now, detail=self.detail)
+
+
+TOO_DEEP: Final = Refusal(reason_codes.TOPIC_NAME_INVALID, "max_topic_levels")
+RESERVED: Final = Refusal(reason_codes.NOT_AUTHORIZED, "-", "reserved for the server")
+NOT_DELAYED: Final = Refusal(reason_codes.TOPIC_NAME_INVALID, "-", "expected $delayed/<seconds>/<topic>")
+MOUNTED_TOO_LONG: Final = Refusal(reason_codes.TOPIC_NAME_INVALID, "mountpoint", "too long with the mount point")
+IN_USE: Final = Refusal(reason_codes.PACKET_IDENTIFIER_IN_USE, "-")
+TOO_MANY_QOS2: Final = Refusal(reason_codes.QUOTA_EXCEEDED, "max_awaiting_rel")
+QUEUE_FULL: Final = Refusal(reason_codes.QUOTA_EXCEEDED, "queue_full")
+
+
+def reserved(topic: str) -> bool:
+    """Whether nobody but the server publishes to ``topic``, whatever the access rules say."""
+    return topic == "$SYS" or topic.startswith("$SYS/")
