@@ -12,7 +12,7 @@ NODE_STAMP := $(NODE_DIR)/node_modules/.package-lock.json
 SOURCES := broker management tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format lint types cover fuzz bench conformance interop clean
+.PHONY: help setup run test check format lint types cover fuzz bench conformance interop soak clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ conformance: setup ## docs/conformance.md from the tags in code and tests; print
 
 interop: setup node-modules ## only the tests with the clients of others
 	@$(BIN)/python -m pytest tests/interop $(PYTEST_ARGS)
+
+soak: setup ## load, kill -9, restart, check every promise (CYCLES=1000 SEED=...)
+	@$(BIN)/python -m tests.soak --cycles $(or $(CYCLES),1000) $(if $(SEED),--seed $(SEED))
 
 clean: ## remove what setup and tests left behind
 	rm -rf $(VENV) $(NODE_DIR)/node_modules build dist *.egg-info htmlcov .coverage .coverage.* \

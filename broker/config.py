@@ -61,7 +61,7 @@ class ZoneSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     retry_interval: Seconds = 0.0  # 3.x only; 0: retransmit on reconnect only
     # The longest a 5.0 client may ask for, and what 3.x sessions get; 0xFFFFFFFF: for ever
     session_expiry_interval: Uint32 = 7200
-    max_queued_messages: Count = 1000  # 0: no limit
+    max_queued_messages: Count | None = None  # 0: no limit; None: 100,000 at level disk, 1,000 at memory
     max_queued_bytes: Count = 67_108_864  # 0: no limit
     queue_full: Literal["drop_oldest", "refuse"] = "drop_oldest"
     queue_qos0: bool = False
@@ -180,6 +180,7 @@ class AccessSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 class DurabilitySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     level: Literal["memory", "disk"] = "memory"
+    queue_memory: Count = 268_435_456  # of queued messages; beyond it their bodies are on disk only; 0: no limit
 
 
 class NodeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -1,6 +1,7 @@
 """Server: the MQTT side of a node, assembled. Reads as a list: what is built, what is started, in which order."""
 
 import asyncio
+import gc
 import logging
 from pathlib import Path
 from random import Random
@@ -11,6 +12,7 @@ from .channel.state import ListenerFacts
 from .config import BrokerSettings, ListenerSettings, ZoneSettings
 from .core.broker import Broker
 from .core.clock import Clock
+from .core.durability import Durability
 from .core.hooks import Hooks
 from .core.metrics import Metrics
 from .core.store import Store
@@ -20,10 +22,12 @@ from .modules.delayed import Delayed
 from .mqtt.constants import V5
 from .mqtt.decoder import TopicNames
 from .mqtt.message import Message
+from .observe.alarms import Alarms
 from .observe.lag import LagProbe
 from .observe.stats import Stats
 from .observe.sys_topics import SysTopics
-from .session.session import Limits, Session
+from .session.limits import Limits
+from .session.session import Session
 from .transport.connection import Connection
 from .transport.flusher import Flusher
 from .transport.listener import Listener
@@ -71,7 +75,12 @@ class Server:
             loop_lag=lambda: self.lag.snapshot(),
             listeners=lambda: {listener.name: listener.counters() for listener in self.listeners},
         )
-        self.store = Store(Path(settings.node.data_dir)) if settings.durability.level == "disk" else None
+        self.alarms = Alarms(settings.node.name, self.broker.route, self.clock)
+        durability = settings.durability
+        on_disk = durability.level == "disk"
+        self.store = Store(Path(settings.node.data_dir), durability.queue_memory) if on_disk else None
+        # Of a zone that does not say ``max_queued_messages``.
+        self._most_queued = 100_000 if on_disk else 1000
         self.listeners: list[Listener] = []
         self.connections: set[Connection] = set()
         self._facts: dict[str, ListenerFacts] = {}
@@ -107,6 +116,13 @@ class Server:
         stats.gauge("subscriptions.shared", lambda: router.shared_count)
         stats.gauge("retained", lambda: len(broker.retained))
         stats.gauge("delayed", lambda: self.delayed.count)
+        stats.gauge("alarms", lambda: len(self.alarms.active))
+        if self.store is not None:
+            store = self.store
+            store.on_trouble = self._store_trouble
+            stats.gauge("store.trouble", lambda: int(self._durability().trouble is not None))
+            stats.gauge("store.pending", lambda: self._durability().pending)
+            stats.gauge("store.bytes", lambda: self._durability().journal.size_bytes)
 
     def _delay(self, message: Message) -> bool:
         if not self.delayed.handles(message.topic):
@@ -160,10 +176,34 @@ class Server:
     def _restore(self, loop: asyncio.AbstractEventLoop) -> None:
         """Everything that outlived the last process, before anybody is let in."""
         assert self.store is not None
-        durability = self.store.open(loop, self.flusher.wake)
-        self.broker.durability = self.context.durability = self.delayed.durability = durability
-        self.store.restore(self.broker, self._zone_of, self.delayed.restore, self._retained_allowed)
-        self.ticker.every(1.0, self._housekeep)
+        # Millions of objects that are all there to stay.
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            durability = self.store.open(loop, self.flusher.wake, self.clock.now)
+            self.broker.durability = self.context.durability = self.delayed.durability = durability
+            self.store.restore(self.broker, self._zone_of, self.delayed.restore, self._retained_allowed)
+        finally:
+            if collecting:
+                gc.enable()
+        self.ticker.every(0.2, self._housekeep)
+        if self.store.damage:
+            details = {"file": str(self.store.file), "setting": "node.data_dir"}
+            self.alarms.activate("store_damaged", self.store.damage, details)
+
+    def _durability(self) -> Durability:
+        durability = self.broker.durability
+        assert durability is not None
+        return durability
+
+    def _store_trouble(self, trouble: str | None) -> None:
+        if trouble is None:
+            self.alarms.deactivate("store_trouble")
+            return
+        assert self.store is not None
+        details = {"file": str(self.store.file), "setting": "node.data_dir", "error": trouble}
+        message = "nothing can be written to the store; QoS 1 and 2 are not acknowledged"
+        self.alarms.activate("store_trouble", f"{message}: {trouble}", details)
 
     def _zone_of(self, listener: str) -> tuple[ZoneSettings, Limits]:
         facts = self._facts.get(listener)
@@ -175,8 +215,14 @@ class Server:
         return facts.zone, facts.limits
 
     def _end_of_turn(self) -> None:
-        if self.context.durability is not None:
-            self.context.durability.end_of_turn()
+        durability = self.context.durability
+        if durability is not None:
+            durability.end_of_turn()
+            congested = durability.congested and durability.trouble is None
+            turn = self.broker.turn
+            if congested != turn.congested:
+                turn.congested = congested
+                self.flusher.wake()
 
     def _housekeep(self, now: float) -> None:
         if self.store is not None:
@@ -191,7 +237,7 @@ class Server:
             zone.max_inflight,
             zone.max_inflight_bytes,
             zone.max_awaiting_rel,
-            zone.max_queued_messages,
+            self._most_queued if zone.max_queued_messages is None else zone.max_queued_messages,
             zone.max_queued_bytes,
             zone.queue_qos0,
             zone.queue_full == "refuse",
@@ -212,6 +258,7 @@ class Server:
         for listener in self.listeners:
             await listener.stop()
         if self.store is not None:
+            # Who was promised something is told so before the goodbye.
             await asyncio.wait([asyncio.ensure_future(self.store.flush())], timeout=STOP_TIMEOUT)
         for connection in list(self.connections):
             connection.channel.shut_down()

@@ -22,8 +22,9 @@ BESIDE_EACH_OTHER = {"broker.access", "broker.observe", "broker.modules"}
 MAY_IMPORT = {
     **GROUND,
     "broker.config": set[str](),
+    # Beside the ground floor: it knows records and bytes, no session.
     "broker.storage": set[str](),
-    "broker.core": CORE,
+    "broker.core": CORE | {"broker.storage"},
     **dict.fromkeys(BESIDE_EACH_OTHER, CORE | {"broker.core"}),
 }
 MAY_IMPORT["broker.version"] = set()

@@ -86,9 +86,11 @@ def end(channel: ChannelState, reason: str, detail: str = "", setting: str = "")
     client = channel.client
     now = context.clock.now()
     setting = setting or SETTINGS.get(reason, NONE)
+    told = state == CONNECTED and channel.outlet.session is not None  # not one whose CONNACK waits for the disk
     if state == CONNECTED:
+        _leave(channel, reason, now, told)
+    if told:
         context.metrics.disconnects.add(reason)
-        _leave(channel, reason, now)
         logger.info(
             "client_disconnected client_id=%s username=%s peer=%s listener=%s reason=%s setting=%s detail=%s",
             client.client_id,
@@ -117,7 +119,7 @@ def end(channel: ChannelState, reason: str, detail: str = "", setting: str = "")
     channel.link.close()
 
 
-def _leave(channel: ChannelState, reason: str, now: float) -> None:
+def _leave(channel: ChannelState, reason: str, now: float, told: bool) -> None:
     context = channel.context
     client = channel.client
     session = channel.session
@@ -133,6 +135,8 @@ def _leave(channel: ChannelState, reason: str, now: float) -> None:
             delay = int(will.properties.get(WILL_DELAY_INTERVAL, 0))
             message = will_message(channel, will, now)
         context.broker.leave(session, message, delay, now, reason)
+    if not told:
+        return
     context.metrics.client_disconnected += 1
     if context.hooks.client_disconnected:
         context.hooks.client_disconnected(client, reason)

@@ -38,6 +38,7 @@ from ..mqtt.errors import ProtocolError
 from ..mqtt.packets import Auth, Connack, Connect, Disconnect, Will
 from .closing import DISCARDED, NONE, NORMAL, TAKEOVERED, as_message, disconnect, end, refuse
 from .outlet import Outlet5
+from .refusal import STORE_TROUBLE
 from .state import AUTHENTICATING, CONNECTED, CONNECTING, ChannelState, Waiting
 
 logger = logging.getLogger(__name__)
@@ -294,6 +295,10 @@ def _accept(channel: ChannelState, connect: Connect, now: float, extra: dict[int
     if not channel.fits(Connack(reason_codes.SUCCESS, False, properties)):
         end(channel, "packet_too_large", "the client's Maximum Packet Size leaves no room for a CONNACK", NONE)
         return None
+    durability = context.durability
+    if durability is not None and durability.trouble is not None and _needs_disk(channel, connect, expiry):
+        refuse(channel, STORE_TROUBLE.code, STORE_TROUBLE.detail, STORE_TROUBLE.setting)
+        return None
     old = context.channels.get(client.client_id)
     if old is not None:
         take_over(old, connect.clean_start)  # [MQTT-3.1.4-3]: out before the answer goes out
@@ -303,9 +308,8 @@ def _accept(channel: ChannelState, connect: Connect, now: float, extra: dict[int
     channel.will = connect.will
     channel.state = CONNECTED
     context.channels[client.client_id] = channel
-    durability = context.durability
     if durability is not None:
-        due = 0 if present else durability.due(channel.mark)
+        due = durability.unconfirmed(session) if present else durability.due(channel.mark)
         if connect.will is not None:
             session.will_number = durability.will_stored(
                 as_message(channel, connect.will, now), _delay_of(connect.will)
@@ -319,9 +323,27 @@ def _accept(channel: ChannelState, connect: Connect, now: float, extra: dict[int
 async def _answer_when_stored(channel: ChannelState, connect: Connect, connack: Connack, batch: int) -> None:
     durability = channel.context.durability
     assert durability is not None
-    await durability.wait(batch)
-    if channel.state == CONNECTED:
+    stored = await durability.stored(batch)
+    session = channel.session
+    if channel.state != CONNECTED or session is None:
+        return
+    if stored:
         _answer(channel, connect, connack, channel.context.clock.now())
+        return
+    # Nobody was told of it: a session that was begun for this CONNECT is none.
+    if not connack.session_present:
+        session.expiry_interval = 0
+    channel.will = None
+    refuse(channel, STORE_TROUBLE.code, STORE_TROUBLE.detail, STORE_TROUBLE.setting)
+
+
+def _needs_disk(channel: ChannelState, connect: Connect, expiry: int) -> bool:
+    """Whether the answer to a CONNECT would have to wait for the disk: a durable session begins or is discarded."""
+    session = channel.context.broker.sessions.get(channel.client.client_id)
+    if session is None or session.diary is None:
+        return expiry > 0
+    resumed = not connect.clean_start and (session.expiry_interval > 0 or not session.connected)
+    return not resumed
 
 
 def _answer(channel: ChannelState, connect: Connect, connack: Connack, now: float) -> None:

@@ -26,6 +26,9 @@ class Target(Protocol):
     def abort(self) -> None:
         """Close at once."""
 
+    def stored(self) -> None:
+        """Nothing in the outlet waits for the disk any more."""
+
 
 class Flushes(Protocol):
     """Who writes outlets at the end of the turn: ``transport.flusher``."""
@@ -133,17 +136,18 @@ class Outlet:
                 return True
             self.send(held.popleft()[1])
         self.held = None
+        self.target.stored()
         if self.session is not None:
             self.session.advance(self.clock.now())  # retained messages follow the SUBACK
-        return False
+        return self.held is not None  # that may have brought a QoS 2 PUBLISH
 
-    def send_publish_after(self, batch: int, delivery: Delivery, packet_id: int) -> bool:
+    def send_publish_after(self, batch: int, delivery: Delivery, packet_id: int, dup: bool = False) -> bool:
         """A QoS 2 PUBLISH whose Packet Identifier is not on disk yet; False: this client cannot take it."""
         durability = self.durability
         if durability is None or (self.held is None and batch <= durability.journal.durable):
-            return self.send_publish(delivery, packet_id, False)
+            return self.send_publish(delivery, packet_id, dup)
         parts, self.parts = self.parts, [b""]  # not empty: the flusher need not know
-        sent = self.send_publish(delivery, packet_id, False)
+        sent = self.send_publish(delivery, packet_id, dup)
         frame, self.parts = b"".join(self.parts), parts
         if sent:
             self.sent_other -= 1  # ``send`` counts it a second time
@@ -199,8 +203,8 @@ class Outlet:
             self._tell(delivery.message)
 
     def send_pubrel(self, packet_id: int) -> None:
-        """The second half of a QoS 2 delivery."""
-        self.send(encoder.ack(PUBREL, packet_id))
+        """The second half of a QoS 2 delivery, again: after a PUBREC that may not be on disk yet."""
+        self.answer(encoder.ack(PUBREL, packet_id), 0 if self.durability is None else self.durability.barrier)
 
     def _room(self, delivery: Delivery) -> bool:
         """Count a PUBLISH for a client that does not read; False (dropped) for QoS 0 beyond ``max_outbox_bytes``."""

@@ -29,6 +29,7 @@ from .refusal import (
     NOT_DELAYED,
     QUEUE_FULL,
     RESERVED,
+    STORE_TROUBLE,
     TOO_DEEP,
     TOO_MANY_QOS2,
     Refusal,
@@ -43,6 +44,7 @@ _LONGEST_ADMITTED: Final = 256
 _MOST_ALIASED: Final = 4_194_304
 _RETRY_FULL: Final = 0.05
 _LONGEST_WAIT: Final = 60.0
+_LOOK_AGAIN: Final = 5.0
 _PUBACK: Final = b"\x40\x02"
 
 
@@ -55,6 +57,9 @@ def on_publish(channel: ChannelState, message: Message, now: float) -> Waiting:
     qos = message.qos
     if qos:
         channel.note()
+        durability = context.durability
+        if durability is not None and durability.trouble is not None and _needs_disk(channel, message):
+            return _refuse_unstored(channel, message, now)
     if qos > channel.zone.max_qos:
         raise ProtocolError("QoS above the announced Maximum QoS", reason_codes.QOS_NOT_SUPPORTED)
     if message.retain and not channel.zone.retain_available:
@@ -312,6 +317,40 @@ async def _wait_for_room(channel: ChannelState, session: Session, message: Messa
             _acknowledge(channel, message, broker.publish(message))
             return
         await asyncio.sleep(_RETRY_FULL)
+
+
+def _needs_disk(channel: ChannelState, message: Message) -> bool:
+    """Whether its acknowledgement would have to wait for the disk. A duplicate is answered like the first."""
+    context = channel.context
+    session = channel.session
+    assert session is not None
+    if message.qos == 2 and session.diary is not None:
+        return session.awaiting_rel is None or message.packet_id not in session.awaiting_rel
+    if context.delayed.handles(message.topic):
+        return True
+    return context.broker.needs_disk(channel.client.mountpoint + message.topic, message.retain)
+
+
+def _refuse_unstored(channel: ChannelState, message: Message, now: float) -> Waiting:
+    """Nothing can be stored: 0x97 for 5.0; a 3.x publisher waits, unread, until it can."""
+    channel.context.metrics.packets_publish_dropped += 1
+    STORE_TROUBLE.note(channel, "publish_refused", message.topic, now)
+    if channel.version != V5:
+        return _wait_for_store(channel, message)
+    _negative(channel, message, STORE_TROUBLE.code)
+    return None
+
+
+async def _wait_for_store(channel: ChannelState, message: Message) -> None:
+    context = channel.context
+    durability = context.durability
+    assert durability is not None
+    while durability.trouble is not None and channel.state != CLOSED:
+        await durability.recovered(_LOOK_AGAIN)  # now and then, whether the client is still there
+    if channel.state != CLOSED:
+        waiting = on_publish(channel, message, context.clock.now())
+        if waiting is not None:
+            await waiting
 
 
 def on_puback(channel: ChannelState, packet_id: int, now: float) -> None:

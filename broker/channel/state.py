@@ -9,7 +9,8 @@ from ..mqtt import reason_codes
 from ..mqtt.constants import V5
 from ..mqtt.encoder import encode_within
 from ..mqtt.packets import Auth, Connack, Connect, Disconnect, Will
-from ..session.session import Limits, Session
+from ..session.limits import Limits
+from ..session.session import Session
 from .context import Context
 from .outlet import Flushes, Outlet, Outlet5
 
@@ -38,6 +39,9 @@ class Link(Protocol):
     def abort(self) -> None:
         """Close at once, whatever is still to be sent."""
 
+    def stored(self) -> None:
+        """Nothing in the outlet waits for the disk any more."""
+
     def accepted(self, keep_alive: float) -> None:
         """CONNACK 0 was sent: lift the limits of a stranger. ``keep_alive``: seconds without a packet, 0: none."""
 
@@ -52,6 +56,9 @@ class _Gone:
         pass
 
     def abort(self) -> None:
+        pass
+
+    def stored(self) -> None:
         pass
 
     def accepted(self, keep_alive: float) -> None:

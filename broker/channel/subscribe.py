@@ -9,7 +9,7 @@ from ..session.session import Session
 from ..session.subscription import Subscription
 from .closing import disconnect
 from .publish import authorize
-from .refusal import Refusal
+from .refusal import STORE_TROUBLE, Refusal
 from .state import CONNECTED, ChannelState
 
 
@@ -27,8 +27,14 @@ def on_subscribe(channel: ChannelState, packet: Subscribe, now: float) -> None:
         filters = context.hooks.client_subscribe(filters, channel.client, packet.properties)
     identifier = packet.properties.get(SUBSCRIPTION_IDENTIFIER)
     identifiers = (identifier,) if identifier is not None else ()
+    answer = channel.answer_packet
+    durability = context.durability
     if in_use(session, channel.version, packet.packet_id):
         codes = [reason_codes.PACKET_IDENTIFIER_IN_USE] * len(packet.filters)
+    elif durability is not None and durability.trouble is not None and session.diary is not None:
+        codes = [STORE_TROUBLE.code] * len(filters)
+        answer = channel.send  # not behind what waits for the disk
+        STORE_TROUBLE.note(channel, "subscribe_refused", filters[0].filter if filters else "", now)
     else:
         codes = []
         for entry in filters:
@@ -39,7 +45,7 @@ def on_subscribe(channel: ChannelState, packet: Subscribe, now: float) -> None:
         metrics.packets_subscribe_error += 1
         if channel.state != CONNECTED:
             return  # acl_deny_action = "disconnect"
-    if channel.answer_packet(Suback(packet.packet_id, codes)):
+    if answer(Suback(packet.packet_id, codes)):
         metrics.packets_suback_sent += 1
     if channel.outlet.held is None:
         session.advance(now)

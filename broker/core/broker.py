@@ -14,10 +14,11 @@ from ..mqtt.message import Delivery, Message
 from ..routing.retained import ABSENT, CLEARED, FULL, TOO_LARGE, RetainedStore
 from ..routing.router import Router
 from ..routing.shared import SharedGroup
+from ..session.limits import Limits
 from ..session.outlet import EXPIRED, NO_LOCAL, QOS0_MSG, QUEUE_FULL
 from ..session.outlet import TOO_LARGE as DELIVERY_TOO_LARGE
 from ..session.registry import SessionRegistry
-from ..session.session import Limits, Session
+from ..session.session import Session
 from ..session.subscription import Subscription, without_no_local
 from .client_info import ClientInfo
 from .clock import Clock
@@ -118,6 +119,17 @@ class Broker:
             all(member.session.would_refuse(message, member) for member in group.members()) for group in route.groups
         )
 
+    def needs_disk(self, topic: str, retain: bool) -> bool:
+        """Whether a QoS 1 or 2 message is one for the journal: retained, or for a session that outlives its client."""
+        if self.durability is None:
+            return False
+        if retain and not topic.startswith("$SYS"):
+            return True
+        route = self.router.match(topic)
+        return any(each.qos and each.session.diary is not None for each in route.targets) or any(
+            each.qos and each.session.diary is not None for group in route.groups for each in group.members()
+        )
+
     def _deliver_unless_local(self, message: Message, subscription: Subscription) -> None:
         # [MQTT-3.8.3-3]: by Client Identifier, so that it holds for wills and over reconnects as well
         session = subscription.session
@@ -146,6 +158,9 @@ class Broker:
         retain = message.retain and subscription.retain_as_published
         self.turn.deliveries += 1
         self.turn.octets += len(message.frame) + 64
+        if message.payload_at < 0 and self.durability is not None and (session.diary is None or qos == 0):
+            self.durability.paging.give(session, Delivery(message, qos, retain, subscription.identifiers, group.filter))
+            return True
         session.deliver_shared(Delivery(message, qos, retain, subscription.identifiers, group.filter))
         return True
 

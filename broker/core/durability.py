@@ -1,7 +1,8 @@
 """Durability: what must be on disk before it is said, and who waits for it.
 
 The publish path only adds to the open batch. At the end of a loop turn, if the writer is idle, the batch is cut and
-written as one; while it is being written the next one fills. What was held back for a batch goes out when it is on disk::
+written as one; while it is being written the next one fills. What was held back for a batch goes out when it is on
+disk::
 
     publish ──► hold() ──► open batch ──cut──► writer thread ──► on_durable(seq) ──► held PUBACKs go out
                               │
@@ -10,6 +11,7 @@ written as one; while it is being written the next one fills. What was held back
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -17,8 +19,10 @@ from ..mqtt.message import Delivery, Message
 from ..session.session import Session
 from ..session.subscription import Subscription
 from ..storage import records
+from ..storage.batch import first_offset
 from ..storage.journal import Journal
 from .client_info import ClientInfo
+from .paging import Paging, StoredMessage
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -28,29 +32,16 @@ logger = logging.getLogger(__name__)
 COMPACT_ABOVE: Final = 67_108_864
 """Bytes a log may have whatever is live in it; beyond, it is compacted where less than half of it is live."""
 
+_OF_A_DELIVERY: Final = 24
+_OVERHEAD: Final = 200
+"""Bytes of a record in memory, beside a payload."""
+
 
 class Held(Protocol):
     """Somebody with packets that wait for a batch: ``channel.outlet``."""
 
     def release(self, upto: int) -> bool:
         """Send what waits for batches up to this one; whether anything still waits."""
-
-
-class StoredMessage:
-    """A message that durable sessions hold.
-
-    ``holders``: (session number, group filter or "") -> [QoS, RETAIN, identifiers, Packet Identifier (0: not sent)].
-    ``seq`` is the batch that it was written with, 0 while that is still open.
-    """
-
-    __slots__ = ("holders", "key", "message", "number", "seq")
-
-    def __init__(self, number: int, message: Message) -> None:
-        self.number = number
-        self.message = message
-        self.holders: dict[tuple[int, str], list[object]] = {}
-        self.seq = 0
-        self.key = 0  # in the open batch
 
 
 def body_of(message: Message) -> records.StoredBody:
@@ -72,11 +63,22 @@ def body_of(message: Message) -> records.StoredBody:
 class Durability:
     """The node's memory beyond its process. One for the node, absent at level ``memory``."""
 
-    def __init__(self, journal: Journal, wake: Callable[[], None]) -> None:
-        """``wake`` asks for an ``end_of_turn``, soon."""
+    def __init__(
+        self,
+        journal: Journal,
+        wake: Callable[[], None],
+        queue_memory: int = 0,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """``wake`` asks for an ``end_of_turn``, soon. ``queue_memory``: bytes of queued bodies in memory, 0: any."""
         self.journal = journal
+        self.paging = Paging(journal, queue_memory, now)
+        self.queued = self.paging.queued
+        self.fetch = self.paging.fetch
+        # Octets of the records of ``messages`` that are on disk or on their way.
+        self._stored_octets = 0
         self._wake = wake
-        # What the open batch will say: in order, a record or a message whose holders are written as they are at the cut.
+        # What the open batch will say, in order; the holders of a message are written as they are at the cut.
         self._open: dict[int, records._Record | StoredMessage] = {}
         self._next_key = 1
         self.messages: dict[int, StoredMessage] = {}
@@ -86,7 +88,21 @@ class Durability:
         self.delayed: dict[int, records.DelayedStored] = {}
         self._next_will = 1
         self._waiting: dict[Held, None] = {}
-        self._futures: list[tuple[int, asyncio.Future[None]]] = []
+        # (batch, who waits for it, whether trouble ends the wait)
+        self._futures: list[tuple[int, asyncio.Future[bool], bool]] = []
+        # Where the open batch speaks of a session, a retained topic, a will. Said again, it is said there, so that what
+        # is true fits in memory however long the disk takes nothing.
+        self._places: dict[int | str, int] = {}
+        # By session, what the open batch says of deliveries that an older one stored: one record each, which grows.
+        self._sent: dict[int, list[tuple[int, str, int]]] = {}
+        self._finished: dict[int, list[tuple[int, str]]] = {}
+        # About how many bytes the open batch takes.
+        self._octets = 0
+        # Sessions that nobody may be told of yet: number -> batch.
+        self._unconfirmed: dict[int, int] = {}
+        # Why nothing can be written at present; None: all is well.
+        self.trouble: str | None = None
+        self._recovered: asyncio.Future[None] | None = None
         # Grows with every fact; whoever must wait for what it caused compares it before and after.
         self.written = 0
 
@@ -98,8 +114,19 @@ class Durability:
         key = self._next_key
         self._next_key = key + 1
         self._open[key] = entry
+        self._octets += _size_of(entry)
         self.written += 1
         return key
+
+    def _write_over(self, about: int | str, entry: records._Record) -> None:
+        """Write what takes the place of anything that the open batch says about the same."""
+        key = self._places.get(about)
+        if key is None:
+            self._places[about] = self._write(entry)
+            return
+        self._octets += _size_of(entry) - _size_of(self._open[key])
+        self._open[key] = entry
+        self.written += 1
 
     @property
     def batch(self) -> int:
@@ -112,14 +139,27 @@ class Durability:
             seq = self.journal.batch
             put = self.journal.put
             encode = records.encode
+            offset = first_offset(len(self._open))
             for key, entry in self._open.items():
                 if isinstance(entry, StoredMessage):
+                    data = encode(self._message_record(entry))
+                    size = len(data)
+                    self._stored_octets += size - entry.size
                     entry.seq = seq
-                    put(key, encode(self._message_record(entry)))
+                    entry.offset = offset
+                    entry.size = size
+                    entry.key = 0
+                    offset += size
                 else:
-                    put(key, encode(entry))
+                    data = encode(entry)
+                    offset += len(data)
+                put(key, data)
             self._open.clear()
-        elif not self._open and self._waiting and self.journal.idle:
+            self._sent.clear()
+            self._finished.clear()
+            self._places.clear()
+            self._octets = 0
+        elif not self._open and (self._waiting or self._futures) and self.journal.idle:
             # All that was to be written has been taken back: nobody waits for an empty batch.
             self._release(self.journal.batch)
         self.journal.end_of_turn()
@@ -129,26 +169,37 @@ class Durability:
         return records.MessageStored(
             stored.number,
             body_of(stored.message),
-            [(session, group, *held) for (session, group), held in stored.holders.items()],  # type: ignore[misc]
+            [
+                (session, group, delivery.qos, delivery.retain, delivery.identifiers, packet_id)
+                for (session, group), (delivery, packet_id) in stored.holders.items()
+            ],
         )
 
     def on_durable(self, seq: int) -> None:
         """The writer's word: everything up to ``seq`` is on disk."""
         self._release(seq)
-        if self._open:
+        self.paging.relieve()
+        if self._open or self._waiting or self._futures:
             self._wake()
 
     def _release(self, upto: int) -> None:
         if self._waiting:
-            self._waiting = {held: None for held in self._waiting if held.release(upto)}
+            # What goes out may cause more that waits.
+            waiting, self._waiting = self._waiting, {}
+            for held in waiting:
+                if held.release(upto):
+                    self._waiting[held] = None
         if self._futures:
             left = []
-            for seq, future in self._futures:
+            for entry in self._futures:
+                seq, future, _ = entry
                 if seq > upto:
-                    left.append((seq, future))
+                    left.append(entry)
                 elif not future.done():
-                    future.set_result(None)
+                    future.set_result(True)
             self._futures = left
+        if self._unconfirmed:
+            self._unconfirmed = {number: seq for number, seq in self._unconfirmed.items() if seq > upto}
 
     def due(self, mark: int) -> int:
         """The batch to wait for, for who noted ``written`` before and has caused something since; 0: none."""
@@ -167,11 +218,57 @@ class Durability:
         self._waiting[held] = None
 
     async def wait(self, seq: int) -> None:
-        """Until batch ``seq`` is on disk."""
+        """Until batch ``seq`` is on disk, however long that takes."""
         if seq > self.journal.durable:
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._futures.append((seq, future))
-            await future
+            await self._wait(seq, False)
+
+    async def stored(self, seq: int) -> bool:
+        """Until batch ``seq`` is on disk (True) or there is trouble (False)."""
+        if seq <= self.journal.durable:
+            return True
+        return self.trouble is None and await self._wait(seq, True)
+
+    def _wait(self, seq: int, impatient: bool) -> asyncio.Future[bool]:
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._futures.append((seq, future, impatient))
+        return future
+
+    # ---------------------------------------------------------------- trouble
+
+    def on_trouble(self, trouble: str | None) -> None:
+        """The writer's word: nothing can be written, or (None) it can again."""
+        self.trouble = trouble
+        if trouble is None:
+            if self._recovered is not None:
+                self._recovered.set_result(None)
+                self._recovered = None
+        else:
+            for _, future, impatient in self._futures:
+                if impatient and not future.done():
+                    future.set_result(False)
+            self._futures = [waiting for waiting in self._futures if not waiting[2]]
+        self._wake()
+
+    async def recovered(self, at_most: float) -> None:
+        """Until the trouble is over, but no longer than ``at_most`` seconds."""
+        if self.trouble is not None:
+            if self._recovered is None:
+                self._recovered = asyncio.get_running_loop().create_future()
+            await asyncio.wait([self._recovered], timeout=at_most)
+
+    @property
+    def congested(self) -> bool:
+        """More waits for the disk than should: what adds to it is not to be read until it is written."""
+        return self.journal.pending_octets + self._octets > self.journal.max_pending
+
+    @property
+    def pending(self) -> int:
+        """Records that are not on disk yet."""
+        return len(self._open) + self.journal.pending
+
+    def unconfirmed(self, session: Session) -> int:
+        """The batch that must be on disk before anybody is told that there is this session; 0: it is."""
+        return self._unconfirmed.get(session.number, 0)
 
     # --------------------------------------------------------------- sessions
 
@@ -181,11 +278,12 @@ class Durability:
             session.number = self._next_session
             self._next_session += 1
             session.diary = self
-        self._write(self._session_record(session))
+            self._unconfirmed[session.number] = self.journal.batch
+        self._write_over(session.number, self._session_record(session))
 
     def session_left(self, session: Session) -> None:
         """Its client is gone."""
-        self._write(self._session_record(session))
+        self._write_over(session.number, self._session_record(session))
 
     @staticmethod
     def _session_record(session: Session) -> records.SessionStored:
@@ -234,27 +332,42 @@ class Durability:
             stored = message.stored = StoredMessage(number, message)
             self.messages[number] = stored
             stored.key = self._write(stored)
-        held = [delivery.qos, delivery.retain, delivery.identifiers, 0]
-        stored.holders[session.number, delivery.group] = held
+        group = delivery.group
+        stored.holders[session.number, group] = [delivery, 0]
         if stored.seq:
-            holder = (session.number, delivery.group, *held)
-            self._write(records.DeliveryAdded(stored.number, holder))  # type: ignore[arg-type]
+            holder = (session.number, group, delivery.qos, delivery.retain, delivery.identifiers, 0)
+            self._write(records.DeliveryAdded(stored.number, holder))
+            # What becomes of it must stand behind that.
+            self._sent.pop(session.number, None)
+            self._finished.pop(session.number, None)
         else:
             self.written += 1
 
     def sent(self, session: Session, delivery: Delivery, packet_id: int) -> int:
         stored: StoredMessage = delivery.message.stored
         group = delivery.group
-        stored.holders[session.number, group][3] = packet_id
+        stored.holders[session.number, group][1] = packet_id
         if stored.seq:
-            self._write(records.DeliverySent(stored.number, session.number, group, packet_id))
+            sent = self._sent.get(session.number)
+            if sent is None:
+                sent = self._sent[session.number] = []
+                self._write(records.DeliveriesSent(session.number, sent))
+            sent.append((stored.number, group, packet_id))
+            self.written += 1
+            self._octets += _OF_A_DELIVERY
         return self.journal.batch if delivery.qos == 2 else 0
 
     def done(self, session: Session, delivery: Delivery) -> None:
         stored = self._drop(session, delivery)
         if stored is not None and stored.seq:
             group = delivery.group
-            self._write(records.DeliveryDone(stored.number, session.number, group))
+            done = self._finished.get(session.number)
+            if done is None:
+                done = self._finished[session.number] = []
+                self._write(records.DeliveriesDone(session.number, done))
+            done.append((stored.number, group))
+            self.written += 1
+            self._octets += _OF_A_DELIVERY
 
     def _drop(self, session: Session, delivery: Delivery) -> StoredMessage | None:
         """Take a holder off; the message goes with its last one."""
@@ -265,11 +378,12 @@ class Durability:
         group = delivery.group
         if stored.holders.pop((session.number, group), None) is None:
             return None
+        if stored.weight:
+            self.paging.dropped(stored)
         if not stored.holders:
-            message.stored = None
-            del self.messages[stored.number]
-            if not stored.seq:
-                self._open.pop(stored.key, None)
+            self.forget(stored)
+            if stored.key and self._open.pop(stored.key, None) is not None:
+                self._octets -= _size_of(stored)
         return stored
 
     def released(self, session: Session, delivery: Delivery, packet_id: int) -> int:
@@ -291,10 +405,10 @@ class Durability:
     # ------------------------------------------------- retained, wills, delayed
 
     def retained_stored(self, message: Message) -> None:
-        self._write(records.RetainedStored(body_of(message)))
+        self._write_over(message.topic, records.RetainedStored(body_of(message)))
 
     def retained_cleared(self, topic: str) -> None:
-        self._write(records.RetainedCleared(topic))
+        self._write_over(topic, records.RetainedCleared(topic))
 
     def will_stored(self, message: Message, delay: int, due_at: float = 0.0, number: int = 0) -> int:
         """A will is in force, or (``due_at``) waits for its delay; its number."""
@@ -303,13 +417,13 @@ class Durability:
             self._next_will += 1
         will = records.WillStored(number, body_of(message), delay, due_at)
         self.wills[number] = will
-        self._write(will)
+        self._write_over(-number, will)
         return number
 
     def will_gone(self, number: int) -> None:
         """It was published, or will not be."""
         if self.wills.pop(number, None) is not None:
-            self._write(records.WillGone(number))
+            self._write_over(-number, records.WillGone(number))
 
     def delayed_stored(self, message: Message, due_at: float) -> int:
         """A delayed message waits; its number."""
@@ -333,40 +447,82 @@ class Durability:
         self._next_message = message + 1
         self._next_will = will + 1
 
+    def restored(self, stored: StoredMessage) -> None:
+        """A message that the log holds."""
+        self.messages[stored.number] = stored
+        self._stored_octets += stored.size
+
+    def forget(self, stored: StoredMessage) -> None:
+        """Nobody holds it any more."""
+        stored.message.stored = None
+        if self.messages.pop(stored.number, None) is not None:
+            self._stored_octets -= stored.size
+
     # ------------------------------------------------------------ compaction
 
     def live_octets(self, broker: "Broker") -> int:
         """About how many bytes everything that is true now takes."""
-        messages = sum(len(stored.message.frame) for stored in self.messages.values())
-        return messages + 200 * len(self.messages) + broker.retained.bytes + 400 * broker.router.subscription_count
+        return self._stored_octets + broker.retained.bytes + 400 * broker.router.subscription_count
 
-    def write_again(self, record: records._Record) -> None:
-        """For compaction: say what is true already once more."""
-        self._write(record)
+    def write_again(self, record: records._Record | StoredMessage) -> None:
+        """For compaction: say what is true already once more. A message must be in memory for that."""
+        if isinstance(record, StoredMessage):
+            if record.holders and not record.key and not record.message.paged:
+                record.key = self._write(record)
+        elif isinstance(record, records.SessionStored):
+            self._write_over(record.number, record)
+        elif isinstance(record, records.RetainedStored):
+            self._write_over(record.body.topic, record)
+        elif isinstance(record, records.WillStored):
+            self._write_over(-record.number, record)
+        else:
+            self._write(record)
 
-    def live(self, broker: "Broker") -> Iterator[records._Record]:
-        """Everything that is true now, as records: what a log without its older batches must still say."""
+    def live(self, broker: "Broker", before: int) -> Iterator[records._Record | StoredMessage]:
+        """Everything that is true, as records: what a log without its older batches must still say.
+
+        Much may happen between two of them: each says what is true when it is asked for. Messages that were written in
+        batch ``before`` or later are left out.
+        """
         for session in list(broker.sessions):
-            if session.diary is None:
-                continue
-            yield self._session_record(session)
-            for subscription in list(session.subscriptions.values()):
-                yield subscription_record(session, subscription)
-            for packet_id, delivery in list(session.inflight.items()):
-                if delivery is None:
-                    yield records.Released(session.number, packet_id, 0, "")
-            for packet_id, at in list((session.awaiting_rel or {}).items()):
-                yield records.Received(session.number, packet_id, at)
+            if session.diary is not None:
+                yield self._session_record(session)
+                yield from self._live_of(session)
         for topic in list(broker.retained.topics()):
             message = broker.retained.get(topic)
-            if message is not None and not topic.startswith("$SYS/"):
+            if message is not None and not topic.startswith("$SYS"):
                 yield records.RetainedStored(body_of(message))
         for number in list(self.messages):
             stored = self.messages.get(number)
-            if stored is not None:
-                yield self._message_record(stored)
-        yield from list(self.wills.values())
-        yield from list(self.delayed.values())
+            if stored is not None and 0 < stored.seq < before and not stored.key:
+                yield stored
+        for table in (self.wills, self.delayed):
+            for number in list(table):
+                record = table.get(number)
+                if record is not None:
+                    yield record
+
+    def _live_of(self, session: Session) -> Iterator[records._Record]:
+        for filter in list(session.subscriptions):
+            subscription = session.subscriptions.get(filter)
+            if subscription is not None:
+                yield subscription_record(session, subscription)
+        for packet_id in list(session.inflight):
+            if session.inflight.get(packet_id, self) is None:
+                yield records.Released(session.number, packet_id, 0, "")
+        for packet_id in list(session.awaiting_rel or ()):
+            at = (session.awaiting_rel or {}).get(packet_id)
+            if at is not None:
+                yield records.Received(session.number, packet_id, at)
+
+
+def _size_of(entry: "records._Record | StoredMessage") -> int:
+    """About how many bytes it takes while it waits."""
+    if isinstance(entry, StoredMessage):
+        return _OVERHEAD + entry.message.payload_size
+    if isinstance(entry, records.RetainedStored | records.WillStored | records.DelayedStored):
+        return _OVERHEAD + len(entry.body.payload)
+    return _OVERHEAD
 
 
 def subscription_record(session: Session, subscription: Subscription) -> records.SubscriptionStored:

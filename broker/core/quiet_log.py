@@ -7,7 +7,7 @@ since its last line, without being a flood of its own.
 import logging
 from typing import Final
 
-from ..session.outlet import EXPIRED, NO_LOCAL, QOS0_MSG, QUEUE_FULL, TOO_LARGE
+from ..session.outlet import EXPIRED, NO_LOCAL, QOS0_MSG, QUEUE_FULL, TOO_LARGE, UNREADABLE
 
 logger = logging.getLogger(__name__)
 
@@ -21,6 +21,7 @@ _DROPS: Final[dict[str, tuple[int, str]]] = {
     EXPIRED: (logging.INFO, "the message's Message Expiry Interval"),
     QOS0_MSG: (logging.DEBUG, "queue_qos0"),
     NO_LOCAL: (logging.DEBUG, "the subscription's No Local"),
+    UNREADABLE: (logging.ERROR, "node.data_dir"),
 }
 
 

@@ -1,22 +1,24 @@
-"""Restore: from the records of the journal back to sessions, queues, retained messages and wills, before anybody is let in."""
+"""Restore: from records back to sessions, queues, retained messages and wills, before anybody is let in."""
 
 import logging
 import time
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from ..config import ZoneSettings
 from ..mqtt.constants import NEVER_EXPIRES
 from ..mqtt.message import Delivery, Message
-from ..mqtt.packets import NO_PROPERTIES
-from ..session.session import Limits, Session
+from ..session.limits import Limits
+from ..session.session import Session
 from ..session.subscription import Subscription
 from ..storage import records
+from ..storage.batch import first_offset
 from .broker import Broker
 from .client_info import ClientInfo
-from .durability import Durability, StoredMessage
+from .durability import Durability
+from .paging import StoredMessage, lean, paged_twin, properties_of
 
 logger = logging.getLogger(__name__)
 
@@ -24,12 +26,22 @@ _PROGRESS: Final = 100_000
 
 
 class Restored:
-    """What the records come to, when all of them are read in order."""
+    """What the records come to, when all of them are read in order.
 
-    def __init__(self) -> None:
+    Of queued messages it keeps about ``bound`` bytes in memory (0: any number), of the others what queues need to know.
+    """
+
+    def __init__(self, bound: int = 0) -> None:
+        self.bound = bound
         self.sessions: dict[int, records.SessionStored] = {}
         self.subscriptions: dict[int, dict[str, records.SubscriptionStored]] = {}
         self.bodies: dict[int, records.StoredBody] = {}
+        # message -> batch, offset and size of its record
+        self.places: dict[int, tuple[int, int, int]] = {}
+        # Messages whose body here lacks payload and properties.
+        self.paged: set[int] = set()
+        # Bytes of the other ones' records.
+        self.octets = 0
         # message -> (session, group) -> holder
         self.holders: dict[int, dict[tuple[int, str], records.Holder]] = {}
         self.released: dict[int, dict[int, None]] = {}
@@ -42,85 +54,150 @@ class Restored:
         self.last_will = 0
         self.count = 0
         self.unreadable = 0
+        self._place = (0, 0, 0)
+        self._topics: dict[str, str] = {}
+        self._apply: dict[type[Any], Callable[[Any], object]] = {
+            records.MessageStored: self._message,
+            records.DeliveryAdded: self._added,
+            records.DeliveriesSent: self._sent,
+            records.DeliveriesDone: self._finished,
+            records.Released: self._released,
+            records.Completed: self._completed,
+            records.Received: self._received,
+            records.Freed: self._freed,
+            records.SessionStored: self._session,
+            records.SessionEnded: self._ended,
+            records.SubscriptionStored: self._subscribed,
+            records.SubscriptionRemoved: self._unsubscribed,
+            records.RetainedStored: self._retained,
+            records.RetainedCleared: lambda record: self.retained.pop(record.topic, None),
+            records.WillStored: self._will,
+            records.WillGone: lambda record: self.wills.pop(record.number, None),
+            records.DelayedStored: self._delayed,
+            records.DelayedGone: lambda record: self.delayed.pop(record.number, None),
+        }
 
-    def read(self, encoded: bytes) -> None:
-        """Take the next record."""
+    def read(self, encoded: bytes, batch: int = 0, offset: int = 0) -> None:
+        """Take the next record, which lies there in the log."""
         self.count += 1
         try:
             record = records.decode(encoded)
         except msgspec.MsgspecError:
             self.unreadable += 1
             return
-        self._apply(record)
+        self._place = (batch, offset, len(encoded))
+        self._apply[type(record)](record)
 
-    def _apply(self, record: records.Record) -> None:
-        if isinstance(record, records.MessageStored):
-            self.last_message = max(self.last_message, record.number)
-            self.bodies[record.number] = record.body
-            self.holders[record.number] = {(holder[0], holder[1]): holder for holder in record.holders}
-        elif isinstance(record, records.DeliveryAdded):
-            if record.message in self.bodies:
-                holder = record.holder
-                self.holders[record.message][holder[0], holder[1]] = holder
-        elif isinstance(record, records.DeliverySent):
-            holders = self.holders.get(record.message)
-            key = (record.session, record.group)
+    def bring_sent(self, read: Callable[[int, int, int], bytes]) -> None:
+        """Fetch the bodies of messages in flight, which their clients may need at once. Raises StoreError."""
+        for number in list(self.paged):
+            if any(holder[5] for holder in self.holders[number].values()):
+                record = records.decode(read(*self.places[number]))
+                assert isinstance(record, records.MessageStored)
+                self.bodies[number] = record.body
+                self.paged.discard(number)
+
+    def _message(self, record: records.MessageStored) -> None:
+        number = record.number
+        if number > self.last_message:
+            self.last_message = number
+        elif number in self.bodies:
+            self._forget(number)
+        body = record.body
+        self.places[number] = self._place
+        size = self._place[2]
+        if self.bound and self.octets + size > self.bound:
+            self.paged.add(number)
+            topic = self._topics.setdefault(body.topic, body.topic)
+            body = msgspec.structs.replace(body, topic=topic, payload=b"", properties=lean(body.properties))
+        else:
+            self.octets += size
+        self.bodies[number] = body
+        self.holders[number] = {(holder[0], holder[1]): holder for holder in record.holders}
+
+    def _forget(self, number: int) -> None:
+        if number in self.paged:
+            self.paged.discard(number)
+        else:
+            self.octets -= self.places[number][2]
+        del self.bodies[number], self.places[number], self.holders[number]
+
+    def _added(self, record: records.DeliveryAdded) -> None:
+        holders = self.holders.get(record.message)
+        if holders is not None:
+            holder = record.holder
+            holders[holder[0], holder[1]] = holder
+
+    def _sent(self, record: records.DeliveriesSent) -> None:
+        for message, group, packet_id in record.deliveries:
+            holders = self.holders.get(message)
+            key = (record.session, group)
             if holders is not None and key in holders:
-                holders[key] = (*holders[key][:5], record.packet_id)
-        elif isinstance(record, records.DeliveryDone):
-            self._done(record.message, record.session, record.group)
-        elif isinstance(record, records.Released):
-            self._done(record.message, record.session, record.group)
-            self.released.setdefault(record.session, {})[record.packet_id] = None
-        elif isinstance(record, records.Completed):
-            self.released.get(record.session, {}).pop(record.packet_id, None)
-        elif isinstance(record, records.Received):
-            self.received.setdefault(record.session, {})[record.packet_id] = record.at
-        elif isinstance(record, records.Freed):
-            self.received.get(record.session, {}).pop(record.packet_id, None)
-        elif isinstance(record, records.SessionStored):
-            self.last_session = max(self.last_session, record.number)
-            self.sessions[record.number] = record
-        elif isinstance(record, records.SessionEnded):
-            for table in (self.sessions, self.subscriptions, self.released, self.received):
-                table.pop(record.number, None)
-        elif isinstance(record, records.SubscriptionStored):
-            self.subscriptions.setdefault(record.session, {})[record.filter] = record
-        elif isinstance(record, records.SubscriptionRemoved):
-            self.subscriptions.get(record.session, {}).pop(record.filter, None)
-        elif isinstance(record, records.RetainedStored):
-            self.retained[record.body.topic] = record.body
-        elif isinstance(record, records.RetainedCleared):
-            self.retained.pop(record.topic, None)
+                holders[key] = (*holders[key][:5], packet_id)
 
-        elif isinstance(record, records.WillStored):
-            self.last_will = max(self.last_will, record.number)
-            self.wills[record.number] = record
-        elif isinstance(record, records.WillGone):
-            self.wills.pop(record.number, None)
-        elif isinstance(record, records.DelayedStored):
-            self.last_will = max(self.last_will, record.number)
-            self.delayed[record.number] = record
-        elif isinstance(record, records.DelayedGone):
-            self.delayed.pop(record.number, None)
+    def _finished(self, record: records.DeliveriesDone) -> None:
+        for message, group in record.deliveries:
+            self._done(message, record.session, group)
 
     def _done(self, message: int, session: int, group: str) -> None:
         holders = self.holders.get(message)
         if holders is not None:
             holders.pop((session, group), None)
             if not holders:
-                del self.holders[message]
-                del self.bodies[message]
+                self._forget(message)
+
+    def _released(self, record: records.Released) -> None:
+        self._done(record.message, record.session, record.group)
+        self.released.setdefault(record.session, {})[record.packet_id] = None
+
+    def _completed(self, record: records.Completed) -> None:
+        self.released.get(record.session, {}).pop(record.packet_id, None)
+
+    def _received(self, record: records.Received) -> None:
+        self.received.setdefault(record.session, {})[record.packet_id] = record.at
+
+    def _freed(self, record: records.Freed) -> None:
+        self.received.get(record.session, {}).pop(record.packet_id, None)
+
+    def _session(self, record: records.SessionStored) -> None:
+        self.last_session = max(self.last_session, record.number)
+        self.sessions[record.number] = record
+
+    def _ended(self, record: records.SessionEnded) -> None:
+        self.last_session = max(self.last_session, record.number)  # what began it may have been compacted away
+        for table in (self.sessions, self.subscriptions, self.released, self.received):
+            table.pop(record.number, None)
+
+    def _subscribed(self, record: records.SubscriptionStored) -> None:
+        self.subscriptions.setdefault(record.session, {})[record.filter] = record
+
+    def _unsubscribed(self, record: records.SubscriptionRemoved) -> None:
+        self.subscriptions.get(record.session, {}).pop(record.filter, None)
+
+    def _retained(self, record: records.RetainedStored) -> None:
+        self.retained[record.body.topic] = record.body
+
+    def _will(self, record: records.WillStored) -> None:
+        self.last_will = max(self.last_will, record.number)
+        self.wills[record.number] = record
+
+    def _delayed(self, record: records.DelayedStored) -> None:
+        self.last_will = max(self.last_will, record.number)
+        self.delayed[record.number] = record
 
 
-def read(batches: Iterable[Iterable[bytes]]) -> Restored:
-    """Read every batch, in order."""
-    state = Restored()
-    for batch in batches:
+def read(batches: Iterable[tuple[int, list[bytes]]], bound: int = 0) -> Restored:
+    """Read every batch (its number, its records), in order; ``bound`` as in ``Restored``."""
+    state = Restored(bound)
+    due = _PROGRESS
+    for seq, batch in batches:
+        offset = first_offset(len(batch))
         for encoded in batch:
-            state.read(encoded)
-            if state.count % _PROGRESS == 0:
-                logger.info("restore_progress records=%s", state.count)
+            state.read(encoded, seq, offset)
+            offset += len(encoded)
+        if state.count >= due:
+            due = state.count + _PROGRESS
+            logger.info("restore_progress records=%s", state.count)
     return state
 
 
@@ -167,6 +244,7 @@ class _Builder:
         self.broker = broker
         self.durability = durability
         self.zone_of = zone_of
+        self.topics: dict[str, str] = {}
         self.publishers: dict[tuple[str, str | None], ClientInfo] = {}
         self.sessions: dict[int, Session] = {}
 
@@ -179,6 +257,9 @@ class _Builder:
         self._messages()
         now = self.broker.clock.now()
         for session in self.sessions.values():
+            if not self.state.sessions[session.number].disconnected_at:
+                # So that the next restart does not begin its expiry again.
+                self.durability.session_left(session)
             self._time_out(session, now)
 
     def _publisher(self, client_id: str, username: str | None) -> ClientInfo:
@@ -193,11 +274,11 @@ class _Builder:
     def _message(self, body: records.StoredBody) -> Message:
         publisher = None if body.client_id is None else self._publisher(body.client_id, body.username)
         message = Message(
-            body.topic,
+            self.topics.setdefault(body.topic, body.topic),
             body.payload,
             body.qos,
             body.retain,
-            body.properties or NO_PROPERTIES,
+            properties_of(body),
             publisher,
             body.timestamp,
         )
@@ -240,28 +321,31 @@ class _Builder:
 
     def _messages(self) -> None:
         """Queues and what was in flight, in the order of publication."""
-        for number in sorted(self.state.bodies):
-            message = self._message(self.state.bodies[number])
+        state = self.state
+        for number in sorted(state.bodies):
+            message = self._message(state.bodies.pop(number))
+            seq, offset, size = state.places.pop(number)
+            if number in state.paged:
+                message = paged_twin(message, size)
             stored = message.stored = StoredMessage(number, message)
-            stored.seq = 1
-            self.durability.messages[number] = stored
-            for (owner, group), (_, _, qos, retain, identifiers, packet_id) in self.state.holders[number].items():
+            stored.seq, stored.offset, stored.size = seq, offset, size
+            self.durability.restored(stored)
+            for (owner, group), (_, _, qos, retain, identifiers, packet_id) in state.holders.pop(number).items():
                 session = self.sessions.get(owner)
                 if session is None:
                     continue
                 if qos == 0 or retain or identifiers or group:
                     delivery = Delivery(message, qos, retain, tuple(identifiers), group)
                 else:
-                    delivery = message.plain(qos)
-                stored.holders[owner, group] = [qos, retain, tuple(identifiers), packet_id]
+                    delivery = stored.plain(qos)
+                stored.holders[owner, group] = [delivery, packet_id]
                 if packet_id:
                     session.inflight[packet_id] = delivery
                     session.last_packet_id = packet_id
                 else:
                     session.requeue(delivery)
-            if not stored.holders and message.stored is stored:
-                message.stored = None
-                self.durability.messages.pop(number, None)
+            if not stored.holders:
+                self.durability.forget(stored)
         for owner, released in self.state.released.items():
             session = self.sessions.get(owner)
             if session is not None:
@@ -284,7 +368,7 @@ class _Builder:
             delay(self._message(record.body), record.due_at, record.number)
 
     def wills(self, may_publish: Callable[[Message], bool]) -> None:
-        """A will whose client was connected when the node died is due, after its delay; one that waited goes on waiting."""
+        """One whose client was connected when the node died is due after its delay; one that waited goes on waiting."""
         now = self.broker.clock.now()
         for record in self.state.wills.values():
             self.durability.wills[record.number] = record
@@ -300,4 +384,7 @@ class _Builder:
                     self.broker.publish(message)
                 self.durability.will_gone(record.number)
             else:
+                if not record.due_at:
+                    # So that the next restart does not begin the delay again.
+                    self.durability.will_stored(message, record.delay, due, record.number)
                 self.broker.will_at(session, message, record.number, due)

@@ -1,14 +1,15 @@
-"""Store: durability level ``disk``, assembled - the log file, its journal, what is restored from it, and its housekeeping."""
+"""Store: durability level ``disk``, assembled: the log file, its journal, what is restored from it, housekeeping."""
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 from ..config import ZoneSettings
 from ..mqtt.message import Message
-from ..session.session import Limits
+from ..session.limits import Limits
 from ..storage import records
 from ..storage.batch import decode
 from ..storage.journal import Journal
@@ -16,45 +17,52 @@ from ..storage.sqlite_log import SqliteLog
 from ..storage.trouble import StoreError
 from .broker import Broker
 from .durability import COMPACT_ABOVE, Durability
+from .paging import StoredMessage
 from .restore import Restored, read, restore
 
 logger = logging.getLogger(__name__)
 
 FILE: Final = "taipan.db"
+CLOSE_TIMEOUT: Final = 10.0
 _A_SLICE: Final = 2000
-"""Records that one tick of a compaction writes."""
+_OCTETS_A_SLICE: Final = 8_388_608
+"""Records that one tick of a compaction writes, and bytes of messages."""
 
 
 class Store:
-    """Opened before the first listener, closed after the last client.
+    """Opened before the first listener, closed after the last client."""
 
-    ``trouble`` says why nothing can be written at present, None when all is well.
-    """
-
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, queue_memory: int = 0) -> None:
+        """``queue_memory``: bytes of queued messages' bodies in memory, 0: no bound."""
+        self._queue_memory = queue_memory
         self._log = SqliteLog(directory / FILE)
         self._state: Restored | None = None
-        self._live: Iterator[records._Record] | None = None
+        self._live: Iterator[records._Record | StoredMessage] | None = None
         self._from = 0
-        self.trouble: str | None = None
+        self._dropping: asyncio.Task[None] | None = None
+        # Told of trouble (one line) and of its end (None).
+        self.on_trouble: Callable[[str | None], None] = lambda _: None
         self.durability: Durability
 
-    def open(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> Durability:
+    def open(
+        self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None], now: Callable[[], float] = time.time
+    ) -> Durability:
         """Read the file. Raises StoreError with one line where it cannot be used."""
         log = self._log
         log.open()
-        self._state = read(self._batches())
+        self._state = read(self._batches(), self._queue_memory)
+        self._state.bring_sent(log.read)
         if log.salvaged is not None:
-            logger.error("store_damaged file=%s report=%s", log.path, log.salvaged)
+            logger.error("store_damaged file=%s setting=node.data_dir report=%s", log.path, log.salvaged)
         journal = Journal(log, loop, self._on_durable, self._on_trouble)
-        self.durability = Durability(journal, wake)
+        self.durability = Durability(journal, wake, self._queue_memory, now)
         journal.start()
         return self.durability
 
-    def _batches(self) -> Iterator[list[bytes]]:
+    def _batches(self) -> Iterator[tuple[int, list[bytes]]]:
         for seq, data in self._log.scan():
             try:
-                yield decode(data)
+                yield seq, decode(data)
             except StoreError as error:
                 logger.error("store_batch_unreadable batch=%s error=%s", seq, error)
 
@@ -74,31 +82,61 @@ class Store:
         self.durability.on_durable(seq)
 
     def _on_trouble(self, trouble: str | None) -> None:
-        self.trouble = trouble
         if trouble is None:
-            logger.warning("store_recovered file=%s", self._log.path)
+            logger.warning("store_recovered file=%s setting=node.data_dir", self._log.path)
         else:
             logger.error("store_trouble file=%s error=%s setting=node.data_dir", self._log.path, trouble)
+        self.durability.on_trouble(trouble)
+        self.on_trouble(trouble)
+
+    @property
+    def damage(self) -> str:
+        """What was found damaged at the start, in one line; empty: nothing."""
+        return "" if self._log.salvaged is None else str(self._log.salvaged)
+
+    @property
+    def file(self) -> Path:
+        """Where all of it lies."""
+        return self._log.path
 
     def housekeep(self, broker: Broker) -> None:
         """Compact, a slice at a time, when less than half of a large log says anything that is still true."""
         journal = self.durability.journal
+        if self._dropping is not None and not self._dropping.done():
+            return
         if self._live is None:
             size = journal.size_bytes
             if size < COMPACT_ABOVE or size < 2 * self.durability.live_octets(broker):
                 return
             self._from = journal.batch
-            self._live = self.durability.live(broker)
+            self._live = self.durability.live(broker, self._from)
             logger.info("store_compaction_started bytes=%s", size)
-        if journal.congested or self.trouble is not None:
+        if self.durability.congested or self.durability.trouble is not None:
             return
+        octets = 0
+        paged: list[StoredMessage] = []
         for _ in range(_A_SLICE):
-            record = next(self._live, None)
-            if record is None:
+            entry = next(self._live, None)
+            if entry is None:
                 self._live = None
-                asyncio.ensure_future(self._drop(self.durability.barrier))
-                return
-            self.durability.write_again(record)
+                break
+            if isinstance(entry, StoredMessage) and entry.message.paged:
+                paged.append(entry)
+            else:
+                self.durability.write_again(entry)
+            if isinstance(entry, StoredMessage):
+                octets += entry.size
+                if octets > _OCTETS_A_SLICE:
+                    break
+        if paged or self._live is None:
+            self._dropping = asyncio.ensure_future(self._after(paged, self._live is None))
+
+    async def _after(self, paged: list[StoredMessage], last: bool) -> None:
+        """Write paged messages again, too; ``last``: then all that is true stands in newer batches."""
+        if paged:
+            await self.durability.paging.load(paged, self.durability.write_again)
+        if last:
+            await self._drop(self.durability.barrier)
 
     async def _drop(self, barrier: int) -> None:
         """Everything that is true stands in newer batches: the older ones may go."""
@@ -107,15 +145,18 @@ class Store:
         self.durability.journal.drop_before(self._from)
         logger.info("store_compacted before=%s", self._from)
 
-    async def flush(self) -> None:
-        """Until everything written so far is on disk."""
+    async def flush(self) -> bool:
+        """Until everything written so far is on disk; False: there is trouble."""
         self.durability.end_of_turn()
         barrier = self.durability.barrier
-        if barrier:
-            await self.durability.wait(barrier)
+        return not barrier or await self.durability.stored(barrier)
 
     async def close(self) -> None:
-        """Write the rest and leave one tidy file."""
-        self.durability.end_of_turn()
-        if not await self.durability.journal.close():
+        """Write the rest and leave one tidy file; where there is trouble, give up soon."""
+        if self._dropping is not None:
+            self._dropping.cancel()
+        flushing = asyncio.ensure_future(self.flush())
+        await asyncio.wait([flushing], timeout=CLOSE_TIMEOUT)
+        flushed = flushing.done() and flushing.result()
+        if not await self.durability.journal.close(CLOSE_TIMEOUT if flushed else 1.0):
             logger.error("store_not_flushed file=%s", self._log.path)

@@ -6,10 +6,14 @@ reading from publishers while output waits.
 
 
 class Turn:
-    """``deliveries`` counts messages handed to subscribers, ``octets`` about how many bytes these will write."""
+    """``deliveries`` counts messages handed to subscribers, ``octets`` about how many bytes these will write.
 
-    __slots__ = ("deliveries", "octets")
+    ``congested``: the disk has more to write than should wait; what would add to it is not taken.
+    """
+
+    __slots__ = ("congested", "deliveries", "octets")
 
     def __init__(self) -> None:
         self.deliveries = 0
         self.octets = 0
+        self.congested = False

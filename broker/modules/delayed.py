@@ -101,13 +101,13 @@ class Delayed(Module):
         when = now + number if number < ABSOLUTE else float(number)
         if when - now > self._settings.max_seconds or now - when > ABSOLUTE:
             return self._refuse(message, QUOTA_EXCEEDED, "delayed_too_far", "delayed.max_seconds")
-        size = _size(message)
+        held = _readdressed(message, topic)
+        size = _size(held)
         settings = self._settings
         if settings.max_messages and self.count >= settings.max_messages:
             return self._refuse_full(message, now, "delayed.max_messages")
         if settings.max_bytes and self.size + size > settings.max_bytes:
             return self._refuse_full(message, now, "delayed.max_bytes")
-        held = _readdressed(message, topic)
         self._metrics.messages_delayed += 1
         number = 0 if self.durability is None else self.durability.delayed_stored(held, when)
         self._hold(held, when, number)

@@ -22,6 +22,9 @@ class Message:
     ``frame`` holds the payload from ``payload_at`` to its end: the whole packet where the decoder made it, the payload
     alone otherwise. ``packet_id_at`` is where its Packet Identifier stands, if but for that the frame may go out
     again to clients of ``frame_version`` (4 for all of 3.x); else 0.
+
+    Of a ``paged`` message only what queues need is here; ``core.paging`` knows where the rest is. Its ``frame`` is
+    empty and ``payload_at`` negative: as many bytes as ``frame`` had.
     """
 
     __slots__ = (
@@ -99,12 +102,19 @@ class Message:
         """The payload. An inbound message keeps it inside ``frame`` until somebody asks."""
         payload = self._payload
         if payload is None:
+            if self.payload_at < 0:
+                raise LookupError("the payload is on disk")
             payload = self._payload = self.frame[self.payload_at :]
         return payload
 
     @property
+    def paged(self) -> bool:
+        """Whether payload and properties (but for the Message Expiry Interval) are on disk only."""
+        return self.payload_at < 0
+
+    @property
     def payload_size(self) -> int:
-        """Length of the payload in bytes, without making it."""
+        """Length of the payload in bytes, without making it. About, for a paged one."""
         return len(self.frame) - self.payload_at
 
     @property
@@ -163,7 +173,7 @@ class Delivery:
     def size(self) -> int:
         """About what it holds in memory, in bytes: what queue bounds count."""
         message = self.message
-        return len(message.frame) + len(message.topic) + 200
+        return (len(message.frame) or -message.payload_at) + len(message.topic) + 200
 
     def __repr__(self) -> str:
         return f"Delivery({self.message!r}, qos={self.qos}, retain={self.retain})"

@@ -14,8 +14,18 @@ class Diary(Protocol):
     Where a number is returned, it is the batch that must be on disk before the packet it is about may go out; 0: none.
     """
 
+    @property
+    def barrier(self) -> int:
+        """The batch with the last thing that was written down."""
+
     def hold(self, session: "Session", delivery: Delivery) -> None:
         """The session owes its client this QoS 1 or 2 delivery from now on."""
+
+    def queued(self, session: "Session", delivery: Delivery) -> Delivery:
+        """It waits in the session's queue; what is to be put there for it."""
+
+    def fetch(self, session: "Session", delivery: Delivery) -> bool:
+        """The next in the session's queue is paged: ``advance`` follows when it is here. False: it is lost."""
 
     def sent(self, session: "Session", delivery: Delivery, packet_id: int) -> int:
         """It goes out with this Packet Identifier."""

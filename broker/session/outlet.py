@@ -13,6 +13,7 @@ QUEUE_FULL: Final = "queue_full"
 QOS0_MSG: Final = "qos0_msg"
 EXPIRED: Final = "expired"
 NO_LOCAL: Final = "no_local"
+UNREADABLE: Final = "unreadable"  # not one of EMQX's: it was paged out and the disk does not give it back
 
 
 class Outlet(Protocol):
@@ -26,8 +27,8 @@ class Outlet(Protocol):
     def send_publish(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
         """Any other PUBLISH. False: this client cannot take it (its Maximum Packet Size), so it counts as done."""
 
-    def send_publish_after(self, batch: int, delivery: Delivery, packet_id: int) -> bool:
-        """The same, DUP 0, but not before ``batch`` is on disk."""
+    def send_publish_after(self, batch: int, delivery: Delivery, packet_id: int, dup: bool = False) -> bool:
+        """The same, but not before ``batch`` is on disk."""
 
     def send_pubrel(self, packet_id: int) -> None:
         """The second half of a QoS 2 delivery."""

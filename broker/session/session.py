@@ -12,18 +12,18 @@ On reconnect all of ``inflight`` goes out again in its order, before the queue [
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 
 from ..mqtt.constants import MAX_PACKET_ID
 from ..mqtt.errors import ProtocolError
 from ..mqtt.message import Delivery, Message
 from .diary import Diary
-from .outlet import EXPIRED, QOS0_MSG, QUEUE_FULL, Observer, Outlet
+from .limits import Limits
+from .outlet import EXPIRED, QOS0_MSG, QUEUE_FULL, UNREADABLE, Observer, Outlet
 from .queue import MessageQueue
 from .subscription import Subscription
 
-NO_PRIORITIES: Final[Mapping[str, int]] = {}
 # So many retained messages, or so many bytes of them, go to a client before its output is written.
 REPLAY_SLICE: Final = 512
 REPLAY_BYTES: Final = 262_144
@@ -32,50 +32,6 @@ REPLAY_BYTES: Final = 262_144
 NEW: Final = 0
 DUPLICATE: Final = 1
 FULL: Final = 2
-
-
-class Limits:
-    """The bounds of a session, shared by all sessions of a zone. 0 means no bound."""
-
-    __slots__ = (
-        "default_priority",
-        "max_awaiting_rel",
-        "max_inflight",
-        "max_inflight_bytes",
-        "max_queued_bytes",
-        "max_queued_messages",
-        "priorities",
-        "queue_qos0",
-        "refuse_when_full",
-        "retry_interval",
-        "upgrade_qos",
-    )
-
-    def __init__(
-        self,
-        max_inflight: int = 32,
-        max_inflight_bytes: int = 0,
-        max_awaiting_rel: int = 100,
-        max_queued_messages: int = 1000,
-        max_queued_bytes: int = 67_108_864,
-        queue_qos0: bool = False,
-        refuse_when_full: bool = False,
-        upgrade_qos: bool = False,
-        priorities: Mapping[str, int] = NO_PRIORITIES,
-        default_priority: int = 0,
-        retry_interval: float = 0.0,
-    ) -> None:
-        self.retry_interval = retry_interval
-        self.max_inflight = max_inflight
-        self.max_inflight_bytes = max_inflight_bytes
-        self.max_awaiting_rel = max_awaiting_rel
-        self.max_queued_messages = max_queued_messages
-        self.max_queued_bytes = max_queued_bytes
-        self.queue_qos0 = queue_qos0
-        self.refuse_when_full = refuse_when_full
-        self.upgrade_qos = upgrade_qos
-        self.priorities = priorities
-        self.default_priority = default_priority
 
 
 class Session:
@@ -215,10 +171,19 @@ class Session:
 
     def deliver_shared(self, delivery: Delivery) -> None:
         """Take a delivery that a shared subscription chose this session for."""
-        if delivery.qos == 0:
+        if delivery.message.payload_at < 0:
+            self._inherit(delivery)
+        elif delivery.qos == 0:
             self._deliver0(delivery)
         else:
             self._offer(delivery)
+
+    def _inherit(self, delivery: Delivery) -> None:
+        """A paged QoS 1 or 2 one, of another durable session that is over: it comes through the queue."""
+        assert self.diary is not None
+        self.diary.hold(self, delivery)
+        self._enqueue(delivery)
+        self.advance(self.now)
 
     def would_refuse(self, message: Message, subscription: Subscription) -> bool:
         """Whether its queue is full and its zone refuses rather than drops the oldest."""
@@ -290,6 +255,8 @@ class Session:
         queue = self.queue
         if queue is None:
             queue = self._new_queue()
+        if self.diary is not None and delivery.qos:
+            delivery = self.diary.queued(self, delivery)
         dropped = queue.push(delivery)
         if dropped:
             self.mqueue_dropped += len(dropped)
@@ -331,6 +298,13 @@ class Session:
                 self.observer.delivery_dropped(self, delivery, EXPIRED)
             elif delivery.qos == 0:
                 outlet.send_publish(delivery, 0, False)
+            elif delivery.message.payload_at < 0 and self.diary is not None:
+                queue.push_front(delivery)
+                if self.diary.fetch(self, delivery):
+                    return
+                queue.pop()
+                self._done(delivery)
+                self.observer.delivery_dropped(self, delivery, UNREADABLE)
             elif self._heavy(delivery):
                 queue.push_front(delivery)
                 return
@@ -555,7 +529,7 @@ class Session:
                 outlet.send_pubrel(packet_id)
             elif len(self.inflight) - len(resend) >= self.window or not outlet.writable:
                 return  # the new connection's Receive Maximum holds for these too [MQTT-3.3.4-9]
-            elif not outlet.send_publish(delivery, packet_id, True):
+            elif not self._send_again(outlet, packet_id, delivery):
                 self._finish(packet_id, delivery)
                 self._done(delivery)
                 continue
@@ -581,7 +555,13 @@ class Session:
             if delivery is None:
                 outlet.send_pubrel(packet_id)
             else:
-                outlet.send_publish(delivery, packet_id, True)
+                self._send_again(outlet, packet_id, delivery)
+
+    def _send_again(self, outlet: Outlet, packet_id: int, delivery: Delivery) -> bool:
+        if self.diary is None or delivery.qos != 2:
+            return outlet.send_publish(delivery, packet_id, True)
+        # The connection that it was first sent on may have ended before the identifier was on disk.
+        return outlet.send_publish_after(self.diary.barrier, delivery, packet_id, True)
 
     def expire_queued(self, now: float) -> None:
         """Drop queued messages whose Message Expiry Interval has passed."""

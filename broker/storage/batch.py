@@ -27,9 +27,14 @@ def encode(records: Collection[bytes]) -> bytes:
     return b"".join([bytes((VERSION,)), _ZERO, table.tobytes(), *records])
 
 
+def first_offset(count: int) -> int:
+    """Where the first of ``count`` records begins."""
+    return HEAD + 4 * count
+
+
 def offsets(records: Collection[bytes]) -> Iterator[int]:
     """Where each record begins in the batch that ``encode`` makes of them."""
-    return accumulate(map(len, records), initial=HEAD + 4 * len(records))
+    return accumulate(map(len, records), initial=first_offset(len(records)))
 
 
 def decode(data: bytes) -> list[bytes]:

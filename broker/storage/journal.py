@@ -99,6 +99,7 @@ class Journal:
         except TimeoutError:
             # A writer that only waits for space gives up and closes; one stuck in the kernel ends with the process.
             self._writer.post(Stop())
+            await asyncio.wait([self._closed], timeout=1.0)
             return False
         await asyncio.to_thread(self._writer.join)
         return True

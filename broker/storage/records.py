@@ -1,8 +1,8 @@
 """What a batch of the journal says: one record for each durable fact, in the order in which they became true.
 
-A later record about the same thing takes the place of the earlier one. Sessions and messages go by numbers that are never
-used again. Times are unix seconds. Encoded as MessagePack arrays whose first element is the record's tag; a field added
-at the end with a default keeps older files readable.
+A later record about the same thing takes the place of the earlier one. Sessions and messages go by numbers that are
+never used again. Times are unix seconds. Encoded as MessagePack arrays whose first element is the record's tag; a field
+added at the end with a default keeps older files readable.
 """
 
 from typing import Any
@@ -92,21 +92,18 @@ class DeliveryAdded(_Record, tag=6):
     holder: Holder
 
 
-class DeliverySent(_Record, tag=7):
-    """A delivery went out with this Packet Identifier."""
+class DeliveriesSent(_Record, tag=7):
+    """Deliveries of a session went out: (message, group filter or "", Packet Identifier)."""
 
-    message: int
     session: int
-    group: str
-    packet_id: int
+    deliveries: list[tuple[int, str, int]]
 
 
-class DeliveryDone(_Record, tag=8):
-    """A session holds a message no longer."""
+class DeliveriesDone(_Record, tag=8):
+    """A session holds these no longer: (message, group filter or "")."""
 
-    message: int
     session: int
-    group: str
+    deliveries: list[tuple[int, str]]
 
 
 class Released(_Record, tag=9):
@@ -178,8 +175,8 @@ Record = (
     | SubscriptionRemoved
     | MessageStored
     | DeliveryAdded
-    | DeliverySent
-    | DeliveryDone
+    | DeliveriesSent
+    | DeliveriesDone
     | Released
     | Completed
     | Received

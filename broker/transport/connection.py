@@ -37,6 +37,14 @@ _TURN: Final = 1  # output must go out first, or others be heard
 _WAITING: Final = 2  # a packet waits for something outside (a password hash)
 _RATE: Final = 4  # message_rate, byte_rate
 _SLOW: Final = 8  # the client does not read what it asks for
+_STORE: Final = 16  # much of what it is to be told waits for the disk
+
+_MOST_UNSTORED: Final = 8192
+"""Packets of one client that may wait for the disk; 3.x has no Receive Maximum to bound them."""
+
+
+def _adds_to_store(packets: list[Packet]) -> bool:
+    return any(type(packet) is Message and (packet.qos or packet.retain) for packet in packets)
 
 
 class Connection(asyncio.Protocol):
@@ -167,7 +175,12 @@ class Connection(asyncio.Protocol):
         turn = context.broker.turn
         if self._parked is not None:
             self._parked.extend(packets)
-        elif self._held or turn.deliveries > TURN_DELIVERIES or turn.octets > HIGH_WATER:
+        elif (
+            self._held
+            or turn.deliveries > TURN_DELIVERIES
+            or turn.octets > HIGH_WATER
+            or (turn.congested and _adds_to_store(packets))
+        ):
             self._parked = packets
             self._hold_for_turn()
         else:
@@ -236,6 +249,9 @@ class Connection(asyncio.Protocol):
         if taken is True:
             if channel.outlet.backlog > self.facts.zone.max_outbox_bytes:
                 self._hold(_SLOW)
+            held = channel.outlet.held
+            if held is not None and len(held) > _MOST_UNSTORED:
+                self._hold(_STORE)
             return
         if taken is False:
             self._parked = channel.rest
@@ -280,7 +296,11 @@ class Connection(asyncio.Protocol):
             packets, self._parked = self._parked, None
             context = self._context
             turn = context.broker.turn
-            if turn.deliveries > TURN_DELIVERIES or turn.octets > HIGH_WATER:
+            if (
+                turn.deliveries > TURN_DELIVERIES
+                or turn.octets > HIGH_WATER
+                or (turn.congested and _adds_to_store(packets))
+            ):
                 self._parked = packets
                 self._hold_for_turn()
                 return
@@ -368,6 +388,12 @@ class Connection(asyncio.Protocol):
 
     # ------------------------------------------------------ the channel's wishes
 
+    def stored(self) -> None:
+        """See ``channel.state.Link``."""
+        if self._held & _STORE:
+            # Later: whoever tells this is in the middle of telling everybody.
+            asyncio.get_running_loop().call_soon(self._release, _STORE)
+
     def accepted(self, keep_alive: float) -> None:
         """See ``channel.state.Link``."""
         transport = self._transport
@@ -396,6 +422,7 @@ class Connection(asyncio.Protocol):
             self._timer.cancel()
         blocked = not outlet.writable
         self.flush()
+        outlet.held = None  # nobody is there to be told, and nothing follows a DISCONNECT
         self._timer = context.timers.at(context.clock.now() + LINGER, self.abort)
         if blocked or self._eof or not transport.can_write_eof():
             transport.close()

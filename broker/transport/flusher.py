@@ -89,7 +89,7 @@ class Flusher:
             except Exception:  # a fault of ours costs this client its connection, not the others their output
                 logger.exception("flush_failed")
                 outlet.target.abort()
-        if self._held:
+        if self._held and not turn.congested:
             held, self._held = self._held, []
             for connection in held:
                 try:

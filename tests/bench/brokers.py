@@ -56,15 +56,20 @@ def installed() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def running(name: str, core: int | None = None, settings: tuple[str, ...] = ()) -> Iterator[tuple[int, int]]:
-    """(port, pid) of a broker that serves for as long as the block lasts; ``settings`` are Taipan's ``--set``."""
+def running(
+    name: str, core: int | None = None, settings: tuple[str, ...] = (), persistence: bool = False
+) -> Iterator[tuple[int, int]]:
+    """(port, pid) of a broker that serves for as long as the block lasts.
+
+    ``settings`` are Taipan's ``--set``; ``persistence`` is Mosquitto's.
+    """
     with tempfile.TemporaryDirectory(prefix="taipan-bench-") as directory:
         port = free_port()
         log = Path(directory, "log")
         if name == "taipan":
             command = _taipan_command(port, Path(directory), settings)
         else:
-            command = _mosquitto_command(port, Path(directory))
+            command = _mosquitto_command(port, Path(directory), persistence)
         with log.open("wb") as stream:
             process = subprocess.Popen(
                 [*pinned(core), *command],
@@ -107,14 +112,14 @@ def _taipan_command(port: int, directory: Path, settings: tuple[str, ...]) -> li
     return command
 
 
-def _mosquitto_command(port: int, directory: Path) -> list[str]:
+def _mosquitto_command(port: int, directory: Path, persistence: bool) -> list[str]:
     if not MOSQUITTO:
         raise BrokerError("mosquitto is not installed")
     config = directory / "mosquitto.conf"
-    config.write_text(
-        f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\n",
-        encoding="utf-8",
-    )
+    text = f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\n"
+    if persistence:
+        text += f"persistence true\npersistence_location {directory}/\n"
+    config.write_text(text, encoding="utf-8")
     return [MOSQUITTO, "-c", str(config)]
 
 

@@ -27,14 +27,23 @@ FAULTS_TOO = ("stalls", "unacked", "proto_err", "pub_err", "foreign")
 
 
 class Scenario(NamedTuple):
-    """What a scenario of ``scenarios.sh`` is called, which of its figures counts, and what Taipan needs for it."""
+    """What a scenario of ``scenarios.sh`` is called, which of its figures counts, and what the brokers need for it.
+
+    ``base`` is the scenario of ``scenarios.sh`` that it varies, by ``args`` for the load generator. ``persistence``
+    turns Mosquitto's on; ``pinned`` keeps the broker on one core.
+    """
 
     text: str
     figure: str
     more_is_better: bool = True
     settings: tuple[str, ...] = ()
+    base: str = ""
+    args: str = ""
+    persistence: bool = False
+    pinned: bool = True
 
 
+DISK = "durability.level=disk"
 SCENARIOS = {
     "S1": Scenario("1 to 1, QoS 0, delivered/s", "delivered_per_s"),
     "S2": Scenario("1 to 1, QoS 1, delivered/s", "delivered_per_s"),
@@ -60,6 +69,35 @@ SCENARIOS = {
         "50,000 messages queued offline, QoS 1, drained/s",
         "drain_per_s",
         settings=("zones.external.max_queued_messages=0",),
+    ),
+    "D2": Scenario(
+        "durable: 1 to 1, QoS 1, persistent sessions, Mosquitto in memory; delivered/s",
+        "delivered_per_s",
+        settings=(DISK,),
+        base="S2",
+        args="--clean 0",
+    ),
+    "D2u": Scenario(
+        "the same on both cores; delivered/s",
+        "delivered_per_s",
+        settings=(DISK,),
+        base="S2",
+        args="--clean 0",
+        pinned=False,
+    ),
+    "D12": Scenario(
+        "durable: 50,000 messages queued offline, QoS 1, persistence on both; drained/s",
+        "drain_per_s",
+        settings=(DISK, "zones.external.max_queued_messages=0"),
+        base="S12",
+        persistence=True,
+    ),
+    "D12q": Scenario(
+        "the same; queued/s",
+        "enqueue_per_s",
+        settings=(DISK, "zones.external.max_queued_messages=0"),
+        base="S12",
+        persistence=True,
     ),
     "S13": Scenario("1 to 1, 1 MiB payload, delivered/s", "delivered_per_s"),
 }
@@ -87,10 +125,18 @@ def faults(row: Row) -> dict[str, Any]:
 
 def measure(broker: str, scenario: str, duration: str, cores: tuple[int | None, int | None]) -> Row:
     """One scenario against one fresh broker."""
-    settings = SCENARIOS[scenario].settings if broker == "taipan" else ()
-    environment = {**os.environ, "ONLY": scenario, "DUR": duration, "REPEAT": "1", "LG_RUN": " ".join(pinned(cores[1]))}
+    wanted = SCENARIOS[scenario]
+    environment = {
+        **os.environ,
+        "ONLY": wanted.base or scenario,
+        "DUR": duration,
+        "REPEAT": "1",
+        "LG_RUN": " ".join(pinned(cores[1])),
+        "LG_ARGS": wanted.args,
+    }
+    core = cores[0] if wanted.pinned else None
     try:
-        with running(broker, cores[0], settings) as (port, pid):
+        with running(broker, core, wanted.settings, wanted.persistence) as (port, pid):
             done = subprocess.run(
                 [str(LOADGEN / "scenarios.sh"), "127.0.0.1", str(port), str(pid)],
                 env=environment,

@@ -215,7 +215,7 @@ def test_a_new_listener_by_index() -> None:
             "t.toml:2: zones.z.max_packet_size: expected int <= 268435460",
         ),
         ('[zones.z]\nmountpoint = "a/+/"', "t.toml:2: zones.z.mountpoint: expected a topic prefix without + and #"),
-        ('[durability]\nlevel = "disk"', 't.toml:2: durability.level: expected one of "memory", got'),
+        ('[durability]\nlevel = "dsk"', 't.toml:2: durability.level: expected one of "memory", "disk", got'),
         ('[log]\nlevel = "x"', "t.toml:2: log.level: expected one of"),
         ('[[access.users]]\nusername = ""', "t.toml:2: access.users.0.username: expected a user name"),
         ('[[access.users]]\nusername = "a"\n' * 2, 't.toml:4: access.users.1.username: "a" is there twice'),

@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import apsw
 import pytest
 
 from broker.access.password import ScryptHash
@@ -210,6 +211,21 @@ def test_one_line_when_it_cannot_start(start: Callable[..., Process]) -> None:
     (line,) = node.log
     assert line.startswith("taipan: cannot start: ")
     assert str(port) in line
+
+
+def test_one_line_when_the_store_is_of_a_newer_version(start: Callable[..., Process], tmp_path: Path) -> None:
+    arguments = (*ANY_PORT, "--set", "durability.level=disk", "--set", f"node.data_dir={tmp_path}")
+    node = start(*arguments)
+    node.ready()
+    assert node.end(signal.SIGTERM) == 0
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["lock", "taipan.db"]
+    database = apsw.Connection(str(tmp_path / "taipan.db"))
+    database.execute(f"PRAGMA user_version={99 << 16 | 99}")
+    database.close()
+    node = start(*arguments, "--set", "log.level=error")
+    assert node.end() == 1
+    (line,) = node.log
+    assert line.startswith("taipan: cannot start: ") and "newer version" in line and "taipan.db" in line
 
 
 def test_reload(start: Callable[..., Process], tmp_path: Path) -> None:

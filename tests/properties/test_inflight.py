@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from broker.mqtt.message import Delivery, Message
-from broker.session.session import Limits, Session
+from broker.session.limits import Limits
+from broker.session.session import Session
 from broker.session.subscription import Subscription
 
 TOPICS = ("a", "b")

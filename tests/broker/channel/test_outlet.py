@@ -15,7 +15,8 @@ from broker.mqtt.constants import (
 )
 from broker.mqtt.message import Delivery, Message
 from broker.mqtt.packets import TopicFilter
-from broker.session.session import Limits, Session
+from broker.session.limits import Limits
+from broker.session.session import Session
 from tests.support.clock import Clock
 from tests.support.fake_transport import House
 from tests.support.wire import Publish, Reader

@@ -17,7 +17,8 @@ from broker.core.metrics import Metrics
 from broker.core.timers import Timers
 from broker.mqtt.constants import MESSAGE_EXPIRY_INTERVAL, NEVER_EXPIRES
 from broker.mqtt.message import Delivery, Message
-from broker.session.session import Limits, Session
+from broker.session.limits import Limits
+from broker.session.session import Session
 from broker.session.subscription import Subscription
 from tests.support.clock import Clock
 

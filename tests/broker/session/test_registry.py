@@ -2,8 +2,9 @@
 
 import pytest
 
+from broker.session.limits import Limits
 from broker.session.registry import SessionRegistry
-from broker.session.session import Limits, Session
+from broker.session.session import Session
 
 
 def session(client_id: str) -> Session:

@@ -9,7 +9,8 @@ from broker.mqtt.constants import MAX_PACKET_ID, MESSAGE_EXPIRY_INTERVAL
 from broker.mqtt.errors import ProtocolError
 from broker.mqtt.message import Delivery, Message
 from broker.session import session as module
-from broker.session.session import DUPLICATE, FULL, NEW, Limits, Session
+from broker.session.limits import Limits
+from broker.session.session import DUPLICATE, FULL, NEW, Session
 from broker.session.subscription import Subscription
 
 
@@ -106,7 +107,7 @@ def test_identifiers_count_from_one_and_are_not_used_twice() -> None:
         bench.deliver(payload)
     assert [each[2] for each in bench.wire.take()] == [1, 2, 3]
     bench.session.puback(2)
-    bench.session._last_packet_id = MAX_PACKET_ID - 1
+    bench.session.last_packet_id = MAX_PACKET_ID - 1
     for payload in "def":
         bench.deliver(payload)
     assert [each[2] for each in bench.wire.take()] == [MAX_PACKET_ID, 2, 4]

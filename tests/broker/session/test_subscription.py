@@ -2,7 +2,8 @@
 
 import pytest
 
-from broker.session.session import Limits, Session
+from broker.session.limits import Limits
+from broker.session.session import Session
 from broker.session.subscription import Subscription, merge, without_no_local
 
 SESSION = Session("c", Limits(), None, 0.0)  # type: ignore[arg-type]

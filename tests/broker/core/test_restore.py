@@ -1,0 +1,471 @@
+"""Restore: what the records say is what was true. Also over down time, and after a compaction."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.core.client_info import ClientInfo
+from broker.core.restore import Restored, read
+from broker.mqtt import constants as c
+from broker.mqtt.message import Delivery, Message
+from broker.mqtt.packets import Ack, Disconnect, Subscribe, TopicFilter, Will
+from broker.session.session import Session
+from broker.session.subscription import Subscription
+from broker.storage import records
+from tests.support.durable import DurableHouse
+from tests.support.fake_transport import Conversation
+from tests.support.wire import Publish
+
+NEVER = c.NEVER_EXPIRES
+
+
+async def subscribed(house: DurableHouse, client_id: str = "r", qos: int = 2, expiry: int = NEVER) -> Conversation:
+    reader = await house.join(client_id, expiry=expiry)
+    reader.send(Subscribe(1, [TopicFilter("t/#", qos)]))
+    house.store()
+    reader.received()
+    return reader
+
+
+def outcome(house: DurableHouse) -> dict[str, object]:
+    """Everything of a node that outlives it."""
+
+    def told(delivery: Delivery) -> tuple[object, ...]:
+        message = delivery.message
+        return (message.id, message.topic, message.payload, delivery.qos, delivery.retain, delivery.identifiers,
+                delivery.group)  # fmt: skip
+
+    sessions = {}
+    for session in house.broker.sessions:
+        if session.diary is None:
+            continue
+        sessions[session.client_id] = (
+            session.number,
+            session.expiry_interval,
+            session.created_at,
+            {
+                (s.filter, s.topic_filter, s.group, s.qos, s.no_local, s.retain_as_published, s.identifiers)
+                for s in session.subscriptions.values()
+            },
+            {pid: None if each is None else told(each) for pid, each in session.inflight.items()},
+            [told(each) for each in session.queue or () if each.qos and not each.group],
+            # What another member left takes its old place after a restart.
+            sorted(told(each) for each in session.queue or () if each.qos and each.group),
+            dict(session.awaiting_rel or {}),
+        )
+    retained = {}
+    for topic in house.broker.retained.topics():
+        message = house.broker.retained.get(topic)
+        assert message is not None
+        retained[topic] = (message.payload, message.qos, message.id)
+    return {
+        "sessions": sessions,
+        "retained": retained,
+        "wills": sorted(house.durability.wills),
+        "delayed": sorted(house.durability.delayed),
+    }
+
+
+# --- random operations ----------------------------------------------------------------------------------------------
+
+
+class Sink:
+    """A client that takes everything as long as it is writable."""
+
+    def __init__(self) -> None:
+        self.writable = True
+
+    def send_publish0(self, message: Message) -> None:
+        pass
+
+    def send_publish(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
+        return True
+
+    def send_publish_after(self, batch: int, delivery: Delivery, packet_id: int, dup: bool = False) -> bool:
+        return True
+
+    def send_pubrel(self, packet_id: int) -> None:
+        pass
+
+
+class Operations:
+    """A node that is driven below its channels."""
+
+    def __init__(self) -> None:
+        self.house = DurableHouse({"max_queued_messages": 3, "max_inflight": 2})
+        self.broker = self.house.broker
+        self.count = 0
+
+    def session(self, name: str) -> Session | None:
+        return self.broker.sessions.get(name)
+
+    def open(self, name: str, clean: bool, expiry: int) -> None:
+        session = self.session(name)
+        if session is not None and session.connected:
+            return
+        house = self.house
+        client = ClientInfo("n", house.zone, client_id=name, username="u-" + name)
+        session, _ = self.broker.open_session(client, clean, expiry, house.facts.limits, house.clock.time)
+        session.attach(Sink(), 2, house.facts.limits, house.clock.time)
+        session.advance(house.clock.time)
+
+    def leave(self, name: str, will: bool) -> None:
+        session = self.session(name)
+        if session is not None and session.connected:
+            message = Message("t/will", b"gone", 1, False, {}, session.client, self.house.clock.time) if will else None
+            if message is not None and session.diary is not None:
+                session.will_number = self.house.durability.will_stored(message, 100)
+            self.broker.leave(session, message, 100, self.house.clock.time, "normal")
+
+    def end(self, name: str) -> None:
+        session = self.session(name)
+        if session is not None:
+            self.broker.end_session(session, "kicked", self.house.clock.time)
+
+    def subscribe(self, name: str, filter: str, qos: int, no_local: bool) -> None:
+        session = self.session(name)
+        if session is not None:
+            group = "g" if filter.startswith("$share/") else None
+            topic_filter = filter.removeprefix("$share/g/")
+            plain = no_local and group is None
+            identifiers = (5,) if qos == 1 else ()
+            self.broker.subscribe(
+                session, Subscription(session, filter, qos, plain, qos == 2, 2, identifiers, group, topic_filter)
+            )
+
+    def unsubscribe(self, name: str, filter: str) -> None:
+        session = self.session(name)
+        if session is not None:
+            self.broker.unsubscribe(session, filter)
+
+    def publish(self, topic: str, qos: int, retain: bool, payload: bytes) -> None:
+        message = Message(topic, payload, qos, retain, timestamp=self.house.clock.time)
+        self.count += 1
+        message.id = str(self.count)
+        self.broker.publish(message)
+
+    def acknowledge(self, name: str, what: int) -> None:
+        session = self.session(name)
+        if session is None or not session.inflight or not session.connected:
+            return
+        packet_id = list(session.inflight)[what % len(session.inflight)]
+        delivery = session.inflight[packet_id]
+        if delivery is None:
+            session.pubcomp(packet_id)
+        elif delivery.qos == 1:
+            session.puback(packet_id)
+        else:
+            session.pubrec(packet_id, failed=what > 5)
+        session.advance(self.house.clock.time)
+
+    def receive2(self, name: str, packet_id: int) -> None:
+        session = self.session(name)
+        if session is not None:
+            session.receive2(packet_id, self.house.clock.time)
+
+    def release(self, name: str, packet_id: int) -> None:
+        session = self.session(name)
+        if session is not None:
+            session.release(packet_id)
+
+    def delay(self, seconds: int) -> None:
+        self.house.server.delayed.accept(
+            Message(f"$delayed/{seconds}/t/1", b"later", 1, timestamp=self.house.clock.time), self.house.clock.time
+        )
+
+    def pass_time(self, seconds: int) -> None:
+        self.house.pass_time(seconds)
+
+    def turn(self) -> None:
+        self.house.run()
+
+    def write(self) -> None:
+        self.house.journal.write()
+
+    def compact(self) -> None:
+        house = self.house
+        first = house.journal.batch
+        for record in house.durability.live(self.broker, first):
+            house.durability.write_again(record)
+        house.store()
+        house.journal.batches[: first - 1] = [[] for _ in range(first - 1)]
+
+
+NAMES = st.sampled_from("abc")
+FILTERS = st.sampled_from(["t/#", "t/1", "+/2", "$share/g/t/#"])
+TOPICS = st.sampled_from(["t/1", "t/2", "x/2"])
+QOS = st.integers(0, 2)
+OPERATIONS = st.one_of(
+    st.tuples(st.just("open"), NAMES, st.booleans(), st.sampled_from([0, 50, NEVER])),
+    st.tuples(st.just("open"), NAMES, st.just(False), st.just(NEVER)),
+    st.tuples(st.just("leave"), NAMES, st.booleans()),
+    st.tuples(st.just("end"), NAMES),
+    st.tuples(st.just("subscribe"), NAMES, FILTERS, QOS, st.booleans()),
+    st.tuples(st.just("subscribe"), NAMES, FILTERS, QOS, st.just(False)),
+    st.tuples(st.just("unsubscribe"), NAMES, FILTERS),
+    st.tuples(st.just("publish"), TOPICS, QOS, st.booleans(), st.binary(max_size=3)),
+    st.tuples(st.just("publish"), TOPICS, st.integers(1, 2), st.just(False), st.just(b"m")),
+    st.tuples(st.just("acknowledge"), NAMES, st.integers(0, 6)),
+    st.tuples(st.just("acknowledge"), NAMES, st.integers(0, 6)),
+    st.tuples(st.just("receive2"), NAMES, st.integers(1, 3)),
+    st.tuples(st.just("release"), NAMES, st.integers(1, 3)),
+    st.tuples(st.just("delay"), st.integers(1, 90)),
+    st.tuples(st.just("pass_time"), st.integers(1, 60)),
+    st.tuples(st.just("turn")),
+    st.tuples(st.just("write")),
+    st.tuples(st.just("compact")),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(OPERATIONS, max_size=60))
+def test_what_is_restored_is_what_was_true(operations: list[tuple[object, ...]]) -> None:
+    run = Operations()
+    for name, *arguments in operations:
+        getattr(run, str(name))(*arguments)
+    for name in "abc":
+        session = run.session(name)
+        if session is not None and session.expiry_interval == 0:
+            run.leave(name, False)  # a crash ends it, as the end of its connection does
+    house = run.house
+    house.store()
+    assert house.durability.pending == 0
+    before = outcome(house)
+    restored = house.crash()
+    assert outcome(restored) == before
+    restored.store()
+    assert outcome(restored.crash()) == before  # what a restart writes changes nothing
+
+
+# --- what clients see -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio
+async def test_what_was_in_flight_goes_out_again_with_dup_and_its_identifier() -> None:
+    """[MQTT-4.4.0-1] [MQTT-3.3.1-1]"""
+    house = DurableHouse()
+    reader = await subscribed(house)
+    house.publish("t/1", b"1", 1)
+    house.publish("t/2", b"2", 2)
+    house.store()
+    sent = {each.payload: each.packet_id for each in reader.messages()}
+    reader.pubrec(sent[b"2"])
+    house.store()
+    house.publish("t/3", b"3", 1)
+    house.store()
+    sent |= {each.payload: each.packet_id for each in reader.received() if isinstance(each, Publish)}
+    again = await house.crash().join("r")
+    assert again.connack.session_present
+    packets = again.received()
+    assert [(each.payload, each.packet_id, each.dup) for each in packets if isinstance(each, Publish)] == [
+        (b"1", sent[b"1"], True),
+        (b"3", sent[b"3"], True),
+    ]
+    assert [each for each in packets if isinstance(each, Ack)] == [Ack(c.PUBREL, sent[b"2"])]
+
+
+@pytest.mark.asyncio
+async def test_identifiers_in_use_are_not_given_away_after_a_restart() -> None:
+    """[MQTT-2.2.1-4]"""
+    house = DurableHouse()
+    reader = await subscribed(house)
+    house.publish("t/1", b"1", 2)
+    house.store()
+    (first,) = reader.messages()
+    reader.pubrec(first.packet_id)
+    house.store()
+    after = house.crash()
+    again = await after.join("r")
+    again.received()
+    after.publish("t/1", b"2", 2)
+    after.store()
+    (second,) = again.messages()
+    assert second.packet_id != first.packet_id
+
+
+@pytest.mark.asyncio
+async def test_a_qos_2_duplicate_after_a_restart_is_published_once() -> None:
+    """[MQTT-4.3.3-10] [MQTT-4.3.3-9]"""
+    house = DurableHouse()
+    await subscribed(house)
+    writer = await house.join("w")
+    writer.publish("t/1", b"x", 2, 5)
+    house.store()
+    after = house.crash()
+    writer = await after.join("w")
+    writer.publish("t/1", b"x", 2, 5, dup=True)
+    after.store()
+    assert writer.received() == [Ack(c.PUBREC, 5)]
+    session = after.broker.sessions.get("r")
+    assert session is not None and session.queued + len(session.inflight) == 1
+
+
+@pytest.mark.asyncio
+async def test_expiry_goes_on_over_down_time() -> None:
+    house = DurableHouse()
+    (await subscribed(house, "short", expiry=100)).vanish()
+    (await subscribed(house, "long", expiry=1000)).vanish()
+    house.store()
+    after = house.crash(seconds=150)
+    assert "short" not in after.broker.sessions and "long" in after.broker.sessions
+    after.pass_time(849)
+    assert "long" in after.broker.sessions
+    after.pass_time(2)
+    assert "long" not in after.broker.sessions
+    after.store()
+    assert len(after.crash().broker.sessions) == 0
+
+
+@pytest.mark.asyncio
+async def test_the_expiry_of_one_that_was_connected_begins_at_the_restart_and_only_once() -> None:
+    house = DurableHouse()
+    await subscribed(house, "c", expiry=100)
+    first = house.crash(seconds=500)
+    assert "c" in first.broker.sessions  # nobody knows when its connection ended
+    first.store()
+    second = first.crash(seconds=60)
+    assert "c" in second.broker.sessions
+    second.store()
+    assert "c" not in second.crash(seconds=60).broker.sessions
+
+
+@pytest.mark.asyncio
+async def test_message_expiry_goes_on_over_down_time() -> None:
+    house = DurableHouse()
+    (await subscribed(house)).vanish()
+    house.publish("t/1", b"short", 1, properties={c.MESSAGE_EXPIRY_INTERVAL: 10})
+    house.publish("t/1", b"long", 1, properties={c.MESSAGE_EXPIRY_INTERVAL: 100})
+    house.store()
+    after = house.crash(seconds=50)
+    reader = await after.join("r")
+    (message,) = reader.messages()
+    assert message.payload == b"long" and message.properties == {c.MESSAGE_EXPIRY_INTERVAL: 50}
+
+
+def will(delay: int) -> Will:
+    return Will("t/will", b"gone", 1, False, {c.WILL_DELAY_INTERVAL: delay} if delay else {})
+
+
+@pytest.mark.asyncio
+async def test_the_will_of_one_that_was_connected_when_the_node_died_goes_out() -> None:
+    house = DurableHouse()
+    await subscribed(house)
+    await house.join("w", expiry=1000, will=will(0))
+    after = house.crash()
+    session = after.broker.sessions.get("r")
+    assert session is not None and [each.message.payload for each in session.queue or ()] == [b"gone"]
+    after.store()
+    assert after.durability.wills == {} and after.crash().durability.wills == {}
+
+
+@pytest.mark.asyncio
+async def test_a_will_that_waits_goes_on_waiting_and_a_client_that_is_back_stops_it() -> None:
+    """[MQTT-3.1.3-9]"""
+    house = DurableHouse()
+    await subscribed(house)
+    for name in "ab":
+        (await house.join(name, expiry=1000, will=will(60))).vanish()
+    house.store()
+    after = house.crash(seconds=30)
+    session = after.broker.sessions.get("r")
+    assert session is not None and not session.queued
+    await after.join("b", expiry=1000)
+    after.store()
+    last = after.crash(seconds=29)
+    session = last.broker.sessions.get("r")
+    assert session is not None and not session.queued
+    last.pass_time(2)
+    assert [each.message.payload for each in session.queue or ()] == [b"gone"]
+    assert last.durability.wills == {}
+
+
+@pytest.mark.asyncio
+async def test_a_normal_disconnect_takes_the_will_away() -> None:
+    """[MQTT-3.1.2-10]"""
+    house = DurableHouse()
+    await subscribed(house)
+    client = await house.join("w", expiry=1000, will=will(0))
+    client.send(Disconnect(0))
+    house.store()
+    after = house.crash()
+    session = after.broker.sessions.get("r")
+    assert session is not None and not session.queued and after.durability.wills == {}
+
+
+@pytest.mark.asyncio
+async def test_delayed_messages_go_out_when_they_are_due() -> None:
+    house = DurableHouse(delayed={"enabled": True})
+    await subscribed(house)
+    writer = house.connect("w")
+    writer.publish("$delayed/60/t/1", b"later", 1, 1)
+    writer.publish("$delayed/10/t/1", b"soon", 1, 2)
+    assert writer.received() == []
+    house.store()
+    assert [each.packet_id for each in writer.received()] == [1, 2]  # type: ignore[union-attr]
+    after = house.crash(seconds=30)
+    after.timers.run(after.clock.time)
+    session = after.broker.sessions.get("r")
+    assert session is not None and [each.message.payload for each in session.queue or ()] == [b"soon"]
+    after.pass_time(31)
+    assert [each.message.payload for each in session.queue or ()] == [b"soon", b"later"]
+    after.store()
+    assert after.crash().server.delayed.count == 0
+
+
+@pytest.mark.asyncio
+async def test_retained_messages_come_back_with_all_they_had() -> None:
+    house = DurableHouse()
+    writer = house.connect("w")
+    writer.publish("a", b"1", 1, 1, retain=True, properties={c.USER_PROPERTY: [("k", "v")]})
+    writer.publish("b", b"2", 0, retain=True)
+    writer.publish("c", b"3", 0, retain=True)
+    writer.publish("c", b"", 0, retain=True)
+    house.store()
+    after = house.crash()
+    reader = after.connect("r")
+    reader.send(Subscribe(1, [TopicFilter("#", 2)]))
+    got = {each.topic: each for each in reader.received() if isinstance(each, Publish)}
+    assert sorted(got) == ["a", "b"]
+    assert got["a"].payload == b"1" and got["a"].retain and got["a"].properties == {c.USER_PROPERTY: [("k", "v")]}
+
+
+@pytest.mark.asyncio
+async def test_a_queue_bound_that_has_shrunk_holds_at_once() -> None:
+    house = DurableHouse({"max_queued_messages": 100})
+    (await subscribed(house)).vanish()
+    for number in range(10):
+        house.publish("t/1", b"%d" % number, 1)
+    house.store()
+    after = DurableHouse({"max_queued_messages": 4}, house.journal.batches)
+    session = after.broker.sessions.get("r")
+    assert session is not None and [each.message.payload for each in session.queue or ()] == [b"6", b"7", b"8", b"9"]
+    assert len(after.durability.messages) == 4
+
+
+# --- records --------------------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_read_is_counted_and_left_out() -> None:
+    good = records.encode(records.RetainedCleared("t"))
+    state = read([(1, [b"", b"\x92\xcc\xff\x01", good, b"\xc1"])])
+    assert (state.count, state.unreadable) == (4, 3)
+
+
+def test_what_speaks_of_things_that_are_gone_changes_nothing() -> None:
+    state = Restored()
+    for record in (
+        records.DeliveryAdded(9, (1, "", 1, False, (), 0)),
+        records.DeliveriesSent(1, [(9, "", 3)]),
+        records.DeliveriesDone(1, [(9, "")]),
+        records.Completed(1, 3),
+        records.Freed(1, 3),
+        records.SubscriptionRemoved(1, "t"),
+        records.SessionEnded(1),
+        records.WillGone(4),
+        records.DelayedGone(4),
+        records.RetainedCleared("t"),
+    ):
+        state.read(records.encode(record))
+    assert state.unreadable == 0
+    for table in (state.sessions, state.retained, state.wills, state.delayed):
+        assert not table

@@ -1,0 +1,255 @@
+"""A full disk under load: the real process on a small tmpfs. Nothing acknowledged is lost; it recovers by itself."""
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from broker.mqtt import constants as c
+from broker.mqtt import reason_codes as rc
+from broker.mqtt.packets import Ack, Pingreq, Pingresp, TopicFilter
+from tests.support.node import NodeProcess, free_port
+from tests.support.peer import Address, Peer
+from tests.support.wire import Publish
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(90)]
+
+CONFIG = """
+[node]
+data_dir = "{data}"
+
+[durability]
+level = "disk"
+
+[[listeners]]
+name = "one"
+type = "tcp"
+bind = "127.0.0.1:{port}"
+max_queued_messages = 0
+"""
+WINDOW = 20
+BALLAST = 2 * 1024 * 1024
+ALARMS = "$SYS/brokers/+/alarms/#"
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MiB, half of it taken by a file ``ballast``."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", disk], capture_output=True, text=True)
+    if mounted.returncode:
+        if os.environ.get("CI"):
+            pytest.fail(f"no tmpfs: {mounted.stderr}")
+        pytest.skip(f"mounting is not allowed here: {mounted.stderr.strip()}")
+    (disk / "ballast").write_bytes(bytes(BALLAST))
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
+
+
+class Bench:
+    """The node on the small disk, and the clients that were opened to it."""
+
+    def __init__(self, directory: Path, disk: Path) -> None:
+        self.disk = disk
+        self.address = Address("127.0.0.1", free_port())
+        config = directory / "taipan.toml"
+        config.write_text(CONFIG.format(data=disk / "data", port=self.address.port))
+        self.node = NodeProcess(config)
+        self.peers: list[Peer] = []
+        self.log: list[str] = []
+        self._reading: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        await self.node.start()
+        self._reading = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        stderr = self.node.process.stderr
+        assert stderr is not None
+        while line := await stderr.readline():
+            self.log.append(line.decode())
+
+    async def stop(self) -> int:
+        self.node.process.terminate()
+        async with asyncio.timeout(30):
+            status = await self.node.process.wait()
+        assert self._reading is not None
+        await self._reading
+        return status
+
+    async def connect(self, client_id: str, version: int = 5, keep: bool = False, expect: int = 0) -> Peer:
+        """``keep``: its session outlives the connection."""
+        peer = Peer(self.address, version)
+        self.peers.append(peer)
+        properties = {c.SESSION_EXPIRY_INTERVAL: 3600} if keep and version == 5 else None
+        await peer.connect(client_id, not keep, properties=properties, expect=expect)
+        return peer
+
+
+@pytest_asyncio.fixture
+async def bench(tmp_path: Path, small_disk: Path) -> AsyncIterator[Bench]:
+    bench = Bench(tmp_path, small_disk)
+    await bench.start()
+    yield bench
+    for peer in bench.peers:
+        peer.abort()
+    if bench.node.process.returncode is None:
+        bench.node.process.kill()
+        await bench.node.process.wait()
+
+
+class Publisher:
+    """Publishes numbered messages of 1 KiB with a window, and notes what became of each."""
+
+    def __init__(self, peer: Peer, qos: int) -> None:
+        self.peer = peer
+        self.qos = qos
+        self.unanswered: dict[int, str] = {}
+        self.acknowledged: list[str] = []
+        self.refused: list[str] = []
+        self.next = 1
+
+    async def send(self) -> None:
+        name = f"{self.qos}-{self.next:06d}"
+        self.unanswered[self.next] = name
+        await self.peer.send(Publish("load/" + str(self.qos), name.encode().ljust(1024), self.qos, packet_id=self.next))
+        self.next += 1
+
+    async def step(self) -> None:
+        """Fill the window, take one answer."""
+        while len(self.unanswered) < WINDOW:
+            await self.send()
+        packet = await self.peer.receive(timeout=2.0)
+        assert isinstance(packet, Ack)
+        if packet.type == c.PUBCOMP:
+            return
+        name = self.unanswered.pop(packet.packet_id)
+        if packet.reason_code >= 0x80:
+            assert packet.reason_code == rc.QUOTA_EXCEEDED
+            self.refused.append(name)
+            return
+        self.acknowledged.append(name)
+        if packet.type == c.PUBREC:
+            await self.peer.send(Ack(c.PUBREL, packet.packet_id))
+
+    async def until_stuck(self) -> None:
+        """Until nothing is answered any more: what the disk did not take holds back what came after it."""
+        with contextlib.suppress(TimeoutError):
+            while len(self.refused) < WINDOW:
+                await self.step()
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_full_and_room_again(bench: Bench, qos: int) -> None:
+    watcher = await bench.connect("watcher")
+    await watcher.subscribe(TopicFilter(ALARMS, 0))
+    keeper = await bench.connect("keeper", keep=True)
+    await keeper.subscribe(TopicFilter("load/#", 2))
+    await keeper.disconnect()
+    publisher = Publisher(await bench.connect("publisher", keep=True), qos)
+    await publisher.until_stuck()
+    assert len(publisher.acknowledged) > 200
+
+    told = await watcher.receive()
+    assert isinstance(told, Publish) and told.topic.endswith("/alarms/activate")
+    alarm = json.loads(told.payload)
+    assert alarm["name"] == "store_trouble" and "no space" in alarm["message"]
+    assert alarm["details"]["setting"] == "node.data_dir" and alarm["deactivate_at"] == "infinity"
+
+    # What needs no disk goes on.
+    await watcher.send(Pingreq())
+    assert await watcher.receive() == Pingresp()
+    await watcher.subscribe(TopicFilter("quick", 1))
+    for level in (0, 1):
+        await watcher.publish("quick", b"x", qos=level)
+        await watcher.expect(Publish, topic="quick", qos=level)
+
+    # What needs it is refused: a publication, a subscription, a session.
+    other = await bench.connect("other")
+    await other.send(Publish("load/x", b"x", 1, packet_id=7))
+    answer = await other.receive()
+    assert isinstance(answer, Ack) and (answer.packet_id, answer.reason_code) == (7, rc.QUOTA_EXCEEDED)
+    await bench.connect("stranger", keep=True, expect=rc.QUOTA_EXCEEDED)
+    await bench.connect("old", 4, keep=True, expect=3)
+    waits = await bench.connect("waits", 4)
+    await waits.send(Publish("load/x", b"3.1.1", 1, packet_id=9), Pingreq())
+    with pytest.raises(TimeoutError):
+        await waits.receive(timeout=0.5)
+
+    # Space returns.
+    (bench.disk / "ballast").unlink()
+    began = time.monotonic()
+    await waits.answer(Pingresp)
+    await waits.answer(Ack, type=c.PUBACK, packet_id=9)
+    while publisher.unanswered:
+        packet = await publisher.peer.receive(timeout=5.0)
+        assert isinstance(packet, Ack)
+        if packet.type == c.PUBREC and packet.reason_code < 0x80:
+            await publisher.peer.send(Ack(c.PUBREL, packet.packet_id))
+        if packet.type in (c.PUBACK, c.PUBREC):
+            name = publisher.unanswered.pop(packet.packet_id)
+            (publisher.refused if packet.reason_code >= 0x80 else publisher.acknowledged).append(name)
+    before = len(publisher.acknowledged)
+    while len(publisher.acknowledged) < before + 20:
+        await publisher.step()
+    assert time.monotonic() - began < 5.0
+    told = await watcher.receive()
+    assert isinstance(told, Publish) and told.topic.endswith("/alarms/deactivate")
+    assert json.loads(told.payload)["activated"] is False
+
+    assert await bench.stop() == 0
+    assert any("store_trouble" in line and "node.data_dir" in line for line in bench.log)
+    assert any("store_recovered" in line for line in bench.log)
+    assert not [line for line in bench.log if "Traceback" in line], bench.log
+    assert sorted(each.name for each in (bench.disk / "data").iterdir()) == ["lock", "taipan.db"]
+
+    # Nothing that was acknowledged is lost, nothing that was refused comes, all in order.
+    await bench.start()
+    keeper = await bench.connect("keeper", keep=True)
+    assert keeper.connack.session_present
+    got: list[str] = []
+    while not set(publisher.acknowledged) <= set(got):
+        packet = await keeper.receive(timeout=5.0)
+        if isinstance(packet, Publish):
+            if packet.topic == f"load/{qos}":
+                got.append(packet.payload.decode().strip())
+            await keeper.send(Ack(c.PUBACK if packet.qos == 1 else c.PUBREC, packet.packet_id))
+        elif isinstance(packet, Ack) and packet.type == c.PUBREL:
+            await keeper.send(Ack(c.PUBCOMP, packet.packet_id))
+    assert got == sorted(set(got))
+    assert not set(got) & set(publisher.refused)
+
+
+async def test_it_stops_in_time_while_the_disk_is_full(bench: Bench) -> None:
+    keeper = await bench.connect("keeper", keep=True)
+    await keeper.subscribe(TopicFilter("load/#", 1))
+    await keeper.disconnect()
+    publisher = Publisher(await bench.connect("publisher"), 1)
+    await publisher.until_stuck()
+    began = time.monotonic()
+    assert await bench.stop() == 0
+    assert time.monotonic() - began < 15.0
+    assert any("store_not_flushed" in line for line in bench.log)
+    assert not [line for line in bench.log if "Traceback" in line], bench.log
+
+    # On the full disk it starts as well, with all that was acknowledged.
+    await bench.start()
+    keeper = await bench.connect("keeper", keep=True)
+    assert keeper.connack.session_present
+    got: list[str] = []
+    while not set(publisher.acknowledged) <= set(got):
+        packet = await keeper.receive(timeout=5.0)
+        assert isinstance(packet, Publish)
+        got.append(packet.payload.decode().strip())
+        await keeper.send(Ack(c.PUBACK, packet.packet_id))
+    assert not set(got) & set(publisher.refused)

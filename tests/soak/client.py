@@ -1,0 +1,439 @@
+"""Clients of the soak: raw connections that keep their side of a session through every kill."""
+
+import asyncio
+import random
+from typing import Any
+
+from broker.mqtt import constants as c
+from broker.mqtt.packets import (
+    Ack,
+    Connack,
+    Connect,
+    Disconnect,
+    Pingreq,
+    Pingresp,
+    Suback,
+    Subscribe,
+    TopicFilter,
+    Unsuback,
+    Unsubscribe,
+    Will,
+)
+from tests.support.wire import Packet, Publish, Reader, WireError, encode
+
+from .ledger import Ledger, Published, Subscriber
+
+WAIT = 10.0
+"""Seconds to wait for an answer of a node that runs. Only a fault waits so long."""
+
+
+class Gone(Exception):
+    """The connection has ended."""
+
+
+class Connection(asyncio.Protocol):
+    """One network connection; packets go to its owner's ``take`` until it is dropped."""
+
+    def __init__(self, owner: "Client") -> None:
+        self.owner: Client | None = owner
+        self.reader = Reader(owner.version)
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            packets = self.reader.feed(data)
+        except WireError as error:
+            if self.owner is not None:
+                self.owner.ledger.other += 1
+                self.owner.ledger.wrong(f"{self.owner.client_id}: {error}")
+            self.drop()
+            return
+        for packet, _ in packets:
+            owner = self.owner
+            if owner is None:
+                return
+            owner.take(packet)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        owner, self.owner = self.owner, None
+        if owner is not None:
+            owner.lost()
+
+    def send(self, packet: Packet) -> None:
+        if self.transport is not None and self.owner is not None and not self.transport.is_closing():
+            self.transport.write(encode(packet, self.reader.version))
+
+    def drop(self) -> None:
+        """Break it; nothing that still arrives is looked at."""
+        owner, self.owner = self.owner, None
+        if self.transport is not None:
+            self.transport.abort()
+        if owner is not None:
+            owner.lost()
+
+
+class Client:
+    """What publishers and subscribers share: coming and going. ``held``: the node has its session, by CONNACK."""
+
+    def __init__(self, ledger: Ledger, port: int, client_id: str, version: int, persistent: bool) -> None:
+        self.ledger = ledger
+        self.port = port
+        self.client_id = client_id
+        self.version = version
+        self.persistent = persistent
+        self.held = False
+        self.unsure = False  # whether the node has a session: a CONNECT or DISCONNECT was not answered
+        self.connection: Connection | None = None
+        self.answers: dict[tuple[type, int], asyncio.Future[Any]] = {}
+        self.receive_maximum = 0
+
+    @property
+    def connected(self) -> bool:
+        return self.connection is not None
+
+    async def connect(self, clean_start: bool = False, will: Will | None = None) -> bool:
+        """CONNECT and CONNACK, taking over a connection that is still there; whether the session was present."""
+        old, self.connection = self.connection, None
+        if old is not None:
+            old.owner = None
+            self.lost()
+        loop = asyncio.get_running_loop()
+        try:
+            _, connection = await loop.create_connection(lambda: Connection(self), "127.0.0.1", self.port)
+        except OSError as error:
+            raise Gone from error
+        self.connection = connection
+        clean_start = clean_start or not self.persistent
+        properties: dict[int, Any] = {}
+        if self.version == 5:
+            if self.persistent:
+                properties[c.SESSION_EXPIRY_INTERVAL] = 36_000
+            if self.receive_maximum:
+                properties[c.RECEIVE_MAXIMUM] = self.receive_maximum
+        held, unsure = self.held, self.unsure
+        if clean_start:
+            self.ending()
+        self.unsure = True
+        connack = await self.ask(
+            Connect(self.version, self.client_id, clean_start, 0, None, None, will, properties), Connack, 0
+        )
+        if connack.reason_code:
+            if not self.ledger.stopping:
+                self.fault(f"CONNACK {connack.reason_code:#x}")
+            self.drop()
+            raise Gone
+        present = bool(connack.session_present)
+        if self.version > 3:
+            if clean_start and present:
+                self.fault("session present after clean start")
+            elif not clean_start and held and not unsure and not present:
+                self.fault("the session is gone")
+            elif not clean_start and not held and not unsure and present:
+                self.fault("a session is present that never was")
+        else:
+            present = held and not clean_start
+        self.held = self.persistent and not (clean_start and self.version < 5)
+        self.unsure = False
+        if old is not None and old.transport is not None:
+            old.transport.close()
+        self.opened(present)
+        if self.persistent and not self.held:
+            # 3.x ends a session this way and begins none; the next CONNECT does.
+            return await self.connect(False, will)
+        return present
+
+    async def ask(self, packet: Packet, answer: type, packet_id: int) -> Any:
+        """Send, and wait for the answer."""
+        connection = self.connection
+        if connection is None:
+            raise Gone
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.answers[answer, packet_id] = future
+        connection.send(packet)
+        try:
+            async with asyncio.timeout(WAIT):
+                return await future
+        except TimeoutError:
+            self.fault(f"no {answer.__name__} within {WAIT:g} s")
+            raise Gone from None
+        finally:
+            self.answers.pop((answer, packet_id), None)
+
+    async def ping(self) -> None:
+        """Whatever the node sent before the answer has been read."""
+        await self.ask(Pingreq(), Pingresp, 0)
+
+    def disconnect(self, end: bool = False) -> None:
+        """DISCONNECT; the session stays, if it is one that does and this is not to ``end`` it (5.0)."""
+        connection = self.connection
+        if connection is not None:
+            if end:
+                self.ending()
+                self.unsure = True
+            connection.send(Disconnect(0, {c.SESSION_EXPIRY_INTERVAL: 0} if end else {}))
+            if connection.transport is not None:
+                connection.owner = None
+                connection.transport.close()
+            self.connection = None
+            self.lost()
+
+    def drop(self) -> None:
+        """Break the connection."""
+        if self.connection is not None:
+            self.connection.drop()
+
+    def take(self, packet: Packet) -> None:
+        """A packet came."""
+        packet_id = getattr(packet, "packet_id", 0)
+        future = self.answers.get((type(packet), packet_id))
+        if future is not None and not future.done() and not isinstance(packet, (Publish, Ack)):
+            self.answered(packet)
+            future.set_result(packet)
+        elif isinstance(packet, Disconnect) and packet.reason_code not in (0x8B, 0x8E):
+            self.fault(f"DISCONNECT {packet.reason_code:#x}")
+
+    def answered(self, packet: Packet) -> None:
+        """An awaited packet came; called as it is read."""
+
+    def lost(self) -> None:
+        """The connection has ended."""
+        self.connection = None
+        for future in self.answers.values():
+            if not future.done():
+                future.set_exception(Gone())
+
+    def opened(self, present: bool) -> None:
+        """CONNACK was read."""
+
+    def ending(self) -> None:
+        """What a session held ends here, if the node gets to see that."""
+
+    def fault(self, text: str) -> None:
+        self.ledger.other += 1
+        self.ledger.wrong(f"{self.client_id} (v{self.version}): {text}")
+
+
+class Publisher(Client):
+    """Sends QoS 1 and 2 with a window, and resumes after a kill where its session is still there."""
+
+    def __init__(self, ledger: Ledger, port: int, client_id: str, version: int, persistent: bool, window: int) -> None:
+        super().__init__(ledger, port, client_id, version, persistent)
+        self.window = window
+        # Packet Identifier -> the message (None: PUBREC came), its bytes to be; in order.
+        self.unfinished: dict[int, tuple[Published | None, Publish | None]] = {}
+        self._next = 0
+        self._room = asyncio.Event()
+        self._room.set()
+
+    def opened(self, present: bool) -> None:
+        """[MQTT-4.4.0-1]: what is unfinished is sent again, in order, with its identifiers."""
+        assert self.connection is not None
+        if not present:
+            self.unfinished.clear()
+        for packet_id, (message, publish) in self.unfinished.items():
+            if message is not None and publish is not None:
+                publish.dup = True
+                message.note(f"sent again by {self.client_id} packet_id={packet_id}")
+                if publish.retain:
+                    self.ledger.retaining(publish.topic, publish.payload.decode())
+                self.connection.send(publish)
+            else:
+                self.connection.send(Ack(c.PUBREL, packet_id))
+        self._check_room()
+
+    def lost(self) -> None:
+        super().lost()
+        self._room.set()
+
+    def ending(self) -> None:
+        self.unfinished.clear()
+
+    async def publish(
+        self, topic: str, qos: int, retain: bool = False, clear: bool = False, size: int = 0, delay: int = 0
+    ) -> None:
+        """Send one, when the window has room; does not wait for its acknowledgement. ``delay``: by ``$delayed/``."""
+        while self.connection is not None and not self._room.is_set():
+            await self._room.wait()
+        if self.connection is None:
+            raise Gone
+        message = self.ledger.sending(self.client_id, topic, qos)
+        payload = b"" if clear else message.name.encode() + b" " * size
+        if retain:
+            self.ledger.retaining(topic, payload.decode())
+        if clear:
+            message.candidates = set()
+        packet_id = self._packet_id()
+        publish = Publish(f"$delayed/{delay}/{topic}" if delay else topic, payload, qos, retain, False, packet_id)
+        message.note(f"packet_id={packet_id} window={len(self.unfinished)}")
+        self.unfinished[packet_id] = (message, publish)
+        self._check_room()
+        self.connection.send(publish)
+
+    async def finish(self) -> None:
+        """Until nothing is unfinished."""
+        try:
+            async with asyncio.timeout(WAIT):
+                while self.unfinished:
+                    if self.connection is None:
+                        raise Gone
+                    await asyncio.sleep(0.005)
+        except TimeoutError:
+            self.fault(f"unfinished for {WAIT:g} s: {list(self.unfinished)}")
+            raise Gone from None
+
+    def _packet_id(self) -> int:
+        # Few identifiers, so that they are used again soon.
+        while True:
+            self._next = self._next % (2 * self.window) + 1
+            if self._next not in self.unfinished:
+                return self._next
+
+    def _check_room(self) -> None:
+        if len(self.unfinished) < self.window:
+            self._room.set()
+        else:
+            self._room.clear()
+
+    def take(self, packet: Packet) -> None:
+        if not isinstance(packet, Ack):
+            super().take(packet)
+            return
+        packet_id = packet.packet_id
+        message, publish = self.unfinished.get(packet_id, (None, None))
+        if packet.type in (c.PUBACK, c.PUBREC):
+            if packet.reason_code >= 0x80:
+                self.fault(f"reason code {packet.reason_code:#x} in {packet}")
+            if message is not None and publish is not None:
+                self.ledger.acknowledged(message, packet.reason_code)
+                if publish.retain:
+                    self.ledger.retained_acknowledged(publish.topic, publish.payload.decode())
+            if packet.type == c.PUBACK:
+                self.unfinished.pop(packet_id, None)
+            else:
+                self.unfinished.pop(packet_id, None)  # PUBRELs in the order of their PUBRECs
+                self.unfinished[packet_id] = (None, None)
+                if self.connection is not None:
+                    self.connection.send(Ack(c.PUBREL, packet_id))
+        elif packet.type == c.PUBCOMP:
+            self.unfinished.pop(packet_id, None)
+        self._check_room()
+
+
+class Taker(Client):
+    """Subscribes and acknowledges, at once or slowly."""
+
+    def __init__(
+        self, ledger: Ledger, port: int, client_id: str, version: int, persistent: bool, group: str = ""
+    ) -> None:
+        super().__init__(ledger, port, client_id, version, persistent)
+        # Members of a group are one to the ledger.
+        self.session: Subscriber = ledger.subscriber(group or client_id)
+        self.delay = 0.0
+        self.awaiting: dict[int, bytes] = {}
+        self.found: dict[str, str] = {}  # retained
+        self._next = 0
+
+    def opened(self, present: bool) -> None:
+        self.session.note(f"CONNACK present={present} delay={self.delay:.3f} receive_maximum={self.receive_maximum}")
+        if not present:
+            self.awaiting.clear()
+            self.ledger.ended(self.session)
+
+    def ending(self) -> None:
+        self.ledger.ending(self.session)
+
+    def lost(self) -> None:
+        if self.connection is not None:
+            self.session.note("connection lost")
+        super().lost()
+        if not self.persistent:
+            self.ledger.ending(self.session)
+
+    async def subscribe(self, *filters: tuple[str, int]) -> None:
+        packet_id = self._packet_id()
+        for topic_filter, _ in filters:
+            self.ledger.subscribing(self.session, topic_filter)
+        self._filters = filters
+        suback = await self.ask(
+            Subscribe(packet_id, [TopicFilter(topic_filter, qos) for topic_filter, qos in filters]), Suback, packet_id
+        )
+        if suback.reason_codes != [qos for _, qos in filters]:
+            self.fault(f"{suback} for {filters}")
+
+    async def unsubscribe(self, topic_filter: str) -> None:
+        packet_id = self._packet_id()
+        state = self.session.filters.get(topic_filter)
+        expected = None if state is None or not state.known else [0x00 if state.solid else 0x11]
+        self.ledger.unsubscribing(self.session, topic_filter)
+        self._filters = ((topic_filter, 0),)
+        unsuback = await self.ask(Unsubscribe(packet_id, [topic_filter]), Unsuback, packet_id)
+        if self.version == 5 and expected is not None and unsuback.reason_codes != expected:
+            self.fault(f"{unsuback} for {topic_filter}, expected {expected}")
+
+    def _packet_id(self) -> int:
+        self._next = self._next % 1000 + 60_000  # far from the node's, so that logs are easy to read
+        return self._next
+
+    def answered(self, packet: Packet) -> None:
+        # In the turn in which it is read, so that whatever is sent after it comes after it in the ledger too.
+        if isinstance(packet, Suback):
+            for topic_filter, qos in self._filters:
+                self.ledger.subscribed(self.session, topic_filter, qos)
+        elif isinstance(packet, Unsuback):
+            self.ledger.unsubscribed(self.session, self._filters[0][0])
+
+    def take(self, packet: Packet) -> None:
+        if isinstance(packet, Publish):
+            self._take_publish(packet)
+        elif isinstance(packet, Ack):
+            if packet.type == c.PUBREL:
+                self.session.note(f"PUBREL {packet.packet_id} reason_code={packet.reason_code:#x}")
+                self.awaiting.pop(packet.packet_id, None)
+                self._answer(Ack(c.PUBCOMP, packet.packet_id))
+        else:
+            super().take(packet)
+
+    def _take_publish(self, packet: Publish) -> None:
+        if packet.qos == 2:
+            known = self.awaiting.get(packet.packet_id)
+            self.session.note(f"PUBLISH {packet.packet_id} dup={packet.dup} {packet.payload[:30]!r}")
+            if known is None:
+                self.awaiting[packet.packet_id] = packet.payload
+                self._deliver(packet)
+            elif known != packet.payload:
+                self.ledger.other += 1
+                self.ledger.wrong(
+                    f"{self.client_id}: packet id {packet.packet_id} is {known[:30]!r}, now {packet.payload[:30]!r}",
+                    self.ledger.messages.get(known.decode().rstrip()),
+                    self.session,
+                )
+            self._answer(Ack(c.PUBREC, packet.packet_id))
+            return
+        self._deliver(packet)
+        if packet.qos == 1:
+            self._answer(Ack(c.PUBACK, packet.packet_id))
+
+    def _deliver(self, packet: Publish) -> None:
+        payload = packet.payload.decode()
+        if packet.retain:
+            self.found[packet.topic] = payload
+        elif payload:
+            self.ledger.delivered_to(self.session, payload.rstrip(), packet.topic, packet.qos, packet.dup)
+
+    def _answer(self, packet: Ack) -> None:
+        connection = self.connection
+        if connection is None:
+            return
+        if self.delay:
+            asyncio.get_running_loop().call_later(self.delay, connection.send, packet)
+        else:
+            connection.send(packet)
+
+
+def spread(rng: random.Random, low: float, high: float) -> float:
+    """Between the two, small ones more often."""
+    return low + (high - low) * rng.random() ** 2

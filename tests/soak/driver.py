@@ -1,0 +1,486 @@
+"""Driver: cycles of load, SIGKILL and restart on one data directory."""
+
+import asyncio
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from broker.mqtt import constants as c
+from broker.mqtt.packets import Will
+from tests.support.node import free_port
+
+from .client import Client, Gone, Publisher, Taker, spread
+from .ledger import Ledger, Published
+
+AREAS = 6
+"""Topics are ``t/<area>/<n>``, filters ``t/<area>/#``: no two filters of a session overlap."""
+RETAINED = 5
+NODE = """
+import sys
+from broker.core import store
+store.COMPACT_ABOVE, store._A_SLICE = int(sys.argv.pop(1)), int(sys.argv.pop(1))
+from management.node import main
+sys.exit(main())
+"""
+"""The node, with a log that is compacted long before it is large."""
+START = 15.0
+"""Seconds within which a start must succeed."""
+
+
+@dataclass
+class _Will:
+    message: Published
+    delay: int
+    due: float = 0.0  # 0: not known yet
+
+
+class Willer(Publisher):
+    """A publisher with a will; ``will`` is None again when it said goodbye."""
+
+    will: _Will | None = None
+    stored = False  # certainly
+
+
+class Node:
+    """The process, on the same port and data directory every time; what of the queues is paged out differs."""
+
+    def __init__(self, directory: Path, ledger: Ledger, rng: random.Random) -> None:
+        self.rng = rng
+        self.directory = directory
+        self.ledger = ledger
+        self.port = free_port()
+        self.log = directory / "node.log"
+        self.process: asyncio.subprocess.Process | None = None
+        self.usual = 0.5  # seconds that a start takes
+        self.failed_starts = 0
+        self._read = 0
+
+    async def spawn(self) -> asyncio.subprocess.Process:
+        settings = {
+            "node.data_dir": str(self.directory / "data"),
+            "durability.level": "disk",
+            "durability.queue_memory": str(self.rng.choice((30_000, 1_000_000, 0))),
+            "listeners.0.bind": f"127.0.0.1:{self.port}",
+            "listeners.1.bind": "127.0.0.1:0",
+            "zones.external.max_queued_messages": "0",
+            "zones.external.max_queued_bytes": "0",
+        }
+        compact = self.rng.choice(((300_000, 50), (1_000_000, 2000), (67_108_864, 2000)))
+        self.ledger.note(f"start queue_memory={settings['durability.queue_memory']} compact={compact}")
+        arguments = [str(each) for each in compact]
+        arguments += [each for key, value in settings.items() for each in ("--set", f"{key}={value}")]
+        with self.log.open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", NODE, *arguments,
+                stdout=asyncio.subprocess.PIPE, stderr=log, cwd=Path(__file__).parents[2],
+            )  # fmt: skip
+        return self.process
+
+    async def start(self) -> bool:
+        """Start it and wait until it is ready."""
+        begun = time.monotonic()
+        process = await self.spawn()
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(START):
+                line = await process.stdout.readline()
+        except TimeoutError:
+            line = b"nothing for so long"
+        if not line.startswith(b"taipan ready"):
+            self.failed_starts += 1
+            await self.kill()
+            self.ledger.wrong(f"the start failed: {line!r}\n{self.log.read_text()[-2000:]}")
+            return False
+        self.usual = 0.8 * self.usual + 0.2 * (time.monotonic() - begun)
+        self.ledger.note(f"ready pid={process.pid}")
+        return True
+
+    async def kill(self, how: int = signal.SIGKILL) -> int:
+        """Signal it and wait for its end."""
+        process = self.process
+        assert process is not None
+        self.ledger.note(f"{signal.Signals(how).name} to pid={process.pid}")
+        if process.returncode is None:
+            process.send_signal(how)
+        try:
+            async with asyncio.timeout(START):
+                await process.wait()
+        except TimeoutError:
+            self.ledger.other += 1
+            self.ledger.wrong(f"it did not end on signal {how} within {START:g} s")
+            process.kill()
+        return await process.wait()
+
+    def complaints(self) -> list[str]:
+        """Lines of the log since the last time that should not be there."""
+        with self.log.open("rb") as log:
+            log.seek(self._read)
+            text = log.read()
+            self._read = log.tell()
+        lines = text.decode(errors="replace").splitlines()
+        for index, line in enumerate(lines):
+            if "Traceback" in line or " ERROR " in line or " CRITICAL " in line:
+                return lines[max(0, index - 2) : index + 25]
+        return []
+
+
+class Soak:
+    """One run. ``run`` returns whether every promise was kept."""
+
+    def __init__(self, seed: int, directory: Path | None = None, quiet: bool = False) -> None:
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self.directory = directory or Path(tempfile.mkdtemp(prefix="taipan-soak-"))
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.quiet = quiet
+        self.ledger = Ledger()
+        self.node = Node(self.directory, self.ledger, random.Random(seed))
+        self.cycles = 0
+        self.starts = 0
+        self.kills: dict[str, int] = {}
+        self.wills: list[_Will] = []
+        self._willers = 0
+        self._delayed = 0
+        self._delayed_open = False  # one was sent since the last settlement
+        ledger, port = self.ledger, self.node.port
+        self.stable = [Taker(ledger, port, "stable-4", 4, True), Taker(ledger, port, "stable-5", 5, True)]
+        self.changing = [Taker(ledger, port, f"changing-{v}-{n}", v, True) for n, v in enumerate((3, 4, 5, 5))]
+        self.clean = [Taker(ledger, port, f"clean-{v}", v, False) for v in (4, 5)]
+        self.members = [Taker(ledger, port, f"member-{v}-{n}", v, True, "group") for n, v in enumerate((4, 5))]
+        ledger.subscriber("group").ordered = False
+        self.publishers = [
+            Publisher(ledger, port, f"pub-{n}-{v}-{'p' if persistent else 'c'}", v, persistent, window)
+            for n, (v, persistent, window) in enumerate(
+                ((5, True, 20), (4, True, 5), (5, False, 50), (4, False, 1), (5, True, 1))
+            )
+        ]
+        self.willers: list[Willer] = []
+
+    @property
+    def clients(self) -> list[Client]:
+        return [*self.stable, *self.members, *self.changing, *self.clean, *self.publishers, *self.willers]
+
+    # --- the run
+
+    async def run(self, cycles: int, settle_every: int = 5, seconds: float = float("inf")) -> bool:
+        """So many cycles, or as many as fit in ``seconds``; ends at the first thing that is wrong."""
+        end = time.monotonic() + seconds
+        if await self._start():
+            await self._begin()
+        while not self.ledger.violations and self.cycles < cycles and time.monotonic() < end:
+            self.cycles += 1
+            self.ledger.note(f"cycle {self.cycles}")
+            await self._cycle()
+            if not self.ledger.violations and (self.cycles % settle_every == 0 or self.cycles == cycles):
+                await self._settle()
+                if not self.quiet:
+                    print(f"  {self.account()}", flush=True)
+        if not self.ledger.violations and self.cycles % settle_every:
+            await self._settle()
+        for client in self.clients:
+            client.drop()
+        process = self.node.process
+        if process is not None and process.returncode is None:
+            await self.node.kill()
+        self._complaints()
+        kept = not self.ledger.violations
+        if kept:
+            shutil.rmtree(self.directory)
+        return kept
+
+    def account(self) -> str:
+        ledger = self.ledger
+        kills = " ".join(f"{how}={count}" for how, count in sorted(self.kills.items()))
+        return (
+            f"cycles={self.cycles} starts={self.starts} published={ledger.published} promised={ledger.promised} "
+            f"delivered={ledger.delivered} lost={ledger.lost} qos2_duplicates={ledger.duplicates} "
+            f"order_violations={ledger.disorder} failed_starts={self.node.failed_starts} other={ledger.other} "
+            f"qos1_repeated={ledger.repeated} kills: {kills}"
+        )
+
+    async def _start(self) -> bool:
+        if not await self.node.start():
+            return False
+        self.starts += 1
+        now = time.monotonic()
+        for will in self.wills:
+            if not will.due:
+                will.due = now + will.delay
+        return True
+
+    async def _begin(self) -> None:
+        """The subscriptions that are there all the time."""
+        everything = [(f"t/{area}/#", 2) for area in range(AREAS)]
+        for taker in self.stable:
+            await taker.connect(clean_start=True)
+            await taker.subscribe(*everything, ("w/#", 2), ("d/#", 2))
+        for member in self.members:
+            await member.connect()
+        for member in self.members:
+            await member.subscribe(("$share/g/t/0/#", 2))
+
+    async def _cycle(self) -> None:
+        rng = self.rng
+        for taker in (*self.stable, *self.members, *self.changing):
+            slow = rng.random() < 0.25
+            taker.delay = spread(rng, 0.002, 0.1) if slow else 0.0
+            taker.receive_maximum = rng.choice((0, 0, 1, 3, 20)) if taker.version == 5 else 0
+        actors: list[Coroutine[Any, Any, None]] = []
+        actors += [self._take(taker, False) for taker in (*self.stable, *self.members) if rng.random() < 0.6]
+        actors += [self._take(taker, True) for taker in (*self.changing, *self.clean) if rng.random() < 0.7]
+        actors += [self._publish(publisher) for publisher in self.publishers if rng.random() < 0.9]
+        actors += [self._will() for _ in range(rng.choice((0, 0, 1, 2)))]
+        tasks = [asyncio.create_task(self._until_gone(actor)) for actor in actors]
+
+        how = rng.choices(
+            ("load", "connecting", "start-up", "stopping", "graceful"), weights=(55, 12, 15, 12, 6)
+        )[0]  # fmt: skip
+        self.kills[how] = self.kills.get(how, 0) + 1
+        if how == "connecting":
+            await asyncio.sleep(spread(rng, 0, 0.03))
+        else:
+            await asyncio.sleep(rng.uniform(0.1, 0.6))
+        if how == "stopping":
+            assert self.node.process is not None
+            self.ledger.note("SIGTERM, and soon SIGKILL")
+            self.ledger.stopping = True
+            self.node.process.send_signal(signal.SIGTERM)
+            await asyncio.sleep(spread(rng, 0, 0.08))
+            await self.node.kill()
+        elif how == "graceful":
+            self.ledger.stopping = True
+            code = await self.node.kill(signal.SIGTERM)
+            if code:
+                self.ledger.other += 1
+                self.ledger.wrong(f"exit status {code} on SIGTERM")
+        else:
+            await self.node.kill()
+        await self._silence(tasks)
+        self.ledger.stopping = False
+        if how == "start-up":
+            for _ in range(rng.choice((1, 1, 2, 3))):
+                await self.node.spawn()
+                await asyncio.sleep(rng.uniform(0.2, 1.1) * self.node.usual)
+                await self.node.kill()
+        self._complaints()
+        if await self._start() and rng.random() < 0.7:
+            await self._check_retained()
+
+    async def _silence(self, tasks: list[asyncio.Task[None]]) -> None:
+        """What the dead node had sent is read to its end; then nobody is connected."""
+        for _ in range(50):
+            if not any(client.connected for client in self.clients):
+                break
+            await asyncio.sleep(0.005)
+        for client in self.clients:
+            client.drop()
+        for task in tasks:
+            task.cancel()
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(result, Exception):
+                raise result
+        for willer in self.willers:
+            # Its will was in force when the node died; clients that a stopping node sends away have none.
+            if not self.ledger.stopping:
+                self._will_is_due(willer)
+        self.willers.clear()
+
+    async def _until_gone(self, actor: Awaitable[None]) -> None:
+        try:
+            await actor
+        except Gone:
+            pass
+
+    def _complaints(self) -> None:
+        lines = self.node.complaints()
+        if lines:
+            self.ledger.other += 1
+            self.ledger.wrong("the node's log:\n" + "\n".join(lines))
+
+    # --- actors
+
+    async def _take(self, taker: Taker, changing: bool) -> None:
+        rng = self.rng
+        fresh = changing and (not taker.held or rng.random() < 0.05)
+        await taker.connect(clean_start=fresh)
+        if changing and rng.random() < 0.5:
+            await self._change(taker)
+        while True:
+            await asyncio.sleep(spread(rng, 0.001, 0.15))
+            what = rng.random()
+            if what < 0.6:
+                if changing:
+                    await self._change(taker)
+            elif what < 0.7:
+                taker.disconnect()
+                if rng.random() < 0.3:
+                    return
+                await asyncio.sleep(spread(rng, 0, 0.05))
+                await taker.connect()
+            elif what < 0.8:
+                taker.drop()
+                await taker.connect()
+            elif what < 0.9:
+                await taker.connect()  # takes over
+            elif what < 0.92 and changing:
+                await taker.connect(clean_start=True)
+                await self._change(taker)
+            elif what < 0.94 and changing and taker.version == 5 and taker.persistent:
+                taker.disconnect(end=True)
+                await asyncio.sleep(spread(rng, 0, 0.05))
+                await taker.connect()
+
+    async def _change(self, taker: Taker) -> None:
+        rng = self.rng
+        topic_filter = "r/#" if rng.random() < 0.1 else f"t/{rng.randrange(AREAS)}/#"
+        state = taker.session.filters.get(topic_filter)
+        if state is not None and rng.random() < (0.6 if state.solid else 0.2):
+            await taker.unsubscribe(topic_filter)
+        else:
+            await taker.subscribe((topic_filter, rng.choice((1, 2, 2))))
+
+    async def _publish(self, publisher: Publisher) -> None:
+        rng = self.rng
+        number = self.publishers.index(publisher)
+        mine = [f"r/{n}" for n in range(RETAINED) if n % len(self.publishers) == number]
+        await publisher.connect()
+        while True:
+            for _ in range(rng.randint(1, 2 * publisher.window)):
+                if rng.random() < 0.1 and mine:
+                    clear = rng.random() < 0.3
+                    await publisher.publish(rng.choice(mine), rng.choice((1, 2)), True, clear)
+                elif rng.random() < 0.004:
+                    self._delayed += 1
+                    await publisher.publish(f"d/{self._delayed}", rng.choice((1, 2)), delay=1)
+                    self._delayed_open = True
+                else:
+                    topic = f"t/{rng.randrange(AREAS)}/{rng.randrange(2)}"
+                    size = rng.choice((0, 0, 0, 100, 5000))
+                    await publisher.publish(topic, rng.choice((1, 2)), size=size)
+            await asyncio.sleep(spread(rng, 0, 0.1))
+            what = rng.random()
+            if what < 0.03:
+                publisher.drop()
+                await publisher.connect()
+            elif what < 0.06:
+                await publisher.connect()
+            elif what < 0.08:
+                publisher.disconnect()
+                await publisher.connect()
+
+    async def _will(self) -> None:
+        """A client with a will: it goes without a goodbye, or with one, or stays until the node is killed."""
+        rng = self.rng
+        self._willers += 1
+        version = rng.choice((4, 5))
+        persistent = rng.random() < 0.5
+        name = f"willer-{self._willers}"
+        delay = rng.randint(0, 2) if version == 5 else 0
+        willer = Willer(self.ledger, self.node.port, name, version, persistent, 1)
+        message = self.ledger.sending(name, f"w/{rng.randrange(3)}", rng.choice((1, 2)))
+        message.note(f"will with delay={delay} persistent={persistent}")
+        properties = {c.WILL_DELAY_INTERVAL: delay} if delay else {}
+        await willer.connect(False, Will(message.topic, message.name.encode(), message.qos, False, properties))
+        self.willers.append(willer)
+        willer.will = _Will(message, delay)
+        # Behind this acknowledgement the will is on disk as well.
+        await willer.publish("t/0/0", 1)
+        await willer.finish()
+        willer.stored = True
+        await asyncio.sleep(spread(rng, 0, 0.2))
+        what = rng.random()
+        if what < 0.4:
+            willer.drop()
+            await asyncio.sleep(0.1)  # the node has seen it by then
+            self._will_is_due(willer)
+            self.willers.remove(willer)
+        elif what < 0.6:
+            willer.disconnect()
+            willer.will = None
+            self.willers.remove(willer)
+            message.note("its client said goodbye")
+        # else it stays
+
+    def _will_is_due(self, willer: Willer) -> None:
+        will = willer.will
+        if will is None or not willer.stored:
+            return
+        self.wills.append(will)
+        self.ledger.acknowledged(will.message)
+
+    # --- checks
+
+    async def _check_retained(self) -> None:
+        checker = Taker(self.ledger, self.node.port, "checker", 5, False)
+        try:
+            await checker.connect()
+            await checker.subscribe(("r/#", 0))
+            await checker.ping()
+        except Gone:
+            self.ledger.wrong("the node that was ready is gone")
+            return
+        self.ledger.retained_seen(checker.found)
+        checker.drop()
+        del self.ledger.subscribers["checker"]
+
+    async def _settle(self) -> None:
+        """Everybody finishes what is begun and takes what is owed; then nothing may be missing."""
+        ledger = self.ledger
+        ledger.note("settling")
+        takers = [*self.stable, *self.members, *(taker for taker in self.changing if taker.held or taker.unsure)]
+        publishers = [publisher for publisher in self.publishers if publisher.persistent and publisher.held]
+        now = time.monotonic()
+        for will in self.wills:
+            will.due = will.due or now + will.delay
+        try:
+            for publisher in publishers:
+                await publisher.connect()
+            for taker in takers:
+                taker.delay = 0.0
+                taker.receive_maximum = self.rng.choice((0, 10))
+                await taker.connect()
+            for publisher in publishers:
+                await publisher.finish()
+            end = max((will.due for will in self.wills), default=0.0) + 1.5
+            if self._delayed_open:
+                # A publisher may just have sent it again, and then it comes again.
+                self._delayed_open = False
+                await asyncio.sleep(1.3)
+            still = time.monotonic()
+            owed = ledger.owed()
+            while owed:
+                await asyncio.sleep(0.02)
+                left = ledger.owed()
+                if left != owed:
+                    still = time.monotonic()
+                    owed = left
+                elif time.monotonic() - still > 3 and time.monotonic() > end:
+                    break
+            for _ in range(3):
+                await asyncio.sleep(0.02)
+                for taker in takers:
+                    await taker.ping()
+            # Behind this acknowledgement everything that was acknowledged to the node is on disk too.
+            barrier = Publisher(ledger, self.node.port, "barrier", 5, False, 1)
+            await barrier.connect()
+            await barrier.publish("t/0/0", 1)
+            await barrier.finish()
+            for taker in takers:
+                await taker.ping()
+            barrier.drop()
+        except Gone:
+            ledger.wrong("a connection was lost while nothing was to happen")
+        for client in self.clients:
+            if client.connected:
+                client.disconnect()
+        if not ledger.violations:
+            await self._check_retained()
+        self.wills.clear()
+        ledger.settle()

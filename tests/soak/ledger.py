@@ -1,0 +1,292 @@
+"""Ledger: what the node has promised so far, and what it did with it.
+
+Everything is written down in the order in which the clients send and read (one event loop, so that order is total),
+and a promise is entered only where it is certain: a subscription counts from its SUBACK to the sending of its
+UNSUBSCRIBE, a message from the sending of its PUBLISH to its PUBACK or PUBREC. What lies between is allowed and not
+demanded.
+"""
+
+import time
+from collections import deque
+
+
+def matches(topic_filter: str, topic: str) -> bool:
+    """Whether a filter, with or without ``#`` at its end, of a shared subscription or not, takes a topic."""
+    if topic_filter.startswith("$share/"):
+        topic_filter = topic_filter.split("/", 2)[2]
+    if topic_filter.endswith("/#"):
+        return topic.startswith(topic_filter[:-1])
+    return topic == topic_filter
+
+
+class Published:
+    """One message, from the first time it was sent."""
+
+    __slots__ = (
+        "acked_at",
+        "candidates",
+        "events",
+        "got",
+        "name",
+        "order",
+        "publisher",
+        "qos",
+        "sent_at",
+        "settled",
+        "topic",
+    )
+
+    def __init__(self, name: str, publisher: str, order: int, topic: str, qos: int, sent_at: int) -> None:
+        self.name = name
+        self.publisher = publisher
+        self.order = order
+        self.topic = topic
+        self.qos = qos
+        self.sent_at = sent_at
+        self.acked_at = 0
+        self.candidates: set[Subscriber] = set()
+        self.got: dict[Subscriber, int] = {}  # how often with QoS 2
+        self.events: list[tuple[float, str]] = []
+        self.settled = False
+
+    def note(self, text: str) -> None:
+        self.events.append((time.time(), text))
+
+
+class _Filter:
+    __slots__ = ("gone_at", "known", "qos", "solid")
+
+    def __init__(self) -> None:
+        self.solid = False  # certainly there
+        self.known = True  # ``solid`` is all there is to know
+        self.gone_at = 0  # when it was certainly away; -1: it may be there
+        self.qos = 0
+
+
+class Subscriber:
+    """A session that subscribes, or a group of them that shares a subscription, as the node must have it."""
+
+    def __init__(self, client_id: str) -> None:
+        self.client_id = client_id
+        self.ordered = True  # members of a group read side by side
+        self.filters: dict[str, _Filter] = {}
+        self.owed: set[Published] = set()
+        # publisher, topic, QoS, QoS of the delivery -> order of the newest message that came
+        self.newest: dict[tuple[str, str, int, int], int] = {}
+        self.events: deque[tuple[float, str]] = deque(maxlen=5000)
+
+    def note(self, text: str) -> None:
+        self.events.append((time.time(), text))
+
+
+class Ledger:
+    """Promises and deliveries; ``violations`` is what was broken, one text each."""
+
+    def __init__(self) -> None:
+        self.tick = 0
+        self.subscribers: dict[str, Subscriber] = {}
+        self.messages: dict[str, Published] = {}
+        self.retained: dict[str, list[str]] = {}  # topic -> what it may be now; "" for nothing
+        self.events: deque[tuple[float, str]] = deque(maxlen=2000)
+        self.violations: list[str] = []
+        self.stopping = False  # the node was told to stop
+        self.published = 0
+        self.promised = 0
+        self.delivered = 0
+        self.lost = 0
+        self.duplicates = 0
+        self.repeated = 0  # QoS 1, which is allowed to
+        self.disorder = 0
+        self.other = 0
+        self._order = 0
+
+    def note(self, text: str) -> None:
+        self.events.append((time.time(), text))
+
+    def _now(self) -> int:
+        self.tick += 1
+        return self.tick
+
+    # --- sessions and subscriptions
+
+    def subscriber(self, client_id: str) -> Subscriber:
+        found = self.subscribers.get(client_id)
+        if found is None:
+            found = self.subscribers[client_id] = Subscriber(client_id)
+        return found
+
+    def subscribing(self, session: Subscriber, topic_filter: str) -> None:
+        """SUBSCRIBE is sent."""
+        state = session.filters.setdefault(topic_filter, _Filter())
+        state.gone_at = -1
+        if not state.solid:
+            state.known = False
+        session.note(f"SUBSCRIBE {topic_filter} sent")
+
+    def subscribed(self, session: Subscriber, topic_filter: str, qos: int) -> None:
+        """SUBACK was read."""
+        state = session.filters[topic_filter]
+        state.solid = state.known = True
+        state.qos = qos
+        session.note(f"SUBACK {topic_filter} read")
+
+    def unsubscribing(self, session: Subscriber, topic_filter: str) -> None:
+        """UNSUBSCRIBE is sent."""
+        state = session.filters.setdefault(topic_filter, _Filter())
+        state.solid = state.known = False
+        for message in self._open_messages():
+            if session in message.candidates and matches(topic_filter, message.topic):
+                message.candidates.discard(session)
+        session.note(f"UNSUBSCRIBE {topic_filter} sent")
+
+    def unsubscribed(self, session: Subscriber, topic_filter: str) -> None:
+        """UNSUBACK was read."""
+        state = session.filters[topic_filter]
+        state.known = True
+        state.gone_at = self._now()
+        session.note(f"UNSUBACK {topic_filter} read")
+
+    def ending(self, session: Subscriber) -> None:
+        """The session is about to end by the client's will: nothing is owed to it any more."""
+        for message in self._open_messages():
+            message.candidates.discard(session)
+        session.owed.clear()
+        for state in session.filters.values():
+            state.solid = state.known = False
+        session.note("the session is to end")
+
+    def ended(self, session: Subscriber) -> None:
+        """It has certainly ended; a new one may be there."""
+        now = self._now()
+        session.owed.clear()
+        session.newest.clear()
+        for message in self.messages.values():
+            message.got.pop(session, None)
+        for state in session.filters.values():
+            state.solid, state.known, state.gone_at = False, True, now
+        session.note("the session has ended")
+
+    def _open_messages(self) -> list[Published]:
+        return [message for message in self.messages.values() if not message.acked_at]
+
+    # --- messages
+
+    def sending(self, publisher: str, topic: str, qos: int) -> Published:
+        """A new message is about to be sent."""
+        self._order += 1
+        self.published += 1
+        name = f"{publisher}:{self._order}"
+        message = Published(name, publisher, self._order, topic, qos, self._now())
+        for session in self.subscribers.values():
+            for topic_filter, state in session.filters.items():
+                if state.solid and matches(topic_filter, topic):
+                    message.candidates.add(session)
+                    break
+        self.messages[name] = message
+        message.note("sent")
+        return message
+
+    def acknowledged(self, message: Published, reason_code: int = 0) -> None:
+        """Its PUBACK or PUBREC was read; a will: it is certain to be stored."""
+        if message.acked_at:
+            return
+        message.acked_at = self._now()
+        message.note(f"acknowledged {reason_code:#x}, owed to {sorted(s.client_id for s in message.candidates)}")
+        if reason_code and message.candidates:
+            self.wrong(f"{message.name}: Reason Code {reason_code:#x} though subscriptions match", message)
+        for session in message.candidates:
+            self.promised += 1
+            if session not in message.got:
+                session.owed.add(message)
+        message.candidates = set()
+
+    def delivered_to(self, session: Subscriber, name: str, topic: str, qos: int, dup: bool) -> None:
+        """A PUBLISH (RETAIN 0) was read; for QoS 2 only one that the client takes as new."""
+        message = self.messages.get(name)
+        self.delivered += 1
+        if message is None or message.topic != topic:
+            self.wrong(f"{session.client_id} was sent {name!r} on {topic}: nobody published that, or it was settled")
+            return
+        message.note(f"to {session.client_id} qos={qos} dup={dup}")
+        session.owed.discard(message)
+        if session in message.got:
+            if qos == 2 and message.got[session]:
+                self.duplicates += 1
+                self.wrong(f"{name} came to {session.client_id} twice with QoS 2", message, session)
+            self.repeated += 1
+            message.got[session] |= qos == 2
+            return
+        message.got[session] = int(qos == 2)
+        if not any(
+            matches(each, topic) and (state.gone_at == -1 or state.gone_at > message.sent_at)
+            for each, state in session.filters.items()
+        ):
+            self.wrong(f"{name} came to {session.client_id}, which had unsubscribed before", message, session)
+        if not session.ordered:
+            return
+        key = (message.publisher, topic, message.qos, qos)
+        if message.order < session.newest.get(key, 0):
+            self.disorder += 1
+            self.wrong(f"{name} came to {session.client_id} after {session.newest[key]}", message, session)
+        else:
+            session.newest[key] = message.order
+
+    # --- retained
+
+    def retaining(self, topic: str, value: str) -> None:
+        """A PUBLISH with RETAIN is sent."""
+        self.retained.setdefault(topic, [""]).append(value)
+
+    def retained_acknowledged(self, topic: str, value: str) -> None:
+        """It is certain: what was before is not."""
+        values = self.retained[topic]
+        if value in values:
+            del values[: values.index(value)]
+
+    def retained_seen(self, found: dict[str, str]) -> None:
+        """What the node has, with no publisher connected."""
+        for topic, values in self.retained.items():
+            value = found.get(topic, "")
+            if value not in values:
+                self.other += 1
+                self.wrong(f"retained {topic} is {value!r}, but must be one of {values}")
+            self.retained[topic] = [value]
+        for topic in found.keys() - self.retained.keys():
+            self.other += 1
+            self.wrong(f"retained {topic} came from nowhere: {found[topic]!r}")
+
+    # --- the account
+
+    def owed(self) -> int:
+        """Deliveries that are still due."""
+        return sum(len(session.owed) for session in self.subscribers.values())
+
+    def settle(self) -> None:
+        """Everything had its time: what is owed now is lost; what was done is forgotten."""
+        for session in self.subscribers.values():
+            for message in sorted(session.owed, key=lambda each: each.order):
+                self.lost += 1
+                self.wrong(f"{message.name} was lost for {session.client_id}", message, session)
+            session.owed.clear()
+        # What was never acknowledged may come, or not; after the second time everybody has what there is of it.
+        self.messages = {name: each for name, each in self.messages.items() if not each.acked_at and not each.settled}
+        for each in self.messages.values():
+            each.settled = True
+
+    def wrong(self, text: str, message: Published | None = None, session: Subscriber | None = None) -> None:
+        """Something was broken; with what happened to it."""
+        lines = [text]
+        events: list[tuple[float, str]] = []
+        if message is not None:
+            events += [(at, "  message  " + what) for at, what in message.events]
+            since = message.events[0][0] - 1
+            events += [(at, "  node     " + what) for at, what in self.events if at > since]
+            if session is not None:
+                events += [(at, "  session  " + what) for at, what in session.events if at > since]
+            lines.append(f"  topic={message.topic} qos={message.qos}")
+        else:
+            events += [(at, "  node     " + what) for at, what in list(self.events)[-(40 if session else 6) :]]
+            if session is not None:
+                events += [(at, "  session  " + what) for at, what in session.events]
+        lines += [f"  {at % 10000:9.4f} {what}" for at, what in sorted(events)]
+        self.violations.append("\n".join(lines))

@@ -1,0 +1,179 @@
+"""A node at level ``disk``, where the disk writes when the test says so and the power fails when it likes.
+
+house = DurableHouse()
+writer = house.connect("w")
+writer.publish("t", b"x", 1, 1)     # nothing is acknowledged
+house.store()                       # until the disk has written
+house = house.crash()               # what was stored, in a new process
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from broker.core.durability import Durability
+from broker.core.restore import read, restore
+from broker.mqtt import constants as c
+from broker.mqtt.packets import Connack, Connect, Will
+from broker.storage import records
+from broker.storage.batch import encode
+from broker.storage.trouble import StoreError
+from broker.transport.flusher import Flusher
+
+from .fake_transport import Conversation, House
+
+
+class FakeJournal:
+    """A journal whose writer is the test: ``write`` stores the batch that was cut."""
+
+    def __init__(self, batches: list[list[bytes]], on_durable: Callable[[int], None], wake: Callable[[], None]) -> None:
+        self.batches = batches  # on the disk
+        self._on_durable = on_durable
+        self._wake = wake
+        self.durable = len(batches)
+        self.batch = self.durable + 1
+        self.max_pending = 1_000_000
+        self.size_bytes = 0
+        self.dropped = 0
+        self._open: dict[int, bytes] = {}
+        self._writing: dict[int, bytes] | None = None
+
+    @property
+    def idle(self) -> bool:
+        return self._writing is None
+
+    @property
+    def pending(self) -> int:
+        return len(self._open) + len(self._writing or ())
+
+    @property
+    def pending_octets(self) -> int:
+        return sum(map(len, [*self._open.values(), *(self._writing or {}).values()]))
+
+    @property
+    def congested(self) -> bool:
+        return self.pending_octets > self.max_pending
+
+    def put(self, key: int, record: bytes) -> None:
+        self._open[key] = record
+
+    def end_of_turn(self) -> None:
+        if self._writing is None and self._open:
+            self._writing, self._open = self._open, {}
+            self.batch += 1
+
+    def location(self, key: int) -> tuple[int, int, int] | None:
+        if self._writing is None or key not in self._writing:
+            return None
+        written = list(self._writing.values())
+        begin = 8 + 4 * len(written)
+        for each, record in self._writing.items():
+            if each == key:
+                return self.batch - 1, begin, len(record)
+            begin += len(record)
+        raise AssertionError
+
+    def read(self, seq: int, offset: int, size: int) -> asyncio.Future[bytes]:
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        if seq <= len(self.batches):
+            future.set_result(encode(self.batches[seq - 1])[offset : offset + size])
+        else:
+            future.set_exception(StoreError("not there"))
+        return future
+
+    def drop_before(self, seq: int) -> None:
+        self.dropped = seq
+
+    def write(self) -> bool:
+        """The disk stores the batch that was cut; whether there was one."""
+        if self._writing is None:
+            return False
+        written = list(self._writing.values())
+        self.batches.append(written)
+        self.durable = self.batch - 1
+        self._on_durable(self.durable)
+        self._writing = None
+        self.end_of_turn()
+        return True
+
+
+class DurableHouse(House):
+    """A ``House`` at level ``disk``. ``batches``: what the disk holds from before."""
+
+    def __init__(
+        self,
+        zone: Mapping[str, Any] | None = None,
+        batches: list[list[bytes]] | None = None,
+        time: float | None = None,
+        **rooms: Any,
+    ) -> None:
+        super().__init__(zone, **rooms)
+        if time is not None:
+            self.clock.time = time
+        self._given = (zone, rooms)
+        server = self.server
+        server.flusher = self.flusher = Flusher(self.loop, self.broker.turn, server._end_of_turn)  # type: ignore[arg-type]
+        self.journal = FakeJournal(
+            [] if batches is None else batches, lambda seq: self.durability.on_durable(seq), self.flusher.wake
+        )
+        self.durability = Durability(self.journal, self.flusher.wake)  # type: ignore[arg-type]
+        self.broker.durability = self.context.durability = server.delayed.durability = self.durability
+        state = read(enumerate(self.journal.batches, 1))
+        restore(
+            state,
+            self.broker,
+            self.durability,
+            lambda _: (self.zone, self.facts.limits),
+            server.delayed.restore,
+            server._retained_allowed,
+        )
+        self.run()
+
+    def store(self) -> None:
+        """The disk writes until nothing waits for it."""
+        self.run()
+        while self.journal.write():
+            self.run()
+
+    def crash(self, seconds: float = 0.0) -> "DurableHouse":
+        """The power fails; what is on the disk starts again, ``seconds`` later."""
+        zone, rooms = self._given
+        return DurableHouse(zone, [list(batch) for batch in self.journal.batches], self.clock.time + seconds, **rooms)
+
+    def trouble(self, text: str | None = "no space left for the store") -> None:
+        """The disk takes nothing any more; None: it does again."""
+        self.durability.on_trouble(text)
+        self.run()
+
+    @property
+    def written(self) -> list[records.Record]:
+        """All records on the disk."""
+        return [records.decode(each) for batch in self.journal.batches for each in batch]
+
+    async def settle(self) -> None:
+        """Let tasks go on and the fake loop turn, until both have nothing to do."""
+        for _ in range(10):
+            await asyncio.sleep(0)
+            self.run()
+
+    def greet(
+        self, client_id: str, version: int = 5, expiry: int = 0xFFFFFFFF, clean: bool = False, will: Will | None = None
+    ) -> Conversation:
+        """Sends a CONNECT for a session that outlives its connection; its answer stays unread."""
+        conversation = self.open(version)
+        properties = {c.SESSION_EXPIRY_INTERVAL: expiry} if version == 5 else {}
+        conversation.send(Connect(version, client_id, clean, 0, None, None, will, properties, False))
+        return conversation
+
+    async def join(self, client_id: str, version: int = 5, expiry: int = 0xFFFFFFFF, **options: Any) -> Conversation:
+        """The same client once it is let in, and with everything so far on the disk."""
+        conversation = self.greet(client_id, version, expiry, **options)
+        for _ in range(2):
+            await self.settle()
+            self.store()
+        packets = conversation.reader.feed(conversation.transport.take())
+        connack = packets.pop(0)[0]
+        assert isinstance(connack, Connack) and connack.reason_code == 0, connack
+        conversation.connack = connack
+        conversation.reader.buffer[:0] = b"".join(raw for _, raw in packets)  # for the test to read
+        return conversation
