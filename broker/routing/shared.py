@@ -183,7 +183,7 @@ class SharedGroup:
         chosen = self._members[start]
         place = start
         # A hash keeps what belongs together with one member, also when that is busy.
-        hashed = strategy == HASH_TOPIC or strategy == HASH_CLIENTID
+        hashed = strategy in (HASH_TOPIC, HASH_CLIENTID)
         takes = chosen.session.connected if hashed else chosen.session.ready
         if not takes or (exclude and chosen.session in exclude):
             place = self._search(start, exclude)
