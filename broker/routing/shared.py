@@ -182,7 +182,10 @@ class SharedGroup:
             start = int(self._rng.random() * count)
         chosen = self._members[start]
         place = start
-        if not chosen.session.ready or (exclude and chosen.session in exclude):
+        # A hash keeps what belongs together with one member, also when that is busy.
+        hashed = strategy in (HASH_TOPIC, HASH_CLIENTID)
+        takes = chosen.session.connected if hashed else chosen.session.ready
+        if not takes or (exclude and chosen.session in exclude):
             place = self._search(start, exclude)
             if place < 0:
                 return None

@@ -244,3 +244,15 @@ def test_where_all_are_busy_few_are_looked_at() -> None:
     FakeSession.looked_at = 0
     assert len(picks(group, 10)) == 10
     assert FakeSession.looked_at <= 10 * (shared.SEARCH_READY + 5)
+
+
+@pytest.mark.parametrize("strategy", ["hash_clientid", "hash_topic"])
+def test_a_hash_stays_with_a_busy_member(strategy: str) -> None:
+    members = sessions(4)
+    group = group_of(strategy, members)
+    (first,) = picks(group, 1)
+    chosen = next(each for each in members if each.client_id == first)
+    chosen.is_ready = False
+    assert picks(group, 3) == [first] * 3
+    chosen.is_connected = False
+    assert first not in picks(group, 3)
