@@ -179,7 +179,7 @@ class AccessSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 
 class DurabilitySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    level: Literal["memory", "disk"] = "memory"
+    level: Literal["memory", "disk"] = "disk"
     queue_memory: Count = 268_435_456  # of queued messages; beyond it their bodies are on disk only; 0: no limit
 
 

@@ -25,6 +25,12 @@ ANY_PORT = ("--set", "listeners.0.bind=127.0.0.1:0", "--set", "listeners.1.bind=
 TIMEOUT = 20.0
 
 
+@pytest.fixture(autouse=True)
+def own_data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each node keeps its data for itself, where a test does not say otherwise."""
+    monkeypatch.setenv("TAIPAN__NODE__DATA_DIR", str(tmp_path / "data"))
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--version"])

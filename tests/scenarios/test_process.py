@@ -163,7 +163,8 @@ async def test_check(house: House) -> None:
 async def test_a_port_that_is_taken_is_one_line_and_a_status(house: House) -> None:
     house.write()
     await house.process.start()
-    status, _, err = await taipan("--config", str(house.config))
+    elsewhere = f"node.data_dir={house.config.parent / 'elsewhere'}"
+    status, _, err = await taipan("--config", str(house.config), "--set", elsewhere)
     assert status != 0
     assert str(house.tcp.port) in err.strip().splitlines()[-1]
     assert "Traceback" not in err

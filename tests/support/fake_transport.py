@@ -236,6 +236,7 @@ class House:
 
     def __init__(self, zone: Mapping[str, Any] | None = None, seed: int = 0, **rooms: Any) -> None:
         self.zone = self._zone(zone)
+        rooms.setdefault("durability", {"level": "memory"})
         rooms.setdefault("sys_topics", {"interval": 0, "heartbeat": 0})
         settings = msgspec.structs.replace(msgspec.convert(rooms, BrokerSettings), listener_zones=(self.zone,))
         self.clock = Clock()

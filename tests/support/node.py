@@ -127,12 +127,13 @@ def make_settings(
     """Settings of a node on free loopback ports, tcp and ws unless ``listeners`` says otherwise.
 
     ``zone`` are keys of ``ZoneSettings``; ``rooms`` are the other tables of ``BrokerSettings`` as plain dicts.
-    A listener without ``bind`` or ``name`` gets one.
+    A listener without ``bind`` or ``name`` gets one. The durability level is ``memory`` unless given.
     """
     made = []
     for number, given in enumerate(listeners or [{"type": "tcp"}, {"type": "ws"}]):
         made.append({"name": f"{given['type']}-{number}", "bind": f"127.0.0.1:{free_port()}", **given})
     a_zone = msgspec.convert(dict(zone or {}), ZoneSettings)
+    rooms.setdefault("durability", {"level": "memory"})  # what is about the disk says so
     rooms.setdefault("sys_topics", {"interval": 0, "heartbeat": 0})
     settings = msgspec.convert(rooms, BrokerSettings)
     return msgspec.structs.replace(
