@@ -2,19 +2,21 @@
 
 import asyncio
 import logging
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from broker import server as module
-from broker.config import BrokerSettings, ListenerSettings
+from broker.config import BrokerSettings, ListenerSettings, ZoneSettings
 from broker.mqtt import constants as c
 from broker.mqtt import reason_codes as rc
 from broker.mqtt.packets import Disconnect, Will
 from broker.server import Server
 from tests.support.clock import Clock
 from tests.support.fake_transport import House
+from tests.support.node import make_settings
 from tests.support.wire import Publish
 
 
@@ -202,3 +204,12 @@ def test_a_publish_after_goodbye_is_nothing() -> None:
     assert [type(each) for each in client.received()] == [Disconnect]
     client.feed(Publish("t"))
     assert house.metrics.messages_publish == 0
+
+
+@pytest.mark.parametrize(("level", "most"), [("memory", 1000), ("disk", 100_000)])
+def test_how_many_messages_wait_depends_on_the_level(level: str, most: int, tmp_path: Path) -> None:
+    """Unless the zone says a number."""
+    settings = make_settings(node={"data_dir": str(tmp_path)}, durability={"level": level})
+    server = Server(settings)
+    assert server._limits_of(ZoneSettings()).max_queued_messages == most
+    assert server._limits_of(ZoneSettings(max_queued_messages=0)).max_queued_messages == 0

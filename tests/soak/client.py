@@ -344,6 +344,8 @@ class Taker(Client):
             self.ledger.ended(self.session)
 
     def ending(self) -> None:
+        # The client's side of it goes now, whatever becomes of the node's.
+        self.awaiting.clear()
         self.ledger.ending(self.session)
 
     def lost(self) -> None:

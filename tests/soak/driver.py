@@ -355,7 +355,8 @@ class Soak:
             for _ in range(rng.randint(1, 2 * publisher.window)):
                 if rng.random() < 0.1 and mine:
                     clear = rng.random() < 0.3
-                    await publisher.publish(rng.choice(mine), rng.choice((1, 2)), True, clear)
+                    # One QoS each: sent again, QoS 1 takes effect again and QoS 2 does not, which would mix them up.
+                    await publisher.publish(rng.choice(mine), 1 + number % 2, True, clear)
                 elif rng.random() < 0.004:
                     self._delayed += 1
                     await publisher.publish(f"d/{self._delayed}", rng.choice((1, 2)), delay=1)

@@ -147,10 +147,12 @@ class Ledger:
         session.note(f"UNSUBACK {topic_filter} read")
 
     def ending(self, session: Subscriber) -> None:
-        """The session is about to end by the client's will: nothing is owed to it any more."""
-        for message in self._open_messages():
+        """The session is about to end by the client's will: nothing is owed to it any more, and all may come again."""
+        for message in self.messages.values():
             message.candidates.discard(session)
+            message.got.pop(session, None)
         session.owed.clear()
+        session.newest.clear()
         for state in session.filters.values():
             state.solid = state.known = False
         session.note("the session is to end")
