@@ -469,3 +469,48 @@ def test_what_speaks_of_things_that_are_gone_changes_nothing() -> None:
     assert state.unreadable == 0
     for table in (state.sessions, state.retained, state.wills, state.delayed):
         assert not table
+
+
+@pytest.mark.asyncio
+async def test_a_session_number_is_not_used_again_when_only_its_end_is_left() -> None:
+    """Compaction may have dropped what began it, while what mentions it is still in the log."""
+    house = DurableHouse(batches=[[records.encode(records.SessionEnded(5))]])
+    await house.join("c")
+    (session,) = house.broker.sessions
+    assert session.number == 6
+
+
+@pytest.mark.asyncio
+async def test_a_resumption_sends_nothing_of_qos_2_that_is_not_on_disk() -> None:
+    """Else a crash makes a second message of what the client has completed."""
+    house = DurableHouse()
+    reader = await subscribed(house)
+    house.publish("t/1", b"x", 2)
+    house.run()
+    assert reader.received() == []  # the Packet Identifier is not on disk
+    reader.vanish()
+    again = house.greet("r")
+    house.run()
+    await house.settle()
+    assert not [each for each in again.received() if isinstance(each, Publish)]
+    house.store()
+    await house.settle()
+    house.store()
+    assert [each.payload for each in again.received() if isinstance(each, Publish)] == [b"x"]
+
+
+@pytest.mark.asyncio
+async def test_what_is_held_back_dies_with_its_connection() -> None:
+    """After the last packet nothing follows, when the disk is ready or later."""
+    house = DurableHouse()
+    await subscribed(house)
+    writer = await house.join("w")
+    writer.publish("t/1", b"x", 1, 1)
+    assert writer.received() == []
+    taker = house.greet("w")  # takes the session over; the first connection gets its DISCONNECT
+    house.run()
+    assert [type(each) for each in writer.received()] == [Disconnect]
+    house.store()
+    await house.settle()
+    assert writer.received() == []
+    assert taker.received()
