@@ -49,6 +49,10 @@ class Store:
     ) -> Durability:
         """Read the file. Raises StoreError with one line where it cannot be used."""
         log = self._log
+        try:
+            log.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"node.data_dir {log.path.parent}: {error.strerror}") from None
         log.open()
         self._state = read(self._batches(), self._queue_memory)
         self._state.bring_sent(log.read)

@@ -102,6 +102,7 @@ def test_the_retry_interval_is_for_3x_on_its_zone_only() -> None:
 
 
 def server_without_listeners(**rooms: Any) -> Server:
+    rooms.setdefault("durability", {"level": "memory"})
     return Server(msgspec.convert(rooms, BrokerSettings), Clock())  # type: ignore[arg-type]
 
 

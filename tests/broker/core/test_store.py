@@ -187,3 +187,10 @@ async def test_a_log_that_says_little_that_is_true_is_compacted(
     await again.start()
     assert sorted(again.broker.retained.topics()) == ["changing", *(f"kept/{number}" for number in range(10))]
     await again.stop()
+
+
+async def test_the_directory_is_made_where_it_is_missing(tmp_path: Path) -> None:
+    node = server(tmp_path / "not" / "there")
+    await node.start()
+    await node.stop()
+    assert (tmp_path / "not" / "there").stat().st_mode & 0o777 == 0o700
