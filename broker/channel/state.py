@@ -164,19 +164,20 @@ class ChannelState:
 
     def fits(self, packet: Any) -> bool:
         """Whether a packet keeps the client's Maximum Packet Size, at least in its shortest form."""
-        outlet = self.outlet
-        most = outlet.max_packet_size if isinstance(outlet, Outlet5) else 0
-        return most == 0 or encode_within(packet, self.version, most) is not None
+        return self._encoded(packet) is not None
 
     def send(self, packet: Any) -> bool:
         """Encode and append any packet but PUBLISH. False: it exceeds the client's Maximum Packet Size."""
-        outlet = self.outlet
-        most = outlet.max_packet_size if isinstance(outlet, Outlet5) else 0
-        data = encode_within(packet, self.version, most)
+        data = self._encoded(packet)
         if data is None:
             return False
-        outlet.send(data)
+        self.outlet.send(data)
         return True
+
+    def _encoded(self, packet: Any) -> bytes | None:
+        outlet = self.outlet
+        most = outlet.max_packet_size if isinstance(outlet, Outlet5) else 0
+        return encode_within(packet, self.version, most)
 
     def note(self) -> None:
         """A packet is taken whose answer promises what it causes."""
@@ -194,9 +195,7 @@ class ChannelState:
 
     def answer_packet(self, packet: Any) -> bool:
         """The same, encoded here. False: it exceeds the client's Maximum Packet Size."""
-        outlet = self.outlet
-        most = outlet.max_packet_size if isinstance(outlet, Outlet5) else 0
-        data = encode_within(packet, self.version, most)
+        data = self._encoded(packet)
         if data is None:
             return False
         self.answer(data)
