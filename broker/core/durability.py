@@ -462,7 +462,9 @@ class Durability:
 
     def live_octets(self, broker: "Broker") -> int:
         """About how many bytes everything that is true now takes."""
-        return self._stored_octets + broker.retained.bytes + 400 * broker.router.subscription_count
+        waiting = sum(_size_of(each) for table in (self.wills, self.delayed) for each in table.values())
+        small = len(broker.sessions) + broker.router.subscription_count
+        return self._stored_octets + broker.retained.bytes + waiting + 400 * small
 
     def write_again(self, record: records._Record | StoredMessage) -> None:
         """For compaction: say what is true already once more. A message must be in memory for that."""

@@ -518,3 +518,13 @@ async def test_who_leaves_while_answers_wait_gets_none_and_disturbs_nobody() -> 
     writer.vanish()
     house.store()
     assert acks(other) == [(c.PUBACK, 1)]
+
+
+@pytest.mark.asyncio
+async def test_what_waits_counts_as_live_so_that_compaction_does_not_run_for_ever() -> None:
+    house = DurableHouse()
+    before = house.durability.live_octets(house.broker)
+    client = await house.join("c")
+    client.publish("$delayed/1000/t", b"x" * 100_000, 1, 1)
+    house.store()
+    assert house.durability.live_octets(house.broker) >= before + 100_400
