@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -16,6 +17,7 @@ from .core.durability import Durability
 from .core.hooks import Hooks
 from .core.metrics import Metrics
 from .core.store import Store
+from .core.tables import Tables
 from .core.ticker import Ticker
 from .core.timers import Timers
 from .modules.delayed import Delayed
@@ -51,6 +53,9 @@ class Server:
         self.metrics = Metrics()
         self.hooks = Hooks()
         self.stats = Stats()
+        self.tables = Tables()
+        # Called when everything is restored and nobody is let in yet: rooms above take up their tables here.
+        self.on_restored: list[Callable[[], None]] = []
         self.broker = Broker(settings, self.clock, self.timers, self.metrics, self.hooks, rng)
         self.access = AccessControl(settings.access, self.clock)
         self.delayed = Delayed(settings.delayed, self.timers, self.broker.publish, self.metrics)
@@ -158,6 +163,8 @@ class Server:
             if self.store is not None:
                 self._restore(loop)
                 await self.store.flush()
+            for take_up in self.on_restored:
+                take_up()
             for index, opening in enumerate(self.listeners):
                 await opening.start()
                 settings = self.settings.listeners[index]
@@ -180,7 +187,7 @@ class Server:
         collecting = gc.isenabled()
         gc.disable()
         try:
-            durability = self.store.open(loop, self.flusher.wake, self.clock.now)
+            durability = self.store.open(loop, self.flusher.wake, self.clock.now, self.tables)
             self.broker.durability = self.context.durability = self.delayed.durability = durability
             self.store.restore(self.broker, self._zone_of, self.delayed.restore, self._retained_allowed)
         finally:

@@ -23,6 +23,7 @@ from ..storage.batch import first_offset
 from ..storage.journal import Journal
 from .client_info import ClientInfo
 from .paging import Paging, StoredMessage
+from .tables import Tables
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -69,9 +70,11 @@ class Durability:
         wake: Callable[[], None],
         queue_memory: int = 0,
         now: Callable[[], float] = time.time,
+        tables: Tables | None = None,
     ) -> None:
         """``wake`` asks for an ``end_of_turn``, soon. ``queue_memory``: bytes of queued bodies in memory, 0: any."""
         self.journal = journal
+        self.tables = tables or Tables()
         self.paging = Paging(journal, queue_memory, now)
         self.queued = self.paging.queued
         self.fetch = self.paging.fetch
@@ -439,6 +442,14 @@ class Durability:
         if self.delayed.pop(number, None) is not None:
             self._write(records.DelayedGone(number))
 
+    # ---------------------------------------------------------- tables.RowDiary
+
+    def row_stored(self, table: str, key: str, value: bytes) -> None:
+        self._write_over(f"{table}\0{key}", records.RowStored(table, key, value))
+
+    def row_removed(self, table: str, key: str) -> None:
+        self._write_over(f"{table}\0{key}", records.RowRemoved(table, key))
+
     # -------------------------------------------------------------- at start
 
     def continue_from(self, session: int, message: int, will: int) -> None:
@@ -464,7 +475,7 @@ class Durability:
         """About how many bytes everything that is true now takes."""
         waiting = sum(_size_of(each) for table in (self.wills, self.delayed) for each in table.values())
         small = len(broker.sessions) + broker.router.subscription_count
-        return self._stored_octets + broker.retained.bytes + waiting + 400 * small
+        return self._stored_octets + broker.retained.bytes + self.tables.octets + waiting + 400 * small
 
     def write_again(self, record: records._Record | StoredMessage) -> None:
         """For compaction: say what is true already once more. A message must be in memory for that."""
@@ -477,6 +488,8 @@ class Durability:
             self._write_over(record.body.topic, record)
         elif isinstance(record, records.WillStored):
             self._write_over(-record.number, record)
+        elif isinstance(record, records.RowStored):
+            self.row_stored(record.table, record.key, record.value)
         else:
             self._write(record)
 
@@ -503,6 +516,8 @@ class Durability:
                 record = table.get(number)
                 if record is not None:
                     yield record
+        for table_name, key, value in self.tables.rows():
+            yield records.RowStored(table_name, key, value)
 
     def _live_of(self, session: Session) -> Iterator[records._Record]:
         for filter in list(session.subscriptions):
@@ -524,6 +539,8 @@ def _size_of(entry: "records._Record | StoredMessage") -> int:
         return _OVERHEAD + entry.message.payload_size
     if isinstance(entry, records.RetainedStored | records.WillStored | records.DelayedStored):
         return _OVERHEAD + len(entry.body.payload)
+    if isinstance(entry, records.RowStored):
+        return _OVERHEAD + len(entry.value)
     return _OVERHEAD
 
 

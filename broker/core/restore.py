@@ -49,6 +49,7 @@ class Restored:
         self.retained: dict[str, records.StoredBody] = {}
         self.wills: dict[int, records.WillStored] = {}
         self.delayed: dict[int, records.DelayedStored] = {}
+        self.rows: dict[str, dict[str, bytes]] = {}
         self.last_session = 0
         self.last_message = 0
         self.last_will = 0
@@ -75,6 +76,8 @@ class Restored:
             records.WillGone: lambda record: self.wills.pop(record.number, None),
             records.DelayedStored: self._delayed,
             records.DelayedGone: lambda record: self.delayed.pop(record.number, None),
+            records.RowStored: self._row,
+            records.RowRemoved: lambda record: self.rows.get(record.table, {}).pop(record.key, None),
         }
 
     def read(self, encoded: bytes, batch: int = 0, offset: int = 0) -> None:
@@ -184,6 +187,9 @@ class Restored:
     def _delayed(self, record: records.DelayedStored) -> None:
         self.last_will = max(self.last_will, record.number)
         self.delayed[record.number] = record
+
+    def _row(self, record: records.RowStored) -> None:
+        self.rows.setdefault(record.table, {})[record.key] = record.value
 
 
 def read(batches: Iterable[tuple[int, list[bytes]]], bound: int = 0) -> Restored:

@@ -19,6 +19,7 @@ from .broker import Broker
 from .durability import COMPACT_ABOVE, Durability
 from .paging import StoredMessage
 from .restore import Restored, read, restore
+from .tables import Tables
 
 logger = logging.getLogger(__name__)
 
@@ -45,9 +46,13 @@ class Store:
         self.durability: Durability
 
     def open(
-        self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None], now: Callable[[], float] = time.time
+        self,
+        loop: asyncio.AbstractEventLoop,
+        wake: Callable[[], None],
+        now: Callable[[], float] = time.time,
+        tables: Tables | None = None,
     ) -> Durability:
-        """Read the file. Raises StoreError with one line where it cannot be used."""
+        """Read the file; ``tables`` are filled at once. Raises StoreError with one line where it cannot be used."""
         log = self._log
         try:
             log.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -59,7 +64,9 @@ class Store:
         if log.salvaged is not None:
             logger.error("store_damaged file=%s setting=node.data_dir report=%s", log.path, log.salvaged)
         journal = Journal(log, loop, self._on_durable, self._on_trouble)
-        self.durability = Durability(journal, wake, self._queue_memory, now)
+        self.durability = Durability(journal, wake, self._queue_memory, now, tables)
+        self.durability.tables.restore(self._state.rows)
+        self.durability.tables.durability = self.durability
         journal.start()
         return self.durability
 

@@ -168,6 +168,19 @@ class DelayedGone(_Record, tag=18):
     number: int
 
 
+class RowStored(_Record, tag=19):
+    """A row of a table (``core.tables``), encoded by whom it belongs to."""
+
+    table: str
+    key: str
+    value: bytes
+
+
+class RowRemoved(_Record, tag=20):
+    table: str
+    key: str
+
+
 Record = (
     SessionStored
     | SessionEnded
@@ -187,6 +200,8 @@ Record = (
     | WillGone
     | DelayedStored
     | DelayedGone
+    | RowStored
+    | RowRemoved
 )
 
 encode = msgspec.msgpack.Encoder().encode

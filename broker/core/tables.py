@@ -1,0 +1,139 @@
+"""Tables: small named sets of rows that outlive the process: users, access rules, applications, later rules.
+
+A room opens its table once and reads it like a dict; every change is in memory at once and on disk after the next
+batch, for which ``Tables.stored`` waits. At level ``memory`` nothing of it survives.
+"""
+
+import logging
+from collections.abc import Iterator
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+logger = logging.getLogger(__name__)
+
+Row = TypeVar("Row", bound=msgspec.Struct)
+
+
+class RowDiary(Protocol):
+    """Where changes are written down: ``core.durability``."""
+
+    def row_stored(self, table: str, key: str, value: bytes) -> None: ...
+
+    def row_removed(self, table: str, key: str) -> None: ...
+
+    @property
+    def barrier(self) -> int: ...
+
+    async def stored(self, seq: int) -> bool: ...
+
+
+class Table(Generic[Row]):
+    """Rows of one kind by key, in the order in which the keys were first put."""
+
+    __slots__ = ("_rows", "_tables", "kind", "name")
+
+    def __init__(self, tables: "Tables", name: str, kind: type[Row]) -> None:
+        self.name = name
+        self.kind = kind
+        self._tables = tables
+        self._rows: dict[str, Row] = {}
+
+    def get(self, key: str) -> Row | None:
+        return self._rows.get(key)
+
+    def put(self, key: str, row: Row) -> None:
+        """Add or replace a row. The table keeps ``row`` itself: treat it as immutable from here on."""
+        self._rows[key] = row
+        self._tables.put(self.name, key, msgspec.msgpack.encode(row))
+
+    def remove(self, key: str) -> bool:
+        """Whether there was such a row."""
+        if self._rows.pop(key, None) is None:
+            return False
+        self._tables.remove(self.name, key)
+        return True
+
+    def items(self) -> Iterator[tuple[str, Row]]:
+        """Take a copy before anything changes meanwhile."""
+        return iter(self._rows.items())
+
+    def values(self) -> Iterator[Row]:
+        return iter(self._rows.values())
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def load(self, encoded: dict[str, bytes]) -> int:
+        """Take what was on disk; how many rows could not be read, which stay on disk as they are."""
+        unreadable = 0
+        decode = msgspec.msgpack.Decoder(self.kind).decode
+        for key, value in encoded.items():
+            try:
+                self._rows[key] = decode(value)
+            except msgspec.MsgspecError as error:
+                unreadable += 1
+                logger.error("row_unreadable table=%s key=%s error=%s", self.name, key, error)
+        return unreadable
+
+
+class Tables:
+    """All tables of the node, and the encoded rows that a compaction writes again.
+
+    ``durability`` is set when the store is open; ``None`` at level ``memory``.
+    """
+
+    def __init__(self) -> None:
+        self.durability: RowDiary | None = None
+        self._tables: dict[str, Table[Any]] = {}
+        # table -> key -> row, of tables that nobody has opened too
+        self._encoded: dict[str, dict[str, bytes]] = {}
+        self.octets = 0
+
+    def open(self, name: str, kind: type[Row]) -> Table[Row]:
+        """The table of this name. Opened before the store is, it is filled by ``restore``."""
+        table = self._tables[name] = Table(self, name, kind)
+        table.load(self._encoded.get(name, {}))
+        return table
+
+    def restore(self, rows: dict[str, dict[str, bytes]]) -> None:
+        """What was on disk, before anybody is let in."""
+        self._encoded = rows
+        self.octets = sum(len(key) + len(value) for table in rows.values() for key, value in table.items())
+        for name, table in self._tables.items():
+            table.load(rows.get(name, {}))
+
+    def put(self, table: str, key: str, value: bytes) -> None:
+        if self.durability is None:
+            return
+        rows = self._encoded.setdefault(table, {})
+        before = rows.get(key)
+        self.octets += len(value) - len(before) if before is not None else len(key) + len(value)
+        rows[key] = value
+        self.durability.row_stored(table, key, value)
+
+    def remove(self, table: str, key: str) -> None:
+        if self.durability is None:
+            return
+        value = self._encoded.get(table, {}).pop(key, None)
+        if value is not None:
+            self.octets -= len(key) + len(value)
+            self.durability.row_removed(table, key)
+
+    def rows(self) -> Iterator[tuple[str, str, bytes]]:
+        """Every row there is; much may change between two of them."""
+        for name in list(self._encoded):
+            for key in list(self._encoded[name]):
+                value = self._encoded[name].get(key)
+                if value is not None:
+                    yield name, key, value
+
+    async def stored(self) -> bool:
+        """Until every change so far is on disk; ``False``: the store is in trouble and cannot promise that."""
+        durability = self.durability
+        if durability is None or not durability.barrier:
+            return True
+        return await durability.stored(durability.barrier)

@@ -1,0 +1,95 @@
+"""Tables: rows that outlive the process at level disk, and only there."""
+
+import msgspec
+import pytest
+
+from broker.core.store import Store
+from broker.core.tables import Tables
+from tests.support.node import start_node
+
+
+class Colour(msgspec.Struct, array_like=True):
+    name: str
+    value: int = 0
+
+
+class Newer(msgspec.Struct, array_like=True):
+    name: str
+    value: int = 0
+    shade: str = "plain"
+
+
+def test_a_table_without_a_disk_is_a_dict() -> None:
+    table = Tables().open("colours", Colour)
+    table.put("r", Colour("red", 1))
+    table.put("g", Colour("green"))
+    table.put("r", Colour("red", 2))
+    assert [(key, row.value) for key, row in table.items()] == [("r", 2), ("g", 0)]
+    assert table.remove("r") and not table.remove("r")
+    assert "r" not in table and len(table) == 1 and table.get("r") is None
+
+
+def test_an_unreadable_row_is_told_and_the_others_are_there(caplog: pytest.LogCaptureFixture) -> None:
+    tables = Tables()
+    table = tables.open("colours", Colour)
+    tables.restore({"colours": {"bad": b"\xc1", "r": msgspec.msgpack.encode(Colour("red", 1))}})
+    assert [key for key, _ in table.items()] == ["r"]
+    assert "row_unreadable table=colours key=bad" in caplog.text
+
+
+@pytest.mark.asyncio
+async def test_rows_survive_a_restart_and_a_newer_kind_reads_older_rows(tmp_path: object) -> None:
+    rooms = {"durability": {"level": "disk"}, "node": {"data_dir": str(tmp_path)}}
+    node = await start_node(**rooms)
+    table = node.server.tables.open("colours", Colour)
+    table.put("r", Colour("red", 1))
+    table.put("g", Colour("green", 2))
+    assert await node.server.tables.stored()
+    table.put("r", Colour("red", 3))
+    table.remove("g")
+    assert await node.server.tables.stored()
+    await node.stop()
+
+    node = await start_node(**rooms)
+    # Opened late, it has what was there; nobody opened it before a compaction either.
+    again = node.server.tables.open("colours", Newer)
+    assert [(key, row.value, row.shade) for key, row in again.items()] == [("r", 3, "plain")]
+    assert list(node.server.tables.rows()) == [("colours", "r", msgspec.msgpack.encode(Colour("red", 3)))]
+    await node.stop()
+
+
+@pytest.mark.asyncio
+async def test_rows_survive_a_compaction(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    rooms = {"durability": {"level": "disk"}, "node": {"data_dir": str(tmp_path)}}
+    node = await start_node(**rooms)
+    table = node.server.tables.open("colours", Colour)
+    table.put("r", Colour("red", 1))
+    assert await node.server.tables.stored()
+    store = node.server.store
+    assert isinstance(store, Store)
+    monkeypatch.setattr("broker.core.store.COMPACT_ABOVE", 0)
+    monkeypatch.setattr(type(store.durability), "live_octets", lambda self, broker: 0)
+    before = store.durability.journal.batch
+    store.housekeep(node.server.broker)
+    assert store._dropping is not None
+    await store._dropping
+    monkeypatch.undo()
+    assert store.durability.journal.batch > before
+    await node.stop()
+    node = await start_node(**rooms)
+    assert [row.value for row in node.server.tables.open("colours", Colour).values()] == [1]
+    await node.stop()
+
+
+@pytest.mark.asyncio
+async def test_what_must_be_there_before_clients_are_is_called_before_they_are(tmp_path: object) -> None:
+    from broker.server import Server
+    from tests.support.node import make_settings
+
+    server = Server(make_settings(durability={"level": "disk"}, node={"data_dir": str(tmp_path)}))
+    table = server.tables.open("colours", Colour)
+    seen: list[tuple[int, list[str]]] = []
+    server.on_restored.append(lambda: seen.append((len(table), [listener.listen_on for listener in server.listeners])))
+    await server.start()
+    assert seen and seen[0][0] == 0
+    await server.stop()
