@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 NODE_DIR := tests/interop
 NODE_STAMP := $(NODE_DIR)/node_modules/.package-lock.json
-SOURCES := broker management tests
+SOURCES := broker ruleengine management tests
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check format lint types cover fuzz bench conformance interop soak clean

@@ -35,6 +35,7 @@ from broker.config import (
     ZoneSettings,
 )
 
+from .settings import ManagementSettings
 from .toml_lines import Path, key_lines
 
 ENVIRONMENT_PREFIX: Final = "TAIPAN__"
@@ -56,6 +57,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of every room."""
 
     broker: BrokerSettings
+    management: ManagementSettings = ManagementSettings()
     log: LogSettings = LogSettings()
 
 
@@ -71,6 +73,7 @@ TABLES: Final[dict[str, type[msgspec.Struct]]] = {
     "sys_topics": SysTopicsSettings,
     "shared": SharedSettings,
     "access": AccessSettings,
+    "management": ManagementSettings,
     "log": LogSettings,
 }
 """The plain top-level tables. ``listeners`` and ``zones`` stand beside them."""
@@ -170,7 +173,7 @@ class _Document:
         self._check_keys(self.data, set(TABLES) | {"listeners", "zones"}, ())
         self._check_finite(self.data, ())
         tables = {name: self._convert(self.data.get(name, {}), kind, (name,)) for name, kind in TABLES.items()}
-        log = tables.pop("log")
+        log, management = tables.pop("log"), tables.pop("management")
         zones = self._zones()
         listeners, listener_zones = self._listeners(zones)
         settings = BrokerSettings(
@@ -178,7 +181,8 @@ class _Document:
         )
         self._check_node(settings.node)
         self._check_access(settings.access)
-        return Settings(broker=settings, log=log)
+        self._check_management(management)
+        return Settings(broker=settings, management=management, log=log)
 
     def _zones(self) -> dict[str, ZoneSettings]:
         raw = self._table(self.data.get("zones", {}), ("zones",))
@@ -283,6 +287,21 @@ class _Document:
             self._check_user(user, ("access", "users", index), names)
         for index, rule in enumerate(access.rules):
             self._check_rule(rule, ("access", "rules", index))
+
+    def _check_management(self, management: ManagementSettings) -> None:
+        self._check(parse_bind, management.bind, ("management", "bind"))
+        if management.tls is not None:
+            self._check_tls(management.tls, ("management", "tls"))
+        names: set[str] = set()
+        for index, app in enumerate(management.apps):
+            path: Path = ("management", "apps", index)
+            if not re.fullmatch(r"[0-9A-Za-z][\w.-]{0,255}", app.id, re.ASCII):
+                raise self._error(path + ("id",), "expected 1 to 256 letters, digits, '_', '-' or '.'")
+            if app.id in names:
+                raise self._error(path + ("id",), f"{_quoted(app.id)} is there twice")
+            names.add(app.id)
+            if not app.secret:
+                raise self._error(path + ("secret",), "expected a secret")
 
     def _check_user(self, user: UserSettings, path: Path, names: set[str]) -> None:
         if not user.username:

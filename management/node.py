@@ -34,6 +34,8 @@ from .log_lines import escape, setup_logging
 if TYPE_CHECKING:
     from broker.server import Server
 
+    from .management import Management
+
 logger = logging.getLogger("management.node")  # also when run by python -m
 
 # Young objects between two collections: a burst of packets makes many that die at once.
@@ -145,6 +147,8 @@ async def _serve(settings: Settings, reread: Callable[[], Settings]) -> int:
     # Imported here: `taipan check` and `taipan hash-password` need none of it.
     from broker.server import Server
 
+    from .management import Management
+
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     ready = False
@@ -158,7 +162,7 @@ async def _serve(settings: Settings, reread: Callable[[], Settings]) -> int:
 
     def on_reload() -> None:
         if ready and not stop.is_set():
-            _reload(server, reread)
+            _reload(server, management, reread)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_stop, number)
@@ -167,7 +171,13 @@ async def _serve(settings: Settings, reread: Callable[[], Settings]) -> int:
     try:
         data_dir = DataDir(settings.broker.node.data_dir)
         server = Server(settings.broker, Clock())
+        management = Management(server, settings.management)
         await server.start()
+        try:
+            await management.start()
+        except BaseException:
+            await server.stop()
+            raise
     except Exception as error:
         # Whatever it is, the operator wants one line; the whole story is for who turned on debug.
         logger.debug("start_failed", exc_info=True)
@@ -176,22 +186,27 @@ async def _serve(settings: Settings, reread: Callable[[], Settings]) -> int:
     _tune_collector()
     ready = True
     listening = " ".join(f"{listener.name}={listener.type}:{listener.listen_on}" for listener in server.listeners)
+    if settings.management.enabled:
+        listening += f" management={management.url}"
     print(f"taipan ready version={server.version} node={settings.broker.node.name} {listening}", flush=True)
     _notify("READY=1")
     await stop.wait()
     _notify("STOPPING=1")
+    await management.stop()
     await server.stop()
     data_dir.close()
     logger.info("stopped")
     return 0
 
 
-def _reload(server: "Server", reread: Callable[[], Settings]) -> None:
+def _reload(server: "Server", management: "Management", reread: Callable[[], Settings]) -> None:
     """Take what the file says now. What is wrong with it is logged, and everything stays as it was."""
     _notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
     try:
         settings = reread()
+        management.check(settings.management)
         server.reload(settings.broker)
+        management.reload(settings.management)
     except Exception as error:
         # What the operator asked for and cannot have is a ConfigError or ValueError; anything else is a bug.
         known = isinstance(error, (ConfigError, ValueError)) and not logger.isEnabledFor(logging.DEBUG)

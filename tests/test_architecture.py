@@ -31,12 +31,13 @@ MAY_IMPORT["broker.version"] = set()
 MAY_IMPORT["broker.channel"] = set(MAY_IMPORT)
 MAY_IMPORT["broker.transport"] = set(MAY_IMPORT)
 MAY_IMPORT["broker.server"] = set(MAY_IMPORT)
+MAY_IMPORT["ruleengine"] = set(MAY_IMPORT)
 MAY_IMPORT["management"] = set(MAY_IMPORT)
 
 MOST_LINES = 600
 
 FILES = sorted(
-    path.relative_to(ROOT).as_posix() for room in ("broker", "management") for path in (ROOT / room).rglob("*.py")
+    path.relative_to(ROOT).as_posix() for room in ("broker", "ruleengine", "management") for path in (ROOT / room).rglob("*.py")
 )
 
 

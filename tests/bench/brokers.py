@@ -99,7 +99,7 @@ def running(
 def _taipan_command(port: int, directory: Path, settings: tuple[str, ...]) -> list[str]:
     """The shipped configuration, on other ports; the first tcp listener gets ``port``."""
     config = tomllib.loads(CONFIG.read_text(encoding="utf-8"))
-    moved = [f"node.data_dir={directory}"]
+    moved = [f"node.data_dir={directory}", f"management.bind=127.0.0.1:{free_port()}"]
     for index, listener in enumerate(config["listeners"]):
         first_tcp = listener["type"] == "tcp" and port
         moved.append(f"listeners.{index}.bind=127.0.0.1:{port if first_tcp else free_port()}")

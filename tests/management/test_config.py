@@ -141,7 +141,10 @@ def test_a_new_listener_by_index() -> None:
     [
         ('[node]\n\nnam = "a@b"', 't.toml:3: node.nam: unknown key; did you mean "name"?'),
         ("[nod]\n", 't.toml:1: nod: unknown key; did you mean "node"?'),
-        ("[management]\n", "t.toml:1: management: unknown key"),
+        ("[managment]\n", 't.toml:1: managment: unknown key; did you mean "management"?'),
+        ('[management]\nbind = "8081"', "t.toml:2: management.bind: expected host:port"),
+        ('[[management.apps]]\nid = "-"\nsecret = "x"', "t.toml:2: management.apps.0.id: expected 1 to 256 letters"),
+        ('[[management.apps]]\nid = "a"\nsecret = ""', "t.toml:3: management.apps.0.secret: expected a secret"),
         ('[node]\n"na\\nme" = 1', 't.toml:2: node."na\\nme": unknown key; did you mean "name"?'),
         ("[node]\nname = 3", "t.toml:2: node.name: expected str, got int"),
         ("node = 3", "t.toml:1: node: expected a table, got int"),

@@ -152,13 +152,19 @@ class Process:
         environ = {name: value for name, value in os.environ.items() if not name.startswith("TAIPAN__")}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "management.node", *arguments],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environ | (env or {}),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+            env=environ | {"TAIPAN__MANAGEMENT__BIND": "127.0.0.1:0"} | (env or {}),
         )  # fmt: skip
         self.log: list[str] = []
 
     def ready(self) -> str:
         assert self.process.stdout is not None
-        return self.process.stdout.readline()
+        line = ""
+        while not line.startswith("taipan ready"):
+            line = self.process.stdout.readline()
+            if not line:
+                break
+        return line
 
     def wait_for(self, event: str) -> str:
         """Read the log up to a line with ``event``."""
@@ -197,7 +203,7 @@ def test_runs_and_stops(start: Callable[..., Process], number: signal.Signals) -
     node = start(*ANY_PORT)
     ready = re.fullmatch(
         r"taipan ready version=(\S+) node=taipan@127\.0\.0\.1 "
-        r"default=tcp:127\.0\.0\.1:(\d+) websocket=ws:127\.0\.0\.1:(\d+)\n",
+        r"default=tcp:127\.0\.0\.1:(\d+) websocket=ws:127\.0\.0\.1:(\d+) management=http://127\.0\.0\.1:\d+\n",
         node.ready(),
     )
     assert ready is not None

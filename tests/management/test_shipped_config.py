@@ -23,6 +23,7 @@ from broker.config import (
     ZoneSettings,
 )
 from management.config import DEFAULT_LISTENERS, TABLES, LogSettings, load
+from management.settings import AppSettings, ManagementSettings
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "config" / "taipan.toml"
@@ -40,6 +41,8 @@ DOCUMENTED = {
     "`[access]`": AccessSettings,
     "`[[access.users]]`": UserSettings,
     "`[[access.rules]]`": RuleSettings,
+    "`[management]`": ManagementSettings,
+    "`[[management.apps]]`": AppSettings,
 }
 FIELDS = [(title, field) for title, kind in DOCUMENTED.items() for field in msgspec.structs.fields(kind)]
 

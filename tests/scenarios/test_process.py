@@ -140,7 +140,7 @@ async def taipan(*arguments: str) -> tuple[int, str, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "management.node", *arguments,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=Path(__file__).parents[2],
-        env={**os.environ},
+        env={**os.environ, "TAIPAN__MANAGEMENT__BIND": "127.0.0.1:0"},
     )  # fmt: skip
     async with asyncio.timeout(20):
         out, err = await process.communicate()

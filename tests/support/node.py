@@ -157,7 +157,7 @@ class NodeProcess:
     def __init__(self, config: Path, *arguments: str, env: Mapping[str, str] | None = None) -> None:
         self.config = config
         self.arguments = arguments
-        self.env = {**os.environ, **(env or {})}
+        self.env = {**os.environ, "TAIPAN__MANAGEMENT__BIND": "127.0.0.1:0", **(env or {})}
         self.ready = ""
         self._process: asyncio.subprocess.Process | None = None
 

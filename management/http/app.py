@@ -1,0 +1,94 @@
+"""The web application: one way in for every request, from credentials to envelope."""
+
+import inspect
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from aiohttp import web
+
+from ..operations.operations import Operations
+from ..operations.refusal import UNKNOWN, Refusal, not_found
+from .credentials import Credentials
+from .envelope import answer, json_response, refused
+from .reading import read_body, read_query
+from .routes import PREFIXES, Call, Route, RouteTable, split_path
+
+logger = logging.getLogger(__name__)
+
+
+class Application:
+    """Answers requests under both prefixes and the few beside them."""
+
+    def __init__(
+        self,
+        operations: Operations,
+        routes: Iterable[Route],
+        root_routes: Iterable[Route] = (),
+    ) -> None:
+        """``root_routes`` stand beside the prefixes: ``/status``, ``/metrics``."""
+        self.operations = operations
+        self.credentials = Credentials(operations.apps, operations.server.clock)
+        self._table = RouteTable(routes)
+        self._root = RouteTable(root_routes)
+
+    def web_application(self) -> web.Application:
+        # Bodies are bounded route by route, in ``reading``.
+        application = web.Application(client_max_size=0)
+        application.router.add_route("*", "/{tail:.*}", self.handle)
+        return application
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Every request. Whatever happens, the answer is JSON with a code."""
+        try:
+            return await self._handle(request)
+        except Refusal as refusal:
+            return refused(refusal, self.operations.settings.error_status == "emqx")
+        except (ConnectionError, web.HTTPException):
+            raise
+        except Exception:
+            # The rim: a bug, told in the log with its trace and to the caller without.
+            logger.exception("api_error method=%s path=%s", request.method, request.raw_path)
+            return json_response({"code": UNKNOWN, "message": "internal error; the log tells more"}, 500)
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        segments = split_path(request.raw_path)
+        table, rest = self._root, segments
+        for prefix in PREFIXES:
+            if tuple(segments[: len(prefix)]) == prefix:
+                table, rest = self._table, segments[len(prefix) :]
+                break
+        else:
+            if not segments or self._root.find("GET", segments) is None:
+                raise not_found("path", request.path)
+        public = self._is_public(table is self._root, rest)
+        if not public:
+            self.credentials.check(request)
+        method = "GET" if request.method == "HEAD" else request.method
+        found = table.find(method, rest)
+        if found is None:
+            raise Refusal(UNKNOWN, f"no endpoint {request.method} {request.path}")
+        route, variables = found
+        return await answer(request, await self._call(route, variables, request))
+
+    def _is_public(self, at_root: bool, segments: list[str]) -> bool:
+        settings = self.operations.settings
+        if at_root and segments == ["status"]:
+            return True
+        if segments == ["openapi.json"] and not at_root:
+            return settings.public_openapi
+        return settings.public_metrics and segments == (["metrics"] if at_root else ["emqx_prometheus"])
+
+    async def _call(self, route: Route, variables: dict[str, str], request: web.Request) -> Any:
+        if "node" in variables:
+            self.operations.nodes.check(variables["node"])
+        call = Call(request, self.operations, variables)
+        if route.query is not None:
+            call.query = read_query(request, route.query)
+        if route.body is not None:
+            most: int = getattr(self.operations.settings, route.max_body)
+            call.body = await read_body(request, route.body, most, route.max_body)
+        outcome = route.handler(call)
+        if inspect.isawaitable(outcome):
+            outcome = await outcome
+        return outcome

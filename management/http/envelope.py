@@ -1,0 +1,95 @@
+"""The envelope: every answer is a JSON object with ``code``, and ``data`` and ``meta`` where there are any."""
+
+import asyncio
+import time
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from ..operations.listing import Listing
+from ..operations.refusal import (
+    NO_CREDENTIALS,
+    NO_USER,
+    NOT_ONLINE,
+    RPC_ERROR,
+    UNKNOWN,
+    WRONG_CREDENTIALS,
+    Refusal,
+)
+
+NOT_FOUND: Final = (UNKNOWN, NO_USER, NOT_ONLINE)
+_STATUS: Final = {WRONG_CREDENTIALS: 401, NO_CREDENTIALS: 401, RPC_ERROR: 500, **dict.fromkeys(NOT_FOUND, 404)}
+_SLICE: Final = 0.004
+"""Seconds that one stretch of a long answer may take."""
+_CHUNK: Final = 65_536
+
+encode: Final = msgspec.json.Encoder(enc_hook=str).encode
+
+
+class Extra:
+    """An answer with ``data`` and further members beside it, ``code`` included if it is not 0."""
+
+    def __init__(self, data: Any, **members: Any) -> None:
+        self.data = data
+        self.members = members
+
+
+def status_of(code: int) -> int:
+    """The HTTP status that goes with a refusal's code; 400 unless the table in decisions says otherwise."""
+    return _STATUS.get(code, 400)
+
+
+def json_response(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
+    return web.Response(body=encode(body), status=status, content_type="application/json", headers=headers)
+
+
+def refused(refusal: Refusal, always_200: bool) -> web.Response:
+    """``always_200``: as EMQX 4.x does for everything but wrong credentials."""
+    status = status_of(refusal.code)
+    if always_200 and status != 401:
+        status = 200
+    headers = {"WWW-Authenticate": 'Basic realm="taipan"'} if status == 401 else None
+    return json_response({"code": refusal.code, "message": refusal.message}, status, headers)
+
+
+async def answer(request: web.Request, outcome: Any) -> web.StreamResponse:
+    """Dress what a handler returned: nothing, data, a listing, or a response of its own."""
+    if isinstance(outcome, web.StreamResponse):
+        return outcome
+    if outcome is None:
+        return json_response({"code": 0})
+    if isinstance(outcome, Listing):
+        return await _stream(request, outcome)
+    if isinstance(outcome, Extra):
+        return json_response({"code": 0, "data": outcome.data, **outcome.members})
+    return json_response({"code": 0, "data": outcome})
+
+
+async def _stream(request: web.Request, listing: Listing) -> web.StreamResponse:
+    """Rows are encoded as they are found; a long page goes out in chunks and lets others run between two of them."""
+    response: web.StreamResponse | None = None
+    pending = bytearray(b'{"data":[')
+    comma = b""
+    begun = time.perf_counter()
+    for row in listing:
+        if row is not None:
+            pending += comma
+            pending += encode(row)
+            comma = b","
+        if time.perf_counter() - begun >= _SLICE:
+            if len(pending) >= _CHUNK:
+                if response is None:
+                    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+                    await response.prepare(request)
+                await response.write(bytes(pending))
+                pending.clear()
+            await asyncio.sleep(0)
+            begun = time.perf_counter()
+    meta = {"page": listing.page, "limit": listing.limit, "count": listing.count, "hasnext": listing.has_next}
+    pending += b'],"meta":' + encode(meta) + b',"code":0}'
+    if response is None:
+        return web.Response(body=bytes(pending), content_type="application/json")
+    await response.write(bytes(pending))
+    await response.write_eof()
+    return response

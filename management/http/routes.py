@@ -1,0 +1,179 @@
+"""Routes: which handler answers which method and path, and by which types its query and body are read."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final
+from urllib.parse import unquote_to_bytes
+
+from aiohttp import web
+
+from ..operations.operations import Operations
+from ..operations.refusal import WRONG, Refusal
+
+PREFIXES: Final = (("api", "v4"), ("api",))
+"""Every endpoint stands under both; the longer is tried first."""
+
+
+class Call:
+    """One request on its way to a handler.
+
+    ``path``: the path's variables, percent-decoded once. ``query`` and ``body``: instances of the route's types.
+    """
+
+    __slots__ = ("body", "operations", "path", "query", "request")
+
+    def __init__(
+        self, request: web.Request, operations: Operations, path: dict[str, str], query: Any = None, body: Any = None
+    ) -> None:
+        self.request = request
+        self.operations = operations
+        self.path = path
+        self.query = query
+        self.body = body
+
+
+Handler = Callable[[Call], Any | Awaitable[Any]]
+
+
+class Route:
+    """``path`` is relative to the prefixes: ``/clients/{clientid}``.
+
+    ``reply`` names the type of ``data`` for the OpenAPI document. ``max_body`` names the setting that bounds the body.
+    """
+
+    __slots__ = ("body", "descr", "handler", "max_body", "method", "name", "path", "query", "reply", "segments", "tag")
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        handler: Handler,
+        name: str,
+        descr: str,
+        query: type[Any] | None,
+        body: Any,
+        reply: Any,
+        max_body: str,
+        tag: str,
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.handler = handler
+        self.name = name
+        self.descr = descr
+        self.query = query
+        self.body = body
+        self.reply = reply
+        self.max_body = max_body
+        self.tag = tag
+        self.segments = tuple(segment for segment in path.split("/") if segment)
+
+
+class Routes:
+    """One resource's routes::
+
+    routes = Routes("Clients")
+
+    @routes.get("/clients/{clientid}", "Clients of this identifier", reply=list[ClientRecord])
+    def lookup_client(call: Call) -> Any: ...
+
+    The function's name is the endpoint's name. A handler answers with what ``envelope`` knows how to dress, and
+    raises ``Refusal``.
+    """
+
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+        self.all: list[Route] = []
+
+    def add(
+        self,
+        method: str,
+        path: str,
+        descr: str,
+        query: type[Any] | None = None,
+        body: Any = None,
+        reply: Any = None,
+        max_body: str = "max_body",
+    ) -> Callable[[Handler], Handler]:
+        def register(handler: Handler) -> Handler:
+            name: str = getattr(handler, "__name__", path)
+            self.all.append(Route(method, path, handler, name, descr, query, body, reply, max_body, self.tag))
+            return handler
+
+        return register
+
+    def get(
+        self, path: str, descr: str, query: type[Any] | None = None, reply: Any = None
+    ) -> Callable[[Handler], Handler]:
+        return self.add("GET", path, descr, query, None, reply)
+
+    def post(self, path: str, descr: str, body: Any = None, reply: Any = None) -> Callable[[Handler], Handler]:
+        return self.add("POST", path, descr, None, body, reply)
+
+    def put(self, path: str, descr: str, body: Any = None, reply: Any = None) -> Callable[[Handler], Handler]:
+        return self.add("PUT", path, descr, None, body, reply)
+
+    def delete(
+        self, path: str, descr: str, query: type[Any] | None = None, reply: Any = None
+    ) -> Callable[[Handler], Handler]:
+        return self.add("DELETE", path, descr, query, None, reply)
+
+
+class RouteTable:
+    """Finds the route of a path. A word wins over a variable at the same place, the leftmost first."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self.routes = tuple(routes)
+        self._root: dict[str, Any] = {}
+        for route in self.routes:
+            node = self._root
+            for segment in route.segments:
+                node = node.setdefault("{}" if segment.startswith("{") else segment, {})
+            methods = node.setdefault("", {})
+            if route.method in methods:
+                raise ValueError(f"{route.method} {route.path} is there twice")
+            methods[route.method] = route
+
+    def find(self, method: str, segments: list[str]) -> tuple[Route, dict[str, str]] | None:
+        """``segments`` are as they came, still encoded."""
+        route = self._find(self._root, segments, 0, method)
+        if route is None:
+            return None
+        variables = {
+            pattern[1:-1]: decode_segment(segment)
+            for pattern, segment in zip(route.segments, segments, strict=True)
+            if pattern.startswith("{")
+        }
+        return route, variables
+
+    def _find(self, node: dict[str, Any], segments: list[str], index: int, method: str) -> Route | None:
+        if index == len(segments):
+            route: Route | None = node.get("", {}).get(method)
+            return route
+        segment = segments[index]
+        for key in (segment, "{}"):
+            below = node.get(key) if key else None
+            if below is not None:
+                found = self._find(below, segments, index + 1, method)
+                if found is not None:
+                    return found
+        return None
+
+
+def split_path(raw: str) -> list[str]:
+    """The segments of a raw path: empty ones do not count, so ``/clients/`` is ``/clients``."""
+    return [segment for segment in raw.partition("?")[0].split("/") if segment]
+
+
+def decode_segment(segment: str) -> str:
+    """Percent-decoded once; ``+`` stays what it is."""
+    for at, char in enumerate(segment):
+        if char == "%" and not (len(segment) >= at + 3 and _is_hex(segment[at + 1 : at + 3])):
+            raise Refusal(WRONG, f"the path has a broken escape: {segment[at : at + 3]}")
+    try:
+        return unquote_to_bytes(segment).decode("utf-8")
+    except UnicodeDecodeError:
+        raise Refusal(WRONG, f"the path is not UTF-8: {segment}") from None
+
+
+def _is_hex(text: str) -> bool:
+    return all(char in "0123456789abcdefABCDEF" for char in text)

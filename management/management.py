@@ -1,0 +1,96 @@
+"""Management: the operators' side of a node, over a running broker. Opens its doors and closes them."""
+
+import logging
+import ssl
+
+import msgspec
+from aiohttp import web
+
+from broker.server import Server
+from broker.transport.tls import build_context
+
+from .api.index import all_routes
+from .http.app import Application
+from .operations.operations import Operations
+from .settings import ManagementSettings
+
+logger = logging.getLogger(__name__)
+
+_STOP_TIMEOUT = 2.0
+
+
+class ManagementError(Exception):
+    """The management server cannot start; one line that names the setting."""
+
+
+class Management:
+    """``await start()`` after the broker's, ``await stop()`` before it. Make it before the broker starts: it opens
+    tables that are filled then."""
+
+    def __init__(self, server: Server, settings: ManagementSettings) -> None:
+        self.server = server
+        self.settings = settings
+        self.operations = Operations(server, settings)
+        self.application = Application(self.operations, all_routes())
+        self._runner: web.AppRunner | None = None
+
+    async def start(self) -> None:
+        """Listen. Raises ManagementError, and TlsError for certificates that cannot be used."""
+        if not self.settings.enabled:
+            return
+        context: ssl.SSLContext | None = None
+        if self.settings.tls is not None:
+            context = build_context(self.settings.tls)
+        host, _, port = self.settings.bind.rpartition(":")
+        runner = web.AppRunner(
+            self.application.web_application(),
+            access_log=None,
+            handle_signals=False,
+            keepalive_timeout=75.0,
+            shutdown_timeout=_STOP_TIMEOUT,
+        )
+        await runner.setup()
+        site = web.TCPSite(runner, host.strip("[]"), int(port), ssl_context=context, reuse_address=True)
+        try:
+            await site.start()
+        except OSError as error:
+            await runner.cleanup()
+            raise ManagementError(f"management.bind {self.settings.bind}: {error.strerror or error}") from None
+        self._runner = runner
+        self._first_app()
+        logger.info("management_started url=%s", self.url)
+
+    def _first_app(self) -> None:
+        """A node that nobody may manage makes one application, and says its secret this once."""
+        made = self.operations.apps.create_first()
+        if made is not None:
+            app_id, secret = made
+            print(
+                "The first application may manage this node. Its secret is shown this once:\n"
+                f"  curl -u {app_id}:{secret} {self.url}/api/v4/brokers",
+                flush=True,
+            )
+
+    @property
+    def url(self) -> str:
+        """Where the HTTP server is, or will be."""
+        host, _, port = self.settings.bind.rpartition(":")
+        if self._runner is not None and self._runner.addresses:
+            port = str(self._runner.addresses[0][1])
+        scheme = "http" if self.settings.tls is None else "https"
+        return f"{scheme}://{host}:{port}"
+
+    def check(self, settings: ManagementSettings) -> None:
+        """Whether ``reload`` could take these. Raises ValueError where more than ``apps`` is new."""
+        if msgspec.structs.replace(settings, apps=[]) != msgspec.structs.replace(self.settings, apps=[]):
+            raise ValueError("[management] cannot change while the node runs, except for its apps")
+
+    def reload(self, settings: ManagementSettings) -> None:
+        """Take new ``apps``."""
+        self.operations.apps.configure(settings.apps)
+        self.settings = settings
+
+    async def stop(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None

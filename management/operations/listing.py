@@ -1,0 +1,64 @@
+"""Listing: one page of many rows, computed while it is read, so that no listing holds the loop."""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+Item = TypeVar("Item")
+Row = dict[str, Any]
+
+FILTERED: Final = -1
+"""The count of a listing with conditions: it is not counted (specification, Pagination)."""
+
+PAUSE_EVERY: Final = 500
+"""Items looked at between two places to pause."""
+
+
+class Listing:
+    """Rows of one page. Iterate ``rows`` (``None``: nothing yet, a place to let others run), then read ``has_next``."""
+
+    def __init__(
+        self,
+        items: Iterable[Item | None],
+        page: int,
+        limit: int,
+        row: Callable[[Item], Row],
+        count: int = FILTERED,
+    ) -> None:
+        """``items``: all that match, in order, ``None`` where nothing was found for a while. Pages begin with 1."""
+        self.page = page
+        self.limit = limit
+        self.count = count
+        self.has_next = False
+        self._items = items
+        self._row = row
+
+    def __iter__(self) -> Iterator[Row | None]:
+        skip = (max(self.page, 1) - 1) * self.limit
+        items = iter(self._items)
+        if isinstance(self._items, list):
+            items = islice(items, skip, skip + self.limit + 1)
+            skip = 0
+        taken = 0
+        for item in items:
+            if item is None:
+                yield None
+            elif skip:
+                skip -= 1
+                if skip % PAUSE_EVERY == 0:
+                    yield None
+            elif taken == self.limit:
+                self.has_next = True
+                return
+            else:
+                taken += 1
+                yield self._row(item)
+
+
+def searched(items: Iterable[Item], matches: Callable[[Item], bool]) -> Iterator[Item | None]:
+    """The items that match, with places to pause. Whoever gives a live collection gives a copy of it."""
+    for looked, item in enumerate(items, 1):
+        if looked % PAUSE_EVERY == 0:
+            yield None
+        if matches(item):
+            yield item

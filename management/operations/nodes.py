@@ -1,0 +1,116 @@
+"""The node itself: what it is, how long it runs, what it uses."""
+
+import os
+import platform
+import resource
+import threading
+from pathlib import Path
+from typing import Any, Final
+
+from broker.server import Server
+
+from . import times
+from .refusal import not_found
+
+DESCRIPTION: Final = "Taipan Broker"
+_STATUS: Final = Path("/proc/self/status")
+_MEMORY: Final = Path("/proc/meminfo")
+_PID_MAX: Final = Path("/proc/sys/kernel/pid_max")
+
+
+class Nodes:
+    """All nodes there are: this one. Another name is refused."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._started_at = server.clock.now()
+        self.name = server.settings.node.name
+
+    def check(self, node: str) -> None:
+        """Raises Refusal where there is no node of this name."""
+        if node != self.name:
+            raise not_found("node", node)
+
+    @property
+    def uptime(self) -> str:
+        return times.uptime(self._server.clock.now() - self._started_at)
+
+    def broker(self) -> dict[str, Any]:
+        """The broker node record. ``otp_release`` is the runtime's release: Python and the event loop."""
+        return {
+            "node": self.name,
+            "node_status": "Running",
+            "otp_release": runtime_release(),
+            "sysdescr": DESCRIPTION,
+            "uptime": self.uptime,
+            "version": self._server.version,
+            "datetime": times.text(self._server.clock.now()),
+        }
+
+    def status(self, memory_text: bool) -> dict[str, Any]:
+        """The node status record.
+
+        ``memory_text``: with a unit, as the list has it; else bytes, as one node has it. ``process_used`` is the
+        threads of this process, ``process_available`` the threads that the system allows.
+        """
+        total, used = memory_total(), memory_used()
+        load1, load5, load15 = os.getloadavg()
+        return {
+            "node": self.name,
+            "node_status": "Running",
+            "otp_release": runtime_release(),
+            "version": self._server.version,
+            "uptime": self.uptime,
+            "connections": len(self._server.context.channels),
+            "live_connections": len(self._server.connections),
+            "load1": f"{load1:.2f}",
+            "load5": f"{load5:.2f}",
+            "load15": f"{load15:.2f}",
+            "max_fds": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+            "memory_total": size_text(total) if memory_text else total,
+            "memory_used": size_text(used) if memory_text else used,
+            "process_available": threads_allowed(),
+            "process_used": threading.active_count(),
+        }
+
+
+def runtime_release() -> str:
+    return f"{platform.python_implementation()}/{platform.python_version()}"
+
+
+def size_text(octets: int) -> str | int:
+    """``1.50M``: two decimals and the unit; up to 1024 the number itself."""
+    for unit, size in (("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
+        if octets > size:
+            return f"{octets / size:.2f}{unit}"
+    return octets
+
+
+def memory_used() -> int:
+    """Bytes of this process in memory."""
+    return _kilobytes(_STATUS, "VmRSS") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def memory_total() -> int:
+    """Bytes of memory of this machine."""
+    return _kilobytes(_MEMORY, "MemTotal") or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def threads_allowed() -> int:
+    """How many threads or processes the system lets this one have."""
+    soft = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    try:
+        most = int(_PID_MAX.read_text())
+    except (OSError, ValueError):
+        most = 32_768
+    return most if soft == resource.RLIM_INFINITY else min(soft, most)
+
+
+def _kilobytes(file: Path, key: str) -> int:
+    try:
+        for line in file.read_text().splitlines():
+            if line.startswith(key + ":"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    return 0

@@ -1,0 +1,41 @@
+"""Refusal: why something cannot be done, with the specification's code (section Errors)."""
+
+from typing import Final
+
+SUCCESS: Final = 0
+RPC_ERROR: Final = 101
+UNKNOWN: Final = 102
+WRONG_CREDENTIALS: Final = 103
+NO_CREDENTIALS: Final = 104
+NO_USER: Final = 105
+ADMIN_STAYS: Final = 106
+MISSING: Final = 107
+WRONG: Final = 108
+NOT_JSON: Final = 109
+PLUGIN_ENABLED: Final = 110
+PLUGIN_DISABLED: Final = 111
+NOT_ONLINE: Final = 112
+EXISTS: Final = 113
+OLD_PASSWORD_WRONG: Final = 114
+BAD_TOPIC: Final = 115
+
+
+class Refusal(Exception):
+    """``code`` is one of the above; ``str(refusal)`` one line that helps whoever asked."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+def missing(key: str) -> Refusal:
+    return Refusal(MISSING, f"{key} is missing")
+
+
+def wrong(key: str, what: str) -> Refusal:
+    return Refusal(WRONG, f"{key}: {what}")
+
+
+def not_found(kind: str, name: str) -> Refusal:
+    return Refusal(UNKNOWN, f"no {kind} {name}")

@@ -1,0 +1,35 @@
+"""What ``[management]`` says: the management server's address, who may use it, and how it answers."""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from broker.config import TlsSettings
+
+Natural = Annotated[int, Meta(ge=1)]
+
+
+class AppSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An application that is always there, with a secret that stands in the configuration."""
+
+    id: str
+    secret: str
+
+
+class ManagementSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """``[management]``."""
+
+    enabled: bool = True
+    bind: str = "127.0.0.1:8081"
+    tls: TlsSettings | None = None
+    max_row_limit: Natural = 10_000  # rows a page, where a request says nothing and at most
+    error_status: Literal["http", "emqx"] = "http"  # emqx: failures come with HTTP 200
+    shutdown_count: Literal["array", "object"] = "array"  # the form of a listener's shutdown_count
+    max_body: Natural = 8_388_608  # bytes of a request
+    max_import: Natural = 268_435_456  # bytes of a request that imports
+    max_connections: Natural = 512
+    public_metrics: bool = False  # Prometheus without credentials
+    public_openapi: bool = False  # the OpenAPI document without credentials
+    backup_retained: bool = False  # whether exports hold retained messages
+    apps: list[AppSettings] = []

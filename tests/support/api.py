@@ -1,0 +1,156 @@
+"""A node with its management server in this process, and a client for its HTTP API."""
+
+import asyncio
+import base64
+import json
+import logging
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import aiohttp
+import msgspec
+
+from management.management import Management
+from management.settings import ManagementSettings
+
+from .node import Node, make_settings
+
+APP_ID, SECRET = "tester", "a secret"
+
+
+class Reply:
+    """One answer: ``status``, ``headers``, ``json`` (``None`` where the body is none), ``text``."""
+
+    def __init__(self, status: int, headers: Any, octets: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.octets = octets
+
+    @property
+    def text(self) -> str:
+        return self.octets.decode()
+
+    @property
+    def json(self) -> Any:
+        try:
+            return json.loads(self.octets)
+        except ValueError:
+            return None
+
+    @property
+    def code(self) -> Any:
+        return self.json["code"]
+
+    @property
+    def data(self) -> Any:
+        """``data`` of an answer that must have succeeded."""
+        assert self.status == 200 and self.code == 0, (self.status, self.text)
+        return self.json["data"]
+
+    @property
+    def meta(self) -> Any:
+        return self.json["meta"]
+
+
+class ApiClient:
+    """Asks a management server as the test application does."""
+
+    def __init__(self, url: str, prefix: str = "/api/v4", app: tuple[str, str] | None = (APP_ID, SECRET)) -> None:
+        self.url = url
+        self.prefix = prefix
+        self.app = app
+        self._session: aiohttp.ClientSession | None = None
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        raw: bytes | None = None,
+        headers: dict[str, str] | None = None,
+        **query: Any,
+    ) -> Reply:
+        """``path``: relative to the prefix, percent-encoded. ``body`` is sent as JSON, ``raw`` as it is."""
+        if self._session is None:
+            self._session = aiohttp.ClientSession()
+        sent = dict(headers or {})
+        if self.app is not None:
+            sent.setdefault("Authorization", "Basic " + base64.b64encode(":".join(self.app).encode()).decode())
+        data = raw if body is None else json.dumps(body).encode()
+        if query:
+            path += "?" + urlencode(query)
+        from yarl import URL
+
+        url = URL(self.url + self.prefix + path, encoded=True)
+        async with self._session.request(method, url, data=data, headers=sent, allow_redirects=False) as response:
+            return Reply(response.status, response.headers, await response.read())
+
+    async def get(self, path: str, **query: Any) -> Reply:
+        return await self.ask("GET", path, **query)
+
+    async def post(self, path: str, body: Any = None, **query: Any) -> Reply:
+        return await self.ask("POST", path, body, **query)
+
+    async def put(self, path: str, body: Any = None, **query: Any) -> Reply:
+        return await self.ask("PUT", path, body, **query)
+
+    async def delete(self, path: str, **query: Any) -> Reply:
+        return await self.ask("DELETE", path, **query)
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            await asyncio.sleep(0)
+
+
+def segment(text: str) -> str:
+    """One path segment, percent-encoded."""
+    return quote(text, safe="")
+
+
+class ManagedNode(Node):
+    """A node with its management server. ``api`` asks it; ``management`` and ``server`` are its rooms."""
+
+    def __init__(self, settings: Any, management: ManagementSettings) -> None:
+        super().__init__(settings)
+        self.management = Management(self.server, management)
+        self.api: ApiClient
+
+    @property
+    def name(self) -> str:
+        return self.settings.node.name
+
+    async def start(self) -> "ManagedNode":
+        logging.getLogger("management").addHandler(self._complaints)
+        await super().start()
+        await self.management.start()
+        self.api = ApiClient(self.management.url)
+        return self
+
+    async def stop(self) -> None:
+        await self.api.close()
+        await self.management.stop()
+        logging.getLogger("management").removeHandler(self._complaints)
+        await super().stop()
+
+
+@asynccontextmanager
+async def managed_node(
+    management: dict[str, Any] | None = None,
+    zone: dict[str, Any] | None = None,
+    listeners: list[dict[str, Any]] | None = None,
+    **rooms: Any,
+) -> AsyncIterator[ManagedNode]:
+    """A node for as long as the block lasts; arguments as for ``make_settings``, ``management`` is ``[management]``."""
+    with tempfile.TemporaryDirectory(prefix="taipan-api-") as directory:
+        rooms.setdefault("node", {"data_dir": directory})
+        table = {"bind": "127.0.0.1:0", "apps": [{"id": APP_ID, "secret": SECRET}], **(management or {})}
+        settings = msgspec.convert(table, ManagementSettings)
+        node = await ManagedNode(make_settings(zone, listeners, **rooms), settings).start()
+        try:
+            yield node
+        finally:
+            await node.stop()
