@@ -45,9 +45,19 @@ class Channel(ChannelState):
         published = 0
         turn = self.context.broker.turn
         remaining = iter(packets)
+        # Identifiers of PUBACKs in a row: together they make room for as many messages.
+        pubacks: list[int] = []
         try:
             for packet in remaining:
                 kind = type(packet)
+                if kind is int and packet >> 16 == PUBACK and self.state == CONNECTED:  # type: ignore[operator]
+                    pubacks.append(packet & 0xFFFF)  # type: ignore[operator]
+                    continue
+                if pubacks:
+                    acknowledged, pubacks = pubacks, []
+                    on_puback(self, acknowledged, now)
+                    if self.state == CLOSED:
+                        return True
                 if kind is Message:
                     if self.state != CONNECTED:
                         self._out_of_place()
@@ -59,12 +69,10 @@ class Channel(ChannelState):
                         return not self.rest
                 elif kind is int and self.state == CONNECTED:
                     packet_id = packet & 0xFFFF  # type: ignore[operator]
-                    acknowledged = packet >> 16  # type: ignore[operator]
-                    if acknowledged == PUBACK:
-                        on_puback(self, packet_id, now)
-                    elif acknowledged == PUBREC:
+                    kind_of_ack = packet >> 16  # type: ignore[operator]
+                    if kind_of_ack == PUBREC:
                         on_pubrec(self, packet_id, 0, now)
-                    elif acknowledged == PUBREL:
+                    elif kind_of_ack == PUBREL:
                         on_pubrel(self, packet_id)
                     else:
                         on_pubcomp(self, packet_id, now)
@@ -75,6 +83,8 @@ class Channel(ChannelState):
                 if waiting is not None:
                     self.rest = list(remaining)
                     return waiting
+            if pubacks:
+                on_puback(self, pubacks, now)
         except MqttError as error:
             closing.fail(self, error)
         finally:

@@ -89,6 +89,8 @@ def end(channel: ChannelState, reason: str, detail: str = "", setting: str = "")
     told = state == CONNECTED and channel.outlet.session is not None  # not one whose CONNACK waits for the disk
     if state == CONNECTED:
         _leave(channel, reason, now, told)
+    event = "client_disconnected" if told else "client_refused"
+    context.broker.quiet_log.events.add(client.client_id, now, event, reason, setting, detail=detail)
     if told:
         context.metrics.disconnects.add(reason)
         logger.info(

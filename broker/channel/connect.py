@@ -362,6 +362,9 @@ def _answer(channel: ChannelState, connect: Connect, connack: Connack, now: floa
     session.attach(outlet, window, channel.limits, now)
     channel.send_connack(connack)  # [MQTT-3.2.2-2] [MQTT-3.2.2-3]
     context.metrics.client_connected += 1
+    context.broker.quiet_log.events.add(
+        client.client_id, now, "client_connected", "session_present" if connack.session_present else "new_session", "-"
+    )
     logger.info(
         "client_connected client_id=%s username=%s peer=%s listener=%s proto_ver=%s clean_start=%s "
         "session_present=%s keep_alive=%s expiry_interval=%s",

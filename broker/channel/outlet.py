@@ -146,13 +146,44 @@ class Outlet:
         durability = self.durability
         if durability is None or (self.held is None and batch <= durability.journal.durable):
             return self.send_publish(delivery, packet_id, dup)
-        parts, self.parts = self.parts, [b""]  # not empty: the flusher need not know
-        sent = self.send_publish(delivery, packet_id, dup)
-        frame, self.parts = b"".join(self.parts), parts
-        if sent:
-            self.sent_other -= 1  # ``send`` counts it a second time
-            self.answer(frame, batch)
-        return sent
+        frame = self._frame(delivery, packet_id, dup)
+        if frame is None:
+            return False
+        self.answer(frame, batch)
+        self.sent_other -= 1  # ``release`` counts it as one of these
+        self._count(delivery)
+        return True
+
+    def _frame(self, delivery: Delivery, packet_id: int, dup: bool) -> bytes | None:
+        """A PUBLISH that goes out later. None: this client cannot take it."""
+        if self.mountpoint:
+            topic = self._local_topic(delivery.message.topic)
+            return encoder.publish(topic, delivery.message, V4, delivery.qos, delivery.retain, dup, packet_id)
+        head, tail = encoder.wire(delivery, V4)
+        return b"".join((_repeated(head) if dup else head, encoder.PACKET_ID[packet_id], tail))
+
+    def send_run(self, deliveries: list[Delivery], packet_ids: list[int]) -> list[int]:
+        """Several PUBLISH of QoS 1, for the first time; returns the identifiers of those this client cannot take."""
+        if not self.fast:
+            return [
+                packet_id
+                for delivery, packet_id in zip(deliveries, packet_ids, strict=True)
+                if not self.send_publish(delivery, packet_id, False)
+            ]
+        parts = self.parts
+        if not parts:
+            self.flusher.add(self)
+        version = self.version
+        wire = encoder.wire
+        bytes_of = encoder.PACKET_ID
+        for delivery, packet_id in zip(deliveries, packet_ids, strict=True):
+            head, tail = wire(delivery, version)
+            parts += (head, bytes_of[packet_id], tail)
+        self.sent1 += len(deliveries)
+        if self.delivered:
+            for delivery in deliveries:
+                self._tell(delivery.message)
+        return []
 
     def send_publish0(self, message: Message) -> None:
         """A QoS 0 PUBLISH with RETAIN 0 and no identifiers."""
@@ -186,7 +217,7 @@ class Outlet:
                 parts.append(head)
             else:
                 if dup:
-                    head = bytes((head[0] | 0x08,)) + head[1:]  # [MQTT-3.3.1-1]
+                    head = _repeated(head)
                 parts += (head, encoder.PACKET_ID[packet_id], tail)
         self._count(delivery)
         return True
@@ -270,7 +301,10 @@ class Outlet5(Outlet):
             frame = self._encode(delivery, packet_id, dup, expires)
             if frame is None:
                 return False
-            self._append(frame)
+            parts = self.parts
+            if not parts:
+                self.flusher.add(self)
+            parts.append(frame)
         else:
             head, tail = delivery.wire_v5 or encoder.wire(delivery, V5)
             if self.max_packet_size and len(head) + len(tail) + (2 if delivery.qos else 0) > self.max_packet_size:
@@ -283,18 +317,20 @@ class Outlet5(Outlet):
                 parts.append(head)
             else:
                 if dup:
-                    head = bytes((head[0] | 0x08,)) + head[1:]  # [MQTT-3.3.1-1]
+                    head = _repeated(head)
                 parts += (head, encoder.PACKET_ID[packet_id], tail)
         self._count(delivery)
         return True
 
-    def _append(self, frame: bytes) -> None:
-        parts = self.parts
-        if not parts:
-            self.flusher.add(self)
-        parts.append(frame)
+    def _frame(self, delivery: Delivery, packet_id: int, dup: bool) -> bytes | None:
+        properties = delivery.message.properties
+        expires = bool(properties) and MESSAGE_EXPIRY_INTERVAL in properties
+        # What waits for the disk sets no Topic Alias: a message that does not wait may go out before it.
+        return self._encode(delivery, packet_id, dup, expires, may_set_alias=False)
 
-    def _encode(self, delivery: Delivery, packet_id: int, dup: bool, expires: bool) -> bytes | None:
+    def _encode(
+        self, delivery: Delivery, packet_id: int, dup: bool, expires: bool, may_set_alias: bool = True
+    ) -> bytes | None:
         """This client's own form: remaining expiry, alias, mount point off. None: too large or expired, dropped."""
         message = delivery.message
         expiry: int | None = None
@@ -319,7 +355,7 @@ class Outlet5(Outlet):
             alias = aliases.get(topic, 0)
             if alias:
                 sent_topic = ""
-            elif len(aliases) < self.alias_maximum and self.parts[:1] != [b""]:
+            elif may_set_alias and len(aliases) < self.alias_maximum:
                 alias = len(aliases) + 1
                 new_alias = True
         frame = encoder.publish(
@@ -340,3 +376,8 @@ class Outlet5(Outlet):
         if new_alias and self._aliases is not None:
             self._aliases[topic] = alias  # only now: a client must not be sent an alias that it never saw set
         return frame
+
+
+def _repeated(head: bytes) -> bytes:
+    """The first part of a PUBLISH with DUP set [MQTT-3.3.1-1]."""
+    return bytes((head[0] | 0x08,)) + head[1:]

@@ -353,27 +353,31 @@ async def _wait_for_store(channel: ChannelState, message: Message) -> None:
             await waiting
 
 
-def on_puback(channel: ChannelState, packet_id: int, now: float) -> None:
-    """The client has a QoS 1 message."""
+def on_puback(channel: ChannelState, packet_ids: list[int], now: float) -> None:
+    """The client has QoS 1 messages."""
     context = channel.context
     metrics = context.metrics
-    metrics.packets_puback_received += 1
+    metrics.packets_puback_received += len(packet_ids)
     session = channel.session
     assert session is not None
+    hooks = context.hooks
+    in_flight = len(session.inflight)
     try:
-        delivery = session.puback(packet_id)
+        if hooks.message_acked or hooks.delivery_completed:
+            acknowledged = 0
+            for packet_id in packet_ids:
+                for delivery in session.puback(packet_id):
+                    acknowledged += 1
+                    hooks.message_acked(channel.client, delivery.message)
+                    hooks.delivery_completed(channel.client, delivery.message, delivery.message.timestamp)
+        else:
+            acknowledged = len(session.puback(*packet_ids))
     except ProtocolError:
+        metrics.messages_acked += in_flight - len(session.inflight)
         metrics.packets_puback_inuse += 1
         raise
-    if delivery is None:
-        metrics.packets_puback_missed += 1
-        return
-    metrics.messages_acked += 1
-    hooks = context.hooks
-    if hooks.message_acked:
-        hooks.message_acked(channel.client, delivery.message)
-    if hooks.delivery_completed:
-        hooks.delivery_completed(channel.client, delivery.message, delivery.message.timestamp)
+    metrics.messages_acked += acknowledged
+    metrics.packets_puback_missed += len(packet_ids) - acknowledged
     if session.busy:
         session.advance(now)
 
@@ -456,7 +460,7 @@ def on_ack(channel: ChannelState, ack: Ack, now: float) -> None:
     """An acknowledgement that came with a Reason Code or properties."""
     kind = ack.type
     if kind == PUBACK:
-        on_puback(channel, ack.packet_id, now)
+        on_puback(channel, [ack.packet_id], now)
     elif kind == PUBREC:
         on_pubrec(channel, ack.packet_id, ack.reason_code, now)
     elif kind == PUBREL:

@@ -224,7 +224,7 @@ class Broker:
         handling = subscription.retain_handling
         # [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11]
         if len(self.retained) and (handling == 0 or (handling == 1 and existed is None)):
-            session.replay(self._retained_messages(subscription), subscription)
+            session.replay_retained(self._retained_messages(subscription), subscription)
 
     def unsubscribe(self, session: Session, filter: str) -> bool:
         """Remove a subscription, compared character by character [MQTT-3.10.4-1]. False: there was none."""
@@ -321,6 +321,7 @@ class Broker:
         """The end of a session: its will, its subscriptions, and what shared subscriptions give to others."""
         if not self.sessions.remove(session):
             return
+        self.quiet_log.events.add(session.client_id, now, "session_ended", reason, "-")
         self._stop_timers(session)
         for subscription in session.subscriptions.values():
             self.router.unsubscribe(subscription)

@@ -12,7 +12,7 @@ disk::
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ..mqtt.message import Delivery, Message
@@ -21,8 +21,9 @@ from ..session.subscription import Subscription
 from ..storage import records
 from ..storage.batch import first_offset
 from ..storage.journal import Journal
-from .client_info import ClientInfo
-from .paging import Paging, StoredMessage
+from .paging import Paging
+from .recording import Entry, body_of, message_record, octets_of, session_record, subscription_record
+from .stored_message import StoredMessage
 from .tables import Tables
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ COMPACT_ABOVE: Final = 67_108_864
 """Bytes a log may have whatever is live in it; beyond, it is compacted where less than half of it is live."""
 
 _OF_A_DELIVERY: Final = 24
-_OVERHEAD: Final = 200
-"""Bytes of a record in memory, beside a payload."""
+LINGER: Final = 0.01
+"""Seconds that a fact for which nobody waits may wait for others, before a batch is cut for it alone."""
 
 
 class Held(Protocol):
@@ -43,22 +44,6 @@ class Held(Protocol):
 
     def release(self, upto: int) -> bool:
         """Send what waits for batches up to this one; whether anything still waits."""
-
-
-def body_of(message: Message) -> records.StoredBody:
-    """A message as it is written down."""
-    publisher = message.publisher
-    return records.StoredBody(
-        message.topic,
-        message.payload,
-        message.qos,
-        message.retain,
-        message.properties,
-        message.timestamp,
-        None if publisher is None else publisher.client_id,
-        None if publisher is None else publisher.username,
-        message.id,
-    )
 
 
 class Durability:
@@ -71,8 +56,12 @@ class Durability:
         queue_memory: int = 0,
         now: Callable[[], float] = time.time,
         tables: Tables | None = None,
+        later: Callable[[float, Callable[[], None]], object] | None = None,
     ) -> None:
-        """``wake`` asks for an ``end_of_turn``, soon. ``queue_memory``: bytes of queued bodies in memory, 0: any."""
+        """``wake`` asks for an ``end_of_turn``, soon. ``queue_memory``: bytes of queued bodies in memory, 0: any.
+
+        ``later`` is the loop's ``call_later``; without it nothing lingers.
+        """
         self.journal = journal
         self.tables = tables or Tables()
         self.paging = Paging(journal, queue_memory, now)
@@ -82,7 +71,7 @@ class Durability:
         self._stored_octets = 0
         self._wake = wake
         # What the open batch will say, in order; the holders of a message are written as they are at the cut.
-        self._open: dict[int, records._Record | StoredMessage] = {}
+        self._open: dict[int, Entry] = {}
         self._next_key = 1
         self.messages: dict[int, StoredMessage] = {}
         self._next_message = 1
@@ -96,9 +85,14 @@ class Durability:
         # Where the open batch speaks of a session, a retained topic, a will. Said again, it is said there, so that what
         # is true fits in memory however long the disk takes nothing.
         self._places: dict[int | str, int] = {}
-        # By session, what the open batch says of deliveries that an older one stored: one record each, which grows.
-        self._sent: dict[int, list[tuple[int, str, int]]] = {}
-        self._finished: dict[int, list[tuple[int, str]]] = {}
+        # What became of deliveries that an older batch stored, by session: one record each, at the end of the open
+        # batch. Of those sent, what is still in flight then.
+        self._sent: dict[Session, dict[int, None]] = {}
+        self._finished: dict[int, list[int | tuple[int, str]]] = {}
+        # Whether a cut is due for these alone, and whether it will be soon.
+        self._hurried = False
+        self._lingering = False
+        self._later = later
         # About how many bytes the open batch takes.
         self._octets = 0
         # Sessions that nobody may be told of yet: number -> batch.
@@ -111,13 +105,13 @@ class Durability:
 
     # ------------------------------------------------------------- the batch
 
-    def _write(self, entry: "records._Record | StoredMessage") -> int:
+    def _write(self, entry: Entry) -> int:
         if not self._open:
             self._wake()
         key = self._next_key
         self._next_key = key + 1
         self._open[key] = entry
-        self._octets += _size_of(entry)
+        self._octets += octets_of(entry)
         self.written += 1
         return key
 
@@ -127,7 +121,7 @@ class Durability:
         if key is None:
             self._places[about] = self._write(entry)
             return
-        self._octets += _size_of(entry) - _size_of(self._open[key])
+        self._octets += octets_of(entry) - octets_of(self._open[key])
         self._open[key] = entry
         self.written += 1
 
@@ -137,46 +131,69 @@ class Durability:
         return self.journal.batch
 
     def end_of_turn(self) -> None:
-        """Cut the batch if the writer is free."""
-        if self._open and self.journal.idle:
-            seq = self.journal.batch
-            put = self.journal.put
-            encode = records.encode
-            offset = first_offset(len(self._open))
-            for key, entry in self._open.items():
-                if isinstance(entry, StoredMessage):
-                    data = encode(self._message_record(entry))
-                    size = len(data)
-                    self._stored_octets += size - entry.size
-                    entry.seq = seq
-                    entry.offset = offset
-                    entry.size = size
-                    entry.key = 0
-                    offset += size
-                else:
-                    data = encode(entry)
-                    offset += len(data)
-                put(key, data)
-            self._open.clear()
-            self._sent.clear()
-            self._finished.clear()
-            self._places.clear()
-            self._octets = 0
-        elif not self._open and (self._waiting or self._futures) and self.journal.idle:
-            # All that was to be written has been taken back: nobody waits for an empty batch.
-            self._release(self.journal.batch)
+        """Cut the batch if the writer is free and somebody waits for it, or could."""
+        if self.journal.idle:
+            waited_for = bool(self._waiting or self._futures)
+            if self._open or ((self._sent or self._finished) and (waited_for or self._hurried)):
+                self._cut()
+            elif waited_for and not (self._sent or self._finished):
+                # All that was to be written has been taken back: nobody waits for an empty batch.
+                self._release(self.journal.batch)
         self.journal.end_of_turn()
 
-    @staticmethod
-    def _message_record(stored: StoredMessage) -> records.MessageStored:
-        return records.MessageStored(
-            stored.number,
-            body_of(stored.message),
-            [
-                (session, group, delivery.qos, delivery.retain, delivery.identifiers, packet_id)
-                for (session, group), (delivery, packet_id) in stored.holders.items()
-            ],
-        )
+    def _cut(self) -> None:
+        self._write_fates()
+        seq = self.journal.batch
+        put = self.journal.put
+        encode = records.encode
+        offset = first_offset(len(self._open))
+        for key, entry in self._open.items():
+            if isinstance(entry, StoredMessage):
+                data = encode(message_record(entry))
+                size = len(data)
+                self._stored_octets += size - entry.size
+                entry.seq = seq
+                entry.offset = offset
+                entry.size = size
+                entry.key = 0
+                offset += size
+            else:
+                data = encode(entry)
+                offset += len(data)
+            put(key, data)
+        self._open.clear()
+        self._places.clear()
+        self._octets = 0
+        self._hurried = False
+
+    def _write_fates(self) -> None:
+        """What became of deliveries, as the last of the batch."""
+        for session, packet_ids in self._sent.items():
+            deliveries = []
+            for packet_id in packet_ids:
+                delivery = session.inflight.get(packet_id)
+                if delivery is not None and delivery.message.stored is not None:
+                    deliveries.append((delivery.message.stored.number, delivery.group, packet_id))
+            if deliveries:
+                self._write(records.DeliveriesSent(session.number, deliveries))
+        self._sent.clear()
+        for number, finished in self._finished.items():
+            self._write(records.DeliveriesDone(number, finished))
+        self._finished.clear()
+
+    def _linger(self) -> None:
+        """A fact that nobody waits for: see to it that a batch is cut for it in a while."""
+        if self._later is None:
+            self._hurry()
+        elif not self._lingering:
+            self._lingering = True
+            self._later(LINGER, self._hurry)
+
+    def _hurry(self) -> None:
+        self._lingering = False
+        if self._sent or self._finished:
+            self._hurried = True
+            self._wake()
 
     def on_durable(self, seq: int) -> None:
         """The writer's word: everything up to ``seq`` is on disk."""
@@ -211,7 +228,7 @@ class Durability:
     @property
     def barrier(self) -> int:
         """The batch that must be on disk for all of what was written to be; 0: all of it is."""
-        if self._open:
+        if self._open or self._sent or self._finished:
             return self.journal.batch
         last = self.journal.batch - 1
         return last if last > self.journal.durable else 0
@@ -267,7 +284,7 @@ class Durability:
     @property
     def pending(self) -> int:
         """Records that are not on disk yet."""
-        return len(self._open) + self.journal.pending
+        return len(self._open) + len(self._sent) + len(self._finished) + self.journal.pending
 
     def unconfirmed(self, session: Session) -> int:
         """The batch that must be on disk before anybody is told that there is this session; 0: it is."""
@@ -282,34 +299,11 @@ class Durability:
             self._next_session += 1
             session.diary = self
             self._unconfirmed[session.number] = self.journal.batch
-        self._write_over(session.number, self._session_record(session))
+        self._write_over(session.number, session_record(session))
 
     def session_left(self, session: Session) -> None:
         """Its client is gone."""
-        self._write_over(session.number, self._session_record(session))
-
-    @staticmethod
-    def _session_record(session: Session) -> records.SessionStored:
-        client: ClientInfo = session.client
-        return records.SessionStored(
-            session.number,
-            session.client_id,
-            client.username,
-            client.proto_ver,
-            client.peer_host,
-            client.peer_port,
-            client.zone_name,
-            client.listener,
-            client.mountpoint,
-            session.created_at,
-            client.connected_at,
-            0.0 if session.connected else session.disconnected_at,
-            session.expiry_interval,
-            client.keep_alive,
-            client.clean_start,
-            client.is_bridge,
-            session.last_packet_id,
-        )
+        self._write_over(session.number, session_record(session))
 
     def session_ended(self, session: Session, deliveries: list[Delivery]) -> None:
         """A session is over; ``deliveries`` is what it still held."""
@@ -326,67 +320,85 @@ class Durability:
 
     # -------------------------------------------------- session.diary.Diary
 
-    def hold(self, session: Session, delivery: Delivery) -> None:
-        message = delivery.message
+    def hold_plain(self, session: Session, message: Message, qos: int) -> Delivery:
         stored: StoredMessage | None = message.stored
         if stored is None:
-            number = self._next_message
-            self._next_message = number + 1
-            stored = message.stored = StoredMessage(number, message)
-            self.messages[number] = stored
-            stored.key = self._write(stored)
-        group = delivery.group
-        stored.holders[session.number, group] = [delivery, 0]
+            stored = self._store(message)
+        delivery = stored.plain(qos)
+        self._add_holder(session, stored, delivery)
+        return delivery
+
+    def hold(self, session: Session, delivery: Delivery) -> None:
+        stored: StoredMessage | None = delivery.message.stored
+        if stored is None:
+            stored = self._store(delivery.message)
+        self._add_holder(session, stored, delivery)
+
+    def _store(self, message: Message) -> StoredMessage:
+        number = self._next_message
+        self._next_message = number + 1
+        stored = message.stored = self.messages[number] = StoredMessage(number, message)
+        stored.key = self._write(stored)
+        return stored
+
+    def _add_holder(self, session: Session, stored: StoredMessage, delivery: Delivery) -> None:
+        stored.hold(session.number, delivery)
         if stored.seq:
-            holder = (session.number, group, delivery.qos, delivery.retain, delivery.identifiers, 0)
+            # What became of it before must stand before that.
+            finished = self._finished.pop(session.number, None)
+            if finished is not None:
+                self._write(records.DeliveriesDone(session.number, finished))
+            holder = (session.number, delivery.group, delivery.qos, delivery.retain, delivery.identifiers, 0)
             self._write(records.DeliveryAdded(stored.number, holder))
-            # What becomes of it must stand behind that.
-            self._sent.pop(session.number, None)
-            self._finished.pop(session.number, None)
         else:
             self.written += 1
 
     def sent(self, session: Session, delivery: Delivery, packet_id: int) -> int:
-        stored: StoredMessage = delivery.message.stored
-        group = delivery.group
-        stored.holders[session.number, group][1] = packet_id
-        if stored.seq:
-            sent = self._sent.get(session.number)
-            if sent is None:
-                sent = self._sent[session.number] = []
-                self._write(records.DeliveriesSent(session.number, sent))
-            sent.append((stored.number, group, packet_id))
-            self.written += 1
-            self._octets += _OF_A_DELIVERY
+        self.sent_run(session, [delivery], [packet_id])
         return self.journal.batch if delivery.qos == 2 else 0
 
-    def done(self, session: Session, delivery: Delivery) -> None:
-        stored = self._drop(session, delivery)
-        if stored is not None and stored.seq:
-            group = delivery.group
-            done = self._finished.get(session.number)
-            if done is None:
-                done = self._finished[session.number] = []
-                self._write(records.DeliveriesDone(session.number, done))
-            done.append((stored.number, group))
+    def sent_run(self, session: Session, deliveries: list[Delivery], packet_ids: list[int]) -> None:
+        number = session.number
+        sent = self._sent.get(session)
+        before = 0 if sent is None else len(sent)
+        for delivery, packet_id in zip(deliveries, packet_ids, strict=True):
+            stored: StoredMessage = delivery.message.stored
+            stored.sent_to(number, delivery, packet_id)
+            if stored.seq:
+                if sent is None:
+                    sent = self._sent[session] = {}
+                    self._linger()
+                sent[packet_id] = None
+        if sent is not None:
             self.written += 1
-            self._octets += _OF_A_DELIVERY
+            self._octets += _OF_A_DELIVERY * (len(sent) - before)
+
+    def done(self, session: Session, deliveries: Iterable[Delivery]) -> None:
+        finished = self._finished.get(session.number)
+        before = 0 if finished is None else len(finished)
+        for delivery in deliveries:
+            stored = self._drop(session, delivery)
+            if stored is not None and stored.seq:
+                if finished is None:
+                    finished = self._finished[session.number] = []
+                    self._linger()
+                group = delivery.group
+                finished.append((stored.number, group) if group else stored.number)
+        if finished is not None:
+            self.written += 1
+            self._octets += _OF_A_DELIVERY * (len(finished) - before)
 
     def _drop(self, session: Session, delivery: Delivery) -> StoredMessage | None:
-        """Take a holder off; the message goes with its last one."""
-        message = delivery.message
-        stored: StoredMessage | None = message.stored
-        if stored is None:
-            return None
-        group = delivery.group
-        if stored.holders.pop((session.number, group), None) is None:
+        """Take a holder off; the message goes with its last one. None: it was not one."""
+        stored: StoredMessage | None = delivery.message.stored
+        if stored is None or not stored.let_go(session.number, delivery.group):
             return None
         if stored.weight:
             self.paging.dropped(stored)
-        if not stored.holders:
+        if not stored.held:
             self.forget(stored)
             if stored.key and self._open.pop(stored.key, None) is not None:
-                self._octets -= _size_of(stored)
+                self._octets -= octets_of(stored)
         return stored
 
     def released(self, session: Session, delivery: Delivery, packet_id: int) -> int:
@@ -473,14 +485,14 @@ class Durability:
 
     def live_octets(self, broker: "Broker") -> int:
         """About how many bytes everything that is true now takes."""
-        waiting = sum(_size_of(each) for table in (self.wills, self.delayed) for each in table.values())
+        waiting = sum(octets_of(each) for table in (self.wills, self.delayed) for each in table.values())
         small = len(broker.sessions) + broker.router.subscription_count
         return self._stored_octets + broker.retained.bytes + self.tables.octets + waiting + 400 * small
 
-    def write_again(self, record: records._Record | StoredMessage) -> None:
+    def write_again(self, record: Entry) -> None:
         """For compaction: say what is true already once more. A message must be in memory for that."""
         if isinstance(record, StoredMessage):
-            if record.holders and not record.key and not record.message.paged:
+            if record.held and not record.key and not record.message.paged:
                 record.key = self._write(record)
         elif isinstance(record, records.SessionStored):
             self._write_over(record.number, record)
@@ -492,67 +504,3 @@ class Durability:
             self.row_stored(record.table, record.key, record.value)
         else:
             self._write(record)
-
-    def live(self, broker: "Broker", before: int) -> Iterator[records._Record | StoredMessage]:
-        """Everything that is true, as records: what a log without its older batches must still say.
-
-        Much may happen between two of them: each says what is true when it is asked for. Messages that were written in
-        batch ``before`` or later are left out.
-        """
-        for session in list(broker.sessions):
-            if session.diary is not None:
-                yield self._session_record(session)
-                yield from self._live_of(session)
-        for topic in list(broker.retained.topics()):
-            message = broker.retained.get(topic)
-            if message is not None and not topic.startswith("$SYS"):
-                yield records.RetainedStored(body_of(message))
-        for number in list(self.messages):
-            stored = self.messages.get(number)
-            if stored is not None and 0 < stored.seq < before and not stored.key:
-                yield stored
-        for table in (self.wills, self.delayed):
-            for number in list(table):
-                record = table.get(number)
-                if record is not None:
-                    yield record
-        for table_name, key, value in self.tables.rows():
-            yield records.RowStored(table_name, key, value)
-
-    def _live_of(self, session: Session) -> Iterator[records._Record]:
-        for filter in list(session.subscriptions):
-            subscription = session.subscriptions.get(filter)
-            if subscription is not None:
-                yield subscription_record(session, subscription)
-        for packet_id in list(session.inflight):
-            if session.inflight.get(packet_id, self) is None:
-                yield records.Released(session.number, packet_id, 0, "")
-        for packet_id in list(session.awaiting_rel or ()):
-            at = (session.awaiting_rel or {}).get(packet_id)
-            if at is not None:
-                yield records.Received(session.number, packet_id, at)
-
-
-def _size_of(entry: "records._Record | StoredMessage") -> int:
-    """About how many bytes it takes while it waits."""
-    if isinstance(entry, StoredMessage):
-        return _OVERHEAD + entry.message.payload_size
-    if isinstance(entry, records.RetainedStored | records.WillStored | records.DelayedStored):
-        return _OVERHEAD + len(entry.body.payload)
-    if isinstance(entry, records.RowStored):
-        return _OVERHEAD + len(entry.value)
-    return _OVERHEAD
-
-
-def subscription_record(session: Session, subscription: Subscription) -> records.SubscriptionStored:
-    return records.SubscriptionStored(
-        session.number,
-        subscription.filter,
-        subscription.topic_filter,
-        subscription.group,
-        subscription.qos,
-        subscription.no_local,
-        subscription.retain_as_published,
-        subscription.retain_handling,
-        subscription.identifiers,
-    )

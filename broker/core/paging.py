@@ -27,6 +27,7 @@ from ..session.session import Session
 from ..storage import records
 from ..storage.journal import Journal
 from ..storage.trouble import StoreError
+from .stored_message import StoredMessage
 
 logger = logging.getLogger(__name__)
 
@@ -38,58 +39,6 @@ _GAP: Final = 4096
 _A_SLICE: Final = 2000
 _TRIES: Final = 5
 _PAUSE: Final = 1.0
-
-
-class StoredMessage:
-    """A message that durable sessions hold.
-
-    ``holders``: (session number, group filter or "") -> [Delivery, Packet Identifier (0: not sent)].
-    ``seq``, ``offset`` and ``size`` say where its record is: the batch (0 while none was cut with it), and the piece of
-    it. ``key`` is its place in the open batch, 0 when it does not stand there.
-    """
-
-    __slots__ = ("holders", "key", "lost", "message", "number", "offset", "plain1", "plain2", "seq", "size", "weight")
-
-    def __init__(self, number: int, message: Message) -> None:
-        self.number = number
-        self.message = message
-        self.holders: dict[tuple[int, str], list[Any]] = {}
-        self.seq = 0
-        self.offset = 0
-        self.size = 0
-        self.key = 0
-        # Bytes that its body takes in memory, once it has been in a queue.
-        self.weight = 0
-        self.lost = False
-        self.plain1: Delivery | None = None
-        self.plain2: Delivery | None = None
-
-    def plain(self, qos: int) -> Delivery:
-        """``Message.plain`` for queues of durable sessions: not shared with anybody else, so that it can be paged."""
-        if qos == 1:
-            if self.plain1 is None:
-                self.plain1 = Delivery(self.message, 1)
-            return self.plain1
-        if self.plain2 is None:
-            self.plain2 = Delivery(self.message, 2)
-        return self.plain2
-
-    @property
-    def sent(self) -> bool:
-        """Whether it is in flight to somebody, who may need it again at any moment."""
-        return any(held[1] for held in self.holders.values())
-
-    def become(self, message: Message) -> None:
-        """Let all that wait for it have this message."""
-        message.stored = self
-        self.message = message
-        for held in self.holders.values():
-            delivery: Delivery = held[0]
-            delivery.message = message
-            delivery.wire_v3 = delivery.wire_v5 = None
-        for plain in (self.plain1, self.plain2):
-            if plain is not None:
-                plain.message = message
 
 
 def lean(properties: Properties) -> Properties:
@@ -154,21 +103,15 @@ class Paging:
 
     # ------------------------------------------------------------------- out
 
-    def queued(self, session: Session, delivery: Delivery) -> Delivery:
-        """What is to be queued for ``delivery``, which ``session`` holds."""
+    def queued(self, delivery: Delivery) -> None:
+        """It waits in the queue of a session that holds it."""
         message = delivery.message
         stored: StoredMessage | None = message.stored
-        if not self.bound or stored is None:
-            return delivery
-        if delivery is message.plain1 or delivery is message.plain2:
-            delivery = stored.plain(delivery.qos)
-            stored.holders[session.number, ""][0] = delivery
-        if not stored.weight and message.payload_at >= 0:
+        if self.bound and stored is not None and not stored.weight and message.payload_at >= 0:
             stored.weight = weight = len(message.frame)
             if weight:
                 self._here[stored.number] = stored
                 self.octets += weight
-        return delivery
 
     def add(self, stored: StoredMessage) -> None:
         """It is in memory and a queue."""
@@ -178,7 +121,7 @@ class Paging:
 
     def dropped(self, stored: StoredMessage) -> None:
         """A holder of a message that was in a queue is gone."""
-        if not stored.holders:
+        if not stored.held:
             if self._here.pop(stored.number, None) is not None:
                 self.octets -= stored.weight
         elif not stored.message.paged:
@@ -322,7 +265,7 @@ class Paging:
             if not stored.weight:
                 stored.weight = -message.payload_at
             stored.become(whole_twin(message, record.body))
-            if stored.holders:
+            if stored.held:
                 self.add(stored)
         return True
 

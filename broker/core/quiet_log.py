@@ -8,6 +8,7 @@ import logging
 from typing import Final
 
 from ..session.outlet import EXPIRED, NO_LOCAL, QOS0_MSG, QUEUE_FULL, TOO_LARGE, UNREADABLE
+from .client_events import ClientEvents
 
 logger = logging.getLogger(__name__)
 
@@ -26,11 +27,15 @@ _DROPS: Final[dict[str, tuple[int, str]]] = {
 
 
 class QuietLog:
-    """Remembers at most ``MOST`` of event, client, reason and setting, and how often each came since its last line."""
+    """Remembers at most ``MOST`` of event, client, reason and setting, and how often each came since its last line.
 
-    __slots__ = ("_seen",)
+    ``events``: all of it, whatever the log's level, for who asks about a client.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_seen", "events")
+
+    def __init__(self, events: ClientEvents | None = None) -> None:
+        self.events = ClientEvents() if events is None else events
         # (event, Client Identifier, reason, setting) -> [when the next line may come, how often since the last]
         self._seen: dict[tuple[str, str, str, str], list[float]] = {}
 
@@ -51,6 +56,7 @@ class QuietLog:
         detail: str = "",
     ) -> None:
         """``event`` happened to a message or a filter, because of ``setting``."""
+        self.events.add(client_id, now, event, reason, setting, topic, detail)
         if not logger.isEnabledFor(level):
             return
         seen = self._seen

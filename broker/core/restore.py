@@ -18,7 +18,8 @@ from ..storage.batch import first_offset
 from .broker import Broker
 from .client_info import ClientInfo
 from .durability import Durability
-from .paging import StoredMessage, lean, paged_twin, properties_of
+from .paging import lean, paged_twin, properties_of
+from .stored_message import StoredMessage
 
 logger = logging.getLogger(__name__)
 
@@ -139,8 +140,11 @@ class Restored:
                 holders[key] = (*holders[key][:5], packet_id)
 
     def _finished(self, record: records.DeliveriesDone) -> None:
-        for message, group in record.deliveries:
-            self._done(message, record.session, group)
+        for each in record.deliveries:
+            if isinstance(each, int):
+                self._done(each, record.session, "")
+            else:
+                self._done(each[0], record.session, each[1])
 
     def _done(self, message: int, session: int, group: str) -> None:
         holders = self.holders.get(message)
@@ -344,13 +348,13 @@ class _Builder:
                     delivery = Delivery(message, qos, retain, tuple(identifiers), group)
                 else:
                     delivery = stored.plain(qos)
-                stored.holders[owner, group] = [delivery, packet_id]
+                stored.hold(owner, delivery, packet_id)
                 if packet_id:
                     session.inflight[packet_id] = delivery
                     session.last_packet_id = packet_id
                 else:
                     session.requeue(delivery)
-            if not stored.holders:
+            if not stored.held:
                 self.durability.forget(stored)
         for owner, released in self.state.released.items():
             session = self.sessions.get(owner)

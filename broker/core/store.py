@@ -17,8 +17,9 @@ from ..storage.sqlite_log import SqliteLog
 from ..storage.trouble import StoreError
 from .broker import Broker
 from .durability import COMPACT_ABOVE, Durability
-from .paging import StoredMessage
+from .live import live
 from .restore import Restored, read, restore
+from .stored_message import StoredMessage
 from .tables import Tables
 
 logger = logging.getLogger(__name__)
@@ -64,7 +65,7 @@ class Store:
         if log.salvaged is not None:
             logger.error("store_damaged file=%s setting=node.data_dir report=%s", log.path, log.salvaged)
         journal = Journal(log, loop, self._on_durable, self._on_trouble)
-        self.durability = Durability(journal, wake, self._queue_memory, now, tables)
+        self.durability = Durability(journal, wake, self._queue_memory, now, tables, loop.call_later)
         self.durability.tables.restore(self._state.rows)
         self.durability.tables.durability = self.durability
         journal.start()
@@ -120,7 +121,7 @@ class Store:
             if size < COMPACT_ABOVE or size < 2 * self.durability.live_octets(broker):
                 return
             self._from = journal.batch
-            self._live = self.durability.live(broker, self._from)
+            self._live = live(self.durability, broker, self._from)
             logger.info("store_compaction_started bytes=%s", size)
         if self.durability.congested or self.durability.trouble is not None:
             return

@@ -1,8 +1,9 @@
 """Diary: who writes down what a durable session holds, as it happens."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from ..mqtt.message import Delivery
+from ..mqtt.message import Delivery, Message
 
 if TYPE_CHECKING:
     from .session import Session
@@ -21,8 +22,11 @@ class Diary(Protocol):
     def hold(self, session: "Session", delivery: Delivery) -> None:
         """The session owes its client this QoS 1 or 2 delivery from now on."""
 
-    def queued(self, session: "Session", delivery: Delivery) -> Delivery:
-        """It waits in the session's queue; what is to be put there for it."""
+    def hold_plain(self, session: "Session", message: Message, qos: int) -> Delivery:
+        """The same, with RETAIN 0 and no identifiers; the delivery is made here, and shared among durable sessions."""
+
+    def queued(self, delivery: Delivery) -> None:
+        """It waits in a session's queue, and may be paged out."""
 
     def fetch(self, session: "Session", delivery: Delivery) -> bool:
         """The next in the session's queue is paged: ``advance`` follows when it is here. False: it is lost."""
@@ -30,8 +34,11 @@ class Diary(Protocol):
     def sent(self, session: "Session", delivery: Delivery, packet_id: int) -> int:
         """It goes out with this Packet Identifier."""
 
-    def done(self, session: "Session", delivery: Delivery) -> None:
-        """It is acknowledged, expired, dropped or refused."""
+    def sent_run(self, session: "Session", deliveries: list[Delivery], packet_ids: list[int]) -> None:
+        """These go out, all with QoS 1."""
+
+    def done(self, session: "Session", deliveries: Iterable[Delivery]) -> None:
+        """They are acknowledged, expired, dropped or refused."""
 
     def released(self, session: "Session", delivery: Delivery, packet_id: int) -> int:
         """QoS 2: PUBREC arrived; from here on only PUBREL is due."""

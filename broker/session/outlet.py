@@ -27,6 +27,9 @@ class Outlet(Protocol):
     def send_publish(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
         """Any other PUBLISH. False: this client cannot take it (its Maximum Packet Size), so it counts as done."""
 
+    def send_run(self, deliveries: list[Delivery], packet_ids: list[int]) -> list[int]:
+        """The same for several of QoS 1, DUP 0; returns the identifiers of those that this client cannot take."""
+
     def send_publish_after(self, batch: int, delivery: Delivery, packet_id: int, dup: bool = False) -> bool:
         """The same, but not before ``batch`` is on disk."""
 

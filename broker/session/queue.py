@@ -10,6 +10,7 @@ from bisect import insort
 from collections import deque
 from collections.abc import Iterator, Mapping
 
+from ..mqtt.constants import MESSAGE_EXPIRY_INTERVAL
 from ..mqtt.message import Delivery
 from ..mqtt.topics import has_wildcard, matches
 
@@ -121,6 +122,36 @@ class MessageQueue:
             delivery = self._take(self._active[-1])
         self._removed(delivery)
         return delivery
+
+    def pop_run(self, most: int) -> list[Delivery]:
+        """Take out the next ones, at most ``most``, as long as they are QoS 1, here and never expire.
+
+        Empty where the next is another kind, and in a queue with priorities.
+        """
+        run: list[Delivery] = []
+        lane = self._only
+        topics = self._topics
+        size = 0
+        while lane and most:
+            delivery = lane[0]
+            message = delivery.message
+            if delivery.qos != 1 or message.payload_at < 0:
+                break
+            if message.properties and MESSAGE_EXPIRY_INTERVAL in message.properties:
+                break
+            lane.popleft()
+            run.append(delivery)
+            most -= 1
+            size += delivery.size
+            topic = message.topic
+            left = topics[topic] - 1
+            if left:
+                topics[topic] = left
+            else:
+                del topics[topic]
+        self._count -= len(run)
+        self.size -= size
+        return run
 
     def drop_expired(self, now: float) -> list[Delivery]:
         """Take out all whose Message Expiry Interval has passed [MQTT-3.3.2-5].

@@ -11,7 +11,7 @@ The way of a QoS 1 or 2 delivery, outbound::
 On reconnect all of ``inflight`` goes out again in its order, before the queue [MQTT-4.4.0-1] [MQTT-4.6.0-1].
 """
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -22,11 +22,8 @@ from .diary import Diary
 from .limits import Limits
 from .outlet import EXPIRED, QOS0_MSG, QUEUE_FULL, UNREADABLE, Observer, Outlet
 from .queue import MessageQueue
+from .replay import Replay
 from .subscription import Subscription
-
-# So many retained messages, or so many bytes of them, go to a client before its output is written.
-REPLAY_SLICE: Final = 512
-REPLAY_BYTES: Final = 262_144
 
 # What became of an inbound QoS 2 Packet Identifier.
 NEW: Final = 0
@@ -58,7 +55,7 @@ class Session:
         "observer",
         "outlet",
         "queue",
-        "replays",
+        "replay",
         "sent_at",
         "subscriptions",
         "will",
@@ -92,8 +89,8 @@ class Session:
         self.queue: MessageQueue | None = None
         # QoS 2 received and not released: Packet Identifier -> when.
         self.awaiting_rel: dict[int, float] | None = None
-        # Retained messages still to be sent because of a SUBSCRIBE, by its filter.
-        self.replays: OrderedDict[str, tuple[Iterator[Message | None], Subscription]] | None = None
+        # Retained messages still to be sent because of a SUBSCRIBE.
+        self.replay: Replay | None = None
         self.last_packet_id = 0
         self.outlet: Outlet | None = None
         self.window = limits.max_inflight or MAX_PACKET_ID
@@ -126,12 +123,12 @@ class Session:
     @property
     def busy(self) -> bool:
         """Whether something waits that an acknowledgement may set free."""
-        return self.queue is not None or self._resend is not None or self.replays is not None
+        return self.queue is not None or self._resend is not None or self.replay is not None
 
     @property
     def replaying(self) -> bool:
         """Whether retained messages are to follow that wait for nothing of the client's but its socket."""
-        return self.replays is not None and self.queue is None
+        return self.replay is not None and self.queue is None
 
     @property
     def queued(self) -> int:
@@ -156,7 +153,7 @@ class Session:
                 else:
                     self._deliver0(Delivery(message, 0))
                 return
-            self._offer(message.plain(qos))
+            self._offer(message.plain(qos) if self.diary is None else self.diary.hold_plain(self, message, qos))
             return
         delivery = Delivery(
             message,
@@ -167,7 +164,7 @@ class Session:
         if qos == 0:
             self._deliver0(delivery)
         else:
-            self._offer(delivery)
+            self._owe(delivery)
 
     def deliver_shared(self, delivery: Delivery) -> None:
         """Take a delivery that a shared subscription chose this session for."""
@@ -176,7 +173,7 @@ class Session:
         elif delivery.qos == 0:
             self._deliver0(delivery)
         else:
-            self._offer(delivery)
+            self._owe(delivery)
 
     def _inherit(self, delivery: Delivery) -> None:
         """A paged QoS 1 or 2 one, of another durable session that is over: it comes through the queue."""
@@ -207,9 +204,12 @@ class Session:
         else:
             outlet.send_publish(delivery, 0, False)
 
-    def _offer(self, delivery: Delivery) -> None:
+    def _owe(self, delivery: Delivery) -> None:
         if self.diary is not None:
             self.diary.hold(self, delivery)
+        self._offer(delivery)
+
+    def _offer(self, delivery: Delivery) -> None:
         outlet = self.outlet
         if (
             outlet is not None
@@ -256,7 +256,7 @@ class Session:
         if queue is None:
             queue = self._new_queue()
         if self.diary is not None and delivery.qos:
-            delivery = self.diary.queued(self, delivery)
+            self.diary.queued(delivery)
         dropped = queue.push(delivery)
         if dropped:
             self.mqueue_dropped += len(dropped)
@@ -285,11 +285,19 @@ class Session:
                 self._drain(outlet, queue, now)
             if not len(queue):
                 self.queue = None
-        if self.replays is not None and self.queue is None and outlet.writable:
-            self._replay(outlet, self.replays)
+        if self.replay is not None and self.queue is None and outlet.writable:
+            self.replay.advance(self._send_retained)
+            if not self.replay:
+                self.replay = None
 
     def _drain(self, outlet: Outlet, queue: MessageQueue, now: float) -> None:
+        bounded = self.limits.max_inflight_bytes > 0
         while outlet.writable and len(self.inflight) < self.window:
+            if not bounded:
+                run = queue.pop_run(self.window - len(self.inflight))
+                if run:
+                    self._send_run(outlet, run)
+                    continue
             delivery = queue.pop()
             if delivery is None:
                 return
@@ -311,72 +319,88 @@ class Session:
             else:
                 self._send(outlet, delivery)
 
-    def _replay(self, outlet: Outlet, replays: OrderedDict[str, tuple[Iterator[Message | None], Subscription]]) -> None:
-        left = REPLAY_SLICE
-        octets = REPLAY_BYTES
-        while replays:
-            filter = next(iter(replays))
-            messages, subscription = replays[filter]
-            for message in messages:
-                if message is None:
-                    return
-                qos = min(message.qos, subscription.qos)
-                if self.limits.upgrade_qos:
-                    qos = subscription.qos
-                if self.diary is not None and qos:
-                    message = message.twin()  # it may be on its way to this session already
-                delivery = Delivery(message, qos, True, subscription.identifiers)
-                if self.diary is not None and qos:
-                    self.diary.hold(self, delivery)
-                if qos == 0:
-                    outlet.send_publish(delivery, 0, False)
-                elif (
-                    outlet.writable
-                    and self._resend is None
-                    and len(self.inflight) < self.window
-                    and not self._heavy(delivery)
-                ):
-                    self._send(outlet, delivery)
-                else:
-                    # One waits in the queue, whatever its bounds, so that they never cut a replay short.
-                    self._new_queue().push_front(delivery)
-                left -= 1
-                octets -= message.payload_size
-                if left == 0 or octets <= 0 or not outlet.writable or self.queue is not None:
-                    return
-            replays.pop(filter, None)
-        self.replays = None
+    def _send_run(self, outlet: Outlet, run: list[Delivery]) -> None:
+        """Send deliveries of QoS 1 from the queue, all of which the window has room for."""
+        inflight = self.inflight
+        packet_ids = []
+        packet_id = self.last_packet_id
+        for delivery in run:
+            while True:
+                packet_id = packet_id + 1 if packet_id < MAX_PACKET_ID else 1
+                if packet_id not in inflight:
+                    break
+            inflight[packet_id] = delivery
+            packet_ids.append(packet_id)
+        self.last_packet_id = packet_id
+        if self.sent_at is not None:
+            self.sent_at.update(dict.fromkeys(packet_ids, self.now))
+        if self.diary is not None:
+            self.diary.sent_run(self, run, packet_ids)
+        for packet_id in outlet.send_run(run, packet_ids):
+            refused = inflight[packet_id]
+            assert refused is not None
+            self._finish(packet_id, refused)
+            self._done(refused)
 
-    def replay(self, messages: Iterator[Message | None], subscription: Subscription) -> None:
+    def _send_retained(self, message: Message, subscription: Subscription) -> bool:
+        """Send a retained message because of a SUBSCRIBE; whether another may follow at once."""
+        outlet = self.outlet
+        assert outlet is not None
+        qos = subscription.qos if self.limits.upgrade_qos else min(message.qos, subscription.qos)
+        if self.diary is not None and qos:
+            message = message.twin()  # it may be on its way to this session already
+        delivery = Delivery(message, qos, True, subscription.identifiers)
+        if qos == 0:
+            outlet.send_publish(delivery, 0, False)
+            return outlet.writable
+        if self.diary is not None:
+            self.diary.hold(self, delivery)
+        if outlet.writable and self._resend is None and len(self.inflight) < self.window and not self._heavy(delivery):
+            self._send(outlet, delivery)
+        else:
+            # One waits in the queue, whatever its bounds, so that they never cut a replay short.
+            self._new_queue().push_front(delivery)
+        return outlet.writable and self.queue is None
+
+    def replay_retained(self, messages: Iterator[Message | None], subscription: Subscription) -> None:
         """Retained messages to send because of a SUBSCRIBE; ``advance`` pulls them as the client keeps up."""
-        replays = self.replays
-        if replays is None:
-            replays = self.replays = OrderedDict()
-        replays.pop(subscription.filter, None)  # all of it comes again, so there is one for each filter at most
-        replays[subscription.filter] = (messages, subscription)
+        if self.replay is None:
+            self.replay = Replay()
+        self.replay.add(messages, subscription)
 
     def stop_replay(self, filter: str) -> None:
         """What a SUBSCRIBE to ``filter`` still has to send is not sent any more [MQTT-3.10.4-2]."""
-        replays = self.replays
-        if replays is not None and replays.pop(filter, None) is not None and not replays:
-            self.replays = None
+        if self.replay is not None:
+            self.replay.stop(filter)
+            if not self.replay:
+                self.replay = None
 
     # --------------------------------------------------------- from the client
 
-    def puback(self, packet_id: int) -> Delivery | None:
-        """A QoS 1 delivery is complete. None: no such identifier is in use.
+    def puback(self, *packet_ids: int) -> list[Delivery]:
+        """QoS 1 deliveries are complete; returns them, without identifiers that are not in use.
 
-        :raises ProtocolError: the identifier belongs to a QoS 2 delivery.
+        :raises ProtocolError: an identifier belongs to a QoS 2 delivery. Those before it are done.
         """
         inflight = self.inflight
-        if packet_id not in inflight:
-            return None
-        delivery = inflight[packet_id]
-        if delivery is None or delivery.qos != 1:
-            raise ProtocolError("PUBACK for a QoS 2 message")
-        self._finish(packet_id, delivery)
-        self._done(delivery)
-        return delivery
+        acknowledged: list[Delivery] = []
+        simple = self.sent_at is None and self._resend is None and not self.limits.max_inflight_bytes
+        try:
+            for packet_id in packet_ids:
+                delivery = inflight.get(packet_id)
+                if delivery is None or delivery.qos != 1:
+                    if packet_id in inflight:
+                        raise ProtocolError("PUBACK for a QoS 2 message")
+                    continue
+                if simple:
+                    del inflight[packet_id]
+                else:
+                    self._finish(packet_id, delivery)
+                acknowledged.append(delivery)
+        finally:
+            if self.diary is not None:
+                self.diary.done(self, acknowledged)
+        return acknowledged
 
     def pubrec(self, packet_id: int, failed: bool = False) -> tuple[bool, Delivery | None]:
         """First acknowledgement of QoS 2: (whether the identifier is known, the delivery it concerned).
@@ -436,7 +460,7 @@ class Session:
     def _done(self, delivery: Delivery) -> None:
         """It is not owed any more."""
         if self.diary is not None and delivery.qos:
-            self.diary.done(self, delivery)
+            self.diary.done(self, (delivery,))
 
     def _finish(self, packet_id: int, delivery: Delivery) -> None:
         if self.limits.max_inflight_bytes:
@@ -590,7 +614,7 @@ class Session:
         self.inflight_bytes = 0
         self.queue = None
         self._resend = None
-        self.replays = None
+        self.replay = None
         self.awaiting_rel = None
         self.completions = None
         self.outlet = None

@@ -100,10 +100,10 @@ class DeliveriesSent(_Record, tag=7):
 
 
 class DeliveriesDone(_Record, tag=8):
-    """A session holds these no longer: (message, group filter or "")."""
+    """A session holds these no longer: a message, or (message, group filter)."""
 
     session: int
-    deliveries: list[tuple[int, str]]
+    deliveries: list[int | tuple[int, str]]
 
 
 class Released(_Record, tag=9):

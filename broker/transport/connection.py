@@ -381,7 +381,7 @@ class Connection(asyncio.Protocol):
         """Fetch the next slice of retained messages; where that found nothing yet, look on in the next turn."""
         channel = self.channel
         session = channel.session
-        if session is not None and session.replays is not None:
+        if session is not None and session.replay is not None:
             session.advance(self._context.clock.now())
             if session.replaying and not channel.outlet.parts:
                 self._flusher.add(channel.outlet)

@@ -3,11 +3,15 @@
 from typing import Any, Final
 
 from ..http.routes import Call, Route, Routes
-from . import nodes
+from . import explain, nodes
 
 routes = Routes("Index")
 
-ALL: Final[list[Routes]] = [routes, nodes.routes]
+ALL: Final[list[Routes]] = [
+    routes,
+    nodes.routes,
+    explain.routes,
+]
 
 
 @routes.get("/", "List of the endpoints")

@@ -4,6 +4,7 @@ from broker.server import Server
 
 from ..settings import ManagementSettings
 from .apps import Apps
+from .explain import Explain
 from .nodes import Nodes
 
 
@@ -15,3 +16,4 @@ class Operations:
         self.settings = settings
         self.nodes = Nodes(server)
         self.apps = Apps(server.tables, server.clock, settings.apps)
+        self.explain = Explain(server)

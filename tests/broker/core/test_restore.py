@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.core.client_info import ClientInfo
+from broker.core.live import live
 from broker.core.restore import Restored, read
 from broker.mqtt import constants as c
 from broker.mqtt.message import Delivery, Message
@@ -185,7 +186,7 @@ class Operations:
     def compact(self) -> None:
         house = self.house
         first = house.journal.batch
-        for record in house.durability.live(self.broker, first):
+        for record in live(house.durability, self.broker, first):
             house.durability.write_again(record)
         house.store()
         house.journal.batches[: first - 1] = [[] for _ in range(first - 1)]

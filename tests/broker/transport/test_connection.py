@@ -585,7 +585,7 @@ def encode_connack(client: Conversation) -> bytes:
 
 
 def test_retained_messages_come_turn_by_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.session.session.REPLAY_SLICE", 10)
+    monkeypatch.setattr("broker.session.replay.REPLAY_SLICE", 10)
     house = House()
     for number in range(95):
         house.publish(f"r/{number}", b"x", retain=True)
@@ -613,7 +613,7 @@ def test_retained_messages_that_take_long_to_find(monkeypatch: pytest.MonkeyPatc
     assert turns > 20
     packets = reader.arrived()
     assert [each.payload for each in packets if isinstance(each, Publish)] == [b"found"]
-    assert reader.session.replays is None
+    assert reader.session.replay is None
 
 
 def test_retained_messages_stop_with_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -652,7 +652,7 @@ def test_retained_messages_wait_for_a_full_socket() -> None:
     reader = house.connect("r")
     reader.transport.block()
     reader.send(Subscribe(1, [TopicFilter("r/#")]))
-    assert reader.session.replays is not None
+    assert reader.session.replay is not None
     reader.transport.unblock()
     assert len(reader.received()) == 21
     assert house.metrics.delivery_dropped == 0

@@ -1,0 +1,67 @@
+"""ClientEvents: the latest that befell each client, each with its reason and the setting behind it, for ``explain``.
+
+What the log says once a minute is remembered here in full, in bounded memory: of each client its latest events, of all
+clients those that something befell most recently.
+"""
+
+from collections import OrderedDict, deque
+from typing import Final
+
+MOST_CLIENTS: Final = 10_000
+MOST_EVENTS: Final = 16
+_LONGEST_TEXT: Final = 256
+
+
+class ClientEvent:
+    """``at`` and ``last_at``: unix seconds of the first and the latest of ``count`` in a row."""
+
+    __slots__ = ("at", "count", "detail", "event", "last_at", "reason", "setting", "topic")
+
+    def __init__(self, at: float, event: str, reason: str, setting: str, topic: str, detail: str) -> None:
+        self.at = self.last_at = at
+        self.event = event
+        self.reason = reason
+        self.setting = setting
+        self.topic = topic
+        self.detail = detail
+        self.count = 1
+
+
+class ClientEvents:
+    """By Client Identifier, the one that something befell longest ago first."""
+
+    __slots__ = ("_clients",)
+
+    def __init__(self) -> None:
+        self._clients: OrderedDict[str, deque[ClientEvent]] = OrderedDict()
+
+    def add(
+        self, client_id: str, at: float, event: str, reason: str, setting: str, topic: str = "", detail: str = ""
+    ) -> None:
+        """Remember it; the same as the latest only counts it once more."""
+        events = self._clients.get(client_id)
+        if events is None:
+            if not client_id:
+                return
+            if len(self._clients) >= MOST_CLIENTS:
+                self._clients.popitem(last=False)
+            events = self._clients[client_id] = deque(maxlen=MOST_EVENTS)
+        else:
+            self._clients.move_to_end(client_id)
+            last = events[-1]
+            if last.event == event and last.reason == reason and last.setting == setting:
+                last.count += 1
+                last.last_at = at
+                last.topic = topic[:_LONGEST_TEXT]
+                return
+        events.append(ClientEvent(at, event, reason, setting, topic[:_LONGEST_TEXT], detail[:_LONGEST_TEXT]))
+
+    def of(self, client_id: str) -> list[ClientEvent]:
+        """The latest first."""
+        return list(reversed(self._clients.get(client_id, ())))
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def __repr__(self) -> str:
+        return f"ClientEvents({len(self._clients)} clients)"

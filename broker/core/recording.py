@@ -1,0 +1,94 @@
+"""Recording: the broker's sessions, subscriptions and messages as the records that the journal keeps of them."""
+
+from typing import Final
+
+from ..mqtt.message import Message
+from ..session.session import Session
+from ..session.subscription import Subscription
+from ..storage import records
+from .client_info import ClientInfo
+from .stored_message import StoredMessage
+
+Entry = records._Record | StoredMessage
+"""What the open batch holds; a message is written with those who hold it when the batch is cut."""
+
+OVERHEAD: Final = 200
+"""Bytes of a record in memory, beside a payload."""
+
+
+def body_of(message: Message) -> records.StoredBody:
+    """A message as it is written down."""
+    publisher = message.publisher
+    return records.StoredBody(
+        message.topic,
+        message.payload,
+        message.qos,
+        message.retain,
+        message.properties,
+        message.timestamp,
+        None if publisher is None else publisher.client_id,
+        None if publisher is None else publisher.username,
+        message.id,
+    )
+
+
+def message_record(stored: StoredMessage) -> records.MessageStored:
+    """A message with all who hold it now."""
+    return records.MessageStored(
+        stored.number,
+        body_of(stored.message),
+        [
+            (session, delivery.group, delivery.qos, delivery.retain, delivery.identifiers, packet_id)
+            for session, delivery, packet_id in stored.holders()
+        ],
+    )
+
+
+def session_record(session: Session) -> records.SessionStored:
+    """A session as it is written down."""
+    client: ClientInfo = session.client
+    return records.SessionStored(
+        session.number,
+        session.client_id,
+        client.username,
+        client.proto_ver,
+        client.peer_host,
+        client.peer_port,
+        client.zone_name,
+        client.listener,
+        client.mountpoint,
+        session.created_at,
+        client.connected_at,
+        0.0 if session.connected else session.disconnected_at,
+        session.expiry_interval,
+        client.keep_alive,
+        client.clean_start,
+        client.is_bridge,
+        session.last_packet_id,
+    )
+
+
+def subscription_record(session: Session, subscription: Subscription) -> records.SubscriptionStored:
+    """A subscription as it is written down."""
+    return records.SubscriptionStored(
+        session.number,
+        subscription.filter,
+        subscription.topic_filter,
+        subscription.group,
+        subscription.qos,
+        subscription.no_local,
+        subscription.retain_as_published,
+        subscription.retain_handling,
+        subscription.identifiers,
+    )
+
+
+def octets_of(entry: Entry) -> int:
+    """About how many bytes it takes while it waits."""
+    if isinstance(entry, StoredMessage):
+        return OVERHEAD + len(entry.message.frame)
+    if isinstance(entry, records.RetainedStored | records.WillStored | records.DelayedStored):
+        return OVERHEAD + len(entry.body.payload)
+    if isinstance(entry, records.RowStored):
+        return OVERHEAD + len(entry.value)
+    return OVERHEAD

@@ -1,0 +1,130 @@
+"""StoredMessage: a message that durable sessions hold, who they are, and where on disk it lies."""
+
+from collections.abc import Iterator
+
+from ..mqtt.message import Delivery, Message
+
+
+class Holding:
+    """What one session has of a message beside others. ``packet_id`` 0: not sent."""
+
+    __slots__ = ("delivery", "packet_id")
+
+    def __init__(self, delivery: Delivery, packet_id: int) -> None:
+        self.delivery = delivery
+        self.packet_id = packet_id
+
+
+class StoredMessage:
+    """A message that durable sessions hold.
+
+    Most are held by one session: ``owner`` (its number, 0: nobody), ``delivery`` and ``packet_id`` (0: not sent) are
+    the first holder, ``others`` has the rest by (session number, group filter or ""), ``None`` while there was none.
+    ``seq``, ``offset`` and ``size`` say where its record is: the batch (0 while none was cut with it), and the piece of
+    it. ``key`` is its place in the open batch, 0 when it does not stand there.
+    """
+
+    __slots__ = (
+        "delivery",
+        "key",
+        "lost",
+        "message",
+        "number",
+        "offset",
+        "others",
+        "owner",
+        "packet_id",
+        "plain1",
+        "plain2",
+        "seq",
+        "size",
+        "weight",
+    )
+
+    def __init__(self, number: int, message: Message) -> None:
+        self.number = number
+        self.message = message
+        self.owner = 0
+        self.delivery: Delivery | None = None
+        self.packet_id = 0
+        self.others: dict[tuple[int, str], Holding] | None = None
+        self.seq = 0
+        self.offset = 0
+        self.size = 0
+        self.key = 0
+        # Bytes that its body takes in memory, once it has been in a queue.
+        self.weight = 0
+        self.lost = False
+        self.plain1: Delivery | None = None
+        self.plain2: Delivery | None = None
+
+    def plain(self, qos: int) -> Delivery:
+        """``Message.plain`` for durable sessions: not shared with anybody else, so that it can be paged."""
+        if qos == 1:
+            if self.plain1 is None:
+                self.plain1 = Delivery(self.message, 1)
+            return self.plain1
+        if self.plain2 is None:
+            self.plain2 = Delivery(self.message, 2)
+        return self.plain2
+
+    def hold(self, session: int, delivery: Delivery, packet_id: int = 0) -> None:
+        """One more session has it, or has it anew."""
+        first = self.delivery
+        if self.owner == session and first is not None and first.group == delivery.group:
+            self.delivery = delivery
+            self.packet_id = packet_id
+        elif self.others is not None:
+            self.others[session, delivery.group] = Holding(delivery, packet_id)
+        elif self.owner:
+            self.others = {(session, delivery.group): Holding(delivery, packet_id)}
+        else:
+            self.owner = session
+            self.delivery = delivery
+            self.packet_id = packet_id
+
+    def sent_to(self, session: int, delivery: Delivery, packet_id: int) -> None:
+        """It went out to a holder."""
+        if self.delivery is delivery and self.owner == session:
+            self.packet_id = packet_id
+        elif self.others is not None:
+            self.others[session, delivery.group].packet_id = packet_id
+
+    def let_go(self, session: int, group: str) -> bool:
+        """A session does not hold it any more; False: it did not."""
+        first = self.delivery
+        if first is not None and self.owner == session and first.group == group:
+            self.owner = 0
+            self.delivery = None
+            self.packet_id = 0
+            return True
+        return self.others is not None and self.others.pop((session, group), None) is not None
+
+    @property
+    def held(self) -> bool:
+        """Whether any session holds it."""
+        return self.owner != 0 or bool(self.others)
+
+    def holders(self) -> Iterator[tuple[int, Delivery, int]]:
+        """All who hold it: session number, delivery, Packet Identifier."""
+        if self.delivery is not None:
+            yield self.owner, self.delivery, self.packet_id
+        if self.others:
+            for (session, _), held in self.others.items():
+                yield session, held.delivery, held.packet_id
+
+    @property
+    def sent(self) -> bool:
+        """Whether it is in flight to somebody, who may need it again at any moment."""
+        return self.packet_id != 0 or (self.others is not None and any(each.packet_id for each in self.others.values()))
+
+    def become(self, message: Message) -> None:
+        """Let all that wait for it have this message."""
+        message.stored = self
+        self.message = message
+        for _, delivery, _ in self.holders():
+            delivery.message = message
+            delivery.wire_v3 = delivery.wire_v5 = None
+        for plain in (self.plain1, self.plain2):
+            if plain is not None:
+                plain.message = message

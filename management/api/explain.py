@@ -1,0 +1,27 @@
+"""/clients/{clientid}/explain and /explain: why something happened, and what would."""
+
+from typing import Any
+
+import msgspec
+
+from ..http.routes import Call, Routes
+
+routes = Routes("Explain")
+
+
+class TopicQuery(msgspec.Struct):
+    """Which topic is asked about."""
+
+    topic: str
+
+
+@routes.get(
+    "/clients/{clientid}/explain", "The latest that befell a client, with reasons and settings", reply=dict[str, Any]
+)
+def explain_client(call: Call) -> Any:
+    return call.operations.explain.client(call.path["clientid"])
+
+
+@routes.get("/explain", "Who would get a message to a topic", query=TopicQuery, reply=dict[str, Any])
+def explain_topic(call: Call) -> Any:
+    return call.operations.explain.topic(call.query.topic)

@@ -1,0 +1,28 @@
+"""ClientEvents: what is remembered of clients, and how much at most."""
+
+import pytest
+
+from broker.core import client_events
+from broker.core.client_events import ClientEvents
+
+
+def test_the_same_again_is_counted() -> None:
+    events = ClientEvents()
+    events.add("c", 1.0, "delivery_dropped", "queue_full", "max", "a")
+    events.add("c", 2.0, "delivery_dropped", "queue_full", "max", "b")
+    events.add("c", 3.0, "client_disconnected", "normal", "-")
+    first, second = reversed(events.of("c"))
+    assert (first.count, first.at, first.last_at, first.topic) == (2, 1.0, 2.0, "b")
+    assert second.event == "client_disconnected" and second.count == 1
+
+
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_events, "MOST_CLIENTS", 3)
+    events = ClientEvents()
+    for number in range(100):
+        events.add("chatty", float(number), f"event{number}", "r", "s", "t" * 1000, "d" * 1000)
+    for name in ("a", "b", "chatty", "c", ""):
+        events.add(name, 200.0, "e", "r", "s")
+    assert len(events) == 3 and events.of("a") == []  # what nothing befell for longest went first
+    told = events.of("chatty")
+    assert len(told) == client_events.MOST_EVENTS and len(told[1].topic) == 256 == len(told[1].detail)
