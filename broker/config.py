@@ -77,6 +77,10 @@ class ZoneSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     enable_acl: bool = True
     acl_deny_action: Literal["ignore", "disconnect"] = "ignore"
     suback_denied_code: int = 0x87  # the 5.0 Reason Code of a refused subscription; 3.x has only 0x80
+    # Flapping: who loses its connection so often within the window is banned; 0: nobody
+    flapping_threshold: Count = 0
+    flapping_window: PositiveSeconds = 60.0
+    flapping_ban: PositiveSeconds = 300.0
     # Limits per client: [amount, seconds]; None: no limit
     message_rate: Rate | None = None
     byte_rate: Rate | None = None
@@ -137,6 +141,15 @@ class DelayedSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     max_seconds: Annotated[int, Meta(ge=1, le=4_294_967_295)] = 4_294_967
 
 
+class SlowSubscriptionsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Who takes long to acknowledge. Seconds."""
+
+    enabled: bool = False
+    threshold: PositiveSeconds = 0.5
+    top: Annotated[int, Meta(ge=1, le=1000)] = 10
+    expire: PositiveSeconds = 300.0
+
+
 class SysTopicsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """``$SYS/brokers/...``."""
 
@@ -176,6 +189,7 @@ class AccessSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     cache_max_size: Natural = 32  # topics a client
     cache_ttl: PositiveSeconds = 60.0
     hash_threads: Annotated[int, Meta(ge=1, le=64)] = 2
+    hash_cost: Annotated[int, Meta(ge=10, le=17)] = 14  # of new hashes: scrypt's N is 2 to this power
 
 
 class DurabilitySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -197,6 +211,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     zones: dict[str, ZoneSettings] = {}
     retained: RetainedSettings = RetainedSettings()
     delayed: DelayedSettings = DelayedSettings()
+    slow_subscriptions: SlowSubscriptionsSettings = SlowSubscriptionsSettings()
     sys_topics: SysTopicsSettings = SysTopicsSettings()
     shared: SharedSettings = SharedSettings()
     access: AccessSettings = AccessSettings()

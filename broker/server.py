@@ -7,7 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
+from .access.banned import Banned
 from .access.control import AccessControl
+from .access.flapping import Flapping
+from .access.stored_rules import StoredRules
+from .access.stored_users import StoredUsers
 from .channel.context import Context
 from .channel.state import ListenerFacts
 from .config import BrokerSettings, ListenerSettings, ZoneSettings
@@ -21,6 +25,7 @@ from .core.tables import Tables
 from .core.ticker import Ticker
 from .core.timers import Timers
 from .modules.delayed import Delayed
+from .modules.slow_subscriptions import SlowSubscriptions
 from .mqtt.constants import V5
 from .mqtt.decoder import TopicNames
 from .mqtt.message import Message
@@ -28,6 +33,7 @@ from .observe.alarms import Alarms
 from .observe.lag import LagProbe
 from .observe.stats import Stats
 from .observe.sys_topics import SysTopics
+from .observe.tracing import Tracing
 from .session.limits import Limits
 from .session.session import Session
 from .transport.connection import Connection
@@ -58,7 +64,14 @@ class Server:
         self.on_restored: list[Callable[[], None]] = []
         self.broker = Broker(settings, self.clock, self.timers, self.metrics, self.hooks, rng)
         self.access = AccessControl(settings.access, self.clock)
+        self.stored_users = StoredUsers(self.tables, self.clock)
+        self.stored_rules = StoredRules(self.tables)
+        self.banned = Banned(self.tables, self.clock)
+        self.flapping = Flapping(self.banned, self.clock)
         self.delayed = Delayed(settings.delayed, self.timers, self.broker.publish, self.metrics)
+        self.slow_subscriptions = SlowSubscriptions(settings.slow_subscriptions, self.hooks, self.clock)
+        traces = Path(settings.node.data_dir) / "trace"
+        self.tracing = Tracing(self.hooks, self.tables, self.clock.now, traces)
         self.context = Context(
             settings.node.name,
             self.clock,
@@ -99,8 +112,18 @@ class Server:
     def _wire(self) -> None:
         """Connect the rooms where one must not import the other."""
         broker = self.broker
+        access = self.access
+        access.authenticators.append(self.stored_users)
+        # Before those of the file: its last rule is often one for everybody.
+        access.authorizers.insert(0, self.stored_rules)
+        access.banned = self.banned
+        for stored in (self.stored_users, self.stored_rules, self.banned):
+            self.on_restored.append(stored.take_up)
+        self.hooks.client_disconnected.add(self.flapping.client_disconnected)
         if self.settings.delayed.enabled:
             self.delayed.load()
+        if self.settings.slow_subscriptions.enabled:
+            self.slow_subscriptions.load()
         broker.delay = self._delay
         if self.settings.retained.check_source:
             broker.retained_allowed = self._retained_allowed
@@ -156,6 +179,7 @@ class Server:
         self.ticker.every(1.0, self._sweep)
         self.ticker.every(1.0, self.stats.sample)
         self.ticker.every(1.0, self.sys_topics.tick)
+        self.ticker.every(1.0, self.tracing.tick)
         for listener, zone in zip(self.settings.listeners, self.settings.listener_zones, strict=True):
             self.listeners.append(Listener(listener, zone, self._connect, self.clock))
             self._facts[listener.name] = self._facts_of(self.listeners[-1], listener, zone)
@@ -278,6 +302,7 @@ class Server:
         await asyncio.sleep(0)
         self.ticker.stop()
         self.lag.stop()
+        self.tracing.flush()
         self.access.close()
         if self.store is not None:
             await self.store.close()
@@ -294,7 +319,7 @@ class Server:
             (each.name, each.type, each.bind) for each in old.listeners
         ]:
             raise ValueError("listeners cannot be added, removed or bound elsewhere while the node runs")
-        for key in ("node", "durability", "delayed", "sys_topics", "shared"):
+        for key in ("node", "durability", "delayed", "slow_subscriptions", "sys_topics", "shared"):
             if getattr(settings, key) != getattr(old, key):
                 raise ValueError(f"[{key}] cannot change while the node runs")
         # All that can fail comes first: the files, each read once, then the users and rules.
@@ -320,6 +345,7 @@ class Server:
 
     def _sweep(self, now: float) -> None:
         """Housekeeping in slices, so that a million retained messages or sessions never hold the loop."""
+        self.banned.sweep(now)
         self.broker.sweep_retained(now, _RETAINED_A_SWEEP)
         if not self._to_sweep:
             self._to_sweep = list(self.broker.sessions)

@@ -9,8 +9,11 @@ from aiohttp import web
 from broker.server import Server
 from broker.transport.tls import build_context
 
+from .api import monitoring
 from .api.index import all_routes
+from .ctl.socket import ControlSocket
 from .http.app import Application
+from .http.door import Door
 from .operations.operations import Operations
 from .settings import ManagementSettings
 
@@ -31,13 +34,23 @@ class Management:
         self.server = server
         self.settings = settings
         self.operations = Operations(server, settings)
-        self.application = Application(self.operations, all_routes())
+        self.application = Application(self.operations, all_routes(), monitoring.root_routes.all)
+        self.control = ControlSocket(self.operations, server.settings.node.data_dir)
         self._runner: web.AppRunner | None = None
+        self._door: Door | None = None
 
     async def start(self) -> None:
-        """Listen. Raises ManagementError, and TlsError for certificates that cannot be used."""
+        """Listen. Raises ManagementError, ControlError, and TlsError for certificates that cannot be used."""
+        await self.control.start()
         if not self.settings.enabled:
             return
+        try:
+            await self._start_http()
+        except BaseException:
+            await self.control.stop()
+            raise
+
+    async def _start_http(self) -> None:
         context: ssl.SSLContext | None = None
         if self.settings.tls is not None:
             context = build_context(self.settings.tls)
@@ -50,13 +63,15 @@ class Management:
             shutdown_timeout=_STOP_TIMEOUT,
         )
         await runner.setup()
-        site = web.TCPSite(runner, host.strip("[]"), int(port), ssl_context=context, reuse_address=True)
+        assert runner.server is not None
+        door = Door(runner.server, self.settings.max_connections, self.server.clock)
         try:
-            await site.start()
+            await door.open(host.strip("[]"), int(port), context)
         except OSError as error:
             await runner.cleanup()
             raise ManagementError(f"management.bind {self.settings.bind}: {error.strerror or error}") from None
-        self._runner = runner
+        self._runner, self._door = runner, door
+        self.operations.listeners.doors.append(door)
         self._first_app()
         logger.info("management_started url=%s", self.url)
 
@@ -75,8 +90,8 @@ class Management:
     def url(self) -> str:
         """Where the HTTP server is, or will be."""
         host, _, port = self.settings.bind.rpartition(":")
-        if self._runner is not None and self._runner.addresses:
-            port = str(self._runner.addresses[0][1])
+        if self._door is not None:
+            port = str(self._door.port)
         scheme = "http" if self.settings.tls is None else "https"
         return f"{scheme}://{host}:{port}"
 
@@ -91,6 +106,9 @@ class Management:
         self.settings = settings
 
     async def stop(self) -> None:
-        if self._runner is not None:
+        await self.control.stop()
+        if self._runner is not None and self._door is not None:
+            self._door.close()
             await self._runner.cleanup()
-            self._runner = None
+            self.operations.listeners.doors.remove(self._door)
+            self._runner = self._door = None

@@ -25,13 +25,14 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class RuleSource(Protocol):
-    """One link in the chain of ``AccessControl.authorizers``. Answers from memory.
-
-    ``setting``: what stands behind the latest answer of ``decide``, such as ``access.rules.3``, for the log.
-    """
+    """One link in the chain of ``AccessControl.authorizers``. Answers from memory."""
 
     name: str
-    setting: str
+
+    @property
+    def setting(self) -> str:
+        """What stands behind the latest answer of ``decide``, such as ``access.rules.3``, for the log."""
+        ...
 
     def decide(self, client: ClientInfo, action: str, topic: str) -> bool | None:
         """``True`` allow, ``False`` deny, ``None``: no rule here says anything. ``topic`` is a Topic Name for
@@ -114,7 +115,7 @@ class Rule:
         if self.client_id is not None and self.client_id != client.client_id:
             return False
         if self.network is not None:
-            address = _address(client.peer_host)
+            address = address_of(client.peer_host)
             return address is not None and address.version == self.network.version and address in self.network
         return True
 
@@ -230,7 +231,7 @@ def _check_filter(text: str) -> None:
             raise ValueError('"#" must stand alone in the last level')
 
 
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """A peer's address, an IPv4 one that came through an IPv6 socket as IPv4; ``None`` where it has none."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])

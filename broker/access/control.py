@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -11,9 +11,10 @@ from ..core.client_info import ClientInfo
 from ..core.clock import Clock
 from ..mqtt import reason_codes
 from .acl import ConfiguredRules, RuleSource
+from .banned import Ban, Banned
 from .cache import AclCache
 from .enhanced import EnhancedMethod
-from .password import PasswordVerifier, VerifiedCredentials
+from .password import PasswordVerifier, ScryptHash, VerifiedCredentials
 from .scram import NAME as SCRAM_SHA_256
 from .scram import FakeVerifiers, ScramSha256
 from .users import ConfiguredUsers, User, UserSource
@@ -71,7 +72,8 @@ class AccessControl:
     """Who may connect, publish and subscribe. Belongs to one event loop.
 
     ``authenticators``: the first source that knows the user decides. ``authorizers``: the first that has a rule for it
-    decides; without one, ``no_match`` does. Sources may be appended; call ``drop_caches`` when what they say changes.
+    decides; without one, ``no_match`` does. Sources may be added; who changes rules calls ``forget_decisions``.
+    ``banned``: who is not even asked who it is, ``None`` where nobody can be.
     ``cache_hits`` counts decisions that came from a client's cache, ``ignored`` those that no source had a rule for.
     ``setting``: what the latest denial came from, such as ``access.rules.3`` or ``access.no_match``.
     """
@@ -83,7 +85,9 @@ class AccessControl:
         self.ignored = 0
         self.setting = ""
         self.generation = 0
+        self.banned: Banned | None = None
         self._closed = False
+        self._renewing: set[bytes] = set()
         self._verified = VerifiedCredentials()
         self._pending: dict[bytes, asyncio.Future[bool]] = {}
         self.authenticators: list[UserSource] = []
@@ -92,6 +96,7 @@ class AccessControl:
         self._configured_rules: ConfiguredRules
         self._threads = settings.hash_threads
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="taipan-hash")
+        self._hashing = asyncio.Semaphore(self._threads)
         self._take(settings)
         self.authenticators.append(self._configured_users)
         self.authorizers.append(self._configured_rules)
@@ -103,7 +108,8 @@ class AccessControl:
         self.settings = settings
         self._configured_users = users
         self._configured_rules = rules
-        self._stand_in = users.stand_in()
+        self._hash_n = 1 << settings.hash_cost
+        self._stand_in = users.stand_in(self._hash_n)
         self._no_match = settings.no_match == "allow"
         self._cache = settings.cache
         self._scram = ScramSha256(self._find_user, FakeVerifiers(users.scram_verifiers()))
@@ -119,12 +125,17 @@ class AccessControl:
             self._pool.shutdown(wait=False)
             self._threads = settings.hash_threads
             self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="taipan-hash")
+            self._hashing = asyncio.Semaphore(self._threads)
         self.drop_caches()
 
     def drop_caches(self) -> None:
         """Make every decision and every verified credential void, in all clients at once."""
-        self.generation += 1
+        self.forget_decisions()
         self._verified.clear()
+
+    def forget_decisions(self) -> None:
+        """Make the decisions that clients remember void, in all of them at once."""
+        self.generation += 1
 
     def close(self) -> None:
         """Stop the hash threads; who still waits for one, or comes later, is told that the Server is unavailable."""
@@ -132,6 +143,26 @@ class AccessControl:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     # Who is it
+
+    def ban_of(self, client: ClientInfo) -> Ban | None:
+        """The ban that keeps this client out."""
+        return self.banned.find(client) if self.banned is not None else None
+
+    async def hash_password(self, password: bytes) -> ScryptHash:
+        """A new hash, made off the loop. Of any number asked for at once only as many as there are threads stand
+        before the passwords of clients that wait to be let in."""
+        async with self._hashing:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._pool, ScryptHash.create, password, self._hash_n)
+
+    def is_configured(self, username: str) -> bool:
+        """Whether the configuration file has a user of this name, whom no stored one can replace."""
+        return self._configured_users.has(username)
+
+    def superuser(self, client: ClientInfo) -> bool:
+        """Whether the sources call this client's user a superuser now."""
+        user = self._find_user(client, client.username) if client.username else None
+        return user is not None and user.is_superuser
 
     def authenticate(
         self, client: ClientInfo, password: bytes | None, certified: bool = False
@@ -146,7 +177,9 @@ class AccessControl:
             user = self._find_user(client, username)
             return _SUPERUSER if user is not None and user.is_superuser else _USER
         has_users = any(source.has_users for source in self.authenticators)
-        if not has_users or (not username and not password):
+        # Without a user name a source may still know it by its client identifier.
+        user = self._find_user(client, username or "") if has_users else None
+        if not has_users or (user is None and not username and not password):
             allowed = client.zone.allow_anonymous
             if allowed or (allowed is None and client.loopback):
                 return _ANONYMOUS
@@ -154,7 +187,6 @@ class AccessControl:
         if password is None:
             return _WRONG
         # A wrong password, an unknown user and a user without a password all cost one hash off the loop.
-        user = self._find_user(client, username) if username else None
         verifier: PasswordVerifier = self._stand_in
         if user is not None and user.password is not None:
             verifier = user.password
@@ -171,7 +203,7 @@ class AccessControl:
             if len(self._pending) >= self._threads * _QUEUE_PER_THREAD:
                 return _BUSY
             future = self._submit(digest, verifier, password)
-        return self._verify(client, username or "", user, fingerprint, digest, future)
+        return self._verify(client, username or "", user, password, digest, future)
 
     def _submit(self, digest: bytes, verifier: PasswordVerifier, password: bytes) -> asyncio.Future[bool]:
         # The same credentials sent by many clients at once are hashed once.
@@ -192,10 +224,11 @@ class AccessControl:
         client: ClientInfo,
         username: str,
         user: User | None,
-        fingerprint: bytes,
+        password: bytes,
         digest: bytes,
         future: asyncio.Future[bool],
     ) -> AuthOutcome:
+        fingerprint = user.password.fingerprint if user is not None and user.password is not None else b""
         try:
             # Shielded: a client that leaves must not take the answer away from others.
             right = await asyncio.shield(future)
@@ -213,9 +246,31 @@ class AccessControl:
         if user is None or user.password is None or user.password.fingerprint != fingerprint:
             return _WRONG
         self._verified.add(digest)
+        if user.renew is not None:
+            self._renew(user.renew, fingerprint, password)
         return _SUPERUSER if user.is_superuser else _USER
 
+    def _renew(self, renew: Callable[[ScryptHash], None], fingerprint: bytes, password: bytes) -> None:
+        """Put a hash of ours in the place of an old one, a moment later; at the next login where there is no time."""
+        if fingerprint in self._renewing or self._closed or len(self._renewing) >= _QUEUE_PER_THREAD:
+            return
+        self._renewing.add(fingerprint)
+        task = asyncio.ensure_future(self.hash_password(password))
+
+        def finished(done: asyncio.Future[ScryptHash]) -> None:
+            self._renewing.discard(fingerprint)
+            if done.cancelled():
+                return
+            error = done.exception()
+            if error is not None:
+                logger.warning("stored_hash_not_renewed error=%s", error)
+            else:
+                renew(done.result())
+
+        task.add_done_callback(finished)
+
     def _find_user(self, client: ClientInfo, username: str) -> User | None:
+        """``username``: empty for a client that gave none."""
         for source in self.authenticators:
             user = source.lookup(client, username)
             if user is not None:

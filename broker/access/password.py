@@ -59,6 +59,11 @@ class ScryptHash:
         salt = os.urandom(16)
         return cls(n, r, p, salt, _scrypt(password, salt, n, r, p, 32))
 
+    @classmethod
+    def unknown(cls, n: int = N, r: int = R, p: int = P) -> "ScryptHash":
+        """A hash that no password fits, and that costs as much as any."""
+        return cls(n, r, p, os.urandom(16), os.urandom(32))
+
     @property
     def fingerprint(self) -> bytes:
         return b"%d %d %d " % (self.n, self.r, self.p) + self.salt + self.digest

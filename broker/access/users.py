@@ -1,19 +1,22 @@
 """Users: what a source of them tells, and those of the configuration file."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..config import UserSettings
 from ..core.client_info import ClientInfo
-from .password import N, P, PasswordVerifier, R, ScryptHash
+from .password import N, PasswordVerifier, ScryptHash
 from .scram import ScramVerifier
 
 
 class User:
-    """One user as a source knows it. Without ``password`` no plain password opens, without ``scram`` no SCRAM does."""
+    """One user as a source knows it. Without ``password`` no plain password opens, without ``scram`` no SCRAM does.
 
-    __slots__ = ("is_superuser", "password", "scram", "username")
+    ``renew``: where the stored form of the password is an old one, takes the new one that a login has made possible.
+    """
+
+    __slots__ = ("is_superuser", "password", "renew", "scram", "username")
 
     def __init__(
         self,
@@ -21,11 +24,13 @@ class User:
         password: PasswordVerifier | None = None,
         scram: ScramVerifier | None = None,
         is_superuser: bool = False,
+        renew: Callable[[ScryptHash], None] | None = None,
     ) -> None:
         self.username = username
         self.password = password
         self.scram = scram
         self.is_superuser = is_superuser
+        self.renew = renew
 
 
 class UserSource(Protocol):
@@ -44,7 +49,10 @@ class UserSource(Protocol):
         ...
 
     def lookup(self, client: ClientInfo, username: str) -> User | None:
-        """The user who goes by ``username`` (or by the client's identifier, as the source likes)."""
+        """The user who goes by ``username`` (or by the client's identifier, as the source likes).
+
+        ``username`` is empty for a client that gave none.
+        """
         ...
 
 
@@ -66,15 +74,19 @@ class ConfiguredUsers:
         return bool(self._users)
 
     def lookup(self, client: ClientInfo, username: str) -> User | None:
-        return self._users.get(username)
+        return self._users.get(username) if username else None
 
-    def stand_in(self) -> ScryptHash:
-        """A hash that no password fits and that costs what those of the users cost, for names nobody has."""
+    def has(self, username: str) -> bool:
+        return username in self._users
+
+    def stand_in(self, n: int = N) -> ScryptHash:
+        """A hash that no password fits and that costs what those of the users cost (else ``n``), for names nobody
+        has."""
         for user in self._users.values():
             if isinstance(user.password, ScryptHash):
                 known = user.password
                 return ScryptHash(known.n, known.r, known.p, os.urandom(len(known.salt)), os.urandom(len(known.digest)))
-        return ScryptHash(N, R, P, os.urandom(16), os.urandom(32))
+        return ScryptHash.unknown(n)
 
     def scram_verifiers(self) -> list[ScramVerifier]:
         """Those of all users, in the order of the file."""

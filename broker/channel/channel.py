@@ -63,6 +63,11 @@ class Channel(ChannelState):
                         self._out_of_place()
                         return True
                     published += 1
+                    if packet.qos:  # type: ignore[union-attr]
+                        if packet.qos == 1:  # type: ignore[union-attr]
+                            self.received1 += 1
+                        else:
+                            self.received2 += 1
                     waiting = on_publish(self, packet, now)  # type: ignore[arg-type]
                     if waiting is None and turn.deliveries > TURN_DELIVERIES:
                         self.rest = list(remaining)

@@ -59,7 +59,7 @@ def on_connect(channel: ChannelState, connect: Connect, now: float) -> Waiting:
     if context.closing:
         refuse(channel, reason_codes.SERVER_UNAVAILABLE, "the server is stopping", NONE)
         return None
-    if not (_check_client_id(channel, connect) and _check_will(channel, connect)):
+    if not (_check_client_id(channel, connect) and _check_banned(channel) and _check_will(channel, connect)):
         return None
     method = connect.properties.get(AUTHENTICATION_METHOD)
     if method is not None:
@@ -108,6 +108,15 @@ def _check_client_id(channel: ChannelState, connect: Connect) -> bool:
         refuse(channel, reason_codes.CLIENT_IDENTIFIER_NOT_VALID, detail, "max_client_id_length")
         return False
     return True
+
+
+def _check_banned(channel: ChannelState) -> bool:
+    ban = channel.context.access.ban_of(channel.client)
+    if ban is None:
+        return True
+    detail = f"by {ban.by} until {ban.until:.0f}: {ban.reason}"
+    refuse(channel, reason_codes.BANNED, detail, ban.setting, tell=False)
+    return False
 
 
 def _check_will(channel: ChannelState, connect: Connect) -> bool:
@@ -209,6 +218,8 @@ def _step(channel: ChannelState, data: bytes | None, now: float) -> Waiting:
                 client.client_id = step.username
                 if not _check_client_id(channel, connect):
                     return None
+            if not _check_banned(channel):
+                return None
         return _accept(channel, connect, now, _auth_properties(channel, step))
     channel.context.metrics.client_auth_failure += 1
     if channel.client.username is None:

@@ -27,6 +27,7 @@ from .refusal import (
     IN_USE,
     MOUNTED_TOO_LONG,
     NOT_DELAYED,
+    OVER_QUOTA,
     QUEUE_FULL,
     RESERVED,
     STORE_TROUBLE,
@@ -35,7 +36,7 @@ from .refusal import (
     Refusal,
     reserved,
 )
-from .state import CLOSED, ChannelState, Waiting
+from .state import CLOSED, ChannelState, Quota, Waiting
 
 # How many topics a client may have admitted at a time, and of how many characters: 1 MiB at most, were none shared.
 _MOST_ADMITTED: Final = 1024
@@ -167,6 +168,7 @@ def _note_qos2(channel: ChannelState, session: Session, message: Message, now: f
         return False
     if outcome == FULL:
         metrics.packets_publish_dropped += 1
+        channel.refused_messages += 1
         TOO_MANY_QOS2.note(channel, "publish_refused", message.topic, now)
         if channel.version == V5:
             _negative(channel, message, reason_codes.QUOTA_EXCEEDED)
@@ -193,6 +195,8 @@ def _admit(channel: ChannelState, message: Message, now: float) -> Refusal | Non
         return RESERVED
     if not authorize(channel, "publish", real, now):
         return Refusal(reason_codes.NOT_AUTHORIZED, context.access.setting)
+    if channel.quota is not None and not _within_quota(channel, channel.quota, client.mountpoint + topic, now):
+        return OVER_QUOTA
     if client.mountpoint:
         mounted = context.delayed.mounted(topic, client.mountpoint)
         if len(mounted.encode()) > MAX_STRING:
@@ -200,13 +204,22 @@ def _admit(channel: ChannelState, message: Message, now: float) -> Refusal | Non
         message.topic = mounted
         message.wire0_v3 = message.wire0_v5 = None
         message.packet_id_at = 0
-    elif not delayed and context.access.settings.cache and len(topic) <= _LONGEST_ADMITTED:
+    elif not delayed and channel.quota is None and context.access.settings.cache and len(topic) <= _LONGEST_ADMITTED:
         admitted = channel.admitted
         if channel.admitted_generation != context.access.generation or len(admitted) >= _MOST_ADMITTED:
             admitted.clear()
             channel.admitted_generation = context.access.generation
         admitted[topic] = now + context.access.settings.cache_ttl
     return None
+
+
+def _within_quota(channel: ChannelState, quota: Quota, topic: str, now: float) -> bool:
+    """Whether the last messages are paid for; then take this one, and one more for each subscription it reaches."""
+    if quota.consume(0, now) > 0:
+        return False
+    route = channel.context.broker.router.match(topic)
+    quota.consume(1 + len(route.targets) + len(route.groups), now)
+    return True
 
 
 def authorize(channel: ChannelState, action: str, topic: str, now: float) -> bool:
@@ -246,6 +259,7 @@ def _refuse(channel: ChannelState, message: Message, refusal: Refusal) -> None:
     metrics = channel.context.metrics
     code = refusal.code
     denied = code == reason_codes.NOT_AUTHORIZED
+    channel.refused_messages += 1
     if denied:
         metrics.packets_publish_auth_error += 1
     else:
@@ -291,6 +305,7 @@ def _refuse_full(channel: ChannelState, message: Message) -> Waiting:
     metrics = channel.context.metrics
     metrics.packets_publish_dropped += 1
     if channel.version == V5:
+        channel.refused_messages += 1
         QUEUE_FULL.note(channel, "publish_refused", message.topic, message.timestamp)
         _negative(channel, message, reason_codes.QUOTA_EXCEEDED)
         return None
@@ -337,6 +352,7 @@ def _refuse_unstored(channel: ChannelState, message: Message, now: float) -> Wai
     STORE_TROUBLE.note(channel, "publish_refused", message.topic, now)
     if channel.version != V5:
         return _wait_for_store(channel, message)
+    channel.refused_messages += 1
     _negative(channel, message, STORE_TROUBLE.code)
     return None
 

@@ -35,6 +35,7 @@ MOUNTED_TOO_LONG: Final = Refusal(reason_codes.TOPIC_NAME_INVALID, "mountpoint",
 IN_USE: Final = Refusal(reason_codes.PACKET_IDENTIFIER_IN_USE, "-")
 TOO_MANY_QOS2: Final = Refusal(reason_codes.QUOTA_EXCEEDED, "max_awaiting_rel")
 QUEUE_FULL: Final = Refusal(reason_codes.QUOTA_EXCEEDED, "queue_full")
+OVER_QUOTA: Final = Refusal(reason_codes.QUOTA_EXCEEDED, "-", "over the quota that an operator has set")
 STORE_TROUBLE: Final = Refusal(reason_codes.QUOTA_EXCEEDED, "node.data_dir", "nothing can be stored at present")
 
 

@@ -68,6 +68,13 @@ class _Gone:
 GONE: Final = _Gone()
 
 
+class Quota(Protocol):
+    """A bound in time: ``transport.limiter``."""
+
+    def consume(self, n: float, now: float) -> float:
+        """Take ``n``; the seconds until that is paid for."""
+
+
 class ListenerFacts:
     """What a channel needs to know of the listener that accepted it; new ones after a reload serve new clients.
 
@@ -113,7 +120,11 @@ class ChannelState:
         "mark",
         "outlet",
         "problem_information",
+        "quota",
+        "received1",
+        "received2",
         "received_messages",
+        "refused_messages",
         "session",
         "state",
         "version",
@@ -149,7 +160,13 @@ class ChannelState:
         self.exchange: Exchange | None = None
         # The CONNECT while it is not answered yet.
         self.connect: Connect | None = None
+        # PUBLISH packets, those of QoS 1 and of QoS 2 among them, and those that were not published.
         self.received_messages = 0
+        self.received1 = 0
+        self.received2 = 0
+        self.refused_messages = 0
+        # An operator's bound for what it may have routed; ``limit_routing`` sets it.
+        self.quota: Quota | None = None
         self.end_reason = ""
         # What was written down before the packet in hand (``durability.written``); -1: wait for all of it.
         self.mark = 0
@@ -161,6 +178,12 @@ class ChannelState:
             self.outlet = Outlet5(
                 self.flusher, self.link, self.context.clock, self.context.hooks, self.zone.max_outbox_bytes
             )
+
+    def limit_routing(self, quota: Quota | None) -> None:
+        """Bound from now on what this client may have routed; None: no bound any more."""
+        self.quota = quota
+        # Nothing that was admitted before may pass by ``publish``'s gate, where the quota stands.
+        self.admitted_generation = -1
 
     def fits(self, packet: Any) -> bool:
         """Whether a packet keeps the client's Maximum Packet Size, at least in its shortest form."""

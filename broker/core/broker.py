@@ -224,7 +224,7 @@ class Broker:
         handling = subscription.retain_handling
         # [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11]
         if len(self.retained) and (handling == 0 or (handling == 1 and existed is None)):
-            session.replay_retained(self._retained_messages(subscription), subscription)
+            session.replay(self._retained_messages(subscription), subscription)
 
     def unsubscribe(self, session: Session, filter: str) -> bool:
         """Remove a subscription, compared character by character [MQTT-3.10.4-1]. False: there was none."""
@@ -398,6 +398,11 @@ class Broker:
             metrics.delivery_dropped_too_large += 1
         elif reason == NO_LOCAL:
             metrics.delivery_dropped_no_local += 1
+        client: ClientInfo | None = session.client
+        if client is not None:
+            if client.dropped is None:
+                client.dropped = {}
+            client.dropped[reason] = client.dropped.get(reason, 0) + 1
         self.quiet_log.dropped(session.client_id, delivery.message.topic, reason, self.clock.now())
         if self.hooks.delivery_dropped:
             self.hooks.delivery_dropped(session.client, session, delivery.message, reason)

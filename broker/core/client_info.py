@@ -1,6 +1,6 @@
 """ClientInfo: the facts about a client that every hook, access check and record sees."""
 
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from ..config import ZoneSettings
 
@@ -10,11 +10,40 @@ def authority(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+class Traffic(NamedTuple):
+    """What went over one connection: bytes, reads and writes of the socket, packets, and PUBLISH packets by QoS.
+
+    ``refused`` are those of the client's PUBLISH packets that were not published. ``waiting`` is packets received and
+    not yet looked at; ``held`` bytes of memory that the connection takes, shallowly, with what waits to be written.
+    """
+
+    received_octets: int = 0
+    received_reads: int = 0
+    received_packets: int = 0
+    received0: int = 0
+    received1: int = 0
+    received2: int = 0
+    refused: int = 0
+    sent_octets: int = 0
+    sent_writes: int = 0
+    sent_packets: int = 0
+    sent0: int = 0
+    sent1: int = 0
+    sent2: int = 0
+    waiting: int = 0
+    held: int = 0
+
+
+NO_TRAFFIC: Final = Traffic()
+
+
 class ClientInfo:
     """Who a client is. Made when its CONNECT arrives; also the ``publisher`` of its messages.
 
     ``mountpoint`` has its placeholders filled in. ``connected_at`` is unix seconds. ``acl_cache`` belongs to
     ``access.cache`` and is ``None`` until the first check. ``cn`` and ``dn`` come from a verified client certificate.
+    ``traffic`` is what went over its connection, once that is gone and only while its session stays; ``dropped``
+    counts, by reason, the deliveries to it that did not happen.
     """
 
     __slots__ = (
@@ -25,6 +54,7 @@ class ClientInfo:
         "cn",
         "connected_at",
         "dn",
+        "dropped",
         "expiry_interval",
         "is_bridge",
         "is_superuser",
@@ -38,6 +68,7 @@ class ClientInfo:
         "proto_name",
         "proto_ver",
         "sock_port",
+        "traffic",
         "username",
         "zone",
         "zone_name",
@@ -80,6 +111,8 @@ class ClientInfo:
         self.dn: str | None = None
         self.connected_at = 0.0
         self.acl_cache: Any = None
+        self.traffic: Traffic | None = None
+        self.dropped: dict[str, int] | None = None
 
     @property
     def peer(self) -> str:

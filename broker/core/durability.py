@@ -21,8 +21,9 @@ from ..session.subscription import Subscription
 from ..storage import records
 from ..storage.batch import first_offset
 from ..storage.journal import Journal
+from .fates import Fates
 from .paging import Paging
-from .recording import Entry, body_of, message_record, octets_of, session_record, subscription_record
+from .recording import OVERHEAD, Entry, body_of, message_record, octets_of, session_record, subscription_record
 from .stored_message import StoredMessage
 from .tables import Tables
 
@@ -35,8 +36,6 @@ COMPACT_ABOVE: Final = 67_108_864
 """Bytes a log may have whatever is live in it; beyond, it is compacted where less than half of it is live."""
 
 _OF_A_DELIVERY: Final = 24
-LINGER: Final = 0.01
-"""Seconds that a fact for which nobody waits may wait for others, before a batch is cut for it alone."""
 
 
 class Held(Protocol):
@@ -60,7 +59,7 @@ class Durability:
     ) -> None:
         """``wake`` asks for an ``end_of_turn``, soon. ``queue_memory``: bytes of queued bodies in memory, 0: any.
 
-        ``later`` is the loop's ``call_later``; without it nothing lingers.
+        ``later``: see ``Fates``.
         """
         self.journal = journal
         self.tables = tables or Tables()
@@ -85,14 +84,7 @@ class Durability:
         # Where the open batch speaks of a session, a retained topic, a will. Said again, it is said there, so that what
         # is true fits in memory however long the disk takes nothing.
         self._places: dict[int | str, int] = {}
-        # What became of deliveries that an older batch stored, by session: one record each, at the end of the open
-        # batch. Of those sent, what is still in flight then.
-        self._sent: dict[Session, dict[int, None]] = {}
-        self._finished: dict[int, list[int | tuple[int, str]]] = {}
-        # Whether a cut is due for these alone, and whether it will be soon.
-        self._hurried = False
-        self._lingering = False
-        self._later = later
+        self.fates = Fates(wake, later)
         # About how many bytes the open batch takes.
         self._octets = 0
         # Sessions that nobody may be told of yet: number -> batch.
@@ -105,13 +97,13 @@ class Durability:
 
     # ------------------------------------------------------------- the batch
 
-    def _write(self, entry: Entry) -> int:
+    def _write(self, entry: Entry, octets: int = 0) -> int:
         if not self._open:
             self._wake()
         key = self._next_key
         self._next_key = key + 1
         self._open[key] = entry
-        self._octets += octets_of(entry)
+        self._octets += octets or octets_of(entry)
         self.written += 1
         return key
 
@@ -134,22 +126,23 @@ class Durability:
         """Cut the batch if the writer is free and somebody waits for it, or could."""
         if self.journal.idle:
             waited_for = bool(self._waiting or self._futures)
-            if self._open or ((self._sent or self._finished) and (waited_for or self._hurried)):
+            if self._open or (self.fates and (waited_for or self.fates.due)):
                 self._cut()
-            elif waited_for and not (self._sent or self._finished):
+            elif waited_for and not self.fates:
                 # All that was to be written has been taken back: nobody waits for an empty batch.
                 self._release(self.journal.batch)
         self.journal.end_of_turn()
 
     def _cut(self) -> None:
-        self._write_fates()
+        for fate in self.fates.take():
+            self._write(fate)
         seq = self.journal.batch
-        put = self.journal.put
         encode = records.encode
         offset = first_offset(len(self._open))
+        encoded: dict[int, bytes] = {}
         for key, entry in self._open.items():
             if isinstance(entry, StoredMessage):
-                data = encode(message_record(entry))
+                encoded[key] = data = encode(message_record(entry))
                 size = len(data)
                 self._stored_octets += size - entry.size
                 entry.seq = seq
@@ -158,42 +151,12 @@ class Durability:
                 entry.key = 0
                 offset += size
             else:
-                data = encode(entry)
+                encoded[key] = data = encode(entry)
                 offset += len(data)
-            put(key, data)
+        self.journal.put_all(encoded)
         self._open.clear()
         self._places.clear()
         self._octets = 0
-        self._hurried = False
-
-    def _write_fates(self) -> None:
-        """What became of deliveries, as the last of the batch."""
-        for session, packet_ids in self._sent.items():
-            deliveries = []
-            for packet_id in packet_ids:
-                delivery = session.inflight.get(packet_id)
-                if delivery is not None and delivery.message.stored is not None:
-                    deliveries.append((delivery.message.stored.number, delivery.group, packet_id))
-            if deliveries:
-                self._write(records.DeliveriesSent(session.number, deliveries))
-        self._sent.clear()
-        for number, finished in self._finished.items():
-            self._write(records.DeliveriesDone(number, finished))
-        self._finished.clear()
-
-    def _linger(self) -> None:
-        """A fact that nobody waits for: see to it that a batch is cut for it in a while."""
-        if self._later is None:
-            self._hurry()
-        elif not self._lingering:
-            self._lingering = True
-            self._later(LINGER, self._hurry)
-
-    def _hurry(self) -> None:
-        self._lingering = False
-        if self._sent or self._finished:
-            self._hurried = True
-            self._wake()
 
     def on_durable(self, seq: int) -> None:
         """The writer's word: everything up to ``seq`` is on disk."""
@@ -228,7 +191,7 @@ class Durability:
     @property
     def barrier(self) -> int:
         """The batch that must be on disk for all of what was written to be; 0: all of it is."""
-        if self._open or self._sent or self._finished:
+        if self._open or self.fates:
             return self.journal.batch
         last = self.journal.batch - 1
         return last if last > self.journal.durable else 0
@@ -284,7 +247,7 @@ class Durability:
     @property
     def pending(self) -> int:
         """Records that are not on disk yet."""
-        return len(self._open) + len(self._sent) + len(self._finished) + self.journal.pending
+        return len(self._open) + len(self.fates) + self.journal.pending
 
     def unconfirmed(self, session: Session) -> int:
         """The batch that must be on disk before anybody is told that there is this session; 0: it is."""
@@ -310,7 +273,8 @@ class Durability:
         self._write(records.SessionEnded(session.number))
         session.diary = None
         for delivery in deliveries:
-            self._drop(session, delivery)
+            if delivery.message.stored is not None:
+                self._drop(session.number, delivery.message.stored, delivery)
 
     def subscribed(self, session: Session, subscription: Subscription) -> None:
         self._write(subscription_record(session, subscription))
@@ -324,30 +288,30 @@ class Durability:
         stored: StoredMessage | None = message.stored
         if stored is None:
             stored = self._store(message)
-        delivery = stored.plain(qos)
-        self._add_holder(session, stored, delivery)
+            delivery = stored.plain(qos)
+            stored.owner = session.number
+            stored.delivery = delivery
+        else:
+            delivery = stored.plain(qos)
+            self._add_holder(session, stored, delivery)
         return delivery
 
     def hold(self, session: Session, delivery: Delivery) -> None:
-        stored: StoredMessage | None = delivery.message.stored
-        if stored is None:
-            stored = self._store(delivery.message)
-        self._add_holder(session, stored, delivery)
+        self._add_holder(session, delivery.message.stored or self._store(delivery.message), delivery)
 
     def _store(self, message: Message) -> StoredMessage:
         number = self._next_message
         self._next_message = number + 1
         stored = message.stored = self.messages[number] = StoredMessage(number, message)
-        stored.key = self._write(stored)
+        stored.key = self._write(stored, OVERHEAD + len(message.frame))
         return stored
 
     def _add_holder(self, session: Session, stored: StoredMessage, delivery: Delivery) -> None:
         stored.hold(session.number, delivery)
         if stored.seq:
             # What became of it before must stand before that.
-            finished = self._finished.pop(session.number, None)
-            if finished is not None:
-                self._write(records.DeliveriesDone(session.number, finished))
+            for fate in self.fates.settle(session.number):
+                self._write(fate)
             holder = (session.number, delivery.group, delivery.qos, delivery.retain, delivery.identifiers, 0)
             self._write(records.DeliveryAdded(stored.number, holder))
         else:
@@ -359,52 +323,69 @@ class Durability:
 
     def sent_run(self, session: Session, deliveries: list[Delivery], packet_ids: list[int]) -> None:
         number = session.number
-        sent = self._sent.get(session)
+        sent = self.fates.sent.get(session)
         before = 0 if sent is None else len(sent)
         for delivery, packet_id in zip(deliveries, packet_ids, strict=True):
             stored: StoredMessage = delivery.message.stored
-            stored.sent_to(number, delivery, packet_id)
+            if stored.delivery is delivery and stored.owner == number:
+                stored.packet_id = packet_id
+            else:
+                stored.sent_to(number, delivery, packet_id)
             if stored.seq:
                 if sent is None:
-                    sent = self._sent[session] = {}
-                    self._linger()
+                    sent = self.fates.sent_to(session)
                 sent[packet_id] = None
         if sent is not None:
             self.written += 1
             self._octets += _OF_A_DELIVERY * (len(sent) - before)
 
     def done(self, session: Session, deliveries: Iterable[Delivery]) -> None:
-        finished = self._finished.get(session.number)
-        before = 0 if finished is None else len(finished)
+        number = session.number
+        done = self.fates.done.get(number)
+        before = 0 if done is None else len(done)
         for delivery in deliveries:
-            stored = self._drop(session, delivery)
-            if stored is not None and stored.seq:
-                if finished is None:
-                    finished = self._finished[session.number] = []
-                    self._linger()
+            stored: StoredMessage | None = delivery.message.stored
+            if stored is None:
+                continue
+            if stored.delivery is delivery and stored.owner == number and not stored.others:
+                stored.owner = 0
+                stored.delivery = None
+                self._forget(stored)
+            elif not self._drop(number, stored, delivery):
+                continue
+            if stored.seq:
+                if done is None:
+                    done = self.fates.done_by(number)
                 group = delivery.group
-                finished.append((stored.number, group) if group else stored.number)
-        if finished is not None:
+                done.append((stored.number, group) if group else stored.number)
+        if done is not None:
             self.written += 1
-            self._octets += _OF_A_DELIVERY * (len(finished) - before)
+            self._octets += _OF_A_DELIVERY * (len(done) - before)
 
-    def _drop(self, session: Session, delivery: Delivery) -> StoredMessage | None:
-        """Take a holder off; the message goes with its last one. None: it was not one."""
-        stored: StoredMessage | None = delivery.message.stored
-        if stored is None or not stored.let_go(session.number, delivery.group):
-            return None
-        if stored.weight:
-            self.paging.dropped(stored)
+    def _drop(self, session: int, stored: StoredMessage, delivery: Delivery) -> bool:
+        """Take a holder off; the message goes with its last one. False: it was not one."""
+        if not stored.let_go(session, delivery.group):
+            return False
         if not stored.held:
-            self.forget(stored)
-            if stored.key and self._open.pop(stored.key, None) is not None:
-                self._octets -= octets_of(stored)
-        return stored
+            self._forget(stored)
+        elif stored.weight:
+            self.paging.dropped(stored)
+        return True
+
+    def _forget(self, stored: StoredMessage) -> None:
+        """Nobody holds it any more."""
+        stored.message.stored = None
+        if self.messages.pop(stored.number, None) is not None:
+            self._stored_octets -= stored.size
+        if stored.weight:
+            self.paging.forgotten(stored)
+        if stored.key and self._open.pop(stored.key, None) is not None:
+            self._octets -= octets_of(stored)
 
     def released(self, session: Session, delivery: Delivery, packet_id: int) -> int:
-        stored = self._drop(session, delivery)
+        stored: StoredMessage | None = delivery.message.stored
         group = delivery.group
-        number = stored.number if stored is not None else 0
+        number = stored.number if stored is not None and self._drop(session.number, stored, delivery) else 0
         self._write(records.Released(session.number, packet_id, number, group))
         return self.journal.batch
 
@@ -471,15 +452,9 @@ class Durability:
         self._next_will = will + 1
 
     def restored(self, stored: StoredMessage) -> None:
-        """A message that the log holds."""
+        """A message that the log holds, and sessions."""
         self.messages[stored.number] = stored
         self._stored_octets += stored.size
-
-    def forget(self, stored: StoredMessage) -> None:
-        """Nobody holds it any more."""
-        stored.message.stored = None
-        if self.messages.pop(stored.number, None) is not None:
-            self._stored_octets -= stored.size
 
     # ------------------------------------------------------------ compaction
 

@@ -119,12 +119,14 @@ class Paging:
             self._here[stored.number] = stored
             self.octets += stored.weight
 
+    def forgotten(self, stored: StoredMessage) -> None:
+        """Nobody holds a message any more that was in a queue."""
+        if self._here.pop(stored.number, None) is not None:
+            self.octets -= stored.weight
+
     def dropped(self, stored: StoredMessage) -> None:
-        """A holder of a message that was in a queue is gone."""
-        if not stored.held:
-            if self._here.pop(stored.number, None) is not None:
-                self.octets -= stored.weight
-        elif not stored.message.paged:
+        """One of those who hold a message that was in a queue holds it no longer."""
+        if not stored.message.paged:
             self.add(stored)  # if it was left out for having been sent
 
     @property

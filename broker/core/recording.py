@@ -21,7 +21,7 @@ def body_of(message: Message) -> records.StoredBody:
     publisher = message.publisher
     return records.StoredBody(
         message.topic,
-        message.payload,
+        message.frame[message.payload_at :],  # not ``payload``, which would keep it a second time
         message.qos,
         message.retain,
         message.properties,

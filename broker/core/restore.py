@@ -339,7 +339,7 @@ class _Builder:
                 message = paged_twin(message, size)
             stored = message.stored = StoredMessage(number, message)
             stored.seq, stored.offset, stored.size = seq, offset, size
-            self.durability.restored(stored)
+            waiting: list[tuple[Session, Delivery]] = []
             for (owner, group), (_, _, qos, retain, identifiers, packet_id) in state.holders.pop(number).items():
                 session = self.sessions.get(owner)
                 if session is None:
@@ -353,9 +353,13 @@ class _Builder:
                     session.inflight[packet_id] = delivery
                     session.last_packet_id = packet_id
                 else:
-                    session.requeue(delivery)
+                    waiting.append((session, delivery))
             if not stored.held:
-                self.durability.forget(stored)
+                message.stored = None
+                continue
+            self.durability.restored(stored)
+            for session, delivery in waiting:
+                session.requeue(delivery)  # which may drop it, or another, where bounds are lower now
         for owner, released in self.state.released.items():
             session = self.sessions.get(owner)
             if session is not None:

@@ -1,7 +1,5 @@
 """StoredMessage: a message that durable sessions hold, who they are, and where on disk it lies."""
 
-from collections.abc import Iterator
-
 from ..mqtt.message import Delivery, Message
 
 
@@ -105,13 +103,12 @@ class StoredMessage:
         """Whether any session holds it."""
         return self.owner != 0 or bool(self.others)
 
-    def holders(self) -> Iterator[tuple[int, Delivery, int]]:
+    def holders(self) -> list[tuple[int, Delivery, int]]:
         """All who hold it: session number, delivery, Packet Identifier."""
-        if self.delivery is not None:
-            yield self.owner, self.delivery, self.packet_id
+        first = [] if self.delivery is None else [(self.owner, self.delivery, self.packet_id)]
         if self.others:
-            for (session, _), held in self.others.items():
-                yield session, held.delivery, held.packet_id
+            first += [(session, held.delivery, held.packet_id) for (session, _), held in self.others.items()]
+        return first
 
     @property
     def sent(self) -> bool:

@@ -1,5 +1,7 @@
 """Bytes to Control Packets: incremental, for MQTT 3.1, 3.1.1 and 5.0, without ever raising."""
 
+import sys
+from array import array
 from typing import Final
 
 from . import reason_codes as rc
@@ -10,6 +12,7 @@ from .constants import (
     CONNACK,
     CONNECT,
     DISCONNECT,
+    MAX_PACKET_ID,
     MESSAGE_EXPIRY_INTERVAL,
     PINGREQ,
     PINGRESP,
@@ -88,6 +91,11 @@ _FROM_CLIENT: Final = 1 << CONNECT | 1 << SUBSCRIBE | 1 << UNSUBSCRIBE | 1 << PI
 
 MAX_FILTERS: Final = 4096
 """In one SUBSCRIBE or UNSUBSCRIBE: short ones take many times their size in memory."""
+
+_PUBACK_0: Final = 0x40020000
+"""The bytes of a plain PUBACK as a number, but for its Packet Identifier."""
+_MANY_ACKS: Final = 32
+"""Bytes that may be PUBACKs, from which on it is worth looking at all of them at once."""
 
 _FLAGS: Final = [2 if kind in (PUBREL, SUBSCRIBE, UNSUBSCRIBE) else 0 for kind in range(16)]
 """Control Packet type -> the low nibble of its first byte, PUBLISH aside."""
@@ -168,6 +176,7 @@ class Decoder:
         known = topic_names.cache.get
         append = packets.append
         last = size - 1
+        looked = False
         while at < last:
             first = data[at]
             length = data[at + 1]
@@ -217,6 +226,9 @@ class Decoder:
                 if not packet_id:
                     raise ProtocolError("Packet Identifier 0")
                 append((first >> 4) << 16 | packet_id)
+                if first == 0x40 and not looked and size - end >= _MANY_ACKS:
+                    looked = True
+                    end = self._pubacks(data, end, packets)
             else:
                 append(self._other(first, data, body, end))
             at = end
@@ -225,6 +237,16 @@ class Decoder:
             self._needed = 2
             return -1 - at
         return at
+
+    def _pubacks(self, data: bytes, at: int, packets: list[Packet]) -> int:
+        """Read on where nothing but plain PUBACKs follows; where it stopped."""
+        words = array("I", data[at : at + (len(data) - at & ~3)])
+        if sys.byteorder == "little":
+            words.byteswap()
+        if min(words) <= _PUBACK_0 or max(words) > _PUBACK_0 + MAX_PACKET_ID:
+            return at
+        packets += [word - _PUBACK_0 + (PUBACK << 16) for word in words]
+        return at + 4 * len(words)
 
     def _first(self, data: bytes, packets: list[Packet]) -> int:
         """Read the CONNECT that every connection begins with; 0 if there is no data at all."""

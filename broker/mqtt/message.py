@@ -9,6 +9,9 @@ from typing import Any, Final
 from .constants import MESSAGE_EXPIRY_INTERVAL
 from .packets import NO_PROPERTIES, Properties
 
+OVERHEAD: Final = 200
+"""About what a message takes in memory beside its bytes."""
+
 _NO_IDENTIFIERS: Final[tuple[int, ...]] = ()
 
 
@@ -173,7 +176,7 @@ class Delivery:
     def size(self) -> int:
         """About what it holds in memory, in bytes: what queue bounds count."""
         message = self.message
-        return (len(message.frame) or -message.payload_at) + len(message.topic) + 200
+        return (len(message.frame) or -message.payload_at) + len(message.topic) + OVERHEAD
 
     def __repr__(self) -> str:
         return f"Delivery({self.message!r}, qos={self.qos}, retain={self.retain})"

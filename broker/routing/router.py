@@ -237,13 +237,24 @@ class Router:
         return len(self._subscribers) + len(self._groups)
 
     def filters(self) -> Iterator[str]:
-        """Every filter that has subscribers, shared ones as ``$share/...``. Nothing may change until it is left."""
+        """Every filter that has subscribers, shared ones as ``$share/...``. What changes meanwhile may be in or not."""
         yield from self._subscribers.filters()
-        yield from self._groups
+        yield from list(self._groups)
 
     def group(self, filter: str) -> SharedGroup | None:
         """The Shared Subscription of this whole ``$share/...`` filter, ``None`` if it has no members."""
         return self._groups.get(filter)
+
+    def has(self, topic_filter: str) -> bool:
+        """Whether just this filter has subscribers, Shared Subscriptions aside."""
+        return self._subscribers.get(topic_filter) is not None
+
+    def groups_of(self, topic_filter: str) -> list[SharedGroup]:
+        """The Shared Subscriptions of just this filter, without their ``$share/...``."""
+        held = self._group_trie.get(topic_filter)
+        if held is None:
+            return []
+        return list(held.values()) if isinstance(held, dict) else [held]
 
     def groups(self) -> Iterator[SharedGroup]:
         """Every Shared Subscription that has members. Nothing may change until it is left."""

@@ -157,18 +157,22 @@ class Trie(Generic[T]):
         return found
 
     def filters(self) -> Iterator[str]:
-        """Every filter once, exact ones first. The trie must not change until the iterator is left."""
-        yield from self._exact
+        """Every filter once, exact ones first. What comes and goes meanwhile may be among them or not."""
+        yield from list(self._exact)
         path: list[str] = []
-        walking: list[Iterator[tuple[str, Any]]] = [iter(self._root.items())]
+        walking: list[tuple[_Node, Iterator[str]]] = [(self._root, iter(list(self._root)))]
         while walking:
-            for key, value in walking[-1]:
+            node, keys = walking[-1]
+            for key in keys:
+                value = node.get(key)
+                if value is None:
+                    continue
                 path.append(key)
                 if key.endswith("/"):
                     yield "/".join(path)[:-1]
                     path.pop()
                 else:
-                    walking.append(iter(value.items()))
+                    walking.append((value, iter(list(value))))
                     break
             else:
                 walking.pop()

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 
 from ..mqtt.constants import MESSAGE_EXPIRY_INTERVAL
-from ..mqtt.message import Delivery
+from ..mqtt.message import OVERHEAD, Delivery
 from ..mqtt.topics import has_wildcard, matches
 
 
@@ -102,7 +102,10 @@ class MessageQueue:
             dropped = self._make_room(size, priority)
             if dropped is None:
                 return [delivery]
-        self._lane(priority).append(delivery)
+        if self._lanes is None:
+            self._only.append(delivery)
+        else:
+            self._lane(priority).append(delivery)
         self._added(delivery, size)
         return dropped
 
@@ -132,25 +135,27 @@ class MessageQueue:
         lane = self._only
         topics = self._topics
         size = 0
-        while lane and most:
-            delivery = lane[0]
+        for delivery in lane:
             message = delivery.message
-            if delivery.qos != 1 or message.payload_at < 0:
+            if (
+                len(run) == most
+                or delivery.qos != 1
+                or message.payload_at < 0
+                or (message.properties and MESSAGE_EXPIRY_INTERVAL in message.properties)
+            ):
                 break
-            if message.properties and MESSAGE_EXPIRY_INTERVAL in message.properties:
-                break
-            lane.popleft()
             run.append(delivery)
-            most -= 1
-            size += delivery.size
             topic = message.topic
+            size += len(message.frame) + len(topic)
             left = topics[topic] - 1
             if left:
                 topics[topic] = left
             else:
                 del topics[topic]
+        for _ in run:
+            lane.popleft()
         self._count -= len(run)
-        self.size -= size
+        self.size -= size + len(run) * OVERHEAD
         return run
 
     def drop_expired(self, now: float) -> list[Delivery]:

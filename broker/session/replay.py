@@ -1,11 +1,15 @@
 """Replay: retained messages that a session is still to be sent because of its SUBSCRIBEs."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
-from ..mqtt.message import Message
+from ..mqtt.message import Delivery, Message
+from .outlet import Outlet
 from .subscription import Subscription
+
+if TYPE_CHECKING:
+    from .session import Session
 
 # So many retained messages, or so many bytes of them, go to a client before its output is written.
 REPLAY_SLICE: Final = 512
@@ -20,8 +24,8 @@ class Replay:
     def __init__(self) -> None:
         self._left: OrderedDict[str, tuple[Iterator[Message | None], Subscription]] = OrderedDict()
 
-    def __bool__(self) -> bool:
-        return bool(self._left)
+    def __len__(self) -> int:
+        return len(self._left)
 
     def add(self, messages: Iterator[Message | None], subscription: Subscription) -> None:
         """All of a filter comes again, so there is one for each at most."""
@@ -32,8 +36,8 @@ class Replay:
         """What is left of this filter is not sent."""
         self._left.pop(filter, None)
 
-    def advance(self, send: Callable[[Message, Subscription], bool]) -> None:
-        """Give ``send`` the next ones until a slice is full, or it says that no other may follow at once."""
+    def advance(self, session: "Session", outlet: Outlet) -> None:
+        """Let ``session`` send the next ones until a slice is full, or no other may follow at once."""
         messages_left = REPLAY_SLICE
         octets_left = REPLAY_BYTES
         left = self._left
@@ -45,6 +49,10 @@ class Replay:
                     return
                 messages_left -= 1
                 octets_left -= message.payload_size
-                if not send(message, subscription) or messages_left == 0 or octets_left <= 0:
+                qos = subscription.qos if session.limits.upgrade_qos else min(message.qos, subscription.qos)
+                if session.diary is not None and qos:
+                    message = message.twin()  # it may be on its way to this session already
+                delivery = Delivery(message, qos, True, subscription.identifiers)
+                if not session.send_retained(outlet, delivery) or messages_left == 0 or octets_left <= 0:
                     return
             left.pop(filter, None)

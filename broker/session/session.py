@@ -35,34 +35,11 @@ class Session:
     """Session State (section 4.1), field by field. Times are unix seconds."""
 
     __slots__ = (
-        "_resend",
-        "awaiting_rel",
-        "client",
-        "client_id",
-        "completions",
-        "created_at",
-        "diary",
-        "disconnected_at",
-        "expiry_interval",
-        "expiry_timer",
-        "inflight",
-        "inflight_bytes",
-        "last_packet_id",
-        "limits",
-        "mqueue_dropped",
-        "now",
-        "number",
-        "observer",
-        "outlet",
-        "queue",
-        "replay",
-        "sent_at",
-        "subscriptions",
-        "will",
-        "will_number",
-        "will_timer",
-        "window",
-    )
+        "_resend", "awaiting_rel", "client", "client_id", "completions", "created_at", "diary",
+        "disconnected_at", "expiry_interval", "expiry_timer", "inflight", "inflight_bytes", "last_packet_id",
+        "limits", "mqueue_dropped", "now", "number", "observer", "outlet", "queue", "replays", "sent_at",
+        "subscriptions", "will", "will_number", "will_timer", "window",
+    )  # fmt: skip
 
     def __init__(
         self, client_id: str, limits: Limits, observer: Observer, now: float, expiry_interval: int = 0
@@ -90,7 +67,7 @@ class Session:
         # QoS 2 received and not released: Packet Identifier -> when.
         self.awaiting_rel: dict[int, float] | None = None
         # Retained messages still to be sent because of a SUBSCRIBE.
-        self.replay: Replay | None = None
+        self.replays: Replay | None = None
         self.last_packet_id = 0
         self.outlet: Outlet | None = None
         self.window = limits.max_inflight or MAX_PACKET_ID
@@ -123,12 +100,12 @@ class Session:
     @property
     def busy(self) -> bool:
         """Whether something waits that an acknowledgement may set free."""
-        return self.queue is not None or self._resend is not None or self.replay is not None
+        return self.queue is not None or self._resend is not None or self.replays is not None
 
     @property
     def replaying(self) -> bool:
         """Whether retained messages are to follow that wait for nothing of the client's but its socket."""
-        return self.replay is not None and self.queue is None
+        return self.replays is not None and self.queue is None
 
     @property
     def queued(self) -> int:
@@ -228,13 +205,8 @@ class Session:
         return most > 0 and self.inflight_bytes > 0 and self.inflight_bytes + delivery.size > most
 
     def _send(self, outlet: Outlet, delivery: Delivery) -> None:
-        # [MQTT-2.2.1-4] an identifier is not used again before its exchange has ended
         inflight = self.inflight
-        packet_id = self.last_packet_id
-        while True:
-            packet_id = packet_id + 1 if packet_id < MAX_PACKET_ID else 1
-            if packet_id not in inflight:
-                break
+        packet_id = self._free_id(self.last_packet_id)
         # Noted before it is sent: who is told of the sending may publish something that comes here.
         before = self.last_packet_id
         self.last_packet_id = packet_id
@@ -250,6 +222,13 @@ class Session:
             self._done(delivery)
             if self.last_packet_id == packet_id:
                 self.last_packet_id = before
+
+    def _free_id(self, packet_id: int) -> int:
+        """The next one after this that is not in use until its exchange ends [MQTT-2.2.1-4]."""
+        while True:
+            packet_id = packet_id + 1 if packet_id < MAX_PACKET_ID else 1
+            if packet_id not in self.inflight:
+                return packet_id
 
     def _enqueue(self, delivery: Delivery) -> None:
         queue = self.queue
@@ -285,10 +264,9 @@ class Session:
                 self._drain(outlet, queue, now)
             if not len(queue):
                 self.queue = None
-        if self.replay is not None and self.queue is None and outlet.writable:
-            self.replay.advance(self._send_retained)
-            if not self.replay:
-                self.replay = None
+        if self.replays is not None and self.queue is None and outlet.writable:
+            self.replays.advance(self, outlet)
+            self._end_replay()
 
     def _drain(self, outlet: Outlet, queue: MessageQueue, now: float) -> None:
         bounded = self.limits.max_inflight_bytes > 0
@@ -325,10 +303,9 @@ class Session:
         packet_ids = []
         packet_id = self.last_packet_id
         for delivery in run:
-            while True:
-                packet_id = packet_id + 1 if packet_id < MAX_PACKET_ID else 1
-                if packet_id not in inflight:
-                    break
+            packet_id = packet_id + 1 if packet_id < MAX_PACKET_ID else 1
+            if packet_id in inflight:
+                packet_id = self._free_id(packet_id)
             inflight[packet_id] = delivery
             packet_ids.append(packet_id)
         self.last_packet_id = packet_id
@@ -342,38 +319,36 @@ class Session:
             self._finish(packet_id, refused)
             self._done(refused)
 
-    def _send_retained(self, message: Message, subscription: Subscription) -> bool:
+    def send_retained(self, outlet: Outlet, delivery: Delivery) -> bool:
         """Send a retained message because of a SUBSCRIBE; whether another may follow at once."""
-        outlet = self.outlet
-        assert outlet is not None
-        qos = subscription.qos if self.limits.upgrade_qos else min(message.qos, subscription.qos)
-        if self.diary is not None and qos:
-            message = message.twin()  # it may be on its way to this session already
-        delivery = Delivery(message, qos, True, subscription.identifiers)
-        if qos == 0:
+        if delivery.qos == 0:
             outlet.send_publish(delivery, 0, False)
             return outlet.writable
         if self.diary is not None:
             self.diary.hold(self, delivery)
-        if outlet.writable and self._resend is None and len(self.inflight) < self.window and not self._heavy(delivery):
-            self._send(outlet, delivery)
-        else:
+        shut = self._resend is not None or len(self.inflight) >= self.window or not outlet.writable
+        if shut or self._heavy(delivery):
             # One waits in the queue, whatever its bounds, so that they never cut a replay short.
             self._new_queue().push_front(delivery)
+            return False
+        self._send(outlet, delivery)
         return outlet.writable and self.queue is None
 
-    def replay_retained(self, messages: Iterator[Message | None], subscription: Subscription) -> None:
+    def replay(self, messages: Iterator[Message | None], subscription: Subscription) -> None:
         """Retained messages to send because of a SUBSCRIBE; ``advance`` pulls them as the client keeps up."""
-        if self.replay is None:
-            self.replay = Replay()
-        self.replay.add(messages, subscription)
+        if self.replays is None:
+            self.replays = Replay()
+        self.replays.add(messages, subscription)
 
     def stop_replay(self, filter: str) -> None:
         """What a SUBSCRIBE to ``filter`` still has to send is not sent any more [MQTT-3.10.4-2]."""
-        if self.replay is not None:
-            self.replay.stop(filter)
-            if not self.replay:
-                self.replay = None
+        if self.replays is not None:
+            self.replays.stop(filter)
+            self._end_replay()
+
+    def _end_replay(self) -> None:
+        if not self.replays:
+            self.replays = None
 
     # --------------------------------------------------------- from the client
 
@@ -614,7 +589,7 @@ class Session:
         self.inflight_bytes = 0
         self.queue = None
         self._resend = None
-        self.replay = None
+        self.replays = None
         self.awaiting_rel = None
         self.completions = None
         self.outlet = None

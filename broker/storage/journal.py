@@ -106,8 +106,12 @@ class Journal:
 
     def put(self, key: int, record: bytes) -> None:
         """Add a record to the open batch. ``key`` names it and is not in use there."""
-        self._open[key] = record
-        self._open_octets += len(record)
+        self.put_all({key: record})
+
+    def put_all(self, records: dict[int, bytes]) -> None:
+        """Add records, in this order."""
+        self._open.update(records)
+        self._open_octets += sum(map(len, records.values()))
         if self._writing is None and not self._scheduled:
             # Whoever puts outside the work of a connection, a timer say, has no flusher behind it.
             self._scheduled = True

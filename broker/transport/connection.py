@@ -6,12 +6,13 @@ The only one there is, for tcp, ssl, ws and wss: whatever lies below looks like 
 import asyncio
 import logging
 from collections.abc import Awaitable
-from typing import Any, Final, cast
+from sys import getsizeof
+from typing import Final, cast
 
 from ..channel.channel import TURN_DELIVERIES, Channel
 from ..channel.context import Context
 from ..channel.state import CLOSED, CONNECTING, GONE, ListenerFacts
-from ..core.client_info import ClientInfo
+from ..core.client_info import ClientInfo, Traffic
 from ..core.timers import Timer
 from ..mqtt.decoder import Decoder, Packet, TopicNames
 from ..mqtt.message import Message
@@ -74,6 +75,8 @@ class Connection(asyncio.Protocol):
         "received_octets",
         "received_packets",
         "received_reads",
+        "sent1",
+        "sent2",
         "sent_messages",
         "sent_octets",
         "sent_packets",
@@ -122,7 +125,10 @@ class Connection(asyncio.Protocol):
         self.sent_octets = 0
         self.sent_writes = 0
         self.sent_packets = 0
+        # PUBLISH packets, and those of QoS 1 and of QoS 2 among them.
         self.sent_messages = 0
+        self.sent1 = 0
+        self.sent2 = 0
         self.channel: Channel
 
     # --------------------------------------------------------------- asyncio
@@ -209,6 +215,7 @@ class Connection(asyncio.Protocol):
         self._parked = None
         self._everybody.discard(self)
         self._listener.closed(self, channel.end_reason)
+        self._leave_traffic()
         # Connection, channel and outlet know each other: taken apart here, they need no garbage collector.
         channel.link = channel.outlet.target = GONE
         channel.outlet.session = None
@@ -359,9 +366,11 @@ class Connection(asyncio.Protocol):
                 outlet.sent0 = 0
             if sent1:
                 metrics.messages_qos1_sent += sent1
+                self.sent1 += sent1
                 outlet.sent1 = 0
             if sent2:
                 metrics.messages_qos2_sent += sent2
+                self.sent2 += sent2
                 outlet.sent2 = 0
             metrics.messages_delivered += messages
             self.sent_messages += messages
@@ -381,7 +390,7 @@ class Connection(asyncio.Protocol):
         """Fetch the next slice of retained messages; where that found nothing yet, look on in the next turn."""
         channel = self.channel
         session = channel.session
-        if session is not None and session.replay is not None:
+        if session is not None and session.replays is not None:
             session.advance(self._context.clock.now())
             if session.replaying and not channel.outlet.parts:
                 self._flusher.add(channel.outlet)
@@ -407,6 +416,39 @@ class Connection(asyncio.Protocol):
         if keep_alive:
             self._timer = self._context.timers.at(self._alive_at + keep_alive, self._check_alive)
 
+    def expect_within(self, seconds: float) -> None:
+        """From now on a packet has to come within so many seconds; 0: none has to."""
+        if self._closing or self._transport is None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._keep_alive = seconds
+        if seconds:
+            self._alive_at = now = self._context.clock.now()
+            self._timer = self._context.timers.at(now + seconds, self._check_alive)
+
+    def limit(self, message_rate: tuple[float, float] | None, byte_rate: tuple[float, float] | None) -> None:
+        """Take nothing from the socket beyond these (amount, seconds) of PUBLISH packets and of bytes; None: no bound.
+
+        A pause under the old ones ends.
+        """
+        self._buckets = None
+        if message_rate is not None or byte_rate is not None:
+            self._buckets = (
+                None if message_rate is None else TokenBucket(*message_rate),
+                None if byte_rate is None else TokenBucket(*byte_rate),
+            )
+        if self._rate_timer is not None:
+            self._rate_timer.cancel()
+            self._rate_over()
+
+    @property
+    def limits(self) -> tuple[tuple[float, float] | None, tuple[float, float] | None]:
+        """What ``limit`` has set, or its zone: (amount, seconds) of messages and of bytes."""
+        messages, octets = self._buckets or (None, None)
+        return (None if messages is None else messages.bound, None if octets is None else octets.bound)
+
     def close(self) -> None:
         """See ``channel.state.Link``."""
         if self._closing:
@@ -423,6 +465,7 @@ class Connection(asyncio.Protocol):
         blocked = not outlet.writable
         self.flush()
         outlet.held = None  # nobody is there to be told, and nothing follows a DISCONNECT
+        self._leave_traffic()
         self._timer = context.timers.at(context.clock.now() + LINGER, self.abort)
         if blocked or self._eof or not transport.can_write_eof():
             transport.close()
@@ -479,15 +522,34 @@ class Connection(asyncio.Protocol):
 
     # ------------------------------------------------------------------ facts
 
-    def stats(self) -> dict[str, Any]:
-        """Its counters under the names of the client record."""
-        return {
-            "recv_oct": self.received_octets,
-            "recv_cnt": self.received_reads,
-            "recv_pkt": self.received_packets,
-            "recv_msg": self.channel.received_messages,
-            "send_oct": self.sent_octets,
-            "send_cnt": self.sent_writes,
-            "send_pkt": self.sent_packets,
-            "send_msg": self.sent_messages,
-        }
+    def traffic(self) -> Traffic:
+        """What went over it so far."""
+        channel = self.channel
+        outlet = channel.outlet
+        transport = self._transport
+        unwritten = 0 if transport is None else transport.get_write_buffer_size()
+        waiting = 0 if self._parked is None else len(self._parked)
+        return Traffic(
+            self.received_octets,
+            self.received_reads,
+            self.received_packets,
+            channel.received_messages - channel.received1 - channel.received2,
+            channel.received1,
+            channel.received2,
+            channel.refused_messages,
+            self.sent_octets,
+            self.sent_writes,
+            self.sent_packets,
+            self.sent_messages - self.sent1 - self.sent2,
+            self.sent1,
+            self.sent2,
+            waiting,
+            getsizeof(self) + getsizeof(channel) + getsizeof(outlet) + outlet.backlog + unwritten,
+        )
+
+    def _leave_traffic(self) -> None:
+        """Where its session goes on without it, what went over it stays known."""
+        client = self.channel.client
+        session = self._context.broker.sessions.get(client.client_id)
+        stays = session is not None and session.client is client
+        client.traffic = self.traffic()._replace(waiting=0, held=0) if stays else None

@@ -17,6 +17,11 @@ class TokenBucket:
         self._tokens = float(amount)
         self._at: float | None = None
 
+    @property
+    def bound(self) -> tuple[float, float]:
+        """Amount and seconds."""
+        return self.amount, self.amount / self.rate
+
     def _refill(self, now: float) -> None:
         if self._at is not None and now > self._at:
             self._tokens = min(self.amount, self._tokens + (now - self._at) * self.rate)

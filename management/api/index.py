@@ -3,14 +3,51 @@
 from typing import Any, Final
 
 from ..http.routes import Call, Route, Routes
-from . import explain, nodes
+from . import (
+    acl,
+    alarms,
+    apps,
+    auth_mnesia,
+    auth_user,
+    banned,
+    broker_acl,
+    clients,
+    explain,
+    listeners,
+    monitoring,
+    nodes,
+    pubsub,
+    retained,
+    slow_subscriptions,
+    subscriptions,
+    topic_metrics,
+    tracing,
+)
+from .routes import routes as topic_routes
 
 routes = Routes("Index")
 
 ALL: Final[list[Routes]] = [
     routes,
     nodes.routes,
+    auth_user.routes,
+    clients.routes,
+    subscriptions.routes,
+    topic_routes,
+    broker_acl.routes,
+    pubsub.routes,
+    listeners.routes,
+    monitoring.routes,
+    retained.routes,
+    alarms.routes,
+    topic_metrics.routes,
     explain.routes,
+    tracing.routes,
+    slow_subscriptions.routes,
+    auth_mnesia.routes,
+    acl.routes,
+    apps.routes,
+    banned.routes,
 ]
 
 

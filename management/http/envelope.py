@@ -86,8 +86,11 @@ async def _stream(request: web.Request, listing: Listing) -> web.StreamResponse:
                 pending.clear()
             await asyncio.sleep(0)
             begun = time.perf_counter()
-    meta = {"page": listing.page, "limit": listing.limit, "count": listing.count, "hasnext": listing.has_next}
-    pending += b'],"meta":' + encode(meta) + b',"code":0}'
+    pending += b"]"
+    if listing.meta:
+        meta = {"page": listing.page, "limit": listing.limit, "count": listing.count, "hasnext": listing.has_next}
+        pending += b',"meta":' + encode(meta)
+    pending += b',"code":0}'
     if response is None:
         return web.Response(body=bytes(pending), content_type="application/json")
     await response.write(bytes(pending))

@@ -2,8 +2,9 @@
 
 import hashlib
 import hmac
+import re
 import secrets
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -11,8 +12,13 @@ from broker.core.clock import Clock
 from broker.core.tables import Tables
 
 from ..settings import AppSettings
+from .listing import Row
+from .refusal import EXISTS, WRONG, Refusal, not_found, wrong
+from .stored import promised
 
 FIRST_APP: Final = "admin"
+MASK: Final = "******"
+_APP_ID: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,255}")
 _NOBODY: Final = hashlib.sha256(secrets.token_bytes(32)).digest()
 
 
@@ -32,6 +38,7 @@ class Apps:
 
     def __init__(self, tables: Tables, clock: Clock, configured: list[AppSettings]) -> None:
         self._clock = clock
+        self._tables = tables
         self._table = tables.open("apps", App)
         self._configured: dict[str, App] = {}
         self.configure(configured)
@@ -48,6 +55,58 @@ class Apps:
         self._table.put(FIRST_APP, App(FIRST_APP, hash_of(secret), "Default", "Application user"))
         return FIRST_APP, secret
 
+    def listing(self) -> list[Row]:
+        """Application records without secrets, those of the configuration first."""
+        stored = [app for app_id, app in self._table.items() if app_id not in self._configured]
+        return [app_record(app) for app in (*self._configured.values(), *stored)]
+
+    def lookup(self, app_id: str) -> Row | None:
+        """One application's record, its secret masked."""
+        app = self._configured.get(app_id) or self._table.get(app_id)
+        return {**app_record(app), "secret": MASK} if app is not None else None
+
+    async def add(
+        self,
+        app_id: str,
+        name: str,
+        secret: str | None = None,
+        desc: str = "",
+        status: bool = True,
+        expired: int | None = None,
+    ) -> str:
+        """Its secret, made here unless it is given; it cannot be read again."""
+        if not _APP_ID.fullmatch(app_id):
+            raise wrong("app_id", "expected 1 to 256 letters, digits, '_' or '-', a letter or digit first")
+        if app_id in self._configured or app_id in self._table:
+            raise Refusal(EXISTS, f"application {app_id} is there already")
+        secret = secret or secrets.token_hex(32)
+        self._table.put(app_id, App(app_id, hash_of(secret), name, desc, status, expired))
+        await promised(self._tables)
+        return secret
+
+    async def update(self, app_id: str, **changes: Any) -> None:
+        """``changes``: ``name``, ``desc``, ``status``, ``expired``; what is not among them stays."""
+        app = self._changeable(app_id)
+        if app is None:
+            raise not_found("application", app_id)
+        self._table.put(app_id, msgspec.structs.replace(app, **changes))
+        await promised(self._tables)
+
+    async def delete(self, app_id: str) -> bool:
+        """Whether there was such an application."""
+        if self._changeable(app_id) is None:
+            return False
+        self._table.remove(app_id)
+        await promised(self._tables)
+        return True
+
+    def _changeable(self, app_id: str) -> App | None:
+        if app_id in self._configured:
+            raise Refusal(
+                WRONG, f"application {app_id} is one of the configuration, [[management.apps]]: change it there"
+            )
+        return self._table.get(app_id)
+
     def verify(self, app_id: str, secret: str) -> bool:
         """Whether this is a live application's secret. Takes as long for an application that is not there."""
         app = self._configured.get(app_id) or self._table.get(app_id)
@@ -55,6 +114,17 @@ class Apps:
         if app is None or not right or not app.status:
             return False
         return app.expired is None or app.expired >= self._clock.now()
+
+
+def app_record(app: App) -> Row:
+    """EMQX's; ``expired`` is ``"undefined"`` where there is no end."""
+    return {
+        "app_id": app.app_id,
+        "name": app.name,
+        "desc": app.desc,
+        "status": app.status,
+        "expired": "undefined" if app.expired is None else app.expired,
+    }
 
 
 def hash_of(secret: str) -> bytes:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from sys import maxsize
 from typing import Any, Final, TypeVar
 
 Item = TypeVar("Item")
@@ -24,17 +25,26 @@ class Listing:
         limit: int,
         row: Callable[[Item], Row],
         count: int = FILTERED,
+        offset: int | None = None,
+        meta: bool = True,
     ) -> None:
-        """``items``: all that match, in order, ``None`` where nothing was found for a while. Pages begin with 1."""
+        """``items``: all that match, in order, ``None`` where nothing was found for a while. Pages begin with 1.
+
+        ``offset``: the place of the page's first row in ``items``, where these do not begin with page 1. ``meta``:
+        whether the answer says which page it is.
+        """
         self.page = page
         self.limit = limit
         self.count = count
         self.has_next = False
+        self.meta = meta
         self._items = items
         self._row = row
+        skip = offset_of(page, limit) if offset is None else offset
+        self._skip = min(skip, maxsize - limit - 1)
 
     def __iter__(self) -> Iterator[Row | None]:
-        skip = (max(self.page, 1) - 1) * self.limit
+        skip = self._skip
         items = iter(self._items)
         if isinstance(self._items, list):
             items = islice(items, skip, skip + self.limit + 1)
@@ -53,6 +63,16 @@ class Listing:
             else:
                 taken += 1
                 yield self._row(item)
+
+
+def offset_of(page: int, limit: int) -> int:
+    """How many rows stand before a page; one below the first is the first."""
+    return (max(page, 1) - 1) * limit
+
+
+def everything(items: Iterable[Item | None], row: Callable[[Item], Row]) -> Listing:
+    """All rows there are, without pages."""
+    return Listing(items, 1, maxsize // 2, row, meta=False)
 
 
 def searched(items: Iterable[Item], matches: Callable[[Item], bool]) -> Iterator[Item | None]:

@@ -3,9 +3,25 @@
 from broker.server import Server
 
 from ..settings import ManagementSettings
+from .acl import Acl
+from .alarms import AlarmRecords
 from .apps import Apps
+from .banned import Bans
+from .clients import Clients
 from .explain import Explain
+from .listeners import Listeners
+from .logs import Logs
+from .monitoring import Monitoring
 from .nodes import Nodes
+from .prometheus import Prometheus
+from .pubsub import PubSub
+from .retained import Retained
+from .routes import Routes
+from .slow_subscriptions import SlowRanking
+from .subscriptions import Subscriptions
+from .topic_metrics import TopicCounts
+from .tracing import Traces
+from .users import Users
 
 
 class Operations:
@@ -15,5 +31,21 @@ class Operations:
         self.server = server
         self.settings = settings
         self.nodes = Nodes(server)
+        self.clients = Clients(server)
+        self.subscriptions = Subscriptions(server)
+        self.routes = Routes(server)
+        self.users = Users(server)
+        self.acl = Acl(server)
+        self.banned = Bans(server)
         self.apps = Apps(server.tables, server.clock, settings.apps)
         self.explain = Explain(server)
+        self.logs = Logs()
+        self.pubsub = PubSub(server)
+        self.retained = Retained(server)
+        self.listeners = Listeners(server, settings.shutdown_count)
+        self.monitoring = Monitoring(server)
+        self.prometheus = Prometheus(server, self.monitoring, self.listeners)
+        self.alarms = AlarmRecords(server)
+        self.topic_metrics = TopicCounts(server)
+        self.tracing = Traces(server)
+        self.slow_subscriptions = SlowRanking(server)

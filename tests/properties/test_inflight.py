@@ -14,11 +14,12 @@ from broker.mqtt.message import Delivery, Message
 from broker.session.limits import Limits
 from broker.session.session import Session
 from broker.session.subscription import Subscription
+from tests.support.one_by_one import OneByOne
 
 TOPICS = ("a", "b")
 
 
-class Client:
+class Client(OneByOne):
     """A conforming client and its socket. What it keeps of QoS 2 outlives its connection."""
 
     def __init__(self) -> None:
@@ -99,7 +100,7 @@ class Window(RuleBasedStateMachine):
     def puback(self, data: Any) -> None:
         packet_id = data.draw(st.sampled_from([each for each, qos in self.client.owed.items() if qos == 1]))
         del self.client.owed[packet_id], self.client.sent_before[packet_id]
-        assert self.session.puback(packet_id) is not None
+        assert self.session.puback(packet_id)
         self.session.advance(self.now)
 
     @precondition(lambda self: self.connected and 2 in self.client.owed.values())
@@ -135,7 +136,7 @@ class Window(RuleBasedStateMachine):
         if delivery is None:
             assert self.session.pubcomp(packet_id)
         elif delivery.qos == 1:
-            assert self.session.puback(packet_id) is delivery
+            assert self.session.puback(packet_id) == [delivery]
         else:
             assert self.session.pubrec(packet_id) == (True, delivery)
             self.client.sent_before[packet_id] = (0, 0)

@@ -57,6 +57,10 @@ class FakeJournal:
     def put(self, key: int, record: bytes) -> None:
         self._open[key] = record
 
+    def put_all(self, records: dict[int, bytes]) -> None:
+        for key, record in records.items():
+            self.put(key, record)
+
     def end_of_turn(self) -> None:
         if self._writing is None and self._open:
             self._writing, self._open = self._open, {}

@@ -72,6 +72,92 @@ class FakeDisk(apsw.VFS):
         self.events.append(("durable", "", number, b""))
 
 
+class MemoryFile:
+    """A file of a ``MemoryDisk``: what programs read of it, be it flushed or not."""
+
+    def __init__(self, disk: "MemoryDisk", name: str, content: bytearray) -> None:
+        self._disk = disk
+        self._name = name
+        self._content = content
+
+    def xRead(self, amount: int, offset: int) -> bytes:
+        return bytes(self._content[offset : offset + amount])
+
+    def xWrite(self, data: bytes, offset: int) -> None:
+        self._do(("write", self._name, offset, bytes(data)))
+
+    def xTruncate(self, newsize: int) -> None:
+        self._do(("truncate", self._name, newsize, b""))
+
+    def xSync(self, flags: int) -> None:
+        try:
+            self._disk.call("sync", self._name)
+        except apsw.IOError:
+            self._disk.events.append(("lost", self._name, 0, b""))
+            raise
+        self._disk.events.append(("sync", self._name, 0, b""))
+
+    def _do(self, event: Event) -> None:
+        self._disk.call(event[0], self._name)
+        apply(self._content, event)
+        self._disk.events.append(event)
+
+    def xFileSize(self) -> int:
+        return len(self._content)
+
+    def xFileControl(self, op: int, pointer: int) -> bool:
+        return False
+
+    def xLock(self, level: int) -> None:
+        pass
+
+    def xUnlock(self, level: int) -> None:
+        pass
+
+    def xCheckReservedLock(self) -> bool:
+        return False
+
+    def xSectorSize(self) -> int:
+        return SECTOR
+
+    def xDeviceCharacteristics(self) -> int:
+        return 0
+
+    def xClose(self) -> None:
+        pass
+
+
+class MemoryDisk(FakeDisk):
+    """A ``FakeDisk`` without files beneath it: a process that forks has a disk of its own from then on."""
+
+    def __init__(self, name: str) -> None:
+        self.files: dict[str, bytearray] = {}
+        super().__init__(name)
+
+    def xOpen(self, name: apsw.URIFilename | str | None, flags: list[int]) -> MemoryFile:  # type: ignore[override]
+        file = Path(name.filename() if isinstance(name, apsw.URIFilename) else str(name)).name
+        self.call("open", file)
+        flags[1] = flags[0]
+        return MemoryFile(self, file, self.files.setdefault(file, bytearray()))
+
+    def xAccess(self, pathname: str, flags: int) -> bool:
+        return Path(pathname).name in self.files
+
+    def xFullPathname(self, name: str) -> str:
+        return name
+
+    def xDelete(self, filename: str, syncdir: bool) -> None:
+        file = Path(filename).name
+        self.call("delete", file)
+        self.files.pop(file, None)
+        self.events.append(("delete", file, 0, b""))
+
+    @property
+    def octets(self) -> int:
+        """Of all files."""
+        return sum(map(len, self.files.values()))
+
+
 def full(_kind: str = "") -> apsw.Error:
     return apsw.FullError("disk full")
 

@@ -21,9 +21,10 @@ from broker.session.limits import Limits
 from broker.session.session import Session
 from broker.session.subscription import Subscription
 from tests.support.clock import Clock
+from tests.support.one_by_one import OneByOne
 
 
-class Inbox:
+class Inbox(OneByOne):
     """An outlet that collects (topic, payload, QoS, retain)."""
 
     def __init__(self) -> None:

@@ -22,11 +22,12 @@ from broker.session.session import Session
 from broker.session.subscription import Subscription
 from broker.storage.trouble import StoreError
 from tests.support.clock import Clock
+from tests.support.one_by_one import OneByOne
 
 KIB = 1024
 
 
-class Client:
+class Client(OneByOne):
     """An outlet whose client acknowledges when it is told to; ``got`` is what came."""
 
     def __init__(self, session: Session, house: "House", keep: bool = True) -> None:
@@ -215,7 +216,7 @@ async def test_a_message_of_several_sessions_is_one_body(tmp_path: Path) -> None
     await house.turn()
     assert house.in_memory == house.paging.octets <= 10 * KIB
     paged = [stored for stored in house.durability.messages.values() if stored.message.paged]
-    assert len(paged) > 80 and all(len(stored.holders) == 4 for stored in paged)
+    assert len(paged) > 80 and all(len(list(stored.holders())) == 4 for stored in paged)
     for session in sessions:
         client = house.connect(session, 50)
         await house.drain(client, 100)

@@ -15,6 +15,7 @@ from broker.session.subscription import Subscription
 from broker.storage import records
 from tests.support.durable import DurableHouse
 from tests.support.fake_transport import Conversation
+from tests.support.one_by_one import OneByOne
 from tests.support.wire import Publish
 
 NEVER = c.NEVER_EXPIRES
@@ -70,7 +71,7 @@ def outcome(house: DurableHouse) -> dict[str, object]:
 # --- random operations ----------------------------------------------------------------------------------------------
 
 
-class Sink:
+class Sink(OneByOne):
     """A client that takes everything as long as it is writable."""
 
     def __init__(self) -> None:

@@ -157,12 +157,13 @@ def test_its_counters() -> None:
     for qos in range(3):
         house.publish("t", b"x", qos)
     client.received()
-    stats = client.connection.stats()
-    assert (stats["recv_pkt"], stats["recv_cnt"], stats["recv_msg"]) == (2, 2, 0)
-    assert (stats["send_msg"], stats["send_pkt"]) == (3, 5)
-    assert stats["send_oct"] == house.metrics.bytes_sent
-    assert stats["recv_oct"] == house.metrics.bytes_received
-    assert stats["send_cnt"] == client.transport.writes
+    traffic = client.connection.traffic()
+    assert (traffic.received_packets, traffic.received_reads) == (2, 2)
+    assert (traffic.received0, traffic.received1, traffic.received2) == (0, 0, 0)
+    assert (traffic.sent0, traffic.sent1, traffic.sent2, traffic.sent_packets) == (1, 1, 1, 5)
+    assert traffic.sent_octets == house.metrics.bytes_sent
+    assert traffic.received_octets == house.metrics.bytes_received
+    assert traffic.sent_writes == client.transport.writes
     metrics = house.metrics
     assert (metrics.messages_qos0_sent, metrics.messages_qos1_sent, metrics.messages_qos2_sent) == (1, 1, 1)
     assert metrics.messages_delivered == 3
@@ -613,7 +614,7 @@ def test_retained_messages_that_take_long_to_find(monkeypatch: pytest.MonkeyPatc
     assert turns > 20
     packets = reader.arrived()
     assert [each.payload for each in packets if isinstance(each, Publish)] == [b"found"]
-    assert reader.session.replay is None
+    assert reader.session.replays is None
 
 
 def test_retained_messages_stop_with_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -652,7 +653,7 @@ def test_retained_messages_wait_for_a_full_socket() -> None:
     reader = house.connect("r")
     reader.transport.block()
     reader.send(Subscribe(1, [TopicFilter("r/#")]))
-    assert reader.session.replay is not None
+    assert reader.session.replays is not None
     reader.transport.unblock()
     assert len(reader.received()) == 21
     assert house.metrics.delivery_dropped == 0

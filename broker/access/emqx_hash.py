@@ -1,0 +1,78 @@
+"""Password hashes as EMQX 4.x stores them: read from its files, good for one login, then replaced by scrypt."""
+
+import hashlib
+import hmac
+import os
+import string
+from typing import Final
+
+from .password import ScryptHash, from_base64, to_base64
+
+SALT_SIZE: Final = 4
+_DIGEST_LENGTHS: Final = {32: "md5", 40: "sha1", 64: "sha256", 128: "sha512"}
+_HEX: Final = frozenset(string.hexdigits.encode())
+
+
+class EmqxHash:
+    """``emqx$algorithm$salt$hash``: ``hash`` is hex of the digest of salt and password, ``salt`` base64, often empty.
+
+    A wrong password costs one scrypt like any other, so that a clock does not tell whose hash is an old one.
+    """
+
+    __slots__ = ("algorithm", "digest", "salt")
+
+    def __init__(self, algorithm: str, salt: bytes, digest: str) -> None:
+        self.algorithm = algorithm
+        self.salt = salt
+        self.digest = digest
+
+    @classmethod
+    def parse(cls, text: str) -> "EmqxHash":
+        """Read the written form; ``ValueError`` says in words what is wrong with it."""
+        parts = text.split("$")
+        if len(parts) != 4 or parts[0] != "emqx" or _DIGEST_LENGTHS.get(len(parts[3])) != parts[1]:
+            raise ValueError("expected emqx$algorithm$salt$hash with md5, sha1, sha256 or sha512")
+        if not _is_hex(parts[3].encode()):
+            raise ValueError("the hash is hexadecimal")
+        return cls(parts[1], from_base64(parts[2]), parts[3].lower())
+
+    @classmethod
+    def read(cls, stored: bytes, salted: bool = True) -> "EmqxHash":
+        """What EMQX keeps: the hex digest, or 4 raw bytes of salt and the hex digest, or a password as it is.
+
+        EMQX writes nowhere which it is: the length decides, as it does there. ``salted``: whether a password as it is
+        would have the salt before it (EMQX 4.3 and later). Such a password is hashed here: it is never kept.
+        """
+        for salt_size in (0, SALT_SIZE):
+            salt, digest = stored[:salt_size], stored[salt_size:]
+            algorithm = _DIGEST_LENGTHS.get(len(digest))
+            if algorithm is not None and _is_hex(digest):
+                return cls(algorithm, salt, digest.decode().lower())
+        plain = stored[SALT_SIZE:] if salted else stored
+        if not plain:
+            raise ValueError("an empty password")
+        salt = os.urandom(16)
+        return cls("sha256", salt, hashlib.sha256(salt + plain).hexdigest())
+
+    @property
+    def fingerprint(self) -> bytes:
+        return str(self).encode()
+
+    def verify(self, password: bytes) -> bool:
+        computed = hashlib.new(self.algorithm, self.salt + password, usedforsecurity=False).hexdigest()
+        if hmac.compare_digest(computed, self.digest):
+            return True
+        ScryptHash.unknown().verify(password)
+        return False
+
+    def __str__(self) -> str:
+        return f"emqx${self.algorithm}${to_base64(self.salt)}${self.digest}"
+
+
+def parse_hash(text: str) -> ScryptHash | EmqxHash:
+    """A stored password in its written form; ``ValueError`` where it is neither of ours nor of EMQX's."""
+    return EmqxHash.parse(text) if text.startswith("emqx$") else ScryptHash.parse(text)
+
+
+def _is_hex(text: bytes) -> bool:
+    return all(char in _HEX for char in text)

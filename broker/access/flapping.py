@@ -1,0 +1,55 @@
+"""Flapping: clients that lose their connection again and again, whom a ban keeps out for a while."""
+
+import logging
+from typing import Final
+
+from ..core.client_info import ClientInfo
+from ..core.clock import Clock
+from .banned import CLIENT_ID, Ban, Banned
+
+logger = logging.getLogger(__name__)
+
+_MOST: Final = 100_000
+
+
+class Flapping:
+    """Counts the ends of connections by client identifier, in windows that begin with the first of them.
+
+    At most ``most`` identifiers are counted at once; the one whose window began first is forgotten then.
+    """
+
+    def __init__(self, banned: Banned, clock: Clock, most: int = _MOST) -> None:
+        self._banned = banned
+        self._clock = clock
+        self._most = most
+        # client identifier -> ends so far, when the window began; in the order in which the windows began
+        self._ends: dict[str, tuple[int, float]] = {}
+
+    def client_disconnected(self, client: ClientInfo, reason: str) -> None:
+        """For the hook of that name."""
+        zone = client.zone
+        if not zone.flapping_threshold or reason == "server_shutting_down":
+            return
+        now = self._clock.now()
+        client_id = client.client_id
+        count, since = self._ends.get(client_id, (0, now))
+        if now - since >= zone.flapping_window:
+            self._ends.pop(client_id, None)
+            count, since = 0, now
+        count += 1
+        if count < zone.flapping_threshold:
+            self._ends[client_id] = (count, since)
+            if len(self._ends) > self._most:
+                del self._ends[next(iter(self._ends))]
+            return
+        self._ends.pop(client_id, None)
+        told = f"{count} connections ended within {zone.flapping_window:g} s"
+        logger.warning(
+            "client_flapping client_id=%s peer=%s ended=%s setting=flapping_threshold", client_id, client.peer, count
+        )
+        self._banned.put(
+            Ban(CLIENT_ID, client_id, "flapping detector", f"flapping: {told}", now, now + zone.flapping_ban)
+        )
+
+    def __len__(self) -> int:
+        return len(self._ends)

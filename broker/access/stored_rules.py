@@ -1,0 +1,277 @@
+"""Stored rules: access rules that operators add while the node runs, kept in a table and found by whom they are about.
+
+Each subject (a client identifier, a user name, or everybody) has one list, tried from its front. EMQX 4.1's interface
+adds at the end of it, EMQX 4.4's at the front: the same rules in both, each in the order its users know.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from operator import attrgetter
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from ..core.client_info import ClientInfo
+from ..core.tables import Tables
+from .acl import HASH, PLUS, TopicPattern, covers, filter_levels, inner_filter, intersects
+
+CLIENT_ID: Final = "clientid"
+USERNAME: Final = "username"
+ALL: Final = "all"
+KINDS: Final = (CLIENT_ID, USERNAME, ALL)
+
+PUB: Final = "pub"
+SUB: Final = "sub"
+PUBSUB: Final = "pubsub"
+
+MOST_RULES: Final = 10_000
+"""Rules of one subject. A check looks at all of them that hold wildcards or placeholders, in some milliseconds."""
+
+_ORDER: Final = attrgetter("order")
+
+
+class StoredRule(msgspec.Struct, array_like=True, frozen=True):
+    """``kind`` and ``name``: whom it is about; ``name`` is empty for ``ALL``.
+
+    ``action``: ``PUB``, ``SUB`` or ``PUBSUB``.
+    ``order``: its place in the subject's list and its key in the table, unique. ``created_at``: unix seconds.
+    """
+
+    kind: str
+    name: str
+    topic: str
+    action: str
+    allow: bool
+    order: int
+    created_at: float = 0.0
+
+    @property
+    def key(self) -> str:
+        return str(self.order)
+
+    @property
+    def publish(self) -> bool:
+        return self.action != SUB
+
+    @property
+    def subscribe(self) -> bool:
+        return self.action != PUB
+
+
+class _Rule:
+    """A stored rule, ready to be tried. ``plain``: its topic is compared to the letter, as ``text``."""
+
+    __slots__ = ("order", "pattern", "plain", "row", "text")
+
+    def __init__(self, row: StoredRule) -> None:
+        self.row = row
+        self.order = row.order
+        self.pattern = TopicPattern(row.topic)
+        self.text = self.pattern.exact or row.topic
+        levels = self.pattern.levels
+        self.plain = self.pattern.exact is not None or (
+            self.pattern.templates is None and HASH not in levels and PLUS not in levels
+        )
+
+    def hits(self, client: ClientInfo, topic: str, levels: tuple[str, ...]) -> bool:
+        exact = self.pattern.exact
+        if exact is not None:
+            return exact == topic
+        wanted = self.pattern.levels_for(client)
+        return wanted is not None and (covers if self.row.allow else intersects)(wanted, levels)
+
+
+class _Subject:
+    """The rules of one subject in their order.
+
+    ``patterns``: those with wildcards or placeholders; ``by_topic``: all, by the text that they are compared to.
+    """
+
+    __slots__ = ("by_topic", "patterns", "rules")
+
+    def __init__(self) -> None:
+        self.rules: list[_Rule] = []
+        self.patterns: list[_Rule] = []
+        self.by_topic: dict[str, list[_Rule]] = {}
+
+    def add(self, rule: _Rule) -> None:
+        insort(self.rules, rule, key=_ORDER)
+        insort(self.by_topic.setdefault(rule.text, []), rule, key=_ORDER)
+        if not rule.plain:
+            insort(self.patterns, rule, key=_ORDER)
+
+    def remove(self, row: StoredRule) -> None:
+        rule = _take(self.rules, row.order)
+        same = self.by_topic[rule.text]
+        _take(same, row.order)
+        if not same:
+            del self.by_topic[rule.text]
+        if not rule.plain:
+            _take(self.patterns, row.order)
+
+    def first(self, client: ClientInfo, publish: bool, topic: str, levels: tuple[str, ...]) -> StoredRule | None:
+        """The first rule that decides."""
+        wildcards = not publish and (PLUS in levels or HASH in levels)
+        found: _Rule | None = None
+        candidates = self.rules
+        if not wildcards:
+            # A topic without wildcards meets those to the letter in one look; only earlier patterns come before it.
+            candidates = self.patterns
+            for rule in self.by_topic.get(topic, ()):
+                if rule.plain and (rule.row.publish if publish else rule.row.subscribe):
+                    found = rule
+                    break
+        for rule in candidates:
+            if found is not None and rule.order > found.order:
+                break
+            if (rule.row.publish if publish else rule.row.subscribe) and rule.hits(client, topic, levels):
+                return rule.row
+        return found.row if found is not None else None
+
+
+class StoredRules:
+    """A ``RuleSource``: the rules of the client identifier, then of the user name, then of everybody."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.name = "stored"
+        self._table = tables.open("rules_of_access", StoredRule)
+        self._latest: StoredRule | None = None
+        self._clear()
+
+    def _clear(self) -> None:
+        self._subjects: dict[tuple[str, str], _Subject] = {}
+        # kind -> rules; and rules of which ``PUBSUB`` counts as two
+        self._counts = dict.fromkeys(KINDS, 0)
+        self._halves = dict.fromkeys(KINDS, 0)
+        self._lowest = self._highest = 0
+
+    def take_up(self) -> None:
+        """Order what was restored."""
+        self._clear()
+        for row in sorted(self._table.values(), key=_ORDER):
+            self._index(row)
+
+    def _index(self, row: StoredRule) -> None:
+        rule = _Rule(row)
+        self._subjects.setdefault((row.kind, row.name), _Subject()).add(rule)
+        self._lowest = min(self._lowest, row.order)
+        self._highest = max(self._highest, row.order)
+        self._count(row, 1)
+
+    def _count(self, row: StoredRule, step: int) -> None:
+        self._counts[row.kind] += step
+        self._halves[row.kind] += 2 * step if row.action == PUBSUB else step
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def count(self, *kinds: str, halves: bool = False) -> int:
+        """How many rules; ``halves``: with ``PUBSUB`` counted as two."""
+        counts = self._halves if halves else self._counts
+        return sum(counts[kind] for kind in kinds)
+
+    def of(self, kind: str, name: str = "") -> list[StoredRule]:
+        """The rules of one subject as they are tried."""
+        subject = self._subjects.get((kind, name))
+        return [rule.row for rule in subject.rules] if subject is not None else []
+
+    def walk(self, *kinds: str) -> Iterator[StoredRule]:
+        """Every rule of subjects of these kinds, subject by subject; much may change between two of them."""
+        for (kind, _), subject in list(self._subjects.items()):
+            if kind in kinds:
+                for rule in list(subject.rules):
+                    yield rule.row
+
+    # Changes. Whoever makes one makes the decisions that clients remember void (``AccessControl.forget_decisions``).
+
+    def append(self, kind: str, name: str, topic: str, action: str, allow: bool, now: float) -> bool:
+        """Add a rule at the end; ``False``: this very rule is there. ``ValueError``: a topic that is no filter."""
+        for row in self._same_topic(kind, name, topic):
+            if row.action == action and row.allow == allow:
+                return False
+        TopicPattern(topic)
+        self._store(StoredRule(kind, name, topic, action, allow, self._highest + 1, now))
+        return True
+
+    def prepend(self, kind: str, name: str, topic: str, action: str, allow: bool, now: float) -> None:
+        """Add a rule at the front, in place of all that there is for this action (``PUB`` or ``SUB``) and topic."""
+        TopicPattern(topic)
+        same = [row for row in self._same_topic(kind, name, topic) if row.action in (action, PUBSUB)]
+        for row in same:
+            self._drop(row)
+            if row.action == PUBSUB:  # its other half stays where it was
+                self._store(msgspec.structs.replace(row, action=SUB if action == PUB else PUB))
+        self._store(StoredRule(kind, name, topic, action, allow, self._lowest - 1, now))
+
+    def remove(self, kind: str, name: str, topic: str) -> int:
+        """Take away every rule of a subject with exactly this topic; how many there were."""
+        gone = self._same_topic(kind, name, topic)
+        for row in gone:
+            self._drop(row)
+        return len(gone)
+
+    def room(self, kind: str, name: str) -> int:
+        """How many more rules this subject may have."""
+        subject = self._subjects.get((kind, name))
+        return MOST_RULES - (len(subject.rules) if subject is not None else 0)
+
+    def _same_topic(self, kind: str, name: str, topic: str) -> list[StoredRule]:
+        subject = self._subjects.get((kind, name))
+        if subject is None:
+            return []
+        text = topic.removeprefix("eq ")
+        return [rule.row for rule in subject.by_topic.get(text, ()) if rule.row.topic == topic]
+
+    def _store(self, row: StoredRule) -> None:
+        self._index(row)
+        self._table.put(row.key, row)
+
+    def _drop(self, row: StoredRule) -> None:
+        who = (row.kind, row.name)
+        subject = self._subjects[who]
+        subject.remove(row)
+        if not subject.rules:
+            del self._subjects[who]
+        self._count(row, -1)
+        self._table.remove(row.key)
+
+    # The source
+
+    @property
+    def setting(self) -> str:
+        """The latest rule that decided: the path that takes it away."""
+        return path_of(self._latest) if self._latest is not None else ""
+
+    def decide(self, client: ClientInfo, action: str, topic: str) -> bool | None:
+        subjects = self._subjects
+        if not subjects:
+            return None
+        publish = action == "publish"
+        if publish:
+            levels = tuple(topic.split("/"))
+        else:
+            topic = inner_filter(topic)
+            levels = filter_levels(topic)
+        for who in ((CLIENT_ID, client.client_id), (USERNAME, client.username or ""), (ALL, "")):
+            subject = subjects.get(who)
+            if subject is None:
+                continue
+            row = subject.first(client, publish, topic, levels)
+            if row is not None:
+                self._latest = row
+                return row.allow
+        return None
+
+
+def _take(rules: list[_Rule], order: int) -> _Rule:
+    return rules.pop(bisect_left(rules, order, key=_ORDER))
+
+
+def path_of(row: StoredRule) -> str:
+    """Where the API takes this rule away."""
+    topic = quote(row.topic, safe="")
+    if row.kind == CLIENT_ID:
+        return f"/acl/clientid/{quote(row.name, safe='')}/topic/{topic}"
+    login = "$all" if row.kind == ALL else quote(row.name, safe="")
+    return f"/broker_acl/{login}/{topic}"

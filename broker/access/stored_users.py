@@ -1,0 +1,116 @@
+"""Stored users: those that operators add while the node runs, kept in a table, by user name or by client identifier."""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from ..core.client_info import ClientInfo
+from ..core.clock import Clock
+from ..core.tables import Tables
+from .emqx_hash import EmqxHash, parse_hash
+from .password import ScryptHash
+from .users import User
+
+logger = logging.getLogger(__name__)
+
+USERNAME: Final = "username"
+CLIENT_ID: Final = "clientid"
+
+
+class StoredUser(msgspec.Struct, array_like=True, frozen=True):
+    """``kind``: what ``name`` is, ``USERNAME`` or ``CLIENT_ID``. ``password``: its written hash, as ``emqx_hash`` reads
+    it. ``created_at``: unix seconds."""
+
+    kind: str
+    name: str
+    password: str
+    is_superuser: bool = False
+    created_at: float = 0.0
+
+
+class StoredUsers:
+    """A ``UserSource``.
+
+    A client whose user name is stored needs that user's password; else, where its client identifier is stored,
+    that one's.
+    """
+
+    has_scram: Final = False
+
+    def __init__(self, tables: Tables, clock: Clock) -> None:
+        self.name = "stored"
+        self._clock = clock
+        self._table = tables.open("users", StoredUser)
+        self._counts: dict[str, int] = {}
+
+    def take_up(self) -> None:
+        """Count what was restored."""
+        self._counts = {}
+        for user in self._table.values():
+            self._counts[user.kind] = self._counts.get(user.kind, 0) + 1
+
+    @property
+    def has_users(self) -> bool:
+        return len(self._table) > 0
+
+    def count(self, kind: str) -> int:
+        return self._counts.get(kind, 0)
+
+    def get(self, kind: str, name: str) -> StoredUser | None:
+        return self._table.get(_key(kind, name))
+
+    def all(self) -> list[StoredUser]:
+        """A copy, oldest first."""
+        return list(self._table.values())
+
+    def put(
+        self,
+        kind: str,
+        name: str,
+        password: ScryptHash | EmqxHash,
+        is_superuser: bool = False,
+        created_at: float | None = None,
+    ) -> None:
+        """Add a user or replace the one of this name, which keeps the time it was created."""
+        old = self.get(kind, name)
+        if old is None:
+            self._counts[kind] = self.count(kind) + 1
+        if created_at is None:
+            created_at = old.created_at if old is not None else self._clock.now()
+        self._table.put(_key(kind, name), StoredUser(kind, name, str(password), is_superuser, created_at))
+
+    def remove(self, kind: str, name: str) -> bool:
+        """Whether there was such a user."""
+        if not self._table.remove(_key(kind, name)):
+            return False
+        self._counts[kind] = self.count(kind) - 1
+        return True
+
+    def lookup(self, client: ClientInfo, username: str) -> User | None:
+        row = self.get(USERNAME, username) if username else None
+        if row is None:
+            row = self.get(CLIENT_ID, client.client_id) if client.client_id else None
+        if row is None:
+            return None
+        try:
+            password = parse_hash(row.password)
+        except ValueError as error:
+            logger.error("stored_hash_unreadable %s=%s error=%s", row.kind, row.name, error)
+            return User(username, is_superuser=row.is_superuser)
+        renew = self._renewal(row) if isinstance(password, EmqxHash) else None
+        return User(username, password, is_superuser=row.is_superuser, renew=renew)
+
+    def _renewal(self, row: StoredUser) -> Callable[[ScryptHash], None]:
+        def renew(password: ScryptHash) -> None:
+            # An operator may have changed the user meanwhile.
+            if self.get(row.kind, row.name) is row:
+                self.put(row.kind, row.name, password, row.is_superuser)
+                logger.info("stored_hash_renewed %s=%s", row.kind, row.name)
+
+        return renew
+
+
+def _key(kind: str, name: str) -> str:
+    return f"{kind}:{name}"

@@ -1,0 +1,84 @@
+"""/apps: the applications that may use the management server."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from ..http.routes import Call, Routes
+
+routes = Routes("Applications")
+
+Expired = Annotated[int, Meta(ge=0, le=253_402_300_799)] | Literal["undefined"] | None
+Text = Annotated[str, Meta(max_length=1024)]
+
+
+class AppRecord(msgspec.Struct):
+    """``expired``: unix seconds, or ``undefined``. ``secret`` is masked, and there only where one is asked for."""
+
+    app_id: str
+    name: str
+    desc: str
+    status: bool
+    expired: int | str
+    secret: str | UnsetType = UNSET
+
+
+class NewApp(msgspec.Struct):
+    """``secret``: made by the node unless it is given."""
+
+    app_id: str
+    name: Text
+    secret: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
+    desc: Text = ""
+    status: bool = True
+    expired: Expired = None
+
+
+class AppUpdate(msgspec.Struct):
+    """What is not given stays."""
+
+    name: Text | UnsetType = UNSET
+    desc: Text | UnsetType = UNSET
+    status: bool | UnsetType = UNSET
+    expired: Expired | UnsetType = UNSET
+
+
+class Secret(msgspec.Struct):
+    secret: str
+
+
+@routes.get("/apps", "Applications", reply=list[AppRecord])
+def list_apps(call: Call) -> Any:
+    return call.operations.apps.listing()
+
+
+@routes.get("/apps/{app_id}", "An application", reply=AppRecord)
+def lookup_app(call: Call) -> Any:
+    return call.operations.apps.lookup(call.path["app_id"]) or {}
+
+
+@routes.post("/apps", "Add an application; its secret is shown this once", body=NewApp, reply=Secret)
+async def add_app(call: Call) -> Any:
+    given: NewApp = call.body
+    secret = await call.operations.apps.add(
+        given.app_id, given.name, given.secret, given.desc, given.status, _end(given.expired)
+    )
+    return {"secret": secret}
+
+
+@routes.put("/apps/{app_id}", "Change an application", body=AppUpdate)
+async def update_app(call: Call) -> Any:
+    given = {key: value for key, value in msgspec.structs.asdict(call.body).items() if value is not UNSET}
+    if "expired" in given:
+        given["expired"] = _end(given["expired"])
+    await call.operations.apps.update(call.path["app_id"], **given)
+
+
+@routes.delete("/apps/{app_id}", "Remove an application")
+async def delete_app(call: Call) -> Any:
+    await call.operations.apps.delete(call.path["app_id"])
+
+
+def _end(expired: int | str | None) -> int | None:
+    return expired if isinstance(expired, int) else None

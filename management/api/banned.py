@@ -1,0 +1,53 @@
+"""/banned: who may not connect."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from ..http.reading import PageQuery
+from ..http.routes import Call, Routes
+
+routes = Routes("Banned")
+
+Time = Annotated[int, Meta(ge=0, le=253_402_300_799)]
+Text = Annotated[str, Meta(max_length=65_535)]
+
+
+class BanRecord(msgspec.Struct):
+    """``at``, ``until``: unix seconds."""
+
+    who: str
+    kind: str = msgspec.field(name="as")
+    by: str
+    reason: str
+    at: int
+    until: int
+
+
+class NewBan(msgspec.Struct, kw_only=True):
+    who: Annotated[str, Meta(min_length=1, max_length=65_535)]
+    kind: Literal["clientid", "username", "peerhost"] = msgspec.field(name="as")
+    by: Text | UnsetType = UNSET
+    reason: Text | UnsetType = UNSET
+    at: Time | UnsetType = UNSET
+    until: Time | UnsetType = UNSET
+
+
+@routes.get("/banned", "Who may not connect", query=PageQuery, reply=list[BanRecord])
+def list_banned(call: Call) -> Any:
+    return call.operations.banned.listing(call.query.page, call.query.rows(call.operations.settings.max_row_limit))
+
+
+@routes.post("/banned", "Ban a client", body=NewBan, reply=BanRecord)
+async def add_banned(call: Call) -> Any:
+    """The answer repeats what was given."""
+    given: dict[str, Any] = msgspec.to_builtins(call.body)
+    details = {key: value for key, value in given.items() if key not in ("as", "who")}
+    await call.operations.banned.add(given["as"], given["who"], **details)
+    return given
+
+
+@routes.delete("/banned/{as}/{who}", "Lift a ban")
+async def delete_banned(call: Call) -> Any:
+    await call.operations.banned.delete(call.path["as"], call.path["who"])

@@ -1,0 +1,60 @@
+"""/broker_acl: access rules by login, tried in the order in which they were added."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from ..http.reading import PageQuery
+from ..http.routes import Call, Routes
+from ..operations.acl import OK, NewRule, rule_record, subject_of
+
+routes = Routes("ACL rules")
+
+Action = Literal["pub", "sub", "pubsub"]
+
+
+class AclRecord(msgspec.Struct):
+    """Specification, ACL rule record."""
+
+    login: str
+    topic: str
+    action: str
+    allow: bool
+
+
+class NewAcl(msgspec.Struct):
+    """``login``: a user name, or ``$all``."""
+
+    login: Annotated[str, Meta(min_length=1, max_length=65_535)]
+    topic: str
+    action: Action
+    allow: bool
+
+
+@routes.get("/broker_acl", "Access rules", query=PageQuery, reply=list[AclRecord])
+def list_broker_acl(call: Call) -> Any:
+    return call.operations.acl.listing(call.query.page, call.query.rows(call.operations.settings.max_row_limit))
+
+
+@routes.get("/broker_acl/{login}", "Access rules of a login", reply=list[AclRecord] | AclRecord)
+def lookup_broker_acl(call: Call) -> Any:
+    """As EMQX has it: nothing is ``{}``, one rule stands alone, several come as an array, the newest first."""
+    records = [rule_record(rule) for rule in reversed(call.operations.acl.lookup(call.path["login"]))]
+    if len(records) > 1:
+        return records
+    return records[0] if records else {}
+
+
+@routes.post("/broker_acl", "Add access rules", body=list[NewAcl] | NewAcl, reply=dict[str, str])
+async def add_broker_acl(call: Call) -> Any:
+    given = call.body if isinstance(call.body, list) else [call.body]
+    await call.operations.acl.add(
+        [NewRule(subject_of(each.login), each.topic, each.action, each.allow) for each in given]
+    )
+    return {each.login: OK for each in given}
+
+
+@routes.delete("/broker_acl/{login}/{topic}", "Remove a login's access rules for a topic")
+async def delete_broker_acl(call: Call) -> Any:
+    await call.operations.acl.delete(call.path["login"], call.path["topic"])

@@ -1,0 +1,79 @@
+"""/metrics, /stats and Prometheus under the prefixes; /status and /metrics beside them."""
+
+from typing import Any, Literal
+
+import msgspec
+from aiohttp import web
+
+from ..http.routes import Call, Routes
+from ..operations.prometheus import CONTENT_TYPE
+
+routes = Routes("Metrics and stats")
+root_routes = Routes("Metrics and stats")
+
+
+class NodeMetrics(msgspec.Struct):
+    """The counters of one node."""
+
+    node: str
+    metrics: dict[str, int]
+
+
+class NodeStats(msgspec.Struct):
+    """The gauges of one node."""
+
+    node: str
+    stats: dict[str, int]
+
+
+class PrometheusQuery(msgspec.Struct):
+    """``json`` is EMQX's form, ``prometheus`` the one that Prometheus reads."""
+
+    type: Literal["json", "prometheus"] = "json"
+
+
+@routes.get("/metrics", "Counters of all nodes", reply=list[NodeMetrics])
+def list_all_metrics(call: Call) -> Any:
+    return [{"node": call.operations.nodes.name, "metrics": call.operations.monitoring.metrics()}]
+
+
+@routes.get("/nodes/{node}/metrics", "Counters of a node", reply=dict[str, int])
+def list_node_metrics(call: Call) -> Any:
+    return call.operations.monitoring.metrics()
+
+
+@routes.get("/stats", "Gauges of all nodes", reply=list[NodeStats])
+def list_all_stats(call: Call) -> Any:
+    return [{"node": call.operations.nodes.name, "stats": call.operations.monitoring.stats()}]
+
+
+@routes.get("/nodes/{node}/stats", "Gauges of a node", reply=dict[str, int])
+def list_node_stats(call: Call) -> Any:
+    return call.operations.monitoring.stats()
+
+
+@routes.get(
+    "/emqx_prometheus",
+    "Figures for Prometheus",
+    query=PrometheusQuery,
+    reply=dict[str, dict[str, int | float]],
+)
+def get_prometheus(call: Call) -> Any:
+    if call.query.type == "prometheus":
+        return scrape(call)
+    return call.operations.prometheus.groups()
+
+
+@root_routes.get("/metrics", "Figures for Prometheus, as text")
+def scrape(call: Call) -> Any:
+    return web.Response(body=call.operations.prometheus.text().encode(), headers={"Content-Type": CONTENT_TYPE})
+
+
+@root_routes.get("/status", "Whether the node serves, as text")
+def get_status(call: Call) -> Any:
+    """200 while it serves, 503 else; two lines, the second of them as EMQX has it for those who look for it."""
+    monitoring = call.operations.monitoring
+    state = "started" if monitoring.running else "stopping" if monitoring.stopping else "starting"
+    word = "running" if monitoring.running else "not_running"
+    text = f"Node {call.operations.nodes.name} is {state}\nemqx is {word}"
+    return web.Response(text=text, status=200 if monitoring.running else 503)

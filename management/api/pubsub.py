@@ -1,0 +1,65 @@
+"""/mqtt: publish, subscribe and unsubscribe on behalf of clients."""
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from ..http.routes import Call, Routes
+from ..operations.pubsub import PublishRequest, SubscribeRequest, UnsubscribeRequest
+
+routes = Routes("Publish, subscribe, unsubscribe")
+
+
+class PublishedRecord(msgspec.Struct):
+    """What became of one item of a batch; ``message`` says why it was not published."""
+
+    topic: str
+    code: int
+    message: str | UnsetType = UNSET
+    msgids: list[str] | UnsetType = UNSET
+
+
+class SubscribedRecord(msgspec.Struct):
+    """What became of one item of a batch; ``message`` says why it was not carried out."""
+
+    clientid: str
+    topic: str
+    code: int
+    message: str | UnsetType = UNSET
+
+
+@routes.post("/mqtt/publish", "Publish messages as a client", body=PublishRequest)
+async def mqtt_publish(call: Call) -> Any:
+    request: PublishRequest = call.body
+    ids = await call.operations.pubsub.publish(request)
+    if request.ids is UNSET:
+        return None
+    return {"msgid": ids[-1]} if request.topics is UNSET else {"msgids": ids}
+
+
+@routes.post("/mqtt/publish_batch", "Publish many messages", body=list[PublishRequest], reply=list[PublishedRecord])
+async def mqtt_publish_batch(call: Call) -> Any:
+    return await call.operations.pubsub.publish_batch(call.body)
+
+
+@routes.post("/mqtt/subscribe", "Subscribe a client", body=SubscribeRequest)
+async def mqtt_subscribe(call: Call) -> Any:
+    await call.operations.pubsub.subscribe(call.body)
+
+
+@routes.post("/mqtt/subscribe_batch", "Subscribe clients", body=list[SubscribeRequest], reply=list[SubscribedRecord])
+async def mqtt_subscribe_batch(call: Call) -> Any:
+    return await call.operations.pubsub.subscribe_batch(call.body)
+
+
+@routes.post("/mqtt/unsubscribe", "Unsubscribe a client", body=UnsubscribeRequest)
+async def mqtt_unsubscribe(call: Call) -> Any:
+    await call.operations.pubsub.unsubscribe(call.body)
+
+
+@routes.post(
+    "/mqtt/unsubscribe_batch", "Unsubscribe clients", body=list[UnsubscribeRequest], reply=list[SubscribedRecord]
+)
+async def mqtt_unsubscribe_batch(call: Call) -> Any:
+    return await call.operations.pubsub.unsubscribe_batch(call.body)

@@ -1,0 +1,28 @@
+"""/routes: which topic filters have subscribers."""
+
+from typing import Any
+
+import msgspec
+
+from ..http.reading import PageQuery
+from ..http.routes import Call, Routes
+
+routes = Routes("Routes")
+
+
+class RouteRecord(msgspec.Struct):
+    """Specification, Route record."""
+
+    topic: str
+    node: str
+
+
+@routes.get("/routes", "Routes, page by page", query=PageQuery, reply=list[RouteRecord])
+def list_routes(call: Call) -> Any:
+    query: PageQuery = call.query
+    return call.operations.routes.listing(query.page, query.rows(call.operations.settings.max_row_limit))
+
+
+@routes.get("/routes/{topic}", "The routes of a topic filter", reply=list[RouteRecord])
+def lookup_routes(call: Call) -> Any:
+    return call.operations.routes.lookup(call.path["topic"])

@@ -1,0 +1,47 @@
+"""/topic-metrics: messages counted under single topics."""
+
+from typing import Any
+
+import msgspec
+
+from ..http.routes import Call, Routes
+
+routes = Routes("Topic metrics")
+
+
+class TopicBody(msgspec.Struct):
+    """A Topic Name: no wildcards."""
+
+    topic: str
+
+
+class TopicMetricsRecord(msgspec.Struct):
+    """``metrics``: ``messages.in``, ``messages.qos0.out`` and so on, each with ``.count`` and ``.rate`` (a second)."""
+
+    topic: str
+    metrics: dict[str, int | float]
+
+
+@routes.get("/topic-metrics", "What was counted of all topics", reply=list[TopicMetricsRecord])
+def list_all_topic_metrics(call: Call) -> Any:
+    return [{"topic": topic, "metrics": metrics} for topic, metrics in call.operations.topic_metrics.listing()]
+
+
+@routes.get("/topic-metrics/{topic}", "What was counted of a topic", reply=dict[str, int | float])
+def list_topic_metrics(call: Call) -> Any:
+    return call.operations.topic_metrics.get(call.path["topic"])
+
+
+@routes.post("/topic-metrics", "Count a topic", body=TopicBody)
+async def register_topic_metrics(call: Call) -> Any:
+    await call.operations.topic_metrics.add(call.body.topic)
+
+
+@routes.delete("/topic-metrics", "Count no topic any more")
+async def unregister_all_topic_metrics(call: Call) -> Any:
+    await call.operations.topic_metrics.clear()
+
+
+@routes.delete("/topic-metrics/{topic}", "Count a topic no more")
+async def unregister_topic_metrics(call: Call) -> Any:
+    await call.operations.topic_metrics.remove(call.path["topic"])

@@ -1,0 +1,92 @@
+"""/trace: what a client, a topic or an address does, in a file of its own."""
+
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from broker.observe.tracing import Kind
+
+from ..http.envelope import Extra
+from ..http.routes import Call, Routes
+from ..operations.tracing import from_rfc3339
+
+routes = Routes("Traces")
+
+
+class TraceRecord(msgspec.Struct):
+    """One trace; the condition stands under the name of its type."""
+
+    name: str
+    type: str
+    start_at: str
+    end_at: str
+    status: str
+    log_size: dict[str, int]
+
+
+class NewTrace(msgspec.Struct):
+    """``start_at`` and ``end_at`` as RFC 3339; ten minutes from now unless given."""
+
+    name: str
+    type: Kind
+    clientid: str | None = None
+    topic: str | None = None
+    ip_address: str | None = None
+    start_at: str | None = None
+    end_at: str | None = None
+
+
+class LogQuery(msgspec.Struct):
+    """Which piece of the file."""
+
+    position: int = 0
+    bytes: int = 1000
+
+
+@routes.get("/trace", "The traces", reply=list[TraceRecord])
+def list_trace(call: Call) -> Any:
+    return call.operations.tracing.listing()
+
+
+@routes.post("/trace", "Begin a trace", body=NewTrace, reply=TraceRecord)
+async def create_trace(call: Call) -> Any:
+    new: NewTrace = call.body
+    return await call.operations.tracing.create(
+        new.name,
+        new.type,
+        getattr(new, new.type),
+        from_rfc3339("start_at", new.start_at) if new.start_at is not None else None,
+        from_rfc3339("end_at", new.end_at) if new.end_at is not None else None,
+    )
+
+
+@routes.delete("/trace", "Delete all traces")
+async def clear_traces(call: Call) -> None:
+    await call.operations.tracing.clear()
+
+
+@routes.delete("/trace/{name}", "Delete a trace and its file")
+async def delete_trace(call: Call) -> None:
+    await call.operations.tracing.delete(call.path["name"])
+
+
+@routes.put("/trace/{name}/stop", "End a trace")
+async def disable_trace(call: Call) -> Any:
+    await call.operations.tracing.stop(call.path["name"])
+    return {"name": call.path["name"], "enable": False}
+
+
+@routes.get("/trace/{name}/download", "The file of a trace, zipped")
+async def download_zip_log(call: Call) -> Any:
+    name = call.path["name"]
+    archive = await call.operations.tracing.archive(name)
+    disposition = f'attachment; filename="{name}.zip"'
+    return web.Response(body=archive, content_type="application/zip", headers={"Content-Disposition": disposition})
+
+
+@routes.get("/trace/{name}/log", "A piece of the file of a trace", query=LogQuery, reply=str)
+def stream_log_file(call: Call) -> Any:
+    query: LogQuery = call.query
+    text, position = call.operations.tracing.log(call.path["name"], max(query.position, 0), max(query.bytes, 1))
+    return Extra(text, meta={"position": position, "bytes": query.bytes})

@@ -1,0 +1,207 @@
+"""Commands: their words, their usage, what they are given and what they answer."""
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from ..operations.listing import Listing
+from ..operations.operations import Operations
+from ..operations.refusal import UNKNOWN, WRONG, Refusal
+
+DASHES: Final = "-" * 110
+_USAGE_WIDTH: Final = 70
+
+OK: Final = "ok"
+NOT_FOUND: Final = "Not Found."
+
+Lines = str | Callable[[Any], str | Iterable[str | None]]
+
+
+class Answer:
+    """What a command found or did.
+
+    ``data``: what the HTTP API would answer as ``data`` (a ``Listing`` too; ``None``: nothing but a code).
+    ``text``: the lines of it, or what makes them from ``data``, of a listing from each row. ``None`` among them is a
+    place to let others run.
+    """
+
+    __slots__ = ("data", "text")
+
+    def __init__(self, data: Any, text: Lines) -> None:
+        self.data = data
+        self.text = text
+
+
+class Failure(Refusal):
+    """A refusal whose text for people is not ``Error: <message>``."""
+
+    def __init__(self, code: int, message: str, text: str) -> None:
+        super().__init__(code, message)
+        self.text = text
+
+
+class UsageError(Exception):
+    """The words fit no command; the lines say which there are."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
+
+
+class Call:
+    """One command on its way. ``values`` has what was given by the names in the usage: ``call["ClientId"]``."""
+
+    __slots__ = ("operations", "values")
+
+    def __init__(self, operations: Operations, values: dict[str, str]) -> None:
+        self.operations = operations
+        self.values = values
+
+    def __getitem__(self, name: str) -> str:
+        return self.values[name]
+
+    def get(self, name: str) -> str | None:
+        """What may be left out."""
+        return self.values.get(name)
+
+    def integer(self, name: str, least: int, most: int) -> int:
+        """A value that must be a whole number. Raises Refusal 108."""
+        text = self.values[name]
+        if not (text.isascii() and text.isdigit() and len(text) <= 18 and least <= int(text) <= most):
+            raise Refusal(WRONG, f"{name}: expected a number from {least} to {most}")
+        return int(text)
+
+    def flag(self, name: str) -> bool:
+        """A value that must be ``true`` or ``false``. Raises Refusal 108."""
+        return self.choice(name, "true", "false") == "true"
+
+    def choice(self, name: str, *allowed: str) -> str:
+        """A value that must be one of these. Raises Refusal 108."""
+        text = self.values[name]
+        if text not in allowed:
+            raise Refusal(WRONG, f"{name}: expected one of {', '.join(allowed)}")
+        return text
+
+
+Run = Callable[[Call], Answer | Awaitable[Answer]]
+
+
+class Command:
+    """``usage`` is the words and what follows them: ``clients show <ClientId>``, ``data import <File> [--env <JSON>]``.
+
+    ``<Name>`` is wanted, ``[<Name>]`` may be left out, ``[--name <Name>]`` may stand anywhere behind the words.
+    """
+
+    __slots__ = ("optional", "options", "required", "run", "summary", "usage", "words")
+
+    def __init__(self, usage: str, summary: str, run: Run) -> None:
+        self.usage = usage
+        self.summary = summary
+        self.run = run
+        words: list[str] = []
+        self.required: list[str] = []
+        self.optional: list[str] = []
+        # --name -> the name of its value
+        self.options: dict[str, str] = {}
+        parts = usage.split()
+        while parts:
+            part = parts.pop(0)
+            if part.startswith("[-"):
+                self.options[part[1:]] = parts.pop(0)[1:-2]
+            elif part.startswith("["):
+                self.optional.append(part[2:-2])
+            elif part.startswith("<"):
+                self.required.append(part[1:-1])
+            else:
+                words.append(part)
+        self.words = tuple(words)
+
+    def read(self, given: Sequence[str]) -> dict[str, str] | None:
+        """Values by their names; ``None`` where the words behind the command are too many, too few or unknown."""
+        values: dict[str, str] = {}
+        plain: list[str] = []
+        rest = list(given)
+        while rest:
+            word = rest.pop(0)
+            name, equals, value = word.partition("=")
+            if name in self.options and (equals or rest):
+                if self.options[name] in values:
+                    return None
+                values[self.options[name]] = value if equals else rest.pop(0)
+            elif word in self.options:
+                return None
+            else:
+                plain.append(word)
+        names = self.required + self.optional
+        if not len(self.required) <= len(plain) <= len(names):
+            return None
+        values.update(zip(names, plain, strict=False))
+        return values
+
+    def __repr__(self) -> str:
+        return f"Command({self.usage!r})"
+
+
+class Commands:
+    """The commands of one noun::
+
+    commands = Commands()
+
+    @commands.add("clients show <ClientId>", "Show a client")
+    def show(call: Call) -> Answer: ...
+    """
+
+    def __init__(self) -> None:
+        self.all: list[Command] = []
+
+    def add(self, usage: str, summary: str) -> Callable[[Run], Run]:
+        def register(run: Run) -> Run:
+            self.all.append(Command(usage, summary, run))
+            return run
+
+        return register
+
+
+def find(commands: Iterable[Command], given: Sequence[str]) -> tuple[Command, dict[str, str]]:
+    """The command that these words name, the one with the most words first, and its values. Raises UsageError."""
+    known = list(commands)
+    named = [each for each in known if tuple(given[: len(each.words)]) == each.words]
+    for command in sorted(named, key=lambda each: -len(each.words)):
+        values = command.read(given[len(command.words) :])
+        if values is not None:
+            return command, values
+    group = [each for each in known if given and each.words[0] == given[0]]
+    if group:
+        raise UsageError([usage_line(each) for each in group])
+    raise UsageError(overview(known))
+
+
+def usage_line(command: Command) -> str:
+    """``clients show <ClientId>      # Show a client``, the remark at column 70."""
+    return f"{command.usage:<{_USAGE_WIDTH}}# {command.summary}"
+
+
+def overview(commands: Iterable[Command]) -> list[str]:
+    """All usages, a line of dashes before each group."""
+    lines = ["Usage: taipan-ctl [--data-dir DIR | --config FILE] [--timeout SECONDS] [--json] COMMAND"]
+    group = ""
+    for command in commands:
+        if command.words[0] != group:
+            group = command.words[0]
+            lines.append(DASHES)
+        lines.append(usage_line(command))
+    return lines
+
+
+def key_line(key: str, value: Any, width: int) -> str:
+    """``sysdescr  : Taipan``: the key cut or padded to ``width``."""
+    return f"{key[:width]:<{width}}: {value}"
+
+
+def not_found(what: str, code: int = UNKNOWN) -> Failure:
+    """``what`` tells a program what there is none of; people read ``Not Found.``, as from emqx_ctl."""
+    return Failure(code, f"no {what}", NOT_FOUND)
+
+
+def rows_of(data: Any) -> Iterator[Any]:
+    """The rows of a list or of a whole listing, for commands that look at all of them at once and know they are few."""
+    return (row for row in data if row is not None) if isinstance(data, Listing) else iter(data)

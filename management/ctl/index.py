@@ -1,0 +1,25 @@
+"""All commands, in the order in which ``help`` shows them."""
+
+from typing import Final
+
+from . import node_commands
+from .command import Answer, Call, Command, Commands, overview
+
+commands = Commands()
+
+
+@commands.add("help", "Show this")
+def show_help(call: Call) -> Answer:
+    return Answer(
+        [{"command": each.usage, "description": each.summary} for each in COMMANDS], lambda _: overview(COMMANDS)
+    )
+
+
+COMMANDS: Final[list[Command]] = [
+    command
+    for each in (
+        node_commands.commands,
+        commands,
+    )
+    for command in each.all
+]

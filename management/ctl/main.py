@@ -1,0 +1,225 @@
+"""The ``taipan-ctl`` command: says its words to the running node over the Unix socket and prints what comes back.
+
+taipan-ctl [--data-dir DIR | --config FILE] [--timeout SECONDS] [--json] COMMAND [ARGUMENT]...
+
+Standard library only, and little of it: the command is started from scripts, often. What it sends and gets is in
+``socket.py``. Exit status: 0 done, 1 refused, not found or failed, 2 wrong usage, 3 the node cannot be reached.
+"""
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+DONE: Final = 0
+FAILED: Final = 1
+USAGE: Final = 2
+UNREACHABLE: Final = 3
+BROKEN_PIPE: Final = 141
+"""What a shell says of a program that wrote to a pipe nobody reads any more."""
+
+SOCKET_NAME: Final = "ctl.sock"
+HEAD: Final = 5
+"""Bytes before each frame's text: its kind (``o`` output, ``e`` error output, ``x`` exit status) and its length."""
+DEFAULT_TIMEOUT: Final = 60.0
+_OPTIONS: Final = ("--data-dir", "--config", "--timeout")
+_LONGEST_PATH: Final = 100
+"""Bytes that a Unix socket's address may have everywhere."""
+
+
+class UsageError(Exception):
+    """The command line cannot be used; one line."""
+
+
+class Unreachable(Exception):
+    """Nobody answers; one line that names the socket."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The console script. Returns the exit status."""
+    try:
+        options, as_json, words = read_command_line(sys.argv[1:] if argv is None else argv)
+        timeout = _seconds(options.get("--timeout"))
+        path = os.path.join(find_data_dir(options, os.environ), SOCKET_NAME)
+    except UsageError as error:
+        print(f"taipan-ctl: {error}", file=sys.stderr)
+        return USAGE
+    try:
+        with _connect(path, timeout) as node:
+            return _converse(node, {"args": words, "json": as_json}, path)
+    except Unreachable as error:
+        if not words or words[0] == "help":
+            return _help(words)
+        print(f"taipan-ctl: {error}", file=sys.stderr)
+        return UNREACHABLE
+    except BrokenPipeError:
+        # Nobody reads on: the interpreter must not try to flush either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except KeyboardInterrupt:
+        return 130
+
+
+def read_command_line(argv: Sequence[str]) -> tuple[dict[str, str], bool, list[str]]:
+    """Options before the command, whether ``--json`` is somewhere, and the command's words.
+
+    ``--json`` counts up to a word ``--``, after which every word is the command's.
+    """
+    options: dict[str, str] = {}
+    words: list[str] = []
+    as_json = False
+    rest = list(argv)
+    while rest:
+        word = rest.pop(0)
+        name, equals, value = word.partition("=")
+        if word == "--":
+            words += rest
+            break
+        if word == "--json":
+            as_json = True
+        elif words:
+            words.append(word)
+        elif word in ("--help", "-h"):
+            words.append("help")
+        elif name in _OPTIONS:
+            if not equals and not rest:
+                raise UsageError(f"{name} needs a value")
+            options[name] = value if equals else rest.pop(0)
+        elif word.startswith("-"):
+            raise UsageError(f"unknown option {_shown(word)}; options of a command come after it")
+        else:
+            words.append(word)
+    for word in words:
+        if not _is_text(word):
+            raise UsageError(f"{_shown(word)} is not UTF-8")
+    return options, as_json, words
+
+
+def find_data_dir(options: Mapping[str, str], environ: Mapping[str, str]) -> str:
+    """Of the node that is meant. ``--data-dir`` wins over the environment, and that over the file, as for the node."""
+    if "--data-dir" in options:
+        found = options["--data-dir"]
+    elif "TAIPAN__NODE__DATA_DIR" in environ:
+        found = environ["TAIPAN__NODE__DATA_DIR"]
+    elif "--config" in options:
+        found = _configured(options["--config"])
+    else:
+        found = "data"
+    if not found or "\0" in found:
+        raise UsageError("the data directory's name is empty or not a name")
+    return os.path.abspath(found)
+
+
+def _configured(file: str) -> str:
+    import tomllib
+
+    try:
+        with open(file, "rb") as opened:
+            node = tomllib.load(opened).get("node", {})
+    except OSError as error:
+        raise UsageError(f"{_shown(file)}: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{_shown(file)}: {error}") from None
+    found = node.get("data_dir", "data") if isinstance(node, dict) else None
+    if not isinstance(found, str):
+        raise UsageError(f"{_shown(file)}: node.data_dir is not a text")
+    return found
+
+
+def _seconds(text: str | None) -> float:
+    """``--timeout``: how long the node may be silent."""
+    try:
+        seconds = DEFAULT_TIMEOUT if text is None else float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.0 < seconds <= 86_400.0:
+        raise UsageError("--timeout: expected seconds, more than 0 and at most 86400")
+    return seconds
+
+
+def socket_address(path: str) -> tuple[str, int | None]:
+    """What to bind or connect to, and a descriptor to close afterwards: a long path goes by its open directory."""
+    if len(os.fsencode(path)) <= _LONGEST_PATH:
+        return path, None
+    directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    return f"/proc/self/fd/{directory}/{os.path.basename(path)}", directory
+
+
+def _connect(path: str, timeout: float) -> socket.socket:
+    node = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    directory: int | None = None
+    try:
+        node.settimeout(timeout)
+        address, directory = socket_address(path)
+        node.connect(address)
+    except OSError as error:
+        node.close()
+        if isinstance(error, FileNotFoundError):
+            why = "there is no such socket; is the node running, and is this its data directory?"
+        elif isinstance(error, ConnectionRefusedError):
+            why = "nobody listens there; the node is not running"
+        else:
+            why = error.strerror or str(error)
+        raise Unreachable(f"cannot reach the node at {_shown(path)}: {why}") from None
+    finally:
+        if directory is not None:
+            os.close(directory)
+    return node
+
+
+def _converse(node: socket.socket, request: dict[str, object], path: str) -> int:
+    """Say it, print what comes, and give the exit status that the node names. Raises Unreachable and BrokenPipeError."""
+    pending = bytearray()
+    try:
+        node.sendall(json.dumps(request).encode("ascii") + b"\n")
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # The node may have said why before it closed.
+    except OSError as error:
+        raise Unreachable(f"the node at {_shown(path)} takes no command: {error}") from None
+    while True:
+        try:
+            octets = node.recv(65_536)
+        except TimeoutError:
+            raise Unreachable(f"the node at {_shown(path)} is silent; --timeout has more patience") from None
+        except OSError as error:
+            raise Unreachable(f"the node at {_shown(path)} broke off: {error.strerror or error}") from None
+        if not octets:
+            sys.stdout.flush()
+            raise Unreachable(f"the node at {_shown(path)} broke off before it had finished")
+        pending += octets
+        while len(pending) >= HEAD:
+            end = HEAD + int.from_bytes(pending[1:HEAD], "big")
+            if len(pending) < end:
+                break
+            kind, text = pending[:1], bytes(pending[HEAD:end])
+            del pending[:end]
+            if kind == b"x":
+                sys.stdout.flush()
+                return int(text)
+            stream = sys.stderr if kind == b"e" else sys.stdout
+            stream.buffer.write(text)
+            if text:
+                stream.flush()
+
+
+def _help(words: list[str]) -> int:
+    """Usages need no node; this is slower, because the node's side of the command is read for them."""
+    from .command import overview
+    from .index import COMMANDS
+
+    print("\n".join(overview(COMMANDS)))
+    return DONE if words else USAGE
+
+
+def _is_text(word: str) -> bool:
+    return not any("\ud800" <= char <= "\udfff" for char in word)
+
+
+def _shown(text: str) -> str:
+    return text if text.isprintable() else ascii(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

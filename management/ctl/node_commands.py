@@ -1,0 +1,84 @@
+"""status, broker, vm, log: the node itself."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from ..operations.runtime import runtime
+from .command import Answer, Call, Commands, key_line
+
+commands = Commands()
+
+_BROKER_WIDTH: Final = 10
+_VM_WIDTH: Final = 24
+
+
+@commands.add("status", "Show whether the node runs")
+def show_status(call: Call) -> Answer:
+    return Answer(
+        call.operations.nodes.status(memory_text=False),
+        lambda node: f"Node '{node['node']}' {node['version']} is started",
+    )
+
+
+@commands.add("broker", "Show what the node is")
+def show_broker(call: Call) -> Answer:
+    keys = ("sysdescr", "version", "uptime", "datetime")
+    return Answer(call.operations.nodes.broker(), lambda node: [key_line(key, node[key], _BROKER_WIDTH) for key in keys])
+
+
+async def _vm(call: Call, *groups: str) -> Answer:
+    values = await runtime(call.operations.nodes)
+    if groups:
+        values = {key: value for key, value in values.items() if key.partition("/")[0] in groups}
+    return Answer(values, lambda found: [key_line(key, value, _VM_WIDTH) for key, value in found.items()])
+
+
+@commands.add("vm", "Show what the process has of the machine")
+async def show_vm(call: Call) -> Answer:
+    return await _vm(call)
+
+
+@commands.add("vm <Group>", "Show one part: all, load, memory, process, io, ports")
+async def show_vm_group(call: Call) -> Answer:
+    group = call.choice("Group", "all", "load", "memory", "process", "io", "ports")
+    if group == "all":
+        return await _vm(call)
+    return await _vm(call, "cpu" if group == "load" else group)
+
+
+@commands.add("log set-level <Level> [<Logger>]", "Write no less than debug, info, warning, error or critical")
+def set_level(call: Call) -> Answer:
+    return Answer(call.operations.logs.set_level(call["Level"], call.get("Logger")), str)
+
+
+@commands.add("log primary-level [<Level>]", "Show or set the level of everything")
+def primary_level(call: Call) -> Answer:
+    level = call.get("Level")
+    logs = call.operations.logs
+    return Answer(logs.level() if level is None else logs.set_level(level), str)
+
+
+@commands.add("log list", "Show the loggers that have a level of their own")
+def list_levels(call: Call) -> Answer:
+    return Answer(call.operations.logs.levels(), _level_lines)
+
+
+@commands.add("log handlers list", "Show where the log goes")
+def list_handlers(call: Call) -> Answer:
+    return Answer(call.operations.logs.handlers(), _handler_lines)
+
+
+@commands.add("log handlers set-level <HandlerId> <Level>", "Let a handler write no less than this")
+def set_handler_level(call: Call) -> Answer:
+    return Answer(call.operations.logs.set_handler_level(call["HandlerId"], call["Level"]), str)
+
+
+def _level_lines(levels: list[dict[str, Any]]) -> Iterator[str]:
+    for each in levels:
+        yield f"Logger(name={each['logger']}, level={each['level']})"
+
+
+def _handler_lines(handlers: list[dict[str, Any]]) -> Iterator[str]:
+    for each in handlers:
+        fields = ", ".join(f"{key}={each[key]}" for key in ("id", "level", "destination", "status"))
+        yield f"LogHandler({fields})"

@@ -1,0 +1,138 @@
+"""Output: a command's answer on its way out, as text or JSON, never holding the loop or filling memory."""
+
+import asyncio
+import re
+import time
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from ..log_lines import escape
+from ..operations.listing import Listing
+from .command import Answer
+
+SLICE: Final = 0.004
+"""Seconds that one stretch of a long answer may take."""
+CHUNK: Final = 32_768
+WRITE_TIMEOUT: Final = 300.0
+"""Seconds that a reader may leave what was sent unread: a pager waits for people."""
+_UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e]")
+
+_encode: Final = msgspec.json.Encoder(enc_hook=str).encode
+
+
+def frame(kind: bytes, text: bytes) -> bytes:
+    """One piece of the answer: its kind, four bytes of length, its text."""
+    return kind + len(text).to_bytes(4, "big") + text
+
+
+class Gone(Exception):
+    """Nobody reads on; one line."""
+
+
+class Output:
+    """Writes frames to one client of the socket."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+        self._pending = bytearray()
+        self._begun = time.perf_counter()
+
+    async def answer(self, answer: Answer, as_json: bool) -> None:
+        """All of it. Raises Gone where nobody reads."""
+        if as_json:
+            await self._json(answer.data)
+        elif isinstance(answer.data, Listing) and callable(answer.text):
+            for row in answer.data:
+                if row is None:
+                    await self._breathe()
+                else:
+                    await self._lines(answer.text(row))
+        else:
+            await self._lines(answer.text(answer.data) if callable(answer.text) else answer.text)
+        await self._send()
+
+    async def line(self, text: str, error: bool = False) -> None:
+        """One line; ``error``: to the error output."""
+        if error:
+            await self._send()
+            self._writer.write(frame(b"e", printable(text)))
+        else:
+            await self._lines(text)
+
+    async def end(self, status: int) -> None:
+        """The last word: the exit status."""
+        await self._send()
+        self._writer.write(frame(b"x", b"%d" % status))
+        await self._drain()
+
+    def beat(self) -> None:
+        """A sign of life."""
+        self._writer.write(frame(b"o", b""))
+
+    async def json(self, value: Any) -> None:
+        self._pending += json_text(value) + b"\n"
+        await self._breathe()
+
+    async def _json(self, data: Any) -> None:
+        if data is None:
+            await self.json({"code": 0})
+        elif isinstance(data, (Listing, list)):
+            before = b"["
+            for row in data:
+                if row is not None:
+                    self._pending += before + json_text(row)
+                    before = b",\n"
+                await self._breathe()
+            self._pending += b"[]\n" if before == b"[" else b"]\n"
+        else:
+            await self.json(data)
+
+    async def _lines(self, lines: str | Iterable[str | None]) -> None:
+        for line in (lines,) if isinstance(lines, str) else lines:
+            if line is not None:
+                self._pending += printable(line)
+            await self._breathe()
+
+    async def _breathe(self) -> None:
+        if len(self._pending) >= CHUNK:
+            await self._send()
+        if time.perf_counter() - self._begun >= SLICE:
+            await asyncio.sleep(0)
+            self._begun = time.perf_counter()
+
+    async def _send(self) -> None:
+        if self._pending:
+            self._writer.write(frame(b"o", bytes(self._pending)))
+            self._pending.clear()
+            await self._drain()
+
+    async def _drain(self) -> None:
+        try:
+            async with asyncio.timeout(WRITE_TIMEOUT):
+                await self._writer.drain()
+        except ConnectionError as error:
+            raise Gone(str(error)) from None
+        except TimeoutError:
+            raise Gone(f"nothing read for {WRITE_TIMEOUT:.0f} seconds") from None
+        self._begun = time.perf_counter()
+
+
+def printable(line: str) -> bytes:
+    """A line as a terminal may have it: whatever a client put into its name cannot move the cursor or begin a line."""
+    return escape(line).encode("utf-8", "backslashreplace") + b"\n"
+
+
+def json_text(value: Any) -> bytes:
+    """JSON, with escapes for what a terminal would act upon."""
+    text = _encode(value).decode("utf-8")
+    return (text if text.isprintable() else _UNPRINTABLE.sub(_escaped, text)).encode("utf-8")
+
+
+def _escaped(found: "re.Match[str]") -> str:
+    char = found[0]
+    if char.isprintable():
+        return char
+    octets = char.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{octets[at] << 8 | octets[at + 1]:04x}" for at in range(0, len(octets), 2))

@@ -1,0 +1,220 @@
+"""The node's side of ``taipan-ctl``: a Unix socket in the data directory that only the node's own user may open.
+
+A client sends one line of JSON, ``{"args": ["clients", "list"], "json": false}``, and gets frames: one byte of kind,
+four of length, then so many bytes. Kinds: ``o`` text for its output (empty: a sign of life), ``e`` text for its error
+output, ``x`` the exit status in digits, which is the last. One command a connection.
+"""
+
+import asyncio
+import inspect
+import logging
+import os
+import socket
+import stat
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from ..operations.operations import Operations
+from ..operations.refusal import Refusal
+from .command import Answer, Call, Failure, UsageError, find
+from .index import COMMANDS
+from .main import DONE, FAILED, SOCKET_NAME, USAGE, socket_address
+from .output import Gone, Output
+
+logger = logging.getLogger(__name__)
+
+MOST_CONNECTIONS: Final = 16
+MOST_REQUEST: Final = 1_048_576
+"""Bytes of a request's line."""
+REQUEST_TIMEOUT: Final = 10.0
+BEAT: Final = 5.0
+"""Seconds between two signs of life while a command runs."""
+_STOP_TIMEOUT: Final = 2.0
+
+
+class Request(msgspec.Struct):
+    """What a client sends."""
+
+    args: list[str]
+    json: bool = False
+
+
+class ControlError(Exception):
+    """The socket cannot be opened; one line that names it."""
+
+
+class ControlSocket:
+    """``await start()``, ``await stop()``. One for the node."""
+
+    def __init__(self, operations: Operations, data_dir: str) -> None:
+        self.path = Path(data_dir).absolute() / SOCKET_NAME
+        self._operations = operations
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._identity: tuple[int, int] | None = None
+
+    async def start(self) -> None:
+        """Listen. Raises ControlError."""
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            listening = self._bind()
+        except OSError as error:
+            raise ControlError(f"{self.path}: {error.strerror or error}") from None
+        self._server = await asyncio.start_unix_server(self._serve, sock=listening, limit=MOST_REQUEST)
+        found = self.path.stat()
+        self._identity = (found.st_dev, found.st_ino)
+        logger.info("control_started socket=%s", self.path)
+
+    def _bind(self) -> socket.socket:
+        """A listening socket under its name, with mode 0600 before anybody can connect to it."""
+        self._remove_stale()
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        directory: int | None = None
+        try:
+            address, directory = socket_address(str(self.path))
+            listening.bind(address)
+            os.chmod(self.path, 0o600)
+            listening.setblocking(False)
+            listening.listen(MOST_CONNECTIONS)
+        except BaseException:
+            listening.close()
+            raise
+        finally:
+            if directory is not None:
+                os.close(directory)
+        return listening
+
+    def _remove_stale(self) -> None:
+        """What a process that is gone left behind. Raises ControlError where it is alive or not a socket."""
+        try:
+            found = self.path.lstat()
+        except FileNotFoundError:
+            return
+        if not stat.S_ISSOCK(found.st_mode):
+            raise ControlError(f"{self.path}: is there and is not a socket")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            directory: int | None = None
+            probe.setblocking(False)
+            try:
+                address, directory = socket_address(str(self.path))
+                probe.connect(address)
+            except (ConnectionRefusedError, FileNotFoundError):
+                self.path.unlink(missing_ok=True)
+                return
+            except BlockingIOError:
+                pass  # Its queue is full: somebody is there.
+            finally:
+                if directory is not None:
+                    os.close(directory)
+        raise ControlError(f"{self.path}: in use by another node; each needs its own node.data_dir")
+
+    async def stop(self) -> None:
+        """Commands that run are given a moment to end."""
+        if self._server is None:
+            return
+        self._server.close()
+        self._server = None
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=_STOP_TIMEOUT)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late)
+        try:
+            found = self.path.lstat()
+            if (found.st_dev, found.st_ino) == self._identity:
+                self.path.unlink(missing_ok=True)
+        except FileNotFoundError:
+            pass
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        writer.transport.set_write_buffer_limits(high=0)
+        output = Output(writer)
+        try:
+            if len(self._tasks) > MOST_CONNECTIONS:
+                await output.line(f"too many control connections, at most {MOST_CONNECTIONS}; try again", error=True)
+                await output.end(FAILED)
+            else:
+                await self._converse(reader, output)
+        except (Gone, ConnectionError) as error:
+            logger.debug("control_connection_lost error=%s", error)
+            writer.transport.abort()
+        except asyncio.CancelledError:
+            # Only ``stop`` cancels. The streams' own callback wants a task that ends.
+            writer.transport.abort()
+        finally:
+            writer.close()
+            self._tasks.discard(task)
+
+    async def _converse(self, reader: asyncio.StreamReader, output: Output) -> None:
+        try:
+            async with asyncio.timeout(REQUEST_TIMEOUT):
+                line = await reader.readuntil(b"\n")
+            request = msgspec.json.decode(line, type=Request)
+        except asyncio.IncompleteReadError:
+            return await self._refuse(output, "a request is one line of JSON; this one has no end")
+        except asyncio.LimitOverrunError:
+            return await self._refuse(output, f"a request has at most {MOST_REQUEST} bytes")
+        except TimeoutError:
+            return await self._refuse(output, f"no request within {REQUEST_TIMEOUT:.0f} seconds")
+        except RecursionError:
+            return await self._refuse(output, "the request is nested too deeply")
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            return await self._refuse(output, f"this is no request: {error}")
+        status = await self._run(request, output)
+        await output.end(status)
+
+    async def _refuse(self, output: Output, why: str) -> None:
+        await output.line(why, error=True)
+        await output.end(USAGE)
+
+    async def _run(self, request: Request, output: Output) -> int:
+        """Do it and write the answer; the exit status."""
+        try:
+            command, values = find(COMMANDS, request.args)
+        except UsageError as error:
+            for line in error.lines:
+                await output.line(line, error=True)
+            return USAGE
+        status = DONE
+        try:
+            answer = await self._finish(command.run(Call(self._operations, values)), output)
+            await output.answer(answer, request.json)
+        except Refusal as refusal:
+            status = FAILED
+            if request.json:
+                await output.json({"code": refusal.code, "message": refusal.message})
+            else:
+                text = refusal.text if isinstance(refusal, Failure) else f"Error: {refusal.message}"
+                await output.line(text)
+        except Gone:
+            raise
+        except Exception:
+            # The rim: a bug, told in the log with its trace and to the caller without.
+            logger.exception("control_error command=%s", " ".join(command.words))
+            status = FAILED
+            await output.line("internal error; the node's log tells more", error=True)
+        logger.debug("control_command command=%s status=%s", " ".join(command.words), status)
+        return status
+
+    async def _finish(self, outcome: object, output: Output) -> Answer:
+        """The answer, waited for where it needs that, with signs of life meanwhile."""
+        if inspect.isawaitable(outcome):
+            task = asyncio.ensure_future(outcome)
+            try:
+                while not task.done():
+                    await asyncio.wait({task}, timeout=BEAT)
+                    if not task.done():
+                        output.beat()
+            except asyncio.CancelledError:
+                task.cancel()
+                raise
+            outcome = task.result()
+        if not isinstance(outcome, Answer):
+            raise TypeError(f"a command answered {outcome!r}")
+        return outcome

@@ -1,0 +1,159 @@
+"""Access rules that the node keeps: about a user name, a client identifier, or everybody."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from broker.access.acl import TopicPattern
+from broker.access.stored_rules import ALL, MOST_RULES, PUB, PUBSUB, SUB, USERNAME, StoredRule
+from broker.server import Server
+
+from .listing import FILTERED, PAUSE_EVERY, Listing, Row, searched
+from .refusal import BAD_TOPIC, WRONG, Refusal, missing, not_found
+from .stored import promised
+
+EVERYBODY: Final = "$all"
+"""The login of rules about everybody."""
+
+OK: Final = "ok"
+_RULES_A_SLICE: Final = 200
+
+Subject = tuple[str, str]
+"""Kind and name, as ``broker.access.stored_rules`` has them."""
+
+
+class NewRule(msgspec.Struct, frozen=True):
+    """``action``: ``pub``, ``sub`` or ``pubsub``."""
+
+    subject: Subject
+    topic: str
+    action: str
+    allow: bool
+
+
+class Acl:
+    """Every change counts at once, for connected clients too."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._rules = server.stored_rules
+
+    # As the specification and EMQX 4.1 have it: a subject's rules are tried in the order in which they were added.
+
+    def listing(self, page: int, limit: int) -> Listing:
+        """ACL rule records, login by login. Rules about client identifiers have no login and are not among them."""
+        rows = searched(self._rules.walk(USERNAME, ALL), lambda row: True)
+        return Listing(rows, page, limit, rule_record, self._rules.count(USERNAME, ALL))
+
+    def lookup(self, login: str) -> list[StoredRule]:
+        """The rules of a login as they are tried."""
+        return self._rules.of(*subject_of(login))
+
+    async def add(self, rules: Sequence[NewRule]) -> None:
+        """Add rules behind those that are there. One that is there already changes nothing."""
+        await self._check(rules)
+        now = self._server.clock.now()
+        await self._change(
+            rules, lambda rule: self._rules.append(*rule.subject, rule.topic, rule.action, rule.allow, now)
+        )
+
+    async def delete(self, login: str, topic: str) -> None:
+        """Every rule of this login with exactly this topic."""
+        await self.delete_of(subject_of(login), topic)
+
+    # As EMQX 4.4 has it: the newest first; one rule for each subject, action and topic.
+
+    async def add_first(self, rules: Sequence[NewRule]) -> None:
+        """Put rules before those that are there, in place of those of the same action and topic."""
+        await self._check(rules)
+        now = self._server.clock.now()
+
+        def put(rule: NewRule) -> None:
+            for action in halves(rule.action):
+                self._rules.prepend(*rule.subject, rule.topic, action, rule.allow, now)
+
+        await self._change(rules, put)
+
+    def halves_listing(self, kind: str, page: int, limit: int, matches: Callable[[Row], bool] | None = None) -> Listing:
+        """EMQX 4.4's records of all rules of one kind; ``matches`` looks at a record."""
+        count = self._rules.count(kind, halves=True) if matches is None else FILTERED
+        return Listing(self._records(kind, matches), page, limit, lambda row: row, count)
+
+    def halves_of(self, subject: Subject) -> list[Row]:
+        """EMQX 4.4's records of one subject, as they are tried."""
+        return [record for rule in self._rules.of(*subject) for record in half_records(rule)]
+
+    async def delete_of(self, subject: Subject, topic: str) -> None:
+        """Every rule of this subject with exactly this topic."""
+        if not self._rules.remove(*subject, topic):
+            raise not_found("access rule", f"of {subject[1] or EVERYBODY} for topic {topic}")
+        self._server.access.forget_decisions()
+        await promised(self._server.tables)
+
+    def _records(self, kind: str, matches: Callable[[Row], bool] | None) -> Iterator[Row | None]:
+        for looked, rule in enumerate(self._rules.walk(kind), 1):
+            if looked % PAUSE_EVERY == 0:
+                yield None
+            for record in half_records(rule):
+                if matches is None or matches(record):
+                    yield record
+
+    async def _check(self, rules: Sequence[NewRule]) -> None:
+        if not rules:
+            raise missing("a rule")
+        for index, rule in enumerate(rules):
+            try:
+                TopicPattern(rule.topic)
+            except ValueError as error:
+                raise Refusal(BAD_TOPIC, f"topic {rule.topic}: {error}") from None
+            if index % _RULES_A_SLICE == 0:
+                await asyncio.sleep(0)
+        for subject, wanted in Counter(rule.subject for rule in rules).items():
+            if wanted > self._rules.room(*subject):
+                raise Refusal(WRONG, f"more than {MOST_RULES} rules of {subject[1] or EVERYBODY}")
+
+    async def _change(self, rules: Sequence[NewRule], put: Callable[[NewRule], object]) -> None:
+        for index, rule in enumerate(rules, 1):
+            put(rule)
+            if index % _RULES_A_SLICE == 0:
+                self._server.access.forget_decisions()
+                await asyncio.sleep(0)
+        self._server.access.forget_decisions()
+        await promised(self._server.tables)
+
+
+def subject_of(login: str) -> Subject:
+    return (ALL, "") if login == EVERYBODY else (USERNAME, login)
+
+
+def rule_record(rule: StoredRule) -> Row:
+    """Specification, ACL rule record."""
+    return {
+        "login": EVERYBODY if rule.kind == ALL else rule.name,
+        "topic": rule.topic,
+        "action": rule.action,
+        "allow": rule.allow,
+    }
+
+
+def half_record(subject: Subject, topic: str, action: str, allow: bool) -> Row:
+    """EMQX 4.4's record."""
+    kind, name = subject
+    return {
+        kind: EVERYBODY if kind == ALL else name,
+        "topic": topic,
+        "action": action,
+        "access": "allow" if allow else "deny",
+    }
+
+
+def half_records(rule: StoredRule) -> list[Row]:
+    """``pubsub`` is two of them."""
+    return [half_record((rule.kind, rule.name), rule.topic, each, rule.allow) for each in halves(rule.action)]
+
+
+def halves(action: str) -> tuple[str, ...]:
+    return (PUB, SUB) if action == PUBSUB else (action,)

@@ -1,0 +1,81 @@
+"""Bans: who may not connect, until when and why."""
+
+from typing import Final
+
+from broker.access.banned import KINDS, Ban, normal
+from broker.server import Server
+
+from .listing import Listing, Row
+from .refusal import Refusal, wrong
+from .stored import promised
+
+DEFAULT_SECONDS: Final = 300
+"""How long a ban without an end lasts."""
+
+
+class Bans:
+    """``kind`` is what ``who`` is: ``clientid``, ``username`` or ``peerhost`` (an address)."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._banned = server.banned
+
+    def listing(self, page: int, limit: int) -> Listing:
+        """Those in force, the oldest first."""
+        bans = self._banned.all()
+        return Listing(bans, page, limit, ban_record, len(bans))
+
+    async def add(
+        self,
+        kind: str,
+        who: str,
+        by: str = "user",
+        reason: str = "",
+        at: int | None = None,
+        until: int | None = None,
+    ) -> Ban:
+        """Ban somebody, or change that ban. ``at``, ``until``: unix seconds; now and 300 s later unless given.
+
+        Who is connected stays so: kick the client as well where it has to go.
+        """
+        now = int(self._server.clock.now())
+        ban = Ban(
+            kind,
+            self._normal(kind, who),
+            by,
+            reason,
+            now if at is None else at,
+            now + DEFAULT_SECONDS if until is None else until,
+        )
+        self._banned.put(ban)
+        await promised(self._server.tables)
+        return ban
+
+    async def delete(self, kind: str, who: str) -> bool:
+        """Lift a ban; whether there was one."""
+        lifted = self._banned.remove(kind, self._normal(kind, who))
+        await promised(self._server.tables)
+        return lifted
+
+    def _normal(self, kind: str, who: str) -> str:
+        if kind not in KINDS:
+            raise wrong("as", f"expected one of {', '.join(KINDS)}")
+        try:
+            return normal(kind, who)
+        except ValueError:
+            raise self._bad(kind, who) from None
+
+    @staticmethod
+    def _bad(kind: str, who: str) -> Refusal:
+        return wrong("who", f"{who} is not an address" if kind == "peerhost" else "expected 1 character or more")
+
+
+def ban_record(ban: Ban) -> Row:
+    return {
+        "as": ban.kind,
+        "who": ban.who,
+        "by": ban.by,
+        "reason": ban.reason,
+        "at": int(ban.at),
+        "until": int(ban.until),
+    }

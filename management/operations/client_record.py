@@ -1,0 +1,104 @@
+"""The client record: one client's facts and figures, under the names of the specification and of EMQX 4.4."""
+
+from sys import getsizeof
+from typing import Final
+
+from broker.core.client_info import ClientInfo, Traffic
+from broker.mqtt.constants import MAX_PACKET_ID
+from broker.session.outlet import EXPIRED, NO_LOCAL, QUEUE_FULL, TOO_LARGE
+from broker.session.session import Session
+
+from . import times
+from .listing import Row
+
+CONNECTED: Final = "connected"
+IDLE: Final = "idle"
+DISCONNECTED: Final = "disconnected"
+
+_NOBODY: Final = "undefined"
+"""What EMQX writes where there is no user name."""
+_MAPPED: Final = "::ffff:"
+_NO_DROPS: Final[dict[str, int]] = {}
+
+
+def client_record(node: str, session: Session, state: str, traffic: Traffic) -> Row:
+    """``state`` is CONNECTED, DISCONNECTED, or IDLE: its CONNECT is accepted and not answered yet."""
+    client: ClientInfo = session.client
+    limits = session.limits
+    received = traffic.received0 + traffic.received1 + traffic.received2
+    sent = traffic.sent0 + traffic.sent1 + traffic.sent2
+    drops = client.dropped or _NO_DROPS
+    row: Row = {
+        "node": node,
+        "clientid": session.client_id,
+        "username": _NOBODY if client.username is None else client.username,
+        "proto_name": client.proto_name,
+        "proto_ver": client.proto_ver,
+        "ip_address": address_of(client),
+        "port": client.peer_port,
+        "is_bridge": client.is_bridge,
+        "connected_at": times.text(client.connected_at),
+        "connected": state == CONNECTED,
+        "zone": client.zone_name,
+        "keepalive": client.keep_alive,
+        "clean_start": client.clean_start,
+        "expiry_interval": session.expiry_interval,
+        "created_at": times.text(session.created_at),
+        "subscriptions_cnt": len(session.subscriptions),
+        "max_subscriptions": client.zone.max_subscriptions,
+        "inflight": len(session.inflight),
+        "max_inflight": _window(session),
+        "mqueue_len": session.queued,
+        "max_mqueue": limits.max_queued_messages,
+        "mqueue_dropped": session.mqueue_dropped,
+        "awaiting_rel": 0 if session.awaiting_rel is None else len(session.awaiting_rel),
+        "max_awaiting_rel": limits.max_awaiting_rel,
+        "recv_oct": traffic.received_octets,
+        "recv_cnt": traffic.received_reads,
+        "recv_pkt": traffic.received_packets,
+        "recv_msg": received,
+        "recv_msg.qos0": traffic.received0,
+        "recv_msg.qos1": traffic.received1,
+        "recv_msg.qos2": traffic.received2,
+        "recv_msg.dropped": traffic.refused,
+        "send_oct": traffic.sent_octets,
+        "send_cnt": traffic.sent_writes,
+        "send_pkt": traffic.sent_packets,
+        "send_msg": sent,
+        "send_msg.qos0": traffic.sent0,
+        "send_msg.qos1": traffic.sent1,
+        "send_msg.qos2": traffic.sent2,
+        "send_msg.dropped": sum(drops.values()) - drops.get(NO_LOCAL, 0),
+        "send_msg.dropped.expired": drops.get(EXPIRED, 0),
+        "send_msg.dropped.queue_full": drops.get(QUEUE_FULL, 0),
+        "send_msg.dropped.too_large": drops.get(TOO_LARGE, 0),
+        "mailbox_len": traffic.waiting,
+        "heap_size": _memory(session, client) + traffic.held,
+        "reductions": traffic.received_packets + traffic.sent_packets,
+    }
+    if state == DISCONNECTED:
+        row["disconnected_at"] = times.text(session.disconnected_at)
+    if client.mountpoint:
+        row["mountpoint"] = client.mountpoint
+    return row
+
+
+def address_of(client: ClientInfo) -> str:
+    """Where it comes from; an IPv4 address behind an IPv6 socket as the IPv4 address it is."""
+    host = client.peer_host
+    return host[len(_MAPPED) :] if host.startswith(_MAPPED) and "." in host else host
+
+
+def _window(session: Session) -> int:
+    """QoS 1 and 2 that may be on their way to it; 0 where nothing bounds that."""
+    return 0 if session.window == MAX_PACKET_ID and not session.limits.max_inflight else session.window
+
+
+def _memory(session: Session, client: ClientInfo) -> int:
+    """Bytes that the session takes, shallowly, with the messages that it holds."""
+    octets = getsizeof(session) + getsizeof(client) + getsizeof(session.subscriptions) + getsizeof(session.inflight)
+    if session.inflight:
+        octets += sum([delivery.size for delivery in session.inflight.values() if delivery is not None])
+    if session.queue is not None:
+        octets += session.queue.size
+    return octets

@@ -1,0 +1,276 @@
+"""Clients: who is there or has a session, as records; and what an operator may order: to go, to be slower."""
+
+import ipaddress
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from broker.channel.channel import Channel
+from broker.core.client_info import NO_TRAFFIC, ClientInfo, Traffic
+from broker.server import Server
+from broker.session.session import Session
+from broker.transport.connection import Connection
+from broker.transport.limiter import TokenBucket
+
+from .client_record import CONNECTED, DISCONNECTED, IDLE, address_of, client_record
+from .listing import FILTERED, Listing, Row, everything, searched
+from .rates import read_rate
+from .refusal import NOT_ONLINE, Refusal, wrong
+from .stored import promised
+
+_MILLISECONDS: Final = 100_000_000_000
+"""A time from here on is in milliseconds, as EMQX up to 4.3.0 has them; below it in seconds, as later ones have."""
+_MOST_KEEP_ALIVE: Final = 65_535
+
+Matches = Callable[[Session], bool]
+
+
+class ClientFilters(msgspec.Struct, kw_only=True):
+    """Conditions of a search; all that are given must hold. Times are unix seconds or milliseconds.
+
+    Where a field is asked for exactly, its ``like`` does not count.
+    """
+
+    clientid: str | None = None
+    username: str | None = None
+    zone: str | None = None
+    ip_address: str | None = None
+    conn_state: str | None = None
+    clean_start: bool | None = None
+    proto_name: str | None = None
+    proto_ver: int | None = None
+    like_clientid: str | None = None
+    like_username: str | None = None
+    gte_created_at: int | None = None
+    lte_created_at: int | None = None
+    gte_connected_at: int | None = None
+    lte_connected_at: int | None = None
+    gte_mqueue_len: int | None = None
+    lte_mqueue_len: int | None = None
+    gte_mqueue_dropped: int | None = None
+    lte_mqueue_dropped: int | None = None
+
+
+class Clients:
+    """All clients of the node: every session is one, whether its client is connected or not."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    # ---------------------------------------------------------------- looking
+
+    def search(self, filters: ClientFilters, page: int, limit: int) -> Listing:
+        """One page of those that the filters leave, in the order in which the sessions were made."""
+        conditions = list(self._conditions(filters))
+        sessions = self._server.broker.sessions
+        if not conditions:
+            everybody = list(sessions)
+            return Listing(everybody, page, limit, self.record, len(everybody))
+        if filters.clientid is not None:
+            only = sessions.get(filters.clientid)
+            candidates = [] if only is None else [only]
+        else:
+            candidates = list(sessions)
+        matching = searched(candidates, _all_of(conditions))
+        return Listing(matching, page, limit, self.record, FILTERED)
+
+    def lookup(self, client_id: str) -> list[Row]:
+        """The record of a client, if there is one."""
+        session = self._server.broker.sessions.get(client_id)
+        return [] if session is None else [self.record(session)]
+
+    def by_username(self, username: str, page: int = 1, limit: int | None = None) -> Listing:
+        """Everybody with this user name; without ``limit`` all of them at once."""
+        found = searched(list(self._server.broker.sessions), lambda session: session.client.username == username)
+        if limit is None:
+            return everything(found, self.record)
+        return Listing(found, page, limit, self.record, FILTERED)
+
+    def record(self, session: Session) -> Row:
+        """The client record (specification), with the further fields of EMQX 4.4."""
+        return client_record(self._server.broker.node, session, self._state(session), self._traffic(session))
+
+    def _state(self, session: Session) -> str:
+        if session.connected:
+            return CONNECTED
+        return IDLE if session.client_id in self._server.context.channels else DISCONNECTED
+
+    def _traffic(self, session: Session) -> Traffic:
+        channel = self._server.context.channels.get(session.client_id)
+        if channel is not None and isinstance(channel.link, Connection):
+            return channel.link.traffic()
+        client: ClientInfo = session.client
+        return client.traffic or NO_TRAFFIC
+
+    def _conditions(self, filters: ClientFilters) -> Iterator[Matches]:
+        """Raises Refusal for an address that is none."""
+        exact: tuple[tuple[object, Callable[[Session], object]], ...] = (
+            (filters.clientid, lambda session: session.client_id),
+            (filters.username, lambda session: session.client.username),
+            (filters.zone, lambda session: session.client.zone_name),
+            (filters.conn_state, self._state),
+            (filters.clean_start, lambda session: session.client.clean_start),
+            (filters.proto_name, lambda session: session.client.proto_name),
+            (filters.proto_ver, lambda session: session.client.proto_ver),
+            (_address(filters.ip_address), lambda session: address_of(session.client)),
+        )
+        for wanted, fact in exact:
+            if wanted is not None:
+                yield _equal(fact, wanted)
+        if filters.like_clientid is not None and filters.clientid is None:
+            yield _contains(lambda session: session.client_id, filters.like_clientid)
+        if filters.like_username is not None and filters.username is None:
+            yield _contains(lambda session: session.client.username or "", filters.like_username)
+        bounds: tuple[tuple[float | None, float | None, Callable[[Session], float]], ...] = (
+            (_seconds(filters.gte_created_at), _seconds(filters.lte_created_at), lambda session: session.created_at),
+            (
+                _seconds(filters.gte_connected_at),
+                _seconds(filters.lte_connected_at),
+                lambda session: float(session.client.connected_at),
+            ),
+            (filters.gte_mqueue_len, filters.lte_mqueue_len, lambda session: session.queued),
+            (filters.gte_mqueue_dropped, filters.lte_mqueue_dropped, lambda session: session.mqueue_dropped),
+        )
+        for least, most, number in bounds:
+            if least is not None:
+                yield _at_least(number, least)
+            if most is not None:
+                yield _at_most(number, most)
+
+    # --------------------------------------------------------------- ordering
+
+    async def kick(self, client_id: str) -> None:
+        """End connection and session; returns when that is on disk. The will is published, its delay cut short."""
+        broker = self._server.broker
+        session = self._session(client_id)
+        channel = self._server.context.channels.get(client_id)
+        if isinstance(channel, Channel):
+            channel.kick()
+        else:
+            broker.end_session(session, "kicked", self._server.clock.now())
+        await promised(self._server.tables)
+
+    def set_keep_alive(self, client_id: str, interval: int) -> None:
+        """Another Keep Alive, in seconds, for as long as this connection lasts; 0: none."""
+        if not 0 <= interval <= _MOST_KEEP_ALIVE:
+            raise wrong("interval", f"expected 0 to {_MOST_KEEP_ALIVE} seconds")
+        channel, connection = self._connected(client_id)
+        channel.client.keep_alive = interval
+        connection.expect_within(interval * channel.zone.keep_alive_multiplier)
+
+    def limit_rates(self, client_id: str, message_rate: str | None, byte_rate: str | None) -> None:
+        """Bounds for what is read from this client (``"100,1s"``, ``"100KB,10s"``); one not given stays as it is."""
+        messages = None if message_rate is None else read_rate("conn_messages_in", message_rate)
+        octets = None if byte_rate is None else read_rate("conn_bytes_in", byte_rate, in_bytes=True)
+        _, connection = self._connected(client_id)
+        before = connection.limits
+        connection.limit(messages or before[0], octets or before[1])
+
+    def lift_rates(self, client_id: str) -> None:
+        """Back to the bounds of its zone."""
+        channel, connection = self._connected(client_id)
+        connection.limit(channel.zone.message_rate, channel.zone.byte_rate)
+
+    def limit_routing(self, client_id: str, rate: str | None) -> None:
+        """A bound for the messages of this client that are routed, one for each and one for each that it reaches."""
+        quota = None if rate is None else read_rate("conn_messages_routing", rate)
+        channel, _ = self._connected(client_id)
+        if quota is not None:
+            channel.limit_routing(TokenBucket(*quota))
+
+    def lift_routing(self, client_id: str) -> None:
+        channel, _ = self._connected(client_id)
+        channel.limit_routing(None)
+
+    # -------------------------------------------------------------- ACL cache
+
+    def acl_cache(self, client_id: str) -> list[Row]:
+        """What was decided lately about this client's publishing and subscribing, oldest first; none of one offline."""
+        self._session(client_id)
+        channel = self._server.context.channels.get(client_id)
+        if channel is None:
+            return []
+        access = self._server.access
+        client = channel.client
+        now = self._server.clock.now()
+        entries: dict[tuple[Any, Any], Row] = {}
+        cache = client.acl_cache
+        if cache is not None and cache.generation == access.generation:
+            entries = {(each["access"], each["topic"]): each for each in cache.entries(now)}
+        checked = client.zone.enable_acl and not client.is_superuser
+        if checked and channel.admitted_generation == access.generation:
+            # What the way of a PUBLISH remembers by itself.
+            for topic, until in channel.admitted.items():
+                if now < until and ("publish", topic) not in entries:
+                    decided = int((until - access.settings.cache_ttl) * 1000)
+                    entries["publish", topic] = {
+                        "access": "publish", "topic": topic, "result": "allow", "updated_time": decided,
+                    }  # fmt: skip
+        return sorted(entries.values(), key=lambda each: each["updated_time"])
+
+    def clean_acl_cache(self, client_id: str) -> None:
+        """The next PUBLISH and SUBSCRIBE of this client are decided anew."""
+        self._session(client_id)
+        channel = self._server.context.channels.get(client_id)
+        if channel is None:
+            return
+        channel.admitted.clear()
+        if channel.client.acl_cache is not None:
+            channel.client.acl_cache.clean()
+
+    def clean_acl_caches(self) -> None:
+        """The same for every client."""
+        self._server.access.generation += 1
+
+    # ---------------------------------------------------------------- who it is
+
+    def _session(self, client_id: str) -> Session:
+        session = self._server.broker.sessions.get(client_id)
+        if session is None:
+            raise Refusal(NOT_ONLINE, f"no client {client_id}")
+        return session
+
+    def _connected(self, client_id: str) -> tuple[Channel, Connection]:
+        channel = self._server.context.channels.get(client_id)
+        if isinstance(channel, Channel) and isinstance(channel.link, Connection):
+            return channel, channel.link
+        raise Refusal(NOT_ONLINE, f"client {client_id} is not connected")
+
+
+def _equal(fact: Callable[[Session], object], wanted: object) -> Matches:
+    return lambda session: fact(session) == wanted
+
+
+def _contains(fact: Callable[[Session], str], part: str) -> Matches:
+    return lambda session: part in fact(session)
+
+
+def _at_least(number: Callable[[Session], float], least: float) -> Matches:
+    return lambda session: number(session) >= least
+
+
+def _at_most(number: Callable[[Session], float], most: float) -> Matches:
+    return lambda session: number(session) <= most
+
+
+def _all_of(conditions: list[Matches]) -> Matches:
+    if len(conditions) == 1:
+        return conditions[0]
+    return lambda session: all(condition(session) for condition in conditions)
+
+
+def _seconds(when: int | None) -> float | None:
+    return when / 1000 if when is not None and when >= _MILLISECONDS else when
+
+
+def _address(text: str | None) -> str | None:
+    if text is None:
+        return None
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        raise wrong("ip_address", f"not an IP address: {text}") from None
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(address)

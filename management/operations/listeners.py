@@ -1,0 +1,104 @@
+"""Listeners: where the node accepts clients and operators, how many are there, how connections ended."""
+
+import asyncio
+import logging
+from typing import Any, Final, Literal, Protocol
+
+from broker.server import Server
+from broker.transport.listener import Listener, ListenerError
+from broker.transport.tls import TlsError
+
+from .refusal import RPC_ERROR, WRONG, Refusal, not_found
+
+logger = logging.getLogger(__name__)
+
+ACCEPTORS: Final = 1
+"""One event loop accepts for every listener; there are no acceptor processes to count."""
+
+Row = dict[str, Any]
+
+
+class Door(Protocol):
+    """What is asked of an HTTP listener: ``http.door``."""
+
+    max_connections: int
+    current_connections: int
+    accepted: int
+    refused: int
+
+    @property
+    def protocol(self) -> str:
+        """``http:management`` or ``https:management``."""
+
+    @property
+    def listen_on(self) -> str:
+        """Address and port."""
+
+
+class Listeners:
+    """All listeners of the node. ``doors``: the HTTP ones, while they are open."""
+
+    def __init__(self, server: Server, shutdown_count: Literal["array", "object"]) -> None:
+        self._server = server
+        self._as_array = shutdown_count == "array"
+        self._restarting = asyncio.Lock()
+        self.doors: list[Door] = []
+
+    def records(self) -> list[Row]:
+        """The listener records, MQTT's first."""
+        rows = [
+            {
+                "protocol": listener.protocol,
+                "listen_on": listener.listen_on,
+                "identifier": identifier(listener),
+                "acceptors": ACCEPTORS,
+                "max_conns": listener.max_connections,
+                "current_conns": listener.current_connections,
+                "shutdown_count": self._shutdown_count(listener.shutdown_count),
+            }
+            for listener in self._server.listeners
+        ]
+        for door in self.doors:
+            rows.append(
+                {
+                    "protocol": door.protocol,
+                    "listen_on": door.listen_on,
+                    "identifier": door.protocol,
+                    "acceptors": ACCEPTORS,
+                    "max_conns": door.max_connections,
+                    "current_conns": door.current_connections,
+                    "shutdown_count": [],
+                }
+            )
+        return rows
+
+    def _shutdown_count(self, counts: dict[str, int]) -> list[dict[str, int]] | dict[str, int]:
+        if not counts:
+            return []
+        return [dict(counts)] if self._as_array else dict(counts)
+
+    async def restart(self, name: str) -> None:
+        """Close a listener's socket and open it again, certificates read anew; who is connected stays.
+
+        ``name`` is an identifier of ``records``. Raises Refusal.
+        """
+        if name.startswith(("http:", "https:")):
+            raise Refusal(WRONG, "http_listener_restart_unsupported: it would cut off the one who asks")
+        for listener in self._server.listeners:
+            if identifier(listener) == name:
+                break
+        else:
+            raise not_found("listener", name)
+        async with self._restarting:
+            try:
+                # What can be wrong is found before anything is closed.
+                listener.prepare(listener.settings, listener.zone)
+                await listener.restart()
+            except (ListenerError, TlsError) as error:
+                logger.error("listener_restart_failed listener=%s error=%s", listener.name, error)
+                raise Refusal(RPC_ERROR, str(error)) from None
+
+
+def identifier(listener: Listener) -> str:
+    """As EMQX 4.3 makes it: ``mqtt:tcp:default``."""
+    return f"mqtt:{listener.type}:{listener.name}"

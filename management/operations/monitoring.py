@@ -1,0 +1,42 @@
+"""Monitoring: the node's counters and gauges, and whether it serves."""
+
+from typing import Final
+
+from broker.server import Server
+
+RULE_ENGINE: Final = ("rules", "actions", "resources")
+"""Gauges that the rule engine registers; while there is no rule engine there are none of these."""
+
+
+class Monitoring:
+    """What the node counts, under EMQX's names."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._restored = False
+        server.on_restored.append(self._on_restored)
+
+    def _on_restored(self) -> None:
+        self._restored = True
+
+    @property
+    def running(self) -> bool:
+        """Whether clients are served: everything is restored, and nobody has told the node to stop."""
+        return self._restored and not self._server.context.closing
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the node was told to stop."""
+        return self._server.context.closing
+
+    def metrics(self) -> dict[str, int]:
+        """Every counter since the start: the specification's names, 4.4's where it has others, and both equal."""
+        return self._server.metrics.snapshot()
+
+    def stats(self) -> dict[str, int]:
+        """``<name>.count`` and ``<name>.max`` of every gauge."""
+        values = self._server.stats.snapshot()
+        for name in RULE_ENGINE:
+            values.setdefault(f"{name}.count", 0)
+            values.setdefault(f"{name}.max", 0)
+        return values

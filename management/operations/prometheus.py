@@ -1,0 +1,204 @@
+"""Prometheus: the node's figures in its text format, and in the JSON groups of EMQX's emqx_prometheus."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from broker.observe.stats import NAMES as STATS
+from broker.server import Server
+
+from .listeners import Listeners, identifier
+from .monitoring import RULE_ENGINE, Monitoring
+from .nodes import memory_total, memory_used
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+_CPU: Final = Path("/proc/stat")
+_CURRENT: Final = frozenset(("messages.retained",))  # how many there are, though EMQX has it among the counters
+
+_OURS: Final = frozenset(f"{name}.{kind}" for name in (*STATS, *RULE_ENGINE, "delayed") for kind in ("count", "max"))
+
+Number = int | float
+Labels = tuple[tuple[str, str], ...]
+Samples = Iterable[tuple[Labels, Number]]
+
+# The groups of EMQX's JSON form; a metric belongs to that of its first word.
+_GROUPS: Final = {"bytes": "packets", "rules": "metrics", "actions": "metrics"}
+
+
+class Prometheus:
+    """What a scrape gets. Nothing is counted here."""
+
+    def __init__(self, server: Server, monitoring: Monitoring, listeners: Listeners) -> None:
+        self._server = server
+        self._monitoring = monitoring
+        self._listeners = listeners
+        # Since the start of the machine: processor time in use and in all, at the last scrape.
+        self._cpu = (0, 0)
+
+    def groups(self) -> dict[str, dict[str, Number]]:
+        """``{"stats": {"emqx_connections_count": 3, ...}, "metrics": ..., "packets": ..., ...}``."""
+        groups: dict[str, dict[str, Number]] = {
+            "stats": {emqx_name(name): value for name, value in self._monitoring.stats().items()},
+            "metrics": self._machine(),
+            "packets": {},
+            "messages": {},
+            "delivery": {},
+            "client": {},
+            "session": {},
+        }
+        for name, value in self._monitoring.metrics().items():
+            first = name.partition(".")[0]
+            groups[_GROUPS.get(first, first)][emqx_name(name)] = value
+        return groups
+
+    def text(self) -> str:
+        """The exposition, version 0.0.4."""
+        lines: list[str] = []
+        for name, value in self._monitoring.stats().items():
+            prefix = emqx_name(name) if name in _OURS else taipan_name(name)
+            lines += _family(prefix, "gauge", f"gauge {name}", [((), value)])
+        for name, value in self._monitoring.metrics().items():
+            kind = "gauge" if name in _CURRENT else "counter"
+            lines += _family(emqx_name(name), kind, f"metric {name}", [((), value)])
+        for name, number in self._machine().items():
+            lines += _family(name, "gauge", "see docs/api/metrics.md", [((), number)])
+        for name, kind, told, samples in self._own():
+            lines += _family(name, kind, told, samples)
+        return "\n".join(lines) + "\n"
+
+    def _machine(self) -> dict[str, Number]:
+        """EMQX's figures of its virtual machine and its cluster: the nearest that there is here."""
+        use, idle = self._processor()
+        durability = self._server.broker.durability
+        return {
+            "emqx_vm_cpu_use": use,
+            "emqx_vm_cpu_idle": idle,
+            "emqx_vm_run_queue": self._server.flusher.waiting,
+            "emqx_vm_process_messages_in_queues": 0 if durability is None else durability.pending,
+            "emqx_vm_total_memory": memory_total(),
+            "emqx_vm_used_memory": memory_used(),
+            "emqx_cluster_nodes_running": int(self._monitoring.running),
+            "emqx_cluster_nodes_stopped": int(not self._monitoring.running),
+        }
+
+    def _processor(self) -> tuple[float, float]:
+        """Per cent of the machine's processors in use and idle since the last scrape; 0 and 0 where unknown."""
+        try:
+            fields = [int(field) for field in _CPU.read_text().split("\n", 1)[0].split()[1:9]]
+        except (OSError, ValueError):
+            return 0.0, 0.0
+        if len(fields) < 5:
+            return 0.0, 0.0
+        total = sum(fields)
+        used = total - fields[3] - fields[4]  # idle and waiting for a disk
+        before_used, before_total = self._cpu
+        self._cpu = (used, total)
+        if total <= before_total:
+            return 0.0, 100.0
+        use = min(100.0, max(0.0, 100.0 * (used - before_used) / (total - before_total)))
+        return round(use, 2), round(100.0 - use, 2)
+
+    def _own(self) -> Iterator[tuple[str, str, str, Samples]]:
+        """Taipan's own: (name, kind, what it is, samples)."""
+        server = self._server
+        node = server.settings.node.name
+        yield "taipan_info", "gauge", "1, with the version", [((("node", node), ("version", server.version)), 1)]
+        lag = server.lag.snapshot()
+        told = "how late the event loop is: of the last 38 seconds, and peak since the start"
+        yield "taipan_loop_lag_seconds", "gauge", told, [((("of", key),), lag[key] / 1000) for key in lag]
+        yield "taipan_disconnects_total", "counter", "connections ended", _by(server.metrics.disconnects.snapshot())
+        yield "taipan_refusals_total", "counter", "what was refused", _by(server.metrics.refusals.snapshot())
+        yield "taipan_hook_errors_total", "counter", "callbacks that failed", [((), server.hooks.errors)]
+        durability = server.broker.durability
+        if durability is not None:
+            yield "taipan_store_batches_total", "counter", "batches begun", [((), durability.batch)]
+            yield (
+                "taipan_store_congested",
+                "gauge",
+                "1 while more waits for the disk than should",
+                [((), int(durability.congested))],
+            )
+        yield from self._of_listeners()
+
+    def _of_listeners(self) -> Iterator[tuple[str, str, str, Samples]]:
+        listeners = [((("listener", identifier(each)),), each) for each in self._server.listeners]
+        doors = [((("listener", door.protocol),), door) for door in self._listeners.doors]
+        yield (
+            "taipan_listener_connections",
+            "gauge",
+            "connections now",
+            [
+                *((labels, each.current_connections) for labels, each in listeners),
+                *((labels, door.current_connections) for labels, door in doors),
+            ],
+        )
+        yield (
+            "taipan_listener_max_connections",
+            "gauge",
+            "connections allowed",
+            [
+                *((labels, each.max_connections) for labels, each in listeners),
+                *((labels, door.max_connections) for labels, door in doors),
+            ],
+        )
+        yield (
+            "taipan_listener_accepted_total",
+            "counter",
+            "connections accepted",
+            [
+                *((labels, each.accepted) for labels, each in listeners),
+                *((labels, door.accepted) for labels, door in doors),
+            ],
+        )
+        yield (
+            "taipan_listener_throttled_total",
+            "counter",
+            "pauses for accept_rate",
+            [(labels, each.throttled) for labels, each in listeners],
+        )
+        yield (
+            "taipan_listener_refused_total",
+            "counter",
+            "connections refused",
+            [
+                *(sample for labels, each in listeners for sample in _by(each.refused, labels)),
+                *(sample for labels, door in doors for sample in _by({"max_connections": door.refused}, labels)),
+            ],
+        )
+        yield (
+            "taipan_listener_shutdowns_total",
+            "counter",
+            "connections ended",
+            [sample for labels, each in listeners for sample in _by(each.shutdown_count, labels)],
+        )
+
+
+def emqx_name(name: str) -> str:
+    """``packets.publish.received`` -> ``emqx_packets_publish_received``."""
+    if name == "packets.connect.received":
+        return "emqx_packets_connect"
+    return "emqx_" + name.replace(".", "_")
+
+
+def taipan_name(name: str) -> str:
+    return "taipan_" + name.replace(".", "_")
+
+
+def _by(counts: Mapping[str, int], labels: Labels = ()) -> list[tuple[Labels, int]]:
+    return [((*labels, ("reason", reason)), count) for reason, count in counts.items()]
+
+
+def _family(name: str, kind: str, told: str, samples: Samples) -> list[str]:
+    lines = [f"{name}{_label_text(labels)} {value}" for labels, value in samples]
+    return [f"# HELP {name} {told}", f"# TYPE {name} {kind}", *lines] if lines else []
+
+
+def _label_text(labels: Labels) -> str:
+    if not labels:
+        return ""
+    return "{" + ",".join(f'{name}="{_escape(value)}"' for name, value in labels) + "}"
+
+
+def _escape(value: Any) -> str:
+    return str(value).replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

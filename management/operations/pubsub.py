@@ -1,0 +1,437 @@
+"""Publish, subscribe and unsubscribe on behalf of clients, whether they are here or not."""
+
+import base64
+import binascii
+import secrets
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from broker.channel.refusal import reserved
+from broker.config import ZoneSettings
+from broker.core.client_info import ClientInfo
+from broker.mqtt import constants as c
+from broker.mqtt.message import Message
+from broker.mqtt.packets import NO_PROPERTIES, Properties
+from broker.mqtt.properties import MAX_USER_PROPERTIES
+from broker.mqtt.reason_codes import TOPIC_NAME_INVALID
+from broker.mqtt.topics import QUEUE_GROUP, QUEUE_PREFIX, has_wildcard, parse_shared, valid_filter, valid_name
+from broker.server import Server
+from broker.session.session import Session
+from broker.session.subscription import Subscription
+
+from .pace import Pace
+from .refusal import BAD_TOPIC, MISSING, NOT_ONLINE, RPC_ERROR, WRONG, Refusal, wrong
+from .stored import TROUBLE, promised
+
+MOST_TOPICS: Final = 10_000
+"""Topics of one request."""
+
+Qos = Annotated[int, Meta(ge=0, le=2)]
+Uint32 = Annotated[int, Meta(ge=0, le=4_294_967_295)]
+UserProperties = dict[str, str | int | float | bool]
+Row = dict[str, Any]
+
+
+class PublishProperties(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """MQTT 5.0 properties of a PUBLISH, as EMQX 4.4 names them."""
+
+    payload_format_indicator: Annotated[int, Meta(ge=0, le=1)] | UnsetType = UNSET
+    message_expiry_interval: Uint32 | UnsetType = UNSET
+    response_topic: str | UnsetType = UNSET
+    correlation_data: str | UnsetType = UNSET
+    user_properties: UserProperties = {}
+    content_type: str | UnsetType = UNSET
+
+
+class PublishRequest(msgspec.Struct, kw_only=True):
+    """What to publish. ``return``, whatever its value, asks for the messages' ids."""
+
+    client_id: str = msgspec.field(name="clientid")
+    payload: str
+    topic: str | UnsetType = UNSET
+    topics: str | UnsetType = UNSET
+    encoding: Literal["plain", "base64"] = "plain"
+    qos: Qos = 0
+    retain: bool = False
+    properties: PublishProperties | UnsetType = UNSET
+    user_properties: UserProperties = {}
+    ids: Any = msgspec.field(name="return", default=UNSET)
+
+
+class SubscribeRequest(msgspec.Struct, kw_only=True):
+    """Which client to subscribe to what."""
+
+    client_id: str = msgspec.field(name="clientid")
+    topic: str | UnsetType = UNSET
+    topics: str | UnsetType = UNSET
+    qos: Qos = 0
+
+
+class UnsubscribeRequest(msgspec.Struct, kw_only=True):
+    """Which client to unsubscribe from what: one Topic Filter."""
+
+    client_id: str = msgspec.field(name="clientid")
+    topic: str
+
+
+class _Publication(NamedTuple):
+    """A request that is found to be well formed."""
+
+    client_id: str
+    topics: list[str]
+    payload: bytes
+    qos: int
+    retain: bool
+    properties: Properties
+
+
+class _Filter(NamedTuple):
+    """``full`` is the whole of it, ``topic_filter`` what follows the group of a shared one."""
+
+    full: str
+    group: str | None
+    topic_filter: str
+
+
+class PubSub:
+    """Acts for clients with an operator's rights: access rules and clients' limits on publishing are not asked."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    # ---------------------------------------------------------------- publish
+
+    async def publish(self, request: PublishRequest) -> list[str]:
+        """Publish to all topics of the request; the ids of the messages. Raises Refusal."""
+        mark = self._mark
+        ids = await self._publish(self._publication(request), Pace(self._server))
+        await self._stored(mark)
+        return ids
+
+    async def publish_batch(self, requests: list[PublishRequest]) -> list[Row]:
+        """All of them, if all are well formed; what became of each. Raises Refusal."""
+        pace = Pace(self._server)
+        publications: list[_Publication] = []
+        for index, request in enumerate(requests):
+            await pace.breathe()
+            publications.append(_of_item(index, self._publication, request))
+        mark = self._mark
+        rows: list[Row] = []
+        for publication, request in zip(publications, requests, strict=True):
+            row: Row = {"topic": _asked(request)}
+            try:
+                ids = await self._publish(publication, pace)
+                row["code"] = 0
+                if request.ids is not UNSET:
+                    row["msgids"] = ids
+            except Refusal as refusal:
+                row |= {"code": refusal.code, "message": refusal.message}
+            rows.append(row)
+        await self._stored(mark)
+        return rows
+
+    def _publication(self, request: PublishRequest) -> _Publication:
+        topics = _topics(request.topic, request.topics)
+        for topic in topics:
+            inner: str | None = topic
+            if self._server.delayed.handles(topic):
+                inner = self._server.delayed.inner_topic(topic)
+            if inner is None or not valid_name(inner) or not valid_name(topic):
+                raise Refusal(BAD_TOPIC, f"not a Topic Name: {_short(topic)!r}")
+            if reserved(inner):
+                raise Refusal(BAD_TOPIC, f"reserved for the server: {_short(topic)!r}")
+        if request.encoding == "base64":
+            try:
+                payload = base64.b64decode(request.payload, validate=True)
+            except (binascii.Error, ValueError):
+                raise wrong("payload", "not base64") from None
+        else:
+            payload = request.payload.encode()
+        properties = _properties(request)
+        return _Publication(request.client_id, topics, payload, request.qos, request.retain, properties)
+
+    @property
+    def _mark(self) -> int:
+        """How much has been written for the disk so far."""
+        durability = self._server.broker.durability
+        return 0 if durability is None else durability.written
+
+    async def _stored(self, mark: int) -> None:
+        """Until what was caused since ``mark`` is on disk; at once where nothing of it has to be."""
+        if self._mark != mark:
+            await promised(self._server.tables)
+
+    async def _publish(self, publication: _Publication, pace: Pace) -> list[str]:
+        publisher = ClientInfo(self._server.settings.node.name, self._zone(), client_id=publication.client_id)
+        ids: list[str] = []
+        for topic in publication.topics:
+            await pace.breathe()
+            message = Message(
+                topic,
+                publication.payload,
+                publication.qos,
+                publication.retain,
+                publication.properties,
+                publisher,
+                self._server.clock.now(),
+            )
+            message.id = secrets.token_hex(16).upper()
+            self._publish_one(message)
+            ids.append(message.id)
+        return ids
+
+    def _publish_one(self, message: Message) -> None:
+        """Through the doors every message goes through; raises Refusal where one is shut."""
+        server = self._server
+        broker = server.broker
+        delayed = server.delayed.handles(message.topic)
+        durability = broker.durability
+        if durability is not None and durability.trouble is not None and (message.qos or message.retain or delayed):
+            if delayed or broker.needs_disk(message.topic, message.retain):
+                raise Refusal(RPC_ERROR, TROUBLE)
+        if not delayed and message.qos and broker.would_refuse(message):
+            setting = "a matching session's queue is full and its zone refuses then (setting queue_full)"
+            raise Refusal(RPC_ERROR, f"{_short(message.topic)}: {setting}")
+        if message.qos == 0:
+            server.metrics.messages_qos0_received += 1
+        elif message.qos == 1:
+            server.metrics.messages_qos1_received += 1
+        else:
+            server.metrics.messages_qos2_received += 1
+        if not delayed:
+            broker.publish(message)
+            return
+        outcome = server.delayed.accept(message, server.clock.now())
+        if outcome == TOPIC_NAME_INVALID:
+            raise Refusal(BAD_TOPIC, f"not a Topic Name: {_short(message.topic)!r}")
+        if outcome:
+            raise wrong("topic", f"the message cannot be delayed (setting {server.delayed.setting})")
+
+    def _zone(self) -> ZoneSettings:
+        zones = self._server.settings.listener_zones
+        return zones[0] if zones else ZoneSettings()
+
+    # -------------------------------------------------- subscribe, unsubscribe
+
+    async def subscribe(self, request: SubscribeRequest) -> None:
+        """Subscribe a client, online or stored, to all filters of the request or to none. Raises Refusal."""
+        filters = _filters(_topics(request.topic, request.topics))
+        await self._answer(request.client_id, await self._subscribe(request, filters, Pace(self._server)))
+
+    async def subscribe_batch(self, requests: list[SubscribeRequest]) -> list[Row]:
+        """All of them, if all are well formed; what became of each. Raises Refusal."""
+        pace = Pace(self._server)
+        wanted: list[list[_Filter]] = []
+        for index, request in enumerate(requests):
+            await pace.breathe()
+            wanted.append(_of_item(index, lambda each: _filters(_topics(each.topic, each.topics)), request))
+        rows: list[Row] = []
+        subscribed: dict[str, Session] = {}
+        for request, filters in zip(requests, wanted, strict=True):
+            row: Row = {"clientid": request.client_id, "topic": _asked(request)}
+            try:
+                subscribed[request.client_id] = await self._subscribe(request, filters, pace)
+                row["code"] = 0
+            except Refusal as refusal:
+                row |= {"code": refusal.code, "message": refusal.message}
+            rows.append(row)
+        await promised(self._server.tables)
+        for client_id, session in subscribed.items():
+            await pace.breathe()
+            self._replay(client_id, session)
+        return rows
+
+    async def _subscribe(self, request: SubscribeRequest, filters: list[_Filter], pace: Pace) -> Session:
+        session = self._session(request.client_id)
+        zone: ZoneSettings = session.client.zone
+        mounted = [_mounted(each, session.client.mountpoint) for each in filters]
+        for each, there in zip(filters, mounted, strict=True):
+            _check(each, zone)
+            if not valid_filter(there.topic_filter):
+                raise Refusal(BAD_TOPIC, f"too long with the client's mount point: {_short(each.full)!r}")
+        new = {each.full for each in mounted} - session.subscriptions.keys()
+        most = zone.max_subscriptions
+        if most and len(session.subscriptions) + len(new) > most:
+            raise Refusal(WRONG, f"{request.client_id} may have {most} subscriptions (setting max_subscriptions)")
+        client = session.client
+        # What a SUBSCRIBE of this client would mean: see channel.subscribe.
+        unasked = client.is_bridge or (zone.ignore_loop_deliver and client.proto_ver != c.V5)
+        for each in mounted:
+            await pace.breathe()
+            if self._server.broker.sessions.get(request.client_id) is not session:
+                raise _nobody(request.client_id)  # it ended meanwhile
+            subscription = Subscription(
+                session,
+                each.full,
+                min(request.qos, zone.max_qos),
+                unasked and each.group is None,
+                client.is_bridge,
+                0,
+                (),
+                each.group,
+                each.topic_filter,
+            )
+            self._server.broker.subscribe(session, subscription)
+        return session
+
+    async def _answer(self, client_id: str, session: Session) -> None:
+        if session.diary is not None:
+            await promised(self._server.tables)
+        self._replay(client_id, session)
+
+    def _replay(self, client_id: str, session: Session) -> None:
+        """Send what retained messages a new subscription earned; where something waits for the disk they follow it."""
+        channel = self._server.context.channels.get(client_id)
+        if channel is not None and channel.session is session and channel.outlet.held is None:
+            session.advance(self._server.clock.now())
+
+    async def unsubscribe(self, request: UnsubscribeRequest) -> None:
+        """Unsubscribe a client, online or stored; one that has no such subscription is fine. Raises Refusal."""
+        (wanted,) = _filters([request.topic])
+        session = self._session(request.client_id)
+        self._unsubscribe(session, wanted)
+        if session.diary is not None:
+            await promised(self._server.tables)
+
+    async def unsubscribe_batch(self, requests: list[UnsubscribeRequest]) -> list[Row]:
+        """All of them, if all are well formed; what became of each. Raises Refusal."""
+        pace = Pace(self._server)
+        wanted: list[_Filter] = []
+        for index, request in enumerate(requests):
+            await pace.breathe()
+            wanted.extend(_of_item(index, lambda each: _filters([each.topic]), request))
+        rows: list[Row] = []
+        for request, each in zip(requests, wanted, strict=True):
+            await pace.breathe()
+            row: Row = {"clientid": request.client_id, "topic": request.topic}
+            try:
+                self._unsubscribe(self._session(request.client_id), each)
+                row["code"] = 0
+            except Refusal as refusal:
+                row |= {"code": refusal.code, "message": refusal.message}
+            rows.append(row)
+        await promised(self._server.tables)
+        return rows
+
+    def _unsubscribe(self, session: Session, wanted: _Filter) -> None:
+        each = _mounted(wanted, session.client.mountpoint)
+        spelled = [each.full]
+        if each.group == QUEUE_GROUP:  # listings show $queue/t as $share/$queue/t
+            spelled = [QUEUE_PREFIX + each.topic_filter, f"$share/{QUEUE_GROUP}/{each.topic_filter}"]
+        for full in spelled:
+            self._server.broker.unsubscribe(session, full)
+
+    def _session(self, client_id: str) -> Session:
+        session = self._server.broker.sessions.get(client_id)
+        if session is None:
+            raise _nobody(client_id)
+        durability = self._server.broker.durability
+        if durability is not None and durability.trouble is not None and session.diary is not None:
+            raise Refusal(RPC_ERROR, TROUBLE)
+        return session
+
+
+def _nobody(client_id: str) -> Refusal:
+    return Refusal(NOT_ONLINE, f"no client {_short(client_id)}, neither online nor with a stored session")
+
+
+def _of_item(index: int, read: Any, request: Any) -> Any:
+    """``read(request)``; a refusal names the item."""
+    try:
+        return read(request)
+    except Refusal as refusal:
+        raise Refusal(refusal.code, f"[{index}]: {refusal.message}") from None
+
+
+def _asked(request: PublishRequest | SubscribeRequest) -> str:
+    text = request.topics if request.topic is UNSET else request.topic
+    return "" if isinstance(text, UnsetType) else text
+
+
+def _topics(topic: str | UnsetType, topics: str | UnsetType) -> list[str]:
+    """``topic`` wins over ``topics``; both may have several, separated by commas."""
+    text = topics if isinstance(topic, UnsetType) else topic
+    if isinstance(text, UnsetType):
+        raise Refusal(MISSING, "topic or topics is missing")
+    if text.count(",") >= MOST_TOPICS:
+        raise wrong("topics", f"more than {MOST_TOPICS} topics in one request")
+    return text.split(",")
+
+
+def _filters(texts: list[str]) -> list[_Filter]:
+    found: list[_Filter] = []
+    for text in texts:
+        try:
+            group, topic_filter = parse_shared(text)
+        except ValueError:
+            topic_filter = ""
+            group = None
+        if not valid_filter(topic_filter) or not valid_filter(text):
+            raise Refusal(BAD_TOPIC, f"not a Topic Filter: {_short(text)!r}")
+        found.append(_Filter(text, group, topic_filter))
+    return found
+
+
+def _mounted(each: _Filter, mountpoint: str) -> _Filter:
+    if not mountpoint:
+        return each
+    before = each.full[: len(each.full) - len(each.topic_filter)]
+    return _Filter(before + mountpoint + each.topic_filter, each.group, mountpoint + each.topic_filter)
+
+
+def _check(each: _Filter, zone: ZoneSettings) -> None:
+    """Whether the client itself could have this filter, access rules aside."""
+    setting = ""
+    if zone.max_topic_levels and each.topic_filter.count("/") >= zone.max_topic_levels:
+        setting = "max_topic_levels"
+    elif each.group is not None and not zone.shared_subscription:
+        setting = "shared_subscription"
+    elif has_wildcard(each.topic_filter) and not zone.wildcard_subscription:
+        setting = "wildcard_subscription"
+    if setting:
+        raise Refusal(BAD_TOPIC, f"the client's zone does not allow {_short(each.full)!r} (setting {setting})")
+
+
+def _properties(request: PublishRequest) -> Properties:
+    given = request.properties
+    users = dict(request.user_properties)
+    found: Properties = {}
+    if not isinstance(given, UnsetType):
+        users |= given.user_properties
+        if given.payload_format_indicator is not UNSET:
+            found[c.PAYLOAD_FORMAT_INDICATOR] = given.payload_format_indicator
+        if given.message_expiry_interval is not UNSET:
+            found[c.MESSAGE_EXPIRY_INTERVAL] = given.message_expiry_interval
+        if not isinstance(given.content_type, UnsetType):
+            found[c.CONTENT_TYPE] = _string("properties.content_type", given.content_type)
+        if not isinstance(given.response_topic, UnsetType):
+            if not valid_name(given.response_topic):
+                raise Refusal(BAD_TOPIC, "properties.response_topic: not a Topic Name")
+            found[c.RESPONSE_TOPIC] = given.response_topic
+        if not isinstance(given.correlation_data, UnsetType):
+            found[c.CORRELATION_DATA] = _string("properties.correlation_data", given.correlation_data, "").encode()
+    if len(users) > MAX_USER_PROPERTIES:
+        raise wrong("user_properties", f"more than {MAX_USER_PROPERTIES}")
+    if users:
+        found[c.USER_PROPERTY] = [
+            (_string("user_properties", name), _string("user_properties", _text(value)))
+            for name, value in users.items()
+        ]
+    return found or NO_PROPERTIES
+
+
+def _text(value: str | int | float | bool) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _string(key: str, text: str, unwanted: str = "\0") -> str:
+    """What an MQTT string can hold; for binary data U+0000 is not ``unwanted``."""
+    if (unwanted and unwanted in text) or len(text.encode()) > c.MAX_STRING:
+        raise wrong(key, "longer than 65535 bytes or with U+0000")
+    return text
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 256 else text[:256] + "..."

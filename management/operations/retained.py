@@ -1,0 +1,143 @@
+"""Retained messages: list, look at, delete by Topic Filter."""
+
+import base64
+from collections.abc import Iterator
+from typing import Any, Final
+
+from broker.core.client_info import ClientInfo
+from broker.mqtt import constants as c
+from broker.mqtt.message import Message
+from broker.mqtt.topics import has_wildcard, matches, valid_filter, valid_name
+from broker.server import Server
+
+from . import times
+from .listing import FILTERED, Listing, Row, offset_of
+from .pace import Pace
+from .refusal import BAD_TOPIC, RPC_ERROR, Refusal, not_found
+from .stored import TROUBLE, promised
+
+_STEPS: Final = 2000
+"""Of a walk between two places to pause."""
+
+
+class _Page(Listing):
+    """One page that is cut out already; what has gone since is left out."""
+
+    def __init__(self, retained: "Retained", topics: list[str], page: int, limit: int) -> None:
+        super().__init__((), page, limit, retained.row, len(topics))
+        skip = offset_of(page, limit)
+        self._topics = topics[skip : skip + limit]
+        self._more = len(topics) > skip + limit
+        self._retained = retained
+
+    def __iter__(self) -> Iterator[Row | None]:
+        for topic in self._topics:
+            message = self._retained.find(topic)
+            yield None if message is None else self._retained.row(message)
+        self.has_next = self._more
+
+
+class Retained:
+    """The retained messages of the node. One whose time is over is not there, whether it was swept or not."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def find(self, topic: str) -> Message | None:
+        store = self._server.broker.retained
+        message = store.get(topic)
+        return None if message is None or store.expired(message, self._server.clock.now()) else message
+
+    def listing(self, page: int, limit: int, topic: str | None = None, match_topic: str | None = None) -> Listing:
+        """In the order in which topics were first retained; ``topic`` is exact, ``match_topic`` a Topic Filter."""
+        if topic is None and match_topic is None:
+            return _Page(self, list(self._server.broker.retained.topics()), page, limit)
+        filter = _checked(match_topic) if match_topic is not None else None
+        return Listing(self._matching(topic, filter), page, limit, self.row, FILTERED)
+
+    def _matching(self, topic: str | None, filter: str | None) -> Iterator[Message | None]:
+        if topic is not None:
+            message = self.find(topic)
+            if message is not None and (filter is None or matches(filter, topic)):
+                yield message
+            return
+        assert filter is not None
+        for found in self._server.broker.retained.walk(filter, _STEPS):
+            yield self.find(found) if found else None
+
+    def row(self, message: Message) -> Row:
+        """Its record without the payload."""
+        publisher: ClientInfo | None = message.publisher
+        deadline = self._server.broker.retained.deadline(message)
+        return {
+            "node": self._server.settings.node.name,
+            "topic": message.topic,
+            "qos": message.qos,
+            "payload_size": message.payload_size,
+            "publish_at": times.text(message.timestamp),
+            "expires_at": None if deadline is None else times.text(deadline),
+            "from_clientid": None if publisher is None else publisher.client_id,
+            "from_username": None if publisher is None else publisher.username,
+        }
+
+    def get(self, topic: str) -> Row:
+        """The record of one, with payload and properties. Raises Refusal."""
+        if not valid_name(topic):
+            raise Refusal(BAD_TOPIC, f"not a Topic Name: {topic[:256]!r}")
+        message = self.find(topic)
+        if message is None:
+            raise not_found("retained message of topic", topic)
+        row = self.row(message)
+        try:
+            row |= {"payload": message.payload.decode(), "encoding": "plain"}
+        except UnicodeDecodeError:
+            row |= {"payload": base64.b64encode(message.payload).decode(), "encoding": "base64"}
+        row["properties"] = _properties(message)
+        return row
+
+    async def delete(self, filter: str) -> int:
+        """Delete those of all topics that match, on disk too; how many there were. Raises Refusal."""
+        _checked(filter)
+        broker = self._server.broker
+        durability = broker.durability
+        if durability is not None and durability.trouble is not None:
+            raise Refusal(RPC_ERROR, TROUBLE)
+        pace = Pace(self._server)
+        count = 0
+        for topic in broker.retained.walk(filter, 0 if not has_wildcard(filter) else _STEPS):
+            if topic:
+                count += self.find(topic) is not None
+                broker.retained.delete(topic)
+                if durability is not None and not topic.startswith("$SYS"):
+                    durability.retained_cleared(topic)
+                broker.metrics.messages_retained = len(broker.retained)
+            await pace.breathe()
+        if count:
+            await promised(self._server.tables)
+        return count
+
+
+def _checked(filter: str) -> str:
+    if not valid_filter(filter):
+        raise Refusal(BAD_TOPIC, f"not a Topic Filter: {filter[:256]!r}")
+    return filter
+
+
+def _properties(message: Message) -> dict[str, Any]:
+    """Its MQTT 5.0 properties by the names that /mqtt/publish takes."""
+    found: dict[str, Any] = {}
+    for identifier, name in (
+        (c.PAYLOAD_FORMAT_INDICATOR, "payload_format_indicator"),
+        (c.MESSAGE_EXPIRY_INTERVAL, "message_expiry_interval"),
+        (c.RESPONSE_TOPIC, "response_topic"),
+        (c.CONTENT_TYPE, "content_type"),
+    ):
+        if identifier in message.properties:
+            found[name] = message.properties[identifier]
+    if c.CORRELATION_DATA in message.properties:
+        # Any bytes: what is not UTF-8 shows as U+FFFD.
+        found["correlation_data"] = message.properties[c.CORRELATION_DATA].decode(errors="replace")
+    if c.USER_PROPERTY in message.properties:
+        # In order, since a name may come more than once.
+        found["user_properties"] = [list(pair) for pair in message.properties[c.USER_PROPERTY]]
+    return found

@@ -1,0 +1,44 @@
+"""The runtime: what this process has of the machine, in the words that ``emqx_ctl vm`` has for its own."""
+
+import asyncio
+import os
+from typing import Any, Final
+
+from .nodes import Nodes
+
+_DESCRIPTORS: Final = "/dev/fd"
+_A_SLICE: Final = 1000
+
+
+async def runtime(nodes: Nodes) -> dict[str, Any]:
+    """``<group>/<name>`` and its value.
+
+    ``memory`` is bytes of the machine and of this process, ``process`` threads, ``ports`` whatever is open: to Python
+    a port is a file descriptor like any other.
+    """
+    node = nodes.status(memory_text=False)
+    descriptors = await open_descriptors()
+    return {
+        "cpu/load1": node["load1"],
+        "cpu/load5": node["load5"],
+        "cpu/load15": node["load15"],
+        "memory/total": node["memory_total"],
+        "memory/used": node["memory_used"],
+        "process/limit": node["process_available"],
+        "process/count": node["process_used"],
+        "io/max_fds": node["max_fds"],
+        "io/active_fds": descriptors,
+        "ports/count": descriptors,
+        "ports/limit": node["max_fds"],
+    }
+
+
+async def open_descriptors() -> int:
+    """How many file descriptors this process has open; counted in slices, because each client is one."""
+    count = 0
+    with os.scandir(_DESCRIPTORS) as entries:
+        for _ in entries:
+            count += 1
+            if count % _A_SLICE == 0:
+                await asyncio.sleep(0)
+    return count - 1  # the one that was counted with

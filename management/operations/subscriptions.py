@@ -1,0 +1,158 @@
+"""Subscriptions: who has subscribed to what, as records."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import msgspec
+
+from broker.mqtt.topics import QUEUE_PREFIX, matches, valid_filter
+from broker.server import Server
+from broker.session.session import Session
+from broker.session.subscription import Subscription
+
+from .listing import FILTERED, PAUSE_EVERY, Listing, Row, everything, offset_of, searched
+from .refusal import BAD_TOPIC, Refusal
+
+Matches = Callable[[Subscription], bool]
+Item = TypeVar("Item")
+
+
+class SubscriptionFilters(msgspec.Struct, kw_only=True):
+    """Conditions of a search; all that are given must hold.
+
+    ``topic`` is compared with the subscribed filter, ``match_topic`` is a filter that it must match as if it were a
+    topic name; both without ``$share/...``. ``share`` is the group, ``$queue`` that of ``$queue/...``.
+    """
+
+    clientid: str | None = None
+    topic: str | None = None
+    qos: int | None = None
+    share: str | None = None
+    match_topic: str | None = None
+
+
+class _Counted(Listing):
+    """A listing that finds all that match before it gives the page, so that ``count`` is how many there are."""
+
+    def __init__(self, items: Iterator[Item | None], page: int, limit: int, row: Callable[[Item], Row]) -> None:
+        super().__init__(items, page, limit, row)
+        self._all = items
+
+    def __iter__(self) -> Iterator[Row | None]:
+        found: list[Any] = []
+        for item in self._all:
+            if item is None:
+                yield None
+            else:
+                found.append(item)
+        self.count = len(found)
+        self._items = found
+        yield from super().__iter__()
+
+
+class Subscriptions:
+    """All subscriptions of the node, those of sessions whose client is away among them."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def search(self, filters: SubscriptionFilters, page: int, limit: int) -> Listing:
+        """One page of those that the filters leave, session by session. Raises Refusal for a bad ``match_topic``.
+
+        With ``topic`` the count is the number of those that match, as in EMQX 4.4.
+        """
+        conditions = list(_conditions(filters))
+        if not conditions:
+            return self._page(page, limit)
+        sessions = self._server.broker.sessions
+        if filters.clientid is not None:
+            only = sessions.get(filters.clientid)
+            candidates = [] if only is None else list(only.subscriptions.values())
+        elif filters.topic is not None:
+            candidates = self._of_topic(filters.topic)
+        else:
+            found = _found(list(sessions), _all_of(conditions))
+            return Listing(found, page, limit, self.record, FILTERED)
+        matching = searched(candidates, _all_of(conditions))
+        if filters.topic is not None:
+            return _Counted(matching, page, limit, self.record)
+        return Listing(matching, page, limit, self.record, FILTERED)
+
+    def lookup(self, client_id: str) -> Listing:
+        """All of one client's."""
+        session = self._server.broker.sessions.get(client_id)
+        return everything([] if session is None else list(session.subscriptions.values()), self.record)
+
+    def record(self, subscription: Subscription) -> Row:
+        """The subscription record (specification)."""
+        topic = subscription.filter
+        if topic.startswith(QUEUE_PREFIX):
+            topic = "$share/" + topic
+        return {
+            "node": self._server.broker.node,
+            "clientid": subscription.session.client_id,
+            "topic": topic,
+            "qos": subscription.qos,
+        }
+
+    def _page(self, page: int, limit: int) -> Listing:
+        items = _of_sessions(list(self._server.broker.sessions), offset_of(page, limit))
+        count = self._server.broker.router.subscription_count
+        return Listing(items, page, limit, self.record, count, offset=0)
+
+    def _of_topic(self, topic: str) -> list[Subscription]:
+        router = self._server.broker.router
+        found = [] if topic.startswith("$share/") else router.subscriptions(topic)
+        found = [each for each in found if each.group is None]
+        for group in router.groups_of(topic):
+            found.extend(group.members())
+        return found
+
+
+def _of_sessions(sessions: list[Session], skip: int) -> Iterator[Subscription | None]:
+    """All but the first ``skip``; a session that is all before them is passed over as a whole."""
+    for place, session in enumerate(sessions, 1):
+        held = len(session.subscriptions)
+        if held <= skip:
+            skip -= held
+        else:
+            yield from list(session.subscriptions.values())[skip:]
+            skip = 0
+        if place % PAUSE_EVERY == 0:
+            yield None
+
+
+def _found(sessions: list[Session], condition: Matches) -> Iterator[Subscription | None]:
+    looked = 0
+    for session in sessions:
+        looked += 1
+        for each in list(session.subscriptions.values()):
+            looked += 1
+            if looked >= PAUSE_EVERY:
+                looked = 0
+                yield None
+            if condition(each):
+                yield each
+
+
+def _conditions(filters: SubscriptionFilters) -> Iterator[Matches]:
+    wanted, topic, qos, share = filters.clientid, filters.topic, filters.qos, filters.share
+    if wanted is not None:
+        yield lambda each: each.session.client_id == wanted
+    if topic is not None:
+        yield lambda each: each.topic_filter == topic
+    if qos is not None:
+        yield lambda each: each.qos == qos
+    if share is not None:
+        yield lambda each: each.group == share
+    pattern = filters.match_topic
+    if pattern is not None:
+        if not valid_filter(pattern):
+            raise Refusal(BAD_TOPIC, f"_match_topic: not a topic filter: {pattern}")
+        yield lambda each: matches(pattern, each.topic_filter)
+
+
+def _all_of(conditions: list[Matches]) -> Matches:
+    if len(conditions) == 1:
+        return conditions[0]
+    return lambda each: all(condition(each) for condition in conditions)

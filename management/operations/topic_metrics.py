@@ -1,0 +1,73 @@
+"""Topic metrics: which topics are counted, kept over restarts, and what was counted since the start."""
+
+import msgspec
+
+from broker.modules.topic_metrics import MOST, TopicMetrics
+from broker.mqtt.topics import valid_name
+from broker.server import Server
+
+from .refusal import BAD_TOPIC, EXISTS, WRONG, Refusal, not_found
+from .stored import promised
+
+Values = dict[str, int | float]
+
+
+class CountedTopic(msgspec.Struct, array_like=True, frozen=True):
+    """The key of its row says it all; ``since``: unix seconds."""
+
+    since: float
+
+
+class TopicCounts:
+    """The topics that an operator wants counted. ``module`` counts."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.module = TopicMetrics(server.hooks, server.timers, server.clock)
+        self._table = server.tables.open("topic_metrics", CountedTopic)
+        server.on_restored.append(self._take_up)
+
+    def _take_up(self) -> None:
+        for topic, _ in list(self._table.items())[:MOST]:
+            self.module.add(topic)
+
+    def listing(self) -> list[tuple[str, Values]]:
+        """Topic and what was counted, in the order in which they were added."""
+        return [(topic, self.module.snapshot(topic)) for topic in self.module.topics()]
+
+    def get(self, topic: str) -> Values:
+        """What was counted of one topic. Raises Refusal."""
+        self._check(topic)
+        return self.module.snapshot(topic)
+
+    async def add(self, topic: str) -> None:
+        """Count a topic. Raises Refusal."""
+        if not valid_name(topic):
+            raise Refusal(BAD_TOPIC, f"not a Topic Name: {topic[:256]!r}")
+        if topic in self.module:
+            raise Refusal(EXISTS, f"{topic} is counted already")
+        if len(self.module) >= MOST:
+            raise Refusal(WRONG, f"topic: {MOST} topics are counted, there cannot be more")
+        self.module.add(topic)
+        self._table.put(topic, CountedTopic(self._server.clock.now()))
+        await promised(self._server.tables)
+
+    async def remove(self, topic: str) -> None:
+        """Count a topic no more. Raises Refusal."""
+        self._check(topic)
+        self.module.remove(topic)
+        self._table.remove(topic)
+        await promised(self._server.tables)
+
+    async def clear(self) -> None:
+        """Count none."""
+        for topic in list(self.module.topics()):
+            self.module.remove(topic)
+            self._table.remove(topic)
+        await promised(self._server.tables)
+
+    def _check(self, topic: str) -> None:
+        if not valid_name(topic):
+            raise Refusal(BAD_TOPIC, f"not a Topic Name: {topic[:256]!r}")
+        if topic not in self.module:
+            raise not_found("counted topic", topic)

@@ -1,0 +1,120 @@
+"""Traces: begun, listed, read, ended."""
+
+import asyncio
+import io
+import zipfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from broker.mqtt.topics import valid_filter
+from broker.observe.tracing import Kind, Trace, TraceError
+from broker.server import Server
+
+from .refusal import EXISTS, Refusal, missing, not_found, wrong
+from .stored import promised
+
+DEFAULT_SECONDS: Final = 600.0
+MOST_READ: Final = 1_048_576
+"""Bytes of a trace's file that one request gets."""
+
+
+class Traces:
+    """What an operator may do with traces. Raises Refusal for names that are unknown and conditions that are wrong."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._tracing = server.tracing
+
+    def listing(self) -> list[dict[str, Any]]:
+        return [self.record(trace) for trace in self._tracing.traces()]
+
+    def record(self, trace: Trace) -> dict[str, Any]:
+        """EMQX's record: the condition stands under the name of its kind; ``log_size`` is bytes by node."""
+        return {
+            "name": trace.name,
+            "type": trace.kind,
+            trace.kind: trace.filter,
+            "start_at": rfc3339(trace.start_at),
+            "end_at": rfc3339(trace.end_at),
+            "status": trace.status(self._server.clock.now()),
+            "log_size": {self._server.settings.node.name: self._tracing.octets(trace.name)},
+        }
+
+    async def create(
+        self, name: str, kind: Kind, condition: str | None, start_at: float | None = None, end_at: float | None = None
+    ) -> dict[str, Any]:
+        """Begin a trace now or at ``start_at``, for ten minutes unless ``end_at`` says otherwise (unix seconds)."""
+        if not condition:
+            raise missing(kind)
+        if kind == "topic" and not valid_filter(condition):
+            raise wrong("topic", "expected a topic filter")
+        start = self._server.clock.now() if start_at is None else start_at
+        trace = Trace(name, kind, condition, start, start + DEFAULT_SECONDS if end_at is None else end_at)
+        try:
+            self._tracing.create(trace)
+        except TraceError as error:
+            if error.exists:
+                raise Refusal(EXISTS, str(error)) from None
+            raise wrong("trace", str(error)) from None
+        await promised(self._server.tables)
+        return self.record(trace)
+
+    async def stop(self, name: str) -> None:
+        if not self._tracing.stop(name):
+            raise not_found("trace", name)
+        await promised(self._server.tables)
+
+    async def delete(self, name: str) -> None:
+        if not self._tracing.delete(name):
+            raise not_found("trace", name)
+        await promised(self._server.tables)
+
+    async def clear(self) -> None:
+        """Delete all of them."""
+        for trace in self._tracing.traces():
+            self._tracing.delete(trace.name)
+        await promised(self._server.tables)
+
+    def log(self, name: str, position: int, octets: int) -> tuple[str, int]:
+        """A piece of the file from byte ``position`` on, and the position behind it; never half a character."""
+        path = self._path(name)
+        with path.open("rb") as file:
+            file.seek(position)
+            data = file.read(min(octets, MOST_READ))
+        text = data.decode("utf-8", "ignore")
+        return text, position + (len(text.encode()) if text else len(data))
+
+    async def archive(self, name: str) -> bytes:
+        """The file as a zip archive."""
+        path = self._path(name)
+        return await asyncio.to_thread(_zip, path)
+
+    def _path(self, name: str) -> Path:
+        if self._tracing.get(name) is None:
+            raise not_found("trace", name)
+        self._tracing.flush()
+        path = self._tracing.path(name)
+        path.touch(mode=0o600)
+        return path
+
+
+def _zip(path: Path) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.write(path, path.name)
+    return made.getvalue()
+
+
+def rfc3339(when: float) -> str:
+    """Unix seconds in UTC."""
+    return datetime.fromtimestamp(when, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def from_rfc3339(key: str, text: str) -> float:
+    """Unix seconds; without an offset it is UTC. Raises Refusal."""
+    try:
+        when = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        raise wrong(key, "expected a time as 2026-01-31T08:00:00Z") from None
+    return (when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp()

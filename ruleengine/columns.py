@@ -1,0 +1,115 @@
+"""What a rule sees of one event: columns that are computed when somebody asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+
+from ruleengine.functions.values import MAX_DEPTH
+from ruleengine.undefined import UNDEFINED
+
+_UNREAD: Final = object()
+_NONE: Final[Mapping[str, Callable[[Any], Any]]] = MappingProxyType({})
+
+
+class Columns(Mapping[str, Any]):
+    """The columns of one event, shared by all rules that look at it.
+
+    `values` are those known already (the dictionary becomes this object's own); `makers` compute the others from
+    `source` when they are first asked for, and one such table serves all events of a kind. Text is `str`; a payload
+    that is not UTF-8 is `bytes`.
+    """
+
+    __slots__ = ("_json", "_json_error", "_makers", "_source", "_values")
+
+    def __init__(
+        self,
+        values: dict[str, Any],
+        makers: Mapping[str, Callable[[Any], Any]] = _NONE,
+        source: Any = None,
+    ) -> None:
+        self._values = values
+        self._makers = makers
+        self._source = source
+        self._json: Any = _UNREAD
+        self._json_error = ""
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self._values[name]
+        except KeyError:
+            value = self._values[name] = self._makers[name](self._source)
+            return value
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The column, or `default` where the event has none of that name."""
+        values = self._values
+        if name in values:
+            return values[name]
+        make = self._makers.get(name)
+        if make is None:
+            return default
+        value = values[name] = make(self._source)
+        return value
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values or name in self._makers
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._makers
+        yield from [name for name in self._values if name not in self._makers]
+
+    def __len__(self) -> int:
+        return len(self._makers.keys() | self._values.keys())
+
+    def payload_json(self) -> Any:
+        """What the payload says as JSON, decoded once however many rules ask; ValueError if it is none, each time.
+
+        UNDEFINED where the event has no payload; a payload that is no text is taken as decoded.
+        """
+        if self._json is _UNREAD:
+            payload = self.get("payload", UNDEFINED)
+            if type(payload) is str or type(payload) is bytes:
+                try:
+                    self._json = _decode(payload)
+                except ValueError as error:
+                    self._json = None
+                    self._json_error = f"the payload is no JSON: {error}"
+            else:
+                self._json = payload
+        if self._json_error:
+            raise ValueError(self._json_error)
+        return self._json
+
+
+def _decode(payload: str | bytes) -> Any:
+    try:
+        value = msgspec.json.decode(payload)
+    except RecursionError:
+        raise ValueError(f"nested deeper than {MAX_DEPTH}") from None
+    if type(payload) is str:
+        openings = payload.count("[") + payload.count("{")
+    else:
+        openings = payload.count(b"[") + payload.count(b"{")
+    # Fewer brackets than levels allowed: nearly every payload, told without walking it.
+    if openings > MAX_DEPTH:
+        _check_depth(value)
+    return value
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        inner: list[Any] = []
+        for each in level:
+            if type(each) is list:
+                inner += [item for item in each if type(item) is list or type(item) is dict]
+            elif type(each) is dict:
+                inner += [item for item in each.values() if type(item) is list or type(item) is dict]
+        if not inner:
+            return
+        level = inner
+    raise ValueError(f"nested deeper than {MAX_DEPTH}")

@@ -1,0 +1,121 @@
+"""Bits of integers, of any size and with arithmetic shifts, and bits of strings."""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any, Final
+
+from ruleengine.functions.function import INTEGER, MAX_BITS, OCTETS, one_of, register
+from ruleengine.undefined import UNDEFINED
+
+_FLOATS: Final = {16: "e", 32: "f", 64: "d"}
+
+
+@register("bitnot", INTEGER)
+def bit_not(number: int) -> int:
+    """All bits turned over."""
+    return ~number
+
+
+@register("bitand", INTEGER, INTEGER)
+def bit_and(left: int, right: int) -> int:
+    """The bits that both have."""
+    return left & right
+
+
+@register("bitor", INTEGER, INTEGER)
+def bit_or(left: int, right: int) -> int:
+    """The bits that either has."""
+    return left | right
+
+
+@register("bitxor", INTEGER, INTEGER)
+def bit_xor(left: int, right: int) -> int:
+    """The bits that only one has."""
+    return left ^ right
+
+
+@register("bitsl", INTEGER, INTEGER)
+def shift_left(number: int, places: int) -> int:
+    """Shifted left; to the right where the places are negative."""
+    if places < 0:
+        return number >> min(-places, number.bit_length() + 1)
+    if number and number.bit_length() + places > MAX_BITS:
+        raise ValueError(f"the result has more than {MAX_BITS} bits")
+    return number << places if number else 0
+
+
+@register("bitsr", INTEGER, INTEGER)
+def shift_right(number: int, places: int) -> int:
+    """Shifted right, the sign kept; to the left where the places are negative."""
+    return shift_left(number, -places)
+
+
+@register("bitsize", OCTETS)
+def size(octets: bytes) -> int:
+    """How many bits the string has."""
+    return len(octets) * 8
+
+
+@register(
+    "subbits",
+    OCTETS,
+    INTEGER,
+    INTEGER,
+    one_of("integer", "float", "bits"),
+    one_of("unsigned", "signed"),
+    one_of("big", "little"),
+    optional=4,
+)
+def sub_bits(
+    octets: bytes,
+    first: int,
+    second: int | None = None,
+    form: str = "integer",
+    sign: str = "unsigned",
+    endian: str = "big",
+) -> Any:
+    """So many bits from the beginning, or from a position counted from 1, as an integer, a float or a string.
+
+    Where fewer are left it takes these; from the end on it is undefined.
+    """
+    start, count = (1, first) if second is None else (first, second)
+    if start < 1:
+        raise ValueError(f"the position {start} does not exist, the first bit is 1")
+    if count < 0:
+        raise ValueError(f"the length {count} is negative")
+    if form == "float" and count not in _FLOATS:
+        raise ValueError(f"a float of {count} bits does not exist, expected 16, 32 or 64")
+    total = len(octets) * 8
+    if start > total:
+        return UNDEFINED
+    taken = min(count, total - start + 1)
+    head = (start - 1) // 8
+    tail = -(-(start - 1 + taken) // 8)
+    whole = int.from_bytes(octets[head:tail], "big") >> (tail * 8 - (start - 1 + taken))
+    bits = whole & ((1 << taken) - 1)
+    if form == "bits":
+        if taken % 8:
+            raise ValueError(f"{taken} bits are no whole number of octets")
+        return bits.to_bytes(taken // 8, "big")
+    if form == "float":
+        return _float(bits, taken, endian) if taken == count else UNDEFINED
+    if taken > MAX_BITS:
+        raise ValueError(f"the result has more than {MAX_BITS} bits")
+    if endian == "little":
+        bits = _little(bits, taken)
+    return bits - (1 << taken) if sign == "signed" and taken and bits >> (taken - 1) else bits
+
+
+def _little(bits: int, count: int) -> int:
+    """The bits read from their least octet on; a last piece of less than an octet is the most significant."""
+    octets, rest = divmod(count, 8)
+    low = int.from_bytes((bits >> rest).to_bytes(octets, "big"), "little")
+    return low | (bits & ((1 << rest) - 1)) << (octets * 8)
+
+
+def _float(bits: int, count: int, endian: str) -> Any:
+    order = ">" if endian == "big" else "<"
+    (number,) = struct.unpack(order + _FLOATS[count], bits.to_bytes(count // 8, "big"))
+    return number if math.isfinite(number) else UNDEFINED

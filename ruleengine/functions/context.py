@@ -1,0 +1,96 @@
+"""What a rule asks of the event itself: its columns, by functions without an argument."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from broker.mqtt.topics import matches
+from ruleengine.functions.function import INTEGER, LIST, TEXT, Context, register
+from ruleengine.functions.maps_arrays import KEY, walk
+from ruleengine.functions.values import decode_json, describe
+from ruleengine.undefined import UNDEFINED
+
+_COLUMNS: Final = {
+    "msgid": "id",
+    "qos": "qos",
+    "clientid": "clientid",
+    "username": "username",
+    "clientip": "peerhost",
+    "peerhost": "peerhost",
+}
+
+
+def _answer_column(name: str, column: str) -> None:
+    @register(name, context=True)
+    def answer(context: Context) -> Any:
+        return context.columns.get(column, UNDEFINED)
+
+
+for _name, _column in _COLUMNS.items():
+    _answer_column(_name, _column)
+
+
+@register("null")
+def undefined() -> Any:
+    """The value of what is missing."""
+    return UNDEFINED
+
+
+@register("topic", INTEGER, optional=1, context=True)
+def topic(context: Context, level: int | None = None) -> Any:
+    """The topic, or one level of it, counted from 1."""
+    name = context.columns.get("topic", UNDEFINED)
+    if level is None:
+        return name
+    if type(name) is not str:
+        raise ValueError(f"the topic is {describe(name)}")
+    levels = name.split("/")
+    if not 1 <= level <= len(levels):
+        raise ValueError(f"there is no level {level} in a topic of {len(levels)}")
+    return levels[level - 1]
+
+
+@register("flags", context=True)
+def flags(context: Context) -> Any:
+    """The flags of the message, an empty map where there are none."""
+    found = context.columns.get("flags", UNDEFINED)
+    return found if type(found) is dict else {}
+
+
+@register("flag", KEY, context=True)
+def flag(context: Context, name: str) -> Any:
+    """One flag of the message."""
+    return flags(context).get(name, UNDEFINED)
+
+
+@register("payload", KEY, optional=1, context=True)
+def payload(context: Context, path: str | None = None) -> Any:
+    """The payload, or what stands at a path such as 'a.b' in its JSON."""
+    found = context.columns.get("payload", UNDEFINED)
+    if path is None:
+        return found
+    if type(found) is str or type(found) is bytes:
+        found = decode_json(found, context.budget)
+    return walk(found, path.split("."), UNDEFINED, context.budget)
+
+
+def _entries(context: Context, entries: list[Any], qos: int | None) -> list[str]:
+    """The topics of a list of `{topic, qos}`, those of one QoS where it is given."""
+    context.budget.step(len(entries))
+    return [
+        each["topic"]
+        for each in entries
+        if type(each) is dict and type(each.get("topic")) is str and (qos is None or each.get("qos") == qos)
+    ]
+
+
+@register("contains_topic", LIST, TEXT, INTEGER, optional=1, context=True)
+def contains_topic(context: Context, entries: list[Any], wanted: str, qos: int | None = None) -> bool:
+    """Whether a list of `{topic, qos}` has this very topic, with this QoS where it is given."""
+    return wanted in _entries(context, entries, qos)
+
+
+@register("contains_topic_match", LIST, TEXT, INTEGER, optional=1, context=True)
+def contains_topic_match(context: Context, entries: list[Any], filter: str, qos: int | None = None) -> bool:
+    """Whether a list of `{topic, qos}` has a topic that the filter matches, with this QoS where it is given."""
+    return any(filter != "" and matches(filter, name) for name in _entries(context, entries, qos))

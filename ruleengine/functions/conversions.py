@@ -1,0 +1,179 @@
+"""From one data type to another, and the questions which type a value has."""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_HALF_UP, Context, Decimal
+from typing import Any, Final
+
+from ruleengine.functions.function import ANY, FLOAT, INTEGER, OCTETS, TEXT, register
+from ruleengine.functions.function import Context as Call
+from ruleengine.functions.values import decode_json, describe, parse_number, value_text
+from ruleengine.undefined import UNDEFINED
+
+MAX_DECIMALS: Final = 253
+# Room for the largest float with that many decimals, so that no rounding happens but the one asked for.
+_EXACT: Final = Context(prec=600)
+
+
+@register("str", ANY, context=True)
+def to_text(context: Call, value: Any) -> str | bytes:
+    """The value as text."""
+    return value_text(value, context.budget)
+
+
+@register("str_utf8", ANY, context=True)
+def to_utf8_text(context: Call, value: Any) -> str | bytes:
+    """The value as text; here the same as `str`."""
+    return value_text(value, context.budget)
+
+
+@register("bool", ANY)
+def to_boolean(value: Any) -> bool:
+    """True of true, 1, 1.0 and 'true'; false of their opposites; anything else is refused."""
+    if type(value) is bool:
+        return value
+    if type(value) in (int, float) and value in (0, 1):
+        return bool(value)
+    if value in ("true", b"true"):
+        return True
+    if value in ("false", b"false"):
+        return False
+    raise ValueError(f"{describe(value)} is no truth value: expected true, false, 1, 0, 'true' or 'false'")
+
+
+def _number(value: Any) -> int | float | None:
+    if type(value) is int or type(value) is float:
+        return value
+    if type(value) is str:
+        return parse_number(value)
+    if type(value) is bytes:
+        return parse_number(value.decode("utf-8", "replace"))
+    return None
+
+
+@register("int", ANY)
+def to_integer(value: Any) -> int:
+    """The integer: floats and their text go down to the next one, true is 1 and false 0."""
+    if type(value) is bool:
+        return int(value)
+    number = _number(value)
+    if number is None:
+        raise ValueError(f"{describe(value)} is no number")
+    return math.floor(number)
+
+
+@register("float", ANY)
+def to_float(value: Any) -> float:
+    """The number as a float; a boolean is refused."""
+    number = _number(value)
+    if number is None:
+        raise ValueError(f"{describe(value)} is no number")
+    return float(number)
+
+
+@register("float2str", FLOAT, INTEGER)
+def float_to_text(number: float, decimals: int) -> str:
+    """The float rounded to so many decimals, zeros at the end cut, one kept behind the point."""
+    if not 0 <= decimals <= MAX_DECIMALS:
+        raise ValueError(f"{decimals} decimals asked for, expected 0 to {MAX_DECIMALS}")
+    rounded = Decimal(number).quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP, _EXACT)
+    text = format(rounded, "f")
+    if decimals == 0:
+        return text
+    text = text.rstrip("0")
+    return text + "0" if text.endswith(".") else text
+
+
+@register("map", ANY, context=True)
+def to_map(context: Call, value: Any) -> dict[str, Any]:
+    """The map that a JSON text holds; a map is itself."""
+    if type(value) is dict:
+        return value
+    if type(value) is str or type(value) is bytes:
+        decoded = decode_json(value, context.budget)
+        if type(decoded) is dict:
+            return decoded
+    raise ValueError(f"{describe(value)} is no map and no JSON object")
+
+
+@register("bin2hexstr", OCTETS)
+def to_hex(octets: bytes) -> str:
+    """Two upper-case hexadecimal digits for each octet."""
+    return octets.hex().upper()
+
+
+@register("hexstr2bin", TEXT)
+def from_hex(text: str) -> bytes:
+    """The octets of hexadecimal digits of either case; an odd number of them gets a zero in front."""
+    digits = "0" + text if len(text) % 2 else text
+    # fromhex() would skip white space.
+    if digits and not (digits.isascii() and digits.isalnum()):
+        raise ValueError(f"{describe(text)} has characters that are no hexadecimal digits")
+    return bytes.fromhex(digits)
+
+
+@register("is_null", ANY)
+def is_null(value: Any) -> bool:
+    """Whether the value is undefined; JSON null is a value."""
+    return value is UNDEFINED
+
+
+@register("is_not_null", ANY)
+def is_not_null(value: Any) -> bool:
+    """Whether the value is anything but undefined."""
+    return value is not UNDEFINED
+
+
+@register("is_null_var", ANY)
+def is_null_var(value: Any) -> bool:
+    """Whether the value is undefined or JSON null."""
+    return value is UNDEFINED or value is None
+
+
+@register("is_not_null_var", ANY)
+def is_not_null_var(value: Any) -> bool:
+    """Whether the value is neither undefined nor JSON null."""
+    return value is not UNDEFINED and value is not None
+
+
+@register("is_str", ANY)
+def is_text(value: Any) -> bool:
+    """Whether the value is a string, binary ones too."""
+    return type(value) is str or type(value) is bytes
+
+
+@register("is_bool", ANY)
+def is_boolean(value: Any) -> bool:
+    """Whether the value is true or false."""
+    return type(value) is bool
+
+
+@register("is_int", ANY)
+def is_integer(value: Any) -> bool:
+    """Whether the value is an integer."""
+    return type(value) is int
+
+
+@register("is_float", ANY)
+def is_float(value: Any) -> bool:
+    """Whether the value is a float."""
+    return type(value) is float
+
+
+@register("is_num", ANY)
+def is_number(value: Any) -> bool:
+    """Whether the value is an integer or a float."""
+    return type(value) is int or type(value) is float
+
+
+@register("is_map", ANY)
+def is_map(value: Any) -> bool:
+    """Whether the value is a map."""
+    return type(value) is dict
+
+
+@register("is_array", ANY)
+def is_array(value: Any) -> bool:
+    """Whether the value is a list."""
+    return type(value) is list

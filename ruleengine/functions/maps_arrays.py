@@ -1,0 +1,152 @@
+"""Maps and lists. Nothing is changed in place: what is put into a map is seen in the answer only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from ruleengine.budget import Budget, BudgetExceeded
+from ruleengine.functions.function import ANY, INTEGER, LIST, MAP, REFUSED, Context, Kind, register
+from ruleengine.functions.values import MAX_DEPTH, decode_json, describe, same
+from ruleengine.undefined import UNDEFINED
+
+KEY: Final = Kind("a string", lambda value: value if type(value) is str else REFUSED)
+
+
+def walk(value: Any, path: Sequence[str], missing: Any, budget: Budget) -> Any:
+    """What lies at the end of the path, through maps and through JSON texts that hold maps; else `missing`."""
+    for key in path:
+        if type(value) is str or type(value) is bytes:
+            try:
+                value = decode_json(value, budget)
+            except BudgetExceeded:
+                raise
+            except ValueError:
+                return missing
+        if type(value) is not dict or key not in value:
+            return missing
+        value = value[key]
+    return value
+
+
+@register("map_new")
+def new() -> dict[str, Any]:
+    """An empty map."""
+    return {}
+
+
+@register("map_get", KEY, ANY, ANY, optional=1, context=True)
+def get_at(context: Context, path: str, value: Any, missing: Any = UNDEFINED) -> Any:
+    """What stands at a path such as 'a.b', or the default; a stored null is null."""
+    return walk(value, path.split("."), missing, context.budget)
+
+
+@register("map_put", KEY, ANY, ANY, context=True)
+def put_at(context: Context, path: str, new_value: Any, value: Any) -> dict[str, Any]:
+    """A map with a value at a path such as 'a.b'; what is missing on the way is made, what is no map gives way."""
+    keys = path.split(".")
+    if len(keys) > MAX_DEPTH:
+        raise ValueError(f"the path has {len(keys)} parts, more than {MAX_DEPTH}")
+    if type(value) is str or type(value) is bytes:
+        value = decode_json(value, context.budget)
+    if type(value) is not dict:
+        raise ValueError(f"argument 3 is {describe(value)}, expected a map")
+    result = level = _copy(value, context.budget)
+    for key in keys[:-1]:
+        inner = level.get(key)
+        level[key] = _copy(inner if type(inner) is dict else {}, context.budget)
+        level = level[key]
+    level[keys[-1]] = new_value
+    return result
+
+
+def _copy(value: dict[str, Any], budget: Budget) -> dict[str, Any]:
+    budget.step(len(value))
+    return dict(value)
+
+
+@register("mget", KEY, MAP, ANY, optional=1)
+def get(key: str, value: dict[str, Any], missing: Any = UNDEFINED) -> Any:
+    """What stands under the key, taken literally, or the default."""
+    return value.get(key, missing)
+
+
+@register("mput", KEY, ANY, MAP, context=True)
+def put(context: Context, key: str, new_value: Any, value: dict[str, Any]) -> dict[str, Any]:
+    """A map with a value under the key, taken literally."""
+    return {**_copy(value, context.budget), key: new_value}
+
+
+@register("map_keys", MAP)
+def keys(value: dict[str, Any]) -> list[str]:
+    """The keys, in the map's order."""
+    return list(value)
+
+
+@register("map_values", MAP)
+def values(value: dict[str, Any]) -> list[Any]:
+    """The values, in the map's order."""
+    return list(value.values())
+
+
+@register("map_to_entries", MAP)
+def entries(value: dict[str, Any]) -> list[dict[str, Any]]:
+    """A map of `key` and `value` for each pair, in the map's order."""
+    return [{"key": key, "value": each} for key, each in value.items()]
+
+
+@register("nth", INTEGER, LIST)
+def nth(position: int, elements: list[Any]) -> Any:
+    """The element at a position, counted from 1."""
+    if not 1 <= position <= len(elements):
+        raise ValueError(f"there is no element {position} in a list of {len(elements)}")
+    return elements[position - 1]
+
+
+@register("length", LIST)
+def length(elements: list[Any]) -> int:
+    """How many elements."""
+    return len(elements)
+
+
+@register("sublist", INTEGER, INTEGER.either(LIST), LIST, optional=1)
+def sublist(first: int, second: int | list[Any], third: list[Any] | None = None) -> list[Any]:
+    """So many elements from the beginning, or from a position counted from 1."""
+    count: int | list[Any]
+    elements: int | list[Any]
+    if third is None:
+        start, count, elements = 1, first, second
+    else:
+        start, count, elements = first, second, third
+    if not isinstance(elements, list):
+        raise ValueError(f"argument 2 is {describe(elements)}, expected a list")
+    if not isinstance(count, int):
+        raise ValueError(f"argument 2 is {describe(count)}, expected an integer")
+    if start < 1:
+        raise ValueError(f"the position {start} does not exist, the first one is 1")
+    if count < 0:
+        raise ValueError(f"the length {count} is negative")
+    return elements[start - 1 : start - 1 + count]
+
+
+@register("first", LIST)
+def first(elements: list[Any]) -> Any:
+    """The first element."""
+    if not elements:
+        raise ValueError("the list is empty")
+    return elements[0]
+
+
+@register("last", LIST)
+def last(elements: list[Any]) -> Any:
+    """The last element."""
+    if not elements:
+        raise ValueError("the list is empty")
+    return elements[-1]
+
+
+@register("contains", ANY, LIST, context=True)
+def contains(context: Context, value: Any, elements: list[Any]) -> bool:
+    """Whether the list has exactly this element; 1.0 is not in [1]."""
+    context.budget.step(len(elements))
+    return any(same(value, each, context.budget) for each in elements)

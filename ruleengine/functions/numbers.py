@@ -1,0 +1,125 @@
+"""Arithmetic, and the functions of mathematics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+from ruleengine.functions.function import ANY, INTEGER, NUMBER, Context, register
+from ruleengine.functions.values import describe, equal
+
+_TEXT: Final = (str, bytes)
+
+
+@register("+", ANY, ANY)
+def add(left: Any, right: Any) -> Any:
+    """Sum of two numbers, or two strings joined; never one of each."""
+    if type(left) in (int, float) and type(right) in (int, float):
+        return left + right
+    if type(left) is str and type(right) is str:
+        return left + right
+    if isinstance(left, _TEXT) and isinstance(right, _TEXT):
+        return b"".join(each.encode() if isinstance(each, str) else each for each in (left, right))
+    raise ValueError(f"{describe(left)} and {describe(right)} cannot be added: expected two numbers or two strings")
+
+
+@register("-", NUMBER, NUMBER)
+def subtract(left: float, right: float) -> float:
+    """The difference; an integer of two integers."""
+    return left - right
+
+
+@register("*", NUMBER, NUMBER)
+def multiply(left: float, right: float) -> float:
+    """The product; an integer of two integers."""
+    return left * right
+
+
+@register("/", NUMBER, NUMBER)
+def divide(left: float, right: float) -> float:
+    """The quotient, always a float."""
+    return left / right
+
+
+@register("div", INTEGER, INTEGER)
+def divide_whole(left: int, right: int) -> int:
+    """The quotient of integers, cut towards zero."""
+    quotient = abs(left) // abs(right)
+    return quotient if (left < 0) == (right < 0) else -quotient
+
+
+@register("mod", INTEGER, INTEGER)
+def modulo(left: int, right: int) -> int:
+    """What `div` leaves over; it has the sign of the dividend."""
+    return left - right * divide_whole(left, right)
+
+
+@register("eq", ANY, ANY, context=True)
+def equals(context: Context, left: Any, right: Any) -> bool:
+    """Equality by value: 1 is 1.0, and no string is a number."""
+    return equal(left, right, context.budget)
+
+
+@register("abs", NUMBER)
+def absolute(number: float) -> float:
+    """The number without its sign."""
+    return abs(number)
+
+
+@register("ceil", NUMBER)
+def ceil(number: float) -> int:
+    """The least integer that is not below."""
+    return math.ceil(number)
+
+
+@register("floor", NUMBER)
+def floor(number: float) -> int:
+    """The greatest integer that is not above."""
+    return math.floor(number)
+
+
+@register("round", NUMBER)
+def round_half_away(number: float) -> int:
+    """The nearest integer; halves go away from zero."""
+    size = abs(number)
+    whole = math.floor(size)
+    if size - whole >= 0.5:
+        whole += 1
+    return whole if number >= 0 else -whole
+
+
+@register("power", NUMBER, NUMBER)
+def power(base: float, exponent: float) -> float:
+    """One number raised to the other, a float."""
+    return math.pow(base, exponent)
+
+
+@register("fmod", NUMBER, NUMBER)
+def float_modulo(left: float, right: float) -> float:
+    """The rest of a division of floats, with the sign of the dividend."""
+    return math.fmod(left, right)
+
+
+# Each answers a float; outside their domain they raise.
+_OF_ONE_NUMBER: Final[tuple[Callable[[float], float], ...]] = (
+    math.sqrt,
+    math.exp,
+    math.log,
+    math.log10,
+    math.log2,
+    math.sin,
+    math.cos,
+    math.tan,
+    math.asin,
+    math.acos,
+    math.atan,
+    math.sinh,
+    math.cosh,
+    math.tanh,
+    math.asinh,
+    math.acosh,
+    math.atanh,
+)
+for _each in _OF_ONE_NUMBER:
+    register(_each.__name__, NUMBER)(_each)

@@ -1,0 +1,89 @@
+"""Regular expressions, by RE2: time in proportion to the text, whatever the expression."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Final
+
+import re2  # type: ignore[import-untyped]  # it comes without types
+
+from ruleengine.functions.function import OCTETS, Context, register
+
+MAX_EXPRESSION: Final = 4096
+_MEMORY: Final = 1 << 19
+
+
+@lru_cache(maxsize=128)
+def _compile(expression: bytes) -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _MEMORY
+    return re2.compile(expression, options)
+
+
+def _compiled(expression: bytes) -> Any:
+    if len(expression) > MAX_EXPRESSION:
+        raise ValueError(f"the regular expression has {len(expression)} octets, more than {MAX_EXPRESSION}")
+    try:
+        return _compile(expression)
+    except re2.error as error:
+        text = error.args[0] if error.args else error
+        reason = text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
+        raise ValueError(f"the regular expression is wrong: {reason}") from error
+
+
+def _replacement(by: bytes, groups: int) -> list[bytes | int]:
+    """The replacement in pieces: octets as they are, and numbers of groups, 0 for the whole hit."""
+    pieces: list[bytes | int] = []
+    plain = bytearray()
+    index = 0
+
+    def put(group: int) -> None:
+        nonlocal plain
+        if group > groups:
+            raise ValueError(f"the replacement names the group {group}, the expression has {groups}")
+        pieces.extend((bytes(plain), group))
+        plain = bytearray()
+
+    while index < len(by):
+        here, following = by[index : index + 1], by[index + 1 : index + 2]
+        if here == b"&":
+            put(0)
+        elif here == b"\\" and following.isdigit():
+            put(int(following))
+            index += 1
+        elif here == b"\\" and following == b"g" and (group := by[index + 2 : index + 3]).isdigit():
+            put(int(group))
+            index += 2
+        elif here == b"\\" and following:
+            plain += following
+            index += 1
+        else:
+            plain += here
+        index += 1
+    pieces.append(bytes(plain))
+    return pieces
+
+
+@register("regex_match", OCTETS, OCTETS)
+def matches(octets: bytes, expression: bytes) -> bool:
+    """Whether the expression hits anywhere in the string."""
+    return _compiled(expression).search(octets) is not None
+
+
+@register("regex_replace", OCTETS, OCTETS, OCTETS, context=True)
+def replace(context: Context, octets: bytes, expression: bytes, by: bytes) -> bytes:
+    r"""All hits replaced; in the replacement `&` is the hit, `\1` or `\g1` a group, `\&` the character."""
+    compiled = _compiled(expression)
+    pieces = _replacement(by, compiled.groups)
+    found: list[bytes] = []
+    end = 0
+    for hit in compiled.finditer(octets):
+        context.budget.step()
+        start, stop = hit.span()
+        found.append(octets[end:start])
+        new = b"".join(each if isinstance(each, bytes) else hit.group(each) or b"" for each in pieces)
+        context.budget.octets(len(new))
+        found.append(new)
+        end = stop
+    return b"".join([*found, octets[end:]])

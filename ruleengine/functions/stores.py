@@ -1,0 +1,114 @@
+"""What functions keep between evaluations: one store for all rules of the node, one for each client."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ruleengine.budget import Budget
+from ruleengine.functions.function import ANY, Context, register
+from ruleengine.functions.maps_arrays import KEY
+from ruleengine.functions.values import measure
+from ruleengine.undefined import UNDEFINED
+
+MAX_ENTRIES: Final = 10_000
+MAX_OCTETS: Final = 16 * 1024 * 1024
+MAX_VALUE: Final = 64 * 1024
+
+
+class Store:
+    """Values by key, bounded in number and in octets.
+
+    A full store refuses new keys, or, with `forget`, gives up those that were not used for the longest time.
+    """
+
+    __slots__ = ("entries", "forget", "octets")
+
+    def __init__(self, forget: bool) -> None:
+        self.entries: dict[Any, tuple[Any, int]] = {}
+        self.forget = forget
+        self.octets = 0
+
+    def put(self, key: Any, key_octets: int, value: Any, budget: Budget) -> None:
+        """Keep the value; ValueError where it is too large or there is no room."""
+        size = key_octets + measure(value, budget)
+        if size > MAX_VALUE:
+            raise ValueError(f"key and value take about {size} octets, more than {MAX_VALUE}")
+        known = self.entries.get(key)
+        room = self.octets + size - (known[1] if known is not None else 0)
+        if not self.forget and (room > MAX_OCTETS or (known is None and len(self.entries) >= MAX_ENTRIES)):
+            raise ValueError(f"the store is full: {len(self.entries)} keys, about {self.octets} octets")
+        self.delete(key)
+        self.entries[key] = (value, size)
+        self.octets += size
+        while len(self.entries) > MAX_ENTRIES or self.octets > MAX_OCTETS:
+            self.delete(next(iter(self.entries)))
+
+    def get(self, key: Any, missing: Any) -> Any:
+        """The value, or `missing`."""
+        entry = self.entries.get(key)
+        if entry is None:
+            return missing
+        if self.forget:
+            self.entries[key] = self.entries.pop(key)
+        return entry[0]
+
+    def delete(self, key: Any) -> None:
+        """Forget the key, known or not."""
+        entry = self.entries.pop(key, None)
+        if entry is not None:
+            self.octets -= entry[1]
+
+
+def _node_store(context: Context) -> Store:
+    store: Store = context.state.setdefault("kv_store", Store(forget=False))
+    return store
+
+
+def _client_store(context: Context) -> tuple[Store, str]:
+    """The store of all clients, and the client of this event."""
+    store: Store = context.state.setdefault("proc_dict", Store(forget=True))
+    client_id = context.columns.get("clientid", "")
+    return store, client_id if type(client_id) is str else ""
+
+
+@register("kv_store_put", KEY, ANY, context=True)
+def kv_put(context: Context, key: str, value: Any) -> Any:
+    """Keep a value under the key for all rules of this node, as long as it runs; answers the value."""
+    _node_store(context).put(key, len(key), value, context.budget)
+    return value
+
+
+@register("kv_store_get", KEY, ANY, optional=1, context=True)
+def kv_get(context: Context, key: str, missing: Any = UNDEFINED) -> Any:
+    """The value kept under the key, or the default."""
+    return _node_store(context).get(key, missing)
+
+
+@register("kv_store_del", KEY, context=True)
+def kv_delete(context: Context, key: str) -> bool:
+    """Forget the key; answers true."""
+    _node_store(context).delete(key)
+    return True
+
+
+@register("proc_dict_put", KEY, ANY, context=True)
+def client_put(context: Context, key: str, value: Any) -> Any:
+    """Keep a value under the key for the client of this event; answers the value."""
+    store, client_id = _client_store(context)
+    store.put((client_id, key), len(client_id) + len(key), value, context.budget)
+    return value
+
+
+@register("proc_dict_get", KEY, context=True)
+def client_get(context: Context, key: str) -> Any:
+    """The value kept under the key for the client of this event."""
+    store, client_id = _client_store(context)
+    return store.get((client_id, key), UNDEFINED)
+
+
+@register("proc_dict_del", KEY, context=True)
+def client_delete(context: Context, key: str) -> bool:
+    """Forget the key for the client of this event; answers true."""
+    store, client_id = _client_store(context)
+    store.delete((client_id, key))
+    return True

@@ -1,0 +1,197 @@
+"""Strings: case, white space, parts and padding. Positions count characters from 0.
+
+Octets that are not UTF-8 travel through as one character each.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ruleengine.functions.function import INTEGER, LIST, OCTETS, TEXT, Context, one_of, register
+from ruleengine.functions.graphemes import count_graphemes, graphemes, is_plain
+from ruleengine.functions.values import restore, value_text
+from ruleengine.undefined import UNDEFINED
+
+WHITE_SPACE: Final = " \t\n\v\f\r\x85\u200e\u200f\u2028\u2029"
+
+_SIDE: Final = one_of("leading", "trailing")
+_SEPARATOR_OR_LIST: Final = TEXT.either(LIST)
+_SPLIT_MODE: Final = one_of("notrim", "leading", "leading_notrim", "trailing", "trailing_notrim")
+
+
+@register("lower", TEXT)
+def lower(text: str) -> str:
+    """All letters in lower case."""
+    return text.lower()
+
+
+@register("upper", TEXT)
+def upper(text: str) -> str:
+    """All letters in upper case."""
+    return text.upper()
+
+
+@register("trim", TEXT)
+def trim(text: str) -> str:
+    """Without white space at either end."""
+    return text.strip(WHITE_SPACE)
+
+
+@register("ltrim", TEXT)
+def trim_left(text: str) -> str:
+    """Without white space at the beginning."""
+    return text.lstrip(WHITE_SPACE)
+
+
+@register("rtrim", TEXT)
+def trim_right(text: str) -> str:
+    """Without white space at the end."""
+    return text.rstrip(WHITE_SPACE)
+
+
+@register("reverse", TEXT, context=True)
+def reverse(context: Context, text: str) -> str:
+    """The characters from the last to the first."""
+    if is_plain(text):
+        return text[::-1]
+    return "".join(reversed(graphemes(text, context.budget)))
+
+
+@register("strlen", TEXT, context=True)
+def length(context: Context, text: str) -> int:
+    """How many characters."""
+    return count_graphemes(text, context.budget)
+
+
+@register("substr", TEXT, INTEGER, INTEGER, optional=1, context=True)
+def substring(context: Context, text: str, start: int, count: int | None = None) -> str:
+    """The characters from a position on, all or so many."""
+    if start < 0 or (count is not None and count < 0):
+        raise ValueError("a position and a length are not negative")
+    end = None if count is None else start + count
+    if is_plain(text):
+        return text[start:end]
+    return "".join(graphemes(text, context.budget)[start:end])
+
+
+def _restored(parts: list[str]) -> list[str | bytes]:
+    return [restore(part) for part in parts]
+
+
+@register("split", TEXT, TEXT, _SPLIT_MODE, optional=1)
+def split(text: str, separator: str, mode: str = "") -> list[str | bytes]:
+    """The parts between separators, or around the first (leading) or last (trailing) one; notrim keeps empty parts."""
+    if separator == "":
+        parts = [text]
+    elif mode.startswith("leading"):
+        parts = text.split(separator, 1)
+    elif mode.startswith("trailing"):
+        parts = text.rsplit(separator, 1)
+    else:
+        parts = text.split(separator)
+    return _restored(parts if mode.endswith("notrim") else [part for part in parts if part])
+
+
+@register("tokens", TEXT, TEXT, one_of("nocrlf"), optional=1)
+def tokens(text: str, separators: str, ends: str = "") -> list[str | bytes]:
+    """The parts between any of the characters, none of them empty; with 'nocrlf' line ends separate as well."""
+    if ends:
+        separators += "\r\n"
+    if not separators:
+        return _restored([text] if text else [])
+    table = dict.fromkeys(map(ord, separators[1:]), separators[0])
+    return _restored([part for part in text.translate(table).split(separators[0]) if part])
+
+
+@register("concat", TEXT, TEXT)
+def concat(left: str, right: str) -> str:
+    """Two strings joined."""
+    return left + right
+
+
+@register("pad", TEXT, INTEGER, one_of("leading", "trailing", "both"), TEXT, optional=2, context=True)
+def pad(context: Context, text: str, size: int, side: str = "trailing", fill: str = " ") -> str:
+    """The string with as many fills as it lacks characters to the size; a fill counts as one whatever its length."""
+    lacking = size - count_graphemes(text, context.budget)
+    if lacking <= 0:
+        return text
+    context.budget.octets(lacking * len(fill))
+    if side == "leading":
+        return fill * lacking + text
+    if side == "trailing":
+        return text + fill * lacking
+    return fill * (lacking // 2) + text + fill * (lacking - lacking // 2)
+
+
+@register("replace", TEXT, TEXT, TEXT, one_of("all", "leading", "trailing"), optional=1, context=True)
+def replace(context: Context, text: str, wanted: str, by: str, which: str = "all") -> str:
+    """Each hit, the first or the last one replaced."""
+    if wanted == "":
+        return text
+    if which == "leading":
+        return text.replace(wanted, by, 1)
+    if which == "trailing":
+        before, hit, after = text.rpartition(wanted)
+        return before + by + after if hit else text
+    if len(by) > len(wanted):
+        context.budget.octets(text.count(wanted) * (len(by) - len(wanted)))
+    return text.replace(wanted, by)
+
+
+@register("ascii", OCTETS)
+def first_octet(octets: bytes) -> int:
+    """The number of the first octet."""
+    if not octets:
+        raise ValueError("the string is empty")
+    return octets[0]
+
+
+@register("find", TEXT, TEXT, _SIDE, optional=1)
+def find(text: str, wanted: str, side: str = "leading") -> str:
+    """The string from the first or last hit to its end; empty where there is none."""
+    if wanted == "":
+        return text
+    position = text.find(wanted) if side == "leading" else text.rfind(wanted)
+    return "" if position < 0 else text[position:]
+
+
+def _as_text(context: Context, value: Any) -> str:
+    text = value_text(value, context.budget)
+    return text.decode("utf-8", "surrogateescape") if isinstance(text, bytes) else text
+
+
+def _join(context: Context, separator: str, parts: list[str]) -> str:
+    context.budget.octets(sum(map(len, parts)) + len(separator) * len(parts))
+    return separator.join(parts)
+
+
+# One argument is the list, two are separator and list: the order that EMQX has.
+@register("join_to_string", _SEPARATOR_OR_LIST, LIST, optional=1, context=True)
+def join(context: Context, first: str | list[Any], second: list[Any] | None = None) -> str:
+    """The elements as `str` prints them, joined by a separator, ', ' when none is given."""
+    if second is None:
+        if isinstance(first, str):
+            raise ValueError("a separator without a list to join")
+        separator, elements = ", ", first
+    else:
+        if not isinstance(first, str):
+            raise ValueError("argument 1 is a list, expected a string")
+        separator, elements = first, second
+    context.budget.step(len(elements))
+    return _join(context, separator, [_as_text(context, each) for each in elements])
+
+
+@register("join_to_sql_values_string", LIST, context=True)
+def join_sql(context: Context, elements: list[Any]) -> str:
+    """The elements as SQL literals joined by ', ': strings quoted, quotes in them doubled, NULL for what is missing."""
+    context.budget.step(len(elements))
+    parts = []
+    for each in elements:
+        text = _as_text(context, each)
+        if each is None or each is UNDEFINED:
+            parts.append("NULL")
+        elif type(each) in (bool, int, float):
+            parts.append(text)
+        else:
+            parts.append("'" + text.replace("'", "''") + "'")
+    return _join(context, ", ", parts)

@@ -1,0 +1,195 @@
+"""The values that rules handle: how they compare, how they print, and their JSON.
+
+A value is None (JSON null), UNDEFINED, bool, int, float, str, bytes (binary that is not UTF-8), list or dict.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import re
+from decimal import Decimal
+from typing import Any, Final
+
+import msgspec
+
+from ruleengine.budget import Budget
+from ruleengine.undefined import UNDEFINED
+
+MAX_DEPTH: Final = 64
+
+_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_FLOAT = re.compile(r"[+-]?[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?", re.ASCII)
+_PRINTABLE: Final = frozenset([*range(32, 127), *range(160, 256), 8, 9, 10, 11, 12, 13, 27])
+
+
+def describe(value: Any) -> str:
+    """The value in some words for an error: short, and never the whole of a large one."""
+    if value is UNDEFINED:
+        return "undefined"
+    if value is None or type(value) is bool:
+        return str(value).lower().replace("none", "null")
+    if type(value) is str:
+        return f"the string '{value}'" if len(value) <= 32 else f"the string '{value[:32]}...'"
+    if type(value) is bytes:
+        return f"binary of {len(value)} octets"
+    if type(value) is list:
+        return f"a list of {len(value)}"
+    if type(value) is dict:
+        return f"a map of {len(value)}"
+    if type(value) is int:
+        return f"the integer {value}" if value.bit_length() <= 128 else "a large integer"
+    return f"the float {value}" if type(value) is float else f"a {type(value).__name__}"
+
+
+def restore(text: str | bytes) -> str | bytes:
+    """Text where it is UTF-8, binary where not."""
+    if type(text) is str:
+        if text.isascii():
+            return text
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            text = text.encode("utf-8", "surrogateescape")
+        else:
+            return text
+    assert isinstance(text, bytes)
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return text
+
+
+def same(left: Any, right: Any, budget: Budget, depth: int = 0) -> bool:
+    """Exact equality: 1 and 1.0 differ, true and 1 differ, in lists and maps too."""
+    return _equal(left, right, budget, True, depth)
+
+
+def equal(left: Any, right: Any, budget: Budget) -> bool:
+    """Equality by value: 1 is 1.0, in lists and maps too; no string is a number, and true is not 1."""
+    return _equal(left, right, budget, False, 0)
+
+
+def _equal(left: Any, right: Any, budget: Budget, exact: bool, depth: int) -> bool:
+    one, other = type(left), type(right)
+    if one is not other:
+        if {one, other} == {int, float}:
+            return not exact and bool(left == right)
+        if one is str and other is bytes:
+            return bool(left.encode() == right)
+        return one is bytes and other is str and bool(left == right.encode())
+    if one is list or one is dict:
+        if len(left) != len(right):
+            return False
+        if depth >= MAX_DEPTH:
+            raise ValueError(f"the values are nested deeper than {MAX_DEPTH}")
+        budget.step(len(left))
+        if one is list:
+            return all(_equal(a, b, budget, exact, depth + 1) for a, b in zip(left, right, strict=True))
+        return all(key in right and _equal(value, right[key], budget, exact, depth + 1) for key, value in left.items())
+    return bool(left == right)
+
+
+def parse_number(text: str) -> int | float:
+    """The number that a decimal text stands for; ValueError for anything else, an empty text and white space too."""
+    if len(text) <= 2400:
+        if _INTEGER.fullmatch(text):
+            return int(text)
+        if _FLOAT.fullmatch(text):
+            number = float(text)
+            if math.isfinite(number):
+                return number
+    raise ValueError(f"{describe(text)} is not a decimal number")
+
+
+def float_text(number: float) -> str:
+    """The shortest decimals that read back as the same float, always with a point and never with an exponent."""
+    text = repr(number)
+    if "e" in text:
+        text = format(Decimal(text), "f")
+        if "." not in text:
+            text += ".0"
+    return text
+
+
+def value_text(value: Any, budget: Budget) -> str | bytes:
+    """The value as `str()` and templates print it: text as it is, lists and maps as JSON, undefined by its name.
+
+    A list of the codes of printable characters is text, as EMQX has it.
+    """
+    if type(value) is str or type(value) is bytes:
+        return value
+    if type(value) is bool:
+        return "true" if value else "false"
+    if value is None:
+        return "null"
+    if value is UNDEFINED:
+        return "undefined"
+    if type(value) is int:
+        return integer_text(value)
+    if type(value) is float:
+        return float_text(value)
+    if type(value) is list and value and all(type(each) is int and each in _PRINTABLE for each in value):
+        budget.step(len(value))
+        return "".join(map(chr, value))
+    return encode_json(value, budget)
+
+
+def integer_text(number: int) -> str:
+    """The decimal digits; ValueError for an integer of more digits than Python prints at once (4300)."""
+    return str(number)
+
+
+def measure(value: Any, budget: Budget) -> int:
+    """About how many octets the value takes as JSON; each element costs a step, and depth beyond 64 is refused."""
+    size = 0
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        inner: list[Any] = []
+        budget.step(len(level))
+        for each in level:
+            kind = type(each)
+            if kind is str or kind is bytes:
+                size += len(each) + 3
+            elif kind is list:
+                size += len(each) + 2
+                inner += each
+            elif kind is dict:
+                size += 2 + sum(len(key) + 4 for key in each)
+                inner += each.values()
+            elif kind is int:
+                size += each.bit_length() // 3 + 2
+            else:
+                size += 8
+        if not inner:
+            return size
+        level = inner
+    raise ValueError(f"the value is nested deeper than {MAX_DEPTH}")
+
+
+def _other_json(value: Any) -> Any:
+    if value is UNDEFINED:
+        return None
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    raise ValueError(f"{describe(value)} has no JSON")
+
+
+def encode_json(value: Any, budget: Budget) -> str:
+    """Compact JSON with its characters unescaped; undefined becomes null, and binary becomes base64."""
+    budget.octets(measure(value, budget))
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_other_json)
+
+
+def decode_json(text: str | bytes, budget: Budget) -> Any:
+    """The value of a JSON text, nested at most 64 deep; ValueError for what is no JSON."""
+    budget.octets(len(text))
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"no JSON: {error}") from error
+    except RecursionError:
+        raise ValueError(f"the JSON is nested deeper than {MAX_DEPTH}") from None
+    measure(value, budget)
+    return value

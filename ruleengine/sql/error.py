@@ -1,0 +1,38 @@
+"""What can be wrong with a rule, when it is written and when it runs."""
+
+from __future__ import annotations
+
+from ruleengine.sql.ast import Place
+
+
+class SqlError(ValueError):
+    """A rule that cannot be taken: what is wrong, where (both counted from 1), and what would have been right there.
+
+    Its text is one line.
+    """
+
+    def __init__(self, message: str, line: int, column: int, expected: tuple[str, ...] = ()) -> None:
+        self.message = message
+        self.line = line
+        self.column = column
+        self.expected = expected
+        hint = f", expected {_either(expected)}" if expected else ""
+        super().__init__(f"line {line}, column {column}: {message}{hint}")
+
+    @classmethod
+    def at(cls, place: Place, message: str, *expected: str) -> SqlError:
+        """The error of what begins at a place."""
+        return cls(message, place.line, place.column, expected)
+
+
+class EvaluationError(ValueError):
+    """A rule that failed on one message: in which clause (`SELECT`, `WHERE`, `FOREACH`, `INCASE`, `DO`), and why."""
+
+    def __init__(self, clause: str, message: str) -> None:
+        self.clause = clause
+        self.message = message
+        super().__init__(f"{clause}: {message}")
+
+
+def _either(words: tuple[str, ...]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"

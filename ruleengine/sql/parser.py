@@ -1,0 +1,348 @@
+"""SQL text to syntax tree: `parse`, and the bounds on what it accepts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path as FilePath
+from typing import Any, Final
+
+from lark import Lark, Token, Transformer
+from lark.exceptions import UnexpectedCharacters, UnexpectedToken
+
+from ruleengine.sql.ast import (
+    Arithmetic,
+    Call,
+    Case,
+    Compare,
+    Expression,
+    Field,
+    Index,
+    Key,
+    ListOf,
+    Literal,
+    Logic,
+    Member,
+    Node,
+    Path,
+    Place,
+    Range,
+    Slice,
+    Source,
+    Star,
+    Statement,
+    Step,
+    Tail,
+    Term,
+    Unary,
+    When,
+    walk,
+)
+from ruleengine.sql.error import SqlError
+
+MAX_OCTETS: Final = 16 * 1024
+MAX_DEPTH: Final = 64
+MAX_DIGITS: Final = 2400
+
+_OPENING: Final = frozenset({"LPAR", "LSQB", "CASE"})
+_CLOSING: Final = frozenset({"RPAR", "RSQB", "END"})
+_ENDS_OPERAND: Final = frozenset({"NAME", "QUOTED", "STRING", "INT", "FLOAT", "RANGE", "RPAR", "RSQB", "END"})
+_BEGINS_OPERAND: Final = frozenset({"NAME", "QUOTED", "STRING", "INT", "FLOAT", "LPAR", "PLUS", "MINUS", "CASE"})
+
+_EXPRESSION: Final = frozenset(
+    {"NAME", "QUOTED", "STRING", "INT", "FLOAT", "RANGE", "NOT", "PLUS", "MINUS", "LPAR", "LSQB", "CASE"}
+)
+_WORDS: Final = {
+    "$END": "the end",
+    "COMMA": "','",
+    "COMPARISON": "a comparison",
+    "DIV": "an operator",
+    "DOT": "'.'",
+    "FLOAT": "a number",
+    "INT": "a number",
+    "LPAR": "'('",
+    "LSQB": "'['",
+    "MINUS": "an operator",
+    "MOD": "an operator",
+    "NAME": "a name",
+    "PLUS": "an operator",
+    "QUOTED": "a name",
+    "RANGE": "a range",
+    "RPAR": "')'",
+    "RSQB": "']'",
+    "SEMICOLON": "';'",
+    "SLASH": "an operator",
+    "STAR": "an operator",
+    "STRING": "a text",
+}
+
+
+class _Tokens:
+    """Between lexer and parser: tells the operator `mod` from the name, and bounds the nesting."""
+
+    always_accept = ()
+
+    def process(self, stream: Iterator[Token]) -> Iterator[Token]:
+        """The tokens of `stream`, one behind it."""
+        depth = 0
+        before = ""
+        token = next(stream, None)
+        while token is not None:
+            after = next(stream, None)
+            if token.type in _OPENING:
+                depth += 1
+                if depth > MAX_DEPTH:
+                    raise SqlError.at(_place(token), f"nested deeper than {MAX_DEPTH}")
+            elif token.type in _CLOSING:
+                depth -= 1
+            elif token == "mod" and token.type == "NAME" and before in _ENDS_OPERAND:
+                if after is not None and after.type in _BEGINS_OPERAND:
+                    token = Token.new_borrow_pos("MOD", "mod", token)
+            before = token.type
+            yield token
+            token = after
+
+
+class _Builder(Transformer[Token, Statement]):
+    """Makes nodes while the text is parsed; the methods are named after the rules of the grammar."""
+
+    def start(self, parts: list[Any]) -> Statement:
+        statement: Statement = parts[0]
+        return statement
+
+    def select(self, parts: list[Any]) -> Statement:
+        return Statement(False, parts[0], parts[1], parts[2][1] if len(parts) == 3 else None)
+
+    def foreach(self, parts: list[Any]) -> Statement:
+        fields, *rest = parts
+        found = dict(part for part in rest if isinstance(part[0], str))
+        sources = next(part for part in rest if not isinstance(part[0], str))
+        last = fields[-1]
+        if isinstance(last, Star):
+            raise SqlError.at(sources[0].place, "the last field of FOREACH is '*'", "a list to go through")
+        return Statement(True, fields, sources, found.get("where"), found.get("do"), found.get("incase"))
+
+    def do(self, parts: list[Any]) -> tuple[str, Any]:
+        return "do", parts[0]
+
+    def incase(self, parts: list[Any]) -> tuple[str, Any]:
+        return "incase", parts[0]
+
+    def where(self, parts: list[Any]) -> tuple[str, Any]:
+        return "where", parts[0]
+
+    def fields(self, parts: list[Any]) -> tuple[Star | Field, ...]:
+        return tuple(parts)
+
+    def sources(self, parts: list[Any]) -> tuple[Source, ...]:
+        return tuple(parts)
+
+    def source(self, parts: list[Token]) -> Source:
+        return Source(_unquote(parts[0]), _place(parts[0]))
+
+    def star(self, parts: list[Token]) -> Star:
+        return Star()
+
+    def field(self, parts: list[Any]) -> Field:
+        return Field(parts[0], parts[1] if len(parts) == 2 else None)
+
+    def alias(self, parts: list[Any]) -> Path:
+        return Path(_unquote(parts[0]), tuple(_tail(step) for step in parts[1:]))
+
+    def path(self, parts: list[Any]) -> Path:
+        return Path(_unquote(parts[0]), tuple(parts[1:]))
+
+    def segment(self, parts: list[Token]) -> Key:
+        return Key(_unquote(parts[0]))
+
+    def index(self, parts: list[Any]) -> Index:
+        return Index(parts[0])
+
+    def value(self, parts: list[Path]) -> Expression:
+        return parts[0]
+
+    def expr(self, parts: list[Any]) -> Logic:
+        return Logic("or", tuple(parts))
+
+    def conjunction(self, parts: list[Any]) -> Logic:
+        return Logic("and", tuple(parts))
+
+    def unary(self, parts: list[Any]) -> Unary:
+        return Unary(parts[0].lower(), parts[1])
+
+    def compare(self, parts: list[Any]) -> Compare:
+        left, operator, right = parts
+        return Compare("!=" if operator == "<>" else str(operator), left, right)
+
+    def member(self, parts: list[Any]) -> Member:
+        negated = isinstance(parts[1], Token)
+        return Member(parts[0], tuple(parts[2 if negated else 1 :]), negated)
+
+    def sum(self, parts: list[Any]) -> Arithmetic:
+        operators = zip(parts[1::2], parts[2::2], strict=True)
+        return Arithmetic(parts[0], tuple(Term(str(operator), operand) for operator, operand in operators))
+
+    product = sum
+
+    def integer(self, parts: list[Token]) -> Literal:
+        return Literal(_integer(parts[0], parts[0]))
+
+    def float(self, parts: list[Token]) -> Literal:
+        number = float(parts[0])
+        if number == float("inf"):
+            raise SqlError.at(_place(parts[0]), "the number is too large")
+        return Literal(number)
+
+    def string(self, parts: list[Token]) -> Literal:
+        return Literal(_unquote(parts[0]))
+
+    def range(self, parts: list[Token]) -> Range:
+        first, last = _bounds(parts[0])
+        if first > last + 1:
+            raise SqlError.at(_place(parts[0]), "the range ends before it begins")
+        return Range(first, last)
+
+    def slice(self, parts: list[Any]) -> Slice:
+        first, last = _bounds(parts[1])
+        if first == 0 or last == 0:
+            raise SqlError.at(_place(parts[1]), "there is no element 0", "bounds from 1, or negative from the end")
+        return Slice(parts[0], first, last)
+
+    def call(self, parts: list[Any]) -> Call:
+        return Call(str(parts[0]), tuple(parts[1:]), _place(parts[0]))
+
+    def list(self, parts: list[Any]) -> ListOf:
+        return ListOf(tuple(parts))
+
+    def when(self, parts: list[Any]) -> When:
+        return When(parts[0], parts[1])
+
+    def otherwise(self, parts: list[Any]) -> tuple[str, Any]:
+        return "else", parts[0]
+
+    def case(self, parts: list[Any]) -> Case:
+        subject = None if isinstance(parts[0], When) else parts[0]
+        otherwise = parts[-1][1] if isinstance(parts[-1], tuple) else None
+        return Case(subject, tuple(part for part in parts if isinstance(part, When)), otherwise)
+
+
+def parse(text: str) -> Statement:
+    """The syntax tree of a rule; `SqlError` with the place if it is none, is over 16 KiB, or nests deeper than 64.
+
+    What takes more than about 1 KiB takes more than a loop turn should.
+    """
+    _check_text(text)
+    try:
+        statement: Any = _LARK.parse(text)
+    except UnexpectedCharacters as error:
+        raise _explain_character(text, error) from None
+    except UnexpectedToken as error:
+        raise _explain_token(text, error) from None
+    assert isinstance(statement, Statement)
+    _check_depth(statement)
+    return statement
+
+
+def parts_of(statement: Statement) -> tuple[Node, ...]:
+    """The fields and conditions of a statement, in the order they are written."""
+    conditions = [part for part in (statement.incase, statement.where) if part is not None]
+    return (*statement.fields, *(statement.do or ()), *conditions)
+
+
+def _check_text(text: str) -> None:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise SqlError.at(_place_at(text, error.start), "half a surrogate pair is no character") from None
+    if size > MAX_OCTETS:
+        raise SqlError(f"the SQL has {size} octets, which is over {MAX_OCTETS}", 1, 1)
+
+
+def _check_depth(statement: Statement) -> None:
+    for node, depth in walk(*parts_of(statement)):
+        if depth > MAX_DEPTH + 1 or (isinstance(node, Path) and len(node.steps) > MAX_DEPTH):
+            raise SqlError(f"nested deeper than {MAX_DEPTH}", 1, 1)
+
+
+def _place(token: Token) -> Place:
+    return Place(token.line or 1, token.column or 1)
+
+
+def _place_at(text: str, offset: int) -> Place:
+    return Place(text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset))
+
+
+def _unquote(token: Token) -> str:
+    if token.type == "STRING":
+        return token[1:-1].replace("''", "'")
+    return token[1:-1] if token.type == "QUOTED" else str(token)
+
+
+def _integer(digits: str, token: Token) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise SqlError.at(_place(token), f"the number has more than {MAX_DIGITS} digits")
+    return int(digits)
+
+
+def _bounds(token: Token) -> tuple[int, int]:
+    first, last = re.findall(r"[+-]?[0-9]+", token)
+    return _integer(first, token), _integer(last, token)
+
+
+def _tail(step: Step) -> Step:
+    return Tail() if step == Index(Unary("-", Literal(0))) else step
+
+
+def _explain_character(text: str, error: UnexpectedCharacters) -> SqlError:
+    place = Place(error.line, error.column)
+    found = text[error.pos_in_stream]
+    if found in "'\"":
+        return SqlError.at(place, f"the {'text' if found == chr(39) else 'name'} is not closed", found)
+    expected = _expected_after(text[: error.pos_in_stream])
+    return SqlError(f"the character {_show(found)} has no meaning here", *place, expected)
+
+
+def _expected_after(text: str) -> tuple[str, ...]:
+    """What could follow a beginning of a statement."""
+    try:
+        _LARK.parse(text)
+    except UnexpectedToken as error:
+        return _describe(error.accepts or error.expected) if error.token.type == "$END" else ()
+    except (UnexpectedCharacters, SqlError):
+        return ()
+    return (_WORDS["$END"],)
+
+
+def _explain_token(text: str, error: UnexpectedToken) -> SqlError:
+    token = error.token
+    expected = _describe(error.accepts or error.expected)
+    if token.type == "$END":
+        return SqlError("the statement ends too early", *_place_at(text, len(text.rstrip())), expected)
+    return SqlError(f"{_show(token)} has no meaning here", *_place(token), expected)
+
+
+def _show(text: str) -> str:
+    text = str(text)
+    return repr(text if len(text) <= 32 else text[:32] + "...")
+
+
+def _describe(terminals: Any) -> tuple[str, ...]:
+    """The terminals in words, each once; an expression is one word instead of all it can begin with."""
+    names = set(terminals)
+    words = set()
+    if names >= _EXPRESSION:
+        names -= _EXPRESSION
+        words.add("an expression")
+        if "STAR" in names:
+            names.remove("STAR")
+            words.add("'*'")
+    return tuple(sorted(words | {_WORDS.get(name, name.strip("_")) for name in names}))
+
+
+_LARK: Final = Lark(
+    FilePath(__file__).with_name("grammar.lark").read_text(encoding="utf-8"),
+    parser="lalr",
+    lexer="basic",
+    postlex=_Tokens(),
+    transformer=_Builder(),
+)

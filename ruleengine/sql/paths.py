@@ -1,0 +1,113 @@
+"""Steps into nested values: reading along a path, and storing under one.
+
+Nothing is changed in place: a decoded payload belongs to all rules that look at the message.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ruleengine.budget import Budget
+from ruleengine.functions.values import decode_json, describe, measure
+from ruleengine.undefined import UNDEFINED
+
+HEAD: Final = 0
+"""As the index of a store: before the first element."""
+
+TAIL: Final = "tail"
+"""As the index of a store: behind the last element. Keys are wrapped in a tuple, so that none is taken for it."""
+
+
+def read_key(value: Any, key: str, budget: Budget) -> Any:
+    """The member of an object, or of a text that is the JSON of one; undefined where there is none."""
+    if type(value) is dict:
+        return value.get(key, UNDEFINED)
+    if type(value) is str or type(value) is bytes:
+        decoded = _decode(value, budget)
+        if type(decoded) is dict:
+            return decoded.get(key, UNDEFINED)
+    return UNDEFINED
+
+
+def read_index(value: Any, index: Any, budget: Budget) -> Any:
+    """The element of a list, counted from 1 or, negative, from the end; undefined where there is none."""
+    if type(value) is str or type(value) is bytes:
+        value = _decode(value, budget)
+    if type(value) is list and type(index) is int:
+        position = _position(index, len(value))
+        if position is not None:
+            return value[position]
+    return UNDEFINED
+
+
+def read_slice(value: Any, first: int, last: int, budget: Budget) -> list[Any]:
+    """The elements from `first` to `last`, both included; none of them 0."""
+    if type(value) is str or type(value) is bytes:
+        value = _decode(value, budget)
+    if type(value) is not list:
+        raise ValueError(f"a range is taken from a list, not from {describe(value)}")
+    size = len(value)
+    start = first - 1 if first > 0 else max(size + first, 0)
+    end = last if last > 0 else size + last + 1
+    part = value[start : max(end, 0)]
+    budget.octets(16 * len(part))
+    return part
+
+
+def store(holder: Any, steps: list[Any], value: Any, budget: Budget, create: bool) -> Any:
+    """A copy of `holder` with `value` at the end of `steps`: a key in a tuple, an index, or `TAIL`.
+
+    What is missing on the way is created, what cannot hold it replaced; a text that is JSON is decoded first. An index
+    out of range leaves the list as it is; where there is no list, one is created for `HEAD`, `TAIL` and, with `create`,
+    any other index.
+    """
+    if not steps:
+        return value
+    if type(value) is list or type(value) is dict:
+        budget.octets(measure(value, budget))
+    return _store(holder, steps, 0, value, budget, create)
+
+
+def _store(holder: Any, steps: list[Any], at: int, value: Any, budget: Budget, create: bool) -> Any:
+    if at == len(steps):
+        return value
+    if type(holder) is str or type(holder) is bytes:
+        holder = _decode(holder, budget)
+    step = steps[at]
+    if type(step) is tuple:
+        copy = dict(holder) if type(holder) is dict else {}
+        budget.octets(16 * len(copy))
+        inner = _store(copy.get(step[0], UNDEFINED), steps, at + 1, value, budget, create)
+        if inner is not UNDEFINED or at + 1 == len(steps) or step[0] in copy:
+            copy[step[0]] = inner
+        return copy
+    is_end = step is TAIL or (step == HEAD and type(step) is int)
+    if type(holder) is not list:
+        if is_end or create:
+            return [_store(UNDEFINED, steps, at + 1, value, budget, create)]
+        return holder
+    budget.octets(16 * len(holder))
+    if is_end and not create:
+        element = [_store(UNDEFINED, steps, at + 1, value, budget, create)]
+        return holder + element if step is TAIL else element + holder
+    position = _position(step, len(holder)) if type(step) is int else None
+    if position is None:
+        return holder
+    elements = list(holder)
+    elements[position] = _store(elements[position], steps, at + 1, value, budget, create)
+    return elements
+
+
+def _position(index: int, size: int) -> int | None:
+    if 0 < index <= size:
+        return index - 1
+    return size + index if -size <= index < 0 else None
+
+
+def _decode(text: str | bytes, budget: Budget) -> Any:
+    try:
+        return decode_json(text, budget)
+    except ValueError:
+        if budget.octets_left < 0 or budget.steps_left < 0:
+            raise
+        return UNDEFINED

@@ -1,0 +1,197 @@
+"""What the operators of the language do with values: comparison with its coercions, and arithmetic.
+
+All raise ValueError with a short reason for what they cannot answer. A boolean is never a number here.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+from broker.mqtt.topics import matches
+from ruleengine.budget import Budget
+from ruleengine.functions.values import describe, equal, parse_number, restore
+from ruleengine.undefined import UNDEFINED
+
+MAX_BITS: Final = 8192
+_NUMBER, _NAME, _OBJECT, _LIST, _TEXT = range(5)
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is an integer or a float."""
+    return type(value) is int or type(value) is float
+
+
+def equals(left: Any, right: Any, budget: Budget) -> bool:
+    """`=`: by value; a text beside a number is read as one, and beside a boolean the boolean is its name."""
+    if type(left) is type(right) and type(left) is not list and type(left) is not dict:
+        return bool(left == right)
+    if left is UNDEFINED or right is UNDEFINED:
+        return False
+    return equal(*_coerce(left, right), budget)
+
+
+def less(left: Any, right: Any, budget: Budget) -> bool:
+    """`<`: numbers < names (false, null, true) < objects < lists < texts; nothing is less than undefined, or more."""
+    if left is UNDEFINED or right is UNDEFINED:
+        return False
+    return _order(*_coerce(left, right), budget) < 0
+
+
+def at_most(left: Any, right: Any, budget: Budget) -> bool:
+    """`<=`: less or equal; two undefined are."""
+    if left is UNDEFINED or right is UNDEFINED:
+        return left is right
+    return _order(*_coerce(left, right), budget) <= 0
+
+
+def matches_filter(topic: Any, topic_filter: Any, budget: Budget) -> bool:
+    """`=~`: whether a Topic Name matches a Topic Filter; two undefined do, one does not."""
+    if topic is UNDEFINED or topic_filter is UNDEFINED:
+        return topic is topic_filter
+    if type(topic) is not str or type(topic_filter) is not str:
+        raise ValueError(f"=~ compares a topic with a filter, not {describe(topic)} with {describe(topic_filter)}")
+    return matches(topic_filter, topic)
+
+
+def add(left: Any, right: Any, budget: Budget) -> Any:
+    """`+`: the sum of numbers, or one text after the other."""
+    if is_number(left) and is_number(right):
+        return _bounded(left + right)
+    if type(left) is str and type(right) is str:
+        budget.octets(len(left) + len(right))
+        return left + right
+    if type(left) in (str, bytes) and type(right) in (str, bytes):
+        budget.octets(len(left) + len(right))
+        return restore(_octets(left) + _octets(right))
+    raise _refuse("+", left, right)
+
+
+def subtract(left: Any, right: Any, budget: Budget) -> Any:
+    """`-` between numbers."""
+    if is_number(left) and is_number(right):
+        return _bounded(left - right)
+    raise _refuse("-", left, right)
+
+
+def multiply(left: Any, right: Any, budget: Budget) -> Any:
+    """`*` between numbers."""
+    if is_number(left) and is_number(right):
+        return _bounded(left * right)
+    raise _refuse("*", left, right)
+
+
+def divide(left: Any, right: Any, budget: Budget) -> float:
+    """`/`: always a float."""
+    if not (is_number(left) and is_number(right)):
+        raise _refuse("/", left, right)
+    if right == 0:
+        raise ValueError("division by zero")
+    result: float = _bounded(left / right)
+    return result
+
+
+def divide_whole(left: Any, right: Any, budget: Budget) -> int:
+    """`div`: integers, truncated towards zero."""
+    if type(left) is not int or type(right) is not int:
+        raise _refuse("div", left, right)
+    if right == 0:
+        raise ValueError("division by zero")
+    quotient = abs(left) // abs(right)
+    return quotient if (left < 0) == (right < 0) else -quotient
+
+
+def remainder(left: Any, right: Any, budget: Budget) -> int:
+    """`mod`: of integers, with the sign of the left one."""
+    if type(left) is not int or type(right) is not int:
+        raise _refuse("mod", left, right)
+    if right == 0:
+        raise ValueError("division by zero")
+    rest = abs(left) % abs(right)
+    return -rest if left < 0 else rest
+
+
+def negate(value: Any) -> Any:
+    """Unary `-`."""
+    if is_number(value):
+        return -value
+    raise ValueError(f"- wants a number, not {describe(value)}")
+
+
+def affirm(value: Any) -> Any:
+    """Unary `+`."""
+    if is_number(value):
+        return value
+    raise ValueError(f"+ wants a number, not {describe(value)}")
+
+
+def _bounded(number: int | float) -> Any:
+    if type(number) is int:
+        if number.bit_length() > MAX_BITS:
+            raise ValueError(f"the number has more than {MAX_BITS} bits")
+    elif not math.isfinite(number):
+        raise ValueError("the number is too large for a float")
+    return number
+
+
+def _octets(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _refuse(operator: str, left: Any, right: Any) -> ValueError:
+    return ValueError(f"{operator} cannot take {describe(left)} and {describe(right)}")
+
+
+def _coerce(left: Any, right: Any) -> tuple[Any, Any]:
+    if type(right) is str:
+        if is_number(left):
+            return left, parse_number(right)
+        if type(left) is bool:
+            return str(left).lower(), right
+    elif type(left) is str:
+        if is_number(right):
+            return parse_number(left), right
+        if type(right) is bool:
+            return left, str(right).lower()
+    return left, right
+
+
+def _rank(value: Any) -> int:
+    if is_number(value):
+        return _NUMBER
+    if type(value) is dict:
+        return _OBJECT
+    if type(value) is list:
+        return _LIST
+    return _TEXT if type(value) is str or type(value) is bytes else _NAME
+
+
+def _order(left: Any, right: Any, budget: Budget) -> int:
+    """Below, at, or above zero as the left value stands before, with, or after the right one."""
+    rank = _rank(left)
+    if rank != _rank(right):
+        return rank - _rank(right)
+    if rank == _OBJECT:
+        budget.step(len(left) + len(right))
+        if len(left) != len(right):
+            return len(left) - len(right)
+        ours, theirs = sorted(left), sorted(right)
+        if ours != theirs:
+            return -1 if ours < theirs else 1
+        return _order_lists([left[key] for key in ours], [right[key] for key in ours], budget)
+    if rank == _LIST:
+        return _order_lists(left, right, budget)
+    if rank == _NAME:
+        left, right = describe(left), describe(right)
+    elif rank == _TEXT and type(left) is not type(right):
+        left, right = _octets(left), _octets(right)
+    return int(left > right) - int(left < right)
+
+
+def _order_lists(left: list[Any], right: list[Any], budget: Budget) -> int:
+    budget.step(min(len(left), len(right)) + 1)
+    for ours, theirs in zip(left, right, strict=False):
+        order = _order(ours, theirs, budget)
+        if order:
+            return order
+    return len(left) - len(right)

@@ -1,0 +1,218 @@
+"""/broker_acl: access rules by login, and what they mean for clients that are connected."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.api import ManagedNode, Reply, managed_node, segment
+from tests.support.peer import Peer
+
+pytestmark = pytest.mark.asyncio
+
+RULE = {"login": "alice", "topic": "t", "action": "pubsub", "allow": False}
+
+
+def rule(**changes: Any) -> dict[str, Any]:
+    return {**RULE, **changes}
+
+
+def assert_refused(reply: Reply, status: int, code: int, about: str = "") -> None:
+    assert (reply.status, reply.code) == (status, code), reply.text
+    assert about in reply.json["message"]
+
+
+async def connected(node: ManagedNode, username: str | None = "alice", version: int = 5, client_id: str = "c") -> Peer:
+    peer = Peer(node.address(), version)
+    await peer.connect(client_id, username=username, password=b"x" if username else None)
+    return peer
+
+
+async def may_publish(peer: Peer, topic: str) -> bool:
+    """5.0 only."""
+    return await peer.publish(topic, qos=1, expect=(0, 0x10, 0x87)) != 0x87
+
+
+async def may_subscribe(peer: Peer, topic_filter: str) -> bool:
+    refusal = 0x87 if peer.version == 5 else 0x80
+    try:
+        await peer.subscribe(topic_filter, expect=[0])
+    except AssertionError as error:
+        assert str(refusal) in str(error) or f"{refusal:#x}" in str(error), error
+        return False
+    return True
+
+
+async def test_post_answers_for_each_login() -> None:
+    async with managed_node() as node:
+        api = node.api
+        both = [rule(topic="a", action="pub"), rule(topic="b", action="sub"), rule(login="bob", topic="b")]
+        assert (await api.post("/broker_acl", both)).data == {"alice": "ok", "bob": "ok"}
+        # The same once more changes nothing; the same topic with another action stands beside it.
+        assert (await api.post("/broker_acl", [rule(topic="a", action="pub")])).data == {"alice": "ok"}
+        assert (await api.get("/broker_acl")).meta["count"] == 3
+        assert (await api.post("/broker_acl", rule(topic="a", action="pub", allow=True))).data == {"alice": "ok"}
+        assert (await api.get("/broker_acl")).meta["count"] == 4
+
+
+@pytest.mark.parametrize("field", ["topic", "login", "allow", "action"])
+async def test_every_field(field: str) -> None:
+    async with managed_node() as node:
+        given = [rule(), rule(login="$all", topic="u/%u", action="sub", allow=True)]
+        await node.api.post("/broker_acl", given)
+        listed = await node.api.get("/broker_acl")
+        assert [record[field] for record in listed.data] == [each[field] for each in given]
+        assert all(set(record) == set(RULE) for record in listed.data)
+        assert listed.meta == {"page": 1, "limit": 10_000, "count": 2, "hasnext": False}
+
+
+@pytest.mark.parametrize("action", ["pub", "sub", "pubsub"])
+async def test_action(action: str) -> None:
+    async with managed_node() as node:
+        await node.api.post("/broker_acl", [rule(action=action)])
+        peer = await connected(node)
+        assert await may_publish(peer, "t") is (action == "sub")
+        assert await may_subscribe(peer, "t") is (action == "pub")
+        await peer.close()
+
+
+async def test_rules_of_one_login() -> None:
+    """Nothing, an object, or an array with the newest first: as the real one."""
+    async with managed_node() as node:
+        assert (await node.api.get("/broker_acl/alice")).data == {}
+        await node.api.post("/broker_acl", [rule(topic="a")])
+        assert (await node.api.get("/broker_acl/alice")).data == rule(topic="a")
+        await node.api.post("/broker_acl", [rule(topic="b"), rule(login="$all", topic="c")])
+        assert [each["topic"] for each in (await node.api.get("/broker_acl/alice")).data] == ["b", "a"]
+        assert (await node.api.get("/broker_acl/$all")).data["topic"] == "c"
+
+
+@pytest.mark.parametrize("missing", ["topic", "login", "allow", "action"])
+async def test_a_missing_key_refuses_all(missing: str) -> None:
+    async with managed_node() as node:
+        bad = {key: value for key, value in RULE.items() if key != missing}
+        assert_refused(await node.api.post("/broker_acl", [rule(), bad]), 400, 107, missing)
+        assert (await node.api.get("/broker_acl")).data == []
+
+
+@pytest.mark.parametrize(
+    "changes, code",
+    [
+        ({"action": "fly"}, 108),
+        ({"allow": "yes"}, 108),
+        ({"login": ""}, 108),
+        ({"topic": 1}, 108),
+        ({"topic": ""}, 115),
+        ({"topic": "a/#/b"}, 115),
+        ({"topic": "a+"}, 115),
+        ({"topic": "$share/g/a"}, 115),
+    ],
+)
+async def test_one_bad_item_refuses_all(changes: dict[str, Any], code: int) -> None:
+    async with managed_node() as node:
+        assert_refused(await node.api.post("/broker_acl", [rule(), rule(**changes)]), 400, code)
+        assert (await node.api.get("/broker_acl")).data == []
+
+
+async def test_delete() -> None:
+    async with managed_node() as node:
+        given = [rule(topic="a/b", action="pub"), rule(topic="a/b", action="sub", allow=True), rule(topic="c")]
+        await node.api.post("/broker_acl", given)
+        assert (await node.api.delete(f"/broker_acl/alice/{segment('a/b')}")).json == {"code": 0}
+        assert [each["topic"] for each in (await node.api.get("/broker_acl")).data] == ["c"]
+        assert_refused(await node.api.delete("/broker_acl/alice/nosuch"), 404, 102)
+        assert_refused(await node.api.delete("/broker_acl/alice/a/b"), 404, 102)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+async def test_rights_change_under_a_connected_client(version: int) -> None:
+    """Each change counts for the next packet, whatever was decided and remembered before."""
+    async with managed_node() as node:
+        peer, watcher = await connected(node, version=version), await connected(node, "bob", client_id="w")
+        await watcher.subscribe("news")
+        for allowed in (True, False, True):
+            assert await may_subscribe(peer, "news") is allowed
+            await peer.publish("news", b"x", qos=1, expect=None)
+            if allowed:
+                await watcher.expect_publish("news", b"x")
+                if len(node.server.broker.sessions["c"].subscriptions):
+                    await peer.expect_publish("news", b"x")
+                await peer.unsubscribe("news")
+                await node.api.post("/broker_acl", [rule(topic="news")])
+            else:
+                await node.api.delete("/broker_acl/alice/news")
+        await watcher.nothing()
+        for each in (peer, watcher):
+            await each.close()
+
+
+async def test_order_and_everybody() -> None:
+    """A login's rules in the order they came, then those of $all, then the next source."""
+    async with managed_node(access={"rules": [{"allow": False, "topics": ["file"]}]}) as node:
+        given = [
+            rule(login="$all", topic="#", allow=False),
+            rule(topic="a/1", allow=True),
+            rule(topic="a/+"),
+            rule(topic="a/2", allow=True),
+            rule(topic="b/#", allow=True),
+        ]
+        await node.api.post("/broker_acl", given)
+        alice, nobody = await connected(node), await connected(node, None, client_id="n")
+        assert await may_publish(alice, "a/1") and not await may_publish(alice, "a/2")
+        assert await may_publish(alice, "b/c") and not await may_publish(alice, "c")
+        assert not await may_publish(nobody, "b/c")
+        await node.api.delete("/broker_acl/$all/%23")
+        assert await may_publish(alice, "c") and await may_publish(nobody, "a/2")
+        assert not await may_publish(alice, "file")
+        await node.api.post("/broker_acl", [rule(topic="file", allow=True)])
+        assert await may_publish(alice, "file")
+        for each in (alice, nobody):
+            await each.close()
+
+
+async def test_a_subscription_is_covered_or_refused() -> None:
+    async with managed_node(access={"no_match": "deny"}) as node:
+        await node.api.post(
+            "/broker_acl", [rule(topic="secret/x"), rule(topic="secret/#", allow=True), rule(topic="a/+", allow=True)]
+        )
+        peer = await connected(node)
+        assert await may_subscribe(peer, "a/b") and await may_subscribe(peer, "a/+")
+        assert await may_subscribe(peer, "$share/g/a/+")
+        assert not await may_subscribe(peer, "a/#") and not await may_subscribe(peer, "#")
+        assert await may_subscribe(peer, "secret/y") and not await may_subscribe(peer, "secret/#")
+        await peer.close()
+
+
+async def test_placeholders() -> None:
+    async with managed_node(access={"no_match": "deny"}) as node:
+        await node.api.post("/broker_acl", [rule(login="$all", topic="u/%u/%c", allow=True)])
+        alice, nobody = await connected(node), await connected(node, None, client_id="n")
+        assert await may_publish(alice, "u/alice/c") and not await may_publish(alice, "u/alice/n")
+        assert not await may_publish(nobody, "u/%u/n") and not await may_publish(nobody, "u//n")
+        for each in (alice, nobody):
+            await each.close()
+
+
+async def test_a_refusal_names_the_rule(caplog: pytest.LogCaptureFixture) -> None:
+    async with managed_node() as node:
+        await node.api.post("/broker_acl", [rule(topic="a b")])
+        peer = await connected(node)
+        with caplog.at_level("WARNING"):
+            assert not await may_publish(peer, "a b")
+        assert "setting=/broker_acl/alice/a%20b" in caplog.text
+        await peer.close()
+
+
+async def test_rules_outlive_the_node_in_their_order(tmp_path: Path) -> None:
+    rooms: dict[str, Any] = {"node": {"data_dir": str(tmp_path)}, "durability": {"level": "disk"}}
+    topics = [f"t{number}" for number in range(12)]
+    async with managed_node(**rooms) as node:
+        await node.api.post("/broker_acl", [rule(topic=topic) for topic in topics])
+        await node.api.delete("/broker_acl/alice/t3")
+    async with managed_node(**rooms) as node:
+        await node.api.post("/broker_acl", [rule(topic="last")])
+        listed = await node.api.get("/broker_acl")
+        assert [each["topic"] for each in listed.data] == [*topics[:3], *topics[4:], "last"]
+        peer = await connected(node)
+        assert not await may_publish(peer, "t11") and await may_publish(peer, "t3")
+        await peer.close()

@@ -1,0 +1,161 @@
+"""/listeners: records, the bound on HTTP connections, restart."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.support.peer import Closed
+from tests.support.served import Served, served
+
+pytestmark = pytest.mark.asyncio
+
+
+async def records(node: Served) -> dict[str, dict[str, Any]]:
+    rows = (await node.api.get(f"/nodes/{node.node.name}/listeners")).data
+    return {row["identifier"]: row for row in rows}
+
+
+@pytest.mark.parametrize("path", ["/listeners", "/nodes/taipan@127.0.0.1/listeners"])
+async def test_both_forms(path: str) -> None:
+    async with served() as node:
+        data = (await node.api.get(path)).data
+        if path == "/listeners":
+            assert data[0]["node"] == node.node.name
+            data = data[0]["listeners"]
+        assert [row["identifier"] for row in data] == ["mqtt:tcp:tcp-0", "mqtt:ws:ws-1", "http:management"]
+
+
+async def test_unknown_node() -> None:
+    async with served() as node:
+        for path in ("/nodes/no@where/listeners", "/nodes/no@where/metrics", "/nodes/no@where/stats"):
+            reply = await node.api.get(path)
+            assert (reply.status, reply.code) == (404, 102)
+
+
+FIELDS = ["acceptors", "listen_on", "protocol", "current_conns", "max_conns", "shutdown_count"]
+
+
+@pytest.mark.parametrize("field", FIELDS)
+async def test_field_of_mqtt(field: str) -> None:
+    listeners = [{"type": "tcp", "name": "one", "max_connections": 7}, {"type": "ws", "name": "two"}]
+    async with served(listeners=listeners) as node:
+        await node.join("c1")
+        await node.join("c2", transport="ws")
+        rows = await records(node)
+        port = {kind: node.node.address(kind).port for kind in ("tcp", "ws")}
+        expected: dict[str, Any] = {
+            "acceptors": (1, 1),
+            "listen_on": (f"127.0.0.1:{port['tcp']}", f"127.0.0.1:{port['ws']}"),
+            "protocol": ("mqtt:tcp", f"mqtt:ws:{port['ws']}"),
+            "current_conns": (1, 1),
+            "max_conns": (7, 1_024_000),
+            "shutdown_count": ([], []),
+        }
+        assert (rows["mqtt:tcp:one"][field], rows["mqtt:ws:two"][field]) == expected[field]
+
+
+@pytest.mark.parametrize("field", FIELDS)
+async def test_field_of_http(field: str) -> None:
+    async with served({"max_connections": 9}) as node:
+        row = (await records(node))["http:management"]
+        expected: dict[str, Any] = {
+            "acceptors": 1,
+            "listen_on": node.node.management.url.removeprefix("http://"),
+            "protocol": "http:management",
+            "current_conns": 1,
+            "max_conns": 9,
+            "shutdown_count": [],
+        }
+        assert row[field] == expected[field]
+
+
+async def end_normal(node: Served) -> None:
+    await (await node.join()).disconnect()
+
+
+async def end_kicked(node: Served) -> None:
+    peer = await node.join()
+    node.server.context.channels["c1"].kick()  # type: ignore[attr-defined]
+    with pytest.raises(Closed):
+        while True:
+            await peer.receive()
+
+
+async def end_discarded(node: Served) -> None:
+    peer = await node.join()
+    await node.join()
+    with pytest.raises(Closed):
+        while True:
+            await peer.receive()
+
+
+async def end_takeovered(node: Served) -> None:
+    peer = await node.join(expiry=100)
+    await node.join(expiry=100)
+    with pytest.raises(Closed):
+        while True:
+            await peer.receive()
+
+
+ENDS = {"normal": end_normal, "kicked": end_kicked, "discarded": end_discarded, "takeovered": end_takeovered}
+
+
+@pytest.mark.parametrize("form", ["array", "object"])
+@pytest.mark.parametrize("reason", ENDS)
+async def test_shutdown_count(reason: str, form: str) -> None:
+    async with served({"shutdown_count": form}) as node:
+        assert (await records(node))["mqtt:tcp:tcp-0"]["shutdown_count"] == []
+        await ENDS[reason](node)
+        counted = (await records(node))["mqtt:tcp:tcp-0"]["shutdown_count"]
+        assert counted == ([{reason: 1}] if form == "array" else {reason: 1})
+
+
+async def test_http_connections_beyond_the_maximum_are_closed() -> None:
+    async with served({"max_connections": 2}) as node:
+        url = node.node.management.url
+        port = int(url.rpartition(":")[2])
+        assert (await records(node))["http:management"]["current_conns"] == 1  # the test's own, kept alive
+        held = await asyncio.open_connection("127.0.0.1", port)
+        assert (await records(node))["http:management"]["current_conns"] == 2
+        late = await asyncio.open_connection("127.0.0.1", port)
+        assert await late[0].read() == b""
+        (door,) = node.node.management.operations.listeners.doors
+        assert (door.refused, door.current_connections) == (1, 2)
+        for _, writer in (held, late):
+            writer.close()
+            await writer.wait_closed()
+        async with asyncio.timeout(5):
+            while door.current_connections > 1:
+                await asyncio.sleep(0.01)
+        again = await asyncio.open_connection("127.0.0.1", port)
+        again[1].write(b"GET /status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert (await again[0].read()).startswith(b"HTTP/1.1 200")
+        again[1].close()
+        await again[1].wait_closed()
+
+
+@pytest.mark.parametrize("prefix", ["", "/nodes/taipan@127.0.0.1"])
+async def test_restart(prefix: str) -> None:
+    async with served() as node:
+        peer = await node.join("before")
+        reply = await node.api.put(f"{prefix}/listeners/mqtt%3Atcp%3Atcp-0/restart")
+        assert (reply.status, reply.json) == (200, {"code": 0})
+        await peer.ping()
+        await (await node.join("after")).ping()
+
+
+REFUSALS = {
+    "unknown": ("/listeners/mqtt:tcp:nothing/restart", 404, 102),
+    "http": ("/listeners/http:management/restart", 400, 108),
+    "https": ("/listeners/https:management/restart", 400, 108),
+    "unknown-node": ("/nodes/no@where/listeners/mqtt:tcp:tcp-0/restart", 404, 102),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+async def test_restart_refusal(case: str) -> None:
+    path, status, code = REFUSALS[case]
+    async with served() as node:
+        reply = await node.api.put(path)
+        assert (reply.status, reply.code) == (status, code)

@@ -1,0 +1,140 @@
+"""/trace and /slow_subscriptions."""
+
+import io
+import zipfile
+from typing import Any
+
+import pytest
+
+from broker.observe.tracing import MOST, MOST_OCTETS
+from tests.support.api import ManagedNode, managed_node
+
+pytestmark = pytest.mark.asyncio
+
+
+async def log_of(node: ManagedNode, name: str) -> str:
+    reply = await node.api.get(f"/trace/{name}/log", bytes=100_000)
+    assert reply.meta["position"] == len(reply.data.encode())
+    return str(reply.data)
+
+
+async def test_a_client_is_traced_while_the_trace_runs() -> None:
+    async with managed_node() as node:
+        made = (await node.api.post("/trace", {"name": "t1", "type": "clientid", "clientid": "suspect"})).data
+        assert made["status"] == "running" and made["clientid"] == "suspect"
+        suspect = await node.client("suspect", 4)
+        other = await node.client("other")
+        await suspect.subscribe("a/#", qos=1)
+        await suspect.publish("a/b", b"seen\nhere", 1)
+        await suspect.expect_publish("a/b")
+        await other.publish("a/c", b"unseen", 0)
+        await suspect.expect_publish("a/c")
+        log = await log_of(node, "t1")
+        for event in ("client.connected", "session.subscribed", "message.publish", "message.delivered"):
+            assert f"[{event}] suspect@127.0.0.1:" in log
+        assert "payload=seen\\nhere" in log and "payload=unseen" not in log
+        (listed,) = (await node.api.get("/trace")).data
+        assert listed["log_size"] == {node.name: len(log.encode())}
+        assert (await node.api.put("/trace/t1/stop")).data == {"name": "t1", "enable": False}
+        assert not node.server.hooks.message_publish
+        await suspect.publish("a/b", b"later", 0)
+        await suspect.ping()
+        assert await log_of(node, "t1") == log
+        archive = await node.api.get("/trace/t1/download")
+        with zipfile.ZipFile(io.BytesIO(archive.octets)) as content:
+            assert content.read("t1.log").decode() == log
+        assert (await node.api.delete("/trace/t1")).code == 0
+        assert (await node.api.get("/trace")).data == []
+
+
+@pytest.mark.parametrize("kind, condition", [("topic", "a/+"), ("ip_address", "127.0.0.1")])
+async def test_by_topic_and_by_address(kind: str, condition: str) -> None:
+    async with managed_node() as node:
+        await node.api.post("/trace", {"name": "t", "type": kind, kind: condition})
+        client = await node.client("c")
+        await client.publish("a/b", b"\xff\x00", 0)
+        await client.publish("else", b"quiet", 0)
+        await client.ping()
+        log = await log_of(node, "t")
+        assert "topic=a/b qos=0 retain=False payload=0xff00" in log
+        assert ("payload=quiet" in log) is (kind == "ip_address")
+
+
+async def test_it_ends_by_itself_and_begins_at_its_time() -> None:
+    async with managed_node() as node:
+        await node.api.post("/trace", {"name": "now", "type": "topic", "topic": "#"})
+        later = {"name": "later", "type": "topic", "topic": "x", "start_at": "2999-01-01T00:00:00Z"}
+        assert (await node.api.post("/trace", later)).data["end_at"] == "2999-01-01T00:10:00Z"
+        await node.pass_time(599)
+        statuses = {each["name"]: each["status"] for each in (await node.api.get("/trace")).data}
+        assert statuses == {"now": "running", "later": "waiting"}
+        await node.pass_time(3)
+        statuses = {each["name"]: each["status"] for each in (await node.api.get("/trace")).data}
+        assert statuses == {"now": "stopped", "later": "waiting"}
+        assert (await node.api.delete("/trace")).code == 0
+
+
+@pytest.mark.parametrize(
+    "body, code",
+    [
+        ({"type": "topic", "topic": "t"}, 107),
+        ({"name": "n", "type": "topic"}, 107),
+        ({"name": "../n", "type": "topic", "topic": "t"}, 108),
+        ({"name": "n", "type": "weather", "weather": "t"}, 108),
+        ({"name": "n", "type": "topic", "topic": "t/#/t"}, 108),
+        ({"name": "n", "type": "topic", "topic": "t", "start_at": "soon"}, 108),
+        ({"name": "n", "type": "topic", "topic": "t", "end_at": "2000-01-01T00:00:00Z"}, 108),
+        ({"name": "there", "type": "topic", "topic": "t"}, 113),
+        ({"name": "n", "type": "clientid", "clientid": "c"}, 113),
+    ],
+)
+async def test_what_cannot_be_traced(body: dict[str, Any], code: int) -> None:
+    async with managed_node() as node:
+        await node.api.post("/trace", {"name": "there", "type": "clientid", "clientid": "c"})
+        reply = await node.api.post("/trace", body)
+        assert (reply.status, reply.code) == (400, code)
+        for path in ("/trace/none/log", "/trace/none/download", "/trace/..%2Fthere/log"):
+            assert (await node.api.get(path)).status == 404
+        assert (await node.api.put("/trace/none/stop")).code == 102
+
+
+async def test_bounds() -> None:
+    async with managed_node() as node:
+        for number in range(MOST):
+            await node.api.post("/trace", {"name": f"t{number}", "type": "topic", "topic": f"t/{number}"})
+        assert (await node.api.post("/trace", {"name": "more", "type": "topic", "topic": "t"})).code == 108
+        node.server.tracing.path("t0").write_bytes(b"x" * (MOST_OCTETS - 10))
+        node.server.tracing._files["t0"].octets = MOST_OCTETS - 10
+        client = await node.client("c")
+        for _ in range(3):
+            await client.publish("t/0", b"y" * 100, 0)
+            await client.ping()
+            node.server.tracing.flush()
+        assert node.server.tracing.octets("t0") < MOST_OCTETS + 100
+        assert node.server.tracing.path("t0").read_bytes().endswith(b"the trace is full\n")
+
+
+async def test_slow_subscriptions_are_ranked() -> None:
+    async with managed_node(slow_subscriptions={"enabled": True, "top": 2}) as node:
+        subscriber = await node.client("slow")
+        await subscriber.subscribe("t/#", qos=2)
+        publisher = await node.client("p")
+        for topic, wait in (("t/1", 1.0), ("t/2", 3.0), ("t/3", 2.0), ("t/4", 0.1)):
+            await publisher.publish(topic, b"x", 1)
+            got = await subscriber.expect_publish(topic)
+            await node.pass_time(wait)
+            await subscriber.puback(got.packet_id)
+            await subscriber.ping()
+        ranking = (await node.api.get("/slow_subscriptions")).data
+        assert [each["topic"] for each in ranking] == ["t/2", "t/3"]
+        assert 3000 <= ranking[0]["timespan"] < 4000 and ranking[0]["clientid"] == "slow"
+        await node.pass_time(400)
+        assert (await node.api.get("/slow_subscriptions")).data == []
+        assert (await node.api.delete("/slow_subscriptions")).code == 0
+
+
+async def test_slow_subscriptions_are_off_unless_configured() -> None:
+    async with managed_node() as node:
+        reply = await node.api.get("/slow_subscriptions")
+        assert reply.status == 404 and "slow_subscriptions.enabled" in reply.json["message"]
+        assert not node.server.hooks.delivery_completed

@@ -1,0 +1,141 @@
+"""The command itself: where it finds the node, what it prints, how it ends."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from management.ctl.main import UsageError, find_data_dir, read_command_line
+from tests.support.api import managed_node
+from tests.support.ctl import ROOT, run
+from tests.support.node import NodeProcess
+
+
+def test_options_come_first_and_json_anywhere() -> None:
+    assert read_command_line(["--data-dir", "d", "clients", "list", "--json"]) == (
+        {"--data-dir": "d"},
+        True,
+        ["clients", "list"],
+    )
+    assert read_command_line(["--config=c", "data", "import", "/f", "--env", "{}"]) == (
+        {"--config": "c"},
+        False,
+        ["data", "import", "/f", "--env", "{}"],
+    )
+    assert read_command_line(["clients", "show", "--", "--json"]) == ({}, False, ["clients", "show", "--json"])
+    assert read_command_line(["-h"])[2] == ["help"]
+
+
+@pytest.mark.parametrize("argv", [["--data-dir"], ["--wrong", "x"], ["clients", "show", "\udcff"]])
+def test_a_command_line_that_cannot_be_used(argv: list[str]) -> None:
+    with pytest.raises(UsageError):
+        read_command_line(argv)
+
+
+def test_where_the_node_is(tmp_path: Path) -> None:
+    file = tmp_path / "taipan.toml"
+    file.write_text('[node]\ndata_dir = "/of/the/file"\n')
+    environ = {"TAIPAN__NODE__DATA_DIR": "/of/the/environment"}
+    options = {"--config": str(file)}
+    assert find_data_dir({**options, "--data-dir": "/given"}, environ) == "/given"
+    assert find_data_dir(options, environ) == "/of/the/environment"
+    assert find_data_dir(options, {}) == "/of/the/file"
+    assert find_data_dir({}, {}) == str(Path.cwd() / "data")
+    file.write_text("[log]\n")
+    assert find_data_dir(options, {}) == str(Path.cwd() / "data")
+
+
+@pytest.mark.parametrize("text", ["[node", "node = 1", "[node]\ndata_dir = 1", '[node]\ndata_dir = ""'])
+def test_a_file_that_does_not_say_it(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "taipan.toml"
+    file.write_text(text)
+    with pytest.raises(UsageError):
+        find_data_dir({"--config": str(file)}, {})
+    with pytest.raises(UsageError, match="No such file"):
+        find_data_dir({"--config": str(tmp_path / "none")}, {})
+
+
+@pytest.mark.asyncio
+async def test_the_real_command_against_two_nodes() -> None:
+    async with managed_node(node={"name": "one@here", "data_dir": _short_dir()}) as one:
+        async with managed_node(node={"name": "two@here", "data_dir": _short_dir()}) as two:
+            for node, name in ((one, "one@here"), (two, "two@here")):
+                directory = node.settings.node.data_dir
+                said = await run("--data-dir", directory, "status")
+                assert said == (0, f"Node '{name}' {node.server.version} is started\n", "")
+                by_environment = await run("status", TAIPAN__NODE__DATA_DIR=directory)
+                assert by_environment == said
+            assert (await run("--data-dir", one.settings.node.data_dir, "nothing")).status == 2
+            assert (await run("--data-dir", one.settings.node.data_dir, "log", "set-level", "loud")).status == 1
+
+
+def _short_dir() -> str:
+    import tempfile
+
+    return tempfile.mkdtemp(prefix="taipan-ctl-")
+
+
+@pytest.mark.asyncio
+async def test_a_node_that_does_not_run(tmp_path: Path) -> None:
+    said = await run("--data-dir", str(tmp_path), "status")
+    assert said.status == 3 and said.out == ""
+    assert str(tmp_path / "ctl.sock") in said.err and "is the node running" in said.err
+    assert len(said.err.splitlines()) == 1
+    said = await run("--data-dir", str(tmp_path), "help")
+    assert said.status == 0 and "log primary-level [<Level>]" in said.out
+    assert (await run("--data-dir", str(tmp_path))).status == 2
+    assert (await run("--timeout", "never", "status")).status == 2
+
+
+@pytest.mark.asyncio
+async def test_a_real_node_leaves_no_socket_and_takes_over_a_stale_one(tmp_path: Path) -> None:
+    config = tmp_path / "taipan.toml"
+    directory = tmp_path / ("d" * 120)  # longer than the address of a Unix socket may be
+    config.write_text(
+        f'[node]\ndata_dir = "{directory}"\n[[listeners]]\nname = "default"\ntype = "tcp"\nbind = "127.0.0.1:0"\n'
+        "[management]\nenabled = false\n"
+    )
+    node = await NodeProcess(config).start()
+    try:
+        # The HTTP server is off; the socket is there all the same.
+        assert (await run("--config", str(config), "status")).status == 0
+        assert (directory / "ctl.sock").stat().st_mode & 0o777 == 0o600
+    finally:
+        node.process.kill()
+        await node.process.communicate()
+    said = await run("--config", str(config), "status")
+    assert said.status == 3 and "not running" in said.err
+    node = await NodeProcess(config).start()
+    try:
+        assert (await run("--config", str(config), "--json", "broker")).status == 0
+    finally:
+        assert await node.stop() == 0
+    assert not (directory / "ctl.sock").exists()
+
+
+@pytest.mark.asyncio
+async def test_a_reader_that_goes_away_is_no_error() -> None:
+    async with managed_node() as node:
+        command = f"{sys.executable} -m management.ctl.main --data-dir {node.settings.node.data_dir} help"
+        import asyncio
+
+        process = await asyncio.create_subprocess_shell(
+            f"{command} | true; exit $?", stderr=asyncio.subprocess.PIPE, cwd=ROOT
+        )
+        _, errors = await process.communicate()
+        assert errors == b""
+
+
+def test_it_starts_in_a_blink() -> None:
+    """The best of some starts, because the machine does other things; nothing of ours or of others is imported."""
+    code = "import sys; import management.ctl.main; print(*sys.modules)"
+    best = 10.0
+    for _ in range(5):
+        begun = time.perf_counter()
+        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+        best = min(best, time.perf_counter() - begun)
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert loaded.isdisjoint({"asyncio", "msgspec", "aiohttp", "broker", "argparse", "tomllib", "logging"})
+    assert best < 0.150

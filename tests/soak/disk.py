@@ -1,0 +1,261 @@
+"""``python -m tests.soak.disk``: a long run on a fake disk, broken off or disturbed at every single operation.
+
+The run is made once. For power cuts its log of disk operations is replayed and the node started from what is left after
+each of them. For failing calls the process forks at each, so that every disturbed run begins where the one before did.
+"""
+
+import argparse
+import asyncio
+import os
+import shutil
+import sys
+import tempfile
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable, Collection
+from pathlib import Path
+from random import Random
+
+from broker.storage.sqlite_log import SqliteLog
+from tests.support.fake_disk import FakeDisk, Platter, broken, full
+
+from .disk_account import Account, Outcome
+from .disk_run import Run, outcome_of, small
+
+AFTERWARDS = 6
+"""Batches that a disturbed run stores before its power fails, too."""
+MOST_STEPS = 600
+"""A disturbed run that has not stored them by then does not recover."""
+
+
+class Checker:
+    """Starts nodes from what power cuts leave."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory / "cut"
+        self._disk = FakeDisk(f"cut-{id(self)}")
+        self._outcomes: dict[tuple[tuple[int, int], ...], Outcome] = {}
+        self.starts = 0
+
+    def check(self, platter: Platter, random: Random | None, account: Account, time: float) -> list[str]:
+        """What is wrong with a store after a power cut now, one line each. ``random``: as in ``Platter.power_cut``."""
+        self._directory.mkdir()
+        try:
+            platter.power_cut(self._directory, random)
+            self._disk.events.clear()
+            log = SqliteLog(self._directory / "taipan.db", self._disk.name)
+            log.open()
+            found = dict(log.scan())
+            log.checkpoint_and_close()
+        finally:
+            shutil.rmtree(self._directory)
+        self.starts += 1
+        if log.salvaged is not None:
+            return [f"it was found damaged: {log.salvaged}"]
+        key = tuple((seq, zlib.crc32(data)) for seq, data in found.items())
+        outcome = self._outcomes.get(key)
+        if outcome is None:
+            if len(self._outcomes) > 20:
+                self._outcomes.pop(next(iter(self._outcomes)))
+            outcome = self._outcomes[key] = outcome_of(found, time)
+        return account.check(outcome)
+
+
+class Cuts:
+    """Power cuts in one recorded run: after its operations ``numbers``, each with and without torn remains."""
+
+    def __init__(self, directory: Path, seed: int, operations: int) -> None:
+        self.directory = directory
+        self.seed = seed
+        with small():
+            self.run = asyncio.run(_recorded(directory, seed, operations))
+        self.wrong = list(self.run.wrong)
+        self.checks = 0
+
+    @property
+    def operations(self) -> int:
+        return len(self.run.disk.events)
+
+    def replay(self, numbers: Collection[int]) -> None:
+        """Check the cuts; ``wrong`` has what was found."""
+        numbers = set(numbers)
+        platter = Platter()
+        account = Account()
+        facts = iter([*self.run.facts, (self.operations + 1, ("", ()))])
+        at, fact = next(facts)
+        checker = Checker(self.directory)
+        now = self.run.house.clock.time
+        for number, event in enumerate(self.run.disk.events, 1):
+            platter.play(event)
+            told = account.tell
+            while at <= number:
+                # What is told after an operation is told before the next; a cut may come between any two of them.
+                told(fact)
+                at, fact = next(facts)
+            if number in numbers:
+                for random in (None, Random(f"{self.seed} {number}")):
+                    found = checker.check(platter, random, account, now)
+                    self.wrong += [f"power cut after {number}{' (torn)' if random else ''}: {each}" for each in found]
+                    self.checks += 1
+
+
+class Failures:
+    """One run per call of ``numbers`` in which the disk fails there: once, or for a while, or is full for a while."""
+
+    HOW = ("once", "broken", "full")
+
+    def __init__(self, directory: Path, seed: int, operations: int) -> None:
+        self.directory = directory
+        self.seed = seed
+        self.operations = operations
+        self.wrong: list[str] = []
+        self.runs: Counter[str] = Counter()
+        self.calls = 0
+
+    def play(self, numbers: Callable[[int], bool], tell: Callable[[str], None] = lambda _: None) -> None:
+        """``numbers`` says for a call whether to fail it; ``wrong`` has what was found."""
+        with small():
+            asyncio.run(self._play(numbers, tell))
+
+    async def _play(self, numbers: Callable[[int], bool], tell: Callable[[str], None]) -> None:
+        loop = asyncio.get_running_loop()
+        run = Run(self.directory, self.seed)
+        disk = run.disk
+        disturbed = ""
+        begun = Counter[str]()
+
+        def fail(kind: str, number: int) -> Exception | None:
+            nonlocal disturbed
+            if not numbers(number):
+                return None
+            for how in self.HOW:
+                reader, writer = os.pipe()
+                child = os.fork()
+                if not child:
+                    os.close(reader)
+                    # The child goes on with the loop, in the middle of this very call.
+                    asyncio._set_running_loop(loop)
+                    disturbed = f"{how} {number} {writer}"
+                    disk.fail = _failing(how, number, Random(f"{self.seed} {number}"))
+                    begun["batches"] = run.house.writer.appended
+                    begun["steps"] = run.steps
+                    return disk.fail(kind, number)
+                os.close(writer)
+                with os.fdopen(reader, "rb") as pipe:
+                    report = pipe.read().decode()
+                _, status = os.waitpid(child, 0)
+                if status or report:
+                    self.wrong.append(f"call {number} ({kind}) fails, {how}: {report or f'status {status:#x}'}")
+                self.runs[how] += 1
+            if number % 100 == 0:
+                tell(f"  {number} calls, {sum(self.runs.values())} runs, {len(self.wrong)} wrong")
+            return None
+
+        disk.fail = fail
+
+        def go_on(run: Run) -> bool:
+            if not disturbed:
+                return len(disk.events) < self.operations
+            late = run.steps - begun["steps"] > MOST_STEPS
+            return not late and (run.house.writer.appended < begun["batches"] + AFTERWARDS or run.house.writer.trouble)
+
+        try:
+            await run.play(go_on)
+            text = "\n".join(run.wrong)
+        except BaseException as error:
+            if not disturbed:
+                raise
+            text = f"{error!r} at {_place(error)}"
+        if not disturbed:
+            self.calls = disk.calls
+            self.wrong += run.wrong
+            return
+        try:
+            if not text:
+                text = "\n".join(self._after(run, begun["batches"], disturbed))
+            os.write(int(disturbed.split()[2]), text[:60_000].encode())
+        except BaseException as error:
+            os.write(2, f"{disturbed}: {error!r} at {_place(error)}\n".encode())
+            os._exit(3)
+        # Nothing of the parent's is to be ended here.
+        os._exit(0)
+
+    def _after(self, run: Run, batches: int, disturbed: str) -> list[str]:
+        if run.house.writer.appended < batches + AFTERWARDS or run.house.writer.trouble:
+            return [f"it did not recover within {MOST_STEPS} steps"]
+        platter = Platter()
+        for event in run.disk.events:
+            platter.play(event)
+        checker = Checker(self.directory)
+        now = run.house.clock.time
+        return [
+            f"power cut afterwards{' (torn)' if random else ''}: {each}"
+            for random in (None, Random(disturbed))
+            for each in checker.check(platter, random, run.account, now)
+        ]
+
+
+def _failing(how: str, number: int, random: Random) -> Callable[[str, int], Exception | None]:
+    """What fails from call ``number`` on: that one, all for a while, or what needs space for a while."""
+    last = number if how == "once" else number + random.randint(2, 60)
+
+    def fail(kind: str, call: int) -> Exception | None:
+        if call > last:
+            return None
+        if how == "full":
+            return full() if kind == "write" else None
+        return broken(kind)
+
+    return fail
+
+
+def _place(error: BaseException) -> str:
+    trace = error.__traceback__
+    place = ""
+    while trace is not None:
+        place = f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno} < {place}"
+        trace = trace.tb_next
+    return place
+
+
+async def _recorded(directory: Path, seed: int, operations: int) -> Run:
+    run = Run(directory, seed)
+    await run.play(lambda each: len(each.disk.events) < operations)
+    return run
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.soak.disk", description=__doc__)
+    parser.add_argument("--operations", type=int, default=4000, help="of the disk, in the run that is disturbed")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="disturb only every Nth")
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    options = parser.parse_args()
+    began = time.monotonic()
+    print(f"disk seed={options.seed} operations={options.operations} every={options.every}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="taipan-disk-") as name:
+        directory = Path(name)
+        (directory / "run").mkdir()
+        cuts = Cuts(directory / "run", options.seed, options.operations)
+        cuts.replay(range(1, cuts.operations + 1, options.every))
+        run = cuts.run
+        print(
+            f"power cuts: operations={cuts.operations} starts={cuts.checks} batches={run.house.writer.appended} "
+            f"messages={len(run.account.messages)} promised={run.account.promised} "
+            f"compactions={run.house.compactions} wrong={len(cuts.wrong)}",
+            flush=True,
+        )
+        (directory / "failing").mkdir()
+        failures = Failures(directory / "failing", options.seed, options.operations)
+        failures.play(lambda number: number % options.every == 0, lambda text: print(text, flush=True))
+        runs = " ".join(f"{how}={count}" for how, count in failures.runs.items())
+        print(f"failing calls: calls={failures.calls} runs: {runs} wrong={len(failures.wrong)}")
+    wrong = cuts.wrong + failures.wrong
+    for each in wrong[:20]:
+        print(each, file=sys.stderr)
+    print(f"{'FAILED' if wrong else 'ok'} seconds={time.monotonic() - began:.0f} seed={options.seed}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,290 @@
+"""Account: what clients of a scripted run were told, and what a restored node must therefore have.
+
+Facts are told one after the other as clients send and read, so an account of any moment is made by telling it the facts
+up to then. What was sent and not answered may have happened or not; everything else is exact.
+"""
+
+from dataclasses import dataclass, field
+
+from .ledger import matches
+
+Fact = tuple[str, tuple[object, ...]]
+
+MAYBE = -1
+OFF = -2
+
+
+@dataclass(slots=True)
+class Told:
+    """One message: who sent it, where to, and what its publisher knows of it."""
+
+    order: int
+    publisher: str
+    topic: str
+    qos: int
+    candidates: set[str] = field(default_factory=set)
+    acknowledged: bool = False
+
+
+@dataclass(slots=True)
+class Side:
+    """A durable session as its client knows it."""
+
+    exists: bool | None = False  # None: a CONNECT or DISCONNECT that began or ended it was not answered
+    filters: dict[str, int] = field(default_factory=dict)  # QoS, MAYBE or OFF
+    owed: set[str] = field(default_factory=set)
+    answered: set[str] = field(default_factory=set)  # PUBACK or PUBREC was sent
+    arrived: dict[str, int] = field(default_factory=dict)  # QoS 2: Packet Identifier, 0 after PUBREL
+    awaiting: dict[int, str] = field(default_factory=dict)  # until PUBREL
+    ending: set[str] = field(default_factory=set)  # what a session had whose end is not certain yet
+    stale: set[str] = field(default_factory=set)  # what a session of this name had that has ended
+    unreleased: set[int] = field(default_factory=set)  # inbound: PUBREC was read, PUBREL not sent
+    free: set[int] = field(default_factory=set)  # inbound: PUBCOMP was read
+
+
+@dataclass(slots=True)
+class Found:
+    """A session as the restored node has it; messages by name."""
+
+    filters: dict[str, int]
+    inflight: dict[int, str | None]
+    queue: list[str]
+    awaiting_rel: set[int]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Everything of a restored node that clients could notice, wills published."""
+
+    sessions: dict[str, Found]
+    retained: dict[str, str]
+
+
+class Account:
+    """Facts come in by ``tell``; ``check`` says what of them a restored node does not honour."""
+
+    def __init__(self) -> None:
+        self.messages: dict[str, Told] = {}
+        self.sides: dict[str, Side] = {}
+        self.refused: set[str] = set()
+        self.retained: dict[str, list[str]] = {}  # topic -> what it may be
+        self.armed: set[str] = set()  # wills that are certainly stored, of clients that are there
+        self.waived: set[str] = set()  # wills whose clients said goodbye, and that is certainly stored
+        self.promised = 0
+        self._goodbyes: dict[str, int] = {}
+
+    def tell(self, fact: Fact) -> None:
+        name, arguments = fact
+        getattr(self, name)(*arguments)
+
+    def side(self, client_id: str) -> Side:
+        return self.sides.setdefault(client_id, Side())
+
+    # --- facts: sessions
+
+    def connecting(self, client_id: str, clean: bool) -> None:
+        side = self.side(client_id)
+        if clean or not side.exists:
+            side.exists = None
+        if clean:
+            self._unsure(client_id)
+
+    def connected(self, client_id: str, present: bool) -> None:
+        side = self.side(client_id)
+        side.exists = True
+        if not present:
+            self._over(client_id)
+
+    def ending(self, client_id: str) -> None:
+        """DISCONNECT with Session Expiry Interval 0 was sent."""
+        self.side(client_id).exists = None
+        self._unsure(client_id)
+
+    def _unsure(self, client_id: str) -> None:
+        side = self.side(client_id)
+        side.ending |= side.owed | side.arrived.keys()
+        side.filters = {each: MAYBE for each in side.filters}
+        for table in (side.owed, side.answered, side.arrived, side.awaiting, side.unreleased, side.free):
+            table.clear()
+        for message in self.messages.values():
+            message.candidates.discard(client_id)
+
+    def _over(self, client_id: str) -> None:
+        side = self.side(client_id)
+        side.filters = {each: OFF for each in side.filters}
+        side.stale |= side.ending
+        side.ending = set()
+
+    # --- facts: subscriptions
+
+    def subscribing(self, client_id: str, topic_filter: str) -> None:
+        filters = self.side(client_id).filters
+        # Until it is answered, the old one is there or the new one is.
+        filters[topic_filter] = MAYBE
+
+    def subscribed(self, client_id: str, topic_filter: str, qos: int) -> None:
+        self.side(client_id).filters[topic_filter] = qos
+
+    def unsubscribing(self, client_id: str, topic_filter: str) -> None:
+        self.side(client_id).filters[topic_filter] = MAYBE
+        for message in self.messages.values():
+            if matches(topic_filter, message.topic) and not message.acknowledged:
+                message.candidates.discard(client_id)
+
+    def unsubscribed(self, client_id: str, topic_filter: str) -> None:
+        self.side(client_id).filters[topic_filter] = OFF
+
+    # --- facts: publishers
+
+    def sending(self, name: str, publisher: str, topic: str, qos: int, packet_id: int) -> None:
+        self.messages[name] = Told(len(self.messages), publisher, topic, qos, self._subscribers(topic))
+        if publisher in self.sides:
+            self.sides[publisher].free.discard(packet_id)
+
+    def _subscribers(self, topic: str) -> set[str]:
+        return {
+            client_id
+            for client_id, side in self.sides.items()
+            if any(qos > 0 and matches(each, topic) for each, qos in side.filters.items())
+        }
+
+    def retaining(self, topic: str, value: str) -> None:
+        """``value`` "": it is cleared."""
+        self.retained.setdefault(topic, [""]).append(value)
+
+    def retained_acknowledged(self, topic: str, value: str) -> None:
+        values = self.retained[topic]
+        if value in values:
+            del values[: values.index(value)]
+
+    def retained_refused(self, topic: str) -> None:
+        """The publisher of a retained topic has one on the way at a time."""
+        self.retained[topic].pop()
+
+    def acknowledged(self, name: str, publisher: str, packet_id: int) -> None:
+        """PUBACK or PUBREC was read; ``packet_id``: of a PUBREC to a durable session, else 0."""
+        message = self.messages[name]
+        message.acknowledged = True
+        for client_id in message.candidates:
+            self.promised += 1
+            side = self.side(client_id)
+            if name not in side.answered:
+                side.owed.add(name)
+        if packet_id:
+            self.side(publisher).unreleased.add(packet_id)
+            # It waited for the disk, behind every goodbye that was said before it was sent.
+            self.waived |= {each for each, order in self._goodbyes.items() if order <= message.order}
+
+    def refusal(self, name: str) -> None:
+        self.refused.add(name)
+
+    def releasing(self, publisher: str, packet_id: int) -> None:
+        self.side(publisher).unreleased.discard(packet_id)
+
+    def freed(self, publisher: str, packet_id: int) -> None:
+        self.side(publisher).free.add(packet_id)
+
+    # --- facts: wills
+
+    def will(self, name: str, publisher: str, topic: str, qos: int) -> None:
+        self.messages[name] = Told(len(self.messages), publisher, topic, qos)
+
+    def will_armed(self, name: str) -> None:
+        self.armed.add(name)
+
+    def will_due(self, name: str) -> None:
+        """Its client vanished; all that the node did since the will came stands in order before this."""
+        if name in self.armed:
+            self.armed.discard(name)
+            self.messages[name].candidates = self._subscribers(self.messages[name].topic)
+            self.acknowledged(name, "", 0)
+
+    def goodbye(self, name: str) -> None:
+        self.armed.discard(name)
+        self._goodbyes[name] = len(self.messages)
+
+    # --- facts: takers
+
+    def took(self, client_id: str, name: str, qos: int, packet_id: int) -> None:
+        """A PUBLISH was read."""
+        if qos == 2:
+            side = self.side(client_id)
+            side.arrived[name] = packet_id
+            side.awaiting[packet_id] = name
+
+    def answering(self, client_id: str, name: str) -> None:
+        """PUBACK or PUBREC is sent."""
+        side = self.side(client_id)
+        side.answered.add(name)
+        side.owed.discard(name)
+
+    def released(self, client_id: str, packet_id: int) -> None:
+        """PUBREL was read."""
+        side = self.side(client_id)
+        name = side.awaiting.pop(packet_id, None)
+        if name is not None:
+            side.arrived[name] = 0
+
+    # --- what must be
+
+    def check(self, outcome: Outcome) -> list[str]:
+        """What was promised and is not there, or is and must not be; one line each."""
+        wrong: list[str] = []
+        for client_id, side in self.sides.items():
+            found = outcome.sessions.get(client_id)
+            if found is None:
+                if side.exists:
+                    wrong.append(f"{client_id}: the session is gone")
+                continue
+            if side.exists is False:
+                wrong.append(f"{client_id}: a session that never was")
+                continue
+            wrong += [f"{client_id}: {text}" for text in self._differences(side, found)]
+        for topic, values in self.retained.items():
+            value = outcome.retained.get(topic, "")
+            if value not in values:
+                wrong.append(f"retained {topic} is {value!r}, but must be one of {values}")
+        return wrong
+
+    def _differences(self, side: Side, found: Found) -> list[str]:
+        wrong: list[str] = []
+        for topic_filter, qos in side.filters.items():
+            have = found.filters.get(topic_filter, OFF)
+            if qos != MAYBE and have != qos:
+                wrong.append(f"{topic_filter} has QoS {have}, must be {qos} ({OFF}: is not there)")
+        names = [name for name in found.inflight.values() if name is not None] + found.queue
+        held = set(names)
+        owed = side.owed | {name for name in self.armed if self._certain(side, self.messages[name].topic)}
+        wrong += [f"{name} was lost" for name in owed - held]
+        wrong += [f"{name} is there, and was refused" for name in held & self.refused]
+        wrong += [f"{name} is there, and its client said goodbye" for name in held & self.waived]
+        wrong += [f"{name} is there, of a session that has ended" for name in held & side.stale]
+        wrong += [f"{name} is there, and nobody sent it" for name in held - self.messages.keys()]
+        wrong += [f"{name} is there twice" for name in held if names.count(name) > 1] if len(held) < len(names) else []
+        for name, packet_id in side.arrived.items():
+            if not packet_id:
+                if name in held:
+                    wrong.append(f"{name} has been delivered with QoS 2, and is there")
+            elif name in held and found.inflight.get(packet_id) != name:
+                wrong.append(f"{name} was sent with packet id {packet_id}, and that is forgotten")
+            elif name not in held and name not in side.answered:
+                wrong.append(f"{name} was sent with QoS 2 and not answered, and is gone")
+        for packet_id, name in side.awaiting.items():
+            if packet_id not in found.inflight or found.inflight[packet_id] not in (None, name):
+                wrong.append(f"packet id {packet_id} is {name} to the client, and not so to the node")
+        wrong += [f"inbound packet id {each} is forgotten" for each in side.unreleased - found.awaiting_rel]
+        wrong += [f"inbound packet id {each} is still taken" for each in side.free & found.awaiting_rel]
+        newest: dict[tuple[str, str, int], int] = {}
+        for name in names:
+            told = self.messages.get(name)
+            if told is None:
+                continue
+            key = (told.publisher, told.topic, told.qos)
+            if told.order < newest.get(key, -1):
+                wrong.append(f"{name} stands behind a later one of {told.publisher}")
+            newest[key] = told.order
+        return wrong
+
+    @staticmethod
+    def _certain(side: Side, topic: str) -> bool:
+        return any(qos > 0 and matches(each, topic) for each, qos in side.filters.items())

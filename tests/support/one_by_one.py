@@ -1,0 +1,14 @@
+"""OneByOne: how outlets of tests take a run of deliveries."""
+
+from broker.mqtt.message import Delivery
+
+
+class OneByOne:
+    """For an outlet that looks at each PUBLISH."""
+
+    def send_publish(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
+        raise NotImplementedError
+
+    def send_run(self, deliveries: list[Delivery], packet_ids: list[int]) -> list[int]:
+        together = zip(deliveries, packet_ids, strict=True)
+        return [packet_id for delivery, packet_id in together if not self.send_publish(delivery, packet_id, False)]

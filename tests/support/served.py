@@ -1,0 +1,45 @@
+"""A node with its management server and with MQTT clients that are closed with it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from .api import ApiClient, ManagedNode, managed_node
+from .peer import Peer
+
+
+class Served:
+    """``node`` and its rooms, ``api`` to ask it, ``join`` for a client."""
+
+    def __init__(self, node: ManagedNode) -> None:
+        self.node = node
+        self.server = node.server
+        self.api: ApiClient = node.api
+        self.peers: list[Peer] = []
+
+    async def join(
+        self, client_id: str = "c1", version: int = 5, expiry: int | None = None, transport: str = "tcp"
+    ) -> Peer:
+        """A connected client; ``expiry``: its session outlives the connection by so many seconds."""
+        peer = Peer(self.node.address(transport), version)
+        self.peers.append(peer)
+        await peer.open()
+        if expiry is None:
+            await peer.connect(client_id)
+        elif version == 5:
+            await peer.connect(client_id, clean_start=False, properties={17: expiry})
+        else:
+            await peer.connect(client_id, clean_start=False)
+        return peer
+
+
+@asynccontextmanager
+async def served(management: dict[str, Any] | None = None, **rooms: Any) -> AsyncIterator[Served]:
+    """Arguments as for ``managed_node``."""
+    async with managed_node(management, **rooms) as node:
+        party = Served(node)
+        try:
+            yield party
+        finally:
+            for peer in party.peers:
+                await peer.close()
