@@ -12,7 +12,7 @@ NODE_STAMP := $(NODE_DIR)/node_modules/.package-lock.json
 SOURCES := broker ruleengine management tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format lint types cover fuzz bench conformance interop soak clean
+.PHONY: help setup run test check format lint types cover fuzz bench bench-api conformance interop soak clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ fuzz: setup ## bad bytes against the decoder for SECONDS (60); LIVE=HOST:PORT ag
 
 bench: setup ## against Mosquitto (ONLY="S1 S2" ROUNDS=3 DUR=3)
 	@$(BIN)/python -m tests.bench.run
+
+bench-api: setup ## what listings cost a busy node (SESSIONS=20000 RATE=5000 DUR=5)
+	@$(BIN)/python -m tests.bench.api
 
 conformance: setup ## docs/conformance.md from the tags in code and tests; prints what is open
 	@$(BIN)/python -m tests.conformance.report

@@ -52,8 +52,9 @@ class Management:
 
     async def _start_http(self) -> None:
         context: ssl.SSLContext | None = None
-        if self.settings.tls is not None:
-            context = build_context(self.settings.tls)
+        tls = self.settings.tls
+        if tls is not None:
+            context = build_context(tls)
         host, _, port = self.settings.bind.rpartition(":")
         runner = web.AppRunner(
             self.application.web_application(),
@@ -66,7 +67,7 @@ class Management:
         assert runner.server is not None
         door = Door(runner.server, self.settings.max_connections, self.server.clock)
         try:
-            await door.open(host.strip("[]"), int(port), context)
+            await door.open(host.strip("[]"), int(port), context, tls.handshake_timeout if tls is not None else None)
         except OSError as error:
             await runner.cleanup()
             raise ManagementError(f"management.bind {self.settings.bind}: {error.strerror or error}") from None

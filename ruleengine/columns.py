@@ -90,7 +90,7 @@ def _decode(payload: str | bytes) -> Any:
         value = msgspec.json.decode(payload)
     except RecursionError:
         raise ValueError(f"nested deeper than {MAX_DEPTH}") from None
-    if type(payload) is str:
+    if isinstance(payload, str):
         openings = payload.count("[") + payload.count("{")
     else:
         openings = payload.count(b"[") + payload.count(b"{")
@@ -102,7 +102,7 @@ def _decode(payload: str | bytes) -> Any:
 
 def _check_depth(value: Any) -> None:
     level = [value]
-    for _ in range(MAX_DEPTH + 1):
+    for _ in range(MAX_DEPTH):
         inner: list[Any] = []
         for each in level:
             if type(each) is list:

@@ -4,6 +4,7 @@ Each subject (a client identifier, a user name, or everybody) has one list, trie
 adds at the end of it, EMQX 4.4's at the front: the same rules in both, each in the order its users know.
 """
 
+import re
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 from operator import attrgetter
@@ -28,10 +29,12 @@ PUBSUB: Final = "pubsub"
 MOST_RULES: Final = 10_000
 """Rules of one subject. A check looks at all of them that hold wildcards or placeholders, in some milliseconds."""
 
+_INDEX_FROM: Final = 16
+_SPECIAL: Final = re.compile("[+#]|%[cu]")
 _ORDER: Final = attrgetter("order")
 
 
-class StoredRule(msgspec.Struct, array_like=True, frozen=True):
+class StoredRule(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """``kind`` and ``name``: whom it is about; ``name`` is empty for ``ALL``.
 
     ``action``: ``PUB``, ``SUB`` or ``PUBSUB``.
@@ -60,65 +63,93 @@ class StoredRule(msgspec.Struct, array_like=True, frozen=True):
 
 
 class _Rule:
-    """A stored rule, ready to be tried. ``plain``: its topic is compared to the letter, as ``text``."""
+    """A stored rule, ready to be tried. ``plain``: its topic is compared to the letter, as ``text``.
 
-    __slots__ = ("order", "pattern", "plain", "row", "text")
+    The pattern is compiled when it is first tried: a node may hold many rules of clients that never come.
+    """
+
+    __slots__ = ("_pattern", "order", "plain", "row", "text")
 
     def __init__(self, row: StoredRule) -> None:
         self.row = row
         self.order = row.order
-        self.pattern = TopicPattern(row.topic)
-        self.text = self.pattern.exact or row.topic
-        levels = self.pattern.levels
-        self.plain = self.pattern.exact is not None or (
-            self.pattern.templates is None and HASH not in levels and PLUS not in levels
-        )
+        exact = row.topic.startswith("eq ")
+        self.text = row.topic[3:] if exact else row.topic
+        self.plain = exact or _SPECIAL.search(row.topic) is None
+        self._pattern: TopicPattern | None = None
 
     def hits(self, client: ClientInfo, topic: str, levels: tuple[str, ...]) -> bool:
-        exact = self.pattern.exact
-        if exact is not None:
-            return exact == topic
-        wanted = self.pattern.levels_for(client)
+        pattern = self._pattern
+        if pattern is None:
+            pattern = self._pattern = TopicPattern(self.row.topic)
+        if pattern.exact is not None:
+            return pattern.exact == topic
+        wanted = pattern.levels_for(client)
         return wanted is not None and (covers if self.row.allow else intersects)(wanted, levels)
 
 
-class _Subject:
-    """The rules of one subject in their order.
+class _Index:
+    """For a subject of many rules.
 
     ``patterns``: those with wildcards or placeholders; ``by_topic``: all, by the text that they are compared to.
     """
 
-    __slots__ = ("by_topic", "patterns", "rules")
+    __slots__ = ("by_topic", "patterns")
 
-    def __init__(self) -> None:
-        self.rules: list[_Rule] = []
+    def __init__(self, rules: list[_Rule]) -> None:
         self.patterns: list[_Rule] = []
         self.by_topic: dict[str, list[_Rule]] = {}
+        for rule in rules:
+            self.add(rule)
 
     def add(self, rule: _Rule) -> None:
-        insort(self.rules, rule, key=_ORDER)
         insort(self.by_topic.setdefault(rule.text, []), rule, key=_ORDER)
         if not rule.plain:
             insort(self.patterns, rule, key=_ORDER)
 
-    def remove(self, row: StoredRule) -> None:
-        rule = _take(self.rules, row.order)
+    def remove(self, rule: _Rule) -> None:
         same = self.by_topic[rule.text]
-        _take(same, row.order)
+        _take(same, rule.order)
         if not same:
             del self.by_topic[rule.text]
         if not rule.plain:
-            _take(self.patterns, row.order)
+            _take(self.patterns, rule.order)
+
+
+class _Subject:
+    """The rules of one subject in their order, with an index from ``_INDEX_FROM`` rules on."""
+
+    __slots__ = ("_index", "rules")
+
+    def __init__(self) -> None:
+        self.rules: list[_Rule] = []
+        self._index: _Index | None = None
+
+    def add(self, rule: _Rule) -> None:
+        insort(self.rules, rule, key=_ORDER)
+        if self._index is not None:
+            self._index.add(rule)
+        elif len(self.rules) >= _INDEX_FROM:
+            self._index = _Index(self.rules)
+
+    def remove(self, row: StoredRule) -> None:
+        rule = _take(self.rules, row.order)
+        if self._index is not None:
+            self._index.remove(rule)
+
+    def same_topic(self, topic: str) -> list[StoredRule]:
+        """The rules written with exactly this topic."""
+        rules = self.rules if self._index is None else self._index.by_topic.get(topic.removeprefix("eq "), [])
+        return [rule.row for rule in rules if rule.row.topic == topic]
 
     def first(self, client: ClientInfo, publish: bool, topic: str, levels: tuple[str, ...]) -> StoredRule | None:
         """The first rule that decides."""
-        wildcards = not publish and (PLUS in levels or HASH in levels)
         found: _Rule | None = None
         candidates = self.rules
-        if not wildcards:
+        if self._index is not None and (publish or not (PLUS in levels or HASH in levels)):
             # A topic without wildcards meets those to the letter in one look; only earlier patterns come before it.
-            candidates = self.patterns
-            for rule in self.by_topic.get(topic, ()):
+            candidates = self._index.patterns
+            for rule in self._index.by_topic.get(topic, ()):
                 if rule.plain and (rule.row.publish if publish else rule.row.subscribe):
                     found = rule
                     break
@@ -218,10 +249,7 @@ class StoredRules:
 
     def _same_topic(self, kind: str, name: str, topic: str) -> list[StoredRule]:
         subject = self._subjects.get((kind, name))
-        if subject is None:
-            return []
-        text = topic.removeprefix("eq ")
-        return [rule.row for rule in subject.by_topic.get(text, ()) if rule.row.topic == topic]
+        return subject.same_topic(topic) if subject is not None else []
 
     def _store(self, row: StoredRule) -> None:
         self._index(row)

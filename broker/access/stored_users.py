@@ -19,7 +19,7 @@ USERNAME: Final = "username"
 CLIENT_ID: Final = "clientid"
 
 
-class StoredUser(msgspec.Struct, array_like=True, frozen=True):
+class StoredUser(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """``kind``: what ``name`` is, ``USERNAME`` or ``CLIENT_ID``. ``password``: its written hash, as ``emqx_hash`` reads
     it. ``created_at``: unix seconds."""
 

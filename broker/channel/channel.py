@@ -26,6 +26,9 @@ TURN_DELIVERIES: Final = 4096
 """After so many deliveries in one loop turn a publisher's remaining packets wait for the next, so that output is
 flushed and other clients are heard in between."""
 
+TURN_PUBLISHES: Final = 512
+"""After so many of one client's the same: less than a millisecond of QoS 0, which is what others wait behind a flood."""
+
 
 class Channel(ChannelState):
     """See ``ChannelState`` for what it knows."""
@@ -69,7 +72,7 @@ class Channel(ChannelState):
                         else:
                             self.received2 += 1
                     waiting = on_publish(self, packet, now)  # type: ignore[arg-type]
-                    if waiting is None and turn.deliveries > TURN_DELIVERIES:
+                    if waiting is None and (turn.deliveries > TURN_DELIVERIES or published == TURN_PUBLISHES):
                         self.rest = list(remaining)
                         return not self.rest
                 elif kind is int and self.state == CONNECTED:

@@ -263,7 +263,7 @@ class Connection(asyncio.Protocol):
         if taken is False:
             self._parked = channel.rest
             if not last:
-                self._hold_for_turn()
+                self._hold_for_turn(spent=True)
             return
         self._parked = channel.rest or []
         self._hold(_WAITING)
@@ -276,10 +276,10 @@ class Connection(asyncio.Protocol):
             self._task = None
             self._release(_WAITING)
 
-    def _hold_for_turn(self) -> None:
+    def _hold_for_turn(self, spent: bool = False) -> None:
         if not self._held & _TURN:
             self._hold(_TURN)
-            self._flusher.hold(self)
+            self._flusher.hold(self, spent)
 
     def proceed(self) -> None:
         """The output that this connection waited for is written."""

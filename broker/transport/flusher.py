@@ -34,17 +34,19 @@ class Holdable(Protocol):
 class Flusher:
     """Knows who has output waiting and which publishers wait for it to go."""
 
-    __slots__ = ("_dirty", "_end_of_turn", "_held", "_loop", "_scheduled", "_turn", "turns")
+    __slots__ = ("_dirty", "_end_of_turn", "_held", "_loop", "_scheduled", "_spent", "_turn", "turns")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, turn: Turn, end_of_turn: Callable[[], None] | None = None
     ) -> None:
-        """``end_of_turn`` is called after each run, when all of its output is written."""
+        """``end_of_turn`` is called in each run, when its output is written and before held connections go on."""
         self._end_of_turn = end_of_turn
         self._loop = loop
         self._turn = turn
         self._dirty: list[Outlet] = []
         self._held: list[Holdable] = []
+        # Of those, who have had their share of a turn: after the others.
+        self._spent: list[Holdable] = []
         self._scheduled = False
         self.turns = 0
 
@@ -61,9 +63,9 @@ class Flusher:
             self._scheduled = True
             self._loop.call_soon(self.run)
 
-    def hold(self, connection: Holdable) -> None:
-        """Let it proceed after the next run."""
-        self._held.append(connection)
+    def hold(self, connection: Holdable, spent: bool = False) -> None:
+        """Let it proceed after the next run; ``spent``: it had its share of this turn, and lets others go first."""
+        (self._spent if spent else self._held).append(connection)
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self.run)
@@ -89,16 +91,18 @@ class Flusher:
             except Exception:  # a fault of ours costs this client its connection, not the others their output
                 logger.exception("flush_failed")
                 outlet.target.abort()
-        if self._held and not turn.congested:
-            held, self._held = self._held, []
+        if self._end_of_turn is not None:
+            self._end_of_turn()  # before more is taken: what waits for the disk is on its way meanwhile
+        if (self._held or self._spent) and not turn.congested:
+            held = self._held + self._spent
+            self._held = []
+            self._spent = []
             for connection in held:
                 try:
                     connection.proceed()
                 except Exception:
                     logger.exception("packets_failed")
                     connection.abort()
-        if self._end_of_turn is not None:
-            self._end_of_turn()
         if self._dirty and not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self.run)

@@ -9,6 +9,10 @@ from ..operations.refusal import UNKNOWN, WRONG, Refusal
 
 DASHES: Final = "-" * 110
 _USAGE_WIDTH: Final = 70
+_DELETE: Final = ("del", "delete")
+_LONGEST: Final = 65_535
+_DOCUMENT: Final = "JSON"
+"""The name of values that may be longer than ``_LONGEST`` bytes."""
 
 OK: Final = "ok"
 NOT_FOUND: Final = "Not Found."
@@ -53,6 +57,12 @@ class Call:
     __slots__ = ("operations", "values")
 
     def __init__(self, operations: Operations, values: dict[str, str]) -> None:
+        """Raises Refusal 108 for values that are empty or longer than any name can be."""
+        for name, value in values.items():
+            if not value:
+                raise Refusal(WRONG, f"{name}: expected 1 character or more")
+            if name != _DOCUMENT and len(value.encode()) > _LONGEST:
+                raise Refusal(WRONG, f"{name}: longer than {_LONGEST} bytes")
         self.operations = operations
         self.values = values
 
@@ -164,7 +174,7 @@ class Commands:
 def find(commands: Iterable[Command], given: Sequence[str]) -> tuple[Command, dict[str, str]]:
     """The command that these words name, the one with the most words first, and its values. Raises UsageError."""
     known = list(commands)
-    named = [each for each in known if tuple(given[: len(each.words)]) == each.words]
+    named = [each for each in known if _named(each, given)]
     for command in sorted(named, key=lambda each: -len(each.words)):
         values = command.read(given[len(command.words) :])
         if values is not None:
@@ -173,6 +183,14 @@ def find(commands: Iterable[Command], given: Sequence[str]) -> tuple[Command, di
     if group:
         raise UsageError([usage_line(each) for each in group])
     raise UsageError(overview(known))
+
+
+def _named(command: Command, given: Sequence[str]) -> bool:
+    """``del`` and ``delete`` are the same word: EMQX has now one, now the other."""
+    words = tuple(given[: len(command.words)])
+    if len(words) > 1 and words[1] in _DELETE and command.words[1:2] and command.words[1] in _DELETE:
+        words = (words[0], command.words[1], *words[2:])
+    return words == command.words
 
 
 def usage_line(command: Command) -> str:

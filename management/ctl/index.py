@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from . import node_commands
+from . import access_commands, app_commands, client_commands, node_commands, traffic_commands, watch_commands
 from .command import Answer, Call, Command, Commands, overview
 
 commands = Commands()
@@ -19,6 +19,11 @@ COMMANDS: Final[list[Command]] = [
     command
     for each in (
         node_commands.commands,
+        client_commands.commands,
+        traffic_commands.commands,
+        access_commands.commands,
+        app_commands.commands,
+        watch_commands.commands,
         commands,
     )
     for command in each.all

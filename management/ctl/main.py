@@ -170,7 +170,7 @@ def _connect(path: str, timeout: float) -> socket.socket:
 
 
 def _converse(node: socket.socket, request: dict[str, object], path: str) -> int:
-    """Say it, print what comes, and give the exit status that the node names. Raises Unreachable and BrokenPipeError."""
+    """Say it and print what comes; the exit status that the node names. Raises Unreachable, BrokenPipeError."""
     pending = bytearray()
     try:
         node.sendall(json.dumps(request).encode("ascii") + b"\n")

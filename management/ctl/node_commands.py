@@ -9,6 +9,7 @@ from .command import Answer, Call, Commands, key_line
 commands = Commands()
 
 _BROKER_WIDTH: Final = 10
+_FIGURE_WIDTH: Final = 30
 _VM_WIDTH: Final = 24
 
 
@@ -23,7 +24,23 @@ def show_status(call: Call) -> Answer:
 @commands.add("broker", "Show what the node is")
 def show_broker(call: Call) -> Answer:
     keys = ("sysdescr", "version", "uptime", "datetime")
-    return Answer(call.operations.nodes.broker(), lambda node: [key_line(key, node[key], _BROKER_WIDTH) for key in keys])
+    return Answer(
+        call.operations.nodes.broker(), lambda node: [key_line(key, node[key], _BROKER_WIDTH) for key in keys]
+    )
+
+
+@commands.add("broker stats", "Show the gauges and their maxima")
+def show_stats(call: Call) -> Answer:
+    return Answer(call.operations.monitoring.stats(), _figures)
+
+
+@commands.add("broker metrics", "Show the counters")
+def show_metrics(call: Call) -> Answer:
+    return Answer(call.operations.monitoring.metrics(), _figures)
+
+
+def _figures(values: dict[str, int]) -> list[str]:
+    return [key_line(key, values[key], _FIGURE_WIDTH) for key in sorted(values)]
 
 
 async def _vm(call: Call, *groups: str) -> Answer:
@@ -44,6 +61,17 @@ async def show_vm_group(call: Call) -> Answer:
     if group == "all":
         return await _vm(call)
     return await _vm(call, "cpu" if group == "load" else group)
+
+
+@commands.add("modules list", "List the optional extras")
+def list_modules(call: Call) -> Answer:
+    return Answer(call.operations.modules.records(), _module_lines)
+
+
+def _module_lines(modules: list[dict[str, Any]]) -> Iterator[str]:
+    for each in modules:
+        active = "true" if each["active"] else "false"
+        yield f"Module({each['name']}, description={each['description']}, active={active})"
 
 
 @commands.add("log set-level <Level> [<Logger>]", "Write no less than debug, info, warning, error or critical")

@@ -32,6 +32,7 @@ REQUEST_TIMEOUT: Final = 10.0
 BEAT: Final = 5.0
 """Seconds between two signs of life while a command runs."""
 _STOP_TIMEOUT: Final = 2.0
+_LINGER: Final = 1.0
 
 
 class Request(msgspec.Struct):
@@ -159,7 +160,8 @@ class ControlSocket:
         except asyncio.IncompleteReadError:
             return await self._refuse(output, "a request is one line of JSON; this one has no end")
         except asyncio.LimitOverrunError:
-            return await self._refuse(output, f"a request has at most {MOST_REQUEST} bytes")
+            await self._refuse(output, f"a request has at most {MOST_REQUEST} bytes")
+            return await _read_away(reader)
         except TimeoutError:
             return await self._refuse(output, f"no request within {REQUEST_TIMEOUT:.0f} seconds")
         except RecursionError:
@@ -218,3 +220,13 @@ class ControlSocket:
         if not isinstance(outcome, Answer):
             raise TypeError(f"a command answered {outcome!r}")
         return outcome
+
+
+async def _read_away(reader: asyncio.StreamReader) -> None:
+    """What is left unread when a socket closes would take the answer away from whoever still sends."""
+    try:
+        async with asyncio.timeout(_LINGER):
+            while await reader.read(MOST_REQUEST):
+                pass
+    except TimeoutError:
+        pass

@@ -33,12 +33,20 @@ class Door:
         self._host = ""
         self._secure = False
 
-    async def open(self, host: str, port: int, context: ssl.SSLContext | None) -> None:
+    async def open(
+        self, host: str, port: int, context: ssl.SSLContext | None, handshake_timeout: float | None = None
+    ) -> None:
         """Raises OSError."""
         loop = asyncio.get_running_loop()
         self._host, self._secure = host, context is not None
         self._server = await loop.create_server(
-            lambda: _Visit(self), host, port, ssl=context, backlog=BACKLOG, reuse_address=True
+            lambda: _Visit(self),
+            host,
+            port,
+            ssl=context,
+            ssl_handshake_timeout=None if context is None else handshake_timeout,
+            backlog=BACKLOG,
+            reuse_address=True,
         )
 
     def close(self) -> None:

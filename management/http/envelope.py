@@ -20,8 +20,8 @@ from ..operations.refusal import (
 
 NOT_FOUND: Final = (UNKNOWN, NO_USER, NOT_ONLINE)
 _STATUS: Final = {WRONG_CREDENTIALS: 401, NO_CREDENTIALS: 401, RPC_ERROR: 500, **dict.fromkeys(NOT_FOUND, 404)}
-_SLICE: Final = 0.004
-"""Seconds that one stretch of a long answer may take."""
+_SLICE: Final = 0.001
+"""Seconds that one stretch of a long answer may take: short, for several may be given at the same time."""
 _CHUNK: Final = 65_536
 
 encode: Final = msgspec.json.Encoder(enc_hook=str).encode

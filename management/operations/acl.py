@@ -104,6 +104,8 @@ class Acl:
     async def _check(self, rules: Sequence[NewRule]) -> None:
         if not rules:
             raise missing("a rule")
+        if len(rules) > MOST_RULES:
+            raise Refusal(WRONG, f"more than {MOST_RULES} rules in one request")
         for index, rule in enumerate(rules):
             try:
                 TopicPattern(rule.topic)

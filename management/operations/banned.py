@@ -5,7 +5,7 @@ from typing import Final
 from broker.access.banned import KINDS, Ban, normal
 from broker.server import Server
 
-from .listing import Listing, Row
+from .listing import Listing, Row, searched
 from .refusal import Refusal, wrong
 from .stored import promised
 
@@ -22,8 +22,9 @@ class Bans:
 
     def listing(self, page: int, limit: int) -> Listing:
         """Those in force, the oldest first."""
-        bans = self._banned.all()
-        return Listing(bans, page, limit, ban_record, len(bans))
+        now = self._server.clock.now()
+        in_force = searched(self._banned.all(), lambda ban: ban.until > now)
+        return Listing(in_force, page, limit, ban_record, len(self._banned))
 
     async def add(
         self,

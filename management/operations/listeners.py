@@ -84,19 +84,37 @@ class Listeners:
         """
         if name.startswith(("http:", "https:")):
             raise Refusal(WRONG, "http_listener_restart_unsupported: it would cut off the one who asks")
-        for listener in self._server.listeners:
-            if identifier(listener) == name:
-                break
-        else:
-            raise not_found("listener", name)
+        listener = self._find(name)
         async with self._restarting:
             try:
                 # What can be wrong is found before anything is closed.
                 listener.prepare(listener.settings, listener.zone)
+            except (ListenerError, TlsError) as error:
+                logger.warning("listener_restart_refused listener=%s error=%s", listener.name, error)
+                raise Refusal(RPC_ERROR, f"it runs on as it was: {error}") from None
+            try:
                 await listener.restart()
             except (ListenerError, TlsError) as error:
                 logger.error("listener_restart_failed listener=%s error=%s", listener.name, error)
-                raise Refusal(RPC_ERROR, str(error)) from None
+                raise Refusal(RPC_ERROR, f"it is closed: {error}") from None
+
+    async def stop(self, name: str) -> str:
+        """Close a listener's socket until it is restarted; who is connected stays. Where it was. Raises Refusal."""
+        if name.startswith(("http:", "https:")):
+            raise Refusal(WRONG, "http_listener_stop_unsupported: management.enabled decides")
+        listener = self._find(name)
+        async with self._restarting:
+            if not listener.running:
+                raise Refusal(WRONG, f"listener {name} does not listen")
+            where = listener.listen_on
+            await listener.stop()
+        return where
+
+    def _find(self, name: str) -> Listener:
+        for listener in self._server.listeners:
+            if identifier(listener) == name:
+                return listener
+        raise not_found("listener", name)
 
 
 def identifier(listener: Listener) -> str:

@@ -40,7 +40,7 @@ class Logs:
         """The root and each logger with a level of its own."""
         root = logging.getLogger()
         found = [{"logger": PRIMARY, "level": level_name(root.level)}]
-        for name, logger in sorted(list(root.manager.loggerDict.items())):
+        for name, logger in sorted(root.manager.loggerDict.items()):
             if isinstance(logger, logging.Logger) and logger.level != logging.NOTSET:
                 found.append({"logger": name, "level": level_name(logger.level)})
         return found

@@ -11,6 +11,7 @@ from .clients import Clients
 from .explain import Explain
 from .listeners import Listeners
 from .logs import Logs
+from .modules import Modules
 from .monitoring import Monitoring
 from .nodes import Nodes
 from .prometheus import Prometheus
@@ -47,5 +48,6 @@ class Operations:
         self.prometheus = Prometheus(server, self.monitoring, self.listeners)
         self.alarms = AlarmRecords(server)
         self.topic_metrics = TopicCounts(server)
+        self.modules = Modules(server, self.topic_metrics)
         self.tracing = Traces(server)
         self.slow_subscriptions = SlowRanking(server)

@@ -191,6 +191,8 @@ class PubSub:
         if durability is not None and durability.trouble is not None and (message.qos or message.retain or delayed):
             if delayed or broker.needs_disk(message.topic, message.retain):
                 raise Refusal(RPC_ERROR, TROUBLE)
+        if message.retain and message.payload_size:
+            self._check_retained(message)
         if not delayed and message.qos and broker.would_refuse(message):
             setting = "a matching session's queue is full and its zone refuses then (setting queue_full)"
             raise Refusal(RPC_ERROR, f"{_short(message.topic)}: {setting}")
@@ -208,6 +210,18 @@ class PubSub:
             raise Refusal(BAD_TOPIC, f"not a Topic Name: {_short(message.topic)!r}")
         if outcome:
             raise wrong("topic", f"the message cannot be delayed (setting {server.delayed.setting})")
+
+    def _check_retained(self, message: Message) -> None:
+        """A client would be told nothing of it; an operator is."""
+        settings = self._server.settings.retained
+        store = self._server.broker.retained
+        setting = ""
+        if 0 < settings.max_payload_size < message.payload_size:
+            setting = "retained.max_payload_size"
+        elif 0 < settings.max_messages <= len(store) and store.get(message.topic) is None:
+            setting = "retained.max_messages"
+        if setting:
+            raise wrong("retain", f"{_short(message.topic)} cannot be retained (setting {setting})")
 
     def _zone(self) -> ZoneSettings:
         zones = self._server.settings.listener_zones
@@ -227,6 +241,7 @@ class PubSub:
         for index, request in enumerate(requests):
             await pace.breathe()
             wanted.append(_of_item(index, lambda each: _filters(_topics(each.topic, each.topics)), request))
+        mark = self._mark
         rows: list[Row] = []
         subscribed: dict[str, Session] = {}
         for request, filters in zip(requests, wanted, strict=True):
@@ -237,7 +252,7 @@ class PubSub:
             except Refusal as refusal:
                 row |= {"code": refusal.code, "message": refusal.message}
             rows.append(row)
-        await promised(self._server.tables)
+        await self._stored(mark)
         for client_id, session in subscribed.items():
             await pace.breathe()
             self._replay(client_id, session)
@@ -302,6 +317,7 @@ class PubSub:
         for index, request in enumerate(requests):
             await pace.breathe()
             wanted.extend(_of_item(index, lambda each: _filters([each.topic]), request))
+        mark = self._mark
         rows: list[Row] = []
         for request, each in zip(requests, wanted, strict=True):
             await pace.breathe()
@@ -312,7 +328,7 @@ class PubSub:
             except Refusal as refusal:
                 row |= {"code": refusal.code, "message": refusal.message}
             rows.append(row)
-        await promised(self._server.tables)
+        await self._stored(mark)
         return rows
 
     def _unsubscribe(self, session: Session, wanted: _Filter) -> None:

@@ -5,8 +5,8 @@ from typing import Final
 
 from .refusal import wrong
 
-_AMOUNT: Final = re.compile(r"(\d{1,15})\s*(kb|mb|gb|b)?", re.IGNORECASE)
-_TIME: Final = re.compile(r"(\d{1,9})\s*(ms|s|m|h|d)", re.IGNORECASE)
+_AMOUNT: Final = re.compile(r"([0-9]{1,15})\s*(kb|mb|gb|b)?", re.IGNORECASE)
+_TIME: Final = re.compile(r"([0-9]{1,9})\s*(ms|s|m|h|d)", re.IGNORECASE)
 _BYTES: Final = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 

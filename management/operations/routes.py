@@ -1,9 +1,12 @@
 """Routes: which topic filters have subscribers on which node."""
 
+from collections.abc import Iterator
+
 from broker.mqtt.topics import parse_shared
 from broker.server import Server
+from broker.session.session import Session
 
-from .listing import Listing, Row
+from .listing import PAUSE_EVERY, Listing, Row, offset_of
 
 
 class Routes:
@@ -13,9 +16,10 @@ class Routes:
         self._server = server
 
     def listing(self, page: int, limit: int) -> Listing:
-        """One page of all."""
-        router = self._server.broker.router
-        return Listing(router.filters(), page, limit, self.record, router.route_count())
+        """One page of all, in the order in which the sessions were made that came first to them."""
+        broker = self._server.broker
+        items = _filters(list(broker.sessions), offset_of(page, limit))
+        return Listing(items, page, limit, self.record, broker.router.route_count(), offset=0)
 
     def lookup(self, topic: str) -> list[Row]:
         """The routes of just this filter (not: matching it), without ``$share/...``."""
@@ -28,3 +32,21 @@ class Routes:
 
     def _row(self, topic: str) -> Row:
         return {"topic": topic, "node": self._server.broker.node}
+
+
+def _filters(sessions: list[Session], skip: int) -> Iterator[str | None]:
+    """Each filter once, without the first ``skip``."""
+    seen: set[str] = set()
+    for place, session in enumerate(sessions, 1):
+        held = session.subscriptions
+        if len(held) <= skip:
+            before = len(seen)
+            seen.update(held)
+            skip -= len(seen) - before
+        else:
+            fresh = [filter for filter in held if filter not in seen]
+            seen.update(fresh)
+            yield from fresh[skip:]
+            skip = max(0, skip - len(fresh))
+        if place % PAUSE_EVERY == 0:
+            yield None

@@ -110,22 +110,30 @@ class Subscriptions:
 
 
 def _of_sessions(sessions: list[Session], skip: int) -> Iterator[Subscription | None]:
-    """All but the first ``skip``; a session that is all before them is passed over as a whole."""
-    for place, session in enumerate(sessions, 1):
-        held = len(session.subscriptions)
+    """All but the first ``skip``; sessions that are all before them are passed over as a whole, many at a time."""
+    for start in range(0, len(sessions), PAUSE_EVERY):
+        some = sessions[start : start + PAUSE_EVERY]
+        counts = [len(session.subscriptions) for session in some]
+        held = sum(counts)
         if held <= skip:
             skip -= held
         else:
-            yield from list(session.subscriptions.values())[skip:]
-            skip = 0
-        if place % PAUSE_EVERY == 0:
-            yield None
+            for session, count in zip(some, counts, strict=True):
+                if count > skip:
+                    yield from list(session.subscriptions.values())[skip:]
+                    skip = 0
+                else:
+                    skip -= count
+        yield None
 
 
 def _found(sessions: list[Session], condition: Matches) -> Iterator[Subscription | None]:
     looked = 0
     for session in sessions:
         looked += 1
+        if looked >= PAUSE_EVERY:
+            looked = 0
+            yield None
         for each in list(session.subscriptions.values()):
             looked += 1
             if looked >= PAUSE_EVERY:

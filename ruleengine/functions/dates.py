@@ -14,9 +14,9 @@ PER_SECOND: Final = {"second": 1, "millisecond": 10**3, "microsecond": 10**6, "n
 _FRACTION: Final = {"second": 0, "millisecond": 3, "microsecond": 6, "nanosecond": 9}
 _NANO: Final = 10**9
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-# 0001-01-01 to the end of 9999, with a day at either side for the offset.
-_FIRST: Final = -62_135_510_400
-_LAST: Final = 253_402_214_400
+# The first second of the year 1 and the last one of 9999.
+_FIRST: Final = -62_135_596_800
+_LAST: Final = 253_402_300_799
 
 UNIT: Final = one_of(*PER_SECOND)
 OFFSET: Final = Kind(

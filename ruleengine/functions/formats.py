@@ -45,7 +45,7 @@ def _term(value: Any, pretty: bool, budget: Budget, depth: int = 0) -> str:
     if type(value) is str or type(value) is bytes:
         budget.octets(len(value))
     if type(value) is str:
-        if pretty and value.isprintable():
+        if pretty and all(each.isprintable() or each in _ESCAPES for each in value):
             return "<<" + _quoted(value) + ("" if value.isascii() else "/utf8") + ">>"
         value = value.encode()
     if type(value) is bytes:
@@ -178,7 +178,7 @@ def _directive(match: re.Match[str], given: Iterator[Any], budget: Budget) -> st
     if directive == "s":
         text = _plain(value)
         if precision is not None:
-            text = _field(text, precision, fill, True, budget)
+            text = _field(text, -abs(precision), fill, True, budget)
         return _field(text, width, fill, True, budget)
     if directive == "c":
         if type(value) is not int or not 0 <= value < 0x110000 or 0xD800 <= value < 0xE000:

@@ -10,6 +10,9 @@ import re2  # type: ignore[import-untyped]  # it comes without types
 from ruleengine.functions.function import OCTETS, Context, register
 
 MAX_EXPRESSION: Final = 4096
+HIT_STEPS: Final = 4
+"""Putting a hit together takes as long as some list elements."""
+
 _MEMORY: Final = 1 << 19
 
 
@@ -79,7 +82,7 @@ def replace(context: Context, octets: bytes, expression: bytes, by: bytes) -> by
     found: list[bytes] = []
     end = 0
     for hit in compiled.finditer(octets):
-        context.budget.step()
+        context.budget.step(HIT_STEPS)
         start, stop = hit.span()
         found.append(octets[end:start])
         new = b"".join(each if isinstance(each, bytes) else hit.group(each) or b"" for each in pieces)

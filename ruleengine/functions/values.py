@@ -145,7 +145,7 @@ def measure(value: Any, budget: Budget) -> int:
     """About how many octets the value takes as JSON; each element costs a step, and depth beyond 64 is refused."""
     size = 0
     level = [value]
-    for _ in range(MAX_DEPTH + 1):
+    for depth in range(MAX_DEPTH + 1):
         inner: list[Any] = []
         budget.step(len(level))
         for each in level:
@@ -162,6 +162,8 @@ def measure(value: Any, budget: Budget) -> int:
                 size += each.bit_length() // 3 + 2
             else:
                 size += 8
+        if depth == MAX_DEPTH and any(type(each) in (list, dict) for each in level):
+            break
         if not inner:
             return size
         level = inner

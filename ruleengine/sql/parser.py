@@ -149,7 +149,9 @@ class _Builder(Transformer[Token, Statement]):
     def alias(self, parts: list[Any]) -> Path:
         return Path(_unquote(parts[0]), tuple(_tail(step) for step in parts[1:]))
 
-    def path(self, parts: list[Any]) -> Path:
+    def path(self, parts: list[Any]) -> Path | Literal:
+        if len(parts) == 1 and parts[0].type == "NAME" and parts[0] in ("true", "false"):
+            return Literal(parts[0] == "true")
         return Path(_unquote(parts[0]), tuple(parts[1:]))
 
     def segment(self, parts: list[Token]) -> Key:
@@ -158,7 +160,7 @@ class _Builder(Transformer[Token, Statement]):
     def index(self, parts: list[Any]) -> Index:
         return Index(parts[0])
 
-    def value(self, parts: list[Path]) -> Expression:
+    def value(self, parts: list[Path | Literal]) -> Expression:
         return parts[0]
 
     def expr(self, parts: list[Any]) -> Logic:
@@ -178,16 +180,17 @@ class _Builder(Transformer[Token, Statement]):
         negated = isinstance(parts[1], Token)
         return Member(parts[0], tuple(parts[2 if negated else 1 :]), negated)
 
-    def sum(self, parts: list[Any]) -> Arithmetic:
+    def chain(self, parts: list[Any]) -> Arithmetic:
         operators = zip(parts[1::2], parts[2::2], strict=True)
         return Arithmetic(parts[0], tuple(Term(str(operator), operand) for operator, operand in operators))
 
-    product = sum
+    sum = chain
+    product = chain
 
     def integer(self, parts: list[Token]) -> Literal:
         return Literal(_integer(parts[0], parts[0]))
 
-    def float(self, parts: list[Token]) -> Literal:
+    def decimal(self, parts: list[Token]) -> Literal:
         number = float(parts[0])
         if number == float("inf"):
             raise SqlError.at(_place(parts[0]), "the number is too large")
@@ -196,13 +199,15 @@ class _Builder(Transformer[Token, Statement]):
     def string(self, parts: list[Token]) -> Literal:
         return Literal(_unquote(parts[0]))
 
-    def range(self, parts: list[Token]) -> Range:
+    def range_of(self, parts: list[Token]) -> Range:
         first, last = _bounds(parts[0])
         if first > last + 1:
             raise SqlError.at(_place(parts[0]), "the range ends before it begins")
         return Range(first, last)
 
     def slice(self, parts: list[Any]) -> Slice:
+        if not isinstance(parts[0], Path):
+            raise SqlError.at(_place(parts[1]), "a boolean has no elements")
         first, last = _bounds(parts[1])
         if first == 0 or last == 0:
             raise SqlError.at(_place(parts[1]), "there is no element 0", "bounds from 1, or negative from the end")
@@ -211,7 +216,7 @@ class _Builder(Transformer[Token, Statement]):
     def call(self, parts: list[Any]) -> Call:
         return Call(str(parts[0]), tuple(parts[1:]), _place(parts[0]))
 
-    def list(self, parts: list[Any]) -> ListOf:
+    def list_of(self, parts: list[Any]) -> ListOf:
         return ListOf(tuple(parts))
 
     def when(self, parts: list[Any]) -> When:
@@ -294,11 +299,11 @@ def _tail(step: Step) -> Step:
 
 
 def _explain_character(text: str, error: UnexpectedCharacters) -> SqlError:
-    place = Place(error.line, error.column)
-    found = text[error.pos_in_stream]
+    offset: Any = error.pos_in_stream
+    place, found = _place_at(text, offset), text[offset]
     if found in "'\"":
         return SqlError.at(place, f"the {'text' if found == chr(39) else 'name'} is not closed", found)
-    expected = _expected_after(text[: error.pos_in_stream])
+    expected = _expected_after(text[:offset])
     return SqlError(f"the character {_show(found)} has no meaning here", *place, expected)
 
 

@@ -490,6 +490,18 @@ async def test_a_session_of_the_last_process_is_listed(tmp_path: Any) -> None:
             assert (found["keepalive"], found["expiry_interval"], found["recv_pkt"]) == (20, 7200, 0)
 
 
+async def test_a_kick_that_cannot_be_stored_is_not_promised(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(durability: Durability, seq: int) -> bool:
+        return False
+
+    async with peopled_node(durability={"level": "disk"}) as node:
+        await node.leave_session("off")
+        with monkeypatch.context() as patch:
+            patch.setattr(Durability, "stored", never)
+            reply = await node.api.delete("/clients/off")
+        assert (reply.status, reply.code) == (500, 101)
+
+
 NEEDS_CLIENT = [
     ("DELETE", ""), ("GET", "/acl_cache"), ("DELETE", "/acl_cache"), ("PUT", "/keepalive"), ("POST", "/ratelimit"),
     ("DELETE", "/ratelimit"), ("POST", "/quota"), ("DELETE", "/quota"),

@@ -1,11 +1,15 @@
 """/listeners: records, the bound on HTTP connections, restart."""
 
 import asyncio
+import socket
+import ssl
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.peer import Closed
+from tests.broker.transport.conftest import Certificates
+from tests.support.peer import Closed, Peer
 from tests.support.served import Served, served
 
 pytestmark = pytest.mark.asyncio
@@ -70,6 +74,15 @@ async def test_field_of_http(field: str) -> None:
         assert row[field] == expected[field]
 
 
+async def closed(peer: Peer) -> None:
+    """The broker ends it; the connection is over when both sides have closed."""
+    try:
+        while True:
+            await peer.receive()
+    except Closed:
+        await peer.close()
+
+
 async def end_normal(node: Served) -> None:
     await (await node.join()).disconnect()
 
@@ -77,25 +90,19 @@ async def end_normal(node: Served) -> None:
 async def end_kicked(node: Served) -> None:
     peer = await node.join()
     node.server.context.channels["c1"].kick()  # type: ignore[attr-defined]
-    with pytest.raises(Closed):
-        while True:
-            await peer.receive()
+    await closed(peer)
 
 
 async def end_discarded(node: Served) -> None:
     peer = await node.join()
     await node.join()
-    with pytest.raises(Closed):
-        while True:
-            await peer.receive()
+    await closed(peer)
 
 
 async def end_takeovered(node: Served) -> None:
     peer = await node.join(expiry=100)
     await node.join(expiry=100)
-    with pytest.raises(Closed):
-        while True:
-            await peer.receive()
+    await closed(peer)
 
 
 ENDS = {"normal": end_normal, "kicked": end_kicked, "discarded": end_discarded, "takeovered": end_takeovered}
@@ -107,6 +114,9 @@ async def test_shutdown_count(reason: str, form: str) -> None:
     async with served({"shutdown_count": form}) as node:
         assert (await records(node))["mqtt:tcp:tcp-0"]["shutdown_count"] == []
         await ENDS[reason](node)
+        async with asyncio.timeout(5):
+            while not node.server.listeners[0].shutdown_count:
+                await asyncio.sleep(0.01)
         counted = (await records(node))["mqtt:tcp:tcp-0"]["shutdown_count"]
         assert counted == ([{reason: 1}] if form == "array" else {reason: 1})
 
@@ -159,3 +169,35 @@ async def test_restart_refusal(case: str) -> None:
     async with served() as node:
         reply = await node.api.put(path)
         assert (reply.status, reply.code) == (status, code)
+
+
+async def test_restart_reads_the_certificates_before_it_closes_anything(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    certfile, keyfile = certificates.issue("localhost")
+    tls = {"certfile": certfile, "keyfile": keyfile}
+    async with served(listeners=[{"type": "ssl", "name": "safe", "tls": tls}]) as node:
+        good = Path(certfile).read_bytes()
+        Path(certfile).write_text("nonsense")
+        reply = await node.api.put("/listeners/mqtt:ssl:safe/restart")
+        assert (reply.status, reply.code) == (500, 101) and "certfile" in reply.json["message"]
+        assert node.server.listeners[0].running
+        Path(certfile).write_bytes(good)
+        assert (await node.api.put("/listeners/mqtt:ssl:safe/restart")).code == 0
+        assert node.server.listeners[0].running
+
+
+async def test_https(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    certfile, keyfile = certificates.issue("localhost")
+    async with served({"tls": {"certfile": certfile, "keyfile": keyfile}}) as node:
+        assert node.node.management.url.startswith("https://")
+        trust = ssl.create_default_context(cafile=certificates.ca)
+        port = int(node.node.management.url.rpartition(":")[2])
+        reader, writer = await asyncio.open_connection("localhost", port, ssl=trust, family=socket.AF_INET)
+        writer.write(b"GET /status HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        row = node.node.management.operations.listeners.records()[-1]
+        assert (row["protocol"], row["identifier"]) == ("https:management", "https:management")
+        assert row["current_conns"] == 1
+        writer.close()
+        await writer.wait_closed()

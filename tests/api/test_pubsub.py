@@ -10,8 +10,8 @@ from tests.support.served import served
 
 pytestmark = pytest.mark.asyncio
 
-PUBLISH = {"topic": "t/1", "clientid": "api", "payload": "hello"}
-SUBSCRIBE = {"topic": "t/1", "clientid": "c1"}
+PUBLISH: dict[str, Any] = {"topic": "t/1", "clientid": "api", "payload": "hello"}
+SUBSCRIBE: dict[str, Any] = {"topic": "t/1", "clientid": "c1"}
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -31,7 +31,7 @@ async def test_publish_reaches_a_subscriber(version: int, qos: int) -> None:
         assert after["packets.publish.received"] == before["packets.publish.received"]
 
 
-PUBLISH_REFUSALS = {
+PUBLISH_REFUSALS: dict[str, tuple[dict[str, Any], int, int]] = {
     "clientid-missing": ({"clientid": None}, 400, 107),
     "payload-missing": ({"payload": None}, 400, 107),
     "topic-and-topics-missing": ({"topic": None}, 400, 107),
@@ -261,6 +261,25 @@ async def test_a_full_queue_that_refuses() -> None:
         assert (item["topic"], item["code"]) == ("t/1", 101)
 
 
+RETAINED = {
+    "retained.max_payload_size": ({"max_payload_size": 4}, "t/1"),
+    "retained.max_messages": ({"max_messages": 1}, "t/2"),
+}
+
+
+@pytest.mark.parametrize("setting", RETAINED)
+async def test_what_cannot_be_retained(setting: str) -> None:
+    settings, topic = RETAINED[setting]
+    async with served(retained=settings) as node:
+        kept = {**PUBLISH, "retain": True, "payload": "tiny"}
+        assert (await node.api.post("/mqtt/publish", kept)).code == 0
+        reply = await node.api.post("/mqtt/publish", {**PUBLISH, "retain": True, "topic": topic})
+        assert (reply.status, reply.code) == (400, 108) and setting in reply.json["message"]
+        # What clears a topic, or is not retained, is fine.
+        assert (await node.api.post("/mqtt/publish", {**kept, "topic": topic, "payload": ""})).code == 0
+        assert (await node.api.post("/mqtt/publish", {**PUBLISH, "topic": topic})).code == 0
+
+
 async def test_what_was_answered_is_on_disk(tmp_path: Any) -> None:
     rooms = {"durability": {"level": "disk"}, "node": {"data_dir": str(tmp_path)}}
     async with served(**rooms) as node:
@@ -358,7 +377,7 @@ async def test_subscribe_an_online_client(version: int, qos: int) -> None:
         await peer.expect_publish("t/1", b"hello", qos=qos)
 
 
-SUBSCRIBE_REFUSALS = {
+SUBSCRIBE_REFUSALS: dict[str, tuple[dict[str, Any], int, int]] = {
     "clientid-missing": ({"clientid": None}, 400, 107),
     "topic-and-topics-missing": ({"topic": None}, 400, 107),
     "clientid-number": ({"clientid": 1}, 400, 108),
@@ -387,7 +406,7 @@ async def test_subscribe_refusal(case: str) -> None:
         assert not node.server.broker.sessions.get("c1").subscriptions  # type: ignore[union-attr]
 
 
-UNSUBSCRIBE_REFUSALS = {
+UNSUBSCRIBE_REFUSALS: dict[str, tuple[dict[str, Any], int, int]] = {
     "clientid-missing": ({"clientid": None}, 400, 107),
     "topic-missing": ({"topic": None}, 400, 107),
     "clientid-number": ({"clientid": 1}, 400, 108),

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.bench.brokers import ROOT, BrokerError, installed, pinned, raise_file_limit, running
+from tests.bench.page import PAGE, write
 
 LOADGEN = ROOT / "tests" / "bench" / "loadgen"
 RESULTS = ROOT / "tests" / "bench" / "results"
-PAGE = ROOT / "docs" / "performance.md"
 FAULTS = ("lost", "duplicates", "out_of_order", "too_late", "missing", "errors", "failed", "refused", "closed")
 FAULTS_TOO = ("stalls", "unacked", "proto_err", "pub_err", "foreign")
 
@@ -123,8 +123,14 @@ def faults(row: Row) -> dict[str, Any]:
     return found
 
 
-def measure(broker: str, scenario: str, duration: str, cores: tuple[int | None, int | None]) -> Row:
-    """One scenario against one fresh broker."""
+def measure(
+    broker: str,
+    scenario: str,
+    duration: str,
+    cores: tuple[int | None, int | None],
+    settings: tuple[str, ...] = (),
+) -> Row:
+    """One scenario against one fresh broker; ``settings`` come on top of the scenario's."""
     wanted = SCENARIOS[scenario]
     environment = {
         **os.environ,
@@ -136,7 +142,7 @@ def measure(broker: str, scenario: str, duration: str, cores: tuple[int | None, 
     }
     core = cores[0] if wanted.pinned else None
     try:
-        with running(broker, core, wanted.settings, wanted.persistence) as (port, pid):
+        with running(broker, core, (*wanted.settings, *settings), wanted.persistence) as (port, pid):
             done = subprocess.run(
                 [str(LOADGEN / "scenarios.sh"), "127.0.0.1", str(port), str(pid)],
                 env=environment,
@@ -293,7 +299,7 @@ def main() -> int:
     print("\n" + "\n".join(table(runs, list(brokers))))
     print(f"\n{save(runs, about, brokers, command, taken).relative_to(ROOT)} is written")
     if len(brokers) == 2 and rounds >= 3 and set(DEFAULT) <= set(scenarios):
-        PAGE.write_text(page(runs, brokers, about, command, taken), encoding="utf-8")
+        write("", page(runs, brokers, about, command, taken))
         print(f"{PAGE.relative_to(ROOT)} is written")
     else:
         print("docs/performance.md stays: it wants the default scenarios, three rounds and both brokers")

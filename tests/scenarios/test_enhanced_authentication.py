@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from broker.access.banned import Ban
 from broker.mqtt import constants as c
 from broker.mqtt.packets import Auth, Connack, Connect, Pingreq, Subscribe, TopicFilter, Will
 from tests.support.clients import Clients, StartClients
+from tests.support.node import ExternalNode
 from tests.support.peer import Peer
 from tests.support.scram_client import ScramClient
 from tests.support.wire import Publish
@@ -273,3 +275,16 @@ async def test_no_method_configured(clients_of: StartClients) -> None:
     peer = await begin(clients, ScramClient("ann", "secret"))
     await peer.expect(Connack, reason_code=0x8C)
     await peer.expect_closed()
+
+
+async def test_who_is_banned_by_the_name_that_the_exchange_told(clients: Clients) -> None:
+    if isinstance(clients.node, ExternalNode):
+        pytest.skip("bans a user inside of this process")
+    banned = clients.node.server.banned
+    banned.put(Ban("username", "bob", "test", "why", 0.0, clients.node.clock.now() + 100))
+    scram = ScramClient("bob", "other")
+    peer = await begin(clients, scram)
+    await go_on(peer, scram)
+    await peer.expect(Connack, reason_code=0x8A)
+    banned.remove("username", "bob")
+    await authenticated(clients, "bob", "other")

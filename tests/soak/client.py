@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from typing import Any
 
 from broker.mqtt import constants as c
@@ -21,10 +22,15 @@ from broker.mqtt.packets import (
 )
 from tests.support.wire import Packet, Publish, Reader, WireError, encode
 
-from .ledger import Ledger, Published, Subscriber
+from .ledger import SLACK, Ledger, Published, Subscriber
+from .web_socket import WebSocket
 
 WAIT = 10.0
 """Seconds to wait for an answer of a node that runs. Only a fault waits so long."""
+
+
+FOREVER = 36_000
+"""A Session Expiry Interval that does not pass."""
 
 
 class Gone(Exception):
@@ -38,15 +44,18 @@ class Connection(asyncio.Protocol):
         self.owner: Client | None = owner
         self.reader = Reader(owner.version)
         self.transport: asyncio.Transport | None = None
+        self.web_socket: WebSocket | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
+        if self.owner is not None and self.owner.over_web_socket:
+            self.web_socket = WebSocket(transport, self.owner.port)
 
     def data_received(self, data: bytes) -> None:
         try:
-            packets = self.reader.feed(data)
-        except WireError as error:
+            packets = self.reader.feed(data if self.web_socket is None else self.web_socket.feed(data))
+        except (WireError, ValueError) as error:
             if self.owner is not None:
                 self.owner.ledger.other += 1
                 self.owner.ledger.wrong(f"{self.owner.client_id}: {error}")
@@ -65,7 +74,11 @@ class Connection(asyncio.Protocol):
 
     def send(self, packet: Packet) -> None:
         if self.transport is not None and self.owner is not None and not self.transport.is_closing():
-            self.transport.write(encode(packet, self.reader.version))
+            data = encode(packet, self.reader.version)
+            if self.web_socket is None:
+                self.transport.write(data)
+            else:
+                self.web_socket.send(data)
 
     def drop(self) -> None:
         """Break it; nothing that still arrives is looked at."""
@@ -90,6 +103,10 @@ class Client:
         self.connection: Connection | None = None
         self.answers: dict[tuple[type, int], asyncio.Future[Any]] = {}
         self.receive_maximum = 0
+        self.over_web_socket = False
+        self.expiry = FOREVER
+        # When it left for the last time at the earliest, for a session of the last CONNACK, and at the latest.
+        self._left = (0.0, 0.0)
 
     @property
     def connected(self) -> bool:
@@ -111,10 +128,11 @@ class Client:
         properties: dict[int, Any] = {}
         if self.version == 5:
             if self.persistent:
-                properties[c.SESSION_EXPIRY_INTERVAL] = 36_000
+                properties[c.SESSION_EXPIRY_INTERVAL] = self.expiry
             if self.receive_maximum:
                 properties[c.RECEIVE_MAXIMUM] = self.receive_maximum
         held, unsure = self.held, self.unsure
+        asked = time.monotonic()
         if clean_start:
             self.ending()
         self.unsure = True
@@ -130,14 +148,17 @@ class Client:
         if self.version > 3:
             if clean_start and present:
                 self.fault("session present after clean start")
-            elif not clean_start and held and not unsure and not present:
+            elif not clean_start and held and not unsure and not present and self._must_be_there():
                 self.fault("the session is gone")
+            elif present and self._must_be_gone(asked):
+                self.fault("the session has outlived its Session Expiry Interval")
             elif not clean_start and not held and not unsure and present:
                 self.fault("a session is present that never was")
         else:
             present = held and not clean_start
         self.held = self.persistent and not (clean_start and self.version < 5)
         self.unsure = False
+        self._left = (0.0, 0.0)
         if old is not None and old.transport is not None:
             old.transport.close()
         self.opened(present)
@@ -145,6 +166,13 @@ class Client:
             # 3.x ends a session this way and begins none; the next CONNECT does.
             return await self.connect(False, will)
         return present
+
+    def _must_be_there(self) -> bool:
+        return time.monotonic() < self._left[0] + self.expiry - SLACK
+
+    def _must_be_gone(self, asked: float) -> bool:
+        # One whose end of connection was not written down counts as left when the node was back.
+        return self.expiry < FOREVER and asked > max(self._left[1], self.ledger.ready_at) + self.expiry + SLACK
 
     async def ask(self, packet: Packet, answer: type, packet_id: int) -> Any:
         """Send, and wait for the answer."""
@@ -202,6 +230,8 @@ class Client:
     def lost(self) -> None:
         """The connection has ended."""
         self.connection = None
+        now = time.monotonic()
+        self._left = (self._left[0] or now, now)
         for future in self.answers.values():
             if not future.done():
                 future.set_exception(Gone())
@@ -238,6 +268,7 @@ class Publisher(Client):
             if message is not None and publish is not None:
                 publish.dup = True
                 message.note(f"sent again by {self.client_id} packet_id={packet_id}")
+                message.sent_again()
                 if publish.retain:
                     self.ledger.retaining(publish.topic, publish.payload.decode())
                 self.connection.send(publish)
@@ -253,21 +284,25 @@ class Publisher(Client):
         self.unfinished.clear()
 
     async def publish(
-        self, topic: str, qos: int, retain: bool = False, clear: bool = False, size: int = 0, delay: int = 0
-    ) -> None:
-        """Send one, when the window has room; does not wait for its acknowledgement. ``delay``: by ``$delayed/``."""
+        self, topic: str, qos: int, retain: bool = False, clear: bool = False, size: int = 0, delay: int = 0,
+        expiry: int = 0,
+    ) -> None:  # fmt: skip
+        """Send one, when the window has room; does not wait for its acknowledgement. ``delay``: by ``$delayed/``;
+        ``expiry``: its Message Expiry Interval, 0 for none."""
         while self.connection is not None and not self._room.is_set():
             await self._room.wait()
         if self.connection is None:
             raise Gone
-        message = self.ledger.sending(self.client_id, topic, qos)
+        message = self.ledger.sending(self.client_id, topic, qos, expiry)
         payload = b"" if clear else message.name.encode() + b" " * size
         if retain:
             self.ledger.retaining(topic, payload.decode())
         if clear:
             message.candidates = set()
         packet_id = self._packet_id()
-        publish = Publish(f"$delayed/{delay}/{topic}" if delay else topic, payload, qos, retain, False, packet_id)
+        properties = {c.MESSAGE_EXPIRY_INTERVAL: expiry} if expiry else {}
+        topic = f"$delayed/{delay}/{topic}" if delay else topic
+        publish = Publish(topic, payload, qos, retain, False, packet_id, properties)
         message.note(f"packet_id={packet_id} window={len(self.unfinished)}")
         self.unfinished[packet_id] = (message, publish)
         self._check_room()
@@ -306,7 +341,9 @@ class Publisher(Client):
         message, publish = self.unfinished.get(packet_id, (None, None))
         if packet.type in (c.PUBACK, c.PUBREC):
             if packet.reason_code >= 0x80:
-                self.fault(f"reason code {packet.reason_code:#x} in {packet}")
+                self._refused(packet, message, publish)
+                self._check_room()
+                return
             if message is not None and publish is not None:
                 self.ledger.acknowledged(message, packet.reason_code)
                 if publish.retain:
@@ -321,6 +358,15 @@ class Publisher(Client):
         elif packet.type == c.PUBCOMP:
             self.unfinished.pop(packet_id, None)
         self._check_room()
+
+
+    def _refused(self, packet: Ack, message: Published | None, publish: Publish | None) -> None:
+        if publish is None or message is None or not publish.topic.startswith("q/") or packet.reason_code != 0x97:
+            self.fault(f"reason code {packet.reason_code:#x} in {packet}")
+            return
+        # One that was sent again may have been taken the first time.
+        self.ledger.refused(message, certain=not publish.dup)
+        self.unfinished.pop(packet.packet_id, None)
 
 
 class Taker(Client):
@@ -341,6 +387,8 @@ class Taker(Client):
         self.session.note(f"CONNACK present={present} delay={self.delay:.3f} receive_maximum={self.receive_maximum}")
         if not present:
             self.awaiting.clear()
+            if self.expiry < FOREVER:
+                self.ledger.ending(self.session)
             self.ledger.ended(self.session)
 
     def ending(self) -> None:
@@ -424,7 +472,11 @@ class Taker(Client):
         if packet.retain:
             self.found[packet.topic] = payload
         elif payload:
-            self.ledger.delivered_to(self.session, payload.rstrip(), packet.topic, packet.qos, packet.dup)
+            name = payload.rstrip()
+            if self.version == 5:
+                remaining = packet.properties.get(c.MESSAGE_EXPIRY_INTERVAL, 0)
+                self.ledger.remaining(self.session, name, remaining, packet.dup)
+            self.ledger.delivered_to(self.session, name, packet.topic, packet.qos, packet.dup)
 
     def _answer(self, packet: Ack) -> None:
         connection = self.connection

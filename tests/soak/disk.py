@@ -6,6 +6,7 @@ each of them. For failing calls the process forks at each, so that every disturb
 
 import argparse
 import asyncio
+import logging
 import os
 import shutil
 import sys
@@ -21,7 +22,8 @@ from broker.storage.sqlite_log import SqliteLog
 from tests.support.fake_disk import FakeDisk, Platter, broken, full
 
 from .disk_account import Account, Outcome
-from .disk_run import Run, outcome_of, small
+from .disk_house import outcome_of, small
+from .disk_run import Run
 
 AFTERWARDS = 6
 """Batches that a disturbed run stores before its power fails, too."""
@@ -58,7 +60,10 @@ class Checker:
         if outcome is None:
             if len(self._outcomes) > 20:
                 self._outcomes.pop(next(iter(self._outcomes)))
-            outcome = self._outcomes[key] = outcome_of(found, time)
+            try:
+                outcome = self._outcomes[key] = outcome_of(found, time)
+            except Exception as error:
+                return [f"it cannot be restored: {error!r} at {_place(error)}"]
         return account.check(outcome)
 
 
@@ -125,34 +130,40 @@ class Failures:
         disturbed = ""
         begun = Counter[str]()
 
-        def fail(kind: str, number: int) -> Exception | None:
+        def disturb() -> None:
+            """Before the writer's next job: a child for each of its calls and each way to fail, one after the other."""
             nonlocal disturbed
-            if not numbers(number):
-                return None
-            for how in self.HOW:
-                reader, writer = os.pipe()
-                child = os.fork()
-                if not child:
-                    os.close(reader)
-                    # The child goes on with the loop, in the middle of this very call.
-                    asyncio._set_running_loop(loop)
-                    disturbed = f"{how} {number} {writer}"
-                    disk.fail = _failing(how, number, Random(f"{self.seed} {number}"))
-                    begun["batches"] = run.house.writer.appended
-                    begun["steps"] = run.steps
-                    return disk.fail(kind, number)
-                os.close(writer)
-                with os.fdopen(reader, "rb") as pipe:
-                    report = pipe.read().decode()
-                _, status = os.waitpid(child, 0)
-                if status or report:
-                    self.wrong.append(f"call {number} ({kind}) fails, {how}: {report or f'status {status:#x}'}")
-                self.runs[how] += 1
-            if number % 100 == 0:
-                tell(f"  {number} calls, {sum(self.runs.values())} runs, {len(self.wrong)} wrong")
-            return None
+            if disturbed:
+                return
+            if not (child := os.fork()):
+                # How many calls it makes.
+                before = disk.calls
+                run.house.writer.step()
+                os._exit(min(disk.calls - before, 255))
+            _, status = os.waitpid(child, 0)
+            for number in range(disk.calls + 1, disk.calls + 1 + os.waitstatus_to_exitcode(status)):
+                for how in self.HOW if numbers(number) else ():
+                    reader, writer = os.pipe()
+                    if not (child := os.fork()):
+                        # It goes on with the loop where it stands.
+                        asyncio._set_running_loop(loop)
+                        os.close(reader)
+                        disturbed = f"{how} {number} {writer}"
+                        disk.fail = _failing(how, number, Random(f"{self.seed} {number}"))
+                        begun["batches"] = run.house.writer.appended
+                        begun["steps"] = run.steps
+                        return
+                    os.close(writer)
+                    with os.fdopen(reader, "rb") as pipe:
+                        report = pipe.read().decode()
+                    _, status = os.waitpid(child, 0)
+                    if status or report:
+                        self.wrong.append(f"call {number} fails, {how}: {report or f'status {status:#x}'}")
+                    self.runs[how] += 1
+                if number % 500 == 0:
+                    tell(f"  {number} calls, {sum(self.runs.values())} runs, {len(self.wrong)} wrong")
 
-        disk.fail = fail
+        run.before_writing = disturb
 
         def go_on(run: Run) -> bool:
             if not disturbed:
@@ -231,6 +242,7 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=1, metavar="N", help="disturb only every Nth")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     options = parser.parse_args()
+    logging.disable()  # refusals by the thousand
     began = time.monotonic()
     print(f"disk seed={options.seed} operations={options.operations} every={options.every}", flush=True)
     with tempfile.TemporaryDirectory(prefix="taipan-disk-") as name:

@@ -103,7 +103,7 @@ class Account:
     def _unsure(self, client_id: str) -> None:
         side = self.side(client_id)
         side.ending |= side.owed | side.arrived.keys()
-        side.filters = {each: MAYBE for each in side.filters}
+        side.filters = dict.fromkeys(side.filters, MAYBE)
         for table in (side.owed, side.answered, side.arrived, side.awaiting, side.unreleased, side.free):
             table.clear()
         for message in self.messages.values():
@@ -111,7 +111,7 @@ class Account:
 
     def _over(self, client_id: str) -> None:
         side = self.side(client_id)
-        side.filters = {each: OFF for each in side.filters}
+        side.filters = dict.fromkeys(side.filters, OFF)
         side.stale |= side.ending
         side.ending = set()
 

@@ -22,6 +22,8 @@ from .ledger import Ledger, Published
 AREAS = 6
 """Topics are ``t/<area>/<n>``, filters ``t/<area>/#``: no two filters of a session overlap."""
 RETAINED = 5
+BOUND = 15
+"""Messages that wait for a session of the listener whose zone says ``queue_full = "refuse"``."""
 NODE = """
 import sys
 from broker.core import store
@@ -56,6 +58,8 @@ class Node:
         self.directory = directory
         self.ledger = ledger
         self.port = free_port()
+        self.web_socket_port = free_port()
+        self.refusing_port = free_port()
         self.log = directory / "node.log"
         self.process: asyncio.subprocess.Process | None = None
         self.usual = 0.5  # seconds that a start takes
@@ -68,7 +72,14 @@ class Node:
             "durability.level": "disk",
             "durability.queue_memory": str(self.rng.choice((30_000, 1_000_000, 0))),
             "listeners.0.bind": f"127.0.0.1:{self.port}",
-            "listeners.1.bind": "127.0.0.1:0",
+            "listeners.1.bind": f"127.0.0.1:{self.web_socket_port}",
+            "listeners.2.name": "refusing",
+            "listeners.2.type": "tcp",
+            "listeners.2.bind": f"127.0.0.1:{self.refusing_port}",
+            "listeners.2.zone": "refusing",
+            "zones.refusing.queue_full": "refuse",
+            "zones.refusing.max_queued_messages": str(BOUND),
+            "zones.refusing.max_queued_bytes": "0",
             "zones.external.max_queued_messages": "0",
             "zones.external.max_queued_bytes": "0",
         }
@@ -100,6 +111,7 @@ class Node:
             self.ledger.wrong(f"the start failed: {line!r}\n{self.log.read_text()[-2000:]}")
             return False
         self.usual = 0.8 * self.usual + 0.2 * (time.monotonic() - begun)
+        self.ledger.ready_at = time.monotonic()
         self.ledger.note(f"ready pid={process.pid}")
         return True
 
@@ -156,17 +168,30 @@ class Soak:
         self.clean = [Taker(ledger, port, f"clean-{v}", v, False) for v in (4, 5)]
         self.members = [Taker(ledger, port, f"member-{v}-{n}", v, True, "group") for n, v in enumerate((4, 5))]
         ledger.subscriber("group").ordered = False
+        # Sessions that are away for longer than they last, now and then.
+        self.expiring = [Taker(ledger, port, f"expiring-{n}", 5, True) for n in (1, 4)]
+        for taker, expiry in zip(self.expiring, (1, 4), strict=True):
+            taker.expiry = expiry
+            taker.session.mortal = True
+        refusing = self.node.refusing_port
+        self.bounded = [Taker(ledger, refusing, f"bounded-{v}", v, True) for v in (4, 5)]
         self.publishers = [
             Publisher(ledger, port, f"pub-{n}-{v}-{'p' if persistent else 'c'}", v, persistent, window)
             for n, (v, persistent, window) in enumerate(
-                ((5, True, 20), (4, True, 5), (5, False, 50), (4, False, 1), (5, True, 1))
+                ((5, True, 20), (4, True, 5), (5, False, 50), (4, False, 1), (5, True, 1), (4, True, 3))
             )
         ]
+        for client in (self.stable[1], self.members[1], self.changing[2], *self.publishers[1:3], self.expiring[1]):
+            client.over_web_socket = True
+            client.port = self.node.web_socket_port
         self.willers: list[Willer] = []
 
     @property
     def clients(self) -> list[Client]:
-        return [*self.stable, *self.members, *self.changing, *self.clean, *self.publishers, *self.willers]
+        return [
+            *self.stable, *self.members, *self.changing, *self.expiring, *self.bounded, *self.clean, *self.publishers,
+            *self.willers,
+        ]  # fmt: skip
 
     # --- the run
 
@@ -203,6 +228,7 @@ class Soak:
             f"cycles={self.cycles} starts={self.starts} published={ledger.published} promised={ledger.promised} "
             f"delivered={ledger.delivered} lost={ledger.lost} qos2_duplicates={ledger.duplicates} "
             f"order_violations={ledger.disorder} failed_starts={self.node.failed_starts} other={ledger.other} "
+            f"refused={ledger.refusals} expired={ledger.expired} "
             f"qos1_repeated={ledger.repeated} kills: {kills}"
         )
 
@@ -221,7 +247,10 @@ class Soak:
         everything = [(f"t/{area}/#", 2) for area in range(AREAS)]
         for taker in self.stable:
             await taker.connect(clean_start=True)
-            await taker.subscribe(*everything, ("w/#", 2), ("d/#", 2))
+            await taker.subscribe(*everything, ("w/#", 2), ("d/#", 2), ("q/#", 2))
+        for taker, qos in zip(self.bounded, (1, 2), strict=True):
+            await taker.connect(clean_start=True)
+            await taker.subscribe(("q/#", qos))
         for member in self.members:
             await member.connect()
         for member in self.members:
@@ -229,12 +258,14 @@ class Soak:
 
     async def _cycle(self) -> None:
         rng = self.rng
-        for taker in (*self.stable, *self.members, *self.changing):
+        for taker in (*self.stable, *self.members, *self.changing, *self.expiring, *self.bounded):
             slow = rng.random() < 0.25
             taker.delay = spread(rng, 0.002, 0.1) if slow else 0.0
             taker.receive_maximum = rng.choice((0, 0, 1, 3, 20)) if taker.version == 5 else 0
         actors: list[Coroutine[Any, Any, None]] = []
         actors += [self._take(taker, False) for taker in (*self.stable, *self.members) if rng.random() < 0.6]
+        actors += [self._take(taker, False) for taker in self.bounded if rng.random() < 0.4]
+        actors += [self._take(taker, True) for taker in self.expiring if rng.random() < 0.3]
         actors += [self._take(taker, True) for taker in (*self.changing, *self.clean) if rng.random() < 0.7]
         actors += [self._publish(publisher) for publisher in self.publishers if rng.random() < 0.9]
         actors += [self._will() for _ in range(rng.choice((0, 0, 1, 2)))]
@@ -352,9 +383,13 @@ class Soak:
         number = self.publishers.index(publisher)
         mine = [f"r/{n}" for n in range(RETAINED) if n % len(self.publishers) == number]
         await publisher.connect()
+        # The last one is for what may be refused alone: in 3.x, it has to wait.
+        bounded = 1.0 if publisher is self.publishers[-1] else 0.05 if publisher.version == 5 else 0.0
         while True:
             for _ in range(rng.randint(1, 2 * publisher.window)):
-                if rng.random() < 0.1 and mine:
+                if rng.random() < bounded:
+                    await publisher.publish(f"q/{rng.randrange(2)}", rng.choice((1, 2)))
+                elif rng.random() < 0.1 and mine:
                     clear = rng.random() < 0.3
                     # One QoS each: sent again, QoS 1 takes effect again and QoS 2 does not, which would mix them up.
                     await publisher.publish(rng.choice(mine), 1 + number % 2, True, clear)
@@ -365,7 +400,9 @@ class Soak:
                 else:
                     topic = f"t/{rng.randrange(AREAS)}/{rng.randrange(2)}"
                     size = rng.choice((0, 0, 0, 100, 5000))
-                    await publisher.publish(topic, rng.choice((1, 2)), size=size)
+                    expires = publisher.version == 5 and rng.random() < 0.15
+                    expiry = rng.choice((1, 2, 5, 10, 3600)) if expires else 0
+                    await publisher.publish(topic, rng.choice((1, 2)), size=size, expiry=expiry)
             await asyncio.sleep(spread(rng, 0, 0.1))
             what = rng.random()
             if what < 0.03:
@@ -436,7 +473,8 @@ class Soak:
         """Everybody finishes what is begun and takes what is owed; then nothing may be missing."""
         ledger = self.ledger
         ledger.note("settling")
-        takers = [*self.stable, *self.members, *(taker for taker in self.changing if taker.held or taker.unsure)]
+        coming = (each for each in (*self.changing, *self.expiring) if each.held or each.unsure)
+        takers = [*self.stable, *self.members, *self.bounded, *coming]
         publishers = [publisher for publisher in self.publishers if publisher.persistent and publisher.held]
         now = time.monotonic()
         for will in self.wills:

@@ -9,6 +9,9 @@ demanded.
 import time
 from collections import deque
 
+SLACK = 2.5
+"""Seconds by which what depends on time may be early or late, on a busy machine with a sweep each second."""
+
 
 def matches(topic_filter: str, topic: str) -> bool:
     """Whether a filter, with or without ``#`` at its end, of a shared subscription or not, takes a topic."""
@@ -26,17 +29,21 @@ class Published:
         "acked_at",
         "candidates",
         "events",
+        "expired_at",
+        "expiry",
         "got",
         "name",
         "order",
+        "owed_until",
         "publisher",
         "qos",
+        "refused",
         "sent_at",
         "settled",
         "topic",
     )
 
-    def __init__(self, name: str, publisher: str, order: int, topic: str, qos: int, sent_at: int) -> None:
+    def __init__(self, name: str, publisher: str, order: int, topic: str, qos: int, sent_at: int, expiry: int) -> None:
         self.name = name
         self.publisher = publisher
         self.order = order
@@ -48,6 +55,15 @@ class Published:
         self.got: dict[Subscriber, int] = {}  # how often with QoS 2
         self.events: list[tuple[float, str]] = []
         self.settled = False
+        self.refused = False
+        self.expiry = expiry
+        # When it expires at the earliest, as it was sent first, and at the latest, as it was sent again.
+        self.owed_until = self.expired_at = time.monotonic() + expiry if expiry else float("inf")
+
+    def sent_again(self) -> None:
+        """Its interval begins anew, where the node takes this for a message of its own."""
+        if self.expiry:
+            self.expired_at = time.monotonic() + self.expiry
 
     def note(self, text: str) -> None:
         self.events.append((time.time(), text))
@@ -69,6 +85,7 @@ class Subscriber:
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id
         self.ordered = True  # members of a group read side by side
+        self.mortal = False  # it expires; when it comes back all the same, everything is owed to it
         self.filters: dict[str, _Filter] = {}
         self.owed: set[Published] = set()
         # publisher, topic, QoS, QoS of the delivery -> order of the newest message that came
@@ -90,6 +107,9 @@ class Ledger:
         self.events: deque[tuple[float, str]] = deque(maxlen=2000)
         self.violations: list[str] = []
         self.stopping = False  # the node was told to stop
+        self.ready_at = 0.0  # when it was last ready, on the monotonic clock
+        self.expired = 0
+        self.refusals = 0
         self.published = 0
         self.promised = 0
         self.delivered = 0
@@ -173,12 +193,12 @@ class Ledger:
 
     # --- messages
 
-    def sending(self, publisher: str, topic: str, qos: int) -> Published:
+    def sending(self, publisher: str, topic: str, qos: int, expiry: int = 0) -> Published:
         """A new message is about to be sent."""
         self._order += 1
         self.published += 1
         name = f"{publisher}:{self._order}"
-        message = Published(name, publisher, self._order, topic, qos, self._now())
+        message = Published(name, publisher, self._order, topic, qos, self._now(), expiry)
         for session in self.subscribers.values():
             for topic_filter, state in session.filters.items():
                 if state.solid and matches(topic_filter, topic):
@@ -194,13 +214,33 @@ class Ledger:
             return
         message.acked_at = self._now()
         message.note(f"acknowledged {reason_code:#x}, owed to {sorted(s.client_id for s in message.candidates)}")
-        if reason_code and message.candidates:
+        if reason_code and any(not session.mortal for session in message.candidates):
             self.wrong(f"{message.name}: Reason Code {reason_code:#x} though subscriptions match", message)
         for session in message.candidates:
             self.promised += 1
             if session not in message.got:
                 session.owed.add(message)
         message.candidates = set()
+
+    def refused(self, message: Published, certain: bool) -> None:
+        """0x97 was read: nobody is to get it, where that is ``certain``."""
+        self.refusals += 1
+        message.refused = certain
+        message.candidates = set()
+        message.note(f"refused, certain={certain}")
+
+    def remaining(self, session: Subscriber, name: str, remaining: int, dup: bool) -> None:
+        """The Message Expiry Interval with which it came, 0 for none. What was sent in time may be sent again later."""
+        message = self.messages.get(name)
+        if message is None:
+            return
+        now = time.monotonic()
+        least = max(1, message.owed_until - now - SLACK) if message.expiry else 0
+        most = min(message.expiry, message.expired_at - now + SLACK) if message.expiry and not dup else message.expiry
+        if not least <= remaining <= most:
+            self.other += 1
+            text = f"{name} came to {session.client_id} with {remaining} s to live, must be {least:.1f} to {most:.1f}"
+            self.wrong(text, message, session)
 
     def delivered_to(self, session: Subscriber, name: str, topic: str, qos: int, dup: bool) -> None:
         """A PUBLISH (RETAIN 0) was read; for QoS 2 only one that the client takes as new."""
@@ -210,6 +250,11 @@ class Ledger:
             self.wrong(f"{session.client_id} was sent {name!r} on {topic}: nobody published that, or it was settled")
             return
         message.note(f"to {session.client_id} qos={qos} dup={dup}")
+        if message.refused:
+            self.wrong(f"{name} came to {session.client_id}, and was refused", message, session)
+        if not dup and time.monotonic() > message.expired_at + SLACK:
+            late = time.monotonic() - message.expired_at
+            self.wrong(f"{name} came to {session.client_id} {late:.1f} s after it expired", message, session)
         session.owed.discard(message)
         if session in message.got:
             if qos == 2 and message.got[session]:
@@ -261,12 +306,16 @@ class Ledger:
 
     def owed(self) -> int:
         """Deliveries that are still due."""
-        return sum(len(session.owed) for session in self.subscribers.values())
+        now = time.monotonic() + SLACK
+        return sum(message.owed_until > now for session in self.subscribers.values() for message in session.owed)
 
     def settle(self) -> None:
         """Everything had its time: what is owed now is lost; what was done is forgotten."""
         for session in self.subscribers.values():
             for message in sorted(session.owed, key=lambda each: each.order):
+                if message.owed_until < time.monotonic() + SLACK:
+                    self.expired += 1
+                    continue
                 self.lost += 1
                 self.wrong(f"{message.name} was lost for {session.client_id}", message, session)
             session.owed.clear()

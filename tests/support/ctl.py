@@ -37,7 +37,13 @@ async def exchange(path: Path, octets: bytes, eof: bool = False) -> bytes:
                     writer.write_eof()
             except ConnectionError:
                 pass  # it had heard enough
-            return await reader.read(-1)
+            answer = bytearray()
+            try:
+                while octets := await reader.read(65_536):
+                    answer += octets
+            except ConnectionError:
+                pass  # it left some of it unread; its answer is here before that
+            return bytes(answer)
     finally:
         writer.close()
         await asyncio.sleep(0)

@@ -1,11 +1,12 @@
 """A node with its management server and with MQTT clients that are closed with it."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from .api import ApiClient, ManagedNode, managed_node
-from .peer import Peer
+from .peer import TIMEOUT, Peer
 
 
 class Served:
@@ -31,6 +32,12 @@ class Served:
         else:
             await peer.connect(client_id, clean_start=False)
         return peer
+
+    async def settled(self, connections: int) -> None:
+        """Until the node has no more MQTT connections than these: a client sees the end before the node is through."""
+        async with asyncio.timeout(TIMEOUT):
+            while len(self.server.connections) > connections:
+                await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

@@ -340,3 +340,82 @@ async def test_a_denial_says_which_rule_it_was(make: Make, cache: bool) -> None:
             assert control.authorize_now(somebody, action, topic) is False
             assert control.setting == setting
             assert control.authorize_now(somebody, "publish", "a") is True
+
+
+class Renewing(Gated):
+    """Knows one user, whose hash is an old one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate.open.set()
+        self.renewed: asyncio.Future[ScryptHash] = asyncio.get_running_loop().create_future()
+
+    def lookup(self, client: ClientInfo, username: str) -> User | None:
+        return User("gated", self.gate, renew=self.renewed.set_result)
+
+
+@pytest.mark.asyncio
+async def test_an_old_hash_is_renewed_once(make: Make) -> None:
+    control = make(hash_cost=10)
+    source = Renewing()
+    control.authenticators.append(source)
+    answers = [asyncio.ensure_future(later(control.authenticate(client("gated"), b"secret"))) for _ in range(20)]
+    assert {(await answer).reason_code for answer in answers} == {0}
+    made = await asyncio.wait_for(source.renewed, 5)
+    assert made.n == 1024 and made.verify(b"secret")
+
+
+@pytest.mark.asyncio
+async def test_a_wrong_password_renews_nothing(make: Make) -> None:
+    control = make(hash_cost=10)
+    source = Renewing()
+    control.authenticators.append(source)
+    assert (await later(control.authenticate(client("gated"), b"wrong"))).reason_code == 0x86
+    assert not control._renewing and not source.renewed.done()
+
+
+@pytest.mark.asyncio
+async def test_a_client_known_by_its_identifier_is_not_anonymous(make: Make) -> None:
+    control = make(hash_cost=10)
+    control.authenticators.append(Renewing())
+    assert at_once(control.authenticate(client(None, allow_anonymous=True), None)).reason_code == 0x86
+    outcome = await later(control.authenticate(client(None), b"secret"))
+    assert outcome.reason_code == 0 and not outcome.anonymous
+
+
+@pytest.mark.asyncio
+async def test_new_hashes_cost_what_is_set_and_wait_for_logins(make: Make) -> None:
+    control = make(hash_cost=10, hash_threads=1)
+    first = control.hash_password(b"a")
+    assert (await first).n == 1024
+    control.reload(msgspec.structs.replace(control.settings, hash_cost=11))
+    assert (await control.hash_password(b"a")).n == 2048
+    many = asyncio.gather(*(control.hash_password(b"a") for _ in range(100)))
+    await asyncio.sleep(0)
+    source = Gated()
+    source.gate.open.set()
+    control.authenticators.append(source)
+    assert (await later(control.authenticate(client("gated"), b"secret"))).reason_code == 0
+    assert not many.done()
+    await many
+
+
+@pytest.mark.asyncio
+async def test_forgetting_decisions_keeps_verified_credentials(make: Make) -> None:
+    control = make(users=[ALICE], rules=[RuleSettings(allow=False, topics=["b"])])
+    alice = client("alice")
+    assert (await later(control.authenticate(alice, b"secret"))).reason_code == 0
+    control.authorizers.insert(0, Topics())
+    assert control.authorize_now(alice, "publish", "a") is True
+    control.authorizers.insert(0, Nothing())
+    assert control.authorize_now(alice, "publish", "a") is True
+    control.forget_decisions()
+    assert control.authorize_now(alice, "publish", "a") is False
+    assert at_once(control.authenticate(alice, b"secret")).reason_code == 0
+
+
+class Nothing(Topics):
+    """Denies everything."""
+
+    def decide(self, client: ClientInfo, action: str, topic: str) -> bool | None:
+        return False

@@ -136,3 +136,32 @@ def test_a_fault_of_the_brokers_costs_one_connection(caplog: pytest.LogCaptureFi
     other.subscribe("b")
     other.publish("b", b"y")
     assert [each.payload for each in other.messages()] == [b"y"]
+
+
+def test_a_flood_of_one_client_stops_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TURN_PUBLISHES", 2)
+    house = House()
+    channel: Any = house.connect("w").channel
+    messages = [Message("t", b"%d" % number) for number in range(5)]
+    assert channel.receive(messages, house.clock.time) is False  # though nobody gets them
+    assert channel.rest == messages[2:]
+    assert channel.receive(channel.rest, house.clock.time) is False
+    assert channel.receive(channel.rest, house.clock.time) is True
+
+
+def test_pubacks_in_a_row_make_room_at_once_and_keep_their_place() -> None:
+    """What is between them is handled between them; one for QoS 2 ends the connection after those before it."""
+    house = House({"max_inflight": 3})
+    client = house.connect()
+    client.subscribe("t", qos=2)
+    for number in range(6):
+        house.publish("t", b"%d" % number, 2 if number == 5 else 1)
+    assert client.payloads() == [b"0", b"1", b"2"]
+    client.send(Ack(c.PUBACK, 1), Ack(c.PUBACK, 9), Ack(c.PUBACK, 2), Pingreq(), Ack(c.PUBACK, 3))
+    arrived = client.received()
+    assert [type(each) for each in arrived] == [Publish, Publish, Pingresp, Publish]
+    metrics = house.metrics
+    assert (metrics.packets_puback_received, metrics.packets_puback_missed, metrics.messages_acked) == (4, 1, 3)
+    client.send(Ack(c.PUBACK, 4), Ack(c.PUBACK, 6), Ack(c.PUBACK, 5))
+    assert client.closed
+    assert (metrics.messages_acked, metrics.packets_puback_inuse) == (4, 1)

@@ -261,3 +261,18 @@ def test_errors_never_hold_bytes_of_the_client() -> None:
             (error,) = _for(row).feed(row.data)
             assert str(error).isprintable()
             assert len(str(error)) < 100
+
+
+@pytest.mark.parametrize(
+    "behind", [b"", b"\x40", b"\x40\x02\x00", b"\xc0\x00", b"\x40\x02\x00\x00", b"\x50\x02\x00\x07"]
+)
+def test_pubacks_in_a_row_are_read_as_one_by_one(behind: bytes) -> None:
+    """Whatever follows them; a Packet Identifier of 0 is refused behind those before it."""
+    data = b"".join(b"\x40\x02" + number.to_bytes(2, "big") for number in (1, 0xFFFF, *range(2, 40))) + behind
+    together, one_by_one = Decoder(TopicNames(), 100, 100, False), Decoder(TopicNames(), 100, 100, False)
+    together.version = one_by_one.version = 4
+    packets = together.feed(data)
+    expected = [packet for at in range(0, len(data), 4) for packet in one_by_one.feed(data[at : at + 4])]
+    assert len(packets) >= 40
+    assert [(type(each), str(each)) for each in packets] == [(type(each), str(each)) for each in expected]
+    assert together.pending == one_by_one.pending

@@ -225,3 +225,25 @@ def test_a_queue_of_many_is_as_a_sorted_list(priorities: dict[str, int] | None) 
             model.remove(expected)
         assert len(queue) == len(model)
         assert queue.size == sum(each.size for each in model)
+
+
+def test_a_run_ends_before_what_goes_out_another_way() -> None:
+    queue = MessageQueue()
+    for each in [delivery("a", "1"), delivery("b", "2"), delivery("a", "3"), delivery("a", "4", expiry=9)]:
+        queue.push(each)
+    queue.push(Delivery(Message("a", b"5", 2), 2))
+    size = queue.size
+    first = queue.pop_run(2)
+    assert texts(first) == ["1", "2"] and queue.size == size - sum(each.size for each in first)
+    assert (len(queue), queue.holds("b"), queue.holds("a")) == (3, False, True)
+    assert texts(queue.pop_run(10)) == ["3"]
+    assert queue.pop_run(10) == []  # it may expire
+    assert queue.pop() is not None and queue.pop_run(10) == []  # QoS 2
+    assert queue.pop() is not None and queue.pop_run(10) == []
+    check_empty(queue)
+
+
+def test_a_queue_with_priorities_has_no_runs() -> None:
+    queue = MessageQueue(priorities={"a": 1})
+    queue.push(delivery("a", "1"))
+    assert queue.pop_run(10) == [] and len(queue) == 1

@@ -140,3 +140,12 @@ def test_one_broken_connection_costs_the_others_nothing(caplog: pytest.LogCaptur
     assert [each.getMessage() for each in caplog.records] == ["flush_failed", "packets_failed"]
     assert all(each.exc_info for each in caplog.records)
     assert module.logger.name == "broker.transport.flusher"
+
+
+def test_who_had_a_share_of_the_turn_lets_the_others_go_first() -> None:
+    bench = Bench()
+    order: list[str] = []
+    bench.flusher.hold(Target(lambda: order.append("flood")), spent=True)
+    bench.flusher.hold(Target(lambda: order.append("other")))
+    bench.loop.turn()
+    assert order == ["other", "flood"]

@@ -54,3 +54,8 @@ def test_time_that_runs_backwards_gives_nothing() -> None:
 def test_a_limit_of_nothing_is_an_error(amount: float, seconds: float) -> None:
     with pytest.raises(ValueError, match="above 0"):
         TokenBucket(amount, seconds)
+
+
+def test_its_bound() -> None:
+    assert TokenBucket(100, 10).bound == (100, 10)
+    assert TokenBucket(5, 0.5).bound == (5, 0.5)

@@ -1,5 +1,6 @@
 """The command itself: where it finds the node, what it prints, how it ends."""
 
+import asyncio
 import subprocess
 import sys
 import time
@@ -58,23 +59,21 @@ def test_a_file_that_does_not_say_it(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.asyncio
-async def test_the_real_command_against_two_nodes() -> None:
-    async with managed_node(node={"name": "one@here", "data_dir": _short_dir()}) as one:
-        async with managed_node(node={"name": "two@here", "data_dir": _short_dir()}) as two:
-            for node, name in ((one, "one@here"), (two, "two@here")):
-                directory = node.settings.node.data_dir
-                said = await run("--data-dir", directory, "status")
-                assert said == (0, f"Node '{name}' {node.server.version} is started\n", "")
-                by_environment = await run("status", TAIPAN__NODE__DATA_DIR=directory)
-                assert by_environment == said
-            assert (await run("--data-dir", one.settings.node.data_dir, "nothing")).status == 2
-            assert (await run("--data-dir", one.settings.node.data_dir, "log", "set-level", "loud")).status == 1
-
-
-def _short_dir() -> str:
-    import tempfile
-
-    return tempfile.mkdtemp(prefix="taipan-ctl-")
+async def test_the_real_command_against_two_nodes(tmp_path: Path) -> None:
+    first, second = str(tmp_path / "one"), str(tmp_path / "two")
+    async with (
+        managed_node(node={"name": "one@here", "data_dir": first}) as one,
+        managed_node(node={"name": "two@here", "data_dir": second}),
+    ):
+        for directory, name in ((first, "one@here"), (second, "two@here")):
+            said = await run("--data-dir", directory, "status")
+            assert said == (0, f"Node '{name}' {one.server.version} is started\n", "")
+            assert await run("status", TAIPAN__NODE__DATA_DIR=directory) == said
+        assert (await run("--data-dir", first, "nothing")).status == 2
+        refused = await run("--data-dir", first, "clients", "show", "nobody")
+        assert refused == (1, "Not Found.\n", "")
+        answer = await run("--data-dir", first, "--json", "clients", "list")
+        assert answer == (0, "[]\n", "")
 
 
 @pytest.mark.asyncio
@@ -119,8 +118,6 @@ async def test_a_real_node_leaves_no_socket_and_takes_over_a_stale_one(tmp_path:
 async def test_a_reader_that_goes_away_is_no_error() -> None:
     async with managed_node() as node:
         command = f"{sys.executable} -m management.ctl.main --data-dir {node.settings.node.data_dir} help"
-        import asyncio
-
         process = await asyncio.create_subprocess_shell(
             f"{command} | true; exit $?", stderr=asyncio.subprocess.PIPE, cwd=ROOT
         )

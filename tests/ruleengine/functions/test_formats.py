@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ruleengine.budget import BudgetExceeded
 from ruleengine.functions.registry import FunctionError
 from ruleengine.undefined import UNDEFINED
 from tests.ruleengine.functions.calls import call
@@ -37,7 +39,7 @@ from tests.ruleengine.functions.calls import call
         ("~p ~w", [[97, 98], [97, 98]], '"ab" [97,98]'),
         ("~p", [{"a": [1, None]}], '#{<<"a">> => [1,null]}'),
         ("~p ~p", [b"\xff", 1e25], "<<255>> 1.0e25"),
-        ("~p", ['say "x"\n'], "<<115,97,121,32,34,120,34,10>>"),
+        ("~p", ['say "x"\n'], '<<"say \\"x\\"\\n">>'),
         ("no directive", [], "no directive"),
     ],
 )
@@ -78,7 +80,5 @@ def test_any_base_reads_back(number: int, base: int) -> None:
 
 @given(st.text("~.*-0123456789sbpfc k"), st.lists(st.integers(0, 300) | st.text("ab") | st.floats(0, 10), max_size=3))
 def test_any_format_gives_text_or_the_one_error(template: str, values: list[Any]) -> None:
-    try:
+    with suppress(FunctionError, BudgetExceeded):
         assert isinstance(call("sprintf_s", template, values), str)
-    except ValueError as error:
-        assert "sprintf" in str(error) or "evaluation" in str(error)

@@ -16,7 +16,6 @@ from tests.ruleengine.functions.calls import alike, call, context, read_value
 RULES = Path(__file__).resolve().parents[2] / "rules"
 VECTORS = json.loads((RULES / "functions.json").read_text(encoding="utf-8"))
 CORRECTED = {each["id"]: each for each in json.loads((RULES / "corrected_functions.json").read_text(encoding="utf-8"))}
-TEMPLATES = [each for each in VECTORS if each["function"] == "$template"]
 
 
 @pytest.fixture(autouse=True)

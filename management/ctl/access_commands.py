@@ -1,0 +1,301 @@
+"""users, acl, banned and their older names: who may come in, and what they may do."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from broker.access.stored_rules import ALL, PUB, PUBSUB, SUB
+from broker.access.stored_users import CLIENT_ID, USERNAME
+
+from ..operations.acl import NewRule, Subject, rule_record, subject_of
+from ..operations.listing import Listing
+from ..operations.refusal import EXISTS, NO_USER, UNKNOWN, Refusal
+from ..operations.users import NewUser, login_record
+from .client_commands import EVERYTHING
+from .command import NOT_FOUND, OK, Answer, Call, Commands, Failure, not_found
+
+commands = Commands()
+
+_LATEST: Final = 253_402_300_799
+"""The last second of the year 9999."""
+
+
+# users; mqtt-user is what EMQX 4.2 calls it
+
+
+async def _add_login(call: Call) -> Answer:
+    superuser = call.get("IsSuperuser") is not None and call.flag("IsSuperuser")
+    await _existing(call.operations.users.add_one(NewUser(call["Login"], call["Password"], superuser)))
+    return Answer(None, OK)
+
+
+async def _update_login(call: Call) -> Answer:
+    superuser = None if call.get("IsSuperuser") is None else call.flag("IsSuperuser")
+    await _existing(call.operations.users.update(call["Login"], call["Password"], superuser))
+    return Answer(None, OK)
+
+
+async def _delete_login(call: Call) -> Answer:
+    await _existing(call.operations.users.delete(call["Login"]))
+    return Answer(None, OK)
+
+
+def _list_logins(call: Call) -> Answer:
+    return Answer(call.operations.users.listing(1, EVERYTHING), lambda row: f"User(login = {_binary(row['login'])})")
+
+
+def _show_login(call: Call) -> Answer:
+    user = call.operations.users.lookup(call["Login"])
+    if user is None:
+        raise not_found(f"user {call['Login']}", NO_USER)
+    return Answer(
+        login_record(user),
+        lambda row: f"User(login = {_binary(row['login'])} is_super = {_word(row['is_superuser'])})",
+    )
+
+
+for _noun, _kind in (("users", "user"), ("mqtt-user", "user, as EMQX 4.2 has it")):
+    commands.add(f"{_noun} list", f"List every {_kind}")(_list_logins)
+    commands.add(f"{_noun} show <Login>", f"Show a {_kind}")(_show_login)
+    commands.add(f"{_noun} add <Login> <Password> [<IsSuperuser>]", f"Add a {_kind}")(_add_login)
+    commands.add(f"{_noun} update <Login> <Password> [<IsSuperuser>]", f"Change a {_kind}")(_update_login)
+    commands.add(f"{_noun} del <Login>", f"Remove a {_kind}")(_delete_login)
+
+
+# user, clientid: as EMQX 4.3 and later have them
+
+
+def _accounts(noun: str, kind: str, name: str, what: str) -> None:
+    def list_accounts(call: Call) -> Answer:
+        listing: Listing = call.operations.users.accounts(kind, 1, EVERYTHING)
+        return Answer(listing, lambda row: str(row[kind]))
+
+    async def add_account(call: Call) -> Answer:
+        await _existing(call.operations.users.add_one(NewUser(call[name], call["Password"]), kind))
+        return Answer(None, OK)
+
+    async def update_account(call: Call) -> Answer:
+        await _existing(call.operations.users.update(call[name], call["NewPassword"], kind=kind))
+        return Answer(None, OK)
+
+    async def delete_account(call: Call) -> Answer:
+        await _existing(call.operations.users.delete(call[name], kind))
+        return Answer(None, OK)
+
+    commands.add(f"{noun} list", f"List the {what}s")(list_accounts)
+    commands.add(f"{noun} add <{name}> <Password>", f"Add a {what}")(add_account)
+    commands.add(f"{noun} update <{name}> <NewPassword>", f"Change the password of a {what}")(update_account)
+    commands.add(f"{noun} del <{name}>", f"Remove a {what}")(delete_account)
+
+
+_accounts("user", USERNAME, "Username", "user by user name")
+_accounts("clientid", CLIENT_ID, "ClientId", "user by client identifier")
+
+
+async def _existing(doing: Any) -> None:
+    """Wait for it; what is there already or is not there is told in emqx_ctl's words."""
+    try:
+        await doing
+    except Refusal as refusal:
+        words = {EXISTS: "Error: existed", NO_USER: "Error: noexisted"}.get(refusal.code)
+        if words is None:
+            raise
+        raise Failure(refusal.code, refusal.message, words) from None
+
+
+# acl, as EMQX 4.3 and later have it
+
+
+@commands.add("acl list [<Kind>]", "List access rules: all, or those of clientid, username or _all")
+def list_rules(call: Call) -> Answer:
+    acl = call.operations.acl
+    if call.get("Kind") is not None:
+        kind = call.choice("Kind", CLIENT_ID, USERNAME, "_all")
+        return Answer(acl.halves_listing(ALL if kind == "_all" else kind, 1, EVERYTHING), _half_line)
+    return Answer(
+        _Chained([acl.halves_listing(kind, 1, EVERYTHING) for kind in (CLIENT_ID, USERNAME, ALL)]), _half_line
+    )
+
+
+class _Chained(Listing):
+    """Several listings as one."""
+
+    def __init__(self, listings: list[Listing]) -> None:
+        super().__init__([], 1, EVERYTHING, lambda row: row)
+        self._listings = listings
+
+    def __iter__(self) -> Iterator[dict[str, Any] | None]:
+        for each in self._listings:
+            yield from each
+
+
+def _subject_commands(words: str, name: str, kind: str) -> None:
+    def subject(call: Call) -> Subject:
+        return (kind, call[name]) if name else (ALL, "")
+
+    def show(call: Call) -> Answer:
+        rows = call.operations.acl.halves_of(subject(call))
+        if not rows:
+            raise not_found(f"access rule of {words} {subject(call)[1]}".rstrip())
+        return Answer(rows, lambda rows: [_half_line(row) for row in rows])
+
+    async def add(call: Call) -> Answer:
+        action = _one_of(call, "Action", PUB, SUB, PUBSUB)
+        allow = _one_of(call, "Access", "allow", "deny") == "allow"
+        try:
+            await call.operations.acl.add_first([NewRule(subject(call), call["Topic"], action, allow)])
+        except Refusal as refusal:
+            raise _illegal(refusal) from None
+        return Answer(None, OK)
+
+    async def delete(call: Call) -> Answer:
+        try:
+            await call.operations.acl.delete_of(subject(call), call["Topic"])
+        except Refusal as refusal:
+            raise _unknown(refusal) from None
+        return Answer(None, OK)
+
+    who = f" <{name}>" if name else ""
+    commands.add(f"acl show {words}{who}", f"Show the access rules of {_of(kind)}")(show)
+    commands.add(
+        f"acl add {words}{who} <Topic> <Action> <Access>",
+        f"Let {_of(kind)} pub, sub or pubsub (Action); allow or deny (Access)",
+    )(add)
+    commands.add(f"acl del {words}{who} <Topic>", f"Remove the access rules of {_of(kind)} for a topic")(delete)
+
+
+def _of(kind: str) -> str:
+    return {CLIENT_ID: "a client identifier", USERNAME: "a user name"}.get(kind, "everybody")
+
+
+_subject_commands("clientid", "ClientId", CLIENT_ID)
+_subject_commands("username", "Username", USERNAME)
+_subject_commands("_all", "", ALL)
+
+
+@commands.add("acl cache-clean <ClientId>", "Decide anew what a client may do; all: what every client may do")
+def clean_cache(call: Call) -> Answer:
+    who = call["ClientId"]
+    if who == "all":
+        call.operations.clients.clean_acl_caches()
+    else:
+        _clean_one(call, who)
+    return Answer(None, "ACL cache drain start OK")
+
+
+@commands.add("acl cache-clean node <Node>", "Decide anew what every client of a node may do")
+def clean_cache_of_node(call: Call) -> Answer:
+    try:
+        call.operations.nodes.check(call["Node"])
+    except Refusal as refusal:
+        raise Failure(refusal.code, refusal.message, f"ACL cache drain FAILED: {refusal.message}") from None
+    call.operations.clients.clean_acl_caches()
+    return Answer(None, "ACL cache drain start OK")
+
+
+def _clean_one(call: Call, client_id: str) -> None:
+    try:
+        call.operations.clients.clean_acl_cache(client_id)
+    except Refusal as refusal:
+        raise Failure(refusal.code, refusal.message, f"ACL cache drain FAILED: {refusal.message}") from None
+
+
+# mqtt-acl, as EMQX 4.2 has it
+
+
+@commands.add("mqtt-acl list", "List the access rules by login, as EMQX 4.2 has them")
+def list_login_rules(call: Call) -> Answer:
+    return Answer(call.operations.acl.listing(1, EVERYTHING), _login_rule_line)
+
+
+@commands.add("mqtt-acl show <Login>", "Show the access rules of a login ($all: of everybody) as they are tried")
+def show_login_rules(call: Call) -> Answer:
+    rules = call.operations.acl.lookup(call["Login"])
+    if not rules:
+        raise not_found(f"access rule of {call['Login']}")
+    return Answer([rule_record(rule) for rule in rules], lambda rows: [_login_rule_line(row) for row in rows])
+
+
+@commands.add("mqtt-acl add <Login> <Topic> <Action> <Allow>", "Add a rule: pub, sub or pubsub; allowed true or false")
+async def add_login_rule(call: Call) -> Answer:
+    action = _one_of(call, "Action", PUB, SUB, PUBSUB)
+    allow = _one_of(call, "Allow", "true", "false") == "true"
+    try:
+        await call.operations.acl.add([NewRule(subject_of(call["Login"]), call["Topic"], action, allow)])
+    except Refusal as refusal:
+        raise _illegal(refusal) from None
+    return Answer(None, OK)
+
+
+@commands.add("mqtt-acl del <Login> <Topic>", "Remove the rules of a login for a topic")
+async def delete_login_rules(call: Call) -> Answer:
+    try:
+        await call.operations.acl.delete(call["Login"], call["Topic"])
+    except Refusal as refusal:
+        raise _unknown(refusal) from None
+    return Answer(None, OK)
+
+
+def _one_of(call: Call, name: str, *allowed: str) -> str:
+    try:
+        return call.choice(name, *allowed)
+    except Refusal as refusal:
+        raise _illegal(refusal) from None
+
+
+def _illegal(refusal: Refusal) -> Failure:
+    """What emqx_ctl says of every rule that it does not take, with the reason that it does not give."""
+    return Failure(refusal.code, refusal.message, f"Error: Input is illegal: {refusal.message}")
+
+
+def _unknown(refusal: Refusal) -> Refusal:
+    return Failure(refusal.code, refusal.message, NOT_FOUND) if refusal.code == UNKNOWN else refusal
+
+
+def _half_line(row: dict[str, Any]) -> str:
+    kind, name = next(iter(row.items()))
+    who = name if kind == ALL else f"{kind} = {_binary(name)}"
+    return f"Acl({who} topic = {_binary(row['topic'])} action = {row['action']} access = {row['access']})"
+
+
+def _login_rule_line(row: dict[str, Any]) -> str:
+    login, topic = _binary(row["login"]), _binary(row["topic"])
+    return f"Acl(login = {login} topic = {topic} action = {row['action']} allow = {_word(row['allow'])})"
+
+
+# banned
+
+
+@commands.add("banned list", "List who may not connect")
+def list_banned(call: Call) -> Answer:
+    keys = ("as", "who", "by", "reason", "at", "until")
+    listing = call.operations.banned.listing(1, EVERYTHING)
+    return Answer(listing, lambda row: f"Banned({', '.join(f'{key}={row[key]}' for key in keys)})")
+
+
+@commands.add(
+    "banned add <As> <Who> [--reason <Reason>] [--seconds <Seconds>]",
+    "Let a clientid, username or peerhost (As) not connect, for 300 seconds",
+)
+async def add_banned(call: Call) -> Answer:
+    until = None
+    if call.get("Seconds") is not None:
+        now = int(call.operations.server.clock.now())
+        until = now + call.integer("Seconds", 1, _LATEST - now)
+    await call.operations.banned.add(call["As"], call["Who"], "taipan-ctl", call.get("Reason") or "", None, until)
+    return Answer(None, OK)
+
+
+@commands.add("banned del <As> <Who>", "Lift a ban")
+async def delete_banned(call: Call) -> Answer:
+    if not await call.operations.banned.delete(call["As"], call["Who"]):
+        raise not_found(f"ban of {call['As']} {call['Who']}")
+    return Answer(None, OK)
+
+
+def _binary(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'<<"{escaped}">>'
+
+
+def _word(flag: bool) -> str:
+    return "true" if flag else "false"

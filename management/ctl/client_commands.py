@@ -1,0 +1,127 @@
+"""clients, subscriptions, routes: who is there, who wants what, and orders about them."""
+
+from sys import maxsize
+from typing import Any, Final
+
+from ..operations.clients import ClientFilters
+from ..operations.pubsub import SubscribeRequest, UnsubscribeRequest
+from ..operations.refusal import NOT_ONLINE, WRONG, Refusal
+from ..operations.subscriptions import SubscriptionFilters
+from .command import NOT_FOUND, OK, Answer, Call, Commands, Failure, not_found
+
+commands = Commands()
+
+EVERYTHING: Final = maxsize // 2
+"""Rows a page, where everything is wanted."""
+
+
+@commands.add("clients list", "List all clients")
+def list_clients(call: Call) -> Answer:
+    return Answer(call.operations.clients.search(ClientFilters(), 1, EVERYTHING), lambda row: _client_line(call, row))
+
+
+@commands.add("clients show <ClientId>", "Show a client")
+def show_client(call: Call) -> Answer:
+    found = call.operations.clients.lookup(call["ClientId"])
+    if not found:
+        raise not_found(f"client {call['ClientId']}", NOT_ONLINE)
+    return Answer(found, lambda rows: [_client_line(call, row) for row in rows])
+
+
+@commands.add("clients kick <ClientId>", "End a client's connection and its session")
+async def kick_client(call: Call) -> Answer:
+    try:
+        await call.operations.clients.kick(call["ClientId"])
+    except Refusal as refusal:
+        raise _absent(refusal, NOT_FOUND) from None
+    return Answer(None, OK)
+
+
+@commands.add("subscriptions list", "List all subscriptions")
+def list_subscriptions(call: Call) -> Answer:
+    return Answer(call.operations.subscriptions.search(SubscriptionFilters(), 1, EVERYTHING), _subscription_line)
+
+
+@commands.add("subscriptions show <ClientId>", "Show the subscriptions of a client")
+def show_subscriptions(call: Call) -> Answer:
+    # No more than max_subscriptions of one client: they may be found at once.
+    rows = [row for row in call.operations.subscriptions.lookup(call["ClientId"]) if row is not None]
+    if not rows:
+        raise not_found(f"subscription of client {call['ClientId']}", NOT_ONLINE)
+    return Answer(rows, lambda rows: [_subscription_line(row) for row in rows])
+
+
+@commands.add("subscriptions add <ClientId> <Topic> <QoS>", "Subscribe a client, online or not, to a topic filter")
+async def add_subscription(call: Call) -> Answer:
+    if call["QoS"] not in ("0", "1", "2"):
+        raise Failure(WRONG, "QoS should be 0, 1, 2", "QoS should be 0, 1, 2")
+    request = SubscribeRequest(client_id=call["ClientId"], topic=call["Topic"], qos=int(call["QoS"]))
+    try:
+        await call.operations.pubsub.subscribe(request)
+    except Refusal as refusal:
+        raise _absent(refusal, "Error: Channel not found!") from None
+    return Answer(None, OK)
+
+
+@commands.add("subscriptions del <ClientId> <Topic>", "Unsubscribe a client, online or not, from a topic filter")
+async def delete_subscription(call: Call) -> Answer:
+    try:
+        await call.operations.pubsub.unsubscribe(UnsubscribeRequest(client_id=call["ClientId"], topic=call["Topic"]))
+    except Refusal as refusal:
+        raise _absent(refusal, "Error: Channel not found!") from None
+    return Answer(None, OK)
+
+
+@commands.add("routes list", "List all routes")
+def list_routes(call: Call) -> Answer:
+    return Answer(call.operations.routes.listing(1, EVERYTHING), _route_line)
+
+
+@commands.add("routes show <Topic>", "Show the routes of a topic filter")
+def show_routes(call: Call) -> Answer:
+    found = call.operations.routes.lookup(call["Topic"])
+    if not found:
+        raise not_found(f"route of {call['Topic']}")
+    return Answer(found, lambda rows: [_route_line(row) for row in rows])
+
+
+def _absent(refusal: Refusal, text: str) -> Refusal:
+    """The refusal, in emqx_ctl's words where there is no such client."""
+    return Failure(refusal.code, refusal.message, text) if refusal.code == NOT_ONLINE else refusal
+
+
+def _client_line(call: Call, row: dict[str, Any]) -> str:
+    facts = {
+        "username": row["username"],
+        "peername": f"{row['ip_address']}:{row['port']}",
+        "clean_start": _word(row["clean_start"]),
+        "keepalive": row["keepalive"],
+        "session_expiry_interval": row["expiry_interval"],
+        "subscriptions": row["subscriptions_cnt"],
+        "inflight": row["inflight"],
+        "awaiting_rel": row["awaiting_rel"],
+        "delivered_msgs": row["send_msg"],
+        "enqueued_msgs": row["mqueue_len"],
+        "dropped_msgs": row["mqueue_dropped"],
+        "connected": _word(row["connected"]),
+    }
+    # The record has its times as text, this line as milliseconds. It is written in the turn that made the record.
+    session = call.operations.server.broker.sessions.get(row["clientid"])
+    if session is not None:
+        facts["created_at"] = int(session.created_at * 1000)
+        facts["connected_at"] = int(session.client.connected_at * 1000)
+        if not row["connected"]:
+            facts["disconnected_at"] = int(session.disconnected_at * 1000)
+    return f"Client({row['clientid']}, {', '.join(f'{key}={value}' for key, value in facts.items())})"
+
+
+def _subscription_line(row: dict[str, Any]) -> str:
+    return f"{row['clientid']} -> {row['topic']}"
+
+
+def _route_line(row: dict[str, Any]) -> str:
+    return f"{row['topic']} -> {row['node']}"
+
+
+def _word(flag: bool) -> str:
+    return "true" if flag else "false"

@@ -1,0 +1,142 @@
+"""listeners, retainer, topic-metrics, slow-subs: where messages come in, where they stay, how they fare."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from ..operations.refusal import UNKNOWN, Refusal
+from .client_commands import EVERYTHING
+from .command import OK, Answer, Call, Commands, Failure, key_line
+
+commands = Commands()
+
+_LISTENER_WIDTH: Final = 16
+_METRIC_WIDTH: Final = 30
+
+
+@commands.add("listeners", "List the listeners")
+def list_listeners(call: Call) -> Answer:
+    return Answer(call.operations.listeners.records(), _listener_lines)
+
+
+@commands.add("listeners restart <Identifier>", "Close a listener's socket and open it again; clients stay")
+async def restart_listener(call: Call) -> Answer:
+    name = call["Identifier"]
+    try:
+        await call.operations.listeners.restart(name)
+    except Refusal as refusal:
+        raise _failed(refusal, "restart", name) from None
+    return Answer(None, f"Restarted {name} listener successfully.")
+
+
+@commands.add("listeners stop <Identifier>", "Close a listener's socket until it is restarted; clients stay")
+async def stop_listener(call: Call) -> Answer:
+    return await _stop(call, call["Identifier"])
+
+
+@commands.add("listeners stop <Protocol> <Port>", "The same, named by mqtt:tcp and 1883, or 127.0.0.1:1883")
+async def stop_listener_on(call: Call) -> Answer:
+    protocol, port = call["Protocol"], call["Port"]
+    for row in call.operations.listeners.records():
+        same = row["protocol"] == protocol or row["protocol"].startswith(f"{protocol}:")
+        if same and port in (row["listen_on"], row["listen_on"].rpartition(":")[2]):
+            return await _stop(call, row["identifier"])
+    raise Failure(UNKNOWN, f"no listener {protocol} on {port}", f"No such listener {protocol} on {port}")
+
+
+async def _stop(call: Call, name: str) -> Answer:
+    try:
+        where = await call.operations.listeners.stop(name)
+    except Refusal as refusal:
+        raise _failed(refusal, "stop", name) from None
+    return Answer(None, f"Stop {name} listener on {where} successfully.")
+
+
+def _failed(refusal: Refusal, what: str, name: str) -> Failure:
+    known = refusal.code != UNKNOWN
+    text = f"Failed to {what} {name} listener: {refusal.message}" if known else f"No such listener {name}"
+    return Failure(refusal.code, refusal.message, text)
+
+
+def _listener_lines(rows: list[dict[str, Any]]) -> Iterator[str]:
+    for row in rows:
+        facts = {
+            "listen_on": row["listen_on"],
+            "acceptors": row["acceptors"],
+            "max_conns": row["max_conns"],
+            "current_conn": row["current_conns"],
+            "shutdown_count": _counts(row["shutdown_count"]),
+        }
+        yield row["identifier"]
+        for key, value in facts.items():
+            yield "  " + key_line(key, value, _LISTENER_WIDTH)
+
+
+def _counts(counts: list[dict[str, int]] | dict[str, int]) -> str:
+    """``[{normal,1}]``, whichever form the record has."""
+    tables = counts if isinstance(counts, list) else [counts]
+    return "[" + ",".join(f"{{{reason},{count}}}" for table in tables for reason, count in table.items()) + "]"
+
+
+@commands.add("retainer info", "Show how many messages are retained")
+def show_retained_count(call: Call) -> Answer:
+    count = call.operations.monitoring.stats()["retained.count"]
+    return Answer({"count": count}, lambda data: f"retained/total: {data['count']}")
+
+
+@commands.add("retainer topics", "List the topics with a retained message")
+def list_retained_topics(call: Call) -> Answer:
+    return Answer(call.operations.retained.listing(1, EVERYTHING), lambda row: str(row["topic"]))
+
+
+@commands.add("retainer clean [<Topic>]", "Delete the retained messages that a topic filter matches (#)")
+async def clean_retained(call: Call) -> Answer:
+    count = await call.operations.retained.delete(call.get("Topic") or "#")
+    return Answer({"count": count}, lambda data: f"Cleaned {data['count']} retained messages")
+
+
+@commands.add("topic-metrics list", "Show what was counted of each topic that is counted")
+def list_topic_metrics(call: Call) -> Answer:
+    rows = [{"topic": topic, "metrics": values} for topic, values in call.operations.topic_metrics.listing()]
+    return Answer(rows, _topic_lines)
+
+
+@commands.add("topic-metrics show <Topic>", "Show what was counted of a topic")
+def show_topic_metrics(call: Call) -> Answer:
+    return Answer(
+        call.operations.topic_metrics.get(call["Topic"]),
+        lambda values: [key_line(name, value, _METRIC_WIDTH) for name, value in values.items()],
+    )
+
+
+@commands.add("topic-metrics add <Topic>", "Count the messages of a topic")
+async def add_topic_metrics(call: Call) -> Answer:
+    await call.operations.topic_metrics.add(call["Topic"])
+    return Answer(None, OK)
+
+
+@commands.add("topic-metrics del <Topic>", "Count the messages of a topic no more")
+async def delete_topic_metrics(call: Call) -> Answer:
+    await call.operations.topic_metrics.remove(call["Topic"])
+    return Answer(None, OK)
+
+
+def _topic_lines(rows: list[dict[str, Any]]) -> Iterator[str]:
+    for row in rows:
+        yield row["topic"]
+        for name, value in row["metrics"].items():
+            yield "  " + key_line(name, value, _METRIC_WIDTH)
+
+
+@commands.add("slow-subs list", "List the subscriptions that took longest")
+def list_slow_subscriptions(call: Call) -> Answer:
+    keys = ("clientid", "topic", "timespan", "last_update_time")
+    return Answer(
+        call.operations.slow_subscriptions.listing(),
+        lambda rows: [f"SlowSub({', '.join(f'{key}={row[key]}' for key in keys)})" for row in rows],
+    )
+
+
+@commands.add("slow-subs clean", "Forget them")
+def clean_slow_subscriptions(call: Call) -> Answer:
+    call.operations.slow_subscriptions.clear()
+    return Answer(None, OK)

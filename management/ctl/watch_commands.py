@@ -1,0 +1,180 @@
+"""alarms, trace, traces, explain: what happens, and why."""
+
+from collections.abc import Iterator
+from typing import Any, Final, cast
+
+from broker.observe.tracing import Kind
+
+from ..operations.refusal import UNKNOWN, Refusal
+from .command import OK, Answer, Call, Commands, Failure
+
+commands = Commands()
+
+_TRACE_SECONDS: Final = 900
+_MOST_SECONDS: Final = 31_536_000
+_KINDS: Final = {"client": "clientid", "clientid": "clientid", "topic": "topic", "ip_address": "ip_address"}
+
+
+@commands.add("alarms list [<Which>]", "List alarms: all, activated or deactivated")
+def list_alarms(call: Call) -> Answer:
+    which = "all" if call.get("Which") is None else call.choice("Which", "all", "activated", "deactivated")
+    records = call.operations.alarms.records(which)  # type: ignore[arg-type]
+    return Answer(records, lambda rows: [_alarm_line(row) for row in rows])
+
+
+@commands.add("alarms deactivate <Name>", "Say that an alarm is over")
+def deactivate_alarm(call: Call) -> Answer:
+    call.operations.alarms.deactivate(call["Name"])
+    return Answer(None, OK)
+
+
+@commands.add("alarms clean", "Forget the alarms that are over")
+def clean_alarms(call: Call) -> Answer:
+    call.operations.alarms.forget()
+    return Answer(None, OK)
+
+
+def _alarm_line(row: dict[str, Any]) -> str:
+    active = "true" if row["activated"] else "false"
+    return (
+        f"Alarm({row['name']}, activated={active}, activate_at={row['activate_at']}, "
+        f"deactivate_at={row['deactivate_at']}, message={row['message']})"
+    )
+
+
+# traces, as EMQX 4.4 has them
+
+
+@commands.add("traces list", "List the traces")
+def list_traces(call: Call) -> Answer:
+    return Answer(
+        call.operations.tracing.listing(),
+        lambda rows: [_traces_line(row) for row in rows] or "Cluster Trace is empty",
+    )
+
+
+@commands.add(
+    "traces start <Name> <Type> <Value> [<Seconds>]", "Trace a clientid, topic or ip_address (Type) for 900 seconds"
+)
+async def start_traces(call: Call) -> Answer:
+    kind = call.choice("Type", "clientid", "topic", "ip_address")
+    record = await _start(call, call["Name"], kind, _seconds(call))
+    return Answer(record, lambda row: f"Cluster_trace {kind} {row[kind]} {row['name']} successfully")
+
+
+@commands.add("traces stop <Name>", "End a trace; its file stays")
+async def stop_traces(call: Call) -> Answer:
+    try:
+        await call.operations.tracing.stop(call["Name"])
+    except Refusal as refusal:
+        raise _trace_error(refusal) from None
+    return Answer({"name": call["Name"], "enable": False}, f"Stop cluster_trace {call['Name']} successfully")
+
+
+@commands.add("traces delete <Name>", "Delete a trace and its file")
+async def delete_traces(call: Call) -> Answer:
+    try:
+        await call.operations.tracing.delete(call["Name"])
+    except Refusal as refusal:
+        raise _trace_error(refusal) from None
+    return Answer(None, f"Del cluster_trace {call['Name']} successfully")
+
+
+# trace, as all EMQX 4.x have it
+
+
+@commands.add("trace list", "List the traces that run")
+def list_trace(call: Call) -> Answer:
+    rows = [row for row in call.operations.tracing.listing() if row["status"] == "running"]
+    return Answer(rows, lambda rows: [_trace_line(call, row) for row in rows])
+
+
+@commands.add(
+    "trace start <Type> <Value> <Name> [--seconds <Seconds>]", "Trace a client, topic or ip_address (Type) into a file"
+)
+async def start_trace(call: Call) -> Answer:
+    kind = _KINDS[call.choice("Type", *_KINDS)]
+    record = await _start(call, call["Name"], kind, _seconds(call))
+    return Answer(record, lambda row: f"trace {kind} {row[kind]} successfully")
+
+
+@commands.add("trace stop <Type> <Value>", "End the traces of a client, topic or ip_address")
+async def stop_trace(call: Call) -> Answer:
+    kind = _KINDS[call.choice("Type", *_KINDS)]
+    running = [
+        row
+        for row in call.operations.tracing.listing()
+        if row.get(kind) == call["Value"] and row["status"] != "stopped"
+    ]
+    if not running:
+        raise _trace_error(Refusal(UNKNOWN, f"no trace of {kind} {call['Value']} runs"))
+    for row in running:
+        await call.operations.tracing.stop(row["name"])
+    return Answer(None, f"stop tracing {kind} {call['Value']} successfully")
+
+
+async def _start(call: Call, name: str, kind: str, seconds: int) -> dict[str, Any]:
+    end = call.operations.server.clock.now() + seconds
+    try:
+        return await call.operations.tracing.create(name, cast(Kind, kind), call["Value"], None, end)
+    except Refusal as refusal:
+        raise _trace_error(refusal) from None
+
+
+def _seconds(call: Call) -> int:
+    return _TRACE_SECONDS if call.get("Seconds") is None else call.integer("Seconds", 1, _MOST_SECONDS)
+
+
+def _trace_error(refusal: Refusal) -> Failure:
+    return Failure(refusal.code, refusal.message, f"[error] {refusal.message}")
+
+
+def _traces_line(row: dict[str, Any]) -> str:
+    sizes = ", ".join(f"{node}:{octets}" for node, octets in row["log_size"].items())
+    return f"Trace({row['name']}: {row['type']}={row[row['type']]}, {row['status']}, LogSize:{sizes})"
+
+
+def _trace_line(call: Call, row: dict[str, Any]) -> str:
+    destination = call.operations.server.tracing.path(row["name"])
+    return f"Trace({row['type']}={row[row['type']]}, level=debug, destination={destination})"
+
+
+# explain
+
+
+@commands.add("explain client <ClientId>", "Tell what befell a client lately, and why")
+def explain_client(call: Call) -> Answer:
+    return Answer(call.operations.explain.client(call["ClientId"]), _explained_client)
+
+
+@commands.add("explain topic <Topic>", "Tell who would get a message that is published to a topic now")
+def explain_topic(call: Call) -> Answer:
+    return Answer(call.operations.explain.topic(call["Topic"]), _explained_topic)
+
+
+def _explained_client(data: dict[str, Any]) -> Iterator[str]:
+    yield f"Client({data['clientid']}, connected={_shown(data['connected'])})"
+    if data["session"] is None:
+        yield "no session"
+    else:
+        yield f"Session({', '.join(f'{key}={_shown(value)}' for key, value in data['session'].items())})"
+    for event in data["events"]:
+        facts = ", ".join(f"{key}={_shown(value)}" for key, value in event.items() if key != "at" and value)
+        yield f"{event['at']} Event({facts})"
+
+
+def _explained_topic(data: dict[str, Any]) -> Iterator[str]:
+    yield f"Topic({data['topic']}, receivers={data['receivers_count']}, delayed={_shown(data['delayed'])})"
+    for each in data["receivers"]:
+        facts = ", ".join(f"{key}={_shown(each[key])}" for key in ("connected", "topic", "qos"))
+        yield f"Receiver({each['clientid']}, {facts})"
+    for group in data["shared"]:
+        yield f"Shared({group['topic']}, members={','.join(group['members'])})"
+    if data["retained"] is not None:
+        yield f"Retained({', '.join(f'{key}={_shown(value)}' for key, value in data['retained'].items())})"
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "undefined" if value is None else value

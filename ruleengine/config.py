@@ -1,0 +1,56 @@
+"""The rule engine's own settings: table ``[ruleengine]`` of the configuration file."""
+
+import ipaddress
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+METADATA_NETWORKS: Final = (
+    "169.254.0.0/16",  # link-local; nearly every cloud tells its machines their secrets at 169.254.169.254
+    "fe80::/10",  # link-local
+    "fd00:ec2::/64",  # Amazon
+    "fd20:ce::254/128",  # Google
+    "100.100.100.200/32",  # Alibaba
+    "168.63.129.16/32",  # Azure
+)
+"""Where no action has business, unless the configuration says otherwise."""
+
+_Count = Annotated[int, Meta(ge=1)]
+_Seconds = Annotated[float, Meta(gt=0)]
+
+
+class RuleEngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What actions and resources may do, and how long they try. Times are seconds."""
+
+    # Addresses that no resource may connect to, whatever name leads there; [] for none
+    refused_networks: tuple[str, ...] = METADATA_NETWORKS
+    # What may wait for one resource; beyond it an action fails at once
+    buffer_messages: _Count = 100_000
+    buffer_bytes: _Count = 67_108_864
+    # Between two attempts: doubled from the first to the longest, with jitter
+    retry_backoff: _Seconds = 0.5
+    retry_backoff_max: _Seconds = 30.0
+    # A row that the other side keeps refusing with an error of its own (HTTP 500) is given up after so many attempts
+    retry_attempts: _Count = 20
+    # After so many failed attempts in a row nothing is sent for a while, then one attempt tells
+    breaker_failures: _Count = 5
+    breaker_pause: _Seconds = 10.0
+    # How long a row waits for others to share a request with
+    batch_linger: Annotated[float, Meta(ge=0)] = 0.01
+    liveness_interval: _Seconds = 10.0
+    liveness_timeout: _Seconds = 3.0
+    # How long a resource that ends waits for what is on its way
+    close_timeout: _Seconds = 2.0
+    max_reply_bytes: _Count = 1_048_576
+    opentsdb_connect_timeout: _Seconds = 10.0
+    opentsdb_response_timeout: _Seconds = 30.0
+
+    def __post_init__(self) -> None:
+        for each in self.refused_networks:
+            try:
+                ipaddress.ip_network(each)
+            except ValueError as error:
+                raise ValueError(f"refused_networks: {error}") from None
+        if self.retry_backoff_max < self.retry_backoff:
+            raise ValueError("retry_backoff_max is shorter than retry_backoff")

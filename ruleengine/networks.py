@@ -1,0 +1,104 @@
+"""Where actions may connect to: every address is checked when a socket is made for it, whatever name led there.
+
+So neither a redirect, nor a name that resolves to something else the second time, nor an IPv4 address in the clothes
+of an IPv6 one gets by.
+"""
+
+import asyncio
+import ipaddress
+import socket
+import ssl
+from collections.abc import Iterable
+from typing import Any, Final
+
+SETTING: Final = "ruleengine.refused_networks"
+
+_NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
+
+AddrInfo = tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, tuple[Any, ...]]
+
+
+class RefusedAddress(OSError):
+    """An address in a network that the configuration refuses."""
+
+
+class Networks:
+    """The networks that are refused. Raises RefusedAddress, which names the setting."""
+
+    def __init__(self, refused: Iterable[str]) -> None:
+        self._refused = [ipaddress.ip_network(each) for each in refused]
+
+    def check(self, address: str) -> None:
+        """Is this IP address one that may be connected to?"""
+        for each in _faces(address):
+            for network in self._refused:
+                if each.version == network.version and each in network:
+                    raise RefusedAddress(f"{address} is in {network}, refused by {SETTING}")
+
+    def make_socket(self, info: AddrInfo) -> socket.socket:
+        """A socket for this address: what aiohttp and ``connect`` ask for right before they connect."""
+        family, kind, protocol, _, address = info
+        self.check(str(address[0]))
+        made = socket.socket(family, kind, protocol)
+        made.setblocking(False)
+        return made
+
+    async def connect(
+        self,
+        host: str,
+        port: int,
+        timeout: float,
+        tls: ssl.SSLContext | None = None,
+        server_hostname: str | None = None,
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection to the first address of ``host`` that takes one. Raises OSError (TimeoutError is one)."""
+        async with asyncio.timeout(timeout):
+            loop = asyncio.get_running_loop()
+            refusal: OSError | None = None
+            for info in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+                made: socket.socket | None = None
+                try:
+                    made = self.make_socket(info)
+                    await loop.sock_connect(made, info[4])
+                    return await asyncio.open_connection(
+                        sock=made,
+                        ssl=tls,
+                        server_hostname=(server_hostname or host) if tls is not None else None,
+                    )
+                except OSError as error:
+                    if made is not None:
+                        made.close()
+                    # A refused address explains more than one that is merely down.
+                    if refusal is None or isinstance(error, RefusedAddress):
+                        refusal = error
+                except BaseException:
+                    if made is not None:
+                        made.close()
+                    raise
+            raise refusal or OSError(f"{host} has no address")
+
+    async def probe(self, host: str, port: int, timeout: float) -> None:
+        """Does something listen there? Connects, says nothing, and leaves. Raises OSError."""
+        _, writer = await self.connect(host, port, timeout)
+        writer.close()
+
+
+def reason_of(error: BaseException) -> str:
+    """Why a connection did not come about, in one line."""
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return (str(error) or type(error).__name__).replace("\n", " ")
+
+
+def _faces(address: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+    """The address, and the IPv4 addresses that an IPv6 one may stand for."""
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    faces: list[ipaddress.IPv4Address | ipaddress.IPv6Address] = [parsed]
+    if isinstance(parsed, ipaddress.IPv6Address):
+        if parsed.ipv4_mapped is not None:
+            faces.append(parsed.ipv4_mapped)
+        if parsed.sixtofour is not None:
+            faces.append(parsed.sixtofour)
+        if parsed in _NAT64:
+            faces.append(ipaddress.IPv4Address(int(parsed) & 0xFFFFFFFF))
+    return faces

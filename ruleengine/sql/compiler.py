@@ -1,0 +1,153 @@
+"""Syntax tree to `Program`: what runs on the publish path, with everything decided that can be decided before."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
+from typing import Any, Final
+
+from broker.mqtt.topics import valid_filter
+from ruleengine.budget import Budget
+from ruleengine.columns import Columns
+from ruleengine.functions.function import Function
+from ruleengine.sql.ast import Call, Field, Path, Statement, walk
+from ruleengine.sql.error import EvaluationError, SqlError
+from ruleengine.sql.expressions import Evaluate, Expressions
+from ruleengine.sql.fields import Write, compile_fields, compile_place, compile_plain, element_path, written
+from ruleengine.sql.scope import Scope, Surroundings
+
+EVENT_PREFIX: Final = "$events/"
+STEPS_PER_ROW: Final = 10
+"""What an element of FOREACH costs, so that the default budget ends at some ten thousand rows."""
+
+_STATEFUL: Final = ("kv_store_", "proc_dict_")
+
+
+class Program:
+    """One compiled rule: which messages it wants (`sources`), and what it makes of them (`run`)."""
+
+    def __init__(self, statement: Statement, expressions: Expressions, surroundings: Surroundings) -> None:
+        self.sources: Final = tuple(dict.fromkeys(source.topic for source in statement.sources))
+        self.is_foreach: Final = statement.is_foreach
+        self._surroundings = surroundings
+        self._metadata = expressions.metadata
+        self._where_first = _where_comes_first(statement)
+        self._plain: list[tuple[str, Evaluate]] | None = None
+        self._writes: list[Write] = []
+        if self.is_foreach:
+            collection = statement.fields[-1]
+            assert isinstance(collection, Field)
+            path = element_path(collection)
+            self._writes = compile_fields(statement.fields[:-1], expressions)
+            self._collection = expressions.compile(collection.expression)
+            self._place = compile_place(path, expressions)
+            expressions.named.add(path.name)
+        else:
+            self._plain = compile_plain(statement.fields, expressions)
+            if self._plain is None:
+                self._writes = compile_fields(statement.fields, expressions)
+        self._where = None if statement.where is None else expressions.compile(statement.where)
+        self._incase = None if statement.incase is None else expressions.compile(statement.incase)
+        self._do = None if statement.do is None else compile_fields(statement.do, expressions)
+
+    def run(self, columns: Columns, budget: Budget) -> list[dict[str, Any]] | None:
+        """The rows for one event: None where WHERE does not hold, one row from SELECT, any number from FOREACH.
+
+        `EvaluationError` names the clause that failed. Values in rows may belong to the event: nobody changes them.
+        """
+        scope = Scope(columns, {}, budget, self._surroundings)
+        where = self._where
+        clause = "WHERE"
+        try:
+            if self._where_first and where is not None and where(scope) is not True:
+                return None
+            clause = "FOREACH" if self.is_foreach else "SELECT"
+            if self._plain is not None:
+                # No field is stored inside another: output and results are the same thing.
+                output = scope.results
+                for name, evaluate in self._plain:
+                    output[name] = evaluate(scope)
+            else:
+                output = {}
+                for write in self._writes:
+                    write(scope, output)
+            elements: Any = None
+            if self.is_foreach:
+                elements = self._collection(scope)
+                self._place(scope, elements)
+            clause = "WHERE"
+            if where is not None and not self._where_first and where(scope) is not True:
+                return None
+        except (ValueError, ArithmeticError) as error:
+            raise EvaluationError(clause, str(error)) from error
+        return self._rows(scope, elements) if self.is_foreach else [output]
+
+    def _rows(self, scope: Scope, elements: Any) -> list[dict[str, Any]]:
+        """All rows, or the error of the first that fails."""
+        rows: list[dict[str, Any]] = []
+        if type(elements) is not list:
+            return rows
+        clause = "FOREACH"
+        everything: dict[str, Any] = {}
+        try:
+            if self._do is None:
+                everything = dict(scope.columns)
+                if self._metadata is not None:
+                    everything["metadata"] = self._metadata
+            for element in elements:
+                clause = "FOREACH"
+                scope.budget.step(STEPS_PER_ROW)
+                inner = Scope(scope.columns, dict(scope.results), scope.budget, self._surroundings)
+                self._place(inner, element)
+                clause = "INCASE"
+                if self._incase is not None and self._incase(inner) is not True:
+                    continue
+                clause = "DO"
+                if self._do is None:
+                    rows.append({**everything, **inner.results})
+                else:
+                    output: dict[str, Any] = {}
+                    for write in self._do:
+                        write(inner, output)
+                    rows.append(output)
+        except (ValueError, ArithmeticError) as error:
+            raise EvaluationError(clause, str(error)) from error
+        return rows
+
+
+def compile(
+    statement: Statement,
+    functions: Mapping[str, Function],
+    *,
+    surroundings: Surroundings | None = None,
+    metadata: dict[str, Any] | None = None,
+    events: Collection[str] | None = None,
+) -> Program:
+    """The program of a statement; `SqlError` for an unknown function, a wrong arity, no Topic Filter, no such event.
+
+    `metadata` is the column of that name (`{"rule_id": ...}`); `events` are all topics that begin with `$events/`.
+    """
+    for source in statement.sources:
+        if not valid_filter(source.topic):
+            raise SqlError.at(source.place, f"{source.topic[:64]!r} is no topic filter")
+        if events is not None and source.topic.startswith(EVENT_PREFIX) and source.topic not in events:
+            raise SqlError.at(
+                source.place,
+                f"there is no event {source.topic[:64]!r}",
+                *(get_close_matches(source.topic, events, n=3) or sorted(events)),
+            )
+    return Program(statement, Expressions(functions, metadata), surroundings or Surroundings())
+
+
+def _where_comes_first(statement: Statement) -> bool:
+    """Whether WHERE can refuse a message before its fields are evaluated, nobody noticing a difference but in speed."""
+    if statement.where is None:
+        return False
+    names = written(statement.fields)
+    if statement.is_foreach:
+        collection = statement.fields[-1]
+        assert isinstance(collection, Field)
+        names.add(element_path(collection).name)
+    if any(isinstance(node, Path) and node.name in names for node, _ in walk(statement.where)):
+        return False
+    return not any(isinstance(node, Call) and node.name.startswith(_STATEFUL) for node, _ in walk(*statement.fields))

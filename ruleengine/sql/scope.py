@@ -1,0 +1,44 @@
+"""What one evaluation of one rule works on, and what it asks of the engine around it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ruleengine.budget import Budget
+from ruleengine.columns import Columns
+from ruleengine.functions.function import Context
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What functions see of the engine: the node's name, what they keep between evaluations, and Unix time."""
+
+    node: str = "taipan@127.0.0.1"
+    state: dict[str, Any] = field(default_factory=dict)
+    clock: Callable[[], float] = time.time
+
+
+class Scope:
+    """The working input: the columns of the event, and over them the results that have a name already.
+
+    `results` shadow columns of the same name; whoever needs a column that no field has written reads it directly.
+    """
+
+    __slots__ = ("_context", "budget", "columns", "results", "surroundings")
+
+    def __init__(self, columns: Columns, results: dict[str, Any], budget: Budget, surroundings: Surroundings) -> None:
+        self.columns = columns
+        self.results = results
+        self.budget = budget
+        self.surroundings = surroundings
+        self._context: Context | None = None
+
+    def context(self) -> Context:
+        """What functions get; made when the first one is called."""
+        if self._context is None:
+            near = self.surroundings
+            self._context = Context(self.columns, near.clock(), near.node, near.state, self.budget)
+        return self._context

@@ -1,0 +1,80 @@
+"""/stats: every gauge of the specification and of 4.4, and what it shows."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.support.served import served
+
+# Name -> (now, at most) of the story below.
+SHOWN = {
+    "connections": (1, 2),
+    "live_connections": (1, 2),
+    "channels": (2, 2),
+    "sessions": (2, 2),
+    "topics": (3, 3),
+    "suboptions": (3, 4),
+    "subscribers": (2, 3),
+    "subscriptions": (3, 4),
+    "subscriptions.shared": (1, 1),
+    "routes": (3, 3),
+    "retained": (0, 1),
+    "rules": (0, 0),
+    "actions": (0, 0),
+    "resources": (0, 0),
+    "delayed": (1, 1),
+    "alarms": (0, 1),
+}
+
+
+@pytest.fixture(scope="module")
+def told() -> dict[str, Any]:
+    async def story() -> dict[str, Any]:
+        async with served() as node:
+            one = await node.join("one", expiry=100)
+            await one.subscribe("a", "$share/g/b")
+            two = await node.join("two")
+            await two.subscribe("a", "c/#")
+            await two.publish("kept", b"x", retain=True)
+            await two.publish("$delayed/100/t", b"x")
+            node.server.alarms.activate("something", "")
+            await node.api.get("/stats")  # where maxima are looked at
+            await two.unsubscribe("a")
+            await two.publish("kept", b"", retain=True)
+            node.server.alarms.deactivate("something")
+            await one.disconnect()
+            await node.settled(1)
+            (entry,) = (await node.api.get("/stats")).data
+            assert entry["node"] == node.node.name
+            assert (await node.api.get(f"/nodes/{node.node.name}/stats")).data == entry["stats"]
+            stats: dict[str, Any] = entry["stats"]
+            return stats
+
+    return asyncio.run(story())
+
+
+@pytest.mark.parametrize("kind", ["count", "max"])
+@pytest.mark.parametrize("name", SHOWN)
+def test_every_stat(told: dict[str, Any], name: str, kind: str) -> None:
+    assert told[f"{name}.{kind}"] == SHOWN[name][kind == "max"]
+
+
+def test_there_are_no_others(told: dict[str, Any]) -> None:
+    assert set(told) == {f"{name}.{kind}" for name in SHOWN for kind in ("count", "max")}
+
+
+@pytest.mark.asyncio
+async def test_a_rule_engine_brings_its_own_gauges() -> None:
+    async with served() as node:
+        node.server.stats.gauge("rules", lambda: 3)
+        (entry,) = (await node.api.get("/stats")).data
+        assert (entry["stats"]["rules.count"], entry["stats"]["rules.max"]) == (3, 3)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("name", ["store.trouble", "store.pending", "store.bytes"])
+async def test_stat_of_the_store(name: str) -> None:
+    async with served(durability={"level": "disk"}) as node:
+        (entry,) = (await node.api.get("/stats")).data
+        assert entry["stats"][f"{name}.count"] >= (name == "store.bytes")

@@ -1,0 +1,28 @@
+"""The page of figures: each measurement writes its own section and leaves the others."""
+
+from pathlib import Path
+
+from tests.bench.brokers import ROOT
+
+PAGE = ROOT / "docs" / "performance.md"
+
+
+def sections(text: str) -> dict[str, str]:
+    """Title -> text of each second-level section; the part before the first stands under an empty title."""
+    found: dict[str, str] = {}
+    title = ""
+    for line in text.splitlines():
+        if line.startswith("## "):
+            title = line[3:]
+        else:
+            found[title] = found.get(title, "") + line + "\n"
+    return found
+
+
+def write(title: str, text: str, page: Path = PAGE) -> None:
+    """Put ``text`` in the place of the section called ``title``, or at the end; empty: before the first."""
+    all_of_them = sections(page.read_text(encoding="utf-8")) if page.exists() else {}
+    all_of_them[title] = text
+    parts = [all_of_them.pop("", "").strip()]
+    parts += [f"## {each}\n\n{body.strip()}" for each, body in all_of_them.items()]
+    page.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")

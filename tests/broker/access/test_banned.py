@@ -1,0 +1,90 @@
+"""Banned and Flapping, by a clock that stands still."""
+
+import pytest
+
+from broker.access import banned as banned_module
+from broker.access.banned import CLIENT_ID, PEER_HOST, USERNAME, Ban, Banned, normal
+from broker.access.flapping import Flapping
+from broker.config import ZoneSettings
+from broker.core.client_info import ClientInfo
+from broker.core.tables import Tables
+from tests.support.clock import Clock
+
+
+def client(client_id: str = "c", zone: ZoneSettings | None = None, host: str = "::ffff:10.0.0.1") -> ClientInfo:
+    return ClientInfo("n@h", zone or ZoneSettings(), client_id=client_id, username="ann", peer_host=host)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def banned(clock: Clock) -> Banned:
+    return Banned(Tables(), clock)  # type: ignore[arg-type]
+
+
+def ban(clock: Clock, kind: str = CLIENT_ID, who: str = "c", seconds: float = 10.0) -> Ban:
+    return Ban(kind, who, "me", "why", clock.now(), clock.now() + seconds)
+
+
+@pytest.mark.parametrize("kind, who", [(CLIENT_ID, "c"), (USERNAME, "ann"), (PEER_HOST, "10.0.0.1")])
+def test_find(banned: Banned, clock: Clock, kind: str, who: str) -> None:
+    assert banned.find(client()) is None
+    banned.put(ban(clock, kind, who))
+    found = banned.find(client())
+    assert found is not None and found.setting == f"/banned/{kind}/{who}"
+    clock.advance(10.0)
+    assert banned.find(client()) is None
+    banned.sweep(clock.now())
+    assert len(banned) == 0 and banned.all() == []
+
+
+def test_a_sweep_leaves_what_was_prolonged(banned: Banned, clock: Clock) -> None:
+    banned.put(ban(clock, seconds=5.0))
+    banned.put(ban(clock, seconds=50.0))
+    clock.advance(10.0)
+    banned.sweep(clock.now())
+    assert banned.find(client()) is not None
+    assert banned.remove(CLIENT_ID, "c") and not banned.remove(CLIENT_ID, "c")
+
+
+def test_what_is_remembered_of_old_ends_is_bounded(
+    banned: Banned, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(banned_module, "_EXPIRED_A_SWEEP", 10)
+    for number in range(200):
+        banned.put(ban(clock, seconds=1000.0 + number))
+    assert len(banned._ends) <= 12
+    clock.advance(1100.0)
+    banned.sweep(clock.now())
+    assert banned.find(client()) is not None
+    clock.advance(200.0)
+    banned.sweep(clock.now())
+    assert len(banned) == 0
+
+
+def test_normal() -> None:
+    assert normal(PEER_HOST, "::FFFF:10.0.0.1") == "10.0.0.1" and normal(PEER_HOST, "FE80::1") == "fe80::1"
+    assert normal(CLIENT_ID, "::1x") == "::1x"
+    for kind, who in ((PEER_HOST, "1.2"), (CLIENT_ID, ""), (PEER_HOST, "")):
+        with pytest.raises(ValueError):
+            normal(kind, who)
+
+
+def test_flapping_is_counted_in_windows(banned: Banned, clock: Clock) -> None:
+    flapping = Flapping(banned, clock, most=2)  # type: ignore[arg-type]
+    zone = ZoneSettings(flapping_threshold=2, flapping_window=10.0, flapping_ban=5.0)
+    flapping.client_disconnected(client(), "normal")
+    assert len(flapping) == 0
+    flapping.client_disconnected(client(zone=zone), "normal")
+    clock.advance(10.0)
+    flapping.client_disconnected(client(zone=zone), "normal")
+    flapping.client_disconnected(client(zone=zone), "server_shutting_down")
+    assert len(banned) == 0
+    flapping.client_disconnected(client(zone=zone), "tcp_closed")
+    assert banned.find(client()) is not None and len(flapping) == 0
+    for number in range(5):
+        flapping.client_disconnected(client(f"c{number}", zone), "normal")
+    assert len(flapping) == 2

@@ -1,0 +1,162 @@
+"""StoredRules: found by subject, tried in order, the same as a plain list would be."""
+
+import time
+from random import Random
+
+import msgspec
+import pytest
+
+from broker.access import stored_rules
+from broker.access.acl import TopicPattern, covers, filter_levels, intersects
+from broker.access.stored_rules import ALL, CLIENT_ID, PUB, PUBSUB, SUB, USERNAME, StoredRule, StoredRules
+from broker.config import ZoneSettings
+from broker.core.client_info import ClientInfo
+from broker.core.tables import Tables
+
+
+def client(client_id: str = "c", username: str | None = "ann") -> ClientInfo:
+    return ClientInfo("n@h", ZoneSettings(), client_id=client_id, username=username)
+
+
+@pytest.fixture
+def rules() -> StoredRules:
+    return StoredRules(Tables())
+
+
+def test_no_rule(rules: StoredRules) -> None:
+    assert rules.decide(client(), "publish", "t") is None and rules.setting == ""
+    assert rules.remove(ALL, "", "t") == 0 and rules.of(ALL) == []
+
+
+def test_the_order_of_subjects(rules: StoredRules) -> None:
+    rules.append(ALL, "", "t", PUBSUB, False, 0.0)
+    assert rules.decide(client(), "publish", "t") is False and rules.setting == "/broker_acl/$all/t"
+    rules.append(USERNAME, "ann", "t", PUB, True, 0.0)
+    assert rules.decide(client(), "publish", "t") is True and rules.decide(client(), "subscribe", "t") is False
+    assert rules.decide(client(username="bob"), "publish", "t") is False
+    assert rules.decide(client(username=None), "publish", "t") is False
+    rules.append(CLIENT_ID, "c", "t", PUB, False, 0.0)
+    assert rules.decide(client(), "publish", "t") is False and rules.setting == "/acl/clientid/c/topic/t"
+    assert rules.decide(client("d"), "publish", "t") is True
+
+
+def test_a_pattern_before_and_behind_a_topic(rules: StoredRules) -> None:
+    rules.append(USERNAME, "ann", "a/b", PUB, True, 0.0)
+    rules.append(USERNAME, "ann", "a/+", PUB, False, 0.0)
+    rules.append(USERNAME, "ann", "a/c", PUB, True, 0.0)
+    assert rules.decide(client(), "publish", "a/b") is True
+    assert rules.decide(client(), "publish", "a/c") is False
+
+
+def test_the_text_of_a_placeholder_is_no_topic(rules: StoredRules) -> None:
+    rules.append(ALL, "", "u/%u", PUB, True, 0.0)
+    rules.append(ALL, "", "eq e/#", SUB, True, 0.0)
+    assert rules.decide(client(), "publish", "u/%u") is None
+    assert rules.decide(client(), "publish", "u/ann") is True
+    assert rules.decide(client(), "subscribe", "e/#") is True and rules.decide(client(), "subscribe", "e/+") is None
+    assert rules.remove(ALL, "", "e/#") == 0 and rules.remove(ALL, "", "eq e/#") == 1
+
+
+def test_append_and_prepend(rules: StoredRules) -> None:
+    assert rules.append(ALL, "", "t", PUBSUB, False, 0.0)
+    assert not rules.append(ALL, "", "t", PUBSUB, False, 1.0)
+    assert rules.append(ALL, "", "t", PUBSUB, True, 0.0)
+    rules.prepend(ALL, "", "u", PUB, True, 0.0)
+    assert [rule.topic for rule in rules.of(ALL)] == ["u", "t", "t"]
+    # Both halves for publishing go; what was about subscribing stays behind, in its order.
+    rules.prepend(ALL, "", "t", PUB, True, 0.0)
+    assert [(rule.topic, rule.action, rule.allow) for rule in rules.of(ALL)] == [
+        ("t", PUB, True),
+        ("u", PUB, True),
+        ("t", SUB, False),
+        ("t", SUB, True),
+    ]
+    assert rules.count(ALL) == rules.count(ALL, halves=True) == len(rules) == 4
+    for topic in ("a+", ""):
+        with pytest.raises(ValueError):
+            rules.append(ALL, "", topic, PUB, True, 0.0)
+        with pytest.raises(ValueError):
+            rules.prepend(ALL, "", topic, PUB, True, 0.0)
+    assert len(rules) == 4
+
+
+def test_what_was_restored_is_in_order() -> None:
+    tables = Tables()
+    rules = StoredRules(tables)
+    rows = [StoredRule(USERNAME, "ann", f"t{order}", PUBSUB, True, order) for order in (3, -2, 10)]
+    tables.restore({"rules_of_access": {row.key: msgspec.msgpack.encode(row) for row in rows}})
+    rules.take_up()
+    rules.append(USERNAME, "ann", "last", PUB, True, 0.0)
+    rules.prepend(USERNAME, "ann", "first", PUB, True, 0.0)
+    assert [rule.topic for rule in rules.of(USERNAME, "ann")] == ["first", "t-2", "t3", "t10", "last"]
+    assert rules.count(USERNAME) == 5 and rules.count(USERNAME, halves=True) == 8
+    assert next(rules.walk(USERNAME)).topic == "first" and list(rules.walk(ALL)) == []
+
+
+LEVELS = ["a", "b", "+", "#", "%u", "$x"]
+
+
+def some_filter(random: Random) -> str:
+    levels = [random.choice(LEVELS) for _ in range(random.randint(1, 3))]
+    return "/".join(level if level != "#" or at == len(levels) - 1 else "a" for at, level in enumerate(levels))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_as_a_plain_list_would_decide(seed: int) -> None:
+    """Against a model that knows no index, through additions at both ends and removals."""
+    random = Random(seed)
+    rules = StoredRules(Tables())
+    model: list[tuple[str, str, bool]] = []
+    who = client(username="b")
+    for _ in range(160):
+        topic, action, allow = some_filter(random), random.choice([PUB, SUB]), random.random() < 0.5
+        step = random.random()
+        if step < 0.55:
+            if (topic, action, allow) not in model:
+                model.append((topic, action, allow))
+            rules.append(ALL, "", topic, action, allow, 0.0)
+        elif step < 0.9:
+            model = [each for each in model if each[:2] != (topic, action)]
+            model.insert(0, (topic, action, allow))
+            rules.prepend(ALL, "", topic, action, allow, 0.0)
+        else:
+            model = [each for each in model if each[0] != topic]
+            rules.remove(ALL, "", topic)
+        assert [(rule.topic, rule.action, rule.allow) for rule in rules.of(ALL)] == model
+        asked = some_filter(random)
+        plain = asked.replace("+", "a").replace("#", "b")
+        for wanted, action, name in ((PUB, "publish", plain), (SUB, "subscribe", asked), (SUB, "subscribe", plain)):
+            expected = next((each[2] for each in model if each[1] == wanted and matches(each, who, name)), None)
+            assert rules.decide(who, action, name) is expected, (model, action, name)
+
+
+def matches(rule: tuple[str, str, bool], who: ClientInfo, topic: str) -> bool:
+    levels = TopicPattern(rule[0]).levels_for(who)
+    return levels is not None and (covers if rule[2] else intersects)(levels, filter_levels(topic))
+
+
+def test_a_hundred_thousand_rules_do_not_slow_a_check(rules: StoredRules) -> None:
+    """Against ten of them: the same work, whatever the number of logins."""
+    few = StoredRules(Tables())
+    for number in range(100_000):
+        for each in (rules, few) if number < 10 else (rules,):
+            each.append(USERNAME, f"u{number}", "d/%u/#", PUBSUB, True, 0.0)
+    who = client(username="u7")
+
+    def seconds(source: StoredRules) -> float:
+        best = 1.0
+        for _ in range(20):
+            begun = time.perf_counter()
+            for _ in range(100):
+                assert source.decide(who, "publish", "d/u7/x") is True
+            best = min(best, time.perf_counter() - begun)
+        return best
+
+    assert seconds(rules) < 5 * seconds(few)
+
+
+def test_room(rules: StoredRules, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored_rules, "MOST_RULES", 2)
+    assert rules.room(ALL, "") == 2
+    rules.append(ALL, "", "t", PUB, True, 0.0)
+    assert rules.room(ALL, "") == 1

@@ -1,0 +1,141 @@
+"""users, mqtt-user, user, clientid, acl, mqtt-acl, banned."""
+
+import pytest
+
+from tests.api.peers import peopled_node
+from tests.support.api import managed_node
+from tests.support.ctl import ctl, ctl_json, done
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.mark.parametrize("noun", ["users", "mqtt-user"])
+async def test_users(noun: str) -> None:
+    async with managed_node() as node:
+        assert await done(node, noun, "list") == []
+        assert await done(node, noun, "add", "eve", "secret") == ["ok"]
+        assert await done(node, noun, "add", "ada", "secret", "true") == ["ok"]
+        assert await ctl(node, noun, "add", "eve", "other") == (1, "Error: existed\n", "")
+        assert await done(node, noun, "list") == ['User(login = <<"eve">>)', 'User(login = <<"ada">>)']
+        assert await done(node, noun, "show", "ada") == ['User(login = <<"ada">> is_super = true)']
+        assert await done(node, noun, "update", "ada", "new") == ["ok"]
+        assert await done(node, noun, "show", "ada") == ['User(login = <<"ada">> is_super = true)']
+        assert await done(node, noun, "update", "ada", "new", "false") == ["ok"]
+        assert await done(node, noun, "show", "ada") == ['User(login = <<"ada">> is_super = false)']
+        assert await ctl_json(node, noun, "show", "eve") == (await node.api.get("/auth_user/eve")).data
+        assert "secret" not in (await ctl(node, noun, "list", as_json=True)).out
+        assert await ctl(node, noun, "update", "bob", "x") == (1, "Error: noexisted\n", "")
+        assert await ctl(node, noun, "show", "bob") == (1, "Not Found.\n", "")
+        assert await done(node, noun, "del", "eve") == ["ok"]
+        assert await done(node, noun, "delete", "ada") == ["ok"]
+        assert await ctl(node, noun, "del", "eve") == (1, "Error: noexisted\n", "")
+        assert (await ctl(node, noun, "add", "eve", "secret", "perhaps")).status == 1
+        assert (await ctl(node, noun, "add", "eve", "")).status == 1
+        assert await done(node, noun, "list") == []
+
+
+@pytest.mark.parametrize("noun", ["user", "clientid"])
+async def test_accounts(noun: str) -> None:
+    async with managed_node() as node:
+        for name in ("one", "two"):
+            assert await done(node, noun, "add", name, "secret") == ["ok"]
+        assert await done(node, noun, "list") == ["two", "one"]
+        assert await ctl(node, noun, "add", "one", "x") == (1, "Error: existed\n", "")
+        assert await done(node, noun, "update", "one", "other") == ["ok"]
+        assert await ctl(node, noun, "update", "three", "x") == (1, "Error: noexisted\n", "")
+        assert await done(node, noun, "del", "one") == ["ok"]
+        assert await ctl(node, noun, "del", "one") == (1, "Error: noexisted\n", "")
+        path = "/auth_username" if noun == "user" else "/auth_clientid"
+        assert await ctl_json(node, noun, "list") == (await node.api.get(path)).data
+
+
+async def test_a_user_made_here_comes_in() -> None:
+    async with peopled_node(zone={"allow_anonymous": False}) as people:
+        await done(people.node, "users", "add", "eve", "secret")
+        await people.connect("c", username="eve", password=b"secret")
+        assert len(await done(people.node, "clients", "list")) == 1
+
+
+@pytest.mark.parametrize(
+    "who, before",
+    [(("clientid", "c"), 'clientid = <<"c">>'), (("username", "u"), 'username = <<"u">>'), (("_all",), "$all")],
+    ids=["clientid", "username", "_all"],
+)
+async def test_acl(who: tuple[str, ...], before: str) -> None:
+    async with managed_node() as node:
+        assert await done(node, "acl", "add", *who, "t/%c", "pub", "allow") == ["ok"]
+        assert await done(node, "acl", "add", *who, "u/#", "pubsub", "deny") == ["ok"]
+        lines = {
+            f'Acl({before} topic = <<"t/%c">> action = pub access = allow)',
+            f'Acl({before} topic = <<"u/#">> action = pub access = deny)',
+            f'Acl({before} topic = <<"u/#">> action = sub access = deny)',
+        }
+        assert set(await done(node, "acl", "show", *who)) == lines
+        assert set(await done(node, "acl", "list")) == set(await done(node, "acl", "list", who[0])) == lines
+        assert len(await ctl_json(node, "acl", "list")) == 3
+        other = "username" if who[0] != "username" else "clientid"
+        assert await done(node, "acl", "list", other) == []
+        assert await done(node, "acl", "del", *who, "u/#") == ["ok"]
+        assert await ctl(node, "acl", "del", *who, "u/#") == (1, "Not Found.\n", "")
+        assert len(await done(node, "acl", "list")) == 1
+        for bad in (("t", "fly", "allow"), ("t", "pub", "perhaps"), ("t/#/u", "pub", "allow")):
+            said = await ctl(node, "acl", "add", *who, *bad)
+            assert said.status == 1 and said.out.startswith("Error: Input is illegal")
+        assert await done(node, "acl", "delete", *who, "t/%c") == ["ok"]
+        assert await ctl(node, "acl", "show", *who) == (1, "Not Found.\n", "")
+
+
+async def test_mqtt_acl() -> None:
+    async with managed_node() as node:
+        assert await done(node, "mqtt-acl", "add", "eve", "t/1", "pubsub", "true") == ["ok"]
+        assert await done(node, "mqtt-acl", "add", "$all", "t/2", "sub", "false") == ["ok"]
+        eve = 'Acl(login = <<"eve">> topic = <<"t/1">> action = pubsub allow = true)'
+        everybody = 'Acl(login = <<"$all">> topic = <<"t/2">> action = sub allow = false)'
+        assert await done(node, "mqtt-acl", "list") == [eve, everybody]
+        assert await done(node, "mqtt-acl", "show", "eve") == [eve]
+        assert await ctl_json(node, "mqtt-acl", "list") == (await node.api.get("/broker_acl")).data
+        assert await ctl(node, "mqtt-acl", "show", "bob") == (1, "Not Found.\n", "")
+        said = await ctl(node, "mqtt-acl", "add", "eve", "t/1", "pub", "yes")
+        assert said.status == 1 and said.out.startswith("Error: Input is illegal")
+        assert await done(node, "mqtt-acl", "del", "eve", "t/1") == ["ok"]
+        assert await ctl(node, "mqtt-acl", "del", "eve", "t/1") == (1, "Not Found.\n", "")
+
+
+async def test_acl_cache_clean() -> None:
+    async with peopled_node(access={"rules": [{"allow": True, "topics": ["#"]}]}) as people:
+        node = people.node
+        peer = await people.connect("c")
+
+        async def cached() -> int:
+            await peer.publish("t/1", b"x", qos=1)
+            return len((await people.api.get("/clients/c/acl_cache")).data)
+
+        for words in (("c",), ("all",), ("node", people.name)):
+            assert await cached() > 0
+            assert await done(node, "acl", "cache-clean", *words) == ["ACL cache drain start OK"]
+            assert (await people.api.get("/clients/c/acl_cache")).data == []
+        for words in (("nobody",), ("node", "nobody@nowhere")):
+            said = await ctl(node, "acl", "cache-clean", *words)
+            assert said.status == 1 and said.out.startswith("ACL cache drain FAILED: no ")
+
+
+async def test_banned() -> None:
+    async with peopled_node() as people:
+        node = people.node
+        assert await done(node, "banned", "list") == []
+        now = int(people.clock.now())
+        command = ("banned", "add", "clientid", "bad", "--reason", "flood", "--seconds", "60")
+        assert await done(node, *command) == ["ok"]
+        (row,) = await ctl_json(node, "banned", "list")
+        assert row["until"] - row["at"] in (60, 61) and now <= row["at"] <= now + 5
+        assert await done(node, "banned", "list") == [
+            f"Banned(as=clientid, who=bad, by=taipan-ctl, reason=flood, at={row['at']}, until={row['until']})"
+        ]
+        with pytest.raises(AssertionError):
+            await people.connect("bad")
+        assert await done(node, "banned", "del", "clientid", "bad") == ["ok"]
+        await people.connect("bad")
+        assert await ctl(node, "banned", "del", "clientid", "bad") == (1, "Not Found.\n", "")
+        for bad in (("shoe", "x"), ("peerhost", "nowhere"), ("clientid", "x", "--seconds", "-1")):
+            said = await ctl(node, "banned", "add", *bad)
+            assert said.status == 1 and said.out.startswith("Error: ")

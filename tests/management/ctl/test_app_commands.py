@@ -1,0 +1,31 @@
+"""mgmt."""
+
+import pytest
+
+from tests.support.api import APP_ID, ApiClient, managed_node
+from tests.support.ctl import ctl, ctl_json, done
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_mgmt() -> None:
+    async with managed_node() as node:
+        (line,) = await done(node, "mgmt", "insert", "exporter", "An exporter")
+        assert line.startswith("AppSecret: ")
+        api = ApiClient(node.management.url, app=("exporter", line.removeprefix("AppSecret: ")))
+        assert (await api.get("/brokers")).code == 0
+        shown = "app_id: exporter, secret: ******, name: An exporter, desc: , status: true, expired: undefined"
+        assert await done(node, "mgmt", "lookup", "exporter") == [shown]
+        assert (await done(node, "mgmt", "list"))[1:] == [shown]
+        assert [row["app_id"] for row in await ctl_json(node, "mgmt", "list")] == [APP_ID, "exporter"]
+        assert await ctl(node, "mgmt", "insert", "exporter", "x") == (1, "Error: already existed\n", "")
+        assert await done(node, "mgmt", "update", "exporter", "false") == ["update successfully."]
+        assert (await api.get("/brokers")).status == 401
+        assert await done(node, "mgmt", "delete", "exporter") == ["ok"]
+        for words in (("lookup", "exporter"), ("delete", "exporter"), ("update", "exporter", "true")):
+            assert await ctl(node, "mgmt", *words) == (1, "Not Found.\n", "")
+        assert (await ctl(node, "mgmt", "update", "exporter", "maybe")).status == 1
+        configured = await ctl(node, "mgmt", "delete", APP_ID)
+        assert configured.status == 1 and "[[management.apps]]" in configured.out
+        assert set(await ctl_json(node, "mgmt", "insert", "another", "x")) == {"secret"}
+        await api.close()

@@ -1,0 +1,105 @@
+"""clients, subscriptions, routes."""
+
+import asyncio
+import re
+
+import pytest
+
+from tests.api.peers import peopled_node
+from tests.support.ctl import ctl, ctl_json, done
+
+pytestmark = pytest.mark.asyncio
+
+LINE = re.compile(
+    r"Client\((?P<clientid>.+), username=(?P<username>\S+), peername=127\.0\.0\.1:\d+, clean_start=(?P<clean>\w+), "
+    r"keepalive=(?P<keepalive>\d+), session_expiry_interval=(?P<expiry>\d+), subscriptions=(?P<subs>\d+), "
+    r"inflight=\d+, awaiting_rel=0, delivered_msgs=\d+, enqueued_msgs=(?P<queued>\d+), dropped_msgs=0, "
+    r"connected=(?P<connected>\w+), created_at=\d{13}, connected_at=\d{13}(?P<rest>.*)\)"
+)
+
+
+async def test_clients_list_and_show() -> None:
+    async with peopled_node() as people:
+        node = people.node
+        assert await done(node, "clients", "list") == []
+        await people.connect("here", 5, keep_alive=77, username="somebody", password=b"x")
+        await people.leave_session("away", "t/#")
+        async with asyncio.timeout(5):
+            while (await ctl_json(node, "clients", "show", "away"))[0]["connected"]:
+                await asyncio.sleep(0)
+        first, second = await done(node, "clients", "list")
+        here, away = LINE.fullmatch(first), LINE.fullmatch(second)
+        assert here and away
+        assert (here["clientid"], here["username"], here["keepalive"]) == ("here", "somebody", "77")
+        assert (here["connected"], here["rest"], here["clean"]) == ("true", "", "true")
+        assert (away["connected"], away["subs"], away["clean"]) == ("false", "1", "false")
+        assert re.fullmatch(r", disconnected_at=\d{13}", away["rest"])
+        assert await done(node, "clients", "show", "away") == [second]
+        assert await ctl_json(node, "clients", "show", "here") == (await people.api.get("/clients/here")).data
+        assert await ctl_json(node, "clients", "list") == (await people.api.get("/clients")).data
+        missing = await ctl(node, "clients", "show", "nobody")
+        assert missing == (1, "Not Found.\n", "")
+        assert (await ctl(node, "clients", "show", "nobody", as_json=True)).out == (
+            '{"code":112,"message":"no client nobody"}\n'
+        )
+
+
+async def test_clients_kick() -> None:
+    async with peopled_node() as people:
+        peer = await people.connect("here")
+        assert await done(people.node, "clients", "kick", "here") == ["ok"]
+        await peer.expect_disconnect()
+        assert await ctl(people.node, "clients", "kick", "here") == (1, "Not Found.\n", "")
+        await people.connect("here")
+        assert await ctl_json(people.node, "clients", "kick", "here") == {"code": 0}
+
+
+async def test_a_name_cannot_draw_on_the_terminal() -> None:
+    async with peopled_node() as people:
+        await people.connect("a\x1b[2J\nb", 5)
+        (line,) = await done(people.node, "clients", "list")
+        assert line.startswith("Client(a\\x1b[2J\\nb, ")
+
+
+async def test_long_listings_are_streamed_and_hold_nobody_up() -> None:
+    async with peopled_node(zone={"max_topic_levels": 0}) as people:
+        peer = await people.connect("many", 5)
+        for start in range(0, 20_000, 2000):
+            await peer.subscribe(*(f"t/{number}" for number in range(start, start + 2000)))
+        people.server.lag.peak = 0.0
+        lines = await done(people.node, "subscriptions", "list")
+        assert len(lines) == 20_000 and lines[19_999] == "many -> t/19999"
+        assert len(await done(people.node, "routes", "list")) == 20_000
+        assert len(await ctl_json(people.node, "subscriptions", "list")) == 20_000
+
+
+async def test_subscriptions() -> None:
+    async with peopled_node() as people:
+        node = people.node
+        assert await done(node, "subscriptions", "list") == []
+        peer = await people.connect("a")
+        await peer.subscribe("t/1", "$share/g/t/2", qos=1)
+        assert await done(node, "subscriptions", "show", "a") == ["a -> t/1", "a -> $share/g/t/2"]
+        assert await done(node, "subscriptions", "add", "a", "t/3", "2") == ["ok"]
+        assert await done(node, "subscriptions", "list") == ["a -> t/1", "a -> $share/g/t/2", "a -> t/3"]
+        assert (await ctl_json(node, "subscriptions", "show", "a"))[2]["qos"] == 2
+        for word in ("del", "delete"):
+            assert await done(node, "subscriptions", word, "a", "t/3") == ["ok"]
+        assert len(await done(node, "subscriptions", "list")) == 2
+        assert await ctl(node, "subscriptions", "show", "b") == (1, "Not Found.\n", "")
+        assert await ctl(node, "subscriptions", "add", "b", "t", "0") == (1, "Error: Channel not found!\n", "")
+        assert await ctl(node, "subscriptions", "del", "b", "t") == (1, "Error: Channel not found!\n", "")
+        assert await ctl(node, "subscriptions", "add", "a", "t", "3") == (1, "QoS should be 0, 1, 2\n", "")
+        bad = await ctl(node, "subscriptions", "add", "a", "t/#/u", "0")
+        assert bad.status == 1 and bad.out.startswith("Error: not a Topic Filter")
+
+
+async def test_routes() -> None:
+    async with peopled_node() as people:
+        node = people.node
+        peer = await people.connect("a")
+        await peer.subscribe("t/1", "t/+")
+        assert await done(node, "routes", "list") == [f"t/1 -> {node.name}", f"t/+ -> {node.name}"]
+        assert await done(node, "routes", "show", "t/+") == [f"t/+ -> {node.name}"]
+        assert await ctl_json(node, "routes", "show", "t/1") == [{"topic": "t/1", "node": node.name}]
+        assert await ctl(node, "routes", "show", "t/2") == (1, "Not Found.\n", "")

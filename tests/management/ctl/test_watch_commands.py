@@ -1,0 +1,80 @@
+"""alarms, traces, trace, explain."""
+
+import pytest
+
+from tests.api.peers import peopled_node
+from tests.support.api import managed_node
+from tests.support.ctl import ctl, ctl_json, done
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_alarms() -> None:
+    async with managed_node() as node:
+        assert await done(node, "alarms", "list") == []
+        node.server.alarms.activate("hot", "it is hot")
+        (record,) = node.server.alarms.records()
+        since = record["activate_at"]
+        line = f"Alarm(hot, activated=true, activate_at={since}, deactivate_at=infinity, message=it is hot)"
+        assert await done(node, "alarms", "list") == [line]
+        assert await done(node, "alarms", "list", "deactivated") == []
+        assert await done(node, "alarms", "deactivate", "hot") == ["ok"]
+        assert await done(node, "alarms", "list", "activated") == []
+        (row,) = await ctl_json(node, "alarms", "list", "deactivated")
+        assert row["name"] == "hot" and isinstance(row["deactivate_at"], int)
+        assert (await ctl(node, "alarms", "deactivate", "hot")).status == 1
+        assert await done(node, "alarms", "clean") == ["ok"]
+        assert await done(node, "alarms", "list", "all") == []
+        assert (await ctl(node, "alarms", "list", "some")).status == 1
+
+
+async def test_traces() -> None:
+    async with peopled_node() as people:
+        node = people.node
+        assert await done(node, "traces", "list") == ["Cluster Trace is empty"]
+        said = await done(node, "traces", "start", "mine", "clientid", "c", "60")
+        assert said == ["Cluster_trace clientid c mine successfully"]
+        await people.pass_time(1)
+        assert await done(node, "traces", "list") == [f"Trace(mine: clientid=c, running, LogSize:{people.name}:0)"]
+        again = await ctl(node, "traces", "start", "mine", "clientid", "d")
+        assert again.status == 1 and again.out.startswith("[error] ")
+        assert (await ctl(node, "traces", "start", "other", "shoe", "d")).status == 1
+        assert (await ctl(node, "traces", "start", "other", "topic", "t/#/x")).status == 1
+        assert await done(node, "traces", "stop", "mine") == ["Stop cluster_trace mine successfully"]
+        assert (await ctl_json(node, "traces", "list"))[0]["status"] == "stopped"
+        assert await done(node, "traces", "delete", "mine") == ["Del cluster_trace mine successfully"]
+        for words in (("stop", "mine"), ("delete", "mine")):
+            unknown = await ctl(node, "traces", *words)
+            assert unknown == (1, "[error] no trace mine\n", "")
+
+
+@pytest.mark.parametrize("kind, name", [("client", "clientid"), ("topic", "topic"), ("ip_address", "ip_address")])
+async def test_trace(kind: str, name: str) -> None:
+    async with managed_node() as node:
+        value = "127.0.0.1" if kind == "ip_address" else "x"
+        assert await done(node, "trace", "list") == []
+        assert await done(node, "trace", "start", kind, value, "mine") == [f"trace {name} {value} successfully"]
+        path = node.server.tracing.path("mine")
+        assert await done(node, "trace", "list") == [f"Trace({name}={value}, level=debug, destination={path})"]
+        assert await done(node, "trace", "stop", kind, value) == [f"stop tracing {name} {value} successfully"]
+        assert await done(node, "trace", "list") == []
+        assert await ctl(node, "trace", "stop", kind, value) == (1, f"[error] no trace of {name} {value} runs\n", "")
+
+
+async def test_explain() -> None:
+    async with peopled_node() as people:
+        node = people.node
+        peer = await people.connect("c")
+        await peer.subscribe("t/+", "$share/g/t/1", qos=1)
+        await peer.publish("t/1", b"abc", retain=True)
+        await peer.ping()
+        lines = await done(node, "explain", "topic", "t/1")
+        assert lines[0] == "Topic(t/1, receivers=1, delayed=false)"
+        assert "Receiver(c, connected=true, topic=t/+, qos=1)" in lines
+        assert any(line.startswith("Shared(") and "members=c" in line for line in lines)
+        assert "Retained(qos=0, octets=3)" in lines
+        lines = await done(node, "explain", "client", "c")
+        assert lines[0] == "Client(c, connected=true)" and lines[1].startswith("Session(created_at=")
+        assert (await ctl_json(node, "explain", "client", "c"))["clientid"] == "c"
+        assert (await ctl(node, "explain", "client", "nobody")).status == 1
+        assert (await ctl(node, "explain", "topic", "t/#")).status == 1

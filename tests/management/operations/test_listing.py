@@ -1,0 +1,52 @@
+"""Listings: pages, places to pause, and what is said of the rest."""
+
+from typing import Any
+
+import pytest
+
+from management.operations.listing import PAUSE_EVERY, Listing, Row, everything, searched
+
+
+def row(item: Any) -> Row:
+    return {"item": item}
+
+
+def taken(listing: Listing) -> list[int]:
+    return [each["item"] for each in listing if each is not None]
+
+
+@pytest.mark.parametrize("lazily", [False, True])
+@pytest.mark.parametrize(
+    ("page", "limit", "items", "has_next"),
+    [
+        (1, 3, [0, 1, 2], True),
+        (3, 3, [6], False),
+        (4, 3, [], False),
+        (0, 3, [0, 1, 2], True),
+        (-1, 7, [0, 1, 2, 3, 4, 5, 6], False),
+        (1, 0, [], True),
+        (10**18, 10**4, [], False),
+    ],
+)
+def test_a_page(lazily: bool, page: int, limit: int, items: list[int], has_next: bool) -> None:
+    listing = Listing(iter(range(7)) if lazily else list(range(7)), page, limit, row, 7)
+    assert taken(listing) == items
+    assert (listing.has_next, listing.count, listing.page) == (has_next, 7, page)
+
+
+def test_items_that_begin_with_the_page() -> None:
+    listing = Listing(iter(range(7)), 4, 2, row, 100, offset=1)
+    assert taken(listing) == [1, 2] and listing.has_next
+
+
+def test_everything_has_no_page() -> None:
+    listing = everything(list(range(20_000)), row)
+    assert len(taken(listing)) == 20_000 and not listing.has_next and not listing.meta
+
+
+def test_there_is_a_place_to_pause_where_nothing_is_found() -> None:
+    none = searched(list(range(10 * PAUSE_EVERY)), lambda item: item < 0)
+    listing = Listing(none, 1, 10, row)
+    assert list(listing) == [None] * 10
+    passed = list(Listing(iter(range(10 * PAUSE_EVERY)), 10, PAUSE_EVERY, row))
+    assert passed.count(None) == 9

@@ -1,0 +1,177 @@
+"""A node on a fake disk, on one thread: broker, durability, journal and store are the real ones.
+
+Only the writer's thread is missing, whose jobs are done when the script says so.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from broker.core import store as store_module
+from broker.core.durability import Durability
+from broker.core.restore import read, restore
+from broker.core.store import Store
+from broker.storage import sqlite_log
+from broker.storage.batch import decode
+from broker.storage.journal import Journal
+from broker.storage.sqlite_log import SqliteLog
+from broker.storage.trouble import StoreError
+from broker.storage.writer import Append, Drop, Job, Read, Stop
+from broker.transport.flusher import Flusher
+from tests.support.durable import DurableHouse
+from tests.support.fake_disk import MemoryDisk
+from tests.support.fake_transport import House
+
+from .disk_account import Found, Outcome
+
+ZONE: dict[str, Any] = {"max_queued_messages": 0, "max_queued_bytes": 0}
+WILL_DELAY = 5
+
+
+@contextmanager
+def small() -> Iterator[None]:
+    """Checkpoints, compaction and shrinking within a short run."""
+    with (
+        patch.object(sqlite_log, "CHECKPOINT_PAGES", 40),
+        patch.object(sqlite_log, "SPARE_PAGES", 8),
+        patch.object(store_module, "COMPACT_ABOVE", 150_000),
+        patch.object(store_module, "_A_SLICE", 25),
+    ):
+        yield
+
+
+class HandWriter:
+    """What ``storage.writer.Writer`` does, one job whenever ``step`` is called and each tried once."""
+
+    def __init__(self, log: SqliteLog, journal: Journal) -> None:
+        self._log = log
+        self._journal = journal
+        self._jobs: deque[Job] = deque()
+        self._stored = 0
+        self._tidy = False
+        self.trouble = False
+        self.appended = 0
+
+    def post(self, job: Job) -> None:
+        self._jobs.append(job)
+
+    def step(self) -> bool:
+        """Try the next job, and serve reads whatever becomes of it; whether there was one."""
+        for job in [each for each in self._jobs if isinstance(each, Read)]:
+            self._jobs.remove(job)
+            self._read(job)
+        try:
+            if self._tidy:
+                self._log.tidy()
+                self._tidy = False
+            elif not self._jobs:
+                return False
+            else:
+                self._do(self._jobs[0])
+        except StoreError as error:
+            if not self.trouble:
+                self.trouble = True
+                self._journal._troubled(str(error))
+            return True
+        if self.trouble:
+            self.trouble = False
+            self._journal._troubled(None)
+        return True
+
+    def _do(self, job: Job) -> None:
+        if isinstance(job, Append):
+            self._log.append(job.seq, job.data)
+            self._jobs.popleft()
+            self.appended += 1
+            self._tidy = True
+            self._journal._written(job.seq)
+        elif isinstance(job, Drop):
+            more = self._log.drop_some(job.seq)
+            self._jobs.popleft()
+            self._tidy = True
+            if more:
+                self._jobs.append(job)
+        else:
+            assert isinstance(job, Stop)
+            raise AssertionError("nobody stops this node")
+
+    def _read(self, job: Read) -> None:
+        try:
+            job.answer(self._log.read(job.seq, job.offset, job.size), None)
+        except StoreError as error:
+            job.answer(b"", error)
+
+
+class DiskHouse(House):
+    """A ``House`` at level ``disk`` whose disk is a ``MemoryDisk``."""
+
+    def __init__(self, directory: Path, disk: MemoryDisk, queue_memory: int) -> None:
+        super().__init__(ZONE)
+        self.disk = disk
+        loop = asyncio.get_running_loop()
+        self.log = SqliteLog(directory / "taipan.db", disk.name)
+        self.log.open()
+        self.journal = Journal(
+            self.log,
+            loop,
+            lambda seq: self.durability.on_durable(seq),
+            lambda trouble: self.durability.on_trouble(trouble),
+            clock=lambda: 0.0,
+            pause=lambda _: None,
+        )
+        self.writer = HandWriter(self.log, self.journal)
+        self.journal._writer = self.writer  # type: ignore[assignment]
+        server = self.server
+        server.flusher = self.flusher = Flusher(self.loop, self.broker.turn, server._end_of_turn)  # type: ignore[arg-type]
+        self.durability = Durability(self.journal, self.flusher.wake, queue_memory, self.clock.now)
+        self.broker.durability = self.context.durability = server.delayed.durability = self.durability
+        self.store = Store(directory)
+        self.store._log = self.log
+        self.store.durability = self.durability
+        restore(
+            read([]), self.broker, self.durability, lambda _: (self.zone, self.facts.limits),
+            server.delayed.restore, server._retained_allowed,
+        )  # fmt: skip
+        self.compactions = 0
+
+    def housekeep(self) -> None:
+        with patch.object(SqliteLog, "size_bytes", self.disk.octets):
+            before = self.store._live is None
+            self.store.housekeep(self.broker)
+            self.compactions += before and self.store._live is not None
+
+    async def settle(self) -> None:
+        """Let tasks go on and the loop turn, until both have nothing to do."""
+        for _ in range(6):
+            await asyncio.sleep(0)
+            self.run()
+
+
+def outcome_of(found: dict[int, bytes], time: float) -> Outcome:
+    """What a node makes of these batches, ``time`` being now; the wills of those who were there have gone out."""
+    last = max(found, default=0)
+    house = DurableHouse(ZONE, [decode(found[seq]) if seq in found else [] for seq in range(1, last + 1)], time)
+    house.pass_time(WILL_DELAY + 1)
+    sessions = {}
+    for session in house.broker.sessions:
+        if session.diary is not None:
+            sessions[session.client_id] = Found(
+                {each.filter: each.qos for each in session.subscriptions.values()},
+                {pid: None if each is None else _name(each) for pid, each in session.inflight.items()},
+                [_name(each) for each in session.queue or ()],
+                set(session.awaiting_rel or ()),
+            )
+    retained = {}
+    for topic in house.broker.retained.topics():
+        message = house.broker.retained.get(topic)
+        assert message is not None
+        retained[topic] = message.payload.decode()
+    return Outcome(sessions, retained)
+
+
+def _name(delivery: Any) -> str:
+    return str(delivery.message.payload.decode().rstrip())
