@@ -53,6 +53,7 @@ def on_connect(channel: ChannelState, connect: Connect, now: float) -> Waiting:
     context.metrics.client_connect += 1
     channel.use_version(connect.version)
     channel.connect = connect
+    channel.client.packet_properties = connect.properties
     _read_facts(channel, connect)
     if context.hooks.client_connect:
         context.hooks.client_connect(channel.client, connect.properties)
@@ -392,6 +393,7 @@ def _answer(channel: ChannelState, connect: Connect, connack: Connack, now: floa
     channel.link.accepted(client.keep_alive * zone.keep_alive_multiplier)
     if context.hooks.client_connected:
         context.hooks.client_connected(client)
+    client.packet_properties = NO_PROPERTIES
     session.advance(now)
 
 
@@ -520,8 +522,10 @@ def on_disconnect(channel: ChannelState, packet: Disconnect, now: float) -> None
         session.expiry_interval = min(expiry, channel.zone.session_expiry_interval)
         channel.client.expiry_interval = session.expiry_interval
     code = packet.reason_code
+    channel.client.packet_properties = packet.properties
     if code == reason_codes.NORMAL_DISCONNECTION:
         channel.will = None
         end(channel, NORMAL)
     else:
         end(channel, reason_codes.name(code))
+    channel.client.packet_properties = NO_PROPERTIES

@@ -475,6 +475,8 @@ def on_pubcomp(channel: ChannelState, packet_id: int, now: float) -> None:
 def on_ack(channel: ChannelState, ack: Ack, now: float) -> None:
     """An acknowledgement that came with a Reason Code or properties."""
     kind = ack.type
+    client = channel.client
+    client.packet_properties = ack.properties
     if kind == PUBACK:
         on_puback(channel, [ack.packet_id], now)
     elif kind == PUBREC:
@@ -483,3 +485,4 @@ def on_ack(channel: ChannelState, ack: Ack, now: float) -> None:
         on_pubrel(channel, ack.packet_id)
     else:
         on_pubcomp(channel, ack.packet_id, now)
+    client.packet_properties = NO_PROPERTIES

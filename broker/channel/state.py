@@ -211,10 +211,11 @@ class ChannelState:
     def answer(self, data: bytes) -> None:
         """Send an acknowledgement, when what the packet in hand caused is on disk."""
         durability = self.context.durability
-        if durability is None:
-            self.outlet.send(data)
+        outlet = self.outlet
+        if durability is None or (durability.written == self.mark and outlet.held is None):
+            outlet.send(data)
         else:
-            self.outlet.answer(data, durability.barrier if self.mark < 0 else durability.due(self.mark))
+            outlet.answer(data, durability.barrier if self.mark < 0 else durability.due(self.mark))
 
     def answer_packet(self, packet: Any) -> bool:
         """The same, encoded here. False: it exceeds the client's Maximum Packet Size."""

@@ -37,10 +37,12 @@ def on_subscribe(channel: ChannelState, packet: Subscribe, now: float) -> None:
         STORE_TROUBLE.note(channel, "subscribe_refused", filters[0].filter if filters else "", now)
     else:
         codes = []
+        channel.client.packet_properties = packet.properties
         for entry in filters:
             codes.append(_subscribe(channel, session, entry, identifiers, now))
             if channel.state != CONNECTED:
                 break  # acl_deny_action = "disconnect": the session may have ended with it
+        channel.client.packet_properties = NO_PROPERTIES
     if any(code >= 0x80 for code in codes):
         metrics.packets_subscribe_error += 1
         if channel.state != CONNECTED:
@@ -137,7 +139,9 @@ def on_unsubscribe(channel: ChannelState, packet: Unsubscribe, now: float) -> No
         metrics.packets_unsubscribe_error += 1
         codes = [reason_codes.PACKET_IDENTIFIER_IN_USE] * len(filters)
     else:
+        channel.client.packet_properties = packet.properties
         codes = [_unsubscribe(channel, session, entry) for entry in filters]
+        channel.client.packet_properties = NO_PROPERTIES
     if channel.answer_packet(Unsuback(packet.packet_id, codes)):
         metrics.packets_unsuback_sent += 1
 

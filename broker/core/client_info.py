@@ -3,6 +3,7 @@
 from typing import Any, Final, NamedTuple
 
 from ..config import ZoneSettings
+from ..mqtt.packets import NO_PROPERTIES, Properties
 
 
 def authority(host: str, port: int) -> str:
@@ -43,7 +44,9 @@ class ClientInfo:
     ``mountpoint`` has its placeholders filled in. ``connected_at`` is unix seconds. ``acl_cache`` belongs to
     ``access.cache`` and is ``None`` until the first check. ``cn`` and ``dn`` come from a verified client certificate.
     ``traffic`` is what went over its connection, once that is gone and only while its session stays; ``dropped``
-    counts, by reason, the deliveries to it that did not happen.
+    counts, by reason, the deliveries to it that did not happen. ``packet_properties`` are those of the client's packet in
+    hand (CONNECT until it is answered, SUBSCRIBE, UNSUBSCRIBE, acknowledgements, DISCONNECT), for hooks that are not told
+    them.
     """
 
     __slots__ = (
@@ -63,10 +66,12 @@ class ClientInfo:
         "loopback",
         "mountpoint",
         "node",
+        "packet_properties",
         "peer_host",
         "peer_port",
         "proto_name",
         "proto_ver",
+        "sock_host",
         "sock_port",
         "traffic",
         "username",
@@ -94,6 +99,7 @@ class ClientInfo:
         self.listener = listener
         self.peer_host = peer_host
         self.peer_port = peer_port
+        self.sock_host = ""
         self.sock_port = sock_port
         self.loopback = loopback  # whether its *listener* is bound to a loopback address
         self.client_id = client_id
@@ -110,6 +116,7 @@ class ClientInfo:
         self.cn: str | None = None
         self.dn: str | None = None
         self.connected_at = 0.0
+        self.packet_properties: Properties = NO_PROPERTIES
         self.acl_cache: Any = None
         self.traffic: Traffic | None = None
         self.dropped: dict[str, int] | None = None

@@ -150,6 +150,7 @@ class Connection(asyncio.Protocol):
             int(sock[1]),
             facts.loopback,
         )
+        client.sock_host = intern(str(sock[0]))
         ssl_object = transport.get_extra_info("ssl_object")
         if ssl_object is not None:
             client.cn, client.dn = peer_identity(ssl_object)

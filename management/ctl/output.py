@@ -116,7 +116,6 @@ class Output:
             raise Gone(str(error)) from None
         except TimeoutError:
             raise Gone(f"nothing read for {WRITE_TIMEOUT:.0f} seconds") from None
-        self._begun = time.perf_counter()
 
 
 def printable(line: str) -> bytes:

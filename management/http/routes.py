@@ -135,15 +135,12 @@ class RouteTable:
 
     def find(self, method: str, segments: list[str]) -> tuple[Route, dict[str, str]] | None:
         """``segments`` are as they came, still encoded."""
-        route = self._find(self._root, segments, 0, method)
+        decoded = [decode_segment(segment) for segment in segments]
+        route = self._find(self._root, decoded, 0, method)
         if route is None:
             return None
-        variables = {
-            pattern[1:-1]: decode_segment(segment)
-            for pattern, segment in zip(route.segments, segments, strict=True)
-            if pattern.startswith("{")
-        }
-        return route, variables
+        pairs = zip(route.segments, decoded, strict=True)
+        return route, {pattern[1:-1]: text for pattern, text in pairs if pattern.startswith("{")}
 
     def _find(self, node: dict[str, Any], segments: list[str], index: int, method: str) -> Route | None:
         if index == len(segments):

@@ -39,6 +39,7 @@ from management.settings import ManagementSettings
 from tests.support.node import Node, make_settings
 
 A_BATCH = 2000
+PROBE = 0.001
 APP, SECRET = "bench", "bench"
 CONNECT = bytes.fromhex("100f00044d5154540402003c0003")
 TICK = 0.005
@@ -47,6 +48,27 @@ TOPIC = b"bt"
 
 
 # ------------------------------------------------------------------------- node
+
+
+class TurnProbe:
+    """Processor time of the loop's thread between two looks, which come every millisecond or as soon as the loop lets
+    them: at most so long a stretch held the loop. Unlike the lag it does not see what else the machine does."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._handle: asyncio.TimerHandle | None = None
+        self._at = time.thread_time()
+        self.stretches: list[float] = []
+
+    def look(self) -> None:
+        now = time.thread_time()
+        self.stretches.append(now - self._at)
+        self._at = now
+        self._handle = self._loop.call_later(PROBE, self.look)
+
+    def stop(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
 
 
 def fill(directory: Path, sessions: int, filters: int) -> None:
@@ -95,18 +117,21 @@ async def _node(directory: str, pipe: Connection) -> None:
     gc.set_threshold(50_000, 10, 10)
     loop = asyncio.get_running_loop()
     over = loop.create_future()
-    probes: list[LagProbe] = []
+    probes: list[tuple[LagProbe, TurnProbe]] = []
 
     def begin() -> None:
-        probes[:] = [LagProbe(loop, 0.001, 1_000_000)]
-        probes[0].start()
+        probes[:] = [(LagProbe(loop, PROBE, 1_000_000), TurnProbe(loop))]
+        probes[0][0].start()
+        probes[0][1].look()
 
     def asked() -> None:
         if pipe.recv() == "stop":
             over.set_result(None)
             return
-        probes[0].stop()
-        pipe.send(probes[0].snapshot())
+        lag, turns = probes[0]
+        lag.stop()
+        turns.stop()
+        pipe.send((lag.snapshot(), part(turns.stretches, 0.99), part(turns.stretches, 1.0)))
         begin()
 
     begin()
@@ -259,8 +284,9 @@ def measure(arguments: argparse.Namespace) -> None:
         traffic = spawn.Process(target=run_traffic, args=(mqtt_port, arguments.rate, traffic_end, mine), daemon=True)
         traffic.start()
         time.sleep(1.0)
-        print("| asked all the time | answers | p50 | p99 | MQTT msg/s | p50 | p99 | loop lag p99 | max |")
-        print("|---|---|---|---|---|---|---|---|---|")
+        columns = "asked | answers | p50 | p99 | MQTT msg/s | p50 | p99 | loop lag p99 | max | loop held p99 | max"
+        print(f"| {columns} |")
+        print("|---|---|---|---|---|---|---|---|---|---|---|")
         for name, ask in scenarios(arguments.sessions, arguments.filters):
             if ask is not None:
                 for _ in range(3):
@@ -276,13 +302,13 @@ def measure(arguments: argparse.Namespace) -> None:
                 else:
                     took.append(ask(caller))
             node_pipe.send("lag")
-            lag = node_pipe.recv()
+            lag, turn, longest = node_pipe.recv()
             traffic_pipe.send("latencies")
             latencies = traffic_pipe.recv()
             asked = f"{len(took)} | {part(took, 0.5):.1f} | {part(took, 0.99):.1f}" if took else "- | - | -"
             print(
                 f"| {name} | {asked} | {len(latencies) / elapsed:,.0f} | {part(latencies, 0.5):.2f} | "
-                f"{part(latencies, 0.99):.2f} | {lag['p99']:.2f} | {lag['max']:.2f} |",
+                f"{part(latencies, 0.99):.2f} | {lag['p99']:.2f} | {lag['max']:.2f} | {turn:.2f} | {longest:.2f} |",
                 flush=True,
             )
         for pipe, process in ((traffic_pipe, traffic), (node_pipe, node)):

@@ -359,7 +359,6 @@ class Publisher(Client):
             self.unfinished.pop(packet_id, None)
         self._check_room()
 
-
     def _refused(self, packet: Ack, message: Published | None, publish: Publish | None) -> None:
         if publish is None or message is None or not publish.topic.startswith("q/") or packet.reason_code != 0x97:
             self.fault(f"reason code {packet.reason_code:#x} in {packet}")

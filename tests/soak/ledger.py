@@ -269,7 +269,8 @@ class Ledger:
             for each, state in session.filters.items()
         ):
             self.wrong(f"{name} came to {session.client_id}, which had unsubscribed before", message, session)
-        if not session.ordered:
+        # Where the first of its copies expired, a later one comes after what was published between them.
+        if not session.ordered or message.expired_at > message.owed_until:
             return
         key = (message.publisher, topic, message.qos, qos)
         if message.order < session.newest.get(key, 0):

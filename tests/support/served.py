@@ -2,11 +2,15 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, Final
+
+from broker.transport.listener import ListenerError
 
 from .api import ApiClient, ManagedNode, managed_node
 from .peer import TIMEOUT, Peer
+
+_TRIES: Final = 4
 
 
 class Served:
@@ -43,10 +47,22 @@ class Served:
 @asynccontextmanager
 async def served(management: dict[str, Any] | None = None, **rooms: Any) -> AsyncIterator[Served]:
     """Arguments as for ``managed_node``."""
-    async with managed_node(management, **rooms) as node:
+    async with AsyncExitStack() as stack:
+        node = await _started(stack, management, rooms)
         party = Served(node)
         try:
             yield party
         finally:
             for peer in party.peers:
                 await peer.close()
+
+
+async def _started(stack: AsyncExitStack, management: dict[str, Any] | None, rooms: dict[str, Any]) -> ManagedNode:
+    """Between the moment a port is found free and the node's start somebody else may have taken it: then others."""
+    for _ in range(_TRIES):
+        try:
+            return await stack.enter_async_context(managed_node(management, **rooms))
+        except ListenerError as error:
+            if "in use" not in str(error):
+                raise
+    return await stack.enter_async_context(managed_node(management, **rooms))

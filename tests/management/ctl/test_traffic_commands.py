@@ -17,6 +17,7 @@ async def test_listeners() -> None:
         await people.connect("here")
         await done(people.node, "clients", "kick", "gone")
         await peer.expect_closed()
+        await peer.close()
         async with asyncio.timeout(5):
             while (await ctl_json(people.node, "listeners"))[0]["current_conns"] > 1:
                 await asyncio.sleep(0)

@@ -1,0 +1,91 @@
+"""Entry: one row on its way to somewhere else, as it waits in a buffer and on disk."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from ..undefined import UNDEFINED
+
+OVERHEAD: Final = 500
+"""About what an entry takes beside its request and row: objects here, keys and lengths on disk."""
+
+_UNDEFINED: Final = 1
+_LARGE_INTEGER: Final = 2
+_BROKEN_TEXT: Final = 3
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """What one action wants done with one row.
+
+    ``key``: entries of one key are delivered one after the other, in order. ``group``: only entries of one group share
+    a request, at most ``most`` of them. ``request`` is what the resource understands, ``row`` the row for fallbacks
+    (``decode_row``). ``at`` is unix seconds.
+    """
+
+    action: str
+    key: str
+    group: str
+    most: int
+    at: float
+    request: bytes
+    row: bytes
+
+    @property
+    def size(self) -> int:
+        """About what it takes in memory, in octets."""
+        return len(self.request) + len(self.row) + OVERHEAD
+
+
+def encode_row(row: Mapping[str, Any]) -> bytes:
+    """A row as octets; whatever a rule can select comes back as it was."""
+    try:
+        return _encoder.encode(row if type(row) is dict else dict(row))
+    except (OverflowError, UnicodeEncodeError):
+        return _encoder.encode(_storable(dict(row)))
+
+
+def decode_row(octets: bytes) -> dict[str, Any]:
+    """The row that ``encode_row`` was given. Raises ValueError."""
+    return _decoder.decode(octets)
+
+
+def _storable(value: Any) -> Any:
+    """The value without what MessagePack has no place for."""
+    if type(value) is int and not -(2**63) <= value < 2**64:
+        return msgspec.msgpack.Ext(_LARGE_INTEGER, str(value).encode())
+    if type(value) is str:
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return msgspec.msgpack.Ext(_BROKEN_TEXT, value.encode("utf-8", "surrogatepass"))
+        return value
+    if type(value) is list:
+        return [_storable(each) for each in value]
+    if type(value) is dict:
+        return {_printable(key): _storable(each) for key, each in value.items()}
+    return value
+
+
+def _printable(key: str) -> str:
+    return key.encode("utf-8", "replace").decode()
+
+
+def _encode_other(value: Any) -> Any:
+    if value is UNDEFINED:
+        return msgspec.msgpack.Ext(_UNDEFINED, b"")
+    raise TypeError(f"a {type(value).__name__} is no value of a row")
+
+
+def _decode_other(code: int, data: memoryview) -> Any:
+    if code == _UNDEFINED:
+        return UNDEFINED
+    if code == _LARGE_INTEGER:
+        return int(bytes(data))
+    if code == _BROKEN_TEXT:
+        return bytes(data).decode("utf-8", "surrogatepass")
+    raise ValueError(f"unknown extension {code}")
+
+
+_encoder: Final = msgspec.msgpack.Encoder(enc_hook=_encode_other)
+_decoder: Final = msgspec.msgpack.Decoder(dict[str, Any], ext_hook=_decode_other)

@@ -1,0 +1,60 @@
+"""Liveness: whether the other side of a resource can be reached, asked now and all the time after."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from ..networks import reason_of
+
+logger = logging.getLogger(__name__)
+
+
+class Liveness:
+    """Asks ``probe`` every ``interval`` seconds; ``on_change`` is told when the answer changes."""
+
+    def __init__(
+        self,
+        resource_id: str,
+        probe: Callable[[], Awaitable[None]],
+        interval: float,
+        on_change: Callable[[bool], None],
+    ) -> None:
+        """``probe`` raises OSError where nothing can be reached, and bounds its own time."""
+        self.alive = False
+        self.reason = "not tried yet"
+        self._resource_id = resource_id
+        self._probe = probe
+        self._interval = interval
+        self._on_change = on_change
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._watch())
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def learn(self, reason: str = "") -> None:
+        """What somebody has found out: alive, or not for this ``reason``."""
+        alive = not reason
+        self.reason = reason
+        if alive == self.alive:
+            return
+        self.alive = alive
+        if alive:
+            logger.info("resource_alive resource=%s", self._resource_id)
+        else:
+            logger.warning("resource_down resource=%s reason=%s", self._resource_id, reason)
+        self._on_change(alive)
+
+    async def _watch(self) -> None:
+        while True:
+            try:
+                await self._probe()
+            except OSError as error:
+                self.learn(reason_of(error))
+            else:
+                self.learn()
+            await asyncio.sleep(self._interval)

@@ -1,0 +1,80 @@
+"""The TLS parameters that resources share, and the context that they make."""
+
+import ssl
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ..params import Param, ParamError, Text
+
+NO_CHECK: Final = "disable"
+
+
+def tls_params(order: int, ciphers: bool = False) -> tuple[Param, ...]:
+    """``cacertfile``, ``keyfile``, ``certfile``, ``verify``, ``server_name_indication``; numbered from ``order``."""
+    files = [
+        ("cacertfile", Text("CA Certificates", "CA 证书"), Text("PEM file of the authorities that may have signed the "
+         "server's certificate; without one, those of the system", "用于校验服务器证书的 CA 证书 PEM 文件,留空则使用系统证书")),
+        ("keyfile", Text("Client Key", "客户端密钥"), Text("PEM file of the client's private key", "客户端私钥的 PEM 文件")),
+        ("certfile", Text("Client Certificate", "客户端证书"), Text("PEM file of the client's certificate",
+         "客户端证书的 PEM 文件")),
+    ]  # fmt: skip
+    params = [Param(name, order + at, "file", title, text, default="") for at, (name, title, text) in enumerate(files)]
+    order += len(params)
+    if ciphers:
+        title = Text("Ciphers", "加密套件")
+        text = Text("Cipher suites of TLS 1.2 in OpenSSL's notation; OpenSSL's own choice without", "TLS 1.2 加密套件 (OpenSSL 格式)")
+        params.append(Param("ciphers", order, "string", title, text, default=""))
+        order += 1
+    verify = Text("Verify the Server", "校验服务器证书")
+    params.append(
+        Param("verify", order, "boolean", verify, Text("Refuse a server whose certificate does not hold",
+        "拒绝证书无效的服务器"), default=False)
+    )  # fmt: skip
+    name = Text("Server Name Indication", "服务器名称指示")
+    text = Text("The host name that the certificate must be for; 'disable': any", "证书中应有的主机名;填 disable 则不检查")
+    params.append(Param("server_name_indication", order + 1, "string", name, text))
+    return tuple(params)
+
+
+def client_context(config: Mapping[str, Any]) -> ssl.SSLContext:
+    """The context for these parameters; the files are read here. Raises ParamError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    cacertfile = config.get("cacertfile") or None
+    if config.get("verify"):
+        context.check_hostname = server_name(config) != NO_CHECK
+        if cacertfile is None:
+            context.load_default_certs()
+    else:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if cacertfile is not None:
+        try:
+            context.load_verify_locations(cacertfile)
+        except (OSError, ValueError):
+            raise ParamError("cacertfile", "no readable PEM file of certificates") from None
+    certfile, keyfile = config.get("certfile") or None, config.get("keyfile") or None
+    if (certfile is None) != (keyfile is None):
+        raise ParamError("keyfile" if keyfile is None else "certfile", "certfile and keyfile go together")
+    if certfile is not None:
+        try:
+            # Without a password function OpenSSL would ask on the terminal.
+            context.load_cert_chain(certfile, keyfile, password="")
+        except (OSError, ValueError):
+            raise ParamError("certfile", "no readable pair of certificate and unencrypted key") from None
+    if config.get("ciphers"):
+        try:
+            context.set_ciphers(str(config["ciphers"]).replace(",", ":"))
+        except ssl.SSLError:
+            raise ParamError("ciphers", "no cipher suite that this OpenSSL knows") from None
+    return context
+
+
+def server_name(config: Mapping[str, Any]) -> str | None:
+    """``server_name_indication`` where one is given."""
+    return config.get("server_name_indication") or None
+
+
+def asked_name(config: Mapping[str, Any]) -> str | None:
+    """The name to ask the server for instead of its host's; None: the host's."""
+    name = server_name(config)
+    return None if name == NO_CHECK else name
