@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-DEFAULT_STEPS: Final = 100_000
+DEFAULT_STEPS: Final = 20_000
 DEFAULT_OCTETS: Final = 16 * 1024 * 1024
 
 

@@ -27,7 +27,7 @@ TURN_DELIVERIES: Final = 4096
 flushed and other clients are heard in between."""
 
 TURN_PUBLISHES: Final = 512
-"""After so many of one client's the same: less than a millisecond of QoS 0, which is what others wait behind a flood."""
+"""After so many of one client the same: under a millisecond of QoS 0, for which others wait behind a flood."""
 
 
 class Channel(ChannelState):

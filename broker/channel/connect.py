@@ -35,7 +35,7 @@ from ..mqtt.constants import (
     WILL_DELAY_INTERVAL,
 )
 from ..mqtt.errors import ProtocolError
-from ..mqtt.packets import Auth, Connack, Connect, Disconnect, Will
+from ..mqtt.packets import NO_PROPERTIES, Auth, Connack, Connect, Disconnect, Will
 from .closing import DISCARDED, NONE, NORMAL, TAKEOVERED, as_message, disconnect, end, refuse
 from .outlet import Outlet5
 from .refusal import STORE_TROUBLE

@@ -3,7 +3,7 @@
 from ..mqtt import reason_codes
 from ..mqtt.constants import SUBSCRIPTION_IDENTIFIER, V5
 from ..mqtt.errors import ProtocolError
-from ..mqtt.packets import Suback, Subscribe, TopicFilter, Unsuback, Unsubscribe
+from ..mqtt.packets import NO_PROPERTIES, Suback, Subscribe, TopicFilter, Unsuback, Unsubscribe
 from ..mqtt.topics import has_wildcard, parse_shared, valid_filter
 from ..session.session import Session
 from ..session.subscription import Subscription

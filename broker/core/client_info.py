@@ -44,9 +44,9 @@ class ClientInfo:
     ``mountpoint`` has its placeholders filled in. ``connected_at`` is unix seconds. ``acl_cache`` belongs to
     ``access.cache`` and is ``None`` until the first check. ``cn`` and ``dn`` come from a verified client certificate.
     ``traffic`` is what went over its connection, once that is gone and only while its session stays; ``dropped``
-    counts, by reason, the deliveries to it that did not happen. ``packet_properties`` are those of the client's packet in
-    hand (CONNECT until it is answered, SUBSCRIBE, UNSUBSCRIBE, acknowledgements, DISCONNECT), for hooks that are not told
-    them.
+    counts, by reason, the deliveries to it that did not happen. ``packet_properties`` are those of the client's packet
+    in hand (CONNECT until it is answered, SUBSCRIBE, UNSUBSCRIBE, acknowledgements, DISCONNECT), for hooks that are not
+    told them.
     """
 
     __slots__ = (

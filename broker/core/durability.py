@@ -126,7 +126,10 @@ class Durability:
         """Cut the batch if the writer is free and somebody waits for it, or could."""
         if self.journal.idle:
             waited_for = bool(self._waiting or self._futures)
-            if self._open or (self.fates and (waited_for or self.fates.due)):
+            if self.fates and (self._open or waited_for or self.fates.due):
+                for fate in self.fates.take():
+                    self._write(fate)
+            if self._open:
                 self._cut()
             elif waited_for and not self.fates:
                 # All that was to be written has been taken back: nobody waits for an empty batch.
@@ -134,8 +137,6 @@ class Durability:
         self.journal.end_of_turn()
 
     def _cut(self) -> None:
-        for fate in self.fates.take():
-            self._write(fate)
         seq = self.journal.batch
         encode = records.encode
         offset = first_offset(len(self._open))
@@ -162,7 +163,7 @@ class Durability:
         """The writer's word: everything up to ``seq`` is on disk."""
         self._release(seq)
         self.paging.relieve()
-        if self._open or self._waiting or self._futures:
+        if self._open or self.fates.due or self._waiting or self._futures:
             self._wake()
 
     def _release(self, upto: int) -> None:

@@ -6,7 +6,7 @@ The only one there is, for tcp, ssl, ws and wss: whatever lies below looks like 
 import asyncio
 import logging
 from collections.abc import Awaitable
-from sys import getsizeof
+from sys import getsizeof, intern
 from typing import Final, cast
 
 from ..channel.channel import TURN_DELIVERIES, Channel

@@ -1,9 +1,8 @@
 """Commands: their words, their usage, what they are given and what they answer."""
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 
-from ..operations.listing import Listing
 from ..operations.operations import Operations
 from ..operations.refusal import UNKNOWN, WRONG, Refusal
 
@@ -218,8 +217,3 @@ def key_line(key: str, value: Any, width: int) -> str:
 def not_found(what: str, code: int = UNKNOWN) -> Failure:
     """``what`` tells a program what there is none of; people read ``Not Found.``, as from emqx_ctl."""
     return Failure(code, f"no {what}", NOT_FOUND)
-
-
-def rows_of(data: Any) -> Iterator[Any]:
-    """The rows of a list or of a whole listing, for commands that look at all of them at once and know they are few."""
-    return (row for row in data if row is not None) if isinstance(data, Listing) else iter(data)

@@ -12,7 +12,7 @@ from ..log_lines import escape
 from ..operations.listing import Listing
 from .command import Answer
 
-SLICE: Final = 0.004
+SLICE: Final = 0.002
 """Seconds that one stretch of a long answer may take."""
 CHUNK: Final = 32_768
 WRITE_TIMEOUT: Final = 300.0

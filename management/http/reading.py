@@ -1,6 +1,10 @@
 """Reading requests: query and body become the types that the route names, or a refusal that says what is wrong."""
 
+import asyncio
 import re
+import time
+import types
+import typing
 from typing import Any, Final
 
 import msgspec
@@ -10,6 +14,10 @@ from ..operations.refusal import MISSING, NOT_JSON, WRONG, Refusal
 
 _MISSING_FIELD: Final = re.compile(r"missing required field `([^`]+)`")
 _PLACE: Final = re.compile(r" - at `([^`]+)`")
+
+_LARGE: Final = 65_536
+"""Bytes from which on an array is read in slices of ``_SLICE`` seconds."""
+_SLICE: Final = 0.004
 
 
 class PageQuery(msgspec.Struct, kw_only=True):
@@ -38,6 +46,9 @@ def read_query(request: web.Request, kind: type[Any]) -> Any:
 async def read_body(request: web.Request, kind: Any, most: int, setting: str) -> Any:
     """The body as ``kind``; where that is an object, keys that are in the query string win over the body's."""
     octets = await read_octets(request, most, setting)
+    member = _member_of(kind)
+    if len(octets) > _LARGE and member is not None and octets.lstrip()[:1] == b"[":
+        return await _read_members(octets, member)
     if not octets.strip():
         value: Any = {}
         if _is_list(kind):
@@ -50,10 +61,23 @@ async def read_body(request: web.Request, kind: Any, most: int, setting: str) ->
     return convert(value, kind, strict=not (isinstance(value, dict) and request.rel_url.query))
 
 
-def parse(octets: bytes) -> Any:
+async def _read_members(octets: bytes, member: Any) -> list[Any]:
+    """A long array, its members converted in stretches that let others run."""
+    raw: list[msgspec.Raw] = parse(octets, list[msgspec.Raw])
+    found: list[Any] = []
+    begun = time.perf_counter()
+    for index, each in enumerate(raw):
+        found.append(convert(parse(each), member, place=f"[{index}]"))
+        if time.perf_counter() - begun >= _SLICE:
+            await asyncio.sleep(0)
+            begun = time.perf_counter()
+    return found
+
+
+def parse(octets: bytes | msgspec.Raw, kind: Any = Any) -> Any:
     """JSON text as Python's objects."""
     try:
-        return msgspec.json.decode(octets)
+        return msgspec.json.decode(octets, type=kind)
     except RecursionError:
         raise Refusal(NOT_JSON, "the body is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -73,20 +97,31 @@ async def read_octets(request: web.Request, most: int, setting: str) -> bytes:
     return bytes(octets)
 
 
-def convert(value: Any, kind: Any, strict: bool = True) -> Any:
-    """``value`` as ``kind``. Raises Refusal 107 for a key that is missing, 108 for anything else."""
+def convert(value: Any, kind: Any, strict: bool = True, place: str = "") -> Any:
+    """``value`` as ``kind``. Raises Refusal 107 for a key that is missing, 108 for anything else.
+
+    ``place``: where it stands in the body.
+    """
     try:
         return msgspec.convert(value, kind, strict=strict)
     except msgspec.ValidationError as error:
         text = str(error)
-        place = _PLACE.search(text)
-        where = place[1].removeprefix("$").removeprefix(".") if place is not None else ""
+        within = _PLACE.search(text)
+        where = (place + (within[1].removeprefix("$") if within is not None else "")).removeprefix(".")
         absent = _MISSING_FIELD.search(text)
         if absent is not None:
             inside = f" in {where}" if where else ""
             raise Refusal(MISSING, f"{absent[1]} is missing{inside}") from None
         what = _PLACE.sub("", text)
         raise Refusal(WRONG, f"{where}: {what}" if where else what) from None
+
+
+def _member_of(kind: Any) -> Any:
+    """What an array has, where ``kind`` is one or may be one; else ``None``."""
+    for each in typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,):
+        if typing.get_origin(each) is list:
+            return typing.get_args(each)[0]
+    return None
 
 
 def _is_list(kind: Any) -> bool:

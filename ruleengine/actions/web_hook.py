@@ -66,6 +66,8 @@ class DataToWebServer:
         if self._path.text:
             rendered = quote(self._path.render_each(row, _escape), safe=_SAFE)
             more, _, more_query = rendered.partition("?")
+            if not {".", ".."}.isdisjoint(more.split("/")):
+                raise ValueError(f"path: {more!r} would lead elsewhere")
             if more:
                 path = f"{path.rstrip('/')}/{more.lstrip('/')}"
             query = "&".join(each for each in (query, more_query) if each)
@@ -73,9 +75,7 @@ class DataToWebServer:
 
 
 def _escape(value: str | bytes) -> str:
-    """One value as part of a path: nothing in it can end a segment, begin a query or climb up."""
-    if value in (".", ".."):
-        raise ValueError(f"path: a value is {value!r}, which would lead elsewhere")
+    """One value as part of a path: nothing in it can end a segment or begin a query."""
     return quote(value, safe="")
 
 

@@ -22,7 +22,10 @@ def tls_params(order: int, ciphers: bool = False) -> tuple[Param, ...]:
     order += len(params)
     if ciphers:
         title = Text("Ciphers", "加密套件")
-        text = Text("Cipher suites of TLS 1.2 in OpenSSL's notation; OpenSSL's own choice without", "TLS 1.2 加密套件 (OpenSSL 格式)")
+        text = Text(
+            "Cipher suites of TLS 1.2 in OpenSSL's notation; OpenSSL's own choice without",
+            "TLS 1.2 加密套件 (OpenSSL 格式)",
+        )
         params.append(Param("ciphers", order, "string", title, text, default=""))
         order += 1
     verify = Text("Verify the Server", "校验服务器证书")
@@ -31,7 +34,9 @@ def tls_params(order: int, ciphers: bool = False) -> tuple[Param, ...]:
         "拒绝证书无效的服务器"), default=False)
     )  # fmt: skip
     name = Text("Server Name Indication", "服务器名称指示")
-    text = Text("The host name that the certificate must be for; 'disable': any", "证书中应有的主机名;填 disable 则不检查")
+    text = Text(
+        "The host name that the certificate must be for; 'disable': any", "证书中应有的主机名;填 disable 则不检查"
+    )
     params.append(Param("server_name_indication", order + 1, "string", name, text))
     return tuple(params)
 

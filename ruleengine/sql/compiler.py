@@ -18,7 +18,7 @@ from ruleengine.sql.scope import Scope, Surroundings
 
 EVENT_PREFIX: Final = "$events/"
 STEPS_PER_ROW: Final = 10
-"""What an element of FOREACH costs, so that the default budget ends at some ten thousand rows."""
+"""What an element of FOREACH costs, so that the default budget ends at some two thousand rows."""
 
 _STATEFUL: Final = ("kv_store_", "proc_dict_")
 

@@ -40,6 +40,7 @@ from tests.support.node import Node, make_settings
 
 A_BATCH = 2000
 PROBE = 0.001
+PATIENCE = 30.0
 APP, SECRET = "bench", "bench"
 CONNECT = bytes.fromhex("100f00044d5154540402003c0003")
 TICK = 0.005
@@ -236,6 +237,13 @@ def part(values: list[float], share: float) -> float:
     return sorted(values)[round((len(values) - 1) * share)] * 1000 if values else float("nan")
 
 
+def answer_of(pipe: Connection) -> Any:
+    """What the other process says, which must not take long."""
+    if not pipe.poll(PATIENCE):
+        raise RuntimeError("node or traffic does not answer")
+    return pipe.recv()
+
+
 def pin(core: int | None) -> None:
     if core is not None:
         os.sched_setaffinity(0, {core})
@@ -277,7 +285,7 @@ def measure(arguments: argparse.Namespace) -> None:
         node = spawn.Process(target=run_node, args=(directory, node_end, others), daemon=True)
         node.start()
         pin(mine)
-        mqtt_port, http_port = node_pipe.recv()
+        mqtt_port, http_port = answer_of(node_pipe)
         caller = Caller(http_port)
         assert caller.rows("/subscriptions", _limit=1, _page=arguments.sessions * arguments.filters) == 1
         traffic_pipe, traffic_end = spawn.Pipe()
@@ -293,7 +301,7 @@ def measure(arguments: argparse.Namespace) -> None:
                     ask(caller)
             for pipe in (node_pipe, traffic_pipe):
                 pipe.send("begin")
-                pipe.recv()
+                answer_of(pipe)
             begun = time.perf_counter()
             took: list[float] = []
             while (elapsed := time.perf_counter() - begun) < arguments.seconds:
@@ -302,9 +310,9 @@ def measure(arguments: argparse.Namespace) -> None:
                 else:
                     took.append(ask(caller))
             node_pipe.send("lag")
-            lag, turn, longest = node_pipe.recv()
+            lag, turn, longest = answer_of(node_pipe)
             traffic_pipe.send("latencies")
-            latencies = traffic_pipe.recv()
+            latencies = answer_of(traffic_pipe)
             asked = f"{len(took)} | {part(took, 0.5):.1f} | {part(took, 0.99):.1f}" if took else "- | - | -"
             print(
                 f"| {name} | {asked} | {len(latencies) / elapsed:,.0f} | {part(latencies, 0.5):.2f} | "

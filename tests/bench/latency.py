@@ -151,7 +151,7 @@ def main() -> int:
     text = (
         f"Written by `python -m tests.bench.latency` with `ROUNDS={rounds} DUR={seconds:g}` at commit {commit()}; "
         f"{about['cpu']},\nwhich node, flood and publisher share. A QoS 1 publisher with one message in flight, "
-        "for a persistent session\nthat is away: each PUBACK is a flush of the disk. The flood: as much QoS 0, 64 bytes, "
+        "for a persistent session\nthat is away: each PUBACK is a flush of disk. Flood: as much QoS 0 (64 bytes) "
         "as the node takes;\n"
         f"{statistics.median(rates):,.0f} messages/s came through meanwhile. "
         "Medians of the rounds with their range.\n\n" + "\n".join(lines)

@@ -158,10 +158,11 @@ class Client:
             present = held and not clean_start
         self.held = self.persistent and not (clean_start and self.version < 5)
         self.unsure = False
-        self._left = (0.0, 0.0)
         if old is not None and old.transport is not None:
             old.transport.close()
         self.opened(present)
+        if self.connected:
+            self._left = (0.0, 0.0)
         if self.persistent and not self.held:
             # 3.x ends a session this way and begins none; the next CONNECT does.
             return await self.connect(False, will)
@@ -387,6 +388,7 @@ class Taker(Client):
         if not present:
             self.awaiting.clear()
             if self.expiry < FOREVER:
+                self.ledger.sessions_expired += self._left != (0.0, 0.0)
                 self.ledger.ending(self.session)
             self.ledger.ended(self.session)
 

@@ -6,6 +6,7 @@ each of them. For failing calls the process forks at each, so that every disturb
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import shutil
@@ -18,7 +19,9 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from random import Random
 
+from broker.core.store import FILE
 from broker.storage.sqlite_log import SqliteLog
+from broker.storage.trouble import StoreError
 from tests.support.fake_disk import FakeDisk, Platter, broken, full
 
 from .disk_account import Account, Outcome
@@ -39,22 +42,26 @@ class Checker:
         self._disk = FakeDisk(f"cut-{id(self)}")
         self._outcomes: dict[tuple[tuple[int, int], ...], Outcome] = {}
         self.starts = 0
+        self.failed_again = 0
 
-    def check(self, platter: Platter, random: Random | None, account: Account, time: float) -> list[str]:
-        """What is wrong with a store after a power cut now, one line each. ``random``: as in ``Platter.power_cut``."""
+    def start(self, platter: Platter, random: Random | None, time: float) -> Outcome | str:
+        """What a node has after a power cut now, or why it has nothing. ``random``: as in ``Platter.power_cut``; then
+        the power fails again while the store is opened, now and then."""
         self._directory.mkdir()
         try:
             platter.power_cut(self._directory, random)
-            self._disk.events.clear()
-            log = SqliteLog(self._directory / "taipan.db", self._disk.name)
-            log.open()
+            if random is not None and random.random() < 0.3:
+                self._fail_again(random)
+            log = self._open()
             found = dict(log.scan())
             log.checkpoint_and_close()
+        except StoreError as error:
+            return f"it does not open: {error}"
         finally:
             shutil.rmtree(self._directory)
         self.starts += 1
         if log.salvaged is not None:
-            return [f"it was found damaged: {log.salvaged}"]
+            return f"it was found damaged: {log.salvaged}"
         key = tuple((seq, zlib.crc32(data)) for seq, data in found.items())
         outcome = self._outcomes.get(key)
         if outcome is None:
@@ -63,8 +70,25 @@ class Checker:
             try:
                 outcome = self._outcomes[key] = outcome_of(found, time)
             except Exception as error:
-                return [f"it cannot be restored: {error!r} at {_place(error)}"]
-        return account.check(outcome)
+                return f"it cannot be restored: {error!r} at {_place(error)}"
+        return outcome
+
+    def _open(self) -> SqliteLog:
+        self._disk.events.clear()
+        log = SqliteLog(self._directory / FILE, self._disk.name)
+        log.open()
+        return log
+
+    def _fail_again(self, random: Random) -> None:
+        platter = Platter()
+        platter.flushed = {each.name: bytearray(each.read_bytes()) for each in self._directory.iterdir()}
+        self._open().checkpoint_and_close()
+        for event in self._disk.events[: random.randint(0, len(self._disk.events))]:
+            platter.play(event)
+        for each in self._directory.iterdir():
+            each.unlink()
+        platter.power_cut(self._directory, random)
+        self.failed_again += 1
 
 
 class Cuts:
@@ -76,7 +100,8 @@ class Cuts:
         with small():
             self.run = asyncio.run(_recorded(directory, seed, operations))
         self.wrong = list(self.run.wrong)
-        self.checks = 0
+        self.starts = 0
+        self.failed_again = 0
 
     @property
     def operations(self) -> int:
@@ -93,16 +118,21 @@ class Cuts:
         now = self.run.house.clock.time
         for number, event in enumerate(self.run.disk.events, 1):
             platter.play(event)
-            told = account.tell
+            outcomes = (None, Random(f"{self.seed} {number}")) if number in numbers else ()
+            started = [(checker.start(platter, random, now), "torn" if random else "clean") for random in outcomes]
+            self._check(number, started, account)
             while at <= number:
-                # What is told after an operation is told before the next; a cut may come between any two of them.
-                told(fact)
+                account.tell(fact)
                 at, fact = next(facts)
-            if number in numbers:
-                for random in (None, Random(f"{self.seed} {number}")):
-                    found = checker.check(platter, random, account, now)
-                    self.wrong += [f"power cut after {number}{' (torn)' if random else ''}: {each}" for each in found]
-                    self.checks += 1
+            # What clients sent and read now, before the disk did anything else, may end promises as well as make some.
+            self._check(number, started, account)
+        self.starts = checker.starts
+        self.failed_again = checker.failed_again
+
+    def _check(self, number: int, started: list[tuple[Outcome | str, str]], account: Account) -> None:
+        for outcome, how in started:
+            found = [outcome] if isinstance(outcome, str) else account.check(outcome)
+            self.wrong += [f"power cut after {number}, {how}: {each}" for each in found]
 
 
 class Failures:
@@ -145,6 +175,7 @@ class Failures:
                 for how in self.HOW if numbers(number) else ():
                     reader, writer = os.pipe()
                     if not (child := os.fork()):
+                        gc.disable()  # it would only look at what the parent has
                         # It goes on with the loop where it stands.
                         asyncio._set_running_loop(loop)
                         os.close(reader)
@@ -200,11 +231,12 @@ class Failures:
             platter.play(event)
         checker = Checker(self.directory)
         now = run.house.clock.time
-        return [
-            f"power cut afterwards{' (torn)' if random else ''}: {each}"
-            for random in (None, Random(disturbed))
-            for each in checker.check(platter, random, run.account, now)
-        ]
+        for random in (None, Random(disturbed)):
+            outcome = checker.start(platter, random, now)
+            wrong = [outcome] if isinstance(outcome, str) else run.account.check(outcome)
+            if wrong:
+                return [f"power cut afterwards, {'torn' if random else 'clean'}: {each}" for each in wrong]
+        return []
 
 
 def _failing(how: str, number: int, random: Random) -> Callable[[str, int], Exception | None]:
@@ -252,7 +284,7 @@ def main() -> int:
         cuts.replay(range(1, cuts.operations + 1, options.every))
         run = cuts.run
         print(
-            f"power cuts: operations={cuts.operations} starts={cuts.checks} batches={run.house.writer.appended} "
+            f"power cuts: operations={cuts.operations} starts={cuts.starts} power_failed_again={cuts.failed_again} batches={run.house.writer.appended} "
             f"messages={len(run.account.messages)} promised={run.account.promised} "
             f"compactions={run.house.compactions} wrong={len(cuts.wrong)}",
             flush=True,

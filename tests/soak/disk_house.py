@@ -113,7 +113,7 @@ class DiskHouse(House):
         super().__init__(ZONE)
         self.disk = disk
         loop = asyncio.get_running_loop()
-        self.log = SqliteLog(directory / "taipan.db", disk.name)
+        self.log = SqliteLog(directory / store_module.FILE, disk.name)
         self.log.open()
         self.journal = Journal(
             self.log,

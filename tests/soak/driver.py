@@ -169,8 +169,8 @@ class Soak:
         self.members = [Taker(ledger, port, f"member-{v}-{n}", v, True, "group") for n, v in enumerate((4, 5))]
         ledger.subscriber("group").ordered = False
         # Sessions that are away for longer than they last, now and then.
-        self.expiring = [Taker(ledger, port, f"expiring-{n}", 5, True) for n in (1, 4)]
-        for taker, expiry in zip(self.expiring, (1, 4), strict=True):
+        self.expiring = [Taker(ledger, port, f"expiring-{n}", 5, True) for n in (1, 8)]
+        for taker, expiry in zip(self.expiring, (1, 8), strict=True):
             taker.expiry = expiry
             taker.session.mortal = True
         refusing = self.node.refusing_port
@@ -229,6 +229,7 @@ class Soak:
             f"delivered={ledger.delivered} lost={ledger.lost} qos2_duplicates={ledger.duplicates} "
             f"order_violations={ledger.disorder} failed_starts={self.node.failed_starts} other={ledger.other} "
             f"refused={ledger.refusals} expired={ledger.expired} "
+            f"sessions_expired={ledger.sessions_expired} "
             f"qos1_repeated={ledger.repeated} kills: {kills}"
         )
 

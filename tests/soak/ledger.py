@@ -109,6 +109,7 @@ class Ledger:
         self.stopping = False  # the node was told to stop
         self.ready_at = 0.0  # when it was last ready, on the monotonic clock
         self.expired = 0
+        self.sessions_expired = 0
         self.refusals = 0
         self.published = 0
         self.promised = 0

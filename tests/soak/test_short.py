@@ -2,10 +2,12 @@
 
 import asyncio
 import random
+import time
 from pathlib import Path
 
 import pytest
 
+from .client import Taker
 from .driver import Soak
 from .ledger import Ledger
 
@@ -70,3 +72,54 @@ def test_the_ledger_demands_no_more_than_was_promised() -> None:
     ledger.settle()
     assert ledger.lost == 0
     assert not ledger.violations
+
+
+def test_the_ledger_knows_what_expires_and_what_was_refused() -> None:
+    """Late or with a wrong remaining time, or refused and delivered: found. Not delivered for one of these: no loss."""
+    ledger = Ledger()
+    session = ledger.subscriber("s")
+    ledger.subscribing(session, "t/1/#")
+    ledger.subscribed(session, "t/1/#", 1)
+    short, long, refused, unsure = [ledger.sending("p", "t/1/0", 1, expiry) for expiry in (10, 3600, 0, 0)]
+    ledger.acknowledged(short)
+    ledger.acknowledged(long)
+    ledger.refused(refused, certain=True)
+    ledger.refused(unsure, certain=False)
+    assert ledger.owed() == 2
+    ledger.remaining(session, long.name, 3600, False)
+    ledger.delivered_to(session, unsure.name, "t/1/0", 1, False)
+    assert not ledger.violations
+    ledger.remaining(session, long.name, 3500, False)
+    ledger.remaining(session, long.name, 0, False)
+    assert ledger.other == len(ledger.violations) == 2
+    ledger.delivered_to(session, refused.name, "t/1/0", 1, False)
+    assert "was refused" in ledger.violations[-2]  # and behind a later one
+    assert ledger.disorder == 1
+    ledger.remaining(session, short.name, 10, False)
+    assert len(ledger.violations) == 4
+    short.owed_until = short.expired_at = time.monotonic() - 60
+    assert ledger.owed() == 1
+    ledger.remaining(session, short.name, 5, False)
+    ledger.remaining(session, short.name, 10, True)  # again, and it was sent in time
+    assert len(ledger.violations) == 5
+    ledger.settle()
+    assert (ledger.lost, ledger.expired) == (1, 1)
+    late = ledger.sending("p", "t/1/0", 1, 10)
+    late.expired_at = time.monotonic() - 60
+    ledger.delivered_to(session, late.name, "t/1/0", 1, False)
+    assert "after it expired" in ledger.violations[-1]
+
+
+def test_a_session_that_expires_is_owed_what_came_before_only_if_it_is_back_in_time() -> None:
+    ledger = Ledger()
+    taker = Taker(ledger, 0, "s", 5, True)
+    taker.expiry = 10
+    taker.lost()
+    assert taker._must_be_there() and not taker._must_be_gone(time.monotonic())
+    first, last = taker._left
+    taker._left = (first - 9, last - 9)
+    assert not taker._must_be_there() and not taker._must_be_gone(time.monotonic())
+    taker._left = (first - 13, last - 13)
+    assert taker._must_be_gone(time.monotonic())
+    ledger.ready_at = time.monotonic()  # killed with its client connected, it counts as left now
+    assert not taker._must_be_gone(time.monotonic())

@@ -528,3 +528,20 @@ async def test_what_waits_counts_as_live_so_that_compaction_does_not_run_for_eve
     client.publish("$delayed/1000/t", b"x" * 100_000, 1, 1)
     house.store()
     assert house.durability.live_octets(house.broker) >= before + 100_400
+
+
+async def test_what_was_due_while_the_disk_was_busy_is_written_after_that() -> None:
+    """Though nothing else is said meanwhile; nobody would ask again."""
+    house = DurableHouse()
+    reader = await subscribed(house)
+    writer = house.connect("w")
+    writer.publish("t/1", b"x", 1, 1)
+    house.store()
+    writer.publish("t/1", b"y", 1, 2)  # the disk is busy with this one
+    reader.puback(reader.messages()[0].packet_id)
+    assert house.durability.fates.due
+    assert house.journal.write()
+    house.run()
+    assert not house.durability.fates
+    house.store()
+    assert isinstance(house.written[-1], records.DeliveriesDone)

@@ -1,0 +1,138 @@
+"""The action ``data_to_opentsdb``: one data point for each row, stored by a ``backend_opentsdb`` resource."""
+
+import json
+import math
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from ..functions.values import float_text
+from ..params import Param, ParamError, Text
+from ..resources.opentsdb import DataPoint, OpenTsdb, PutOptions
+from ..undefined import UNDEFINED
+from .action import ActionFailed, ActionPlace, ActionType, Row
+
+if TYPE_CHECKING:
+    from ..events import Event
+
+MOST_TAGS: Final = 8
+"""What an OpenTSDB server takes unless it is configured otherwise."""
+
+# OpenTSDB: letters of any script, digits, and these; `\w` has the underscore and the first two.
+_NOT_IN_NAMES: Final = re.compile(r"[^\w\-./]")
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,400}(\.[0-9]{1,400})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
+_INTEGER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
+
+
+class DataToOpenTsdb:
+    """A running action."""
+
+    def __init__(self, place: ActionPlace) -> None:
+        """Raises ParamError."""
+        params = place.params
+        self._id = place.id
+        self._engine = place.engine
+        self._resource_id: str = params["$resource"]
+        for name in ("max_batch_size", "sync_timeout"):
+            if not isinstance(params[name], int):
+                raise ParamError(name, "expected a whole number")
+        self._options = PutOptions(params["details"], params["summary"], params["sync"], params["sync_timeout"])
+        self._most: int = 1 if params["sync"] else params["max_batch_size"]
+        place.engine.buffers.reports[place.id] = place.report
+
+    def run(self, row: Row, event: "Event") -> bool:
+        resource = self._engine.resource(self._resource_id)
+        if not isinstance(resource, OpenTsdb):
+            raise ActionFailed(f"the resource {self._resource_id} is not running")
+        point = data_point(row, self._engine.server.clock.now())
+        resource.send(self._id, point, self._options, self._most, row)
+        return False
+
+    def close(self) -> None:
+        self._engine.buffers.reports.pop(self._id, None)
+
+
+def data_point(row: Row, now: float) -> DataPoint:
+    """The point that a row stands for; ``now`` in unix seconds. Raises ActionFailed."""
+    metric = row.get("metric", UNDEFINED)
+    if not isinstance(metric, str) or not metric:
+        raise ActionFailed("no data point: metric is not a text")
+    return DataPoint(sanitise(metric), _timestamp(row.get("timestamp"), now), _value(row.get("value")), _tags(row))
+
+
+def sanitise(name: str) -> str:
+    """A metric, or a tag's name or value, with ``_`` for every character that OpenTSDB refuses."""
+    return _NOT_IN_NAMES.sub("_", name)
+
+
+def _value(value: Any) -> int | float:
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        value = int(value) if value.lstrip("+-").isdigit() else float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ActionFailed("no data point: value is not a number")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ActionFailed("no data point: value takes more than 64 bits")
+    return value
+
+
+def _timestamp(value: Any, now: float) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63:
+        return value
+    if isinstance(value, str) and _INTEGER.fullmatch(value):
+        return int(value)
+    return int(now * 1000)
+
+
+def _tags(row: Row) -> dict[str, str]:
+    tags = row.get("tags")
+    if isinstance(tags, str):  # an object that came as JSON text
+        try:
+            tags = json.loads(tags)
+        except (ValueError, RecursionError):
+            tags = None
+    if not isinstance(tags, dict) or not tags:
+        raise ActionFailed("no data point: tags is not an object with at least one tag")
+    if len(tags) > MOST_TAGS:
+        raise ActionFailed(f"no data point: {len(tags)} tags, OpenTSDB takes {MOST_TAGS}")
+    made = {sanitise(str(name)): sanitise(_tag(name, value)) for name, value in tags.items()}
+    if len(made) < len(tags) or "" in made:
+        raise ActionFailed("no data point: two tags have the same name, or one has none")
+    return made
+
+
+def _tag(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return float_text(value)
+    if isinstance(value, int) or (isinstance(value, str) and value):
+        return str(value)
+    raise ActionFailed(f"no data point: the tag {name} is neither a text nor a number")
+
+
+TYPE: Final = ActionType(
+    "data_to_opentsdb",
+    Text("Data to OpenTSDB", "保存数据到 OpenTSDB"),
+    Text("Store each row as a data point: metric, tags, value and, where given, timestamp",
+         "将每条数据保存为数据点:metric、tags、value,可选 timestamp"),
+    DataToOpenTsdb,
+    (
+        Param("$resource", 0, "string", Text("Resource ID", "资源 ID"),
+              Text("A backend_opentsdb resource", "backend_opentsdb 类型的资源"), required=True),
+        Param("details", 1, "boolean", Text("Details", "详细信息"),
+              Text("Have the server name the points that it did not store, with the reason",
+                   "让服务器返回未能存储的数据点及原因"), default=False),
+        Param("summary", 2, "boolean", Text("Summary", "摘要信息"),
+              Text("Have the server count the points that it stored and did not store",
+                   "让服务器返回存储成功与失败的数据点数量"), default=True),
+        Param("max_batch_size", 3, "number", Text("Max Batch Size", "最大批处理数"),
+              Text("How many points may share a request", "一个请求最多合并的数据点数"), default=20, range=(1, 10_000)),
+        Param("sync", 4, "boolean", Text("Synchronous Call", "同步调用"),
+              Text("Have the server answer when the points are written; one point for each request",
+                   "让服务器在写入完成后再应答,此时每个请求只含一个数据点"), default=False),
+        Param("sync_timeout", 5, "number", Text("Synchronous Call Timeout", "同步调用超时"),
+              Text("How long the server may take for that, in milliseconds; 0: as long as it needs",
+                   "同步调用的最长时间 (毫秒),0 表示不限"), default=0, range=(0, 86_400_000)),
+    ),
+    resource_types=("backend_opentsdb",),
+    category="data_persist",
+)  # fmt: skip

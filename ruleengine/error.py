@@ -1,0 +1,38 @@
+"""What can be refused when rules and resources are created, changed or deleted."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from ruleengine.params import ParamError
+from ruleengine.sql.error import SqlError
+
+Kind = Literal["missing", "wrong", "unknown", "exists", "in_use"]
+
+MISSING: Final = "missing"
+WRONG: Final = "wrong"
+UNKNOWN: Final = "unknown"
+EXISTS: Final = "exists"
+IN_USE: Final = "in_use"
+
+
+class RuleEngineError(Exception):
+    """A refusal in one line. ``kind``: a required key is missing, a value is wrong, something named is unknown, exists
+    already, or is in use by the rules ``ids``. ``line`` and ``column`` are places in SQL, 0 where there is none.
+    """
+
+    def __init__(self, kind: Kind, message: str, ids: tuple[str, ...] = (), line: int = 0, column: int = 0) -> None:
+        super().__init__(message)
+        self.kind: Kind = kind
+        self.message = message
+        self.ids = ids
+        self.line = line
+        self.column = column
+
+    @classmethod
+    def of_sql(cls, error: SqlError) -> RuleEngineError:
+        return cls(WRONG, f"rawsql: {error}", line=error.line, column=error.column)
+
+    @classmethod
+    def of_param(cls, error: ParamError) -> RuleEngineError:
+        return cls(MISSING if error.missing else WRONG, str(error))

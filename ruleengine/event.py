@@ -1,0 +1,101 @@
+"""Event: one thing that happened in the broker, as rules and actions see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any, Final
+
+from broker.core.client_info import ClientInfo
+from broker.mqtt.message import Message
+from ruleengine.columns import Columns
+from ruleengine.params import Text
+
+Maker = Callable[["Event"], Any]
+
+_NO_FACTS: Final[Mapping[str, Any]] = {}
+
+
+class Near:
+    """What the makers of columns need beside the event: the node's name, and randomness for message identifiers."""
+
+    __slots__ = ("node", "rng")
+
+    def __init__(self, node: str, rng: Random) -> None:
+        self.node = node
+        self.rng = rng
+
+
+class EventKind:
+    """One kind of event: the ``topic`` that FROM names it by, its columns and how each is made.
+
+    ``name`` is the value of the column ``event``. ``examples`` stand in for columns that a test does not give.
+    """
+
+    __slots__ = ("description", "examples", "makers", "name", "sql_example", "title", "topic")
+
+    def __init__(
+        self,
+        topic: str,
+        name: str,
+        title: Text,
+        description: Text,
+        sql_example: str,
+        makers: Mapping[str, Maker],
+        examples: Mapping[str, Any],
+    ) -> None:
+        self.topic = topic
+        self.name = name
+        self.title = title
+        self.description = description
+        self.sql_example = sql_example
+        self.makers = makers
+        self.examples = examples
+
+    def record(self) -> dict[str, Any]:
+        """As ``GET /rule_events`` lists it."""
+        return {
+            "event": self.topic,
+            "title": self.title.record(),
+            "description": self.description.record(),
+            "columns": list(self.makers),
+            "test_columns": dict(self.examples),
+            "sql_example": self.sql_example,
+        }
+
+
+class Event:
+    """One event. ``client`` is whom it is about (the receiver of a delivery), ``message`` what was sent, where there is
+    one; ``facts`` is what else the hook told; ``at`` is unix seconds.
+    """
+
+    __slots__ = ("_columns", "at", "client", "facts", "kind", "message", "near")
+
+    def __init__(
+        self,
+        kind: EventKind,
+        near: Near,
+        at: float,
+        client: ClientInfo | None = None,
+        message: Message | None = None,
+        facts: Mapping[str, Any] = _NO_FACTS,
+    ) -> None:
+        self.kind = kind
+        self.near = near
+        self.at = at
+        self.client = client
+        self.message = message
+        self.facts = facts
+        self._columns: Columns | None = None
+
+    @property
+    def columns(self) -> Columns:
+        """Its columns, computed when somebody asks for them; one object for all rules that look at the event."""
+        if self._columns is None:
+            self._columns = Columns({}, self.kind.makers, self)
+        return self._columns
+
+    @property
+    def hops(self) -> int:
+        """How many republish actions its message has gone through."""
+        return 0 if self.message is None else self.message.hops

@@ -1,0 +1,107 @@
+"""What is counted of rules and actions: plain integers, and speeds taken from them at each tick."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Final
+
+TICK: Final = 10.0
+"""Seconds between two measurements of speed."""
+TICKS: Final = 30
+"""Measurements that ``speed_last5m`` is the mean of."""
+
+
+class LastError:
+    """What went wrong last. ``clause``: of the SQL, or empty; ``at``: unix seconds."""
+
+    __slots__ = ("at", "clause", "reason", "sample")
+
+    def __init__(self, at: float, clause: str, reason: str, sample: str = "") -> None:
+        self.at = at
+        self.clause = clause
+        self.reason = reason
+        self.sample = sample
+
+    def record(self) -> dict[str, Any]:
+        record: dict[str, Any] = {"at": int(self.at * 1000), "reason": self.reason}
+        if self.clause:
+            record["clause"] = self.clause
+        if self.sample:
+            record["sample"] = self.sample
+        return record
+
+
+class RuleCounters:
+    """Of one rule. ``matched``: WHERE was true; ``passed``: and there was at least one row; ``no_result``: neither;
+    ``exception``: the evaluation failed, or an action did in a rule that stops then. Speeds are those of ``matched``.
+    """
+
+    __slots__ = ("_before", "_speeds", "exception", "matched", "no_result", "passed", "speed", "speed_max")
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """As new."""
+        self.matched = 0
+        self.passed = 0
+        self.no_result = 0
+        self.exception = 0
+        self.speed = 0.0
+        self.speed_max = 0.0
+        self._before = 0
+        self._speeds: deque[float] = deque(maxlen=TICKS)
+
+    @property
+    def failed(self) -> int:
+        return self.no_result + self.exception
+
+    @property
+    def evaluated(self) -> int:
+        """How often the SQL was run: EMQX 4.4's ``matched``."""
+        return self.passed + self.no_result + self.exception
+
+    @property
+    def speed_last5m(self) -> float:
+        return sum(self._speeds) / len(self._speeds) if self._speeds else 0.0
+
+    def tick(self) -> None:
+        """Measure; called every ``TICK`` seconds."""
+        self.speed = (self.matched - self._before) / TICK
+        self._before = self.matched
+        self.speed_max = max(self.speed_max, self.speed)
+        self._speeds.append(self.speed)
+
+    def record(self, node: str) -> dict[str, Any]:
+        """Specification, Rule, ``metrics``; with what EMQX 4.4 adds."""
+        return {
+            "node": node,
+            "matched": self.matched,
+            "speed": round(self.speed, 2),
+            "speed_max": round(self.speed_max, 2),
+            "speed_last5m": round(self.speed_last5m, 2),
+            "evaluated": self.evaluated,
+            "passed": self.passed,
+            "failed": self.failed,
+            "no_result": self.no_result,
+            "exception": self.exception,
+        }
+
+
+class ActionCounters:
+    """Of one action: rows it was given (``taken``), and how they fared."""
+
+    __slots__ = ("failed", "success", "taken")
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """As new."""
+        self.taken = 0
+        self.success = 0
+        self.failed = 0
+
+    def record(self, node: str) -> dict[str, Any]:
+        """Specification, Action entry, ``metrics``; with what EMQX 4.4 adds."""
+        return {"node": node, "success": self.success, "failed": self.failed, "taken": self.taken}

@@ -1,0 +1,108 @@
+"""Registry: which running rules want a message or an event, found as subscriptions are."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.routing.trie import Trie
+from ruleengine.events import EVENTS
+from ruleengine.rule import Rule
+
+CACHED_TOPICS: Final = 8192
+"""In each of the two halves of the cache."""
+LONGEST_CACHED: Final = 256
+MOST_CACHED: Final = 16 * CACHED_TOPICS
+"""Rules in one half, counted once for each topic that has them."""
+
+_NONE: Final[tuple[Rule, ...]] = ()
+
+
+class Registry:
+    """Running rules by topic, filter and event, always in the order of their creation.
+
+    With ``ignore_sys`` messages on topics below ``$SYS`` are nobody's.
+    """
+
+    __slots__ = ("_filters", "_ignore_sys", "_older", "_recent", "_weight", "events")
+
+    def __init__(self, ignore_sys: bool = True) -> None:
+        self._filters: Trie[tuple[Rule, ...]] = Trie()
+        self._ignore_sys = ignore_sys
+        # As in the router: when the recent half is full it becomes the older one.
+        self._recent: dict[str, tuple[Rule, ...]] = {}
+        self._older: dict[str, tuple[Rule, ...]] = {}
+        self._weight = 0
+        self.events: dict[str, tuple[Rule, ...]] = {}
+
+    def add(self, rule: Rule) -> None:
+        """A rule that begins to run."""
+        for source in rule.program.sources:
+            if source in EVENTS:
+                self.events[source] = _ordered((*self.events.get(source, _NONE), rule))
+            else:
+                self._filters.put(source, _ordered((*(self._filters.get(source) or _NONE), rule)))
+        self._forget()
+
+    def remove(self, rule: Rule) -> None:
+        """A rule that ends; nothing happens if it does not run."""
+        for source in rule.program.sources:
+            if source in EVENTS:
+                left = tuple(each for each in self.events.get(source, _NONE) if each is not rule)
+                if left:
+                    self.events[source] = left
+                else:
+                    self.events.pop(source, None)
+                continue
+            held = self._filters.get(source)
+            if held is None:
+                continue
+            left = tuple(each for each in held if each is not rule)
+            if left:
+                self._filters.put(source, left)
+            else:
+                self._filters.remove(source)
+        self._forget()
+
+    @property
+    def wants_messages(self) -> bool:
+        """Whether any rule asks for published messages."""
+        return len(self._filters) > 0
+
+    def match(self, topic: str) -> tuple[Rule, ...]:
+        """The rules that want a message, each once."""
+        rules = self._recent.get(topic)
+        return self._look_up(topic) if rules is None else rules
+
+    def sees(self, topic: str) -> bool:
+        """Whether rules are told of what happens to messages on this topic."""
+        return not (self._ignore_sys and topic.startswith("$SYS/"))
+
+    def _look_up(self, topic: str) -> tuple[Rule, ...]:
+        rules = self._older.get(topic)
+        if rules is None:
+            rules = self._match(topic) if self.sees(topic) else _NONE
+        if len(topic) <= LONGEST_CACHED:
+            if len(self._recent) >= CACHED_TOPICS or self._weight > MOST_CACHED:
+                self._older = self._recent
+                self._recent = {}
+                self._weight = 0
+            self._recent[topic] = rules
+            self._weight += len(rules)
+        return rules
+
+    def _match(self, topic: str) -> tuple[Rule, ...]:
+        found = self._filters.match(topic)
+        if not found:
+            return _NONE
+        if len(found) == 1:
+            return found[0]
+        return _ordered(tuple({id(rule): rule for rules in found for rule in rules}.values()))
+
+    def _forget(self) -> None:
+        self._recent = {}
+        self._older = {}
+        self._weight = 0
+
+
+def _ordered(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    return tuple(sorted(rules, key=lambda rule: rule.row.order))

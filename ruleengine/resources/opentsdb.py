@@ -1,0 +1,209 @@
+"""The resource type ``backend_opentsdb``: an OpenTSDB server that stores data points."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from ..actions.buffer import DELIVERED, Buffer, Outcome
+from ..actions.entry import Entry, encode_row
+from ..networks import Networks, reason_of
+from ..params import Param, ParamError, Text
+from .http_client import BadRequest, HttpClient, Reply, host_and_port, outcome_of
+from .liveness import Liveness
+from .resource import ResourceError, ResourcePlace, ResourceType
+
+_HEADERS: Final = {"content-type": "application/json"}
+_REASON: Final = 200
+
+
+class DataPoint(msgspec.Struct, frozen=True, array_like=True):
+    """One data point. ``timestamp``: seconds or milliseconds since 1970."""
+
+    metric: str
+    timestamp: int
+    value: int | float
+    tags: dict[str, str]
+
+
+class PutOptions(msgspec.Struct, frozen=True):
+    """What is asked of ``/api/put`` beside storing. ``sync_timeout``: milliseconds, 0: as long as it takes."""
+
+    details: bool
+    summary: bool
+    sync: bool
+    sync_timeout: int
+
+    @property
+    def query(self) -> str:
+        """The query of the request: bare flags, each only where it is set."""
+        flags = [name for name in ("details", "summary", "sync") if getattr(self, name)]
+        if self.sync:
+            flags.append(f"sync_timeout={self.sync_timeout}")
+        return "?" + "&".join(flags) if flags else ""
+
+
+class OpenTsdb:
+    """A running ``backend_opentsdb``. ``pool_size`` requests at a time; the order of points means nothing."""
+
+    def __init__(self, place: ResourcePlace) -> None:
+        """Raises ParamError."""
+        server = str(place.config["server"]).strip()
+        self._url = (server if "://" in server else f"http://{server}").rstrip("/")
+        try:
+            parts = urlsplit(self._url)
+            usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        except ValueError:
+            usable = False
+        if not usable or parts.query or parts.fragment or parts.username is not None:
+            raise ParamError("server", "expected http://host:port, https://host:port or host:port")
+        self._host, self._port = host_and_port(self._url)
+        self.pool_size = place.config["pool_size"]
+        if not isinstance(self.pool_size, int):
+            raise ParamError("pool_size", "expected a whole number")
+        engine = place.engine
+        self._settings = engine.settings
+        self._networks = Networks(self._settings.refused_networks)
+        self._clock = engine.server.clock
+        self._client: HttpClient | None = None
+        self._on_alive = place.on_alive
+        self._liveness = Liveness(place.id, self._probe, self._settings.liveness_interval, self._changed)
+        self._appended = 0
+        self.buffer = Buffer(place.id, engine.buffers, self._settings, self, self.pool_size, engine.server.broker.rng)
+
+    @property
+    def alive(self) -> bool:
+        return self._liveness.alive
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return {"reason": self._liveness.reason, "buffer": self.buffer.status}
+
+    def start(self) -> None:
+        self._client = HttpClient(
+            self._networks,
+            self.pool_size,
+            self._settings.opentsdb_connect_timeout,
+            self._settings.opentsdb_response_timeout,
+            self._settings.max_reply_bytes,
+        )
+        self._liveness.start()
+        self.buffer.start()
+
+    async def test(self) -> None:
+        try:
+            await self._probe()
+        except OSError as error:
+            raise ResourceError(reason_of(error)) from None
+
+    async def close(self) -> None:
+        await self._liveness.close()
+        await self.buffer.close()
+        if self._client is not None:
+            await self._client.close()
+
+    def send(self, action: str, point: DataPoint, options: PutOptions, most: int, row: Mapping[str, Any]) -> None:
+        """Take a point, to be sent with at most ``most`` others of this action. Raises ActionFailed."""
+        # So many in a row into one lane: they can share a request, and the next ones take another connection.
+        key = str(self._appended // most)
+        self._appended += 1
+        group = f"{action} {msgspec.json.encode(options).decode()}"
+        self.buffer.append(
+            Entry(action, key, group, most, self._clock.now(), msgspec.msgpack.encode(point), encode_row(row))
+        )
+
+    async def deliver(self, lane: int, batch: list[Entry]) -> list[Outcome]:
+        assert self._client is not None
+        points = [msgspec.msgpack.decode(each.request, type=DataPoint) for each in batch]
+        options = msgspec.json.decode(batch[0].group.partition(" ")[2], type=PutOptions)
+        body = msgspec.json.encode([_wire(each) for each in points])
+        try:
+            reply = await self._client.send("POST", f"{self._url}/api/put{options.query}", _HEADERS, body)
+        except BadRequest as error:
+            return [Outcome(str(error))] * len(batch)
+        except ResourceError as error:
+            return [Outcome(str(error), again=True, down=True)] * len(batch)
+        self._liveness.learn()
+        return outcomes_of(reply, points)
+
+    async def _probe(self) -> None:
+        await self._networks.probe(self._host, self._port, self._settings.liveness_timeout)
+
+    def _changed(self, alive: bool) -> None:
+        if alive:
+            self.buffer.nudge()
+        self._on_alive(alive)
+
+
+def outcomes_of(reply: Reply, points: list[DataPoint]) -> list[Outcome]:
+    """How each point fared. The server answers 400 when any was refused, although it stored the others."""
+    whole = outcome_of(reply)
+    if reply.status not in (200, 400):
+        return [whole] * len(points)
+    failed, errors = _failures(reply.body)
+    if failed is None:
+        return [whole] * len(points)
+    outcomes = [DELIVERED] * len(points)
+    named = 0
+    for point, error in errors:
+        for index, each in enumerate(points):
+            if outcomes[index] is DELIVERED and _same(each, point):
+                outcomes[index] = Outcome(f"not stored: {error}")
+                named += 1
+                break
+    # So many more were not stored, and the server does not say which.
+    for index in range(len(points) - 1, -1, -1):
+        if named >= failed:
+            break
+        if outcomes[index] is DELIVERED:
+            known = failed >= len(points)
+            outcomes[index] = Outcome(f"{failed} of {len(points)} points not stored", known=known)
+            named += 1
+    return outcomes
+
+
+def _failures(body: bytes) -> tuple[int | None, list[tuple[dict[str, Any], str]]]:
+    """How many points failed, and those that the server names, with its reason; None: it does not say."""
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        return None, []
+    failed = answer.get("failed") if isinstance(answer, dict) else None
+    if type(failed) is not int or failed < 0:
+        return None, []
+    errors = answer.get("errors")
+    named = [
+        (each["datapoint"], str(each.get("error", ""))[:_REASON])
+        for each in (errors if isinstance(errors, list) else [])
+        if isinstance(each, dict) and isinstance(each.get("datapoint"), dict)
+    ]
+    return failed, named
+
+
+def _same(point: DataPoint, told: dict[str, Any]) -> bool:
+    return (
+        told.get("metric") == point.metric
+        and str(told.get("timestamp")) == str(point.timestamp)
+        and told.get("tags") == point.tags
+    )
+
+
+def _wire(point: DataPoint) -> dict[str, Any]:
+    return {"metric": point.metric, "timestamp": point.timestamp, "value": point.value, "tags": point.tags}
+
+
+TYPE: Final = ResourceType(
+    "backend_opentsdb",
+    Text("OpenTSDB", "OpenTSDB"),
+    Text("An OpenTSDB server that stores data points", "存储数据点的 OpenTSDB 服务器"),
+    OpenTsdb,
+    (
+        Param("server", 1, "string", Text("Server", "服务器地址"),
+              Text("Address of the server's HTTP interface", "服务器 HTTP 接口的地址"),
+              required=True, default="http://127.0.0.1:4242"),
+        Param("pool_size", 2, "number", Text("Pool Size", "连接池大小"),
+              Text("Requests at the same time", "同时进行的请求数"), default=8, range=(1, 256)),
+    ),
+)  # fmt: skip

@@ -1,0 +1,187 @@
+"""Rule and its actions as they run: what was stored, what was compiled from it, and what is counted."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from ruleengine.actions.action import Action, ActionFailed, Row
+from ruleengine.metrics import ActionCounters, LastError, RuleCounters
+from ruleengine.trace import Evaluation, Trace, sample
+
+if TYPE_CHECKING:
+    from ruleengine.event import Event
+    from ruleengine.runtime import Runtime
+    from ruleengine.sql.compiler import Program
+    from ruleengine.stored import StoredAction, StoredRule
+
+logger = logging.getLogger(__name__)
+
+QUIET: Final = 60.0
+"""Seconds between two log lines about failures of one rule or action."""
+MOST_SAMPLE: Final = 512
+
+
+class RuleAction:
+    """One action of a rule, with its fallbacks; also the ``Report`` of an action that answers later.
+
+    ``instance`` is None while the rule does not run.
+    """
+
+    __slots__ = ("_logged_at", "_runtime", "counters", "fallbacks", "instance", "last_error", "row")
+
+    def __init__(self, row: StoredAction, runtime: Runtime) -> None:
+        self.row = row
+        self._runtime = runtime
+        self.instance: Action | None = None
+        self.fallbacks = tuple(RuleAction(each, runtime) for each in row.fallbacks)
+        self.counters = ActionCounters()
+        self.last_error: LastError | None = None
+        self._logged_at = float("-inf")
+
+    def run(self, row: Row, event: Event, evaluation: Evaluation | None = None) -> bool:
+        """Deal with one row; False: it failed, and the fallbacks had their turn."""
+        instance = self.instance
+        if instance is None:
+            return True
+        self.counters.taken += 1
+        try:
+            done = instance.run(row, event)
+        except ActionFailed as error:
+            reason = str(error)
+        except Exception as error:
+            # The rim of code that may be the operator's own: it must not end the publish that it runs in.
+            reason = f"{type(error).__name__}: {error}"
+            logger.debug("action_crashed action=%s", self.row.id, exc_info=True)
+        else:
+            if done:
+                self.success()
+            if evaluation is not None:
+                evaluation.acted(self.row.id, "success" if done else "taken")
+            return True
+        if evaluation is not None:
+            evaluation.acted(self.row.id, "failed", reason)
+        self._fail(reason, row, event, 1, evaluation)
+        return False
+
+    def success(self, count: int = 1) -> None:
+        self.counters.success += count
+        self._runtime.metrics.actions_success += count
+
+    def failed(self, reason: str, row: Row | None = None, event: Event | None = None, count: int = 1) -> None:
+        self._fail(reason, row, event, count, None)
+
+    def _fail(self, reason: str, row: Row | None, event: Event | None, count: int, trace: Evaluation | None) -> None:
+        runtime = self._runtime
+        now = runtime.clock.now()
+        self.counters.failed += count
+        runtime.metrics.actions_failure += count
+        self.last_error = LastError(now, "", reason, "" if row is None else sample(row)[:MOST_SAMPLE])
+        if now - self._logged_at >= QUIET:
+            self._logged_at = now
+            logger.warning("action_failed action=%s reason=%s", self.row.id, reason)
+        if row is None:
+            return
+        for fallback in self.fallbacks:
+            fallback.run(row, event or runtime.bygone(), trace)
+
+    def walk(self) -> Iterator[RuleAction]:
+        """This one and all fallbacks below it."""
+        yield self
+        for fallback in self.fallbacks:
+            yield from fallback.walk()
+
+    def inherit(self, other: RuleAction) -> None:
+        """Go on counting where the action in its place stopped."""
+        self.counters = other.counters
+        for fallback, before in zip(self.fallbacks, other.fallbacks, strict=False):
+            fallback.inherit(before)
+
+    def close(self) -> None:
+        for each in self.walk():
+            instance, each.instance = each.instance, None
+            if instance is not None:
+                instance.close()
+
+    def record(self, node: str) -> dict[str, Any]:
+        """Specification, Action entry of a rule."""
+        record: dict[str, Any] = {
+            "id": self.row.id,
+            "name": self.row.name,
+            "params": dict(self.row.params),
+            "metrics": [self.counters.record(node)],
+            "fallbacks": [each.record(node) for each in self.fallbacks],
+        }
+        if self.last_error is not None:
+            record["last_error"] = self.last_error.record()
+        return record
+
+
+class Rule:
+    """One rule. ``running``: it is asked; ``suspended``: why it is not although its user wants it, else empty.
+
+    ``program`` is None for a stored rule whose SQL cannot be used any more. A change makes a new ``Rule`` that goes on
+    with these counters, so that an evaluation under way sees that its own has ended.
+    """
+
+    __slots__ = ("_program", "actions", "counters", "last_error", "logged_at", "row", "running", "suspended", "trace")
+
+    def __init__(self, row: StoredRule, program: Program | None, actions: tuple[RuleAction, ...]) -> None:
+        self.row = row
+        self._program = program
+        self.actions = actions
+        self.running = False
+        self.suspended = ""
+        self.counters = RuleCounters()
+        self.last_error: LastError | None = None
+        self.logged_at = float("-inf")
+        self.trace: Trace | None = None
+
+    @property
+    def program(self) -> Program:
+        assert self._program is not None
+        return self._program
+
+    @property
+    def usable(self) -> bool:
+        """Whether its SQL could be compiled."""
+        return self._program is not None
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return () if self._program is None else self._program.sources
+
+    @property
+    def all_actions(self) -> Iterator[RuleAction]:
+        """Its actions and their fallbacks."""
+        for action in self.actions:
+            yield from action.walk()
+
+    def inherit(self, other: Rule) -> None:
+        """Go on counting where the rule before a change stopped; actions by their position."""
+        self.counters = other.counters
+        self.last_error = other.last_error
+        self.trace = other.trace
+        for action, before in zip(self.actions, other.actions, strict=False):
+            action.inherit(before)
+
+    def record(self, node: str) -> dict[str, Any]:
+        """Specification, Rule; with what EMQX 4.4 adds, and ``last_error`` and ``suspended`` where there is one."""
+        row = self.row
+        record: dict[str, Any] = {
+            "id": row.id,
+            "rawsql": row.rawsql,
+            "for": list(self.sources),
+            "enabled": row.enabled and not self.suspended,
+            "description": row.description,
+            "on_action_failed": row.on_action_failed,
+            "created_at": row.created_at,
+            "metrics": [self.counters.record(node)],
+            "actions": [action.record(node) for action in self.actions],
+        }
+        if self.suspended:
+            record["suspended"] = self.suspended
+        if self.last_error is not None:
+            record["last_error"] = self.last_error.record()
+        return record

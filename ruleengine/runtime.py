@@ -1,0 +1,113 @@
+"""Runtime: applies rules to an event, one after another, and never lets one of them disturb what it looks at."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from broker.core.metrics import Metrics
+from broker.core.timers import TimeSource
+from ruleengine.actions.action import ActionFailed
+from ruleengine.budget import Budget
+from ruleengine.config import RuleEngineSettings
+from ruleengine.event import Event, Near
+from ruleengine.events import BYGONE
+from ruleengine.metrics import LastError
+from ruleengine.rule import MOST_SAMPLE, QUIET, Rule
+from ruleengine.sql.error import EvaluationError
+from ruleengine.trace import Evaluation, sample
+
+logger = logging.getLogger(__name__)
+
+
+class Runtime:
+    """What all rules of the node run in."""
+
+    def __init__(self, settings: RuleEngineSettings, metrics: Metrics, clock: TimeSource, near: Near) -> None:
+        self.settings = settings
+        self.metrics = metrics
+        self.clock = clock
+        self.near = near
+        self._depth = 0
+        self._chained = 0
+
+    def bygone(self) -> Event:
+        """Stands for an event that is not in memory any more."""
+        return Event(BYGONE, self.near, self.clock.now())
+
+    def apply(self, rules: tuple[Rule, ...], event: Event) -> None:
+        """Run each rule that still runs when its turn comes."""
+        if self._depth == 0:
+            self._chained = 0
+        self._depth += 1
+        try:
+            for rule in rules:
+                if rule.running:
+                    self._evaluate(rule, event)
+        finally:
+            self._depth -= 1
+
+    def take_hop(self, event: Event) -> int:
+        """The hops of a message that this event gives rise to. Raises ActionFailed where a chain of rules must end."""
+        hops = event.hops + 1
+        if hops > self.settings.max_hops:
+            raise ActionFailed(
+                f"a loop of rules: the message was republished {event.hops} times already (ruleengine.max_hops)"
+            )
+        if hops > 1 or self._depth > 1:
+            self._chained += 1
+            if self._chained > self.settings.max_chained:
+                raise ActionFailed(
+                    f"a loop of rules: one event led to more than {self.settings.max_chained} messages republished "
+                    "by rules that saw republished messages (ruleengine.max_chained)"
+                )
+        return hops
+
+    def _evaluate(self, rule: Rule, event: Event) -> None:
+        trace = rule.trace
+        evaluation = None if trace is None else trace.begin(event)
+        counters = rule.counters
+        settings = self.settings
+        try:
+            rows = rule.program.run(event.columns, Budget(settings.max_steps, settings.max_output))
+        except EvaluationError as error:
+            self._failed(rule, event, error.clause, error.message, evaluation)
+            return
+        except Exception as error:
+            # The rim of functions that may be the operator's own: the message goes on, and so do the other rules.
+            logger.debug("rule_crashed rule=%s", rule.row.id, exc_info=True)
+            self._failed(rule, event, "", f"{type(error).__name__}: {error}", evaluation)
+            return
+        if rows is not None:
+            counters.matched += 1
+            self.metrics.rules_matched += 1
+        if not rows:
+            counters.no_result += 1
+            if evaluation is not None:
+                evaluation.refused("no_result")
+            return
+        if evaluation is not None:
+            evaluation.passed(rows)
+        actions = rule.actions
+        stops = rule.row.on_action_failed == "stop"
+        for row in rows:
+            for action in actions:
+                if not rule.running:
+                    break  # deleted, disabled or changed by what it did itself
+                if not action.run(row, event, evaluation) and stops:
+                    reason = f"action {action.row.id} failed, and on_action_failed is stop"
+                    self._failed(rule, event, "", reason, evaluation)
+                    return
+        counters.passed += 1
+
+    def _failed(self, rule: Rule, event: Event, clause: str, reason: str, evaluation: Evaluation | None) -> None:
+        now = self.clock.now()
+        rule.counters.exception += 1
+        columns = event.columns
+        seen = columns.get("payload") if event.message is not None else None
+        rule.last_error = LastError(now, clause, reason, "" if seen is None else sample(seen)[:MOST_SAMPLE])
+        if evaluation is not None:
+            evaluation.refused("exception", f"{clause}: {reason}" if clause else reason)
+        if now - rule.logged_at >= QUIET:
+            rule.logged_at = now
+            logger.warning("rule_failed rule=%s clause=%s reason=%s", rule.row.id, clause or "-", reason)

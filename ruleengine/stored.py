@@ -1,0 +1,39 @@
+"""What of rules and resources outlives the process: their rows in the node's tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class StoredAction(msgspec.Struct, frozen=True):
+    """One action of a rule; ``params`` are checked, with defaults."""
+
+    id: str
+    name: str
+    params: dict[str, Any] = {}
+    fallbacks: tuple[StoredAction, ...] = ()
+
+
+class StoredRule(msgspec.Struct, frozen=True):
+    """``order`` grows with each rule created; ``created_at`` is Unix milliseconds. ``enabled`` is what the user wants."""
+
+    id: str
+    rawsql: str
+    actions: tuple[StoredAction, ...] = ()
+    enabled: bool = True
+    description: str = ""
+    on_action_failed: str = "continue"
+    created_at: int = 0
+    order: int = 0
+
+
+class StoredResource(msgspec.Struct, frozen=True):
+    """``config`` is checked, with defaults; ``created_at`` is Unix milliseconds."""
+
+    id: str
+    type: str
+    config: dict[str, Any] = {}
+    description: str = ""
+    created_at: int = 0
