@@ -20,9 +20,25 @@ _Count = Annotated[int, Meta(ge=1)]
 _Seconds = Annotated[float, Meta(gt=0)]
 
 
+class FunctionModule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A Python module of the operator's, ``[[ruleengine.functions]]``: importing it registers functions."""
+
+    module: Annotated[str, Meta(min_length=1)]
+
+
 class RuleEngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What actions and resources may do, and how long they try. Times are seconds."""
 
+    # Whether rules see nothing of messages below $SYS
+    ignore_sys_message: bool = True
+    max_rules: _Count = 10_000
+    max_resources: _Count = 1000
+    # What one evaluation of one rule may take: steps (an element of FOREACH takes ten), octets it builds
+    max_steps: _Count = 20_000
+    max_output: _Count = 16_777_216
+    # How often a message may be republished, and how many messages rules may make of republished ones for one event
+    max_hops: Annotated[int, Meta(ge=1, le=20)] = 10
+    max_chained: _Count = 1000
     # Addresses that no resource may connect to, whatever name leads there; [] for none
     refused_networks: tuple[str, ...] = METADATA_NETWORKS
     # What may wait for one resource; beyond it an action fails at once
@@ -45,6 +61,7 @@ class RuleEngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     max_reply_bytes: _Count = 1_048_576
     opentsdb_connect_timeout: _Seconds = 10.0
     opentsdb_response_timeout: _Seconds = 30.0
+    functions: tuple[FunctionModule, ...] = ()
 
     def __post_init__(self) -> None:
         for each in self.refused_networks:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import Final
 
 from broker.core.metrics import Metrics
 from broker.core.timers import TimeSource

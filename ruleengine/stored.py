@@ -17,7 +17,7 @@ class StoredAction(msgspec.Struct, frozen=True):
 
 
 class StoredRule(msgspec.Struct, frozen=True):
-    """``order`` grows with each rule created; ``created_at`` is Unix milliseconds. ``enabled`` is what the user wants."""
+    """``order`` grows with each rule created; ``created_at`` is in milliseconds; ``enabled`` is what the user wants."""
 
     id: str
     rawsql: str

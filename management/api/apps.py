@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from ..http.routes import Call, Routes
+from ..http.routes import Call, OrEmpty, Routes
 
 routes = Routes("Applications")
 
@@ -53,7 +53,7 @@ def list_apps(call: Call) -> Any:
     return call.operations.apps.listing()
 
 
-@routes.get("/apps/{app_id}", "An application", reply=AppRecord)
+@routes.get("/apps/{app_id}", "An application", reply=OrEmpty(AppRecord))
 def lookup_app(call: Call) -> Any:
     return call.operations.apps.lookup(call.path["app_id"]) or {}
 

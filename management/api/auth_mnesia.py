@@ -7,7 +7,7 @@ import msgspec
 from broker.access.stored_users import CLIENT_ID, USERNAME
 
 from ..http.reading import PageQuery
-from ..http.routes import Call, Routes
+from ..http.routes import Call, OnDemand, OrEmpty, Routes
 from ..operations.users import NewUser, account_record
 from .auth_user import Name, Password
 
@@ -58,22 +58,32 @@ def list_auth_username(call: Call) -> Any:
     return _listing(call, USERNAME, call.query.username)
 
 
-@routes.get("/auth_clientid/{clientid}", "A user by client identifier", reply=ClientIdRecord)
+@routes.get("/auth_clientid/{clientid}", "A user by client identifier", reply=OrEmpty(ClientIdRecord))
 def lookup_auth_clientid(call: Call) -> Any:
     return _lookup(call, CLIENT_ID)
 
 
-@routes.get("/auth_username/{username}", "A user by user name", reply=UsernameRecord)
+@routes.get("/auth_username/{username}", "A user by user name", reply=OrEmpty(UsernameRecord))
 def lookup_auth_username(call: Call) -> Any:
     return _lookup(call, USERNAME)
 
 
-@routes.post("/auth_clientid", "Add users by client identifier", body=list[NewClientId] | NewClientId)
+@routes.post(
+    "/auth_clientid",
+    "Add users by client identifier",
+    body=list[NewClientId] | NewClientId,
+    reply=OnDemand(dict[str, str]),
+)
 async def add_auth_clientid(call: Call) -> Any:
     return await _add(call, CLIENT_ID)
 
 
-@routes.post("/auth_username", "Add users by user name", body=list[NewUsername] | NewUsername)
+@routes.post(
+    "/auth_username",
+    "Add users by user name",
+    body=list[NewUsername] | NewUsername,
+    reply=OnDemand(dict[str, str]),
+)
 async def add_auth_username(call: Call) -> Any:
     return await _add(call, USERNAME)
 

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from ..http.reading import PageQuery
-from ..http.routes import Call, Routes
+from ..http.routes import Call, OrEmpty, Routes
 from ..operations.users import NewUser, login_record
 
 routes = Routes("Authentication users")
@@ -40,7 +40,7 @@ def list_auth_user(call: Call) -> Any:
     return call.operations.users.listing(call.query.page, limit)
 
 
-@routes.get("/auth_user/{login}", "A user", reply=LoginRecord)
+@routes.get("/auth_user/{login}", "A user", reply=OrEmpty(LoginRecord))
 def lookup_auth_user(call: Call) -> Any:
     user = call.operations.users.lookup(call.path["login"])
     return login_record(user) if user is not None else {}

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from ..http.reading import PageQuery
-from ..http.routes import Call, Routes
+from ..http.routes import Call, OrEmpty, Routes
 from ..operations.acl import OK, NewRule, rule_record, subject_of
 
 routes = Routes("ACL rules")
@@ -37,7 +37,7 @@ def list_broker_acl(call: Call) -> Any:
     return call.operations.acl.listing(call.query.page, call.query.rows(call.operations.settings.max_row_limit))
 
 
-@routes.get("/broker_acl/{login}", "Access rules of a login", reply=list[AclRecord] | AclRecord)
+@routes.get("/broker_acl/{login}", "Access rules of a login", reply=OrEmpty(list[AclRecord] | AclRecord))
 def lookup_broker_acl(call: Call) -> Any:
     """As EMQX has it: nothing is ``{}``, one rule stands alone, several come as an array, the newest first."""
     records = [rule_record(rule) for rule in reversed(call.operations.acl.lookup(call.path["login"]))]

@@ -1,6 +1,6 @@
 """/clients and /nodes/{node}/clients: who is there, and what is ordered about them."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -102,6 +102,8 @@ class ClientsQuery(PageQuery, kw_only=True):
 
 class UsernameQuery(PageQuery, kw_only=True):
     """Pages only where they are asked for."""
+
+    pages_on_demand: ClassVar[bool] = True
 
 
 class KeepAliveBody(msgspec.Struct):

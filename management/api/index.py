@@ -1,8 +1,13 @@
-"""All endpoints, in the order of the specification, and the list of them that ``GET /api/v4`` gives."""
+"""All endpoints, in the order of the specification, and what the node tells of them: a list and an OpenAPI document."""
 
 from typing import Any, Final
 
-from ..http.routes import Call, Route, Routes
+import msgspec
+from aiohttp import web
+
+from ..http.envelope import json_response
+from ..http.openapi import document
+from ..http.routes import Call, Raw, Route, Routes
 from . import (
     acl,
     alarms,
@@ -26,6 +31,15 @@ from . import (
 from .routes import routes as topic_routes
 
 routes = Routes("Index")
+
+
+class Endpoint(msgspec.Struct):
+    """``path`` with its variables as ``:name``."""
+
+    name: str
+    method: str
+    path: str
+    descr: str
 
 ALL: Final[list[Routes]] = [
     routes,
@@ -51,7 +65,7 @@ ALL: Final[list[Routes]] = [
 ]
 
 
-@routes.get("/", "List of the endpoints")
+@routes.get("/", "List of the endpoints", reply=list[Endpoint])
 def list_endpoints(call: Call) -> Any:
     return [
         {
@@ -63,6 +77,12 @@ def list_endpoints(call: Call) -> Any:
         for route in all_routes()
         if route.segments
     ]
+
+
+@routes.get("/openapi.json", "This document", reply=Raw({"application/json": {"type": "object"}}))
+def get_openapi(call: Call) -> web.Response:
+    settings, version = call.operations.settings, call.operations.nodes.broker()["version"]
+    return json_response(document(all_routes(), monitoring.root_routes.all, settings, version))
 
 
 def all_routes() -> list[Route]:

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import msgspec
 from aiohttp import web
 
-from ..http.routes import Call, Routes
+from ..http.routes import Call, Raw, Routes
 from ..operations.prometheus import CONTENT_TYPE
 
 routes = Routes("Metrics and stats")
@@ -56,7 +56,7 @@ def list_node_stats(call: Call) -> Any:
     "/emqx_prometheus",
     "Figures for Prometheus",
     query=PrometheusQuery,
-    reply=dict[str, dict[str, int | float]],
+    reply=Raw({"application/json": {"type": "object"}, CONTENT_TYPE: {"type": "string"}}),
 )
 def get_prometheus(call: Call) -> Any:
     if call.query.type == "prometheus":
@@ -64,12 +64,14 @@ def get_prometheus(call: Call) -> Any:
     return call.operations.prometheus.groups()
 
 
-@root_routes.get("/metrics", "Figures for Prometheus, as text")
+@root_routes.get("/metrics", "Figures for Prometheus, as text", reply=Raw({CONTENT_TYPE: {"type": "string"}}))
 def scrape(call: Call) -> Any:
     return web.Response(body=call.operations.prometheus.text().encode(), headers={"Content-Type": CONTENT_TYPE})
 
 
-@root_routes.get("/status", "Whether the node serves, as text")
+@root_routes.get(
+    "/status", "Whether the node serves, as text", reply=Raw({"text/plain": {"type": "string"}}, failures=("503",))
+)
 def get_status(call: Call) -> Any:
     """200 while it serves, 503 else; two lines, the second of them as EMQX has it for those who look for it."""
     monitoring = call.operations.monitoring

@@ -5,10 +5,17 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from ..http.routes import Call, Routes
+from ..http.routes import Call, OnDemand, Routes
 from ..operations.pubsub import PublishRequest, SubscribeRequest, UnsubscribeRequest
 
 routes = Routes("Publish, subscribe, unsubscribe")
+
+
+class MessageIds(msgspec.Struct):
+    """The id of the message to one topic, or those of the messages to several."""
+
+    msgid: str | UnsetType = UNSET
+    msgids: list[str] | UnsetType = UNSET
 
 
 class PublishedRecord(msgspec.Struct):
@@ -29,7 +36,7 @@ class SubscribedRecord(msgspec.Struct):
     message: str | UnsetType = UNSET
 
 
-@routes.post("/mqtt/publish", "Publish messages as a client", body=PublishRequest)
+@routes.post("/mqtt/publish", "Publish messages as a client", body=PublishRequest, reply=OnDemand(MessageIds))
 async def mqtt_publish(call: Call) -> Any:
     request: PublishRequest = call.body
     ids = await call.operations.pubsub.publish(request)

@@ -8,7 +8,7 @@ from aiohttp import web
 from broker.observe.tracing import Kind
 
 from ..http.envelope import Extra
-from ..http.routes import Call, Routes
+from ..http.routes import Call, Raw, Routes
 from ..operations.tracing import from_rfc3339
 
 routes = Routes("Traces")
@@ -35,6 +35,13 @@ class NewTrace(msgspec.Struct):
     ip_address: str | None = None
     start_at: str | None = None
     end_at: str | None = None
+
+
+class Stopped(msgspec.Struct):
+    """The trace, and that it does not run."""
+
+    name: str
+    enable: bool
 
 
 class LogQuery(msgspec.Struct):
@@ -71,13 +78,17 @@ async def delete_trace(call: Call) -> None:
     await call.operations.tracing.delete(call.path["name"])
 
 
-@routes.put("/trace/{name}/stop", "End a trace")
+@routes.put("/trace/{name}/stop", "End a trace", reply=Stopped)
 async def disable_trace(call: Call) -> Any:
     await call.operations.tracing.stop(call.path["name"])
     return {"name": call.path["name"], "enable": False}
 
 
-@routes.get("/trace/{name}/download", "The file of a trace, zipped")
+@routes.get(
+    "/trace/{name}/download",
+    "The file of a trace, zipped",
+    reply=Raw({"application/zip": {"type": "string", "format": "binary"}}),
+)
 async def download_zip_log(call: Call) -> Any:
     name = call.path["name"]
     archive = await call.operations.tracing.archive(name)

@@ -5,7 +5,7 @@ import re
 import time
 import types
 import typing
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 from aiohttp import web
@@ -21,7 +21,9 @@ _SLICE: Final = 0.004
 
 
 class PageQuery(msgspec.Struct, kw_only=True):
-    """The query of every listing."""
+    """The query of every listing. ``pages_on_demand``: without ``_limit`` there are no pages and no ``meta``."""
+
+    pages_on_demand: ClassVar[bool] = False
 
     page: int = msgspec.field(default=1, name="_page")
     limit: int | None = msgspec.field(default=None, name="_limit")

@@ -34,10 +34,42 @@ class Call:
 Handler = Callable[[Call], Any | Awaitable[Any]]
 
 
+class OrEmpty:
+    """A route's ``reply`` of this type, or ``{}`` where there is none."""
+
+    __slots__ = ("kind",)
+
+    def __init__(self, kind: Any) -> None:
+        self.kind = kind
+
+
+class OnDemand:
+    """A route's ``reply`` of this type where the request asks for it; else the answer has no ``data``."""
+
+    __slots__ = ("kind",)
+
+    def __init__(self, kind: Any) -> None:
+        self.kind = kind
+
+
+class Raw:
+    """A route's ``reply`` that comes without the envelope.
+
+    ``content``: media type -> JSON schema. ``failures``: statuses that come with the same.
+    """
+
+    __slots__ = ("content", "failures")
+
+    def __init__(self, content: dict[str, dict[str, Any]], failures: tuple[str, ...] = ()) -> None:
+        self.content = content
+        self.failures = failures
+
+
 class Route:
     """``path`` is relative to the prefixes: ``/clients/{clientid}``.
 
-    ``reply`` names the type of ``data`` for the OpenAPI document. ``max_body`` names the setting that bounds the body.
+    ``reply`` names the type of ``data`` for the OpenAPI document: a type, or one of the above about it. ``max_body``
+    names the setting that bounds the body.
     """
 
     __slots__ = ("body", "descr", "handler", "max_body", "method", "name", "path", "query", "reply", "segments", "tag")

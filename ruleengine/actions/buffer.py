@@ -212,7 +212,7 @@ class Buffer:
         try:
             while lane.waiting and not self._closed:
                 await self._breaker.admit()
-                if self._closed:
+                if self._stopping():
                     return
                 batch = self._batch(lane)
                 if len(batch) < batch[0].entry.most and self._settings.batch_linger:
@@ -223,10 +223,13 @@ class Buffer:
                 lane.busy = False
                 if not self._settle(lane, batch, outcomes):
                     lane.failures = 0
-                elif not self._closed:
+                elif not self._stopping():
                     await self._back_off(lane)
         finally:
             lane.task = None
+
+    def _stopping(self) -> bool:
+        return self._closed
 
     def _batch(self, lane: _Lane) -> list[_Waiting]:
         first = lane.waiting[0].entry

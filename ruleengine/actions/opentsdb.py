@@ -12,7 +12,7 @@ from ..undefined import UNDEFINED
 from .action import ActionFailed, ActionPlace, ActionType, Row
 
 if TYPE_CHECKING:
-    from ..events import Event
+    from ..event import Event
 
 MOST_TAGS: Final = 8
 """What an OpenTSDB server takes unless it is configured otherwise."""

@@ -6,11 +6,11 @@ from urllib.parse import quote
 from ..params import Param, ParamError, Text
 from ..resources.web_hook import HttpRequest, WebHook, header_name, header_value
 from .action import ActionFailed, ActionPlace, ActionType, Row
-from .origin import origin_of
+from .origin import order_key
 from .template import Template
 
 if TYPE_CHECKING:
-    from ..events import Event
+    from ..event import Event
 
 _METHODS: Final = ["POST", "DELETE", "PUT", "GET"]
 _WITHOUT_BODY: Final = frozenset({"GET", "DELETE"})
@@ -55,7 +55,7 @@ class DataToWebServer:
             raise ActionFailed(str(error)) from None
         if body is None:
             headers.pop("content-type", None)
-        resource.send(self._id, origin_of(event).client_id, HttpRequest(method, target, headers, body), row)
+        resource.send(self._id, order_key(event), HttpRequest(method, target, headers, body), row)
         return False
 
     def close(self) -> None:

@@ -64,7 +64,7 @@ class HttpClient:
         )
 
     async def send(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Reply:
-        """The server's answer. Raises ResourceError where there is none; BadRequest: nothing was sent, nor ever will."""
+        """The server's answer. Raises ResourceError where there is none; BadRequest where nothing could be sent."""
         try:
             async with self._session.request(
                 method,

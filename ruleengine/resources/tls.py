@@ -13,8 +13,9 @@ def tls_params(order: int, ciphers: bool = False) -> tuple[Param, ...]:
     """``cacertfile``, ``keyfile``, ``certfile``, ``verify``, ``server_name_indication``; numbered from ``order``."""
     files = [
         ("cacertfile", Text("CA Certificates", "CA 证书"), Text("PEM file of the authorities that may have signed the "
-         "server's certificate; without one, those of the system", "用于校验服务器证书的 CA 证书 PEM 文件,留空则使用系统证书")),
-        ("keyfile", Text("Client Key", "客户端密钥"), Text("PEM file of the client's private key", "客户端私钥的 PEM 文件")),
+         "server's certificate; without one, those of the system", "校验服务器证书的 CA 证书文件")),
+        ("keyfile", Text("Client Key", "客户端密钥"), Text("PEM file of the client's private key",
+         "客户端私钥的 PEM 文件")),
         ("certfile", Text("Client Certificate", "客户端证书"), Text("PEM file of the client's certificate",
          "客户端证书的 PEM 文件")),
     ]  # fmt: skip

@@ -284,7 +284,8 @@ def main() -> int:
         cuts.replay(range(1, cuts.operations + 1, options.every))
         run = cuts.run
         print(
-            f"power cuts: operations={cuts.operations} starts={cuts.starts} power_failed_again={cuts.failed_again} batches={run.house.writer.appended} "
+            f"power cuts: operations={cuts.operations} starts={cuts.starts} "
+            f"power_failed_again={cuts.failed_again} batches={run.house.writer.appended} "
             f"messages={len(run.account.messages)} promised={run.account.promised} "
             f"compactions={run.house.compactions} wrong={len(cuts.wrong)}",
             flush=True,

@@ -164,7 +164,7 @@ async def managed_node(
 ) -> AsyncIterator[ManagedNode]:
     """A node for as long as the block lasts; arguments as for ``make_settings``, ``management`` is ``[management]``."""
     with tempfile.TemporaryDirectory(prefix="taipan-api-") as directory:
-        rooms.setdefault("node", {"data_dir": directory})
+        rooms["node"] = {"data_dir": directory, **rooms.get("node", {})}
         table = {"bind": "127.0.0.1:0", "apps": [{"id": APP_ID, "secret": SECRET}], **(management or {})}
         settings = msgspec.convert(table, ManagementSettings)
         node = await ManagedNode(make_settings(zone, listeners, **rooms), settings).start()

@@ -1,0 +1,69 @@
+"""``inspect`` and ``do_nothing``: actions to look at a rule with."""
+
+import logging
+from typing import Final
+
+from ..budget import Budget
+from ..event import Event
+from ..functions.values import encode_json
+from ..params import Text
+from .action import Action, ActionFailed, ActionPlace, ActionType, Row
+
+logger = logging.getLogger(__name__)
+
+LONGEST: Final = 16_384
+
+
+class Inspect:
+    """Writes what a rule selected, all columns of the event and the action's parameters to the log, at INFO."""
+
+    def __init__(self, place: ActionPlace) -> None:
+        self._place = place
+
+    def run(self, row: Row, event: Event) -> bool:
+        place = self._place
+        try:
+            selected = encode_json(dict(row), Budget())
+            columns = encode_json(dict(event.columns), Budget())
+        except ValueError as error:
+            raise ActionFailed(str(error)) from error
+        logger.info(
+            "rule_inspect rule=%s action=%s selected=%s columns=%s params=%s",
+            place.rule_id,
+            place.id,
+            selected[:LONGEST],
+            columns[:LONGEST],
+            place.params,
+        )
+        return True
+
+    def close(self) -> None:
+        pass
+
+
+class DoNothing:
+    """Succeeds."""
+
+    def run(self, row: Row, event: Event) -> bool:
+        return True
+
+    def close(self) -> None:
+        pass
+
+
+def _do_nothing(place: ActionPlace) -> Action:
+    return DoNothing()
+
+
+INSPECT: Final = ActionType(
+    "inspect",
+    Text("Inspect (debug)", "检查 (调试)"),
+    Text("Write the result and the event to the log", "将结果与事件写入日志"),
+    Inspect,
+)
+DO_NOTHING: Final = ActionType(
+    "do_nothing",
+    Text("Do Nothing (debug)", "空动作 (调试)"),
+    Text("Count, and nothing else", "只计数，不做其他操作"),
+    _do_nothing,
+)

@@ -1,0 +1,76 @@
+"""The action ``data_to_mqtt_broker``: each row as a message to another broker, through a ``bridge_mqtt`` resource."""
+
+from typing import TYPE_CHECKING, Final
+
+from broker.mqtt.topics import has_wildcard, valid_name
+
+from ..params import Param, ParamError, Text
+from ..resources.mqtt_bridge import Forward, MqttBridge
+from .action import ActionFailed, ActionPlace, ActionType, Row
+from .origin import order_key, origin_of
+from .template import Template
+
+if TYPE_CHECKING:
+    from ..event import Event
+
+
+class DataToMqttBroker:
+    """A running action. QoS and RETAIN are those of the message that the row came from."""
+
+    def __init__(self, place: ActionPlace) -> None:
+        """Raises ParamError."""
+        self._id = place.id
+        self._engine = place.engine
+        self._resource_id: str = place.params["$resource"]
+        topic = place.params["forward_topic"]
+        if has_wildcard(topic):
+            raise ParamError("forward_topic", "a topic that is published to has no wildcards")
+        self._topic = Template(topic)
+        self._payload = Template(place.params["payload_tmpl"])
+        place.engine.buffers.reports[place.id] = place.report
+
+    def run(self, row: Row, event: "Event") -> bool:
+        resource = self._engine.resource(self._resource_id)
+        if not isinstance(resource, MqttBridge):
+            raise ActionFailed(f"the resource {self._resource_id} is not running")
+        origin = origin_of(event)
+        try:
+            rendered = self._topic.render(row) if self._topic.text else origin.topic
+            payload = self._payload.render_octets(row)
+        except ValueError as error:
+            raise ActionFailed(str(error)) from None
+        if not isinstance(rendered, str) or not rendered:
+            raise ActionFailed("forward_topic: there is no topic")
+        topic = resource.mountpoint + rendered
+        if not valid_name(topic) or has_wildcard(topic):
+            raise ActionFailed(f"forward_topic: {topic!r} is no topic to publish to")
+        loop = resource.comes_back(topic)
+        if loop is not None:
+            raise ActionFailed(f"{topic} would come back by the ingress {loop} of {self._resource_id}")
+        message = Forward(topic, payload, origin.qos, origin.retain)
+        resource.send(self._id, order_key(event), message, row)
+        return False
+
+    def close(self) -> None:
+        self._engine.buffers.reports.pop(self._id, None)
+
+
+TYPE: Final = ActionType(
+    "data_to_mqtt_broker",
+    Text("Data bridge to MQTT Broker", "桥接数据到 MQTT Broker"),
+    Text("Publish each row on another MQTT broker", "将每条数据发布到另一个 MQTT 服务器"),
+    DataToMqttBroker,
+    (
+        Param("$resource", 0, "string", Text("Resource ID", "资源 ID"),
+              Text("A bridge_mqtt resource", "bridge_mqtt 类型的资源"), required=True),
+        Param("forward_topic", 1, "string", Text("Forward Topic", "转发消息主题"),
+              Text("Template of the topic there, behind the mount point; empty: the topic of the message",
+                   "对端主题的模板 (挂载点之后);留空则为原消息的主题"), default=""),
+        Param("payload_tmpl", 2, "string", Text("Payload Template", "消息内容模板"),
+              Text("Template of the payload; empty: the whole row as JSON", "消息内容模板;留空则为整条数据的 JSON"),
+              default="", input="textarea"),
+    ),
+    resource_types=("bridge_mqtt",),
+    events="message.publish",
+    category="data_forward",
+)  # fmt: skip

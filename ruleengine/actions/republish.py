@@ -1,0 +1,214 @@
+"""``republish``: publish a message made of what a rule has selected."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from broker.config import ZoneSettings
+from broker.core.client_info import ClientInfo
+from broker.mqtt import reason_codes
+from broker.mqtt.constants import MAX_STRING, USER_PROPERTY
+from broker.mqtt.message import Message
+from broker.mqtt.packets import NO_PROPERTIES, Properties
+from broker.mqtt.topics import has_wildcard, valid_name
+
+from ..event import Event
+from ..functions.function import FunctionError
+from ..params import Param, ParamError, Text
+from .action import ActionFailed, ActionPlace, ActionType, Row
+from .template import Template
+
+_RETAIN: Final[dict[Any, bool]] = {True: True, False: False, "true": True, "false": False, "1": True, "0": False}
+_QOS: Final[dict[Any, int]] = {0: 0, 1: 1, 2: 2, "0": 0, "1": 1, "2": 2}
+_MOST_USER_PROPERTIES: Final = 100
+
+
+class Republish:
+    """Publishes through the broker as clients do; its messages have the action's id for a client id.
+
+    A message that this very action published is not published again by it, and a chain of any rules ends after
+    ``ruleengine.max_hops`` messages.
+    """
+
+    def __init__(self, place: ActionPlace) -> None:
+        params = place.params
+        engine = place.engine
+        self._engine = engine
+        self._id = place.id
+        topic = str(params["target_topic"])
+        self._topic = Template(topic)
+        if not topic:
+            raise ParamError("target_topic", "it is empty")
+        if has_wildcard(topic):
+            raise ParamError("target_topic", "a message cannot be published to a topic with wildcards")
+        if not self._topic.placeholders and not valid_name(topic):
+            raise ParamError("target_topic", f"{topic[:64]!r} is no topic")
+        self._payload = Template(str(params.get("payload_tmpl", "${payload}")))
+        self._qos = _one_of("target_qos", params.get("target_qos", 0), {**_QOS, -1: -1, "-1": -1})
+        self._retain = _one_of("target_retain", params.get("target_retain", False), {**_RETAIN, 1: True, 0: False})
+        properties = params.get("user_properties", {})
+        self._user_properties: Template | list[tuple[Template, Template]]
+        if isinstance(properties, str):
+            self._user_properties = Template(properties)
+            if properties and not self._user_properties.single:
+                raise ParamError("user_properties", "expected an object, or one placeholder")
+        else:
+            if any(not isinstance(value, str) for value in properties.values()):
+                raise ParamError("user_properties", "expected an object whose values are strings")
+            self._user_properties = [(Template(key), Template(value)) for key, value in properties.items()]
+        node = engine.server.settings.node.name
+        self._publisher = ClientInfo(node, ZoneSettings(), client_id=place.id)
+
+    def run(self, row: Row, event: Event) -> bool:
+        source = event.message
+        if source is not None and source.publisher is not None and source.publisher.client_id == self._id:
+            raise ActionFailed("a loop: the message was published by this very action")
+        try:
+            message = self._message(row, event)
+        except (ValueError, FunctionError) as error:
+            raise ActionFailed(str(error)) from error
+        message.hops = self._engine.runtime.take_hop(event)
+        server = self._engine.server
+        metrics = server.metrics
+        if message.qos == 0:
+            metrics.messages_qos0_received += 1
+        elif message.qos == 1:
+            metrics.messages_qos1_received += 1
+        else:
+            metrics.messages_qos2_received += 1
+        if not server.delayed.handles(message.topic):
+            server.broker.publish(message)
+        elif code := server.delayed.accept(message, server.clock.now()):
+            raise ActionFailed(f"it cannot be delayed: {reason_codes.name(code)}")
+        return True
+
+    def close(self) -> None:
+        pass
+
+    def _message(self, row: Row, event: Event) -> Message:
+        topic = self._topic.render(row)
+        if isinstance(topic, bytes):
+            raise ValueError("target_topic: the topic is not UTF-8")
+        if has_wildcard(topic) or not valid_name(topic) or len(topic.encode("utf-8", "replace")) > MAX_STRING:
+            raise ValueError(f"target_topic: {topic[:64]!r} is no topic to publish to")
+        if topic.startswith("$SYS/"):
+            raise ValueError(f"target_topic: {topic[:64]!r} is the broker's own")
+        source = event.message
+        qos = _chosen("target_qos", self._qos, row, _QOS)
+        if qos == -1:
+            qos = 0 if source is None else source.qos
+        return Message(
+            topic,
+            self._payload.render_octets(row),
+            qos,
+            _chosen("target_retain", self._retain, row, _RETAIN),
+            self._properties(row),
+            self._publisher,
+            event.at if source is None else source.timestamp,
+        )
+
+    def _properties(self, row: Row) -> Properties:
+        given = self._user_properties
+        pairs: list[tuple[str, str]]
+        if isinstance(given, Template):
+            if not given.text:
+                return NO_PROPERTIES
+            found = given.value(row)
+            if not isinstance(found, dict):
+                raise ValueError("user_properties: the placeholder stands for no object")
+            text = Template("${value}")
+            pairs = [(key, _utf8(text.render({"value": value}))) for key, value in found.items()]
+        elif not given:
+            return NO_PROPERTIES
+        else:
+            pairs = [(_utf8(key.render(row)), _utf8(value.render(row))) for key, value in given]
+        if len(pairs) > _MOST_USER_PROPERTIES:
+            raise ValueError(f"user_properties: more than {_MOST_USER_PROPERTIES}")
+        if any(len(part.encode()) > MAX_STRING for pair in pairs for part in pair):
+            raise ValueError(f"user_properties: longer than {MAX_STRING} octets")
+        return {USER_PROPERTY: pairs} if pairs else NO_PROPERTIES
+
+
+def _one_of(key: str, value: Any, choices: dict[Any, Any]) -> Any:
+    """What a fixed value means, or the one placeholder that stands for it. Raises ParamError."""
+    if isinstance(value, str) and "${" in value:
+        template = Template(value)
+        if not template.single:
+            raise ParamError(key, "expected a value or exactly one placeholder")
+        return template
+    try:
+        return choices[value]
+    except (KeyError, TypeError):
+        raise ParamError(key, f"{value!r} is none of {', '.join(map(repr, choices))}") from None
+
+
+def _chosen(key: str, value: Any, row: Row, choices: dict[Any, Any]) -> Any:
+    if not isinstance(value, Template):
+        return value
+    found = value.value(row)
+    try:
+        return choices[found]
+    except (KeyError, TypeError):
+        raise ValueError(f"{key}: {value.text} stands for {str(found)[:64]}") from None
+
+
+def _utf8(text: str | bytes) -> str:
+    if isinstance(text, bytes):
+        raise ValueError("user_properties: a value is not UTF-8")
+    return text
+
+
+REPUBLISH: Final = ActionType(
+    "republish",
+    Text("Republish", "消息重新发布"),
+    Text("Publish a message made of the result", "用结果发布一条新消息"),
+    Republish,
+    (
+        Param(
+            "target_topic",
+            1,
+            "string",
+            Text("Target Topic", "目的主题"),
+            Text("Where to publish; placeholders are filled in", "发布到的主题，可使用占位符"),
+            required=True,
+            default="repub/to/${clientid}",
+        ),
+        Param(
+            "target_qos",
+            2,
+            ["number", "string"],
+            Text("Target QoS", "目的 QoS"),
+            Text(
+                "0, 1, 2, one placeholder, or -1 for that of the message",
+                "0、1、2、一个占位符，或 -1 表示原消息的 QoS",
+            ),
+            required=True,
+            default=0,
+        ),
+        Param(
+            "target_retain",
+            3,
+            ["boolean", "string", "number"],
+            Text("Target Retain", "目的保留标志"),
+            Text("Whether it is retained, or one placeholder", "是否保留，或一个占位符"),
+            default=False,
+        ),
+        Param(
+            "payload_tmpl",
+            4,
+            "string",
+            Text("Payload Template", "消息内容模板"),
+            Text("What to publish; empty for the whole result as JSON", "消息内容；为空则为整个结果的 JSON"),
+            default="${payload}",
+            input="textarea",
+        ),
+        Param(
+            "user_properties",
+            5,
+            ["object", "string"],
+            Text("User Properties", "用户属性"),
+            Text("Names and values, or one placeholder for an object of them", "名称与值，或一个代表对象的占位符"),
+            schema={},
+        ),
+    ),
+)

@@ -1,0 +1,69 @@
+"""What the operator adds in Python: modules whose functions and actions rules may then use.
+
+Found by entry points (``taipan.rule_functions`` and ``taipan.rule_actions``) and by ``[[ruleengine.functions]]``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Iterable
+from importlib.metadata import entry_points
+from types import ModuleType
+from typing import Final
+
+from ruleengine.actions.action import ActionType
+
+logger = logging.getLogger(__name__)
+
+FUNCTIONS_GROUP: Final = "taipan.rule_functions"
+ACTIONS_GROUP: Final = "taipan.rule_actions"
+ACTIONS: Final = "ACTIONS"
+"""What a module calls its tuple of action types."""
+
+
+class ExtensionError(Exception):
+    """A module that cannot be used; one line that names it."""
+
+
+def load_extensions(modules: Iterable[str]) -> list[ActionType]:
+    """Import the configured modules and those of the entry points, which registers their functions; their action types.
+
+    An entry point of the actions' group names an ``ActionType`` or a module; all others name modules. Raises
+    ExtensionError.
+    """
+    found: list[ActionType] = []
+    for name in modules:
+        found += _actions_of(_import(name), f"ruleengine.functions: module {name}")
+    for group in (FUNCTIONS_GROUP, ACTIONS_GROUP):
+        for point in entry_points(group=group):
+            where = f"entry point {point.name} of {group}"
+            try:
+                loaded = point.load()
+            except Exception as error:
+                raise ExtensionError(f"{where}: {type(error).__name__}: {error}") from error
+            if isinstance(loaded, ActionType):
+                found.append(loaded)
+            elif isinstance(loaded, ModuleType):
+                found += _actions_of(loaded, where)
+            else:
+                raise ExtensionError(f"{where}: {point.value} is neither a module nor an ActionType")
+            logger.info("extension_loaded group=%s name=%s value=%s", group, point.name, point.value)
+    return list(dict.fromkeys(found))
+
+
+def _import(name: str) -> ModuleType:
+    try:
+        module = importlib.import_module(name)
+    except Exception as error:
+        # Whatever somebody else's module raises: the operator wants one line that names it.
+        raise ExtensionError(f"ruleengine.functions: module {name}: {type(error).__name__}: {error}") from error
+    logger.info("extension_loaded module=%s", name)
+    return module
+
+
+def _actions_of(module: ModuleType, where: str) -> list[ActionType]:
+    actions = getattr(module, ACTIONS, ())
+    if not isinstance(actions, list | tuple) or not all(isinstance(each, ActionType) for each in actions):
+        raise ExtensionError(f"{where}: {ACTIONS} is not a list of ActionType")
+    return list(actions)

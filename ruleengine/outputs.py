@@ -1,0 +1,67 @@
+"""Which names the rows of a statement can have, so that a placeholder for any other is found when a rule is created."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ruleengine.actions.template import Template
+from ruleengine.events import EVENTS, MESSAGE_PUBLISH
+from ruleengine.params import Param, ParamError
+from ruleengine.sql.ast import Field, Path, Slice, Star, Statement
+from ruleengine.sql.fields import element_path, plain_name
+
+
+
+def output_names(statement: Statement) -> frozenset[str]:
+    """The first-level names that a row may have."""
+    sources = [source.topic for source in statement.sources]
+    kinds = [EVENTS.get(source, MESSAGE_PUBLISH) for source in sources]
+    columns = {name for kind in kinds for name in kind.makers} | {"metadata"}
+    names: set[str] = set()
+    if statement.is_foreach:
+        collection = statement.fields[-1]
+        assert isinstance(collection, Field)
+        before = _names(statement.fields[:-1], columns) | {element_path(collection).name}
+        if statement.do is None:
+            return frozenset(columns | before)
+        return frozenset(_names(statement.do, columns | before))
+    names |= _names(statement.fields, columns)
+    return frozenset(names)
+
+
+def check_placeholders(params: Mapping[str, Any], declared: Iterable[Param], names: frozenset[str]) -> None:
+    """Raises ParamError for a template that reads a name which no row can have."""
+    for param in declared:
+        if param.name == "$resource":
+            continue
+        for text in _texts(params.get(param.name)):
+            for path in Template(text).placeholders:
+                if path[0] not in names:
+                    known = ", ".join(sorted(names)[:8]) or "nothing"
+                    raise ParamError(param.name, f"${{{'.'.join(path)}}} is not selected by the rule, which gives {known}")
+
+
+def _texts(value: Any) -> Iterable[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            yield key
+            yield from _texts(each)
+
+
+def _names(fields: Iterable[Star | Field], columns: set[str]) -> set[str]:
+    names: set[str] = set()
+    for number, field in enumerate(fields, 1):
+        if isinstance(field, Star):
+            names |= columns | names
+        elif field.alias is not None:
+            names.add(field.alias.name)
+        elif isinstance(field.expression, Path):
+            names.add(field.expression.name)
+        elif isinstance(field.expression, Slice):
+            names.add(field.expression.path.name)
+        else:
+            names.add(plain_name(field, number) or "")
+    return names

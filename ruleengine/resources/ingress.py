@@ -1,0 +1,51 @@
+"""Ingress: what a bridge fetches from the other broker, and where it is published here."""
+
+from typing import Any
+
+import msgspec
+
+from broker.mqtt.topics import is_shared, valid_filter
+
+from ..actions.template import Template
+from ..params import ParamError
+
+_MOST = 100
+_NAMES = frozenset({"topic", "qos", "retain"})
+
+
+class Ingress(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One subscription there. ``local_topic`` is a template over ``topic``, ``qos`` and ``retain`` of the message.
+
+    ``qos``: the most that is asked for and published with. ``retain`` None: as the message came.
+    """
+
+    remote_topic: str
+    qos: int = 0
+    local_topic: str = "${topic}"
+    retain: bool | None = None
+
+    def local(self, topic: str, qos: int, retain: bool) -> str:
+        """The topic here; empty where it is none."""
+        rendered = Template(self.local_topic).render({"topic": topic, "qos": qos, "retain": retain})
+        return rendered if isinstance(rendered, str) else ""
+
+
+def read_ingress(given: list[Any]) -> list[Ingress]:
+    """The subscriptions of a bridge's configuration. Raises ParamError."""
+    if len(given) > _MOST:
+        raise ParamError("ingress", f"more than {_MOST} subscriptions")
+    try:
+        read = msgspec.convert(given, list[Ingress])
+    except msgspec.ValidationError as error:
+        raise ParamError("ingress", str(error)) from None
+    for each in read:
+        if not valid_filter(each.remote_topic) or is_shared(each.remote_topic):
+            raise ParamError("ingress", f"remote_topic {each.remote_topic!r} is no topic filter")
+        if each.qos not in (0, 1, 2):
+            raise ParamError("ingress", "qos is 0, 1 or 2")
+        local = Template(each.local_topic)
+        if not each.local_topic or any(char in each.local_topic for char in "#+"):
+            raise ParamError("ingress", "local_topic is a topic without wildcards")
+        if any(len(path) != 1 or path[0] not in _NAMES for path in local.placeholders):
+            raise ParamError("ingress", "local_topic takes ${topic}, ${qos} and ${retain}")
+    return read

@@ -1,0 +1,243 @@
+"""The resource type ``bridge_mqtt``: another MQTT broker that messages are forwarded to, and fetched from."""
+
+import asyncio
+import uuid
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from broker.mqtt.message import Message
+from broker.mqtt.topics import has_wildcard, matches, valid_name
+
+from ..actions.buffer import DELIVERED, Buffer, Outcome
+from ..actions.entry import Entry, encode_row
+from ..durations import read_duration
+from ..networks import Networks
+from ..params import Param, ParamError, Text
+from .ingress import Ingress, read_ingress
+from .mqtt_link import LinkOptions, MqttLink
+from .resource import ResourceError, ResourcePlace, ResourceType
+from .tls import asked_name, client_context, tls_params
+
+_WINDOW: Final = 32
+_NAMESPACE: Final = uuid.UUID("8a1f8dd4-6c0b-4c5e-9a3e-0d5f8f2f7c11")
+
+
+class Forward(msgspec.Struct, frozen=True, array_like=True):
+    """One message for the other broker; ``topic`` is the whole one there."""
+
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+
+
+class MqttBridge:
+    """A running ``bridge_mqtt``: ``pool_size`` connections that send, one lane each, and one more that receives.
+
+    The sending ones have clean sessions: what is not acknowledged stays in the buffer here. The receiving one has a
+    persistent session there, so that the other broker keeps messages while this one is away.
+    """
+
+    def __init__(self, place: ResourcePlace) -> None:
+        """Raises ParamError."""
+        config = place.config
+        if config["proto_ver"] != "mqttv4":
+            raise ParamError("proto_ver", "bridges speak MQTT 3.1.1 (mqttv4); MQTT 3.1 and 5.0 are not offered")
+        if not isinstance(config["pool_size"], int):
+            raise ParamError("pool_size", "expected a whole number")
+        engine = place.engine
+        server = engine.server
+        self._settings = engine.settings
+        self._networks = Networks(self._settings.refused_networks)
+        self._clock = server.clock
+        self._publish = server.broker.publish
+        self._stored = server.tables.stored
+        self._on_alive = place.on_alive
+        self._alive = False
+        self._options = _link_options(config)
+        self.mountpoint = str(config["mountpoint"]).replace("${node}", server.settings.node.name)
+        if self.mountpoint and not valid_name(self.mountpoint):
+            raise ParamError("mountpoint", "expected the beginning of a topic, without wildcards")
+        self.bridge_mode: bool = config["bridge_mode"]
+        self.ingress: list[Ingress] = read_ingress(config.get("ingress") or [])
+        self.received = 0
+        self.refused = 0
+        base = str(config["clientid"])
+        if config["append"]:
+            # The same after a restart, so that a persistent session is found again.
+            base = f"{base}:{uuid.uuid5(_NAMESPACE, f'{server.settings.node.name} {place.id}').hex}"
+        self._client_id = base
+        self._links = [
+            MqttLink(f"{base}:{number}", self._options, self._networks, self._changed)
+            for number in range(1, config["pool_size"] + 1)
+        ]
+        self._receiving: MqttLink | None = None
+        if self.ingress:
+            subscriptions = [(each.remote_topic, each.qos) for each in self.ingress]
+            self._receiving = MqttLink(
+                f"{base}:in", self._options, self._networks, self._changed, subscriptions, self._receive
+            )
+        self.buffer = Buffer(
+            place.id,
+            engine.buffers,
+            self._settings,
+            self,
+            len(self._links),
+            server.broker.rng,
+            config["disk_cache"] == "on",
+        )
+
+    @property
+    def alive(self) -> bool:
+        return self._alive
+
+    @property
+    def status(self) -> dict[str, Any]:
+        links = self._all_links()
+        return {
+            "connections": sum(each.connected for each in links),
+            "reason": next((each.reason for each in links if each.reason), ""),
+            "received": self.received,
+            "received_refused": self.refused,
+            "buffer": self.buffer.status,
+        }
+
+    def start(self) -> None:
+        for each in self._all_links():
+            each.start()
+        self.buffer.start()
+
+    async def test(self) -> None:
+        """As a client of its own, so that nobody who is connected loses its place."""
+        client_id = f"{self._client_id}:{uuid.uuid4().hex[:8]}"
+        await MqttLink(client_id, self._options, self._networks, lambda: None).try_once()
+
+    async def close(self) -> None:
+        if self._receiving is not None:
+            await self._receiving.close()
+        await self.buffer.close()
+        await asyncio.gather(*(each.close() for each in self._links))
+
+    def comes_back(self, topic: str) -> str | None:
+        """The ingress filter that would fetch a message sent to this topic there; None: it stays there."""
+        if self.bridge_mode:  # the other broker knows not to send a bridge what came from it
+            return None
+        return next((each.remote_topic for each in self.ingress if matches(each.remote_topic, topic)), None)
+
+    def send(self, action: str, key: str, message: Forward, row: Mapping[str, Any]) -> None:
+        """Take a message; its outcome is told to the report of the action. Raises ActionFailed."""
+        now = self._clock.now()
+        self.buffer.append(Entry(action, key, "", _WINDOW, now, msgspec.msgpack.encode(message), encode_row(row)))
+
+    async def deliver(self, lane: int, batch: list[Entry]) -> list[Outcome]:
+        link = self._links[lane]
+        return await asyncio.gather(*(self._deliver(link, each) for each in batch))
+
+    async def _deliver(self, link: MqttLink, entry: Entry) -> Outcome:
+        message = msgspec.msgpack.decode(entry.request, type=Forward)
+        try:
+            await link.publish(message.topic, message.payload, message.qos, message.retain)
+        except ResourceError as error:
+            return Outcome(str(error), again=True, down=True)
+        return DELIVERED
+
+    async def _receive(self, topic: str, payload: bytes, qos: int, retain: bool) -> bool:
+        """Publish here what came from there; whether it may be acknowledged there."""
+        found = next((each for each in self.ingress if matches(each.remote_topic, topic)), None)
+        local = "" if found is None else found.local(topic, qos, retain)
+        if found is None or not valid_name(local) or has_wildcard(local):
+            # It would not be taken the next time either.
+            self.refused += 1
+            return True
+        self.received += 1
+        keep = retain if found.retain is None else found.retain
+        self._publish(Message(local, payload, min(qos, found.qos), keep, timestamp=self._clock.now()))
+        return True if qos == 0 else await self._stored()
+
+    def _all_links(self) -> list[MqttLink]:
+        return self._links if self._receiving is None else [*self._links, self._receiving]
+
+    def _changed(self) -> None:
+        alive = any(each.connected for each in self._all_links())
+        self.buffer.nudge()
+        if alive != self._alive:
+            self._alive = alive
+            self._on_alive(alive)
+
+
+def _link_options(config: Mapping[str, Any]) -> LinkOptions:
+    address = str(config["address"])
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+        raise ParamError("address", "expected host:port")
+    for name in ("username", "password"):
+        if len(str(config[name]).encode()) > 65_535:
+            raise ParamError(name, "longer than 65535 octets")
+    if config["password"] and not config["username"]:
+        raise ParamError("username", "MQTT 3.1.1 takes no password without one")
+    return LinkOptions(
+        host,
+        int(port),
+        str(config["username"]),
+        str(config["password"]),
+        max(int(read_duration("keepalive", config["keepalive"], 1, 65_535)), 1),
+        10.0,
+        read_duration("reconnect_interval", config["reconnect_interval"]),
+        read_duration("retry_interval", config["retry_interval"]),
+        config["bridge_mode"],
+        client_context(config) if config["ssl"] else None,
+        asked_name(config),
+    )
+
+
+TYPE: Final = ResourceType(
+    "bridge_mqtt",
+    Text("MQTT Bridge", "MQTT Bridge"),
+    Text("Another MQTT broker that messages are forwarded to, and fetched from", "转发到对端,或从其订阅"),
+    MqttBridge,
+    (
+        Param("address", 1, "string", Text("Address", "地址"),
+              Text("host:port of the other broker", "对端服务器的 host:port"), required=True, default="127.0.0.1:1883"),
+        Param("pool_size", 2, "number", Text("Pool Size", "连接池大小"),
+              Text("Connections that send", "用于发送的连接数"), required=True, default=8, range=(1, 64)),
+        Param("clientid", 3, "string", Text("Client ID", "客户端 ID"),
+              Text("Client identifier there; each connection puts its number behind it", "客户端 ID,各连接会追加编号"),
+              required=True, default="client", format=r"[^\x00-\x1f#+]{1,200}"),
+        Param("append", 4, "boolean", Text("Append a GUID", "附加 GUID"),
+              Text("Put an identifier of this node and resource behind the client identifier", "附加唯一标识"),
+              default=True),
+        Param("username", 5, "string", Text("Username", "用户名"),
+              Text("User name there", "连接对端的用户名"), default=""),
+        Param("password", 6, "password", Text("Password", "密码"),
+              Text("Password there", "连接对端的密码"), default=""),
+        Param("mountpoint", 7, "string", Text("Mount Point", "挂载点"),
+              Text("Put in front of every topic that is forwarded; ${node} is this node's name",
+                   "转发时加在主题前的前缀,${node} 为本节点名"), default="bridge/aws/${node}/"),
+        Param("disk_cache", 8, "string", Text("Disk Cache", "磁盘缓存"),
+              Text("Keep what waits on disk, where the node keeps anything on disk; off: in memory only",
+                   "将等待转发的消息保存到磁盘;off 则仅在内存中"), default="on", enum=["on", "off"]),
+        Param("proto_ver", 9, "string", Text("Protocol Version", "协议版本"),
+              Text("MQTT 3.1.1 is mqttv4; others are refused", "仅支持 MQTT 3.1.1 (mqttv4)"),
+              default="mqttv4", enum=["mqttv3", "mqttv4", "mqttv5"]),
+        Param("keepalive", 10, "string", Text("Keep Alive", "心跳间隔"),
+              Text("The keep alive of each connection", "各连接的心跳间隔"), default="60s"),
+        Param("reconnect_interval", 11, "string", Text("Reconnect Interval", "重连间隔"),
+              Text("Between two attempts to connect", "两次连接尝试之间的间隔"), default="30s"),
+        Param("retry_interval", 12, "string", Text("Retry Interval", "重传间隔"),
+              Text("How long an acknowledgement may take; then the connection is made anew and the message sent again",
+                   "等待确认的最长时间,超时后重新连接并重发"), default="20s"),
+        Param("bridge_mode", 13, "boolean", Text("Bridge Mode", "桥接模式"),
+              Text("Say in CONNECT that a bridge connects: a broker that knows this sends nothing back to where it "
+                   "came from", "在 CONNECT 中声明为桥接,支持此模式的对端不会将消息送回"), default=False),
+        Param("ssl", 14, "boolean", Text("TLS", "TLS"), Text("Connect by TLS", "使用 TLS 连接"), default=False),
+        *tls_params(15, ciphers=True),
+        Param("ingress", 21, "array", Text("Ingress", "订阅"),
+              Text("Subscribe there and publish here: a list of objects with remote_topic, qos (0), local_topic "
+                   "(${topic}) and retain (that of the message)",
+                   "从对端订阅并在本地发布:对象含 remote_topic、qos、local_topic、retain"),
+              default=[], items={"type": "object", "schema": {}}),
+    ),
+)  # fmt: skip

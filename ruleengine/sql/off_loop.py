@@ -1,0 +1,76 @@
+"""Parsing of long statements in a process of its own, so that the event loop is not held up by it."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import signal
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Final
+
+from ruleengine.sql.ast import Statement
+from ruleengine.sql.error import SqlError
+from ruleengine.sql.parser import MAX_OCTETS, parse
+
+ON_LOOP: Final = 1024
+"""Characters that take about two milliseconds to parse; what is longer goes to the process."""
+IDLE: Final = 60.0
+"""Seconds after which a process that parses nothing is let go."""
+
+_Refusal = tuple[str, int, int, tuple[str, ...]]
+
+
+class OffLoop:
+    """Parses; the process is there from the first long statement until nobody has needed it for ``IDLE`` seconds."""
+
+    def __init__(self) -> None:
+        self._pool: ProcessPoolExecutor | None = None
+        self._used_at = 0.0
+        self._busy = 0
+
+    async def parse(self, text: str, now: float) -> Statement:
+        """The statement; SqlError says what is wrong with it. RuntimeError: the process died."""
+        if len(text) <= ON_LOOP or len(text) > MAX_OCTETS:
+            return parse(text)
+        if self._pool is None:
+            # spawn: a forked child would hold the listeners' sockets.
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(1, context, initializer=_ignore_interrupts)
+        self._used_at = now
+        self._busy += 1
+        try:
+            found = await asyncio.get_running_loop().run_in_executor(self._pool, _parse, text)
+        except BrokenProcessPool as error:
+            self.close()
+            raise RuntimeError("the process that parses SQL has died") from error
+        finally:
+            self._busy -= 1
+        if isinstance(found, Statement):
+            return found
+        message, line, column, expected = found
+        raise SqlError(message, line, column, expected)
+
+    def tick(self, now: float) -> None:
+        """Let an idle process go."""
+        if self._pool is not None and not self._busy and now - self._used_at >= IDLE:
+            self.close()
+
+    def close(self) -> None:
+        """Without waiting; the process ends by itself."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C is for the node, which then lets its children go."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _parse(text: str) -> Statement | _Refusal:
+    """What can go from one process to another: a refusal goes as a tuple."""
+    try:
+        return parse(text)
+    except SqlError as error:
+        return error.message, error.line, error.column, error.expected

@@ -1,0 +1,54 @@
+"""Trying SQL against an example: what the rule would select, with nothing done and nothing counted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from broker.mqtt.topics import matches
+from ruleengine.budget import Budget
+from ruleengine.columns import Columns
+from ruleengine.config import RuleEngineSettings
+from ruleengine.error import UNKNOWN, WRONG, RuleEngineError
+from ruleengine.events import EVENTS, kind_of
+from ruleengine.functions.registry import FUNCTIONS
+from ruleengine.sql.ast import Statement
+from ruleengine.sql.compiler import compile
+from ruleengine.sql.error import EvaluationError, SqlError
+from ruleengine.sql.scope import Surroundings
+
+NO_MATCH = "SQL Not Match"
+
+
+def test_sql(statement: Statement, given: Mapping[str, Any], settings: RuleEngineSettings, node: str) -> Any:
+    """The row, for FOREACH the list of rows. ``given`` stands over the example columns of the event.
+
+    Raises RuleEngineError: wrong SQL, an evaluation that fails, and ``unknown`` where the rule would not match.
+    """
+    now = time.time()
+    try:
+        program = compile(
+            statement, FUNCTIONS, surroundings=Surroundings(node), metadata={"rule_id": "test"}, events=EVENTS
+        )
+    except SqlError as error:
+        raise RuleEngineError.of_sql(error) from error
+    kind = kind_of(program.sources)
+    columns = {"event": kind.name, "node": node, "timestamp": int(now * 1000), **kind.examples, **given}
+    for name in kind.makers:
+        if name.endswith("_at"):
+            columns.setdefault(name, int(now * 1000))
+    if kind.topic not in EVENTS:
+        topic = columns.get("topic")
+        if not isinstance(topic, str) or not any(matches(source, topic) for source in program.sources):
+            raise RuleEngineError(UNKNOWN, NO_MATCH)
+    try:
+        rows = program.run(Columns(columns), Budget(settings.max_steps, settings.max_output))
+    except EvaluationError as error:
+        raise RuleEngineError(WRONG, str(error)) from error
+    if not rows:
+        raise RuleEngineError(UNKNOWN, NO_MATCH)
+    return rows if program.is_foreach else rows[0]
+
+
+test_sql.__test__ = False  # type: ignore[attr-defined]
