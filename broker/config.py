@@ -11,6 +11,11 @@ from msgspec import Meta
 
 ListenerType = Literal["tcp", "ssl", "ws", "wss"]
 SharedStrategy = Literal["random", "round_robin", "round_robin_per_group", "sticky", "hash_clientid", "hash_topic"]
+AccessSource = Literal["configuration", "stored", "jwt", "http"]
+HttpMethod = Literal["post", "get"]
+JwtAlgorithm = Literal[
+    "HS256", "HS384", "HS512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
+]
 
 
 Count = Annotated[int, Meta(ge=0)]
@@ -181,7 +186,60 @@ class RuleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     address: str | None = None  # an address or a network in CIDR form
 
 
+class HttpAccessSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A service asked by HTTP. Values of the ``..._params`` are texts with placeholders, see ``access.http``."""
+
+    auth_url: str = ""  # empty: not asked
+    auth_method: HttpMethod = "post"
+    auth_params: dict[str, str] = msgspec.field(
+        default_factory=lambda: {"clientid": "%c", "username": "%u", "password": "%P"}
+    )
+    superuser_url: str = ""
+    superuser_method: HttpMethod = "post"
+    superuser_params: dict[str, str] = msgspec.field(default_factory=lambda: {"clientid": "%c", "username": "%u"})
+    acl_url: str = ""
+    acl_method: HttpMethod = "post"
+    acl_params: dict[str, str] = msgspec.field(
+        default_factory=lambda: {
+            "access": "%A",
+            "username": "%u",
+            "clientid": "%c",
+            "ipaddr": "%a",
+            "topic": "%t",
+            "mountpoint": "%m",
+        }
+    )
+    body: Literal["form", "json"] = "form"
+    headers: dict[str, str] = {}
+    timeout: PositiveSeconds = 5.0  # of a question, the wait for a connection included
+    connect_timeout: PositiveSeconds = 5.0
+    pool_size: Annotated[int, Meta(ge=1, le=10_000)] = 32
+    on_failure: Literal["deny", "ignore"] = "deny"
+    tls_verify: bool = True
+    cafile: str = ""
+
+
+class JwtSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """JSON Web Tokens. Off without a key."""
+
+    token_from: Literal["password", "username"] = "password"
+    algorithms: tuple[JwtAlgorithm, ...] = ("HS256", "RS256", "ES256")
+    secret: str = ""
+    secret_base64: bool = False
+    public_key_file: str = ""
+    jwks_file: str = ""
+    jwks_url: str = ""
+    jwks_refresh: Annotated[float, Meta(ge=5)] = 300.0
+    leeway: Seconds = 0.0
+    verify_claims: dict[str, str] = msgspec.field(default_factory=lambda: {"sub": "%u"})
+    username_claim: str = "sub"  # the user name of a client that gave none
+    acl_claim: str = "acl"
+
+
 class AccessSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    # The order in which they are asked; those that are not set up have nothing to say.
+    authenticators: tuple[AccessSource, ...] = ("configuration", "stored", "jwt", "http")
+    authorizers: tuple[AccessSource, ...] = ("stored", "configuration", "jwt", "http")
     users: list[UserSettings] = []
     rules: list[RuleSettings] = []
     no_match: Literal["allow", "deny"] = "allow"  # where no rule says anything
@@ -190,6 +248,8 @@ class AccessSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     cache_ttl: PositiveSeconds = 60.0
     hash_threads: Annotated[int, Meta(ge=1, le=64)] = 2
     hash_cost: Annotated[int, Meta(ge=10, le=17)] = 14  # of new hashes: scrypt's N is 2 to this power
+    jwt: JwtSettings = JwtSettings()
+    http: HttpAccessSettings = HttpAccessSettings()
 
 
 class DurabilitySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

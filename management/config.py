@@ -36,6 +36,8 @@ from broker.config import (
     ZoneSettings,
 )
 
+from ruleengine.config import RuleEngineSettings
+
 from .settings import ManagementSettings
 from .toml_lines import Path, key_lines
 
@@ -59,6 +61,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     broker: BrokerSettings
     management: ManagementSettings = ManagementSettings()
+    ruleengine: RuleEngineSettings = RuleEngineSettings()
     log: LogSettings = LogSettings()
 
 
@@ -76,6 +79,7 @@ TABLES: Final[dict[str, type[msgspec.Struct]]] = {
     "shared": SharedSettings,
     "access": AccessSettings,
     "management": ManagementSettings,
+    "ruleengine": RuleEngineSettings,
     "log": LogSettings,
 }
 """The plain top-level tables. ``listeners`` and ``zones`` stand beside them."""
@@ -175,7 +179,7 @@ class _Document:
         self._check_keys(self.data, set(TABLES) | {"listeners", "zones"}, ())
         self._check_finite(self.data, ())
         tables = {name: self._convert(self.data.get(name, {}), kind, (name,)) for name, kind in TABLES.items()}
-        log, management = tables.pop("log"), tables.pop("management")
+        log, management, ruleengine = tables.pop("log"), tables.pop("management"), tables.pop("ruleengine")
         zones = self._zones()
         listeners, listener_zones = self._listeners(zones)
         settings = BrokerSettings(
@@ -184,7 +188,7 @@ class _Document:
         self._check_node(settings.node)
         self._check_access(settings.access)
         self._check_management(management)
-        return Settings(broker=settings, management=management, log=log)
+        return Settings(broker=settings, management=management, ruleengine=ruleengine, log=log)
 
     def _zones(self) -> dict[str, ZoneSettings]:
         raw = self._table(self.data.get("zones", {}), ("zones",))

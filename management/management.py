@@ -1,5 +1,6 @@
 """Management: the operators' side of a node, over a running broker. Opens its doors and closes them."""
 
+import asyncio
 import logging
 import ssl
 
@@ -14,12 +15,14 @@ from .api.index import all_routes
 from .ctl.socket import ControlSocket
 from .http.app import Application
 from .http.door import Door
+from .http.reader import Reader
 from .operations.operations import Operations
 from .settings import ManagementSettings
 
 logger = logging.getLogger(__name__)
 
 _STOP_TIMEOUT = 2.0
+_KEEP_ALIVE = 75.0
 
 
 class ManagementError(Exception):
@@ -58,14 +61,18 @@ class Management:
         host, _, port = self.settings.bind.rpartition(":")
         runner = web.AppRunner(
             self.application.web_application(),
-            access_log=None,
             handle_signals=False,
-            keepalive_timeout=75.0,
             shutdown_timeout=_STOP_TIMEOUT,
         )
         await runner.setup()
-        assert runner.server is not None
-        door = Door(runner.server, self.settings.max_connections, self.server.clock)
+        server, loop = runner.server, asyncio.get_running_loop()
+
+        def read() -> Reader:
+            return Reader(
+                server, loop, self.settings.read_timeout, access_log=None, keepalive_timeout=_KEEP_ALIVE
+            )
+
+        door = Door(read, self.settings.max_connections, self.server.clock)
         try:
             await door.open(host.strip("[]"), int(port), context, tls.handshake_timeout if tls is not None else None)
         except OSError as error:

@@ -33,6 +33,7 @@ from .log_lines import escape, setup_logging
 
 if TYPE_CHECKING:
     from broker.server import Server
+    from ruleengine.engine import RuleEngine
 
     from .management import Management
 
@@ -146,6 +147,7 @@ def _run(settings: Settings, reread: Callable[[], Settings]) -> int:
 async def _serve(settings: Settings, reread: Callable[[], Settings]) -> int:
     # Imported here: `taipan check` and `taipan hash-password` need none of it.
     from broker.server import Server
+    from ruleengine.engine import RuleEngine
 
     from .management import Management
 
@@ -162,7 +164,7 @@ async def _serve(settings: Settings, reread: Callable[[], Settings]) -> int:
 
     def on_reload() -> None:
         if ready and not stop.is_set():
-            _reload(server, management, reread)
+            _reload(server, engine, management, reread)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_stop, number)
@@ -171,11 +173,18 @@ async def _serve(settings: Settings, reread: Callable[[], Settings]) -> int:
     try:
         data_dir = DataDir(settings.broker.node.data_dir)
         server = Server(settings.broker, Clock())
+        engine = RuleEngine(server, settings.ruleengine)
         management = Management(server, settings.management)
-        await server.start()
         try:
+            await server.start()
+        except BaseException:
+            await engine.close()
+            raise
+        try:
+            engine.start()
             await management.start()
         except BaseException:
+            await engine.close()
             await server.stop()
             raise
     except Exception as error:
@@ -193,18 +202,22 @@ async def _serve(settings: Settings, reread: Callable[[], Settings]) -> int:
     await stop.wait()
     _notify("STOPPING=1")
     await management.stop()
+    await engine.close()
     await server.stop()
     data_dir.close()
     logger.info("stopped")
     return 0
 
 
-def _reload(server: "Server", management: "Management", reread: Callable[[], Settings]) -> None:
+def _reload(
+    server: "Server", engine: "RuleEngine", management: "Management", reread: Callable[[], Settings]
+) -> None:
     """Take what the file says now. What is wrong with it is logged, and everything stays as it was."""
     _notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
     try:
         settings = reread()
         management.check(settings.management)
+        engine.check(settings.ruleengine)
         server.reload(settings.broker)
         management.reload(settings.management)
     except Exception as error:

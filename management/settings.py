@@ -29,6 +29,7 @@ class ManagementSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     max_body: Natural = 8_388_608  # bytes of a request
     max_import: Natural = 268_435_456  # bytes of a request that imports
     max_connections: Natural = 512
+    read_timeout: Annotated[float, Meta(gt=0)] = 30.0  # seconds until a connection has sent its first request
     public_metrics: bool = False  # Prometheus without credentials
     public_openapi: bool = False  # the OpenAPI document without credentials
     backup_retained: bool = False  # whether exports hold retained messages

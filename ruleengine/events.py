@@ -13,7 +13,8 @@ from broker.mqtt import properties as mqtt_properties
 from broker.mqtt.constants import RECEIVE_MAXIMUM, USER_PROPERTY, V5
 from broker.mqtt.message import Message
 from broker.mqtt.packets import Properties
-from ruleengine.event import Event, EventKind, Maker
+from ruleengine.event import Event as Event
+from ruleengine.event import EventKind, Maker
 from ruleengine.params import Text
 from ruleengine.undefined import UNDEFINED
 

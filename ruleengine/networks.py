@@ -5,6 +5,7 @@ of an IPv6 one gets by.
 """
 
 import asyncio
+import errno
 import ipaddress
 import socket
 import ssl
@@ -20,6 +21,13 @@ AddrInfo = tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, 
 
 class RefusedAddress(OSError):
     """An address in a network that the configuration refuses."""
+
+    def __init__(self, text: str) -> None:
+        # Whoever wraps it (aiohttp) shows the second argument only.
+        super().__init__(errno.EACCES, text)
+
+    def __str__(self) -> str:
+        return str(self.strerror)
 
 
 class Networks:

@@ -12,7 +12,6 @@ from ruleengine.sql.ast import Field, Path, Slice, Star, Statement
 from ruleengine.sql.fields import element_path, plain_name
 
 
-
 def output_names(statement: Statement) -> frozenset[str]:
     """The first-level names that a row may have."""
     sources = [source.topic for source in statement.sources]
@@ -39,7 +38,9 @@ def check_placeholders(params: Mapping[str, Any], declared: Iterable[Param], nam
             for path in Template(text).placeholders:
                 if path[0] not in names:
                     known = ", ".join(sorted(names)[:8]) or "nothing"
-                    raise ParamError(param.name, f"${{{'.'.join(path)}}} is not selected by the rule, which gives {known}")
+                    asked = "${" + ".".join(path) + "}"
+                    asked = "${" + ".".join(path) + "}"
+                    raise ParamError(param.name, f"{asked} is not selected by the rule, which gives {known}")
 
 
 def _texts(value: Any) -> Iterable[str]:

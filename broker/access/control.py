@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Final, TypeVar
 
 from ..config import AccessSettings
 from ..core.client_info import ClientInfo
@@ -14,6 +14,9 @@ from .acl import ConfiguredRules, RuleSource
 from .banned import Ban, Banned
 from .cache import AclCache
 from .enhanced import EnhancedMethod
+from .http import HttpSource
+from .jwt import JwtSource
+from .outcome import SUPERUSER, USER, Answer, Authenticator, AuthOutcome
 from .password import PasswordVerifier, ScryptHash, VerifiedCredentials
 from .scram import NAME as SCRAM_SHA_256
 from .scram import FakeVerifiers, ScramSha256
@@ -23,30 +26,8 @@ logger = logging.getLogger(__name__)
 
 # Passwords waiting for a hash thread, per thread. At 40 ms each the last of them waits half of the idle timeout.
 _QUEUE_PER_THREAD: Final = 128
-
-
-class AuthOutcome:
-    """How an authentication ended: ``reason_code`` 0, or the 5.0 Reason Code that refuses.
-
-    ``anonymous``: allowed without having proved to be anybody. ``detail`` says why and ``setting`` which key of the
-    configuration decided (``-``: none), for the log only.
-    """
-
-    __slots__ = ("anonymous", "detail", "is_superuser", "reason_code", "setting")
-
-    def __init__(
-        self,
-        reason_code: int = 0,
-        is_superuser: bool = False,
-        anonymous: bool = False,
-        detail: str = "",
-        setting: str = "-",
-    ) -> None:
-        self.reason_code = reason_code
-        self.is_superuser = is_superuser
-        self.anonymous = anonymous
-        self.detail = detail
-        self.setting = setting
+# Permissions of one client that are asked for at a time.
+_ASKED_AT_ONCE: Final = 16
 
 
 _ANONYMOUS: Final = AuthOutcome(anonymous=True)
@@ -56,10 +37,11 @@ _NO_ANONYMOUS: Final = AuthOutcome(
 _NO_USERS: Final = AuthOutcome(
     reason_codes.BAD_USER_NAME_OR_PASSWORD, detail="no_users_are_configured", setting="allow_anonymous"
 )
-_USER: Final = AuthOutcome()
-_SUPERUSER: Final = AuthOutcome(is_superuser=True)
 _WRONG: Final = AuthOutcome(
     reason_codes.BAD_USER_NAME_OR_PASSWORD, detail="bad_username_or_password", setting="access.users"
+)
+_UNKNOWN: Final = AuthOutcome(
+    reason_codes.BAD_USER_NAME_OR_PASSWORD, detail="no_source_knows_it", setting="access.authenticators"
 )
 _BUSY: Final = AuthOutcome(
     reason_codes.SERVER_BUSY, detail="too_many_passwords_to_verify", setting="access.hash_threads"
@@ -73,6 +55,8 @@ class AccessControl:
 
     ``authenticators``: the first source that knows the user decides. ``authorizers``: the first that has a rule for it
     decides; without one, ``no_match`` does. Sources may be added; who changes rules calls ``forget_decisions``.
+    ``jwt`` and ``http`` are the outside ones, in their places in both lists where they are set up; ``asks``: whether
+    ``http`` is asked for permissions.
     ``banned``: who is not even asked who it is, ``None`` where nobody can be.
     ``cache_hits`` counts decisions that came from a client's cache, ``ignored`` those that no source had a rule for.
     ``setting``: what the latest denial came from, such as ``access.rules.3`` or ``access.no_match``.
@@ -90,21 +74,40 @@ class AccessControl:
         self._renewing: set[bytes] = set()
         self._verified = VerifiedCredentials()
         self._pending: dict[bytes, asyncio.Future[bool]] = {}
-        self.authenticators: list[UserSource] = []
-        self.authorizers: list[RuleSource] = []
+        self.authenticators: list[UserSource | Authenticator] = []
+        self.authorizers: list[RuleSource | HttpSource] = []
+        # Told why an outside source gave no answer; ``server`` counts it.
+        self.count_failure: Callable[[str], None] = _uncounted
+        self.http: HttpSource | None = None
+        self.jwt: JwtSource | None = None
+        self._started = False
+        self._retiring: list[HttpSource] = []
         self._configured_users: ConfiguredUsers
         self._configured_rules: ConfiguredRules
+        self._stored_users: UserSource | None = None
+        self._stored_rules: RuleSource | None = None
+        self._own_users: list[UserSource | Authenticator] = []
+        self._own_rules: list[RuleSource | HttpSource] = []
         self._threads = settings.hash_threads
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="taipan-hash")
         self._hashing = asyncio.Semaphore(self._threads)
         self._take(settings)
-        self.authenticators.append(self._configured_users)
-        self.authorizers.append(self._configured_rules)
+        self._order()
 
     def _take(self, settings: AccessSettings) -> None:
-        # Both may raise: build them before anything changes.
+        # Each may raise: build them before anything changes.
         users = ConfiguredUsers(settings.users)
         rules = ConfiguredRules(settings.rules)
+        http, jwt = self.http, self.jwt
+        wanted = settings.http
+        if http is None or http.settings != wanted:
+            there = wanted.auth_url or wanted.superuser_url or wanted.acl_url
+            http = HttpSource(wanted, self.clock, lambda reason: self.count_failure(reason)) if there else None
+        if jwt is None or jwt.settings != settings.jwt:
+            jwt = JwtSource(settings.jwt, self.clock)
+            if not jwt.configured:
+                jwt = None
+        self._replace_outside(http, jwt)
         self.settings = settings
         self._configured_users = users
         self._configured_rules = rules
@@ -114,12 +117,56 @@ class AccessControl:
         self._cache = settings.cache
         self._scram = ScramSha256(self._find_user, FakeVerifiers(users.scram_verifiers()))
 
+    def _replace_outside(self, http: HttpSource | None, jwt: JwtSource | None) -> None:
+        if self.http is not None and self.http is not http:
+            self._retiring = [each for each in self._retiring if each.busy]
+            self._retiring.append(self.http)
+            self.http.retire()
+        if self.jwt is not jwt:
+            if self.jwt is not None:
+                self.jwt.retire()
+            if jwt is not None and self._started:
+                jwt.start()
+        self.http, self.jwt = http, jwt
+
+    def _order(self) -> None:
+        """Put the sources in the order of the settings; what somebody else has added stays around them."""
+        settings, http = self.settings, self.http
+        users: dict[str, UserSource | Authenticator | None] = {
+            "configuration": self._configured_users,
+            "stored": self._stored_users,
+            "jwt": self.jwt,
+            "http": http if http is not None and http.authenticates else None,
+        }
+        rules: dict[str, RuleSource | HttpSource | None] = {
+            "configuration": self._configured_rules,
+            "stored": self._stored_rules,
+            "jwt": self.jwt,
+            "http": http if http is not None and http.authorizes else None,
+        }
+        own_users = [user for name in settings.authenticators if (user := users[name]) is not None]
+        own_rules = [rule for name in settings.authorizers if (rule := rules[name]) is not None]
+        self.authenticators = _placed(self.authenticators, self._own_users, own_users)
+        self.authorizers = _placed(self.authorizers, self._own_rules, own_rules)
+        self._own_users, self._own_rules = own_users, own_rules
+        self._outside = any(isinstance(source, Authenticator) for source in own_users)
+        self.asks = http is not None and http in own_rules
+
+    def add_stored(self, users: UserSource, rules: RuleSource) -> None:
+        """Take in what operators keep in the data directory."""
+        self._stored_users, self._stored_rules = users, rules
+        self._order()
+
+    def start(self) -> None:
+        """On the running loop: begin what goes on by itself."""
+        self._started = True
+        if self.jwt is not None:
+            self.jwt.start()
+
     def reload(self, settings: AccessSettings) -> None:
-        """Take new users and rules; ``ValueError`` leaves the old ones in force. Sources of others keep their place."""
-        users, rules = self._configured_users, self._configured_rules
+        """Take new users and rules; ``ValueError`` leaves the old ones in force. Sources of others stay."""
         self._take(settings)
-        self.authenticators = [self._configured_users if source is users else source for source in self.authenticators]
-        self.authorizers = [self._configured_rules if source is rules else source for source in self.authorizers]
+        self._order()
         if settings.hash_threads != self._threads:
             # What waits in the old pool is finished there.
             self._pool.shutdown(wait=False)
@@ -141,6 +188,15 @@ class AccessControl:
         """Stop the hash threads; who still waits for one, or comes later, is told that the Server is unavailable."""
         self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
+        if self.jwt is not None:
+            self.jwt.retire()
+
+    async def stop(self) -> None:
+        """``close``, and the connections to outside sources."""
+        self.close()
+        for source in (self.http, *self._retiring):
+            if source is not None:
+                await source.close()
 
     # Who is it
 
@@ -167,7 +223,7 @@ class AccessControl:
     def authenticate(
         self, client: ClientInfo, password: bytes | None, certified: bool = False
     ) -> AuthOutcome | Awaitable[AuthOutcome]:
-        """Check a CONNECT. Answers at once unless a password must be hashed.
+        """Check a CONNECT. Answers at once unless a password must be hashed or somebody outside be asked.
 
         ``certified``: the user name was taken from a client certificate that the listener verified, and needs no
         password.
@@ -175,11 +231,67 @@ class AccessControl:
         username = client.username
         if certified and username:
             user = self._find_user(client, username)
-            return _SUPERUSER if user is not None and user.is_superuser else _USER
-        has_users = any(source.has_users for source in self.authenticators)
+            if user is None and self.http is not None and self.http.knows_superusers and self._asks_who("http"):
+                return self._certify(client, self.http)
+            return SUPERUSER if user is not None and user.is_superuser else USER
+        if self._outside:
+            return self._walk(client, password, tuple(self.authenticators), 0)
+        return self._authenticate_here(client, password)
+
+    def _asks_who(self, name: str) -> bool:
+        return name in self.settings.authenticators
+
+    @staticmethod
+    async def _certify(client: ClientInfo, http: HttpSource) -> AuthOutcome:
+        return SUPERUSER if await http.is_superuser(client) else USER
+
+    def _walk(
+        self,
+        client: ClientInfo,
+        password: bytes | None,
+        chain: tuple["UserSource | Authenticator", ...],
+        start: int,
+    ) -> AuthOutcome | Awaitable[AuthOutcome]:
+        """Ask source by source, as far as one decides."""
+        for index in range(start, len(chain)):
+            source = chain[index]
+            if isinstance(source, Authenticator):
+                outcome = source.authenticate(client, password)
+                if isinstance(outcome, AuthOutcome):
+                    return outcome
+                if outcome is not None:
+                    return self._walk_on(outcome, client, password, chain, index + 1)
+            elif source.lookup(client, client.username or "") is not None:
+                return self._authenticate_here(client, password)
+        return self._authenticate_here(client, password)
+
+    async def _walk_on(
+        self,
+        asked: Awaitable[AuthOutcome | None],
+        client: ClientInfo,
+        password: bytes | None,
+        chain: tuple["UserSource | Authenticator", ...],
+        start: int,
+    ) -> AuthOutcome:
+        outcome = await asked
+        if outcome is not None:
+            return outcome
+        rest = self._walk(client, password, chain, start)
+        return rest if isinstance(rest, AuthOutcome) else await rest
+
+    def _authenticate_here(
+        self, client: ClientInfo, password: bytes | None
+    ) -> AuthOutcome | Awaitable[AuthOutcome]:
+        """By our own users; whoever is none of them is anonymous or refused."""
+        username = client.username
+        has_users = any(source.has_users for source in self._users())
         # Without a user name a source may still know it by its client identifier.
         user = self._find_user(client, username or "") if has_users else None
-        if not has_users or (user is None and not username and not password):
+        if self._outside and user is None and (username or password):
+            # Others have been asked: a name that nobody knows is not an anonymous client's.
+            if not has_users:
+                return _UNKNOWN
+        elif not has_users or (user is None and not username and not password):
             allowed = client.zone.allow_anonymous
             if allowed or (allowed is None and client.loopback):
                 return _ANONYMOUS
@@ -195,7 +307,7 @@ class AccessControl:
         fingerprint = verifier.fingerprint
         digest = self._verified.digest(username or "", fingerprint, password)
         if user is not None and digest in self._verified:
-            return _SUPERUSER if user.is_superuser else _USER
+            return SUPERUSER if user.is_superuser else USER
         future = self._pending.get(digest)
         if future is None:
             if self._closed:
@@ -248,7 +360,7 @@ class AccessControl:
         self._verified.add(digest)
         if user.renew is not None:
             self._renew(user.renew, fingerprint, password)
-        return _SUPERUSER if user.is_superuser else _USER
+        return SUPERUSER if user.is_superuser else USER
 
     def _renew(self, renew: Callable[[ScryptHash], None], fingerprint: bytes, password: bytes) -> None:
         """Put a hash of ours in the place of an old one, a moment later; at the next login where there is no time."""
@@ -271,15 +383,18 @@ class AccessControl:
 
     def _find_user(self, client: ClientInfo, username: str) -> User | None:
         """``username``: empty for a client that gave none."""
-        for source in self.authenticators:
+        for source in self._users():
             user = source.lookup(client, username)
             if user is not None:
                 return user
         return None
 
+    def _users(self) -> list[UserSource]:
+        return [source for source in self.authenticators if not isinstance(source, Authenticator)]
+
     def enhanced(self, method: str) -> EnhancedMethod | None:
         """The enhanced authentication method of this name; ``None``: answer 0x8C [MQTT-4.12.0-1]."""
-        if method == SCRAM_SHA_256 and any(source.has_scram for source in self.authenticators):
+        if method == SCRAM_SHA_256 and any(source.has_scram for source in self._users()):
             return self._scram
         return None
 
@@ -288,8 +403,7 @@ class AccessControl:
     def authorize_now(self, client: ClientInfo, action: str, topic: str, now: float | None = None) -> bool | None:
         """Whether the client may ``"publish"`` to a Topic Name or ``"subscribe"`` to a Topic Filter (shared or not).
 
-        ``now``: unix seconds, where the caller knows them already. Today's sources all answer from memory, so it is
-        never ``None``; ``None`` is kept for a source that must be awaited.
+        ``now``: unix seconds, where the caller knows them already. ``None``: somebody outside must be asked, ``ask``.
         """
         if client.is_superuser or not client.zone.enable_acl:
             return True
@@ -312,11 +426,14 @@ class AccessControl:
                 self.setting = cache.setting(action, topic)
             return decision
         decision = self._decide(client, action, topic)
-        cache.put(action, topic, decision, now, self.setting)
+        if decision is not None:
+            cache.put(action, topic, decision, now, self.setting)
         return decision
 
-    def _decide(self, client: ClientInfo, action: str, topic: str) -> bool:
+    def _decide(self, client: ClientInfo, action: str, topic: str) -> bool | None:
         for source in self.authorizers:
+            if isinstance(source, HttpSource):
+                return None
             decision = source.decide(client, action, topic)
             if decision is not None:
                 self.setting = source.setting
@@ -324,3 +441,46 @@ class AccessControl:
         self.ignored += 1
         self.setting = "access.no_match"
         return self._no_match
+
+    async def ask(self, client: ClientInfo, action: str, topics: Sequence[str]) -> list[Answer]:
+        """What ``authorize_now`` could not say, some topics at a time. Answers that last are remembered."""
+        answers: list[Answer] = []
+        for start in range(0, len(topics), _ASKED_AT_ONCE):
+            some = topics[start : start + _ASKED_AT_ONCE]
+            answers += await asyncio.gather(*(self._ask(client, action, topic) for topic in some))
+        return answers
+
+    async def _ask(self, client: ClientInfo, action: str, topic: str) -> Answer:
+        generation = self.generation
+        asked = self.http
+        verdict = await asked.authorize(client, action, topic) if asked is not None else None
+        lasting = verdict is not None and not verdict.failure
+        # What lies nearer may have changed meanwhile, so all are heard now.
+        answer = Answer(self._no_match, "access.no_match", True, lasting)
+        for source in self.authorizers:
+            if isinstance(source, HttpSource):
+                decision, setting = (verdict.allowed, verdict.setting) if verdict is not None else (None, "")
+            else:
+                decision = source.decide(client, action, topic)
+                setting = source.setting
+            if decision is not None:
+                answer = Answer(decision, setting, False, lasting)
+                break
+        cache: AclCache | None = client.acl_cache
+        if lasting and self._cache and cache is not None and generation == self.generation == cache.generation:
+            cache.put(action, topic, answer.allowed, self.clock.now(), answer.setting)
+        return answer
+
+
+Source = TypeVar("Source")
+
+
+def _placed(chain: list[Source], old: list[Source], new: list[Source]) -> list[Source]:
+    """``chain`` with ``new`` where ``old`` was."""
+    ours = {id(source) for source in old}
+    first = next((index for index, source in enumerate(chain) if id(source) in ours), len(chain))
+    return chain[:first] + new + [source for source in chain[first:] if id(source) not in ours]
+
+
+def _uncounted(reason: str) -> None:
+    """Nobody counts."""

@@ -10,8 +10,8 @@ from collections.abc import Awaitable
 from inspect import isawaitable
 from typing import Any, Final
 
-from ..access.control import AuthOutcome
 from ..access.enhanced import CONTINUE, SUCCESS, AuthStep
+from ..access.outcome import AuthOutcome
 from ..mqtt import reason_codes
 from ..mqtt.constants import (
     ASSIGNED_CLIENT_IDENTIFIER,

@@ -7,9 +7,9 @@ clients those that something befell most recently.
 from collections import OrderedDict, deque
 from typing import Final
 
-MOST_CLIENTS: Final = 10_000
+MOST_CLIENTS: Final = 4096
 MOST_EVENTS: Final = 16
-_LONGEST_TEXT: Final = 256
+_LONGEST_TEXT: Final = 128
 
 
 class ClientEvent:

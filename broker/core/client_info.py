@@ -42,7 +42,8 @@ class ClientInfo:
     """Who a client is. Made when its CONNECT arrives; also the ``publisher`` of its messages.
 
     ``mountpoint`` has its placeholders filled in. ``connected_at`` is unix seconds. ``acl_cache`` belongs to
-    ``access.cache`` and is ``None`` until the first check. ``cn`` and ``dn`` come from a verified client certificate.
+    ``access.cache`` and is ``None`` until the first check; ``token`` to ``access.jwt``. ``cn`` and ``dn`` come from a
+    verified client certificate.
     ``traffic`` is what went over its connection, once that is gone and only while its session stays; ``dropped``
     counts, by reason, the deliveries to it that did not happen. ``packet_properties`` are those of the client's packet
     in hand (CONNECT until it is answered, SUBSCRIBE, UNSUBSCRIBE, acknowledgements, DISCONNECT), for hooks that are not
@@ -73,6 +74,7 @@ class ClientInfo:
         "proto_ver",
         "sock_host",
         "sock_port",
+        "token",
         "traffic",
         "username",
         "zone",
@@ -118,6 +120,7 @@ class ClientInfo:
         self.connected_at = 0.0
         self.packet_properties: Properties = NO_PROPERTIES
         self.acl_cache: Any = None
+        self.token: Any = None
         self.traffic: Traffic | None = None
         self.dropped: dict[str, int] | None = None
 

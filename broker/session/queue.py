@@ -29,6 +29,7 @@ class MessageQueue:
         "_count",
         "_default",
         "_expiry",
+        "_keep",
         "_lanes",
         "_max_bytes",
         "_max_messages",
@@ -45,7 +46,10 @@ class MessageQueue:
         max_bytes: int = 0,
         priorities: Mapping[str, int] | None = None,
         default_priority: int = 0,
+        keep: bool = False,
     ) -> None:
+        """``keep``: nothing that is here is dropped for room (``queue_full = "refuse"``)."""
+        self._keep = keep
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._default = default_priority
@@ -82,8 +86,9 @@ class MessageQueue:
             self._max_bytes > 0 and self.size + size > self._max_bytes
         )
 
-    def resize(self, max_messages: int, max_bytes: int) -> None:
+    def resize(self, max_messages: int, max_bytes: int, keep: bool = False) -> None:
         """Set other bounds. What is here stays until the next ``push``, which drops what is beyond them."""
+        self._keep = keep
         self._max_messages = max_messages
         self._max_bytes = max_bytes
 
@@ -92,6 +97,9 @@ class MessageQueue:
 
         The oldest of the lowest priority goes first. The new one itself is dropped, and nothing else, where it alone
         is over ``max_bytes`` or where only higher priorities could make room.
+
+        A queue that keeps drops a new one of QoS 0 and takes any other: who could be told was refused before
+        (``full_for``), and a will, a delayed or a shared message was promised already.
         """
         size = delivery.size
         priority = self._priority(delivery.message.topic) if self._priorities is not None else 0
@@ -99,9 +107,13 @@ class MessageQueue:
         if (self._max_messages and self._count >= self._max_messages) or (
             self._max_bytes and self.size + size > self._max_bytes
         ):
-            dropped = self._make_room(size, priority)
-            if dropped is None:
-                return [delivery]
+            if self._keep:
+                if delivery.qos == 0:
+                    return [delivery]
+            else:
+                dropped = self._make_room(size, priority)
+                if dropped is None:
+                    return [delivery]
         if self._lanes is None:
             self._only.append(delivery)
         else:

@@ -245,9 +245,9 @@ class Session:
 
     def _new_queue(self) -> MessageQueue:
         limits = self.limits
-        queue = self.queue = MessageQueue(
-            limits.max_queued_messages, limits.max_queued_bytes, limits.priorities, limits.default_priority
-        )
+        bounds = (limits.max_queued_messages, limits.max_queued_bytes)
+        keep = limits.refuse_when_full
+        queue = self.queue = MessageQueue(*bounds, limits.priorities, limits.default_priority, keep)
         return queue
 
     def advance(self, now: float) -> None:
@@ -498,7 +498,7 @@ class Session:
             self.inflight_bytes = sum([each.size for each in self.inflight.values() if each is not None])
             self.sent_at = dict.fromkeys(self.inflight, now) if limits.retry_interval else None
             if self.queue is not None:
-                self.queue.resize(limits.max_queued_messages, limits.max_queued_bytes)
+                self.queue.resize(limits.max_queued_messages, limits.max_queued_bytes, limits.refuse_when_full)
         # [MQTT-4.4.0-1]
         self._resend = deque(self.inflight) if self.inflight else None
 

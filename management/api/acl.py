@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from broker.access.stored_rules import ALL, CLIENT_ID, USERNAME
 
@@ -68,7 +68,24 @@ class AllRecord(msgspec.Struct):
     access: str
 
 
-@routes.post("/acl", "Add access rules before the others", body=list[NewRecord] | NewRecord)
+class AddedRecord(msgspec.Struct):
+    """What was given, with the subject under its kind."""
+
+    topic: str
+    action: Action
+    access: Access
+    result: str
+    clientid: str | UnsetType = UNSET
+    username: str | UnsetType = UNSET
+    all: str | UnsetType = UNSET
+
+
+@routes.post(
+    "/acl",
+    "Add access rules before the others",
+    body=list[NewRecord] | NewRecord,
+    reply=list[AddedRecord] | AddedRecord,
+)
 async def add_acl(call: Call) -> Any:
     given = call.body if isinstance(call.body, list) else [call.body]
     rules = [NewRule(_subject(each), each.topic, each.action, each.access == "allow") for each in given]

@@ -24,12 +24,12 @@ class UsernameQuery(PageQuery, kw_only=True):
     like: str | None = msgspec.field(default=None, name="_like_username")
 
 
-class ClientIdRecord(msgspec.Struct):
+class ClientIdAccount(msgspec.Struct):
     clientid: str
     created_at: int
 
 
-class UsernameRecord(msgspec.Struct):
+class UsernameAccount(msgspec.Struct):
     username: str
     created_at: int
 
@@ -48,22 +48,22 @@ class PasswordUpdate(msgspec.Struct):
     password: Password
 
 
-@routes.get("/auth_clientid", "Users by client identifier", query=ClientIdQuery, reply=list[ClientIdRecord])
+@routes.get("/auth_clientid", "Users by client identifier", query=ClientIdQuery, reply=list[ClientIdAccount])
 def list_auth_clientid(call: Call) -> Any:
     return _listing(call, CLIENT_ID, call.query.clientid)
 
 
-@routes.get("/auth_username", "Users by user name", query=UsernameQuery, reply=list[UsernameRecord])
+@routes.get("/auth_username", "Users by user name", query=UsernameQuery, reply=list[UsernameAccount])
 def list_auth_username(call: Call) -> Any:
     return _listing(call, USERNAME, call.query.username)
 
 
-@routes.get("/auth_clientid/{clientid}", "A user by client identifier", reply=OrEmpty(ClientIdRecord))
+@routes.get("/auth_clientid/{clientid}", "A user by client identifier", reply=OrEmpty(ClientIdAccount))
 def lookup_auth_clientid(call: Call) -> Any:
     return _lookup(call, CLIENT_ID)
 
 
-@routes.get("/auth_username/{username}", "A user by user name", reply=OrEmpty(UsernameRecord))
+@routes.get("/auth_username/{username}", "A user by user name", reply=OrEmpty(UsernameAccount))
 def lookup_auth_username(call: Call) -> Any:
     return _lookup(call, USERNAME)
 

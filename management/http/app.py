@@ -11,6 +11,7 @@ from ..operations.operations import Operations
 from ..operations.refusal import UNKNOWN, Refusal, not_found
 from .credentials import Credentials
 from .envelope import answer, json_response, refused
+from .reader import Reader
 from .reading import read_body, read_query
 from .routes import PREFIXES, Call, Route, RouteTable, split_path
 
@@ -34,9 +35,14 @@ class Application:
 
     def web_application(self) -> web.Application:
         # Bodies are bounded route by route, in ``reading``.
-        application = web.Application(client_max_size=0)
-        application.router.add_route("*", "/{tail:.*}", self.handle)
-        return application
+        return web.Application(client_max_size=0, middlewares=[self._receive])
+
+    @web.middleware
+    async def _receive(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        """Instead of aiohttp's router, which knows no path with a line break in it."""
+        if isinstance(request.protocol, Reader):
+            request.protocol.greet()
+        return await self.handle(request)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Every request. Whatever happens, the answer is JSON with a code."""
@@ -87,7 +93,8 @@ class Application:
             call.query = read_query(request, route.query)
         if route.body is not None:
             most: int = getattr(self.operations.settings, route.max_body)
-            call.body = await read_body(request, route.body, most, route.max_body)
+            patience = self.operations.settings.read_timeout
+            call.body = await read_body(request, route.body, most, route.max_body, patience)
         outcome = route.handler(call)
         if inspect.isawaitable(outcome):
             outcome = await outcome

@@ -1,5 +1,6 @@
 """The OpenAPI 3.1 document, made of the same routes and types that read the requests."""
 
+import asyncio
 import re
 from collections.abc import Iterable
 from typing import Any, Final
@@ -12,6 +13,8 @@ from .routes import PREFIXES, OnDemand, OrEmpty, Raw, Route
 
 _REF: Final = "#/components/schemas/{name}"
 _JSON: Final = "application/json"
+_SLICE: Final = 25
+"""Operations between two places to let others run."""
 _VARIABLE: Final = re.compile(r"\{([^}]+)\}")
 
 _ABOUT: Final = (
@@ -29,7 +32,7 @@ _FAILURES: Final = {
 }
 
 
-def document(
+async def document(
     routes: Iterable[Route], root_routes: Iterable[Route], settings: ManagementSettings, version: str
 ) -> dict[str, Any]:
     """``root_routes`` stand beside the prefixes. ``settings`` tell what is public and which status failures have."""
@@ -37,9 +40,12 @@ def document(
     placed = [(prefix + route.path.rstrip("/"), route) for route in routes]
     placed += [(route.path, route) for route in root_routes]
     schemas = _Schemas([route for _, route in placed])
+    await asyncio.sleep(0)
     paths: dict[str, dict[str, Any]] = {}
     names: dict[str, int] = {}
-    for path, route in placed:
+    for index, (path, route) in enumerate(placed):
+        if index % _SLICE == 0:
+            await asyncio.sleep(0)
         # One function may answer several paths; an operation's id is unique all the same.
         names[route.name] = names.get(route.name, 0) + 1
         name = route.name if names[route.name] == 1 else f"{route.name}_{names[route.name]}"

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from ..operations.refusal import MISSING, NOT_JSON, WRONG, Refusal
 
@@ -18,6 +19,8 @@ _PLACE: Final = re.compile(r" - at `([^`]+)`")
 _LARGE: Final = 65_536
 """Bytes from which on an array is read in slices of ``_SLICE`` seconds."""
 _SLICE: Final = 0.004
+_SLOWEST: Final = 16_384
+"""Bytes a second of a body that nobody loses patience with."""
 
 
 class PageQuery(msgspec.Struct, kw_only=True):
@@ -45,9 +48,9 @@ def read_query(request: web.Request, kind: type[Any]) -> Any:
     return convert(given, kind, strict=False)
 
 
-async def read_body(request: web.Request, kind: Any, most: int, setting: str) -> Any:
+async def read_body(request: web.Request, kind: Any, most: int, setting: str, patience: float) -> Any:
     """The body as ``kind``; where that is an object, keys that are in the query string win over the body's."""
-    octets = await read_octets(request, most, setting)
+    octets = await read_octets(request, most, setting, patience)
     member = _member_of(kind)
     if len(octets) > _LARGE and member is not None and octets.lstrip()[:1] == b"[":
         return await _read_members(octets, member)
@@ -86,16 +89,24 @@ def parse(octets: bytes | msgspec.Raw, kind: Any = Any) -> Any:
         raise Refusal(NOT_JSON, f"the body is not JSON: {error}") from None
 
 
-async def read_octets(request: web.Request, most: int, setting: str) -> bytes:
-    """The whole body, refused as soon as it is longer than ``most`` bytes."""
+async def read_octets(request: web.Request, most: int, setting: str, patience: float) -> bytes:
+    """The whole body, refused as soon as it is longer than ``most`` bytes, or slow for ``patience`` seconds in all."""
     too_long = Refusal(WRONG, f"the body is longer than {most} bytes (setting management.{setting})")
     if request.content_length is not None and request.content_length > most:
         raise too_long
     octets = bytearray()
-    async for chunk in request.content.iter_any():
-        octets += chunk
-        if len(octets) > most:
-            raise too_long
+    try:
+        async with asyncio.timeout(patience) as bound:
+            end = bound.when() or 0.0
+            async for chunk in request.content.iter_any():
+                octets += chunk
+                if len(octets) > most:
+                    raise too_long
+                bound.reschedule(end + len(octets) / _SLOWEST)
+    except TimeoutError:
+        raise Refusal(WRONG, f"the body came too slowly: {len(octets)} bytes (setting management.read_timeout)") from None
+    except (web.RequestPayloadError, HttpProcessingError) as error:
+        raise Refusal(WRONG, f"the body does not come as its headers say: {error}") from None
     return bytes(octets)
 
 

@@ -25,6 +25,7 @@ from broker.config import (
 )
 from management.config import DEFAULT_LISTENERS, TABLES, LogSettings, load
 from management.settings import AppSettings, ManagementSettings
+from ruleengine.config import FunctionModule, RuleEngineSettings
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "config" / "taipan.toml"
@@ -43,6 +44,8 @@ DOCUMENTED = {
     "`[access]`": AccessSettings,
     "`[[access.users]]`": UserSettings,
     "`[[access.rules]]`": RuleSettings,
+    "`[ruleengine]`": RuleEngineSettings,
+    "`[[ruleengine.functions]]`": FunctionModule,
     "`[management]`": ManagementSettings,
     "`[[management.apps]]`": AppSettings,
 }

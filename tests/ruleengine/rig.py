@@ -99,7 +99,7 @@ async def until(condition: Callable[[], Any], timeout: float = 8.0) -> None:
 class HttpSink:
     """An HTTP server on a port of its own that can be started, stopped and started again.
 
-    ``requests`` are (method, path with query, headers, body) of everything that came; ``answer`` makes the replies.
+    ``requests`` are (method, path with query, headers in lower case, body) of everything that came; ``answer`` makes the replies.
     """
 
     def __init__(self) -> None:
@@ -131,7 +131,8 @@ class HttpSink:
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
-        self.requests.append((request.method, request.raw_path, dict(request.headers), body))
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        self.requests.append((request.method, request.raw_path, headers, body))
         return await self.answer(request, body)
 
 

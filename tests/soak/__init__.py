@@ -1,5 +1,6 @@
 """Soak: a real node under load, killed again and again, and a ledger that knows what it owes.
 
-Nothing here looks inside the broker; the clients are raw sockets. ``make soak CYCLES=1000`` runs it long,
-``test_short.py`` for some seconds.
+There nothing looks inside the broker; the clients are raw sockets. ``make soak CYCLES=1000`` runs it long,
+``test_short.py`` for some seconds. ``disk`` and what belongs to it do the same to a node on a fake disk, at every
+single operation.
 """

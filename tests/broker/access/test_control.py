@@ -10,7 +10,8 @@ import pytest
 import pytest_asyncio
 
 from broker.access.cache import AclCache
-from broker.access.control import AccessControl, AuthOutcome
+from broker.access.control import AccessControl
+from broker.access.outcome import AuthOutcome
 from broker.access.password import ScryptHash
 from broker.access.scram import ScramVerifier
 from broker.access.users import User

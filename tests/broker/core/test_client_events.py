@@ -25,4 +25,4 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         events.add(name, 200.0, "e", "r", "s")
     assert len(events) == 3 and events.of("a") == []  # what nothing befell for longest went first
     told = events.of("chatty")
-    assert len(told) == client_events.MOST_EVENTS and len(told[1].topic) == 256 == len(told[1].detail)
+    assert len(told) == client_events.MOST_EVENTS and len(told[1].topic) == 128 == len(told[1].detail)

@@ -1,0 +1,303 @@
+"""HttpSource: a service of the operator's that is asked by HTTP who a client is and what it may do.
+
+The questions are those of EMQX 4's ``emqx_auth_http``: 200 allows, 200 with the body ``ignore`` leaves it to the next
+source, 4xx denies. Everything else is a failure: no answer in time, no connection, 5xx, a redirect.
+"""
+
+import asyncio
+import json
+import logging
+import re
+import ssl
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlencode
+
+import aiohttp
+from yarl import URL
+
+from ..config import HttpAccessSettings
+from ..core.client_info import ClientInfo
+from ..core.clock import Clock
+from ..mqtt import reason_codes
+from .outcome import SUPERUSER, USER, AuthOutcome
+
+logger = logging.getLogger(__name__)
+
+ALLOW: Final = "allow"
+DENY: Final = "deny"
+IGNORE: Final = "ignore"
+
+PLACEHOLDERS: Final = "ucaPrpCdmAt"
+"""Letters that stand behind ``%`` in a parameter; ``A`` and ``t`` only where a permission is asked for."""
+
+_PLACEHOLDER: Final = re.compile("%([" + PLACEHOLDERS + "])")
+_MOST_BODY: Final = 65_536
+_WAITING_PER_CONNECTION: Final = 256
+_QUIET: Final = 10.0
+
+
+class Verdict(NamedTuple):
+    """``decision``: ``ALLOW``, ``DENY`` or ``IGNORE``. ``failure``: why there was no answer, else empty."""
+
+    decision: str
+    failure: str
+    setting: str
+
+    @property
+    def allowed(self) -> bool | None:
+        return None if self.decision == IGNORE else self.decision == ALLOW
+
+
+class _Question:
+    """One of the three URLs, with how it is asked."""
+
+    __slots__ = ("method", "params", "setting", "url")
+
+    def __init__(self, what: str, url: str, method: str, params: dict[str, str]) -> None:
+        self.setting = f"access.http.{what}_url"
+        self.url = url
+        self.method = method.upper()
+        self.params = tuple(params.items())
+
+    def fill(self, values: dict[str, str]) -> dict[str, str]:
+        """The parameters; what a placeholder stands for is never looked at for placeholders again."""
+        return {
+            name: _PLACEHOLDER.sub(lambda found: values.get(found[1], ""), template) for name, template in self.params
+        }
+
+
+class HttpSource:
+    """Asks, over at most ``pool_size`` connections that stay open. Belongs to one event loop.
+
+    ``asked`` counts questions, ``failed`` those without an answer. ``on_failure`` is told the reason of each of these.
+    """
+
+    def __init__(self, settings: HttpAccessSettings, clock: Clock, on_failure: Callable[[str], None]) -> None:
+        """``ValueError`` for a ``cafile`` that cannot be used."""
+        self.name = "http"
+        self.settings = settings
+        self.asked = 0
+        self.failed = 0
+        self._clock = clock
+        self._on_failure = on_failure
+        self._auth = _Question("auth", settings.auth_url, settings.auth_method, settings.auth_params)
+        self._super = _Question("superuser", settings.superuser_url, settings.superuser_method, settings.superuser_params)
+        self._acl = _Question("acl", settings.acl_url, settings.acl_method, settings.acl_params)
+        self._tls = tls_context(settings)
+        self._session: aiohttp.ClientSession | None = None
+        self._open = 0
+        self._retired = False
+        self._closing: asyncio.Task[None] | None = None
+        self._quiet_until = 0.0
+        self._untold = 0
+
+    @property
+    def authenticates(self) -> bool:
+        return bool(self._auth.url)
+
+    @property
+    def authorizes(self) -> bool:
+        return bool(self._acl.url)
+
+    @property
+    def knows_superusers(self) -> bool:
+        return bool(self._super.url)
+
+    @property
+    def busy(self) -> bool:
+        """Whether it still answers, or has connections to close."""
+        return self._open > 0 or (self._closing is not None and not self._closing.done())
+
+    # ------------------------------------------------------------- questions
+
+    async def authenticate(self, client: ClientInfo, password: bytes | None) -> AuthOutcome | None:
+        """Whether it is who it says; anonymous clients are asked about too. ``None``: it is for others to say."""
+        if not self.authenticates:
+            return None
+        values = _facts(client)
+        # Bytes that are no UTF-8 come out of ``urlencode`` as they went in.
+        values["P"] = (password or b"").decode("utf-8", "surrogateescape")
+        verdict = await self._ask(self._auth, values)
+        if verdict.decision == IGNORE:
+            return None
+        if verdict.failure:
+            return AuthOutcome(reason_codes.SERVER_UNAVAILABLE, detail=verdict.failure, setting=verdict.setting)
+        if verdict.decision == DENY:
+            named = client.username or password is not None
+            code = reason_codes.BAD_USER_NAME_OR_PASSWORD if named else reason_codes.NOT_AUTHORIZED
+            return AuthOutcome(code, detail="denied", setting=verdict.setting)
+        return SUPERUSER if await self.is_superuser(client) else USER
+
+    async def is_superuser(self, client: ClientInfo) -> bool:
+        """Whether 200 is the answer, a failure being none."""
+        if not self.knows_superusers:
+            return False
+        verdict = await self._ask(self._super, _facts(client))
+        return verdict.decision == ALLOW and not verdict.failure
+
+    async def authorize(self, client: ClientInfo, action: str, topic: str) -> Verdict:
+        """Whether it may ``"publish"`` to a Topic Name or ``"subscribe"`` to a Topic Filter."""
+        values = _facts(client)
+        values["A"] = "2" if action == "publish" else "1"
+        values["t"] = topic
+        return await self._ask(self._acl, values)
+
+    async def _ask(self, question: _Question, values: dict[str, str]) -> Verdict:
+        self.asked += 1
+        settings = self.settings
+        setting = question.setting
+        if self._retired and self._open == 0:
+            return self._failure("stopping", setting)
+        if self._open >= settings.pool_size * _WAITING_PER_CONNECTION:
+            return self._failure("busy", "access.http.pool_size")
+        self._open += 1
+        try:
+            async with asyncio.timeout(settings.timeout):
+                status, body = await self._send(question, values)
+        except aiohttp.ConnectionTimeoutError:
+            return self._failure("timeout", "access.http.connect_timeout")
+        except TimeoutError:
+            return self._failure("timeout", "access.http.timeout")
+        except aiohttp.ClientConnectorError as error:
+            return self._failure("no_connection", setting, str(error.os_error))
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            # ValueError: what is no URL, or a header that cannot be sent
+            return self._failure("broken", setting, type(error).__name__)
+        finally:
+            self._open -= 1
+            if self._retired and self._open == 0:
+                self._close_later()
+        if status == 200:
+            return Verdict(IGNORE if body == b"ignore" else ALLOW, "", setting)
+        if 400 <= status < 500:
+            return Verdict(DENY, "", setting)
+        return self._failure(f"status_{status}", setting)
+
+    async def _send(self, question: _Question, values: dict[str, str]) -> tuple[int, bytes]:
+        params = question.fill(values)
+        url = URL(question.url)
+        headers: dict[str, str] = {}
+        data: bytes | None = None
+        if question.method == "GET":
+            query = urlencode(params, errors="surrogateescape")
+            joint = "&" if url.query_string else "?"
+            url = URL(f"{url.with_fragment(None)}{joint if query else ''}{query}", encoded=True)
+        elif self.settings.body == "json":
+            data = json.dumps(params).encode()
+            headers["Content-Type"] = "application/json"
+        else:
+            data = urlencode(params, errors="surrogateescape").encode()
+            headers["Content-Type"] = "application/x-www-form-urlencoded"
+        if self._session is None:
+            self._session = self._new_session()
+        for last in (False, True):
+            try:
+                async with self._session.request(
+                    question.method, url, data=data, headers={**headers, **self.settings.headers}, allow_redirects=False
+                ) as response:
+                    body = b""
+                    # Read to its end: only then is the connection good for the next question.
+                    async for piece in response.content.iter_any():
+                        body += piece
+                        if len(body) > _MOST_BODY:
+                            break
+                    return response.status, body.strip()
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+                # The service may close a connection just as it is used again.
+                if last or isinstance(error, aiohttp.ClientConnectorError):
+                    raise
+        raise AssertionError("the second try returns or raises")
+
+    def _new_session(self) -> aiohttp.ClientSession:
+        settings = self.settings
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=settings.pool_size, ssl=self._tls, keepalive_timeout=60.0),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.connect_timeout),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=("Accept-Encoding", "User-Agent"),
+        )
+
+    def _failure(self, reason: str, setting: str, detail: str = "") -> Verdict:
+        self.failed += 1
+        self._on_failure(f"access_http_{reason}")
+        self._untold += 1
+        now = self._clock.now()
+        if now >= self._quiet_until:
+            logger.warning(
+                "access_http_failed reason=%s setting=%s on_failure=%s count=%s detail=%s",
+                reason,
+                setting,
+                self.settings.on_failure,
+                self._untold,
+                detail,
+            )
+            self._untold = 0
+            self._quiet_until = now + _QUIET
+        decision = DENY if self.settings.on_failure == "deny" else IGNORE
+        return Verdict(decision, f"http_{reason}", setting)
+
+    # ------------------------------------------------------------------- end
+
+    def retire(self) -> None:
+        """Another one takes its place: what was asked is still answered, then its connections close."""
+        self._retired = True
+        if self._open == 0:
+            self._close_later()
+
+    def _close_later(self) -> None:
+        if self._session is not None and self._closing is None:
+            self._closing = asyncio.ensure_future(self._session.close())
+
+    async def close(self) -> None:
+        """Close its connections now; open questions fail."""
+        self._retired = True
+        self._close_later()
+        if self._closing is not None:
+            await self._closing
+
+
+def tls_context(settings: HttpAccessSettings) -> ssl.SSLContext | bool:
+    """For the connections of an ``https`` URL; ``ValueError`` names what is wrong with ``cafile``."""
+    urls = (settings.auth_url, settings.superuser_url, settings.acl_url)
+    if not settings.cafile and (settings.tls_verify or not any(url.startswith("https:") for url in urls)):
+        return True  # aiohttp's own, made once
+    try:
+        context = ssl.create_default_context(cafile=settings.cafile or None)
+    except (OSError, ssl.SSLError) as error:
+        reason = error.strerror if isinstance(error, FileNotFoundError) else str(error)
+        raise ValueError(f"{settings.cafile}: {reason}") from None
+    if not settings.tls_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def check_url(url: str) -> None:
+    """``ValueError`` unless it is empty or an address that can be asked."""
+    if not url:
+        return
+    parsed = URL(url)
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise ValueError("expected http://host... or https://host...")
+
+
+def check_params(params: dict[str, str], placeholders: str) -> None:
+    """``ValueError`` for a placeholder that this question does not have."""
+    for name, template in params.items():
+        for letter in re.findall("%([A-Za-z])", template):
+            if letter not in placeholders:
+                raise ValueError(f"{name}: %{letter} is none of {', '.join('%' + each for each in placeholders)}")
+
+
+def _facts(client: ClientInfo) -> dict[str, Any]:
+    return {
+        "u": client.username or "",
+        "c": client.client_id,
+        "a": client.peer_host,
+        "r": "mqtt",
+        "p": str(client.sock_port),
+        "C": client.cn or "",
+        "d": client.dn or "",
+        "m": client.mountpoint,
+    }

@@ -1,0 +1,176 @@
+"""JwtSource: clients that prove who they are by a JSON Web Token, and what the token says they may do."""
+
+import logging
+from typing import Any, Final
+
+import jwt
+
+from ..config import JwtSettings, RuleSettings
+from ..core.client_info import ClientInfo
+from ..core.clock import Clock
+from ..mqtt import reason_codes
+from .acl import Rule, filter_levels, inner_filter
+from .jwt_keys import JwksUrl, JwtKeys, KeyNotFound
+from .outcome import USER, AuthOutcome
+
+logger = logging.getLogger(__name__)
+
+_MOST_TOPICS: Final = 1000
+_LATEST: Final = 1e12  # unix seconds; what is beyond is no time
+
+# Signature and form are PyJWT's to check, times and claims ours: by the node's clock, with the reason told.
+_OPTIONS: Final = {
+    f"verify_{claim}": False for claim in ("exp", "nbf", "iat", "aud", "iss", "sub", "jti")
+}  # fmt: skip
+
+
+class Token:
+    """What of a client's token counts after CONNECT. ``expires``: unix seconds or ``None``. ``rules``: those of its
+    access claim, ``None`` where it has none."""
+
+    __slots__ = ("expires", "rules")
+
+    def __init__(self, expires: float | None, rules: tuple[Rule, ...] | None) -> None:
+        self.expires = expires
+        self.rules = rules
+
+
+class JwtSource:
+    """An ``Authenticator``, and a ``RuleSource`` for the clients that it let in."""
+
+    def __init__(self, settings: JwtSettings, clock: Clock) -> None:
+        """``ValueError`` for a key that cannot be read."""
+        self.name = "jwt"
+        self.setting = "access.jwt.acl_claim"
+        self.settings = settings
+        self._clock = clock
+        self._keys = JwtKeys(settings)
+        self._url = JwksUrl(settings.jwks_url, settings.jwks_refresh, self._keys) if settings.jwks_url else None
+
+    @property
+    def configured(self) -> bool:
+        """Whether it has keys, or will have."""
+        return self._keys.configured
+
+    def start(self) -> None:
+        """Begin to fetch keys, where they come from a URL."""
+        if self._url is not None:
+            self._url.start()
+
+    def retire(self) -> None:
+        """Fetch no more."""
+        if self._url is not None:
+            self._url.stop()
+
+    # Who is it
+
+    def authenticate(self, client: ClientInfo, password: bytes | None) -> AuthOutcome | None:
+        """``None`` where there is no token. A token in the place of the user name is taken out of it, seen by nobody
+        else."""
+        settings = self.settings
+        if settings.token_from == "username":
+            text = client.username or ""
+        else:
+            text = (password or b"").decode("ascii", "replace")
+        header = _header(text)
+        if header is None:
+            return None
+        if settings.token_from == "username":
+            client.username = None
+        algorithm = header.get("alg")
+        if algorithm not in settings.algorithms:
+            return _refuse("token_algorithm_not_allowed", "access.jwt.algorithms")
+        try:
+            key = self._keys.find(algorithm, header.get("kid"))
+        except KeyNotFound as missing:
+            if not missing.fetched:
+                return AuthOutcome(reason_codes.SERVER_UNAVAILABLE, detail="no_keys_yet", setting="access.jwt.jwks_url")
+            return _refuse("no_key_for_this_token", missing.setting)
+        try:
+            claims = jwt.decode(text, key, algorithms=[algorithm], options=_OPTIONS)  # type: ignore[arg-type]
+        except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
+            return _refuse(f"token_invalid_{type(error).__name__}", "access.jwt")
+        return self._judge(client, claims)
+
+    def _judge(self, client: ClientInfo, claims: dict[str, Any]) -> AuthOutcome:
+        settings = self.settings
+        now = self._clock.now()
+        expires = claims.get("exp")
+        if expires is not None:
+            if not _is_time(expires):
+                return _refuse("token_exp_unreadable", "access.jwt")
+            expires = expires + settings.leeway
+            if now >= expires:
+                return _refuse("token_expired", "access.jwt.leeway")
+        begins = claims.get("nbf")
+        if begins is not None and not (_is_time(begins) and now + settings.leeway >= begins):
+            return _refuse("token_not_valid_yet", "access.jwt.leeway")
+        username = claims.get(settings.username_claim) if settings.username_claim else None
+        if client.username is None and isinstance(username, str) and username:
+            client.username = username
+        for claim, template in settings.verify_claims.items():
+            wanted = {"%u": client.username or "", "%c": client.client_id}.get(template, template)
+            value = claims.get(claim)
+            # An audience may be several.
+            if not wanted or not (value == wanted or (isinstance(value, list) and wanted in value)):
+                return _refuse(f"token_claim_{claim}_differs", f"access.jwt.verify_claims.{claim}")
+        try:
+            rules = self._rules(claims)
+        except ValueError as error:
+            return _refuse(f"token_acl_unreadable: {error}", "access.jwt.acl_claim")
+        client.token = Token(expires, rules)
+        return USER
+
+    def _rules(self, claims: dict[str, Any]) -> tuple[Rule, ...] | None:
+        claim = self.settings.acl_claim
+        if not claim or claim not in claims:
+            return None
+        acl = claims[claim]
+        if not isinstance(acl, dict):
+            raise ValueError("expected an object")
+        rules: list[Rule] = []
+        for key, action in (("pub", "publish"), ("sub", "subscribe"), ("all", "pubsub")):
+            topics = acl.get(key, [])
+            if not isinstance(topics, list) or not all(isinstance(topic, str) for topic in topics):
+                raise ValueError(f"{key}: expected a list of topics")
+            if len(topics) > _MOST_TOPICS:
+                raise ValueError(f"{key}: more than {_MOST_TOPICS} topics")
+            if topics:  # a rule without topics would be about all of them
+                rules.append(Rule(RuleSettings(allow=True, action=action, topics=topics), self.setting))  # type: ignore[arg-type]
+        return tuple(rules)
+
+    # What may it do
+
+    def decide(self, client: ClientInfo, action: str, topic: str) -> bool | None:
+        """What a token with an access claim does not name is denied."""
+        token: Token | None = client.token
+        if token is None or token.rules is None:
+            return None
+        publish = action == "publish"
+        if publish:
+            levels = tuple(topic.split("/"))
+        else:
+            topic = inner_filter(topic)
+            levels = filter_levels(topic)
+        for rule in token.rules:
+            if (rule.publish if publish else rule.subscribe) and rule.matches_topic(client, topic, levels):
+                return True
+        return False
+
+
+def _header(text: str) -> dict[str, Any] | None:
+    """The header of a token; ``None``: this is none, but perhaps somebody's password."""
+    if text.count(".") != 2:
+        return None
+    try:
+        return jwt.get_unverified_header(text)
+    except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
+        return None
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _LATEST
+
+
+def _refuse(detail: str, setting: str) -> AuthOutcome:
+    return AuthOutcome(reason_codes.BAD_USER_NAME_OR_PASSWORD, detail=detail, setting=setting)

@@ -1,0 +1,57 @@
+"""AuthOutcome: how an authentication ended; and what a source outside of our own users looks like."""
+
+from collections.abc import Awaitable
+from typing import Final, NamedTuple, Protocol, runtime_checkable
+
+from ..core.client_info import ClientInfo
+
+
+class AuthOutcome:
+    """How an authentication ended: ``reason_code`` 0, or the 5.0 Reason Code that refuses.
+
+    ``anonymous``: allowed without having proved to be anybody. ``detail`` says why and ``setting`` which key of the
+    configuration decided (``-``: none), for the log only.
+    """
+
+    __slots__ = ("anonymous", "detail", "is_superuser", "reason_code", "setting")
+
+    def __init__(
+        self,
+        reason_code: int = 0,
+        is_superuser: bool = False,
+        anonymous: bool = False,
+        detail: str = "",
+        setting: str = "-",
+    ) -> None:
+        self.reason_code = reason_code
+        self.is_superuser = is_superuser
+        self.anonymous = anonymous
+        self.detail = detail
+        self.setting = setting
+
+
+USER: Final = AuthOutcome()
+SUPERUSER: Final = AuthOutcome(is_superuser=True)
+
+
+@runtime_checkable
+class Authenticator(Protocol):
+    """A link in the chain of ``AccessControl.authenticators`` that judges credentials by itself."""
+
+    name: str
+
+    def authenticate(
+        self, client: ClientInfo, password: bytes | None
+    ) -> "AuthOutcome | None | Awaitable[AuthOutcome | None]":
+        """``None``: the next source is to be asked."""
+        ...
+
+
+class Answer(NamedTuple):
+    """What came of asking for a permission. ``setting``: what decided. ``ignored``: no source had a rule for it.
+    ``lasting``: it may be remembered; a source that failed has said nothing that lasts."""
+
+    allowed: bool
+    setting: str
+    ignored: bool = False
+    lasting: bool = True

@@ -1,0 +1,174 @@
+"""/rules: which messages and events are selected, and what is done with what they say."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from ..http.reading import PageQuery, convert
+from ..http.routes import Call, Routes
+from ..operations.rules import RuleFilters
+
+routes = Routes("Rules")
+
+Id = Annotated[str, Meta(min_length=1, max_length=256)]
+Description = Annotated[str, Meta(max_length=65_535)]
+OnActionFailed = Literal["continue", "stop"]
+
+
+class RuleMetrics(msgspec.Struct, kw_only=True):
+    """Specification, Rule, ``metrics``: ``matched`` is how often WHERE was true. What follows ``speed_last5m`` is
+    beyond it: ``evaluated`` is what EMQX 4.4 calls matched."""
+
+    node: str
+    matched: int
+    speed: float
+    speed_max: float
+    speed_last5m: float
+    evaluated: int
+    passed: int
+    failed: int
+    no_result: int
+    exception: int
+
+
+class ActionMetrics(msgspec.Struct, kw_only=True):
+    """``taken`` (beyond the specification): rows that the action was given."""
+
+    node: str
+    success: int
+    failed: int
+    taken: int
+
+
+class LastError(msgspec.Struct, kw_only=True):
+    """``at``: unix milliseconds."""
+
+    at: int
+    reason: str
+    clause: str | UnsetType = UNSET
+    sample: str | UnsetType = UNSET
+
+
+class RuleActionRecord(msgspec.Struct, kw_only=True):
+    """Specification, Action entry of a rule."""
+
+    id: str
+    name: str
+    params: dict[str, Any]
+    metrics: list[ActionMetrics]
+    fallbacks: list["RuleActionRecord"]
+    last_error: LastError | UnsetType = UNSET
+
+
+class RuleRecord(msgspec.Struct, kw_only=True):
+    """Specification, Rule; ``on_action_failed``, ``created_at`` (unix milliseconds) and the last two are beyond it."""
+
+    id: str
+    rawsql: str
+    sources: list[str] = msgspec.field(name="for")
+    enabled: bool
+    description: str
+    metrics: list[RuleMetrics]
+    actions: list[RuleActionRecord]
+    on_action_failed: OnActionFailed
+    created_at: int
+    suspended: str | UnsetType = UNSET
+    last_error: LastError | UnsetType = UNSET
+
+
+class NewAction(msgspec.Struct, kw_only=True):
+    """``fallbacks`` run, one after another, where the action fails."""
+
+    name: str
+    params: dict[str, Any]
+    fallbacks: list["NewAction"] = []
+
+
+class NewRule(msgspec.Struct, kw_only=True):
+    """With ``test`` nothing is created: ``rawsql`` is tried against the column values ``ctx``."""
+
+    rawsql: str
+    actions: list[NewAction]
+    id: Id | UnsetType = UNSET
+    description: Description = ""
+    enabled: bool = True
+    on_action_failed: OnActionFailed = "continue"
+
+
+class SqlTest(msgspec.Struct, kw_only=True):
+    """What ``test`` wants; columns that ``ctx`` does not give come from the examples in ``/rule_events``."""
+
+    rawsql: str
+    ctx: dict[str, Any]
+
+
+class RuleChanges(msgspec.Struct, kw_only=True):
+    """What is given changes, everything else stays."""
+
+    rawsql: str | UnsetType = UNSET
+    actions: list[NewAction] | UnsetType = UNSET
+    description: Description | UnsetType = UNSET
+    enabled: bool | UnsetType = UNSET
+    on_action_failed: OnActionFailed | UnsetType = UNSET
+
+
+class RulesQuery(PageQuery, kw_only=True):
+    """Conditions of a listing; see ``RuleFilters``. ``enable_paging=false``: all there are, the oldest first."""
+
+    enabled: bool | None = None
+    source: str | None = msgspec.field(default=None, name="for")
+    like_id: str | None = msgspec.field(default=None, name="_like_id")
+    like_for: str | None = msgspec.field(default=None, name="_like_for")
+    match_for: str | None = msgspec.field(default=None, name="_match_for")
+    like_description: str | None = msgspec.field(default=None, name="_like_description")
+    enable_paging: bool = True
+
+    def filters(self) -> RuleFilters:
+        return RuleFilters(**{key: getattr(self, key) for key in RuleFilters.__struct_fields__})
+
+
+class TracedAction(msgspec.Struct):
+    """``outcome``: ``success``, ``failed``, or ``taken`` where the action answers later."""
+
+    id: str
+    outcome: str
+    reason: str
+
+
+class EvaluationRecord(msgspec.Struct):
+    """One evaluation. ``rows``: what was selected, each as JSON text, cut where it is long; ``at``: milliseconds."""
+
+    at: int
+    event: str
+    topic: str
+    clientid: str
+    outcome: str
+    reason: str
+    rows: list[str]
+    actions: list[TracedAction]
+
+
+@routes.get("/rules", "The rules, the newest first", query=RulesQuery, reply=list[RuleRecord])
+def list_rules(call: Call) -> Any:
+    query: RulesQuery = call.query
+    rules = call.operations.rules
+    if not query.enable_paging:
+        return rules.everything(query.filters())
+    return rules.search(query.filters(), query.page, query.rows(call.operations.settings.max_row_limit))
+
+
+@routes.get("/rules/{id}", "One rule", reply=RuleRecord)
+def show_rule(call: Call) -> Any:
+    return call.operations.rules.lookup(call.path["id"])
+
+
+@routes.post("/rules", "Create a rule; with test=true try its SQL", body=NewRule | SqlTest, reply=RuleRecord)
+async def create_rule(call: Call) -> Any:
+    body: dict[str, Any] = call.body
+    if is_test(body):
+        test: SqlTest = convert(body, SqlTest, strict=False)
+        return await call.operations.rules.test(test.rawsql, test.ctx)
+    new: NewRule = convert(body, NewRule)
+    given: dict[str, Any] = msgspec.to_builtins(new)
+    return await call.operations.rules.create(**given)

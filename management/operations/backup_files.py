@@ -1,0 +1,178 @@
+"""The directory of backups: files by names of a strict pattern, never followed out of it, written whole or not at all."""
+
+import os
+import re
+import stat
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from . import times
+from .listing import Row
+from .refusal import RPC_ERROR, WRONG, Refusal, not_found, wrong
+
+MOST_FILES: Final = 1000
+"""Files that the directory may hold."""
+
+_NAME: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,199}\.json")
+_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+class BackupFiles:
+    """``<data_dir>/backup``. All of this touches the disk: call it in a thread."""
+
+    def __init__(self, data_dir: str, node: str) -> None:
+        self.data_dir = Path(data_dir).absolute()
+        self.path = self.data_dir / "backup"
+        self._node = node
+
+    @staticmethod
+    def new_name(now: float) -> str:
+        """Specification, Exported data file: ``broker-export-YYYY-MM-DD-HH-mm-SS.json``, local time."""
+        return time.strftime("broker-export-%Y-%m-%d-%H-%M-%S.json", time.localtime(now))
+
+    def place(self, name: str) -> Path:
+        """Raises Refusal 102 for what can be no file's name here."""
+        if not _NAME.fullmatch(name):
+            raise not_found("file", name[:256])
+        return self.path / name
+
+    def new_place(self, name: str) -> Path:
+        """Where a file of this name may be written. Raises Refusal 108."""
+        if not _NAME.fullmatch(name):
+            raise wrong("filename", "expected 1 to 200 letters, digits, '.', '_' or '-' and .json, no path")
+        return self.path / name
+
+    def listing(self) -> list[Row]:
+        """All of them, the oldest first."""
+        rows: list[tuple[float, Row]] = []
+        try:
+            with os.scandir(self.path) as entries:
+                for entry in entries:
+                    if _NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                        found = entry.stat(follow_symlinks=False)
+                        rows.append((found.st_mtime, self.row(entry.name, found.st_size, found.st_mtime)))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise _trouble(self.path, error) from None
+        rows.sort(key=lambda row: (row[0], row[1]["filename"]))
+        return [row for _, row in rows]
+
+    def row(self, name: str, size: int, created_at: float) -> Row:
+        return {"filename": name, "size": size, "created_at": times.text(created_at), "node": self._node}
+
+    def open(self, path: Path) -> tuple[int, int]:
+        """A descriptor to read from, and the size. Raises Refusal 102: no regular file of its own is there."""
+        try:
+            opened = os.open(path, _READ | os.O_NOFOLLOW)
+        except (OSError, ValueError):
+            # Not there, a link, a socket, no name at all: for the caller it is not there.
+            raise not_found("file", path.name) from None
+        found = os.fstat(opened)
+        if not stat.S_ISREG(found.st_mode):
+            os.close(opened)
+            raise not_found("file", path.name)
+        return opened, found.st_size
+
+    def read(self, path: Path, most: int, setting: str) -> bytes:
+        """All of it. Raises Refusal: not there, or longer than ``most`` bytes."""
+        opened, _ = self.open(path)
+        with os.fdopen(opened, "rb") as file:
+            try:
+                octets = file.read(most + 1)
+            except OSError as error:
+                raise _trouble(path, error) from None
+        if len(octets) > most:
+            raise Refusal(WRONG, f"{path.name} is longer than {most} bytes (setting management.{setting})")
+        return octets
+
+    def inside(self, name: str) -> Path:
+        """An absolute path that leads into the data directory. Raises Refusal 102."""
+        path = Path(name)
+        try:
+            real = path.parent.resolve(strict=True) / path.name
+            home = self.data_dir.resolve(strict=True)
+        except (OSError, RuntimeError, ValueError):
+            raise not_found("file", name[:256]) from None
+        if path.name in ("", "..") or not real.is_relative_to(home):
+            raise not_found("file", f"{name[:256]} in the data directory")
+        return real
+
+    def delete(self, name: str) -> None:
+        path = self.place(name)
+        os.close(self.open(path)[0])
+        try:
+            path.unlink()
+            _sync(self.path)
+        except FileNotFoundError:
+            raise not_found("file", name) from None
+        except OSError as error:
+            raise _trouble(path, error) from None
+
+    def begin(self, path: Path) -> "NewFile":
+        """A file to be, which is there under its name when it is ``finish``ed. Raises Refusal."""
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if path.parent == self.path and not path.exists() and len(os.listdir(self.path)) >= MOST_FILES:
+                raise Refusal(WRONG, f"{MOST_FILES} files are in {self.path}: delete some")
+            return NewFile(path)
+        except OSError as error:
+            raise _trouble(path, error) from None
+
+
+class NewFile:
+    """Written beside its place and moved there; mode 0600."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._temporary = path.parent / f".{path.name[:200]}.{os.urandom(8).hex()}.tmp"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        self._file = os.fdopen(os.open(self._temporary, flags, 0o600), "wb")
+        self.size = 0
+
+    def write(self, octets: bytes) -> None:
+        self._guard(lambda: self._file.write(octets))
+        self.size += len(octets)
+
+    def finish(self, now: float | None = None) -> None:
+        """It is there, on disk. ``now``: when it counts as made."""
+
+        def place() -> None:
+            self._file.flush()
+            if now is not None:
+                os.utime(self._file.fileno(), (now, now))
+            os.fsync(self._file.fileno())
+            self._file.close()
+            os.rename(self._temporary, self.path)
+            _sync(self.path.parent)
+
+        self._guard(place)
+
+    def abandon(self) -> None:
+        """Nothing is left of it."""
+        try:
+            self._file.close()
+        except OSError:
+            pass  # What is thrown away need not be written.
+        self._temporary.unlink(missing_ok=True)
+
+    def _guard(self, step: Callable[[], Any]) -> None:
+        try:
+            step()
+        except OSError as error:
+            self.abandon()
+            raise _trouble(self.path, error) from None
+
+
+def _sync(directory: Path) -> None:
+    opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def _trouble(path: Path, error: OSError) -> Refusal:
+    return Refusal(RPC_ERROR, f"{path}: {error.strerror or error}")

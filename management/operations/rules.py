@@ -1,0 +1,143 @@
+"""Rules: what the rule engine does with messages and events, and the actions that it offers."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from broker.mqtt.topics import matches
+from ruleengine.engine import RuleEngine
+
+from .listing import FILTERED, Listing, Row, everything, searched
+from .rule_refusal import engine_refusals
+from .storable import check_storable
+from .stored import promised
+
+RULE_ROWS: Final = 200
+"""Rules of which a listing makes the records between two places to pause."""
+
+
+class RuleFilters(msgspec.Struct, kw_only=True):
+    """Conditions of a search; all that are given must hold.
+
+    ``source`` is one of the rule's topics, ``like_for`` part of one, ``match_for`` a filter that one of them matches
+    as if it were a topic name.
+    """
+
+    enabled: bool | None = None
+    source: str | None = None
+    like_id: str | None = None
+    like_for: str | None = None
+    match_for: str | None = None
+    like_description: str | None = None
+
+
+class Rules:
+    """What is refused is refused with Refusal; a change is on disk when its call returns."""
+
+    def __init__(self, engine: RuleEngine) -> None:
+        self._engine = engine
+        self._tables = engine.server.tables
+
+    def search(self, filters: RuleFilters, page: int, limit: int) -> Listing:
+        """One page of the rules that the filters leave, the newest first."""
+        ids = self._engine.rule_ids()[::-1]
+        conditions = list(_conditions(filters))
+        if not conditions:
+            return Listing(ids, page, limit, self._engine.rule, len(ids))
+        return Listing(self._matching(ids, conditions), page, limit, lambda row: row, FILTERED)
+
+    def everything(self, filters: RuleFilters) -> Listing:
+        """All that the filters leave, the oldest first."""
+        return everything(self._matching(self._engine.rule_ids(), list(_conditions(filters))), lambda row: row)
+
+    def lookup(self, rule_id: str) -> Row:
+        with engine_refusals():
+            return self._engine.rule(rule_id)
+
+    async def create(
+        self,
+        rawsql: str,
+        actions: Sequence[Mapping[str, Any]],
+        id: str | None = None,
+        description: str = "",
+        enabled: bool = True,
+        on_action_failed: str = "continue",
+    ) -> Row:
+        """Its record. ``actions``: ``name``, ``params`` and perhaps ``fallbacks`` of each."""
+        check_storable("actions", list(actions))
+        with engine_refusals():
+            record = await self._engine.create_rule(rawsql, actions, id, description, enabled, on_action_failed)
+        await promised(self._tables)
+        return record
+
+    async def update(self, rule_id: str, changes: Mapping[str, Any]) -> Row:
+        """Its record after changing any of what ``create`` takes but ``id``; the rest stays."""
+        check_storable("actions", changes.get("actions", []))
+        with engine_refusals():
+            record = await self._engine.update_rule(rule_id, changes)
+        await promised(self._tables)
+        return record
+
+    async def delete(self, rule_id: str) -> None:
+        with engine_refusals():
+            await self._engine.delete_rule(rule_id)
+        await promised(self._tables)
+
+    def reset_metrics(self, rule_id: str) -> None:
+        """Zero what was counted of a rule and its actions."""
+        with engine_refusals():
+            self._engine.reset_metrics(rule_id)
+
+    async def test(self, rawsql: str, ctx: Mapping[str, Any]) -> Any:
+        """What the SQL selects from an example: a row, for FOREACH the list of rows."""
+        with engine_refusals():
+            return await self._engine.test_sql(rawsql, ctx)
+
+    def trace(self, rule_id: str) -> list[Row]:
+        """The last evaluations of a rule, the oldest first; empty unless they are kept."""
+        with engine_refusals():
+            return self._engine.rule_trace(rule_id)
+
+    def keep_trace(self, rule_id: str, size: int) -> None:
+        """Keep the last ``size`` evaluations from now on; 0: none any more."""
+        with engine_refusals():
+            self._engine.trace_rule(rule_id, size)
+
+    def events(self) -> list[Row]:
+        """The events that rules can ask for, with their columns."""
+        return self._engine.rule_events()
+
+    def actions(self) -> list[Row]:
+        """The action types."""
+        return [each.record() for each in self._engine.action_types.values()]
+
+    def action(self, name: str) -> Row:
+        with engine_refusals():
+            return self._engine.action_type(name)
+
+    def _found(self, filters: RuleFilters) -> Iterator[Rule]:
+        conditions = list(_conditions(filters))
+        return (rule for rule in self._engine.rule_book.all() if all(holds(rule) for holds in conditions))
+
+    def _record(self, rule: Rule) -> Row:
+        return rule.record(self._engine.server.settings.node.name)
+
+
+def _conditions(filters: RuleFilters) -> Iterator[Callable[[Rule], bool]]:
+    enabled, source, part = filters.enabled, filters.source, filters.like_for
+    wanted, in_id, in_description = filters.match_for, filters.like_id, filters.like_description
+    if enabled is not None:
+        yield lambda rule: rule.enabled is enabled
+    if source is not None:
+        yield lambda rule: source in rule.sources
+    if in_id is not None:
+        yield lambda rule: in_id in rule.row.id
+    if part is not None:
+        yield lambda rule: any(part in each for each in rule.sources)
+    if wanted is not None:
+        if not valid_filter(wanted):
+            raise Refusal(BAD_TOPIC, f"_match_for: {wanted} is not a topic filter")
+        yield lambda rule: any(matches(wanted, each) for each in rule.sources)
+    if in_description is not None:
+        yield lambda rule: in_description in rule.row.description

@@ -1,0 +1,24 @@
+"""The action and resource types that are offered, in the order in which they are listed."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ruleengine.actions import mqtt_bridge as bridge_action
+from ruleengine.actions import opentsdb as opentsdb_action
+from ruleengine.actions import web_hook as web_hook_action
+from ruleengine.actions.action import ActionType
+from ruleengine.actions.debug import DO_NOTHING, INSPECT
+from ruleengine.actions.republish import REPUBLISH
+from ruleengine.resources import mqtt_bridge, opentsdb, web_hook
+from ruleengine.resources.resource import ResourceType
+
+ACTION_TYPES: Final[tuple[ActionType, ...]] = (
+    INSPECT,
+    DO_NOTHING,
+    REPUBLISH,
+    web_hook_action.TYPE,
+    bridge_action.TYPE,
+    opentsdb_action.TYPE,
+)
+RESOURCE_TYPES: Final[tuple[ResourceType, ...]] = (web_hook.TYPE, mqtt_bridge.TYPE, opentsdb.TYPE)

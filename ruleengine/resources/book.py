@@ -1,0 +1,265 @@
+"""All resources of the node: what is stored of them, their running instances, and the alarms while one is down."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from broker.core.tables import Table
+
+from ..error import EXISTS, UNKNOWN, WRONG, RuleEngineError
+from ..params import ParamError, check_params
+from ..stored import StoredResource
+from .resource import Resource, ResourceError, ResourcePlace, ResourceType
+
+if TYPE_CHECKING:
+    from ..engine import RuleEngine
+
+logger = logging.getLogger(__name__)
+
+TABLE: Final = "resources"
+PROBE: Final = "__probe__:"
+MASK: Final = "******"
+MAX_ID: Final = 256
+_SILENT: Final = "no answer in time"
+FIRST_TRY: Final = 3.0
+"""Seconds that a creation waits for the first answer of the other side."""
+
+
+class Entry:
+    """One resource. ``instance`` is None where its configuration cannot be used any more; ``fault`` says why."""
+
+    __slots__ = ("fault", "instance", "row")
+
+    def __init__(self, row: StoredResource) -> None:
+        self.row = row
+        self.instance: Resource | None = None
+        self.fault = ""
+
+    @property
+    def alive(self) -> bool:
+        return self.instance is not None and self.instance.alive
+
+
+class ResourceBook:
+    """Resources by id, in the order of their creation."""
+
+    def __init__(self, engine: RuleEngine) -> None:
+        self._engine = engine
+        self._table: Table[StoredResource] = engine.server.tables.open(TABLE, StoredResource)
+        self._entries: dict[str, Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def all(self) -> list[Entry]:
+        return list(self._entries.values())
+
+    def get(self, id: str) -> Entry:
+        entry = self._entries.get(id)
+        if entry is None:
+            raise RuleEngineError(UNKNOWN, f"there is no resource {id[:MAX_ID]}")
+        return entry
+
+    def take_up(self) -> None:
+        """Start the stored resources; none of them waits for its other side."""
+        for row in sorted(self._table.values(), key=lambda row: row.created_at):
+            entry = self._entries[row.id] = Entry(row)
+            try:
+                self._start(entry)
+            except RuleEngineError as error:
+                entry.fault = error.message
+                logger.error("resource_unusable resource=%s reason=%s", row.id, error.message)
+
+    async def create(self, type: str, config: Mapping[str, Any], id: str | None, description: str) -> Entry:
+        """It is there, alive or not: its first attempt is waited for a moment, and its failure is no error."""
+        if id is None:
+            id = self._new_id()
+        elif not id or len(id) > MAX_ID or id.startswith(PROBE):
+            raise RuleEngineError(WRONG, f"id: expected 1 to {MAX_ID} characters")
+        elif id in self._entries:
+            raise RuleEngineError(EXISTS, f"there is a resource {id} already")
+        if len(self._entries) >= self._engine.settings.max_resources:
+            raise RuleEngineError(WRONG, "there are as many resources as ruleengine.max_resources allows")
+        checked = self._check(self._type(type), config)
+        entry = Entry(StoredResource(id, type, checked, description, int(self._engine.server.clock.now() * 1000)))
+        self._start(entry)
+        self._entries[id] = entry
+        self._table.put(id, entry.row)
+        logger.info("resource_stored resource=%s type=%s", id, type)
+        await self._first_try(entry)
+        return entry
+
+    async def test(self, type: str, config: Mapping[str, Any]) -> None:
+        """Whether it could be reached, with nothing stored. Raises RuleEngineError."""
+        kind = self._type(type)
+        row = StoredResource(PROBE + secrets.token_hex(8), type, self._check(kind, config))
+        instance = self._make(kind, row, probe=True)
+        try:
+            await asyncio.wait_for(instance.test(), self._patience)
+        except (ResourceError, TimeoutError) as error:
+            raise RuleEngineError(WRONG, f"it cannot be reached: {str(error) or _SILENT}") from error
+        finally:
+            await instance.close()
+
+    async def start(self, id: str) -> None:
+        """Try again at once. Raises RuleEngineError where it cannot be reached."""
+        entry = self.get(id)
+        if entry.instance is None:
+            self._start(entry)
+            entry.fault = ""
+            self._engine.rule_book.restart_users_of(id)
+        assert entry.instance is not None
+        try:
+            await asyncio.wait_for(entry.instance.test(), self._patience)
+        except (ResourceError, TimeoutError) as error:
+            raise RuleEngineError(WRONG, f"{id} cannot be reached: {str(error) or _SILENT}") from error
+        finally:
+            self._mind(entry)
+        self._engine.rule_book.retry_suspended()
+
+    async def update(self, id: str, config: Mapping[str, Any] | None, description: str | None) -> Entry:
+        """A new configuration is tried first, as EMQX does; what the answers mask stays as it was."""
+        entry = self.get(id)
+        row = entry.row
+        if description is not None:
+            row = msgspec.structs.replace(row, description=description)
+        if config is None:
+            entry.row = row
+            self._table.put(id, row)
+            return entry
+        kind = self._type(row.type)
+        merged = {key: row.config.get(key, value) if value == MASK else value for key, value in config.items()}
+        checked = self._check(kind, merged)
+        await self.test(row.type, checked)
+        row = msgspec.structs.replace(row, config=checked)
+        new = Entry(row)
+        old, entry.instance = entry.instance, None
+        if old is not None:
+            await old.close()
+        self._start(new)
+        self._entries[id] = new
+        self._table.put(id, row)
+        self._engine.rule_book.restart_users_of(id)
+        await self._first_try(new)
+        return new
+
+    async def delete(self, id: str) -> None:
+        entry = self.get(id)
+        del self._entries[id]
+        self._table.remove(id)
+        if entry.instance is not None:
+            await entry.instance.close()
+        self._engine.buffers.forget(id)
+        self._engine.server.alarms.deactivate(_alarm(entry.row))
+        logger.info("resource_deleted resource=%s", id)
+
+    def tick(self) -> None:
+        """Raise the alarm of what is down, end that of what is not."""
+        for entry in self._entries.values():
+            self._mind(entry)
+
+    async def close(self) -> None:
+        running = [entry.instance for entry in self._entries.values() if entry.instance is not None]
+        for entry in self._entries.values():
+            entry.instance = None
+        if running:
+            results = await asyncio.gather(*(each.close() for each in running), return_exceptions=True)
+            for result in results:
+                if isinstance(result, BaseException):
+                    logger.error("resource_close_failed error=%s", result, exc_info=result)
+
+    # Records
+
+    def record(self, entry: Entry) -> dict[str, Any]:
+        """Specification, Resource. Passwords are masked."""
+        row = entry.row
+        kind = self._engine.resource_types.get(row.type)
+        secret = {param.name for param in kind.params if param.type == "password"} if kind is not None else set()
+        config = {key: MASK if key in secret and value else value for key, value in row.config.items()}
+        record = {"id": row.id, "type": row.type, "config": config, "description": row.description}
+        if entry.fault:
+            record["fault"] = entry.fault
+        return record
+
+    def status(self, entry: Entry) -> list[dict[str, Any]]:
+        """Specification, Resource, ``status``: per node, with figures of the type's own."""
+        own = {} if entry.instance is None else entry.instance.status
+        return [{"node": self._engine.server.settings.node.name, "is_alive": entry.alive, **own}]
+
+    # Running
+
+    def _new_id(self) -> str:
+        while (id := "resource:" + secrets.token_hex(4)) in self._entries:
+            pass
+        return id
+
+    @property
+    def _patience(self) -> float:
+        return self._engine.settings.liveness_timeout + 2.0
+
+    def _type(self, name: str) -> ResourceType:
+        kind = self._engine.resource_types.get(name)
+        if kind is None:
+            raise RuleEngineError(UNKNOWN, f"there is no resource type {name[:64]}")
+        return kind
+
+    @staticmethod
+    def _check(kind: ResourceType, config: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            return check_params(config, kind.params)
+        except ParamError as error:
+            raise RuleEngineError.of_param(error) from error
+
+    def _make(self, kind: ResourceType, row: StoredResource, probe: bool = False) -> Resource:
+        def on_alive(alive: bool) -> None:
+            entry = self._entries.get(row.id)
+            if entry is not None and not probe:
+                self._mind(entry)
+
+        try:
+            return kind.create(ResourcePlace(row.id, dict(row.config), self._engine, on_alive))
+        except ParamError as error:
+            raise RuleEngineError.of_param(error) from error
+
+    def _start(self, entry: Entry) -> None:
+        instance = self._make(self._type(entry.row.type), entry.row)
+        instance.start()
+        entry.instance = instance
+
+    async def _first_try(self, entry: Entry) -> None:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + FIRST_TRY
+        instance = entry.instance
+        assert instance is not None
+        if not instance.alive:
+            try:
+                await asyncio.wait_for(instance.test(), FIRST_TRY)
+            except (ResourceError, TimeoutError) as error:
+                logger.info("resource_not_reached resource=%s reason=%s", entry.row.id, str(error) or _SILENT)
+            else:
+                # The instance learns of it by its own pass.
+                while loop.time() < end and not entry.alive:
+                    await asyncio.sleep(0.02)
+        self._mind(entry)
+
+    def _mind(self, entry: Entry) -> None:
+        """The alarm says what is; rules that had to wait for the resource start when it is there."""
+        row = entry.row
+        alarms = self._engine.server.alarms
+        name = _alarm(row)
+        if entry.alive:
+            if alarms.deactivate(name):
+                self._engine.rule_book.retry_suspended()
+        elif self._entries.get(row.id) is entry:
+            details = {"id": row.id, "type": row.type, "fault": entry.fault}
+            alarms.activate(name, f"resource {row.id} is down", details)
+
+
+def _alarm(row: StoredResource) -> str:
+    return f"resource/{row.type}/{row.id}/down"

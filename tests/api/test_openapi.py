@@ -1,0 +1,88 @@
+"""The OpenAPI document: it says what is there, and what it says holds whatever is sent."""
+
+import asyncio
+from typing import Any
+
+import hypothesis
+import pytest
+import requests
+import schemathesis
+from schemathesis import Case, Response
+from schemathesis.checks import (
+    content_type_conformance,
+    not_a_server_error,
+    response_schema_conformance,
+    status_code_conformance,
+)
+from schemathesis.generation import GenerationMode
+
+from management.api import monitoring
+from management.api.index import all_routes
+from management.http.openapi import document
+from management.http.routes import Raw, Route
+from management.settings import ManagementSettings
+from tests.support.api import APP_ID, SECRET, ApiClient, managed_node
+
+EXAMPLES = 4
+"""Requests of each kind, sound and unsound, for an operation."""
+
+DOCUMENT = asyncio.run(document(all_routes(), monitoring.root_routes.all, ManagementSettings(), "0"))
+SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+]
+QUIET = hypothesis.settings(
+    max_examples=EXAMPLES,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
+    suppress_health_check=list(hypothesis.HealthCheck),
+)
+
+
+def the_operations() -> list[tuple[str, str, Route]]:
+    """Method, whole path and route, the root's among them."""
+    under = [(route.method, "/api/v4" + route.path.rstrip("/"), route) for route in all_routes()]
+    return under + [(route.method, route.path, route) for route in monitoring.root_routes.all]
+
+
+def has_an_integer_code(response: Response, case: Case) -> None:
+    """Every answer is the envelope, failures with words."""
+    body = response.json()
+    assert type(body["code"]) is int and (body["code"] == 0) == (response.status_code == 200), body
+    assert body["code"] == 0 or body["message"], body
+
+
+def ask_whatever(url: str, method: str, path: str, route: Route) -> None:
+    operation = SCHEMA[path][method]
+    raw = isinstance(route.reply, Raw)
+    with requests.Session() as session:
+        session.auth = (APP_ID, SECRET)
+
+        def ask(case: Case) -> None:
+            response = case.call_and_validate(base_url=url, session=session, checks=CHECKS, timeout=10)
+            if not raw or response.status_code >= 400 and path not in ("/status", "/metrics"):
+                has_an_integer_code(response, case)
+
+        for mode in GenerationMode.POSITIVE, GenerationMode.NEGATIVE:
+            try:
+                cases = operation.as_strategy(generation_mode=mode)
+            except schemathesis.errors.SchemathesisError:
+                continue
+            QUIET(hypothesis.given(case=cases)(ask))()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "method, path, route", the_operations(), ids=[f"{method} {path}" for method, path, _ in the_operations()]
+)
+async def test_whatever_is_sent_the_answer_is_one_of_those_documented(method: str, path: str, route: Route) -> None:
+    async with managed_node() as node:
+        await node.client("c1", username="u1")
+        await asyncio.to_thread(ask_whatever, node.management.url, method, path, route)
+        # It has survived, whatever it was asked.
+        assert (await node.api.get("/brokers")).status == 200

@@ -1,0 +1,406 @@
+"""``web_hook`` and ``data_to_webserver`` against servers that answer, hang, refuse, redirect and die."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+from aiohttp import web
+
+from ruleengine.actions import web_hook as action
+from ruleengine.actions.action import ActionFailed
+from ruleengine.networks import Networks
+from ruleengine.params import ParamError
+from ruleengine.resources import web_hook
+from ruleengine.resources.resource import ResourceError
+from tests.ruleengine.rig import QUICK, HttpSink, Rig, Told, published, status, until
+from tests.support.node import free_port
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest_asyncio.fixture
+async def sink() -> AsyncIterator[HttpSink]:
+    made = await HttpSink().start()
+    yield made
+    await made.stop()
+
+
+@pytest_asyncio.fixture
+async def rig() -> AsyncIterator[Rig]:
+    made = Rig()
+    yield made
+    await made.close()
+
+
+async def test_the_specifications_form_posts_the_row_as_json(rig: Rig, sink: HttpSink) -> None:
+    rig.run(web_hook.TYPE, url=f"{sink.url}/hook?k=1", headers={"X_Token": "abc"})
+    act = rig.action(action.TYPE)
+    assert act.run({"clientid": "c1", "x": 1}, published()) is False
+    await until(lambda: rig.told.successes == 1)
+    ((method, path, headers, body),) = sink.requests
+    assert (method, path, json.loads(body)) == ("POST", "/hook?k=1", {"clientid": "c1", "x": 1})
+    assert headers["x-token"] == "abc" and headers["content-type"] == "application/json"
+    assert headers["content-length"] == str(len(body))
+
+
+@pytest.mark.parametrize("method", ["PUT", "POST"])
+async def test_the_method_is_the_resources(rig: Rig, sink: HttpSink, method: str) -> None:
+    rig.run(web_hook.TYPE, url=sink.url, method=method)
+    rig.action(action.TYPE, payload_tmpl="v=${x}").run({"x": 2}, published())
+    await until(lambda: rig.told.successes == 1)
+    assert sink.requests[0][:2] == (method, "/") and sink.bodies == [b"v=2"]
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "GET", "DELETE"])
+async def test_the_form_of_4_4(rig: Rig, sink: HttpSink, method: str) -> None:
+    rig.run(web_hook.TYPE, url=f"{sink.url}/base/", headers={"a": "1"})
+    act = rig.action(
+        action.TYPE,
+        method=method,
+        path="/${clientid}/${n}?q=${q}",
+        headers={"X-${n}": "v ${q}", "A": "2"},
+        body="<${payload}>",
+    )
+    act.run({"clientid": "a/b?c é", "n": 7, "q": "x&y=z", "payload": b"\xff"}, published())
+    await until(lambda: rig.told.successes == 1)
+    made, path, headers, body = sink.requests[0]
+    assert (made, path) == (method, "/base/a%2Fb%3Fc%20%C3%A9/7?q=x%26y%3Dz")
+    assert headers["x-7"] == "v x&y=z" and headers["a"] == "2"
+    assert body == (b"<\xff>" if method in ("POST", "PUT") else b"")
+    assert ("content-type" in headers) == (method in ("POST", "PUT"))
+
+
+@pytest.mark.parametrize(
+    "params, row, reason",
+    [
+        ({"headers": {"x": "${a}"}}, {"a": "1\r\nhost: evil"}, "line break"),
+        ({"headers": {"x-${a}": "1"}}, {"a": "b: c"}, "no name of an HTTP header"),
+        ({"headers": {"${a}": "1"}}, {"a": "Content_Length"}, "cannot be set"),
+        ({"headers": {"x": "${a}"}}, {"a": b"\xff"}, "not UTF-8"),
+        ({"path": "a/${a}/b"}, {"a": ".."}, "lead elsewhere"),
+        ({"path": "a/${a}${a}/b"}, {"a": "."}, "lead elsewhere"),
+    ],
+)
+async def test_a_value_cannot_become_another_header_or_path(
+    rig: Rig, sink: HttpSink, params: dict[str, Any], row: dict[str, Any], reason: str
+) -> None:
+    rig.run(web_hook.TYPE, url=sink.url)
+    with pytest.raises(ActionFailed, match=reason):
+        rig.action(action.TYPE, **params).run(row, published())
+    assert sink.requests == []
+
+
+@pytest.mark.parametrize("code", [200, 201, 204, 299])
+async def test_2xx_is_success(rig: Rig, sink: HttpSink, code: int) -> None:
+    sink.answer = status(code)
+    rig.run(web_hook.TYPE, url=sink.url)
+    rig.action(action.TYPE).run({"x": 1}, published())
+    await until(lambda: rig.told.count == 1)
+    assert rig.told.successes == 1 and len(sink.requests) == 1
+
+
+@pytest.mark.parametrize("code", [400, 401, 404, 413, 422])
+async def test_4xx_fails_at_once_and_says_what_the_server_said(rig: Rig, sink: HttpSink, code: int) -> None:
+    sink.answer = status(code)
+    hook = rig.run(web_hook.TYPE, url=sink.url)
+    rig.action(action.TYPE).run({"x": 1}, published())
+    await until(lambda: rig.told.count == 1)
+    assert rig.told.failures == [(f"HTTP {code}: no", {"x": 1})]
+    assert len(sink.requests) == 1
+    assert hook.status["buffer"]["dropped"] == {"refused": 1}
+
+
+@pytest.mark.parametrize("code", [408, 429, 500, 502, 503, 504])
+async def test_what_may_pass_is_tried_again(rig: Rig, sink: HttpSink, code: int) -> None:
+    sink.answer = status(code)
+    rig.run(web_hook.TYPE, url=sink.url)
+    rig.action(action.TYPE).run({"x": 1}, published())
+    await until(lambda: len(sink.requests) >= 2)
+    sink.answer = status(200)
+    await until(lambda: rig.told.successes == 1)
+    assert rig.told.failures == []
+
+
+@pytest.mark.parametrize("code", [301, 302, 307, 308])
+async def test_redirects_are_not_followed(rig: Rig, sink: HttpSink, code: int) -> None:
+    sink.answer = status(code, location=f"{sink.url}/elsewhere")
+    rig.run(web_hook.TYPE, url=sink.url)
+    rig.action(action.TYPE).run({"x": 1}, published())
+    await until(lambda: rig.told.count == 1)
+    assert "redirects are not followed" in rig.told.failures[0][0]
+    assert [each[1] for each in sink.requests] == ["/"]
+
+
+async def test_a_server_that_is_away_and_comes_back_gets_every_row_once_and_in_order(rig: Rig, sink: HttpSink) -> None:
+    hook = rig.run(web_hook.TYPE, url=sink.url, pool_size=4)
+    act = rig.action(action.TYPE, body="${n}")
+    await until(lambda: hook.alive)
+    for number in range(20):
+        act.run({"n": number}, published())
+    await until(lambda: rig.told.successes == 20)
+    await sink.stop()
+    await until(lambda: not hook.alive)
+    for number in range(20, 60):
+        act.run({"n": number}, published())
+    await until(lambda: hook.status["buffer"]["retried"] > 2)
+    assert hook.status["buffer"]["waiting"] == 40
+    await sink.start()
+    await until(lambda: rig.told.successes == 60)
+    assert sink.bodies == [b"%d" % number for number in range(60)]
+    assert hook.alive and rig.alive == [True, False, True]
+    assert rig.told.failures == []
+
+
+async def test_a_server_that_hangs_is_given_up_in_time_and_makes_nobody_wait(rig: Rig, sink: HttpSink) -> None:
+    released = asyncio.Event()
+
+    async def hang(request: web.Request, body: bytes) -> web.StreamResponse:
+        await released.wait()
+        return web.Response()
+
+    sink.answer = hang
+    hook = rig.run(web_hook.TYPE, url=sink.url, request_timeout="50ms", pool_size=1)
+    act = rig.action(action.TYPE)
+    before = asyncio.get_running_loop().time()
+    for number in range(200):
+        act.run({"n": number}, published())
+    assert asyncio.get_running_loop().time() - before < 0.5
+    await until(lambda: hook.status["buffer"]["retried"] >= 1)
+    assert hook.status["buffer"]["last_error"]
+    released.set()
+    await until(lambda: rig.told.successes == 200)
+
+
+async def test_a_server_that_dies_mid_way_gets_the_row_again(rig: Rig) -> None:
+    bodies: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except (asyncio.IncompleteReadError, ConnectionResetError):
+            writer.close()
+            return
+        size = int(next(each for each in head.split(b"\r\n") if each.lower().startswith(b"content-length")).split()[1])
+        bodies.append(await reader.readexactly(size))
+        if len(bodies) == 1:
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-le")
+        else:
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    rig.run(web_hook.TYPE, url=f"http://127.0.0.1:{port}")
+    rig.action(action.TYPE, body="${n}").run({"n": 1}, published())
+    await until(lambda: rig.told.successes == 1)
+    assert bodies == [b"1", b"1"]
+    server.close()
+
+
+async def test_an_endless_answer_is_cut_off(sink: HttpSink) -> None:
+    rig = Rig(msgspec.structs.replace(QUICK, max_reply_bytes=10_000))
+    sent = 0
+
+    async def pour(request: web.Request, body: bytes) -> web.StreamResponse:
+        nonlocal sent
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            await response.write(b"x" * 65_536)
+            sent += 65_536
+
+    sink.answer = pour
+    rig.run(web_hook.TYPE, url=sink.url)
+    rig.action(action.TYPE).run({"n": 1}, published())
+    await until(lambda: rig.told.successes == 1)
+    assert sent < 64 * 1024 * 1024
+    await rig.close()
+
+
+async def test_one_slow_client_holds_up_no_other(rig: Rig, sink: HttpSink) -> None:
+    released = asyncio.Event()
+
+    async def answer(request: web.Request, body: bytes) -> web.StreamResponse:
+        if body == b"slow":
+            await released.wait()
+        return web.Response()
+
+    sink.answer = answer
+    rig.run(web_hook.TYPE, url=sink.url, pool_size=16)
+    act = rig.action(action.TYPE, body="${who}")
+    act.run({"who": "slow"}, published(client_id="slow"))
+    for number in range(32):
+        act.run({"who": f"c{number}"}, published(client_id=f"c{number}"))
+    await until(lambda: rig.told.successes >= 20)
+    released.set()
+    await until(lambda: rig.told.successes == 33)
+
+
+async def test_a_refused_address_is_never_connected_to_and_the_setting_is_named(sink: HttpSink) -> None:
+    rig = Rig(msgspec.structs.replace(QUICK, refused_networks=("127.0.0.0/8",)))
+    for url in (sink.url, f"http://localhost:{sink.port}"):
+        hook = rig.run(web_hook.TYPE, "resource:1", url=url)
+        with pytest.raises(ResourceError, match="(?s)refused_networks"):
+            await hook.test()
+        rig.action(action.TYPE).run({"x": 1}, published())
+        buffer = hook.buffer
+        await until(lambda buffer=buffer: "refused_networks" in buffer.status["last_error"])
+        assert not hook.alive
+        await hook.close()
+        rig.buffers.forget("resource:1")
+    assert sink.requests == []
+
+
+async def test_a_name_that_resolves_elsewhere_after_the_test_is_refused_then(
+    rig: Rig, sink: HttpSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    address = "127.0.0.1"
+
+    async def resolve(*arguments: Any, **more: Any) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, sink.port))]
+
+    monkeypatch.setattr(loop, "getaddrinfo", resolve, raising=False)
+    hook = rig.run(web_hook.TYPE, url=f"http://rebound.example:{sink.port}", enable_pipelining=False)
+    act = rig.action(action.TYPE)
+    await hook.test()
+    act.run({"x": 1}, published())
+    await until(lambda: rig.told.successes == 1)
+    address = "169.254.169.254"
+    act.run({"x": 2}, published())
+    await until(lambda: "169.254.169.254" in hook.status["buffer"]["last_error"])
+    assert len(sink.requests) == 1
+
+
+@pytest.mark.parametrize("reuse, connections", [(True, 1), (False, 5)])
+async def test_enable_pipelining_says_whether_a_connection_is_used_again(
+    rig: Rig, sink: HttpSink, reuse: bool, connections: int
+) -> None:
+    peers: set[Any] = set()
+
+    async def answer(request: web.Request, body: bytes) -> web.StreamResponse:
+        assert request.transport is not None
+        peers.add(request.transport.get_extra_info("peername"))
+        return web.Response()
+
+    sink.answer = answer
+    rig.run(web_hook.TYPE, url=sink.url, enable_pipelining=reuse)
+    act = rig.action(action.TYPE)
+    for number in range(5):
+        act.run({"n": number}, published())
+    await until(lambda: rig.told.successes == 5)
+    assert len(peers) == connections
+
+
+async def test_liveness_is_told_when_it_changes(rig: Rig) -> None:
+    sink = HttpSink()
+    hook = rig.run(web_hook.TYPE, url=sink.url)
+    with pytest.raises(ResourceError):
+        await hook.test()
+    await until(lambda: "connect" in hook.status["reason"].lower())
+    assert not hook.alive and rig.alive == []
+    await sink.start()
+    await hook.test()
+    await until(lambda: hook.alive)
+    await sink.stop()
+    await until(lambda: not hook.alive)
+    assert rig.alive == [True, False]
+
+
+@pytest.mark.parametrize(
+    "key, config",
+    [
+        ("url", {}),
+        ("url", {"url": "ftp://x/"}),
+        ("url", {"url": "http:///x"}),
+        ("url", {"url": "http://user:secret@127.0.0.1/"}),
+        ("method", {"url": "http://h", "method": "GET"}),
+        ("headers", {"url": "http://h", "headers": []}),
+        ("headers", {"url": "http://h", "headers": {"a b": "c"}}),
+        ("headers", {"url": "http://h", "headers": {"a": "c\r\nd"}}),
+        ("headers", {"url": "http://h", "headers": {"Transfer-Encoding": "chunked"}}),
+        ("headers", {"url": "http://h", "headers": {"a": {}}}),
+        ("connect_timeout", {"url": "http://h", "connect_timeout": "soon"}),
+        ("request_timeout", {"url": "http://h", "request_timeout": "0s"}),
+        ("pool_size", {"url": "http://h", "pool_size": 0}),
+        ("pool_size", {"url": "http://h", "pool_size": 1.5}),
+        ("cacertfile", {"url": "https://h", "cacertfile": "/nowhere/ca.pem"}),
+        ("keyfile", {"url": "https://h", "certfile": "/nowhere/cert.pem"}),
+        ("certfile", {"url": "https://h", "certfile": "/nowhere/c.pem", "keyfile": "/nowhere/k.pem"}),
+    ],
+)
+async def test_a_configuration_that_cannot_be_is_refused(rig: Rig, key: str, config: dict[str, Any]) -> None:
+    with pytest.raises(ParamError) as refused:
+        rig.make(web_hook.TYPE, **config)
+    assert refused.value.key == key
+
+
+@pytest.mark.parametrize(
+    "key, params",
+    [
+        ("payload_tmpl", {"payload_tmpl": "a", "body": "b"}),
+        ("path", {"path": "a#b"}),
+        ("path", {"path": "a b"}),
+        ("method", {"method": "PATCH"}),
+        ("headers", {"headers": {"a b": "c"}}),
+        ("headers", {"headers": {"content-length": "3"}}),
+    ],
+)
+async def test_an_action_that_cannot_be_is_refused(rig: Rig, key: str, params: dict[str, Any]) -> None:
+    with pytest.raises(ParamError) as refused:
+        rig.action(action.TYPE, **params)
+    assert refused.value.key == key
+
+
+async def test_an_action_whose_resource_is_not_there_fails(rig: Rig) -> None:
+    with pytest.raises(ActionFailed, match="resource:1 is not running"):
+        rig.action(action.TYPE).run({"x": 1}, published())
+
+
+async def test_an_action_that_is_gone_still_has_its_rows_delivered(rig: Rig, sink: HttpSink) -> None:
+    hook = rig.run(web_hook.TYPE, url=sink.url)
+    told = Told()
+    act = rig.action(action.TYPE, told=told)
+    act.run({"x": 1}, published())
+    act.close()
+    await until(lambda: hook.status["buffer"]["delivered"] == 1)
+    assert told.count == 0 and len(sink.requests) == 1
+
+
+PARAMS = web_hook.TYPE.record()["params"]
+
+
+@pytest.mark.parametrize(
+    "name, expected",
+    [
+        ("url", {"type": "string", "required": True, "format": "url"}),
+        ("method", {"type": "string", "enum": ["PUT", "POST"], "default": "POST"}),
+        ("headers", {"type": "object", "schema": {}, "default": {}}),
+        ("connect_timeout", {"type": "string", "default": "5s"}),
+        ("request_timeout", {"type": "string", "default": "5s"}),
+        ("pool_size", {"type": "number", "default": 8}),
+        ("enable_pipelining", {"type": "boolean", "default": True}),
+        ("cacertfile", {"type": "file", "default": ""}),
+        ("keyfile", {"type": "file", "default": ""}),
+        ("certfile", {"type": "file", "default": ""}),
+        ("verify", {"type": "boolean", "default": False}),
+        ("server_name_indication", {"type": "string"}),
+    ],
+)
+async def test_web_hook_param(name: str, expected: dict[str, Any]) -> None:
+    record = PARAMS[name]
+    assert {key: record.get(key) for key in expected} == expected
+    assert record["title"].keys() == record["description"].keys() == {"en", "zh"}
+    assert ("default" in record) == ("default" in expected) and ("required" in record) == ("required" in expected)
+
+
+async def test_a_port_that_nobody_listens_on_is_told_so() -> None:
+    with pytest.raises(OSError):
+        await Networks([]).probe("127.0.0.1", free_port(), 2.0)
