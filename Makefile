@@ -12,7 +12,7 @@ NODE_STAMP := $(NODE_DIR)/node_modules/.package-lock.json
 SOURCES := broker ruleengine management tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format lint types cover fuzz bench bench-api conformance interop soak clean
+.PHONY: help setup run test check format lint types cover fuzz bench bench-api conformance interop soak soak-disk clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ interop: setup node-modules ## only the tests with the clients of others
 
 soak: setup ## load, kill -9, restart, check every promise (CYCLES=1000 SEED=...)
 	@$(BIN)/python -m tests.soak --cycles $(or $(CYCLES),1000) $(if $(SEED),--seed $(SEED))
+
+soak-disk: setup ## a fake disk that loses power or fails at every single operation (EVERY=1 SEED=...)
+	@$(BIN)/python -m tests.soak.disk --every $(or $(EVERY),1) $(if $(SEED),--seed $(SEED))
 
 clean: ## remove what setup and tests left behind
 	rm -rf $(VENV) $(NODE_DIR)/node_modules build dist *.egg-info htmlcov .coverage .coverage.* \

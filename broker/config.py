@@ -220,7 +220,7 @@ class HttpAccessSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 class JwtSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """JSON Web Tokens. Off without a key."""
+    """JSON Web Tokens, verified by a secret, a public key or a set of keys."""
 
     token_from: Literal["password", "username"] = "password"
     algorithms: tuple[JwtAlgorithm, ...] = ("HS256", "RS256", "ES256")
@@ -248,8 +248,8 @@ class AccessSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     cache_ttl: PositiveSeconds = 60.0
     hash_threads: Annotated[int, Meta(ge=1, le=64)] = 2
     hash_cost: Annotated[int, Meta(ge=10, le=17)] = 14  # of new hashes: scrypt's N is 2 to this power
-    jwt: JwtSettings = JwtSettings()
-    http: HttpAccessSettings = HttpAccessSettings()
+    jwt: JwtSettings | None = None
+    http: HttpAccessSettings | None = None
 
 
 class DurabilitySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -38,6 +38,7 @@ from broker.config import (
 
 from ruleengine.config import RuleEngineSettings
 
+from .outside_sources import faults
 from .settings import ManagementSettings
 from .toml_lines import Path, key_lines
 
@@ -293,6 +294,8 @@ class _Document:
             self._check_user(user, ("access", "users", index), names)
         for index, rule in enumerate(access.rules):
             self._check_rule(rule, ("access", "rules", index))
+        for where, what in faults(access):
+            raise self._error(("access", *where), what)
 
     def _check_management(self, management: ManagementSettings) -> None:
         self._check(parse_bind, management.bind, ("management", "bind"))

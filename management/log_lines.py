@@ -6,13 +6,18 @@
 
 A text argument that holds blanks, quotes, ``=`` or anything unprintable is quoted and escaped, so that it can neither
 begin a new line nor pretend to be another field.
+
+Lines of one turn of the event loop are written together at its end: a client that comes and goes is two lines, and a
+write for each would cost more than making it.
 """
 
+import asyncio
 import json
 import logging
 import re
 import sys
 import time
+from functools import lru_cache
 from typing import Any, Final, TextIO
 
 from .config import LogSettings
@@ -20,19 +25,77 @@ from .config import LogSettings
 _CONVERSION: Final = re.compile(r"%(%|[-#0 +]*\d*(?:\.\d+)?([a-zA-Z]))")
 _FIELD: Final = re.compile(r"(\w+)=(\S+)")
 _PLAIN: Final = re.compile(r"[^\s\"'=\\]+")
+_ASCII: Final = re.compile(r"[!#-&(-<>-\[\]-~]+").fullmatch  # what most values are, and plain
+_NUMBERS: Final = frozenset((bool, int, float))
+_MOST_WAITING: Final = 256
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
 def setup_logging(settings: LogSettings, stream: TextIO | None = None) -> None:
     """Send every logger's records to ``stream`` (stderr), replacing what was set up before."""
-    handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
+    handler = TurnHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(JsonLines() if settings.format == "json" else TextLines())
     root = logging.getLogger()
     for old in root.handlers[:]:
         if isinstance(old.formatter, TextLines):
             root.removeHandler(old)
+            old.flush()
     root.addHandler(handler)
     root.setLevel(_LEVELS[settings.level])
+    # Nothing below says where in the code a record was made, nor by which thread or process: it is not looked up.
+    logging._srcfile = None
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+
+
+class TurnHandler(logging.StreamHandler[TextIO]):
+    """Writes to ``stream`` once a turn of the event loop; warnings, and what comes from outside of a loop, at once.
+
+    At most ``_MOST_WAITING`` lines wait. A process that is killed loses the lines of its last turn.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._lines: list[str] = []
+        self._loop: asyncio.AbstractEventLoop | None = None  # which is to write them
+        self._latest: logging.LogRecord
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            lines = self._lines
+            lines.append(self.format(record))
+            self._latest = record
+            if record.levelno < logging.WARNING and len(lines) < _MOST_WAITING:
+                try:
+                    loop = asyncio.get_running_loop()
+                except RuntimeError:
+                    pass
+                else:
+                    if loop is not self._loop:
+                        self._loop = loop
+                        loop.call_soon(self._end_of_turn)
+                    return
+            self.flush()
+        except RecursionError:
+            raise
+        except Exception:
+            self.handleError(record)
+
+    def _end_of_turn(self) -> None:
+        try:
+            self.flush()
+        except Exception:
+            self.handleError(self._latest)
+
+    def flush(self) -> None:
+        self.acquire()
+        try:
+            lines, self._lines, self._loop = self._lines, [], None
+            if lines:
+                lines.append("")
+                self.stream.write("\n".join(lines))
+            super().flush()
+        finally:
+            self.release()
 
 
 def escape(text: str) -> str:
@@ -45,7 +108,7 @@ def escape(text: str) -> str:
 def field(value: object) -> str:
     """A field's value: as it is where that cannot be mistaken, else in double quotes."""
     text = str(value)
-    if text.isprintable() and _PLAIN.fullmatch(text):
+    if _ASCII(text) or (text.isprintable() and _PLAIN.fullmatch(text)):
         return text
     return '"' + escape(text.replace("\\", "\\\\").replace('"', '\\"')) + '"'
 
@@ -80,8 +143,20 @@ class JsonLines(TextLines):
         return json.dumps(line)
 
 
+@lru_cache(maxsize=1)
+def _second(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(seconds))
+
+
 def _time(record: logging.LogRecord) -> str:
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.localtime(record.created))}.{int(record.msecs):03d}"
+    return f"{_second(int(record.created))}.{int(record.msecs):03d}"
+
+
+@lru_cache(maxsize=512)
+def _conversions_of(message: str) -> tuple[list[re.Match[str]], bool]:
+    """The conversions of a line's constant text, and whether all of them are a plain ``%s``."""
+    found = [match for match in _CONVERSION.finditer(message) if match[2]]
+    return found, all(match[0] == "%s" for match in found)
 
 
 def _conversions(record: logging.LogRecord) -> list[tuple[re.Match[str], Any]] | None:
@@ -89,7 +164,7 @@ def _conversions(record: logging.LogRecord) -> list[tuple[re.Match[str], Any]] |
     arguments = record.args
     if not isinstance(arguments, tuple) or not arguments or not isinstance(record.msg, str):
         return None
-    found = [match for match in _CONVERSION.finditer(record.msg) if match[2]]
+    found, _ = _conversions_of(record.msg)
     if len(found) != len(arguments):
         return None
     return list(zip(found, arguments, strict=True))
@@ -117,11 +192,16 @@ def _event_and_fields(record: logging.LogRecord) -> tuple[str, dict[str, Any]]:
 
 
 def _message(record: logging.LogRecord) -> str:
-    conversions = _conversions(record)
-    if conversions is None:
+    arguments, message = record.args, record.msg
+    if not isinstance(arguments, tuple) or not arguments or not isinstance(message, str):
         return record.getMessage()
-    arguments = tuple(
-        field(value) if found[2] == "s" and not isinstance(value, (bool, int, float)) else value
-        for found, value in conversions
-    )
-    return str(record.msg) % arguments
+    found, plain = _conversions_of(message)
+    if len(found) != len(arguments):
+        return record.getMessage()
+    if plain:
+        return message % tuple([value if type(value) in _NUMBERS else field(value) for value in arguments])
+    values = [
+        field(value) if match[2] == "s" and not isinstance(value, (bool, int, float)) else value
+        for match, value in zip(found, arguments, strict=True)
+    ]
+    return message % tuple(values)

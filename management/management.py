@@ -9,6 +9,7 @@ from aiohttp import web
 
 from broker.server import Server
 from broker.transport.tls import build_context
+from ruleengine.engine import RuleEngine
 
 from .api import monitoring
 from .api.index import all_routes
@@ -33,10 +34,10 @@ class Management:
     """``await start()`` after the broker's, ``await stop()`` before it. Make it before the broker starts: it opens
     tables that are filled then."""
 
-    def __init__(self, server: Server, settings: ManagementSettings) -> None:
+    def __init__(self, server: Server, settings: ManagementSettings, engine: RuleEngine) -> None:
         self.server = server
         self.settings = settings
-        self.operations = Operations(server, settings)
+        self.operations = Operations(server, settings, engine)
         self.application = Application(self.operations, all_routes(), monitoring.root_routes.all)
         self.control = ControlSocket(self.operations, server.settings.node.data_dir)
         self._runner: web.AppRunner | None = None
@@ -68,9 +69,7 @@ class Management:
         server, loop = runner.server, asyncio.get_running_loop()
 
         def read() -> Reader:
-            return Reader(
-                server, loop, self.settings.read_timeout, access_log=None, keepalive_timeout=_KEEP_ALIVE
-            )
+            return Reader(server, loop, self.settings.read_timeout, access_log=None, keepalive_timeout=_KEEP_ALIVE)
 
         door = Door(read, self.settings.max_connections, self.server.clock)
         try:

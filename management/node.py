@@ -174,7 +174,7 @@ async def _serve(settings: Settings, reread: Callable[[], Settings]) -> int:
         data_dir = DataDir(settings.broker.node.data_dir)
         server = Server(settings.broker, Clock())
         engine = RuleEngine(server, settings.ruleengine)
-        management = Management(server, settings.management)
+        management = Management(server, settings.management, engine)
         try:
             await server.start()
         except BaseException:

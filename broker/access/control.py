@@ -99,14 +99,14 @@ class AccessControl:
         users = ConfiguredUsers(settings.users)
         rules = ConfiguredRules(settings.rules)
         http, jwt = self.http, self.jwt
-        wanted = settings.http
-        if http is None or http.settings != wanted:
-            there = wanted.auth_url or wanted.superuser_url or wanted.acl_url
-            http = HttpSource(wanted, self.clock, lambda reason: self.count_failure(reason)) if there else None
-        if jwt is None or jwt.settings != settings.jwt:
+        if settings.http is None:
+            http = None
+        elif http is None or http.settings != settings.http:
+            http = HttpSource(settings.http, self.clock, lambda reason: self.count_failure(reason))
+        if settings.jwt is None:
+            jwt = None
+        elif jwt is None or jwt.settings != settings.jwt:
             jwt = JwtSource(settings.jwt, self.clock)
-            if not jwt.configured:
-                jwt = None
         self._replace_outside(http, jwt)
         self.settings = settings
         self._configured_users = users
@@ -279,9 +279,7 @@ class AccessControl:
         rest = self._walk(client, password, chain, start)
         return rest if isinstance(rest, AuthOutcome) else await rest
 
-    def _authenticate_here(
-        self, client: ClientInfo, password: bytes | None
-    ) -> AuthOutcome | Awaitable[AuthOutcome]:
+    def _authenticate_here(self, client: ClientInfo, password: bytes | None) -> AuthOutcome | Awaitable[AuthOutcome]:
         """By our own users; whoever is none of them is anonymous or refused."""
         username = client.username
         has_users = any(source.has_users for source in self._users())

@@ -82,7 +82,9 @@ class HttpSource:
         self._clock = clock
         self._on_failure = on_failure
         self._auth = _Question("auth", settings.auth_url, settings.auth_method, settings.auth_params)
-        self._super = _Question("superuser", settings.superuser_url, settings.superuser_method, settings.superuser_params)
+        self._super = _Question(
+            "superuser", settings.superuser_url, settings.superuser_method, settings.superuser_params
+        )
         self._acl = _Question("acl", settings.acl_url, settings.acl_method, settings.acl_params)
         self._tls = tls_context(settings)
         self._session: aiohttp.ClientSession | None = None
@@ -277,17 +279,19 @@ def check_url(url: str) -> None:
     """``ValueError`` unless it is empty or an address that can be asked."""
     if not url:
         return
-    parsed = URL(url)
+    try:
+        parsed = URL(url)
+    except ValueError as error:
+        raise ValueError(f"no URL: {error}") from None
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise ValueError("expected http://host... or https://host...")
 
 
-def check_params(params: dict[str, str], placeholders: str) -> None:
+def check_placeholders(known: str, template: str) -> None:
     """``ValueError`` for a placeholder that this question does not have."""
-    for name, template in params.items():
-        for letter in re.findall("%([A-Za-z])", template):
-            if letter not in placeholders:
-                raise ValueError(f"{name}: %{letter} is none of {', '.join('%' + each for each in placeholders)}")
+    for letter in re.findall("%([A-Za-z])", template):
+        if letter not in known:
+            raise ValueError(f"%{letter} is none of {', '.join('%' + each for each in known)}")
 
 
 def _facts(client: ClientInfo) -> dict[str, Any]:

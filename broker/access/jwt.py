@@ -47,11 +47,6 @@ class JwtSource:
         self._keys = JwtKeys(settings)
         self._url = JwksUrl(settings.jwks_url, settings.jwks_refresh, self._keys) if settings.jwks_url else None
 
-    @property
-    def configured(self) -> bool:
-        """Whether it has keys, or will have."""
-        return self._keys.configured
-
     def start(self) -> None:
         """Begin to fetch keys, where they come from a URL."""
         if self._url is not None:

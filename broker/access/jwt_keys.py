@@ -43,13 +43,14 @@ class JwtKeys:
         self._set: list[jwt.PyJWK] = []
         self._from_url = bool(settings.jwks_url)
         self._fetched = not self._from_url
+        if not (settings.secret or settings.public_key_file or settings.jwks_file or settings.jwks_url):
+            raise ValueError("needs secret, public_key_file, jwks_file or jwks_url")
         if settings.secret:
             self._take_secret(settings)
         if settings.public_key_file:
             self._take_public_key(settings)
         if settings.jwks_file:
             self._set = read_set(_read(settings.jwks_file))
-        self.configured = bool(settings.secret or settings.public_key_file or settings.jwks_file or settings.jwks_url)
 
     def _take_secret(self, settings: JwtSettings) -> None:
         secret = settings.secret.encode()

@@ -125,7 +125,7 @@ class Channel(ChannelState):
         elif isinstance(packet, Ack):
             on_ack(self, packet, now)
         elif isinstance(packet, Subscribe):
-            on_subscribe(self, packet, now)
+            return on_subscribe(self, packet, now)
         elif isinstance(packet, Unsubscribe):
             on_unsubscribe(self, packet, now)
         elif isinstance(packet, Disconnect):

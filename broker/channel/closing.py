@@ -22,6 +22,7 @@ KEEP_ALIVE_TIMEOUT: Final = "keepalive_timeout"
 SOCKET_CLOSED: Final = "tcp_closed"
 IDLE_TIMEOUT: Final = "idle_timeout"
 SLOW_READER: Final = "slow_reader"
+TOKEN_EXPIRED: Final = "token_expired"
 SHUTTING_DOWN: Final = "server_shutting_down"
 INTERNAL_ERROR: Final = "internal_error"
 
@@ -30,6 +31,7 @@ SETTINGS: Final[dict[str, str]] = {
     KEEP_ALIVE_TIMEOUT: "keep_alive_multiplier",
     IDLE_TIMEOUT: "idle_timeout",
     SLOW_READER: "slow_reader_timeout",
+    TOKEN_EXPIRED: "access.jwt",
     "receive_maximum_exceeded": "receive_maximum",
     "retain_not_supported": "retain_available",
     "qos_not_supported": "max_qos",
@@ -70,6 +72,11 @@ def disconnect(channel: ChannelState, code: int, detail: str, reason: str, setti
     properties = {REASON_STRING: detail} if detail else NO_PROPERTIES
     channel.send_disconnect(Disconnect(code, properties))
     end(channel, reason, detail, setting)
+
+
+def token_expired(channel: ChannelState) -> None:
+    """The token that let the client in is good no more."""
+    disconnect(channel, reason_codes.NOT_AUTHORIZED, "the token has expired", TOKEN_EXPIRED)
 
 
 def end(channel: ChannelState, reason: str, detail: str = "", setting: str = "") -> None:
@@ -117,6 +124,11 @@ def end(channel: ChannelState, reason: str, detail: str = "", setting: str = "")
         )
     channel.exchange = None
     channel.connect = None
+    if channel.question is not None:
+        channel.question.cancel()
+    if channel.token_timer is not None:
+        channel.token_timer.cancel()
+        channel.token_timer = None
     client.acl_cache = None  # retained messages and the session may keep the ClientInfo for long
     channel.link.close()
 
@@ -172,13 +184,23 @@ def as_message(channel: ChannelState, will: Will, now: float) -> Message:
 
 
 def _judge_will(channel: ChannelState, topic: str, now: float) -> Refusal | None:
-    context = channel.context
-    delayed = context.delayed
+    real = will_topic(channel, topic)
+    if isinstance(real, Refusal):
+        return real
+    access = channel.context.access
+    allowed = access.authorize_now(channel.client, "publish", real, now)
+    if allowed is None:
+        answer = channel.will_answer
+        if answer is None:  # a source that was set up after this client had connected
+            return Refusal(reason_codes.NOT_AUTHORIZED, "access.http.acl_url", "nobody was asked at CONNECT")
+        allowed, access.setting = answer.allowed, answer.setting
+    return None if allowed else Refusal(reason_codes.NOT_AUTHORIZED, access.setting)
+
+
+def will_topic(channel: ChannelState, topic: str) -> str | Refusal:
+    """The topic that access rules are asked about for a Will, or why nobody's rules allow it."""
+    delayed = channel.context.delayed
     real = delayed.inner_topic(topic) if delayed.handles(topic) else topic
     if real is None:
         return NOT_DELAYED
-    if reserved(real):
-        return RESERVED
-    if not context.access.authorize_now(channel.client, "publish", real, now):
-        return Refusal(reason_codes.NOT_AUTHORIZED, context.access.setting)
-    return None
+    return RESERVED if reserved(real) else real

@@ -7,6 +7,7 @@ AUTH packets), take over the session, answer, resume.
 import logging
 import re
 from collections.abc import Awaitable
+from functools import partial
 from inspect import isawaitable
 from typing import Any, Final
 
@@ -36,7 +37,19 @@ from ..mqtt.constants import (
 )
 from ..mqtt.errors import ProtocolError
 from ..mqtt.packets import NO_PROPERTIES, Auth, Connack, Connect, Disconnect, Will
-from .closing import DISCARDED, NONE, NORMAL, TAKEOVERED, as_message, disconnect, end, refuse
+from .asking import ask, until_answered
+from .closing import (
+    DISCARDED,
+    NONE,
+    NORMAL,
+    TAKEOVERED,
+    as_message,
+    disconnect,
+    end,
+    refuse,
+    token_expired,
+    will_topic,
+)
 from .outlet import Outlet5
 from .refusal import STORE_TROUBLE
 from .state import AUTHENTICATING, CONNECTED, CONNECTING, ChannelState, Waiting
@@ -153,8 +166,8 @@ def _authenticate(channel: ChannelState, connect: Connect, now: float) -> Waitin
 
 
 async def _await_outcome(channel: ChannelState, connect: Connect, outcome: Awaitable[AuthOutcome]) -> None:
-    result = await outcome
-    if channel.state == AUTHENTICATING:
+    result = await until_answered(channel, outcome)
+    if channel.state == AUTHENTICATING and result is not None:
         channel.state = CONNECTING
         waiting = _authenticated(channel, connect, result, channel.context.clock.now())
         if waiting is not None:
@@ -288,17 +301,39 @@ def _step_again(channel: ChannelState, data: bytes | None) -> None:
 
 
 def _accept(channel: ChannelState, connect: Connect, now: float, extra: dict[int, Any]) -> Waiting:
+    """The client is who it says. Its Will may still have to be asked about."""
+    client = channel.client
+    if not client.client_id:
+        client.client_id = _new_client_id(channel)
+    if not _check_mountpoint(channel):
+        return None
+    client.mountpoint = _mountpoint(channel.zone.mountpoint, client.client_id, client.username)
+    if connect.will is not None and channel.context.access.asks:
+        topic = will_topic(channel, connect.will.topic)
+        if isinstance(topic, str) and channel.context.access.authorize_now(client, "publish", topic, now) is None:
+            channel.state = AUTHENTICATING
+            return _ask_about_will(channel, connect, topic, extra)
+    return _open(channel, connect, now, extra)
+
+
+async def _ask_about_will(channel: ChannelState, connect: Connect, topic: str, extra: dict[int, Any]) -> None:
+    answers = await ask(channel, "publish", [topic])
+    if channel.state != AUTHENTICATING or answers is None:
+        return
+    channel.will_answer = answers[0]
+    channel.state = CONNECTING
+    waiting = _open(channel, connect, channel.context.clock.now(), extra)
+    if waiting is not None:
+        await waiting
+
+
+def _open(channel: ChannelState, connect: Connect, now: float, extra: dict[int, Any]) -> Waiting:
     """Everything is checked: take the session over, and answer when a new one is on disk."""
     context = channel.context
     broker = context.broker
     client = channel.client
     zone = channel.zone
     channel.connect = None
-    if not client.client_id:
-        client.client_id = _new_client_id(channel)
-    if not _check_mountpoint(channel):
-        return None
-    client.mountpoint = _mountpoint(zone.mountpoint, client.client_id, client.username)
     client.connected_at = now
     client.keep_alive = _keep_alive(channel, connect)
     client.expiry_interval = expiry = _expiry(channel, connect)
@@ -320,6 +355,8 @@ def _accept(channel: ChannelState, connect: Connect, now: float, extra: dict[int
     channel.will = connect.will
     channel.state = CONNECTED
     context.channels[client.client_id] = channel
+    if client.token is not None and client.token.expires is not None:
+        channel.token_timer = context.timers.at(client.token.expires, partial(token_expired, channel))
     if durability is not None:
         due = durability.unconfirmed(session) if present else durability.due(channel.mark)
         if connect.will is not None:

@@ -5,8 +5,10 @@ acknowledgement. ``admitted`` remembers per client what passed admission, so tha
 """
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Final
 
+from ..access.outcome import Answer
 from ..mqtt import encoder, reason_codes
 from ..mqtt.constants import (
     MAX_STRING,
@@ -22,6 +24,7 @@ from ..mqtt.errors import ProtocolError
 from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES, Ack
 from ..session.session import DUPLICATE, FULL, Session
+from .asking import Asked, ask
 from .closing import NONE, disconnect
 from .refusal import (
     IN_USE,
@@ -33,6 +36,7 @@ from .refusal import (
     STORE_TROUBLE,
     TOO_DEEP,
     TOO_MANY_QOS2,
+    UNDECIDED,
     Refusal,
     reserved,
 )
@@ -89,21 +93,65 @@ def on_publish(channel: ChannelState, message: Message, now: float) -> Waiting:
         metrics.client_acl_cache_hit += 1
         metrics.client_acl_allow += 1
     else:
-        refusal = _admit(channel, message, now)
-        if refusal is not None:
-            _refuse(channel, message, refusal)
-            return None
-        if context.delayed.handles(message.topic):
-            _delay(channel, message, now)
-            return None
+        return _publish_if_admitted(channel, message, now)
     if qos == 0:
         context.broker.publish(message)
         return None
-    if context.broker.refusing and context.broker.would_refuse(message):
+    return _publish_acknowledged(channel, message)
+
+
+def _publish_if_admitted(channel: ChannelState, message: Message, now: float, answer: Answer | None = None) -> Waiting:
+    """``answer``: what an outside source has said, where one was asked."""
+    refusal = _admit(channel, message, now, answer)
+    if refusal is UNDECIDED:
+        return _ask_and_publish(channel, message)
+    if refusal is not None:
+        _refuse(channel, message, refusal)
+        return None
+    if channel.context.delayed.handles(message.topic):
+        _delay(channel, message, now)
+        return None
+    if message.qos == 0:
+        channel.context.broker.publish(message)
+        return None
+    return _publish_acknowledged(channel, message)
+
+
+def _publish_acknowledged(channel: ChannelState, message: Message) -> Waiting:
+    broker = channel.context.broker
+    if broker.refusing and broker.would_refuse(message):
         return _refuse_full(channel, message)
-    matched = context.broker.publish(message)
+    matched = broker.publish(message)
     _acknowledge(channel, message, matched)
     return None
+
+
+def _ask_and_publish(channel: ChannelState, message: Message) -> Awaitable[None]:
+    """Ask an outside source about a PUBLISH, then go on with it."""
+    context = channel.context
+    session = channel.session
+    assert session is not None
+    if message.qos == 2:
+        session.release(message.packet_id)  # should the client go meanwhile, what it sends again is no duplicate
+    topic = context.delayed.inner_topic(message.topic) if context.delayed.handles(message.topic) else message.topic
+    assert topic is not None
+    return _publish_when_answered(channel, session, message, ask(channel, "publish", [topic]))
+
+
+async def _publish_when_answered(channel: ChannelState, session: Session, message: Message, asked: Asked) -> None:
+    context = channel.context
+    answers = await asked
+    if answers is None or channel.state == CLOSED:
+        context.metrics.packets_publish_dropped += 1
+        return
+    now = context.clock.now()
+    if message.qos:
+        channel.note()
+        if message.qos == 2:
+            session.receive2(message.packet_id, now)
+    waiting = _publish_if_admitted(channel, message, now, answers[0])
+    if waiting is not None:
+        await waiting
 
 
 def _acknowledge(channel: ChannelState, message: Message, matched: int) -> None:
@@ -177,8 +225,9 @@ def _note_qos2(channel: ChannelState, session: Session, message: Message, now: f
     return True
 
 
-def _admit(channel: ChannelState, message: Message, now: float) -> Refusal | None:
-    """Why this client may not publish to this topic, if it may not; puts the mount point on."""
+def _admit(channel: ChannelState, message: Message, now: float, answer: Answer | None) -> Refusal | None:
+    """Why this client may not publish to this topic, if it may not; puts the mount point on. ``UNDECIDED``: somebody
+    outside must be asked for ``answer``."""
     context = channel.context
     zone = channel.zone
     client = channel.client
@@ -193,7 +242,10 @@ def _admit(channel: ChannelState, message: Message, now: float) -> Refusal | Non
         return NOT_DELAYED
     if reserved(real):
         return RESERVED
-    if not authorize(channel, "publish", real, now):
+    allowed = authorize(channel, "publish", real, now) if answer is None else judge(channel, "publish", real, answer)
+    if allowed is None:
+        return UNDECIDED
+    if not allowed:
         return Refusal(reason_codes.NOT_AUTHORIZED, context.access.setting)
     if channel.quota is not None and not _within_quota(channel, channel.quota, client.mountpoint + topic, now):
         return OVER_QUOTA
@@ -204,7 +256,13 @@ def _admit(channel: ChannelState, message: Message, now: float) -> Refusal | Non
         message.topic = mounted
         message.wire0_v3 = message.wire0_v5 = None
         message.packet_id_at = 0
-    elif not delayed and channel.quota is None and context.access.settings.cache and len(topic) <= _LONGEST_ADMITTED:
+    elif (
+        not delayed
+        and channel.quota is None
+        and context.access.settings.cache
+        and len(topic) <= _LONGEST_ADMITTED
+        and (answer is None or answer.lasting)
+    ):
         admitted = channel.admitted
         if channel.admitted_generation != context.access.generation or len(admitted) >= _MOST_ADMITTED:
             admitted.clear()
@@ -222,24 +280,37 @@ def _within_quota(channel: ChannelState, quota: Quota, topic: str, now: float) -
     return True
 
 
-def authorize(channel: ChannelState, action: str, topic: str, now: float) -> bool:
+def authorize(channel: ChannelState, action: str, topic: str, now: float) -> bool | None:
     """Ask the gate, count and tell the hook; where it says no, ``access.setting`` has what decided.
 
-    ``action``: ``"publish"`` or ``"subscribe"``.
+    ``action``: ``"publish"`` or ``"subscribe"``. ``None``: somebody outside must be asked, ``asking.ask``; then ``judge``.
     """
     context = channel.context
     access = context.access
-    client = channel.client
     hits = access.cache_hits
     ignored = access.ignored
-    allowed = bool(access.authorize_now(client, action, topic, now))
+    allowed = access.authorize_now(channel.client, action, topic, now)
+    if allowed is None:
+        return None
+    return _tell(channel, action, topic, allowed, access.cache_hits != hits, access.ignored - ignored)
+
+
+def judge(channel: ChannelState, action: str, topic: str, answer: Answer) -> bool:
+    """The same for what an outside source was asked about."""
+    channel.context.access.setting = answer.setting
+    return _tell(channel, action, topic, answer.allowed, False, int(answer.ignored))
+
+
+def _tell(channel: ChannelState, action: str, topic: str, allowed: bool, cached: bool, ignored: int) -> bool:
+    context = channel.context
+    access = context.access
+    client = channel.client
     metrics = context.metrics
-    cached = access.cache_hits != hits
     if cached:
         metrics.client_acl_cache_hit += 1
     else:
         metrics.client_check_acl += 1
-        metrics.client_acl_ignore += access.ignored - ignored
+        metrics.client_acl_ignore += ignored
         if context.hooks.client_check_acl:
             before = allowed
             allowed = context.hooks.client_check_acl(allowed, client, action, topic)

@@ -36,6 +36,7 @@ IN_USE: Final = Refusal(reason_codes.PACKET_IDENTIFIER_IN_USE, "-")
 TOO_MANY_QOS2: Final = Refusal(reason_codes.QUOTA_EXCEEDED, "max_awaiting_rel")
 QUEUE_FULL: Final = Refusal(reason_codes.QUOTA_EXCEEDED, "queue_full")
 OVER_QUOTA: Final = Refusal(reason_codes.QUOTA_EXCEEDED, "-", "over the quota that an operator has set")
+UNDECIDED: Final = Refusal(reason_codes.NOT_AUTHORIZED, "-", "an outside source must be asked first")
 STORE_TROUBLE: Final = Refusal(reason_codes.QUOTA_EXCEEDED, "node.data_dir", "nothing can be stored at present")
 
 

@@ -1,10 +1,13 @@
 """ChannelState: everything a packet handler may touch of one client's conversation."""
 
+import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ..access.outcome import Answer
 from ..config import ZoneSettings
 from ..core.client_info import ClientInfo
+from ..core.timers import Timer
 from ..mqtt import reason_codes
 from ..mqtt.constants import V5
 from ..mqtt.encoder import encode_within
@@ -120,6 +123,7 @@ class ChannelState:
         "mark",
         "outlet",
         "problem_information",
+        "question",
         "quota",
         "received1",
         "received2",
@@ -127,8 +131,10 @@ class ChannelState:
         "refused_messages",
         "session",
         "state",
+        "token_timer",
         "version",
         "will",
+        "will_answer",
         "zone",
     )
 
@@ -147,6 +153,12 @@ class ChannelState:
         self.version = 0
         self.session: Session | None = None
         self.will: Will | None = None
+        # What an outside source said of the Will, at CONNECT: when it is due there is no time to ask.
+        self.will_answer: Answer | None = None
+        # What is being asked outside for the packet in hand; it is of no use to anybody when the conversation is over.
+        self.question: asyncio.Future[Any] | None = None
+        # When the token that let the client in expires.
+        self.token_timer: Timer | None = None
         # Topic Name -> until when a PUBLISH to it may pass without being asked about again (see ``publish``).
         self.admitted: dict[str, float] = {}
         self.admitted_generation = 0

@@ -7,13 +7,17 @@ from ..mqtt.packets import NO_PROPERTIES, Suback, Subscribe, TopicFilter, Unsuba
 from ..mqtt.topics import has_wildcard, parse_shared, valid_filter
 from ..session.session import Session
 from ..session.subscription import Subscription
+from .asking import Asked, ask
 from .closing import disconnect
-from .publish import authorize
+from .publish import authorize, judge
 from .refusal import STORE_TROUBLE, Refusal
-from .state import CONNECTED, ChannelState
+from .state import CONNECTED, ChannelState, Waiting
+
+Decisions = dict[str, tuple[bool, str]]
+"""By Topic Filter without ``$share/...``: whether it may be subscribed to, and the setting behind that."""
 
 
-def on_subscribe(channel: ChannelState, packet: Subscribe, now: float) -> None:
+def on_subscribe(channel: ChannelState, packet: Subscribe, now: float) -> Waiting:
     """One SUBACK with a Reason Code per filter [MQTT-3.8.4-1] [MQTT-3.8.4-6]; retained messages follow it."""
     context = channel.context
     metrics = context.metrics
@@ -22,9 +26,63 @@ def on_subscribe(channel: ChannelState, packet: Subscribe, now: float) -> None:
     session = channel.session
     assert session is not None
     filters = packet.filters
-    channel.note()
     if context.hooks.client_subscribe:
         filters = context.hooks.client_subscribe(filters, channel.client, packet.properties)
+    if not context.access.asks:
+        _subscribe_all(channel, packet, filters, now, {})
+        return None
+    decided, unknown = _decide(channel, filters, now)
+    if unknown:
+        asked = ask(channel, "subscribe", unknown)
+        return _subscribe_when_answered(channel, packet, filters, decided, unknown, asked)
+    _subscribe_all(channel, packet, filters, now, decided)
+    return None
+
+
+def _decide(channel: ChannelState, filters: list[TopicFilter], now: float) -> tuple[Decisions, list[str]]:
+    """What can be decided at once, and the filters that somebody outside must be asked about."""
+    decided: Decisions = {}
+    unknown: dict[str, None] = {}
+    for entry in filters:
+        try:
+            _, topic_filter = parse_shared(entry.filter)
+        except ValueError:
+            continue
+        if not valid_filter(topic_filter) or topic_filter in decided or topic_filter in unknown:
+            continue
+        allowed = authorize(channel, "subscribe", topic_filter, now)
+        if allowed is None:
+            unknown[topic_filter] = None
+        else:
+            decided[topic_filter] = allowed, channel.context.access.setting
+    return decided, list(unknown)
+
+
+async def _subscribe_when_answered(
+    channel: ChannelState,
+    packet: Subscribe,
+    filters: list[TopicFilter],
+    decided: Decisions,
+    unknown: list[str],
+    asked: Asked,
+) -> None:
+    answers = await asked
+    if answers is None or channel.state != CONNECTED:
+        return
+    for topic_filter, answer in zip(unknown, answers, strict=True):
+        allowed = judge(channel, "subscribe", topic_filter, answer)
+        decided[topic_filter] = allowed, channel.context.access.setting
+    _subscribe_all(channel, packet, filters, channel.context.clock.now(), decided)
+
+
+def _subscribe_all(
+    channel: ChannelState, packet: Subscribe, filters: list[TopicFilter], now: float, decided: Decisions
+) -> None:
+    context = channel.context
+    metrics = context.metrics
+    session = channel.session
+    assert session is not None
+    channel.note()
     identifier = packet.properties.get(SUBSCRIPTION_IDENTIFIER)
     identifiers = (identifier,) if identifier is not None else ()
     answer = channel.answer_packet
@@ -39,7 +97,7 @@ def on_subscribe(channel: ChannelState, packet: Subscribe, now: float) -> None:
         codes = []
         channel.client.packet_properties = packet.properties
         for entry in filters:
-            codes.append(_subscribe(channel, session, entry, identifiers, now))
+            codes.append(_subscribe(channel, session, entry, identifiers, now, decided))
             if channel.state != CONNECTED:
                 break  # acl_deny_action = "disconnect": the session may have ended with it
         channel.client.packet_properties = NO_PROPERTIES
@@ -59,7 +117,12 @@ def in_use(session: Session, version: int, packet_id: int) -> bool:
 
 
 def _subscribe(
-    channel: ChannelState, session: Session, entry: TopicFilter, identifiers: tuple[int, ...], now: float
+    channel: ChannelState,
+    session: Session,
+    entry: TopicFilter,
+    identifiers: tuple[int, ...],
+    now: float,
+    decided: Decisions,
 ) -> int:
     """Carry out one entry; the granted QoS or why not."""
     context = channel.context
@@ -81,7 +144,12 @@ def _subscribe(
             raise ProtocolError("No Local on a shared subscription")  # [MQTT-3.8.3-4]
     if not zone.wildcard_subscription and has_wildcard(topic_filter):
         return _refused(channel, entry, reason_codes.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED, "wildcard_subscription")
-    if not authorize(channel, "subscribe", topic_filter, now):
+    known = decided.get(topic_filter)
+    if known is not None:
+        allowed, context.access.setting = known
+    else:
+        allowed = bool(authorize(channel, "subscribe", topic_filter, now))
+    if not allowed:
         context.metrics.packets_subscribe_auth_error += 1
         code = zone.suback_denied_code
         setting = context.access.setting

@@ -10,11 +10,13 @@ from sys import getsizeof, intern
 from typing import Final, cast
 
 from ..channel.channel import TURN_DELIVERIES, Channel
+from ..channel.closing import fail
 from ..channel.context import Context
-from ..channel.state import CLOSED, CONNECTING, GONE, ListenerFacts
+from ..channel.state import CLOSED, CONNECTED, CONNECTING, GONE, ListenerFacts
 from ..core.client_info import ClientInfo, Traffic
 from ..core.timers import Timer
 from ..mqtt.decoder import Decoder, Packet, TopicNames
+from ..mqtt.errors import MqttError
 from ..mqtt.message import Message
 from .flusher import HIGH_WATER, Flusher
 from .layer import grow
@@ -40,6 +42,9 @@ _RATE: Final = 4  # message_rate, byte_rate
 _SLOW: Final = 8  # the client does not read what it asks for
 _STORE: Final = 16  # much of what it is to be told waits for the disk
 
+_AFTER_LOSS: Final = 10.0
+"""Seconds for outside sources to answer about what a client sent before its socket was gone."""
+
 _MOST_UNSTORED: Final = 8192
 """Packets of one client that may wait for the disk; 3.x has no Receive Maximum to bound them."""
 
@@ -64,6 +69,7 @@ class Connection(asyncio.Protocol):
         "_keep_alive",
         "_left_to_write",
         "_listener",
+        "_lost",
         "_parked",
         "_rate_timer",
         "_slow_timer",
@@ -119,6 +125,8 @@ class Connection(asyncio.Protocol):
         self._task: asyncio.Future[None] | None = None
         self._closing = False
         self._eof = False
+        # Why the socket is gone, while what came over it is still to be taken.
+        self._lost: str | None = None
         self.received_octets = 0
         self.received_reads = 0
         self.received_packets = 0
@@ -200,14 +208,34 @@ class Connection(asyncio.Protocol):
         return self._parked is not None and not self._closing and transport is not None and transport.can_write_eof()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        channel = self.channel
         self._transport = None
-        # What was received is taken, whoever has gone since.
+        self._lost = "closed by the client" if exc is None else type(exc).__name__
+        self._after_loss()
+
+    def _after_loss(self) -> None:
+        """What was received is taken, whoever has gone since; then it is over. An outside source that is being asked
+        about some of it has a moment to answer."""
+        channel = self.channel
         while self._parked is not None and channel.state != CLOSED and not self._held & _WAITING:
             packets, self._parked = self._parked, None
             self._take(packets, self._context.clock.now(), last=True)
+        if channel.question is not None and channel.state == CONNECTED and not self._closing:
+            if self._timer is not None and self._timer.callback != self._give_up:
+                self._timer.cancel()
+                self._timer = None
+            if self._timer is None:
+                context = self._context
+                self._timer = context.timers.at(context.clock.now() + _AFTER_LOSS, self._give_up)
+            return
+        self._end()
+
+    def _give_up(self) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        channel = self.channel
         self._closing = True
-        reason = "closed by the client" if exc is None else type(exc).__name__
+        reason, self._lost = self._lost or "", None
         channel.connection_lost(reason)
         for timer in (self._timer, self._slow_timer, self._rate_timer):
             if timer is not None:
@@ -271,11 +299,19 @@ class Connection(asyncio.Protocol):
         self._task = asyncio.ensure_future(self._wait(taken))
 
     async def _wait(self, waiting: Awaitable[None]) -> None:
+        channel = self.channel
         try:
             await waiting
+        except MqttError as error:
+            fail(channel, error)
+        except Exception:
+            logger.exception("internal_error client_id=%s", channel.client.client_id)
+            channel.internal_error()
         finally:
             self._task = None
             self._release(_WAITING)
+            if self._lost is not None:
+                self._after_loss()
 
     def _hold_for_turn(self, spent: bool = False) -> None:
         if not self._held & _TURN:

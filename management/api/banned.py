@@ -39,7 +39,7 @@ def list_banned(call: Call) -> Any:
     return call.operations.banned.listing(call.query.page, call.query.rows(call.operations.settings.max_row_limit))
 
 
-@routes.post("/banned", "Ban a client", body=NewBan, reply=BanRecord)
+@routes.post("/banned", "Ban a client", body=NewBan, reply=NewBan)
 async def add_banned(call: Call) -> Any:
     """The answer repeats what was given."""
     given: dict[str, Any] = msgspec.to_builtins(call.body)

@@ -10,6 +10,7 @@ from ..http.openapi import document
 from ..http.routes import Call, Raw, Route, Routes
 from . import (
     acl,
+    actions,
     alarms,
     apps,
     auth_mnesia,
@@ -22,7 +23,11 @@ from . import (
     monitoring,
     nodes,
     pubsub,
+    resource_types,
+    resources,
     retained,
+    rule_events,
+    rules,
     slow_subscriptions,
     subscriptions,
     topic_metrics,
@@ -41,6 +46,7 @@ class Endpoint(msgspec.Struct):
     path: str
     descr: str
 
+
 ALL: Final[list[Routes]] = [
     routes,
     nodes.routes,
@@ -52,6 +58,11 @@ ALL: Final[list[Routes]] = [
     pubsub.routes,
     listeners.routes,
     monitoring.routes,
+    rules.routes,
+    rule_events.routes,
+    actions.routes,
+    resource_types.routes,
+    resources.routes,
     retained.routes,
     alarms.routes,
     topic_metrics.routes,

@@ -5,8 +5,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from ..http.reading import PageQuery, convert
+from ..http.reading import PageQuery
 from ..http.routes import Call, Routes
+from ..operations.refusal import missing
 from ..operations.rules import RuleFilters
 
 routes = Routes("Rules")
@@ -86,21 +87,17 @@ class NewAction(msgspec.Struct, kw_only=True):
 
 
 class NewRule(msgspec.Struct, kw_only=True):
-    """With ``test`` nothing is created: ``rawsql`` is tried against the column values ``ctx``."""
+    """With ``test`` nothing is created: ``rawsql`` is tried with the column values of ``ctx``, which stand over the
+    examples of ``/rule_events``. Without it ``actions`` are wanted."""
 
     rawsql: str
-    actions: list[NewAction]
+    actions: list[NewAction] | UnsetType = UNSET
     id: Id | UnsetType = UNSET
     description: Description = ""
     enabled: bool = True
     on_action_failed: OnActionFailed = "continue"
-
-
-class SqlTest(msgspec.Struct, kw_only=True):
-    """What ``test`` wants; columns that ``ctx`` does not give come from the examples in ``/rule_events``."""
-
-    rawsql: str
-    ctx: dict[str, Any]
+    test: bool = False
+    ctx: dict[str, Any] = {}
 
 
 class RuleChanges(msgspec.Struct, kw_only=True):
@@ -126,6 +123,12 @@ class RulesQuery(PageQuery, kw_only=True):
 
     def filters(self) -> RuleFilters:
         return RuleFilters(**{key: getattr(self, key) for key in RuleFilters.__struct_fields__})
+
+
+class TraceSize(msgspec.Struct):
+    """How many evaluations to keep; 0: none any more."""
+
+    size: Annotated[int, Meta(ge=0, le=100)] = 20
 
 
 class TracedAction(msgspec.Struct):
@@ -163,12 +166,46 @@ def show_rule(call: Call) -> Any:
     return call.operations.rules.lookup(call.path["id"])
 
 
-@routes.post("/rules", "Create a rule; with test=true try its SQL", body=NewRule | SqlTest, reply=RuleRecord)
+@routes.post("/rules", "Create a rule, or try its SQL", body=NewRule, reply=dict[str, Any] | list[dict[str, Any]])
 async def create_rule(call: Call) -> Any:
-    body: dict[str, Any] = call.body
-    if is_test(body):
-        test: SqlTest = convert(body, SqlTest, strict=False)
-        return await call.operations.rules.test(test.rawsql, test.ctx)
-    new: NewRule = convert(body, NewRule)
-    given: dict[str, Any] = msgspec.to_builtins(new)
-    return await call.operations.rules.create(**given)
+    """The record of the new rule; of a trial the row that would be selected, for FOREACH the list of rows."""
+    new: NewRule = call.body
+    rules = call.operations.rules
+    if new.test:
+        return await rules.test(new.rawsql, new.ctx)
+    if new.actions is UNSET:
+        raise missing("actions")
+    return await rules.create(
+        new.rawsql,
+        msgspec.to_builtins(new.actions),
+        None if new.id is UNSET else new.id,
+        new.description,
+        new.enabled,
+        new.on_action_failed,
+    )
+
+
+@routes.put("/rules/{id}", "Change a rule", body=RuleChanges, reply=RuleRecord)
+async def update_rule(call: Call) -> Any:
+    return await call.operations.rules.update(call.path["id"], msgspec.to_builtins(call.body))
+
+
+@routes.put("/rules/{id}/reset_metrics", "Zero what was counted of a rule and its actions")
+def reset_metrics(call: Call) -> None:
+    call.operations.rules.reset_metrics(call.path["id"])
+
+
+@routes.delete("/rules/{id}", "Delete a rule")
+async def delete_rule(call: Call) -> None:
+    await call.operations.rules.delete(call.path["id"])
+
+
+@routes.get("/rules/{id}/trace", "The last evaluations of a rule, the oldest first", reply=list[EvaluationRecord])
+def show_rule_trace(call: Call) -> Any:
+    """Empty until ``PUT`` has asked for them."""
+    return call.operations.rules.trace(call.path["id"])
+
+
+@routes.put("/rules/{id}/trace", "Keep the last evaluations of a rule from now on", body=TraceSize)
+def keep_rule_trace(call: Call) -> None:
+    call.operations.rules.keep_trace(call.path["id"], call.body.size)

@@ -104,7 +104,9 @@ async def read_octets(request: web.Request, most: int, setting: str, patience: f
                     raise too_long
                 bound.reschedule(end + len(octets) / _SLOWEST)
     except TimeoutError:
-        raise Refusal(WRONG, f"the body came too slowly: {len(octets)} bytes (setting management.read_timeout)") from None
+        raise Refusal(
+            WRONG, f"the body came too slowly: {len(octets)} bytes (setting management.read_timeout)"
+        ) from None
     except (web.RequestPayloadError, HttpProcessingError) as error:
         raise Refusal(WRONG, f"the body does not come as its headers say: {error}") from None
     return bytes(octets)

@@ -100,6 +100,14 @@ class Apps:
         await promised(self._tables)
         return True
 
+    def stored(self) -> list[App]:
+        """Those that are not the configuration's, the oldest first: a copy, with the hashes of their secrets."""
+        return list(self._table.values())
+
+    def put(self, app: App) -> None:
+        """Add one or replace the one of this AppID, as an import does. Where the configuration has it too, that wins."""
+        self._table.put(app.app_id, app)
+
     def _changeable(self, app_id: str) -> App | None:
         if app_id in self._configured:
             raise Refusal(

@@ -1,6 +1,7 @@
 """Operations: everything an operator may ask or order, in one object that both doors share."""
 
 from broker.server import Server
+from ruleengine.engine import RuleEngine
 
 from ..settings import ManagementSettings
 from .acl import Acl
@@ -16,8 +17,10 @@ from .monitoring import Monitoring
 from .nodes import Nodes
 from .prometheus import Prometheus
 from .pubsub import PubSub
+from .resources import Resources
 from .retained import Retained
 from .routes import Routes
+from .rules import Rules
 from .slow_subscriptions import SlowRanking
 from .subscriptions import Subscriptions
 from .topic_metrics import TopicCounts
@@ -28,7 +31,7 @@ from .users import Users
 class Operations:
     """One for the node. Each attribute is one noun's operations."""
 
-    def __init__(self, server: Server, settings: ManagementSettings) -> None:
+    def __init__(self, server: Server, settings: ManagementSettings, engine: RuleEngine) -> None:
         self.server = server
         self.settings = settings
         self.nodes = Nodes(server)
@@ -45,6 +48,8 @@ class Operations:
         self.retained = Retained(server)
         self.listeners = Listeners(server, settings.shutdown_count)
         self.monitoring = Monitoring(server)
+        self.rules = Rules(engine)
+        self.resources = Resources(engine)
         self.prometheus = Prometheus(server, self.monitoring, self.listeners)
         self.alarms = AlarmRecords(server)
         self.topic_metrics = TopicCounts(server)

@@ -1,20 +1,21 @@
 """Rules: what the rule engine does with messages and events, and the actions that it offers."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
-from broker.mqtt.topics import matches
+from broker.mqtt.topics import matches, valid_filter
 from ruleengine.engine import RuleEngine
+from ruleengine.rule import Rule
 
 from .listing import FILTERED, Listing, Row, everything, searched
+from .refusal import BAD_TOPIC, Refusal
 from .rule_refusal import engine_refusals
 from .storable import check_storable
 from .stored import promised
 
-RULE_ROWS: Final = 200
-"""Rules of which a listing makes the records between two places to pause."""
+Matches = Callable[[Rule], bool]
 
 
 class RuleFilters(msgspec.Struct, kw_only=True):
@@ -40,16 +41,18 @@ class Rules:
         self._tables = engine.server.tables
 
     def search(self, filters: RuleFilters, page: int, limit: int) -> Listing:
-        """One page of the rules that the filters leave, the newest first."""
-        ids = self._engine.rule_ids()[::-1]
+        """One page of the rules that the filters leave, the newest first. Raises Refusal for a bad ``match_for``."""
+        rules = self._engine.rule_book.all()[::-1]
         conditions = list(_conditions(filters))
         if not conditions:
-            return Listing(ids, page, limit, self._engine.rule, len(ids))
-        return Listing(self._matching(ids, conditions), page, limit, lambda row: row, FILTERED)
+            return Listing(rules, page, limit, self._record, len(rules))
+        matching = searched(rules, _all_of(conditions))
+        return Listing(matching, page, limit, self._record, FILTERED)
 
     def everything(self, filters: RuleFilters) -> Listing:
         """All that the filters leave, the oldest first."""
-        return everything(self._matching(self._engine.rule_ids(), list(_conditions(filters))), lambda row: row)
+        matching = searched(self._engine.rule_book.all(), _all_of(list(_conditions(filters))))
+        return everything(matching, self._record)
 
     def lookup(self, rule_id: str) -> Row:
         with engine_refusals():
@@ -116,19 +119,15 @@ class Rules:
         with engine_refusals():
             return self._engine.action_type(name)
 
-    def _found(self, filters: RuleFilters) -> Iterator[Rule]:
-        conditions = list(_conditions(filters))
-        return (rule for rule in self._engine.rule_book.all() if all(holds(rule) for holds in conditions))
-
     def _record(self, rule: Rule) -> Row:
         return rule.record(self._engine.server.settings.node.name)
 
 
-def _conditions(filters: RuleFilters) -> Iterator[Callable[[Rule], bool]]:
+def _conditions(filters: RuleFilters) -> Iterator[Matches]:
     enabled, source, part = filters.enabled, filters.source, filters.like_for
     wanted, in_id, in_description = filters.match_for, filters.like_id, filters.like_description
     if enabled is not None:
-        yield lambda rule: rule.enabled is enabled
+        yield lambda rule: (rule.row.enabled and not rule.suspended) is enabled
     if source is not None:
         yield lambda rule: source in rule.sources
     if in_id is not None:
@@ -141,3 +140,7 @@ def _conditions(filters: RuleFilters) -> Iterator[Callable[[Rule], bool]]:
         yield lambda rule: any(matches(wanted, each) for each in rule.sources)
     if in_description is not None:
         yield lambda rule: in_description in rule.row.description
+
+
+def _all_of(conditions: list[Matches]) -> Matches:
+    return lambda rule: all(holds(rule) for holds in conditions)

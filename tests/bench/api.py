@@ -36,6 +36,8 @@ from broker.storage.batch import encode
 from broker.storage.sqlite_log import SqliteLog
 from management.management import Management
 from management.settings import ManagementSettings
+from ruleengine.config import RuleEngineSettings
+from ruleengine.engine import RuleEngine
 from tests.support.node import Node, make_settings
 
 A_BATCH = 2000
@@ -110,8 +112,10 @@ async def _node(directory: str, pipe: Connection) -> None:
     settings = make_settings(node={"data_dir": directory}, durability={"level": "disk"})
     apps = {"bind": "127.0.0.1:0", "apps": [{"id": APP, "secret": SECRET}]}
     node = Node(settings)
-    management = Management(node.server, msgspec.convert(apps, ManagementSettings))
+    engine = RuleEngine(node.server, RuleEngineSettings())
+    management = Management(node.server, msgspec.convert(apps, ManagementSettings), engine)
     await node.start()
+    engine.start()
     await management.start()
     gc.collect()  # as management.node has it
     gc.freeze()
@@ -141,6 +145,7 @@ async def _node(directory: str, pipe: Connection) -> None:
     await over
     loop.remove_reader(pipe.fileno())
     await management.stop()
+    await engine.close()
     await node.stop()
 
 

@@ -16,6 +16,8 @@ import msgspec
 from broker.mqtt.constants import SESSION_EXPIRY_INTERVAL
 from management.management import Management
 from management.settings import ManagementSettings
+from ruleengine.config import RuleEngineSettings
+from ruleengine.engine import RuleEngine
 
 from .node import Node, make_settings
 from .peer import Peer
@@ -114,11 +116,15 @@ def segment(text: str) -> str:
 
 
 class ManagedNode(Node):
-    """A node with its management server. ``api`` asks it; ``management`` and ``server`` are its rooms."""
+    """A node with rule engine and management server. ``api`` asks it; ``engine``, ``management``, ``server`` are its
+    rooms."""
 
-    def __init__(self, settings: Any, management: ManagementSettings) -> None:
+    def __init__(
+        self, settings: Any, management: ManagementSettings, ruleengine: RuleEngineSettings | None = None
+    ) -> None:
         super().__init__(settings)
-        self.management = Management(self.server, management)
+        self.engine = RuleEngine(self.server, ruleengine or RuleEngineSettings())
+        self.management = Management(self.server, management, self.engine)
         self.api: ApiClient
         self._peers: list[Peer] = []
 
@@ -140,8 +146,10 @@ class ManagedNode(Node):
         return self.settings.node.name
 
     async def start(self) -> "ManagedNode":
-        logging.getLogger("management").addHandler(self._complaints)
+        for room in ("management", "ruleengine"):
+            logging.getLogger(room).addHandler(self._complaints)
         await super().start()
+        self.engine.start()
         await self.management.start()
         self.api = ApiClient(self.management.url)
         return self
@@ -151,7 +159,9 @@ class ManagedNode(Node):
             await peer.close()
         await self.api.close()
         await self.management.stop()
-        logging.getLogger("management").removeHandler(self._complaints)
+        await self.engine.close()
+        for room in ("management", "ruleengine"):
+            logging.getLogger(room).removeHandler(self._complaints)
         await super().stop()
 
 
@@ -160,14 +170,17 @@ async def managed_node(
     management: dict[str, Any] | None = None,
     zone: dict[str, Any] | None = None,
     listeners: list[dict[str, Any]] | None = None,
+    ruleengine: dict[str, Any] | None = None,
     **rooms: Any,
 ) -> AsyncIterator[ManagedNode]:
-    """A node for as long as the block lasts; arguments as for ``make_settings``, ``management`` is ``[management]``."""
+    """A node for as long as the block lasts; arguments as for ``make_settings``, ``management`` is ``[management]`` and
+    ``ruleengine`` is ``[ruleengine]``."""
     with tempfile.TemporaryDirectory(prefix="taipan-api-") as directory:
         rooms["node"] = {"data_dir": directory, **rooms.get("node", {})}
         table = {"bind": "127.0.0.1:0", "apps": [{"id": APP_ID, "secret": SECRET}], **(management or {})}
         settings = msgspec.convert(table, ManagementSettings)
-        node = await ManagedNode(make_settings(zone, listeners, **rooms), settings).start()
+        rules = msgspec.convert(ruleengine or {}, RuleEngineSettings)
+        node = await ManagedNode(make_settings(zone, listeners, **rooms), settings, rules).start()
         try:
             yield node
         finally:

@@ -48,7 +48,10 @@ class Remote:
         else:
             assert MOSQUITTO is not None
             config = self._directory / "mosquitto.conf"
-            config.write_text(f"listener {self.port} 127.0.0.1\nallow_anonymous true\npersistence false\n")
+            # With a bound on messages in flight its queue lets later ones overtake at QoS 2.
+            config.write_text(
+                f"listener {self.port} 127.0.0.1\nallow_anonymous true\npersistence false\nmax_inflight_messages 0\n"
+            )
             self._process = await asyncio.create_subprocess_exec(
                 MOSQUITTO, "-c", str(config), stderr=asyncio.subprocess.DEVNULL
             )
@@ -75,12 +78,12 @@ class Remote:
             await self._process.wait()
         self._node = self._broker = self._process = None
 
-    async def client(self, *filters: str, client_id: str | None = None) -> Peer:
-        """A client of it, subscribed at QoS 2."""
+    async def client(self, *filters: str, qos: int = 1) -> Peer:
+        """A client of it with these subscriptions."""
         peer = Peer(Address("127.0.0.1", self.port), 4)
-        await peer.connect(client_id)
+        await peer.connect()
         for each in filters:
-            await peer.subscribe((each, 2))
+            await peer.subscribe(each, qos=qos)
         return peer
 
 

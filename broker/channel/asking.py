@@ -1,0 +1,41 @@
+"""Asking outside: what a handler awaits where access control cannot answer at once.
+
+The client's next packets wait meanwhile, so that order is kept. Whoever asks looks at ``channel.state`` afterwards: the
+conversation may be over.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import TypeVar
+
+from ..access.outcome import Answer
+from .state import CLOSED, ChannelState
+
+T = TypeVar("T")
+
+Asked = Awaitable[list[Answer] | None]
+
+
+def until_answered(channel: ChannelState, asked: Awaitable[T]) -> Awaitable[T | None]:
+    """What comes of ``asked``, which begins now and is given up with the conversation: then ``None``."""
+    if isinstance(asked, asyncio.Future):
+        return asked  # others may wait for it too
+    channel.question = question = asyncio.ensure_future(asked)
+    return _answer(channel, question)
+
+
+async def _answer(channel: ChannelState, question: asyncio.Future[T]) -> T | None:
+    try:
+        return await question
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if channel.state != CLOSED or (task is not None and task.cancelling()):
+            raise
+        return None
+    finally:
+        channel.question = None
+
+
+def ask(channel: ChannelState, action: str, topics: Sequence[str]) -> Asked:
+    """Whether the client may ``"publish"`` to or ``"subscribe"`` to each of these, in their order."""
+    return until_answered(channel, channel.context.access.ask(channel.client, action, topics))

@@ -1,0 +1,73 @@
+"""data: export what operators have stored as a file, and import it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from ..operations.import_file import ImportRefused, UnsupportedVersion
+from ..operations.refusal import NOT_JSON, UNKNOWN, WRONG, Refusal
+from .command import Answer, Call, Commands, Failure
+
+commands = Commands()
+
+_FAILED = "The emqx data import failed"
+
+
+@commands.add("data export", "Export what is stored: users, access rules, bans, applications, rules, resources")
+async def export_data(call: Call) -> Answer:
+    try:
+        row = await call.operations.backup.export_file()
+    except Refusal as refusal:
+        text = f"The emqx data export failed due to {refusal.message}."
+        raise Failure(refusal.code, refusal.message, text) from None
+    path = call.operations.backup.files.path / row["filename"]
+    return Answer(row, f"The emqx data has been successfully exported to {path}.")
+
+
+@commands.add(
+    "data import <File> [--env <JSON>] [--dry-run <Flag>]", "Import a file by its absolute path; all of it or nothing"
+)
+async def import_data(call: Call) -> Answer:
+    path = call["File"]
+    dry_run = call.get("Flag") is not None and call.flag("Flag")
+    try:
+        counts = await call.operations.backup.import_path(path, _env(call), dry_run)
+    except ImportRefused as refusal:
+        raise Failure(refusal.code, refusal.message, "\n".join(_lines(refusal))) from None
+    except UnsupportedVersion as refusal:
+        raise Failure(refusal.code, refusal.message, f"{_FAILED}: Unsupported version.") from None
+    except Refusal as refusal:
+        why = {NOT_JSON: "bad_json", UNKNOWN: "not_found"}.get(refusal.code)
+        text = f"{_FAILED}: {why} while reading {path}." if why is not None else f"{_FAILED}: {refusal.message}"
+        raise Failure(refusal.code, refusal.message, text) from None
+    if dry_run:
+        return Answer(counts, lambda data: _count_lines(data))
+    return Answer(None, "The emqx data has been imported successfully.")
+
+
+def _env(call: Call) -> Any:
+    text = call.get("JSON")
+    if text is None:
+        return {}
+    try:
+        env = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise Refusal(WRONG, f"--env: not JSON: {error}") from None
+    if not isinstance(env, dict):
+        raise Refusal(WRONG, "--env: expected a JSON object")
+    return env
+
+
+def _lines(refusal: ImportRefused) -> Iterator[str]:
+    yield f"{_FAILED}."
+    yield refusal.message
+    for row in refusal.rows:
+        place = f"{row['section']}[{row['index']}]" + (f".{row['key']}" if row["key"] else "")
+        yield f"{place}: {row['what']}"
+
+
+def _count_lines(counts: dict[str, Any]) -> Iterator[str]:
+    yield "Nothing is imported; this would be:"
+    for section, count in counts.items():
+        yield f"{section}: {count}"

@@ -1,0 +1,402 @@
+"""Backup: all that an operator has stored, as a file, and back.
+
+An import is all or nothing. Every record is checked before the first is stored. Then, where the node keeps its data on
+disk, the whole plan is written beside the store; it is carried out in slices, and a row that names it follows as the
+last one. A start that finds a plan without that row carries it out again, before anybody is let in::
+
+    check ──► plan on disk ──► rows, slice by slice ──► the plan's name as a row ──► plan removed
+                   └────────── a crash here: done again at the start ──────────┘
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from broker.access.emqx_hash import parse_hash
+from broker.access.stored_rules import MOST_RULES, PUB, PUBSUB, SUB, StoredRule
+from broker.access.stored_users import StoredUser
+from broker.core.client_info import ClientInfo
+from broker.server import Server
+
+from ..settings import ManagementSettings
+from .apps import Apps
+from .backup_files import BackupFiles
+from .carried import CarriedRecords
+from .emqx_formats import AccessRule
+from .export_file import ExportFile
+from .import_file import ImportFile, ImportRefused, Plan, RecordError
+from .import_plan import read_plan, written_plan
+from .json_document import BadRecord, Document
+from .listing import Row
+from .pace import Pace
+from .refusal import MISSING, NOT_JSON, RPC_ERROR, WRONG, Refusal, not_found, wrong
+from .retained_records import RetainedRecord
+from .stored import TROUBLE, promised
+
+logger = logging.getLogger(__name__)
+
+PLAN_FILE: Final = "import.plan"
+_LATEST: Final = "latest"
+_CHUNK: Final = 1_048_576
+_ROWS_A_BATCH: Final = 1000
+"""Rows that are stored before the disk is waited for: what a batch takes to encode holds the loop."""
+
+
+class Imported(msgspec.Struct, array_like=True, frozen=True):
+    """The plan that was carried out last."""
+
+    plan: str
+
+
+class Backup:
+    """One import or export at a time."""
+
+    def __init__(self, server: Server, apps: Apps, settings: ManagementSettings) -> None:
+        self.files = BackupFiles(server.settings.node.data_dir, server.settings.node.name)
+        self.carried = CarriedRecords(server.tables)
+        self._server = server
+        self._apps = apps
+        self._settings = settings
+        self._imported = server.tables.open("imported", Imported)
+        self._lock = asyncio.Lock()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._publishers: dict[tuple[str, str | None], ClientInfo] = {}
+        server.on_restored.append(self.take_up)
+
+    # ------------------------------------------------------------------ export
+
+    async def export_file(self) -> Row:
+        """Write a file; its record. Raises Refusal."""
+        async with self._lock:
+            now = self._server.clock.now()
+            name = self.files.new_name(now)
+            export = ExportFile(self._server, self._apps, self.carried, self._settings.backup_retained, now)
+            size = await self._write(self.files.path / name, export.pieces(), now)
+            logger.info("exported file=%s bytes=%s", name, size)
+            return self.files.row(name, size, now)
+
+    async def listing(self) -> list[Row]:
+        return await asyncio.to_thread(self.files.listing)
+
+    async def delete(self, name: str) -> None:
+        """Raises Refusal 102."""
+        await asyncio.to_thread(self.files.delete, name)
+
+    async def upload(self, name: str | None, octets: bytes) -> Row:
+        """Keep a JSON object as a file; its record. Raises Refusal."""
+        now = self._server.clock.now()
+        path = self.files.new_place(name or self.files.new_name(now))
+        await self._document(_decoded(octets))
+        size = await self._write(path, (octets[at : at + _CHUNK] for at in range(0, len(octets), _CHUNK)), now)
+        return self.files.row(path.name, size, now)
+
+    async def _write(self, path: Path, pieces: Iterator[bytes], now: float | None) -> int:
+        """The file's size, when it is on disk. Raises Refusal; then nothing is left of it."""
+        pace = Pace(self._server)
+        new = await asyncio.to_thread(self.files.begin, path)
+        pending = bytearray()
+        try:
+            for piece in pieces:
+                pending += piece
+                if len(pending) >= _CHUNK:
+                    octets, pending = bytes(pending), bytearray()
+                    await asyncio.to_thread(new.write, octets)
+                await pace.breathe()
+            await asyncio.to_thread(new.write, bytes(pending))
+            await asyncio.to_thread(new.finish, now)
+        except BaseException:
+            new.abandon()
+            raise
+        return new.size
+
+    # ------------------------------------------------------------------ import
+
+    async def import_octets(self, octets: bytes, env: Mapping[str, Any] | None = None, dry_run: bool = False) -> Row:
+        """Import what HTTP was given: an exported file, a download of EMQX 4.x, or the name of a file that is here.
+
+        How many records of which kind there are. Raises Refusal, ``ImportRefused`` where records are wrong.
+        """
+        document = await self._document(_decoded(octets))
+        given = _env(document)
+        wanted = {**given, **(env or {})}
+        dry_run = dry_run or _dry_run(document)
+        if "version" not in document.members and "version" not in document.sections:
+            if "file" in document.members:
+                document = await self._document(await self._inner(document))
+            elif "filename" in document.members:
+                return await self.import_name(_member_text(document, "filename"), wanted, dry_run)
+            else:
+                raise Refusal(MISSING, "version is missing: expected an exported file, or the filename of one")
+            wanted = {**_env(document), **wanted}
+        return await self._import(document, wanted, dry_run)
+
+    async def import_name(self, name: str, env: Mapping[str, Any], dry_run: bool = False) -> Row:
+        """Import a file of the backup directory, or by its absolute path one inside the data directory."""
+        if name.startswith("/"):
+            path = await asyncio.to_thread(self.files.inside, name)
+        else:
+            path = self.files.place(name)
+        return await self._import_file(path, env, dry_run)
+
+    async def import_path(self, path: str, env: Mapping[str, Any], dry_run: bool = False) -> Row:
+        """Import any file that the node may read. Raises Refusal."""
+        if not path.startswith("/"):
+            raise Refusal(WRONG, f"{path}: expected an absolute path")
+        if "\0" in path:
+            raise not_found("file", path.replace("\0", "\\0"))
+        return await self._import_file(Path(os.path.realpath(path)), env, dry_run)
+
+    async def _import_file(self, path: Path, env: Mapping[str, Any], dry_run: bool) -> Row:
+        octets = await asyncio.to_thread(self.files.read, path, self._settings.max_import, "max_import")
+        document = await self._document(_decoded(octets))
+        if "file" in document.members and "version" not in document.members:
+            document = await self._document(await self._inner(document))
+        return await self._import(document, {**_env(document), **env}, dry_run)
+
+    async def _document(self, text: str) -> Document:
+        pace = Pace(self._server)
+        document = Document(text)
+        for _ in document.read():
+            await pace.breathe()
+        return document
+
+    async def _inner(self, document: Document) -> str:
+        """The text in ``file``. Raises Refusal."""
+        pace = Pace(self._server)
+        span = document.members["file"]
+        if document.text[span.start] != '"':
+            raise Refusal(WRONG, "file: expected the text of an exported file as a string")
+        pieces = []
+        try:
+            for piece in document.long_text(span):
+                pieces.append(piece)
+                await pace.breathe()
+        except BadRecord as error:
+            raise Refusal(NOT_JSON, f"file: {error}") from None
+        return "".join(pieces)
+
+    async def _import(self, document: Document, env: Mapping[str, Any], dry_run: bool) -> Row:
+        """Goes on to its end even where nobody waits any more."""
+        task = asyncio.create_task(self._import_alone(document, env, dry_run))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(task)
+
+    async def _import_alone(self, document: Document, env: Mapping[str, Any], dry_run: bool) -> Row:
+        async with self._lock:
+            pace = Pace(self._server)
+            most_payload = self._server.settings.retained.max_payload_size
+            file = ImportFile(document, env, self._server.clock.now(), most_payload)
+            for _ in file.read():
+                await pace.breathe()
+            plan = file.plan
+            await self._check_room(plan, pace)
+            if not dry_run:
+                await self._carry_out(plan, pace)
+            return plan.counts()
+
+    async def _check_room(self, plan: Plan, pace: Pace) -> None:
+        """Raises Refusal where what is there and what comes are too much together."""
+        errors: list[RecordError] = []
+        for subject, rules in _by_subject(plan.rules):
+            there = self._server.stored_rules.of(*subject)
+            if there and len(rules) + len(_left(there, rules)) > MOST_RULES:
+                errors.append(RecordError("acl_mnesia", plan.rules.index(rules[0]), "", f"more than {MOST_RULES} rules"))
+            await pace.breathe()
+        retained = self._server.broker.retained
+        most = self._server.settings.retained.max_messages
+        new = 0
+        for record in plan.retained:
+            new += retained.get(record.topic) is None
+            await pace.breathe()
+        if 0 < most < len(retained) + new:
+            errors.append(RecordError("retained", 0, "", f"more than {most} messages (setting retained.max_messages)"))
+        if errors:
+            raise ImportRefused(errors[:1], len(errors))
+
+    async def _carry_out(self, plan: Plan, pace: Pace) -> None:
+        tables = self._server.tables
+        durability = self._server.broker.durability
+        if durability is not None and durability.trouble is not None:
+            raise Refusal(RPC_ERROR, TROUBLE)
+        name = os.urandom(16).hex()
+        path = self.files.data_dir / PLAN_FILE
+        if durability is not None:
+            await self._write(path, written_plan(name, plan), None)
+        rows = 0
+        for _ in self._steps(plan):
+            rows += 1
+            if rows % _ROWS_A_BATCH == 0:
+                # Trouble of the store is told at the end: until then the plan goes on in memory, and it is on disk.
+                await tables.stored()
+            await pace.breathe()
+        self._imported.put(_LATEST, Imported(name))
+        await self._tell_connected(plan.users, pace)
+        logger.info("imported %s", " ".join(f"{kind}={count}" for kind, count in plan.counts().items() if count))
+        await promised(tables)
+        if durability is not None:
+            await asyncio.to_thread(path.unlink, missing_ok=True)
+
+    def take_up(self) -> None:
+        """Carry out what a crash has cut off."""
+        path = self.files.data_dir / PLAN_FILE
+        if self._server.store is None or not path.exists():
+            return
+        try:
+            name, plan = read_plan(path.read_bytes())
+        except (OSError, ValueError) as error:
+            # It was written whole before anything of it was done: this is damage, and the store is as it was or not.
+            logger.error("import_plan_unreadable file=%s error=%s", path, error)
+            path.rename(path.with_suffix(".damaged"))
+            return
+        latest = self._imported.get(_LATEST)
+        if latest is None or latest.plan != name:
+            for _ in self._steps(plan):
+                pass
+            self._imported.put(_LATEST, Imported(name))
+            logger.warning("import_continued file=%s", path)
+        task = asyncio.get_running_loop().create_task(self._settle(path))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _settle(self, path: Path) -> None:
+        async with self._lock:
+            if await self._server.tables.stored():
+                await asyncio.to_thread(path.unlink, missing_ok=True)
+
+    def _steps(self, plan: Plan) -> Iterator[None]:
+        """Store it; what forbids comes before what allows. Done twice it is the same as done once."""
+        server = self._server
+        for ban in plan.bans:
+            server.banned.put(ban)
+            yield
+        for subject, rules in _by_subject(plan.rules):
+            yield from self._store_rules(subject, rules)
+        server.access.forget_decisions()
+        for app in plan.apps:
+            self._apps.put(app)
+            yield
+        for section, records in plan.carried.items():
+            yield from self.carried.put(section, records)
+        for record in plan.retained:
+            self._retain(record)
+            yield
+        for user in plan.users:
+            server.stored_users.put(user.kind, user.name, parse_hash(user.password), user.is_superuser, user.created_at)
+            yield
+
+    def _store_rules(self, subject: tuple[str, str], rules: list[AccessRule]) -> Iterator[None]:
+        """The file's come first. Where rules are replaced nobody sees a moment without them."""
+        stored = self._server.stored_rules
+        there = stored.of(*subject)
+        if [(row.topic, row.action, row.allow, row.created_at) for row in there] == [rule[2:] for rule in rules]:
+            return
+        left = _left(there, rules)
+        for topic in dict.fromkeys(row.topic for row in there):
+            stored.remove(*subject, topic)
+        for rule in rules:
+            stored.append(*subject, rule.topic, rule.action, rule.allow, rule.created_at)
+            if not there:
+                yield
+        for row in left:
+            stored.append(*subject, row.topic, row.action, row.allow, row.created_at)
+        if there:
+            self._server.access.forget_decisions()
+        yield
+
+    def _retain(self, record: RetainedRecord) -> None:
+        broker = self._server.broker
+        message = record.message(self._publisher(record.client_id, record.username))
+        message.id = os.urandom(16).hex().upper()
+        broker.retained.put(message)
+        if broker.durability is not None:
+            broker.durability.retained_stored(message)
+        broker.metrics.messages_retained = len(broker.retained)
+
+    def _publisher(self, client_id: str | None, username: str | None) -> ClientInfo | None:
+        if client_id is None:
+            return None
+        settings = self._server.settings
+        return ClientInfo(settings.node.name, settings.listener_zones[0], client_id=client_id, username=username)
+
+    async def _tell_connected(self, users: list[StoredUser], pace: Pace) -> None:
+        """Whoever is connected as one of these users, and has proved it, has from now on the right that the user has."""
+        names = set()
+        for user in users:
+            names.add(user.name)
+            await pace.breathe()
+        for channel in list(self._server.context.channels.values()):
+            client = channel.client
+            if client.username in names and not client.anonymous:
+                client.is_superuser = self._server.access.superuser(client)
+            await pace.breathe()
+
+
+def _by_subject(rules: list[AccessRule]) -> Iterator[tuple[tuple[str, str], list[AccessRule]]]:
+    """A plan's rules stand subject by subject."""
+    for subject, same in groupby(rules, key=attrgetter("subject")):
+        yield subject, list(same)
+
+
+def _left(there: list[StoredRule], rules: list[AccessRule]) -> list[StoredRule]:
+    """The rules of a subject that those of a file do not replace: of other topics, or for another action."""
+    replaced: dict[str, set[str]] = {}
+    for rule in rules:
+        replaced.setdefault(rule.topic, set()).update((PUB, SUB) if rule.action == PUBSUB else (rule.action,))
+    left = []
+    for row in there:
+        actions = {PUB, SUB} if row.action == PUBSUB else {row.action}
+        kept = actions - replaced.get(row.topic, set())
+        if kept:
+            left.append(row if kept == actions else msgspec.structs.replace(row, action=kept.pop()))
+    return left
+
+
+def _decoded(octets: bytes) -> str:
+    try:
+        return octets.decode()
+    except UnicodeDecodeError as error:
+        raise Refusal(NOT_JSON, f"the document is not UTF-8: {error.reason} at byte {error.start}") from None
+
+
+def _member_text(document: Document, key: str) -> str:
+    value = _member(document, key)
+    if not isinstance(value, str):
+        raise wrong(key, "expected a string")
+    return value
+
+
+def _env(document: Document) -> dict[str, Any]:
+    """The document's own ``env``."""
+    value = _member(document, "env")
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise wrong("env", "expected a JSON object")
+    return value
+
+
+def _dry_run(document: Document) -> bool:
+    value = _member(document, "dry_run")
+    if value is None:
+        return False
+    if not isinstance(value, bool):
+        raise wrong("dry_run", "expected true or false")
+    return value
+
+
+def _member(document: Document, key: str) -> Any:
+    if key in document.sections:
+        return []
+    span = document.members.get(key)
+    try:
+        return None if span is None else document.value(span)
+    except ValueError as error:
+        raise wrong(key, str(error)) from None

@@ -1,0 +1,61 @@
+"""Carried records: what an imported file holds and this node has no use for, kept as it is for the next export."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from broker.core.tables import Tables
+
+MOST_OCTETS: Final = 8_388_608
+"""Bytes of one such record."""
+
+_IDENTITIES: Final = ("id", "username", "name")
+
+
+class Carried(msgspec.Struct, array_like=True, frozen=True):
+    """``section``: the member of the file it stands in. ``text``: its JSON. ``listed``: whether that member is an
+    array. ``identity``: what tells it from the others of its section, if anything does."""
+
+    section: str
+    text: str
+    listed: bool
+    identity: str | None = None
+
+
+class CarriedRecords:
+    """In a table, so that they survive."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._table = tables.open("carried", Carried)
+
+    def all(self) -> list[Carried]:
+        """A copy, in order."""
+        return list(self._table.values())
+
+    def put(self, section: str, records: list[Carried]) -> Iterator[None]:
+        """Take up a section of a file, in steps. Records with an identity join those that are there or replace the same
+        ones; where one has none the section replaces what there was of it."""
+        prefix = section + "\0"
+        join = all(record.listed and record.identity is not None for record in records)
+        keys = [f"{prefix}{record.identity if join else f'#{index}'}" for index, record in enumerate(records)]
+        kept = set(keys)
+        old = [(key, row) for key, row in self._table.items() if row.section == section]
+        for key, row in old:
+            alike = join and row.listed and row.identity is not None
+            if key not in kept and not alike:
+                self._table.remove(key)
+                yield
+        for key, record in zip(keys, records, strict=True):
+            if self._table.get(key) != record:
+                self._table.put(key, record)
+            yield
+
+
+def identity_of(value: Any) -> str | None:
+    """What tells a record from the others of its kind."""
+    for key in _IDENTITIES:
+        name = value.get(key) if isinstance(value, dict) else None
+        if isinstance(name, str) and 0 < len(name) <= 1024:
+            return f"{key}:{name}"
+    return None

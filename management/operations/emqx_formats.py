@@ -1,0 +1,364 @@
+"""EMQX's formats: records of export files of EMQX 4.1 to 4.4 and of ours, which are 4.4's with a few members more."""
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from broker.access import stored_rules
+from broker.access.acl import TopicPattern
+from broker.access.banned import KINDS, PEER_HOST, Ban, normal
+from broker.access.emqx_hash import SALT_SIZE, EmqxHash, parse_hash
+from broker.access.stored_users import CLIENT_ID, USERNAME, StoredUser
+
+from .acl import EVERYBODY
+from .apps import App, hash_of
+from .listing import Row
+
+LONGEST_NAME: Final = 65_535
+LAST_SECOND: Final = 253_402_300_799
+"""The end of the year 9999: until then a ban without an end lasts."""
+
+_OURS: Final = (b"scrypt$", b"emqx$")
+
+
+class BadField(ValueError):
+    """What is wrong with a record: ``key`` and ``what``."""
+
+    def __init__(self, key: str, what: str) -> None:
+        super().__init__(f"{key}: {what}")
+        self.key = key
+        self.what = what
+
+
+class AccessRule(NamedTuple):
+    """Of an import. ``created_at``: unix seconds."""
+
+    kind: str
+    name: str
+    topic: str
+    action: str
+    allow: bool
+    created_at: float
+
+    @property
+    def subject(self) -> tuple[str, str]:
+        return self.kind, self.name
+
+
+class Record:
+    """One record of a file, read key by key. Everything raises BadField."""
+
+    __slots__ = ("_members",)
+
+    def __init__(self, value: Any) -> None:
+        if not isinstance(value, dict):
+            raise BadField("", "expected an object")
+        self._members: dict[str, Any] = value
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._members
+
+    def get(self, key: str) -> Any:
+        if key not in self._members:
+            raise BadField(key, "is missing")
+        return self._members[key]
+
+    def text(self, key: str, default: str | None = None, least: int = 0, most: int = LONGEST_NAME) -> str:
+        if default is not None and self._members.get(key) is None:
+            return default
+        value = self.get(key)
+        if not isinstance(value, str):
+            raise BadField(key, "expected a string")
+        if not least <= len(value.encode()) <= most:
+            raise BadField(key, f"expected {least} to {most} bytes")
+        return value
+
+    def name(self, key: str) -> str:
+        return self.text(key, least=1)
+
+    def integer(self, key: str, default: int | None = None, most: int = LAST_SECOND) -> int:
+        if default is not None and self._members.get(key) is None:
+            return default
+        value = self.get(key)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+            raise BadField(key, f"expected a number from 0 to {most}")
+        return value
+
+    def flag(self, key: str, default: bool | None = None) -> bool:
+        if default is not None and key not in self._members:
+            return default
+        value = self.get(key)
+        if not isinstance(value, bool):
+            raise BadField(key, "expected true or false")
+        return value
+
+    def choice(self, key: str, *allowed: str) -> str:
+        value = self.get(key)
+        if not isinstance(value, str) or value not in allowed:
+            raise BadField(key, f"expected one of {', '.join(allowed)}")
+        return value
+
+    def octets(self, key: str) -> bytes:
+        value = self.text(key, most=LAST_SECOND)
+        try:
+            return base64.b64decode(value, validate=True)
+        except (binascii.Error, ValueError):
+            raise BadField(key, "expected base64") from None
+
+    def created_at(self, now: float) -> float:
+        """Milliseconds in the file, as unix seconds."""
+        return self.integer("created_at", int(now * 1000), LAST_SECOND * 1000) / 1000
+
+
+# ------------------------------------------------------------------------ users
+
+
+def read_user(value: Any, login_kind: str, ours: bool, now: float) -> StoredUser:
+    """A record of ``auth_mnesia``. ``login_kind``: what ``login`` is up to 4.2, which does not say."""
+    record = Record(value)
+    salted = "type" in record
+    kind = record.choice("type", CLIENT_ID, USERNAME) if salted else login_kind
+    password = _password(record, salted, ours)
+    superuser = record.flag("is_superuser", False)
+    return StoredUser(kind, record.name("login"), password, superuser, record.created_at(now))
+
+
+def read_old_user(value: Any, kind: str, ours: bool, now: float) -> StoredUser:
+    """A record of ``auth_clientid`` or ``auth_username``, up to 4.2."""
+    record = Record(value)
+    return StoredUser(kind, record.name(kind), _password(record, True, ours), False, now)
+
+
+def _password(record: Record, salted: bool, ours: bool) -> str:
+    stored = record.octets("password")
+    try:
+        if ours and stored.startswith(_OURS):
+            return str(parse_hash(stored.decode("ascii", "strict")))
+        return str(EmqxHash.read(stored, salted))
+    except ValueError as error:
+        raise BadField("password", str(error)) from None
+
+
+def user_record(user: StoredUser) -> Row:
+    return {
+        "login": user.name,
+        "type": user.kind,
+        "password": base64.b64encode(_stored_form(user.password)).decode(),
+        "is_superuser": user.is_superuser,
+        "created_at": round(user.created_at * 1000),
+    }
+
+
+def _stored_form(password: str) -> bytes:
+    """What EMQX would keep where the hash is one of its own, else our written form."""
+    if password.startswith("emqx$"):
+        found = EmqxHash.parse(password)
+        if len(found.salt) in (0, SALT_SIZE):
+            return found.salt + found.digest.encode()
+    return password.encode()
+
+
+# ----------------------------------------------------------------- access rules
+
+
+def read_rule(value: Any, login_kind: str, now: float) -> AccessRule:
+    """A record of ``acl_mnesia``."""
+    record = Record(value)
+    if "type" in record:
+        kind = record.choice("type", *stored_rules.KINDS)
+        name = "" if kind == stored_rules.ALL else record.name("type_value")
+        allow = record.choice("access", "allow", "deny") == "allow"
+    else:
+        name = record.name("login")
+        kind, name = (stored_rules.ALL, "") if name == EVERYBODY else (login_kind, name)
+        allow = record.flag("allow")
+    action = record.choice("action", stored_rules.PUB, stored_rules.SUB, stored_rules.PUBSUB)
+    topic = record.name("topic")
+    try:
+        TopicPattern(topic)
+    except ValueError as error:
+        raise BadField("topic", f"{topic[:256]}: {error}") from None
+    return AccessRule(kind, name, topic, action, allow, record.created_at(now))
+
+
+def rule_record(rule: stored_rules.StoredRule) -> Row:
+    whom = {} if rule.kind == stored_rules.ALL else {"type_value": rule.name}
+    return {
+        "type": rule.kind,
+        **whom,
+        "topic": rule.topic,
+        "action": rule.action,
+        "access": "allow" if rule.allow else "deny",
+        "created_at": round(rule.created_at * 1000),
+    }
+
+
+# ------------------------------------------------------------------------- bans
+
+
+def read_ban(value: Any, now: float) -> Ban:
+    """A record of ``blacklist``."""
+    record = Record(value)
+    whom = record.get("who")
+    if not isinstance(whom, dict) or len(whom) != 1:
+        raise BadField("who", "expected an object with one member")
+    ((kind, who),) = whom.items()
+    if kind not in KINDS:
+        raise BadField("who", f"expected one of {', '.join(KINDS)}")
+    if kind == PEER_HOST and isinstance(who, list):
+        who = _charlist(who)
+    if not isinstance(who, str) or len(who.encode()) > LONGEST_NAME:
+        raise BadField("who", "expected a string")
+    try:
+        who = normal(kind, who)
+    except ValueError:
+        raise BadField("who", "expected an address" if kind == PEER_HOST else "expected a name") from None
+    endless = record.get("until") == "infinity"
+    until = LAST_SECOND if endless else record.integer("until")
+    return Ban(kind, who, record.text("by", ""), record.text("reason", ""), record.integer("at", int(now)), until)
+
+
+def _charlist(codes: list[Any]) -> str:
+    """Erlang's form of a text."""
+    if len(codes) > 64 or not all(type(code) is int and 0 < code < 128 for code in codes):
+        raise BadField("who", "expected an address as an array of character codes")
+    return "".join(map(chr, codes))
+
+
+def ban_record(ban: Ban) -> Row:
+    who: Any = [ord(char) for char in ban.who] if ban.kind == PEER_HOST else ban.who
+    return {
+        "who": {ban.kind: who},
+        "by": ban.by,
+        "reason": ban.reason,
+        "at": int(ban.at),
+        "until": int(ban.until),
+    }
+
+
+# ----------------------------------------------------------------- applications
+
+
+def read_app(value: Any) -> App:
+    """A record of ``apps``: with the secret as it is (EMQX), or with its SHA-256 (ours)."""
+    record = Record(value)
+    app_id = record.text("id", least=1, most=256)
+    if ":" in app_id or not app_id.isprintable():
+        raise BadField("id", "expected printable characters and no colon")
+    if "secret_sha256" in record:
+        try:
+            secret_hash = bytes.fromhex(record.text("secret_sha256"))
+        except ValueError:
+            secret_hash = b""
+        if len(secret_hash) != hashlib.sha256().digest_size:
+            raise BadField("secret_sha256", "expected 64 hexadecimal digits")
+    else:
+        secret_hash = hash_of(record.name("secret"))
+    expired = None if _endless(record) else record.integer("expired")
+    status = record.flag("status", True)
+    return App(app_id, secret_hash, record.text("name", ""), record.text("desc", ""), status, expired)
+
+
+def _endless(record: Record) -> bool:
+    return "expired" not in record or record.get("expired") in (None, "undefined")
+
+
+def app_record(app: App) -> Row:
+    return {
+        "id": app.app_id,
+        "secret_sha256": app.secret_hash.hex(),
+        "name": app.name,
+        "desc": app.desc,
+        "status": app.status,
+        "expired": "undefined" if app.expired is None else app.expired,
+    }
+
+
+# ----------------------------------------------------------- resources and rules
+
+
+def read_resource(value: Any, old: bool) -> Row | None:
+    """A record of ``resources``. ``old``: of 4.1 to 4.3, converted. ``None``: nothing is changed."""
+    record = Record(value)
+    record.name("id")
+    kind = record.name("type")
+    config = record.get("config")
+    if not isinstance(config, dict):
+        raise BadField("config", "expected an object")
+    record.text("description", "")
+    record.integer("created_at", 0, LAST_SECOND * 1000)
+    if not old:
+        return None
+    if kind == "web_hook":
+        config = _web_hook(config)
+    elif kind == "bridge_mqtt":
+        config = _bridge_mqtt(config)
+    return {**value, "config": config}
+
+
+def _web_hook(config: Mapping[str, Any]) -> Row:
+    """4.2's time-outs are numbers, and its content type stands beside the headers."""
+    new = dict(config)
+    for key in ("connect_timeout", "request_timeout"):
+        if isinstance(new.get(key), int):
+            new[key] = f"{new[key]}s"
+    content_type = new.pop("content_type", None)
+    headers = new.get("headers", {})
+    if headers == []:
+        headers = new["headers"] = {}
+    if not isinstance(headers, dict):
+        raise BadField("config.headers", "expected an object")
+    if content_type and "content-type" not in {name.lower().replace("_", "-") for name in headers}:
+        new["headers"] = {**headers, "content-type": content_type}
+    if new.get("method") in ("GET", "DELETE"):
+        del new["method"]  # said by the actions now, see ``read_engine_rule``
+    return new
+
+
+def _bridge_mqtt(config: Mapping[str, Any]) -> Row:
+    new = {"pool_size": 8, **config}
+    for key in ("ssl", "bridge_mode", "append", "verify"):
+        if new.get(key) in ("on", "off"):
+            new[key] = new[key] == "on"
+    return new
+
+
+def web_hook_method(value: Any) -> str | None:
+    """The method of an old ``web_hook`` resource that only an action can have now."""
+    config = value.get("config") if isinstance(value, dict) and value.get("type") == "web_hook" else None
+    method = config.get("method") if isinstance(config, dict) else None
+    return method if method in ("GET", "DELETE") else None
+
+
+def read_engine_rule(value: Any, methods: Mapping[str, str]) -> Row | None:
+    """A record of ``rules``. ``methods``: of old resources by id, for their actions. ``None``: nothing is changed."""
+    record = Record(value)
+    record.name("id")
+    record.text("rawsql", least=1, most=1_048_576)
+    record.flag("enabled", True)
+    record.text("description", "")
+    actions = _actions(record.get("actions"), methods, "actions")
+    return None if actions == value["actions"] else {**value, "actions": actions}
+
+
+def _actions(given: Any, methods: Mapping[str, str], where: str, depth: int = 0) -> list[Row]:
+    if not isinstance(given, list) or depth > 16:
+        raise BadField(where, "expected an array, at most 16 deep")
+    found = []
+    for index, each in enumerate(given):
+        place = f"{where}[{index}]"
+        if not isinstance(each, dict) or not isinstance(each.get("name"), str):
+            raise BadField(place, "expected an object with a name")
+        args = each.get("args", {})
+        if args == []:  # Erlang's empty list of pairs
+            args = {}
+        if not isinstance(args, dict):
+            raise BadField(f"{place}.args", "expected an object")
+        method = methods.get(args["$resource"]) if isinstance(args.get("$resource"), str) else None
+        if method is not None and each["name"] == "data_to_webserver":
+            args = {"method": method, **args}
+        fallbacks = _actions(each.get("fallbacks", []), methods, f"{place}.fallbacks", depth + 1)
+        found.append({**each, "args": args, "fallbacks": fallbacks})
+    return found

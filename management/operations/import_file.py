@@ -1,0 +1,290 @@
+"""Import files: a document is read, checked record by record, and becomes a plan of what to store."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, Literal, NamedTuple, TypeVar
+
+import msgspec
+
+from broker.access.banned import Ban
+from broker.access.stored_rules import MOST_RULES
+from broker.access.stored_users import CLIENT_ID, USERNAME, StoredUser
+
+from .apps import App
+from .carried import MOST_OCTETS, Carried, identity_of
+from .emqx_formats import (
+    AccessRule,
+    BadField,
+    read_app,
+    read_ban,
+    read_engine_rule,
+    read_old_user,
+    read_resource,
+    read_rule,
+    read_user,
+    web_hook_method,
+)
+from .json_document import BadRecord, Document, Span
+from .listing import Row
+from .refusal import MISSING, WRONG, Refusal, wrong
+from .retained_records import RetainedRecord, read_retained
+
+LOGIN_KIND: Final = "auth.mnesia.as"
+"""The member that says what ``login`` is in files up to 4.2."""
+OURS: Final = "taipan"
+"""The member that only files of ours have."""
+
+MOST_ERRORS: Final = 100
+"""Errors that are told one by one."""
+
+_NOT_CARRIED: Final = ("version", "date", "env", "dry_run", OURS, LOGIN_KIND)
+_VERSION: Final = re.compile(r"(\d{1,4})\.(\d{1,4})(\.\d{1,4}){0,2}(-[0-9A-Za-z.-]{1,64})?")
+
+Item = TypeVar("Item")
+
+
+class RecordError(NamedTuple):
+    """What is wrong with one record of a file. ``index``: its place in the section."""
+
+    section: str
+    index: int
+    key: str
+    what: str
+
+
+class ImportRefused(Refusal):
+    """A file whose records cannot all be taken; ``rows`` says what is wrong with which."""
+
+    def __init__(self, errors: list[RecordError], count: int) -> None:
+        first = errors[0]
+        place = f"{first.section}[{first.index}]" + (f".{first.key}" if first.key else "")
+        super().__init__(WRONG, f"{count} records are wrong, nothing is imported; the first: {place}: {first.what}")
+        self.rows: list[Row] = [error._asdict() for error in errors]
+
+
+class UnsupportedVersion(Refusal):
+    """A file of a version that is not read here."""
+
+
+class Plan(msgspec.Struct):
+    """What an import stores. ``rules``: subject by subject, as they are to be tried. ``carried``: by section."""
+
+    users: list[StoredUser] = []
+    rules: list[AccessRule] = []
+    bans: list[Ban] = []
+    apps: list[App] = []
+    retained: list[RetainedRecord] = []
+    carried: dict[str, list[Carried]] = {}
+
+    def counts(self) -> Row:
+        """How many of which, in the words of the file."""
+        return {
+            "auth_mnesia": len(self.users),
+            "acl_mnesia": len(self.rules),
+            "blacklist": len(self.bans),
+            "apps": len(self.apps),
+            "retained": len(self.retained),
+            **{section: len(records) for section, records in self.carried.items()},
+        }
+
+
+class ImportFile:
+    """One document with what ``env`` says over it. ``for _ in file.read(): ...``, then ``plan``."""
+
+    def __init__(self, document: Document, env: Mapping[str, Any], now: float, most_payload: int) -> None:
+        """Raises Refusal: a version that cannot be read, a directive that is none."""
+        self.plan = Plan()
+        self._document = document
+        self._env = env
+        self._now = now
+        self._most_payload = most_payload
+        self._errors: list[RecordError] = []
+        self._wrong = 0
+        self._ours = OURS in env or OURS in document.members
+        self._version = self._read_version()
+        self._login_kind = self._read_login_kind()
+
+    def _member(self, key: str) -> Any:
+        """A member that is no array; ``None`` where it is not there."""
+        if key in self._env:
+            return self._env[key]
+        if key in self._document.sections:
+            return []
+        span = self._document.members.get(key)
+        try:
+            return None if span is None else self._document.value(span)
+        except ValueError as error:
+            raise wrong(key, str(error)) from None
+
+    def _read_version(self) -> tuple[int, int]:
+        given = self._member("version")
+        if given is None:
+            raise Refusal(MISSING, "version is missing: this is no exported file")
+        found = _VERSION.fullmatch(given) if isinstance(given, str) else None
+        version = (int(found[1]), int(found[2])) if found is not None else (0, 0)
+        if not (4, 1) <= version < (5, 0):
+            raise UnsupportedVersion(WRONG, f"version: unsupported version {msgspec.json.encode(given).decode()[:64]}")
+        return version
+
+    def _read_login_kind(self) -> Literal["username", "clientid"]:
+        given = self._member(LOGIN_KIND)
+        if given is None or given == USERNAME:
+            return "username"
+        if given == CLIENT_ID:
+            return "clientid"
+        raise wrong(LOGIN_KIND, f"expected {USERNAME} or {CLIENT_ID}")
+
+    # ---------------------------------------------------------------- sections
+
+    def read(self) -> Iterator[None]:
+        """Check everything; each step is short. Raises ImportRefused."""
+        plan, now, ours = self.plan, self._now, self._ours
+        users: dict[tuple[str, str], StoredUser] = {}
+        # Later ones win, as they do when EMQX imports one array after the other.
+        for section, read_one in (
+            ("auth_clientid", lambda value: read_old_user(value, CLIENT_ID, ours, now)),
+            ("auth_username", lambda value: read_old_user(value, USERNAME, ours, now)),
+            ("auth_mnesia", lambda value: read_user(value, self._login_kind, ours, now)),
+        ):
+            for user in self._section(section, read_one):
+                if user is not None:
+                    users[user.kind, user.name] = user
+                yield
+        plan.users = list(users.values())
+        yield from self._read_rules()
+        yield from self._collect("blacklist", lambda value: read_ban(value, now), plan.bans)
+        yield from self._collect("apps", read_app, plan.apps)
+        most = self._most_payload
+        yield from self._collect("retained", lambda value: read_retained(value, most), plan.retained)
+        yield from self._read_engine()
+        yield from self._carry()
+        if self._errors:
+            raise ImportRefused(self._errors, self._wrong)
+
+    def _collect(self, section: str, read_one: Callable[[Any], Item], into: list[Item]) -> Iterator[None]:
+        for item in self._section(section, read_one):
+            if item is not None:
+                into.append(item)
+            yield
+
+    def _read_rules(self) -> Iterator[None]:
+        rules: list[AccessRule] = []
+        counts: dict[tuple[str, str], int] = {}
+
+        def read_one(value: Any) -> AccessRule:
+            rule = read_rule(value, self._login_kind, self._now)
+            counts[rule.subject] = counts.get(rule.subject, 0) + 1
+            if counts[rule.subject] > MOST_RULES:
+                raise BadField("", f"more than {MOST_RULES} rules of {rule.name or 'everybody'}")
+            return rule
+
+        yield from self._collect("acl_mnesia", read_one, rules)
+        of: dict[tuple[str, str], list[AccessRule]] = {}
+        for rule in rules:
+            of.setdefault(rule.subject, []).append(rule)
+            yield
+        # From 4.3 on the newest rule of a subject is tried first, wherever it stands in the file.
+        newest_first = self._version >= (4, 3) and not self._ours
+        for same in of.values():
+            self.plan.rules += sorted(same, key=lambda rule: -rule.created_at) if newest_first else same
+            yield
+
+    def _read_engine(self) -> Iterator[None]:
+        """Resources and rules of the rule engine."""
+        old = self._version < (4, 4) and not self._ours
+        methods: dict[str, str] = {}
+
+        def resource(value: Any) -> Row | None:
+            changed = read_resource(value, old)
+            method = web_hook_method(value) if old else None
+            if method is not None:
+                methods[value["id"]] = method
+            return changed
+
+        yield from self._carry_section("resources", resource)
+        yield from self._carry_section("rules", lambda value: read_engine_rule(value, methods))
+
+    def _carry(self) -> Iterator[None]:
+        """Everything else."""
+        known = {"auth_clientid", "auth_username", "auth_mnesia", "acl_mnesia", "blacklist", "apps", "retained"}
+        known |= {"resources", "rules", *_NOT_CARRIED}
+        for section in dict.fromkeys([*self._document.sections, *self._document.members, *self._env]):
+            if section not in known:
+                yield from self._carry_section(section, lambda value: None)
+
+    def _carry_section(self, section: str, read_one: Callable[[Any], Row | None]) -> Iterator[None]:
+        """``read_one``: what takes the place of a record, ``None``: nothing, it is carried to the letter."""
+        records: list[Carried] = []
+        listed = self._is_list(section)
+        if not listed and section in ("resources", "rules") and self._is_there(section):
+            self._error(section, 0, "", "expected an array")
+            return
+        values = self._values(section) if listed else self._single(section)
+        for index, (value, text) in enumerate(values):
+            if not isinstance(value, BadRecord):
+                try:
+                    changed = read_one(value)
+                    text = text if changed is None else msgspec.json.encode(changed).decode()
+                    if len(text) > MOST_OCTETS:
+                        raise BadField("", f"longer than {MOST_OCTETS} characters")
+                    records.append(Carried(section, text, listed, identity_of(value) if listed else None))
+                except BadField as error:
+                    self._error(section, index, error.key, error.what)
+            else:
+                self._error(section, index, "", str(value))
+            yield
+        if records:
+            self.plan.carried[section] = records
+
+    # ------------------------------------------------------------------- values
+
+    def _is_there(self, section: str) -> bool:
+        return section in self._env or section in self._document.members or section in self._document.sections
+
+    def _is_list(self, section: str) -> bool:
+        if section in self._env:
+            return isinstance(self._env[section], list)
+        return section in self._document.sections
+
+    def _values(self, section: str) -> Iterator[tuple[Any, str]]:
+        """Value and text of each record; BadRecord in place of a value that is none."""
+        if section in self._env:
+            for value in self._env[section]:
+                yield value, msgspec.json.encode(value).decode()
+            return
+        for span in self._document.sections.get(section, ()):
+            yield self._value(span), self._document.raw(span)
+
+    def _single(self, section: str) -> Iterator[tuple[Any, str]]:
+        if section in self._env:
+            yield self._env[section], msgspec.json.encode(self._env[section]).decode()
+        elif section in self._document.members:
+            span = self._document.members[section]
+            yield self._value(span), self._document.raw(span)
+
+    def _value(self, span: Span) -> Any:
+        try:
+            return self._document.value(span)
+        except ValueError as error:
+            return BadRecord(str(error))
+
+    def _section(self, section: str, read_one: Callable[[Any], Item]) -> Iterator[Item | None]:
+        """Each record as it is stored; ``None`` for a wrong one, which is noted."""
+        if not self._is_list(section):
+            if self._is_there(section):
+                self._error(section, 0, "", "expected an array")
+            return
+        for index, (value, _) in enumerate(self._values(section)):
+            item: Item | None = None
+            try:
+                if isinstance(value, BadRecord):
+                    raise BadField("", str(value))
+                item = read_one(value)
+            except BadField as error:
+                self._error(section, index, error.key, error.what)
+            yield item
+
+    def _error(self, section: str, index: int, key: str, what: str) -> None:
+        self._wrong += 1
+        if len(self._errors) < MOST_ERRORS:
+            self._errors.append(RecordError(section[:256], index, key, what))

@@ -1,0 +1,83 @@
+"""Import plans on disk: what an import is about to store, so that a start can finish what a crash cut off."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from broker.access.banned import Ban
+from broker.access.stored_users import StoredUser
+
+from .apps import App
+from .carried import Carried
+from .emqx_formats import AccessRule
+from .import_file import Plan
+from .retained_records import RetainedRecord
+
+_MAGIC: Final = b"taipan import 1\n"
+_ROWS: Final = 500
+_LENGTH: Final = 4
+
+
+class _Part(msgspec.Struct, array_like=True):
+    """Some rows of one kind, which is the attribute of ``Plan``; for ``carried`` with the section."""
+
+    kind: str
+    section: str
+    rows: msgspec.Raw
+
+
+_KINDS: Final[dict[str, Any]] = {
+    "users": list[StoredUser],
+    "rules": list[AccessRule],
+    "bans": list[Ban],
+    "apps": list[App],
+    "retained": list[RetainedRecord],
+    "carried": list[Carried],
+}
+
+
+def written_plan(name: str, plan: Plan) -> Iterator[bytes]:
+    """The plan in short pieces."""
+    yield _MAGIC + _framed(name.encode())
+    for kind in _KINDS:
+        sections = plan.carried if kind == "carried" else {"": getattr(plan, kind)}
+        for section, rows in sections.items():
+            for at in range(0, len(rows), _ROWS):
+                encoded = msgspec.Raw(msgspec.msgpack.encode(rows[at : at + _ROWS]))
+                yield _framed(msgspec.msgpack.encode(_Part(kind, section, encoded)))
+    yield _framed(b"")
+
+
+def read_plan(octets: bytes) -> tuple[str, Plan]:
+    """Name and plan. ``ValueError``: it is damaged."""
+    name, *frames = _frames(octets)
+    plan = Plan()
+    for frame in frames:
+        try:
+            part = msgspec.msgpack.decode(frame, type=_Part)
+            rows = msgspec.msgpack.decode(part.rows, type=_KINDS[part.kind])
+        except (msgspec.MsgspecError, KeyError) as error:
+            raise ValueError(f"a part of it cannot be read: {error}") from None
+        into = plan.carried.setdefault(part.section, []) if part.kind == "carried" else getattr(plan, part.kind)
+        into += rows
+    return name.decode(), plan
+
+
+def _framed(octets: bytes) -> bytes:
+    return len(octets).to_bytes(_LENGTH, "big") + octets
+
+
+def _frames(octets: bytes) -> Iterator[bytes]:
+    """Up to the empty one, which must be there."""
+    if not octets.startswith(_MAGIC):
+        raise ValueError("it is no import plan")
+    at = len(_MAGIC)
+    while True:
+        end = at + _LENGTH + int.from_bytes(octets[at : at + _LENGTH], "big")
+        if at + _LENGTH > len(octets) or end > len(octets):
+            raise ValueError("it has no end")
+        if end == at + _LENGTH:
+            return
+        yield octets[at + _LENGTH : end]
+        at = end

@@ -1,0 +1,77 @@
+"""Resources: the connections that actions share, and their types."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ruleengine.engine import RuleEngine
+
+from .listing import Row
+from .rule_refusal import engine_refusals
+from .storable import check_storable
+from .stored import promised
+
+
+class Resources:
+    """What is refused is refused with Refusal; a change is on disk when its call returns. Passwords are masked."""
+
+    def __init__(self, engine: RuleEngine) -> None:
+        self._engine = engine
+        self._tables = engine.server.tables
+
+    def types(self) -> list[Row]:
+        return [each.record() for each in self._engine.resource_types.values()]
+
+    def type(self, name: str) -> Row:
+        with engine_refusals():
+            return self._engine.resource_type(name)
+
+    def records(self, kind: str | None = None) -> list[Row]:
+        """All, or those of one type; ``status`` tells whether each is alive."""
+        with engine_refusals():
+            return self._engine.resources(kind)
+
+    def lookup(self, resource_id: str) -> Row:
+        """``status`` is a list with an entry for each node."""
+        with engine_refusals():
+            return self._engine.resource_record(resource_id)
+
+    def alive(self, resource_id: str) -> bool:
+        """Whether it is alive on all nodes."""
+        return all(each["is_alive"] for each in self.lookup(resource_id)["status"])
+
+    async def create(
+        self, kind: str, config: Mapping[str, Any], resource_id: str | None = None, description: str = ""
+    ) -> Row:
+        """Its record; it is there although nobody may answer yet."""
+        check_storable("config", config)
+        with engine_refusals():
+            record = await self._engine.create_resource(kind, config, resource_id, description)
+        await promised(self._tables)
+        return record
+
+    async def test(self, kind: str, config: Mapping[str, Any]) -> None:
+        """Whether such a resource can be reached; nothing is stored."""
+        check_storable("config", config)
+        with engine_refusals():
+            await self._engine.test_resource(kind, config)
+
+    async def update(
+        self, resource_id: str, config: Mapping[str, Any] | None = None, description: str | None = None
+    ) -> Row:
+        """What is given changes; a password given masked stays as it is."""
+        check_storable("config", config or {})
+        with engine_refusals():
+            record = await self._engine.update_resource(resource_id, config, description)
+        await promised(self._tables)
+        return record
+
+    async def start(self, resource_id: str) -> None:
+        """Try at once to reach it."""
+        with engine_refusals():
+            await self._engine.start_resource(resource_id)
+
+    async def delete(self, resource_id: str) -> None:
+        """Refused while rules use it."""
+        with engine_refusals():
+            await self._engine.delete_resource(resource_id)
+        await promised(self._tables)

@@ -1,0 +1,188 @@
+"""``republish`` with real clients: what it publishes, what it refuses, and how loops end."""
+
+from typing import Any
+
+import pytest
+
+from broker.mqtt import constants as c
+from ruleengine.error import RuleEngineError
+from tests.ruleengine.ruled import RuledNode, ruled_node
+
+
+def republish(topic: str, **params: Any) -> dict[str, Any]:
+    return {"name": "republish", "params": {"target_topic": topic, **params}}
+
+
+def failures(node: RuledNode, rule_id: str) -> int:
+    return int(node.engine.rule(rule_id)["actions"][0]["metrics"][0]["failed"])
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.asyncio
+async def test_a_message_made_of_the_result(version: int) -> None:
+    async with ruled_node() as node:
+        await node.rule(
+            'SELECT clientid, payload.x as x, qos FROM "in/#"',
+            republish("out/${clientid}", target_qos="${qos}", payload_tmpl="x is ${x}"),
+        )
+        subscriber = await node.client(version=version)
+        await subscriber.subscribe("out/#", qos=2)
+        client = await node.client("me", version)
+        await client.publish("in/1", b'{"x": 1.5}', 1)
+        message = await subscriber.expect_publish("out/me")
+        assert (message.payload, message.qos) == (b"x is 1.5", 1)
+
+
+@pytest.mark.parametrize(
+    "params, qos, retain, payload",
+    [
+        ({}, 0, False, b"p"),
+        ({"target_qos": 1}, 1, False, b"p"),
+        ({"target_qos": "2"}, 2, False, b"p"),
+        ({"target_qos": -1}, 1, False, b"p"),
+        ({"target_retain": True}, 0, True, b"p"),
+        ({"target_retain": "true"}, 0, True, b"p"),
+        ({"target_retain": 1}, 0, True, b"p"),
+        ({"target_retain": "${flags.retain}"}, 0, True, b"p"),
+        ({"payload_tmpl": "fixed"}, 0, False, b"fixed"),
+    ],
+)
+@pytest.mark.asyncio
+async def test_every_parameter(params: dict[str, Any], qos: int, retain: bool, payload: bytes) -> None:
+    async with ruled_node() as node:
+        await node.rule('SELECT * FROM "in"', republish("out", **params))
+        subscriber = await node.client()
+        await subscriber.subscribe("out", qos=2, retain_as_published=True)
+        client = await node.client()
+        await client.publish("in", b"p", 1, retain=True)
+        message = await subscriber.expect_publish("out")
+        assert (message.qos, message.retain, message.payload) == (qos, retain, payload)
+
+
+@pytest.mark.asyncio
+async def test_an_empty_template_is_the_whole_result_and_binary_stays_binary() -> None:
+    async with ruled_node() as node:
+        await node.rule('SELECT topic, qos FROM "in"', republish("json", payload_tmpl=""))
+        await node.rule('SELECT payload FROM "in"', republish("binary"))
+        subscriber = await node.client()
+        await subscriber.subscribe("json", "binary")
+        client = await node.client()
+        await client.publish("in", b"\xff\xfe")
+        assert (await subscriber.expect_publish("json")).payload == b'{"topic":"in","qos":0}'
+        assert (await subscriber.expect_publish("binary")).payload == b"\xff\xfe"
+
+
+@pytest.mark.parametrize("given", [{"from": "${clientid}", "kind": "fixed"}, "${pub_props.User-Property}"])
+@pytest.mark.asyncio
+async def test_user_properties(given: Any) -> None:
+    async with ruled_node() as node:
+        await node.rule('SELECT * FROM "in"', republish("out", user_properties=given))
+        subscriber = await node.client()
+        await subscriber.subscribe("out")
+        client = await node.client("me")
+        await client.publish("in", properties={c.USER_PROPERTY: [("from", "me"), ("kind", "fixed")]})
+        message = await subscriber.expect_publish("out")
+        assert message.properties[c.USER_PROPERTY] == [("from", "me"), ("kind", "fixed")]
+
+
+@pytest.mark.parametrize(
+    "params, words",
+    [
+        ({"target_topic": "a/+"}, "target_topic"),
+        ({"target_topic": ""}, "target_topic"),
+        ({"target_topic": "out/${nothing}"}, "${nothing}"),
+        ({"target_topic": "out", "payload_tmpl": "${qos}"}, "${qos}"),
+        ({"target_topic": "out", "target_qos": 3}, "target_qos"),
+        ({"target_topic": "out", "target_qos": "q${topic}"}, "target_qos"),
+        ({"target_topic": "out", "target_retain": "maybe"}, "target_retain"),
+        ({"target_topic": "out", "user_properties": {"k": 1}}, "user_properties"),
+        ({"target_topic": "out", "user_properties": "text"}, "user_properties"),
+    ],
+)
+@pytest.mark.asyncio
+async def test_what_is_refused_at_creation(params: dict[str, Any], words: str) -> None:
+    async with ruled_node() as node:
+        with pytest.raises(RuleEngineError) as refused:
+            await node.rule('SELECT topic, payload FROM "in"', {"name": "republish", "params": params})
+        assert refused.value.kind == "wrong" and words in refused.value.message
+
+
+@pytest.mark.parametrize(
+    "payload, params",
+    [
+        (b'{"t": "a/#"}', {"target_topic": "${t}"}),
+        (b'{"t": ""}', {"target_topic": "${t}"}),
+        (b'{"t": "$SYS/x"}', {"target_topic": "${t}"}),
+        (b'{"t": 7}', {"target_topic": "out", "target_qos": "${t}"}),
+        (b'{"t": "x"}', {"target_topic": "out", "target_retain": "${t}"}),
+    ],
+)
+@pytest.mark.asyncio
+async def test_what_fails_for_one_message(payload: bytes, params: dict[str, Any]) -> None:
+    async with ruled_node() as node:
+        id = await node.rule('SELECT payload.t as t, payload FROM "in"', {"name": "republish", "params": params})
+        client = await node.client()
+        await client.publish("in", payload)
+        assert failures(node, id) == 1
+        assert node.engine.rule(id)["actions"][0]["last_error"]["reason"]
+
+
+@pytest.mark.asyncio
+async def test_a_rule_that_feeds_itself_publishes_once() -> None:
+    async with ruled_node() as node:
+        id = await node.rule('SELECT * FROM "t2"', republish("t2"))
+        subscriber = await node.client()
+        await subscriber.subscribe("t2")
+        client = await node.client()
+        await client.publish("t2", b"x")
+        await subscriber.expect_publish("t2")
+        await subscriber.expect_publish("t2")
+        await subscriber.nothing()
+        assert failures(node, id) == 1
+        assert "loop" in node.engine.rule(id)["actions"][0]["last_error"]["reason"]
+
+
+@pytest.mark.asyncio
+async def test_a_loop_of_several_rules_ends_and_says_so() -> None:
+    async with ruled_node(rules={"max_hops": 7}) as node:
+        ids = [await node.rule(f'SELECT * FROM "{a}"', republish(b)) for a, b in (("a", "b"), ("b", "c"), ("c", "a"))]
+        client = await node.client()
+        before = node.server.metrics.messages_publish
+        await client.publish("a")
+        assert node.server.metrics.messages_publish - before == 1 + 7
+        assert sum(failures(node, id) for id in ids) == 1
+        reasons = [node.engine.rule(id)["actions"][0].get("last_error", {}).get("reason", "") for id in ids]
+        assert any("max_hops" in reason for reason in reasons)
+
+
+@pytest.mark.asyncio
+async def test_a_loop_through_an_event_ends() -> None:
+    async with ruled_node() as node:
+        one = await node.rule('SELECT * FROM "$events/message_delivered"', republish("x"))
+        two = await node.rule('SELECT * FROM "$events/message_delivered"', republish("x"))
+        subscriber = await node.client()
+        await subscriber.subscribe("x")
+        client = await node.client()
+        before = node.server.metrics.messages_publish
+        await client.publish("x")
+        await client.ping()
+        # Each rule sees what the other one published, ten times.
+        assert node.server.metrics.messages_publish - before == 1 + 2 * 10
+        assert failures(node, one) > 0 and failures(node, two) > 0
+
+
+@pytest.mark.asyncio
+async def test_a_loop_that_grows_is_stopped() -> None:
+    async with ruled_node(rules={"max_chained": 50}) as node:
+        for number in range(4):
+            await node.rule('SELECT * FROM "g/#"', *[republish(f"g/{number}/{each}") for each in range(4)])
+        client = await node.client()
+        before = node.server.metrics.messages_publish
+        await client.publish("g")
+        # One from the client, sixteen that see it, and then the bound.
+        assert node.server.metrics.messages_publish - before <= 1 + 16 + 50
+        assert any(
+            "max_chained" in action.get("last_error", {}).get("reason", "")
+            for rule in node.engine.rules()
+            for action in rule["actions"]
+        )

@@ -1,0 +1,115 @@
+"""A node with its rule engine in this process, and an action that keeps what it is given."""
+
+import asyncio
+import logging
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from ruleengine.actions.action import Action, ActionFailed, ActionPlace, ActionType, Row
+from ruleengine.config import RuleEngineSettings
+from ruleengine.engine import RuleEngine
+from ruleengine.event import Event
+from ruleengine.params import Text
+from tests.support.node import Node, make_settings
+from tests.support.peer import Peer
+
+KEEP = {"name": "keep", "params": {}}
+FAIL = {"name": "fail", "params": {}}
+
+
+class RuledNode(Node):
+    """``engine`` is its rule engine; ``kept`` the rows that the action ``keep`` was given, in order."""
+
+    def __init__(self, settings: Any, rules: RuleEngineSettings) -> None:
+        super().__init__(settings)
+        self.engine = RuleEngine(self.server, rules)
+        self.kept: list[dict[str, Any]] = []
+        self.events: list[Event] = []
+        self.closed: list[str] = []
+        self.on_keep: Callable[[str], None] = lambda rule_id: None
+        words = Text("for tests", "用于测试")
+        for name, create in (("keep", self._keep), ("fail", self._fail)):
+            self.engine.action_types[name] = ActionType(name, words, words, create)
+        self._peers: list[Peer] = []
+
+    def _keep(self, place: ActionPlace) -> Action:
+        return _Keep(self, place)
+
+    def _fail(self, place: ActionPlace) -> Action:
+        return _Fail()
+
+    async def client(self, client_id: str | None = None, version: int = 5, **connect: Any) -> Peer:
+        peer = Peer(self.address(), version)
+        self._peers.append(peer)
+        await peer.connect(client_id, **connect)
+        return peer
+
+    async def rule(self, sql: str, *actions: dict[str, Any], **more: Any) -> str:
+        """The id of a new rule that keeps its rows, or does ``actions``."""
+        record = await self.engine.create_rule(sql, actions or [KEEP], **more)
+        return str(record["id"])
+
+    def metrics(self, rule_id: str) -> dict[str, Any]:
+        metrics: dict[str, Any] = self.engine.rule(rule_id)["metrics"][0]
+        return metrics
+
+    async def until_kept(self, count: int) -> list[dict[str, Any]]:
+        async with asyncio.timeout(5):
+            while len(self.kept) < count:
+                await asyncio.sleep(0.005)
+        return self.kept
+
+    async def start(self) -> "RuledNode":
+        logging.getLogger("ruleengine").addHandler(self._complaints)
+        await super().start()
+        self.engine.start()
+        return self
+
+    async def stop(self) -> None:
+        for peer in self._peers:
+            await peer.close()
+        await self.engine.close()
+        logging.getLogger("ruleengine").removeHandler(self._complaints)
+        await super().stop()
+
+
+class _Keep:
+    def __init__(self, node: RuledNode, place: ActionPlace) -> None:
+        self.node = node
+        self.place = place
+
+    def run(self, row: Row, event: Event) -> bool:
+        self.node.kept.append({**row, "_rule": self.place.rule_id})
+        self.node.events.append(event)
+        self.node.on_keep(self.place.rule_id)
+        return True
+
+    def close(self) -> None:
+        self.node.closed.append(self.place.id)
+
+
+class _Fail:
+    def run(self, row: Row, event: Event) -> bool:
+        raise ActionFailed("as told")
+
+    def close(self) -> None:
+        pass
+
+
+@asynccontextmanager
+async def ruled_node(
+    zone: dict[str, Any] | None = None, rules: dict[str, Any] | None = None, data_dir: str | None = None, **rooms: Any
+) -> AsyncIterator[RuledNode]:
+    """A node for as long as the block lasts; ``rules`` is ``[ruleengine]``."""
+    with tempfile.TemporaryDirectory(prefix="taipan-rules-") as directory:
+        rooms.setdefault("node", {"data_dir": data_dir or directory})
+        settings = msgspec.convert(rules or {}, RuleEngineSettings)
+        node = await RuledNode(make_settings(zone, **rooms), settings).start()
+        try:
+            yield node
+        finally:
+            await node.stop()

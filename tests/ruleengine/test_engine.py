@@ -1,0 +1,354 @@
+"""Rules on a running node: selection, order, errors, changes while they run, restart."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ruleengine.error import RuleEngineError
+from ruleengine.registry import CACHED_TOPICS
+from tests.ruleengine.ruled import FAIL, KEEP, ruled_node
+
+
+@pytest.mark.asyncio
+async def test_rules_run_in_the_order_of_their_creation_and_once_each() -> None:
+    async with ruled_node() as node:
+        ids = [
+            await node.rule(f"SELECT topic FROM {sources}")
+            for sources in ('"#"', '"a/b", "a/+", "#"', '"a/b"', '"+/b", "a/#"', '"c"', '"a/b"')
+        ]
+        client = await node.client()
+        await client.publish("a/b")
+        assert [row["_rule"] for row in await node.until_kept(5)] == [ids[0], ids[1], ids[2], ids[3], ids[5]]
+        await node.engine.update_rule(ids[0], {"description": "still the first"})
+        await client.publish("a/b")
+        assert [row["_rule"] for row in await node.until_kept(10)][5] == ids[0]
+
+
+@pytest.mark.asyncio
+async def test_a_thousand_rules_on_one_topic() -> None:
+    async with ruled_node() as node:
+        ids = [await node.rule(f'SELECT payload.x as x FROM "t" WHERE x >= {number}') for number in range(1000)]
+        client = await node.client()
+        await client.publish("t", b'{"x": 499}')
+        rows = await node.until_kept(500)
+        assert [row["_rule"] for row in rows] == ids[:500]
+        assert node.metrics(ids[0])["matched"] == 1 and node.metrics(ids[999])["no_result"] == 1
+
+
+@pytest.mark.asyncio
+async def test_a_thousand_rules_on_a_thousand_topics() -> None:
+    async with ruled_node() as node:
+        ids = [await node.rule(f'SELECT topic FROM "t/{number}/+"') for number in range(1000)]
+        client = await node.client()
+        for number in (0, 500, 999):
+            await client.publish(f"t/{number}/x")
+        await client.publish("other")
+        assert [row["_rule"] for row in await node.until_kept(3)] == [ids[0], ids[500], ids[999]]
+        assert sum(node.metrics(id)["evaluated"] for id in ids) == 3
+
+
+@pytest.mark.asyncio
+async def test_the_cache_of_topics_is_bounded() -> None:
+    async with ruled_node() as node:
+        await node.rule('SELECT topic FROM "t/#"')
+        registry = node.engine.registry
+        for number in range(3 * CACHED_TOPICS):
+            assert len(registry.match(f"t/{number}")) == 1
+        assert len(registry._recent) + len(registry._older) <= 2 * CACHED_TOPICS
+        registry.match("t/" + "x" * 300)
+        assert not any(len(topic) > 256 for topic in registry._recent)
+
+
+@pytest.mark.asyncio
+async def test_what_is_counted_of_a_rule() -> None:
+    async with ruled_node() as node:
+        id = await node.rule('SELECT payload.x as x FROM "t" WHERE x > 10', KEEP, FAIL)
+        client = await node.client()
+        for payload in (b'{"x": 11}', b'{"x": 1}', b"no json", b'{"x": 12}'):
+            await client.publish("t", payload)
+        metrics = node.metrics(id)
+        assert metrics == {
+            "node": "taipan@127.0.0.1", "matched": 2, "passed": 2, "no_result": 1, "exception": 1, "failed": 2,
+            "evaluated": 4, "speed": 0.0, "speed_max": 0.0, "speed_last5m": 0.0,
+        }  # fmt: skip
+        keep, fail = node.engine.rule(id)["actions"]
+        assert keep["metrics"] == [{"node": "taipan@127.0.0.1", "success": 2, "failed": 0, "taken": 2}]
+        assert fail["metrics"] == [{"node": "taipan@127.0.0.1", "success": 0, "failed": 2, "taken": 2}]
+        assert fail["last_error"]["reason"] == "as told"
+        counters = node.server.metrics.snapshot()
+        assert (counters["rules.matched"], counters["actions.success"], counters["actions.failure"]) == (2, 2, 2)
+        error = node.engine.rule(id)["last_error"]
+        assert error["clause"] == "SELECT" and "JSON" in error["reason"] and "no json" in error["sample"]
+        node.engine.reset_metrics(id)
+        record = node.engine.rule(id)
+        assert record["metrics"][0]["evaluated"] == 0 and "last_error" not in record
+        assert record["actions"][0]["metrics"][0]["taken"] == 0
+
+
+@pytest.mark.asyncio
+async def test_speeds_are_measured_every_ten_seconds() -> None:
+    async with ruled_node() as node:
+        id = await node.rule('SELECT * FROM "t"')
+        client = await node.client()
+        await node.pass_time(20)
+        for _ in range(25):
+            await client.publish("t")
+        await node.pass_time(10)
+        assert (node.metrics(id)["speed"], node.metrics(id)["speed_max"]) == (2.5, 2.5)
+        await node.pass_time(10)
+        metrics = node.metrics(id)
+        assert (metrics["speed"], metrics["speed_max"]) == (0.0, 2.5)
+        assert 0 < metrics["speed_last5m"] < 2.5
+
+
+@pytest.mark.asyncio
+async def test_foreach_runs_every_action_for_every_row() -> None:
+    async with ruled_node() as node:
+        id = await node.rule('FOREACH payload.list AS e DO e.n AS n INCASE e.n > 1 FROM "t"')
+        client = await node.client()
+        await client.publish("t", b'{"list": [{"n": 1}, {"n": 2}, {"n": 3}]}')
+        assert [row["n"] for row in await node.until_kept(2)] == [2, 3]
+        await client.publish("t", b'{"list": []}')
+        metrics = node.metrics(id)
+        assert (metrics["matched"], metrics["passed"], metrics["no_result"]) == (2, 1, 1)
+
+
+@pytest.mark.parametrize("choice, rows, exceptions", [("continue", 2, 0), ("stop", 1, 1)])
+@pytest.mark.asyncio
+async def test_fallbacks_and_on_action_failed(choice: str, rows: int, exceptions: int) -> None:
+    async with ruled_node() as node:
+        first = {**FAIL, "fallbacks": [{**FAIL, "fallbacks": [KEEP]}]}
+        id = await node.rule('SELECT * FROM "t"', first, KEEP, on_action_failed=choice)
+        client = await node.client()
+        await client.publish("t")
+        assert len(node.kept) == rows
+        assert node.metrics(id)["exception"] == exceptions
+        fallback = node.engine.rule(id)["actions"][0]["fallbacks"][0]
+        assert fallback["metrics"][0]["failed"] == 1
+        assert fallback["fallbacks"][0]["metrics"][0]["success"] == 1
+
+
+@pytest.mark.parametrize("how", ["delete", "disable"])
+@pytest.mark.asyncio
+async def test_a_rule_that_goes_while_it_runs(how: str) -> None:
+    async with ruled_node() as node:
+        first = await node.rule('SELECT * FROM "t"', KEEP, KEEP)
+        second = await node.rule('SELECT * FROM "t"')
+
+        def go(rule_id: str) -> None:
+            book = node.engine.rule_book
+            if rule_id == first:
+                if how == "delete":
+                    book.delete(first)
+                    book.delete(second)
+                else:
+                    for id in (first, second):
+                        asyncio.get_running_loop().create_task(node.engine.update_rule(id, {"enabled": False}))
+
+        node.on_keep = go
+        client = await node.client()
+        await client.publish("t")
+        await client.publish("t")
+        if how == "delete":
+            assert [row["_rule"] for row in node.kept] == [first]
+            assert node.engine.rules() == []
+        else:
+            assert [row["_rule"] for row in node.kept] == [first, first, second]
+            assert not any(record["enabled"] for record in node.engine.rules())
+        assert len(node.closed) == 3
+
+
+@pytest.mark.asyncio
+async def test_a_change_keeps_the_counters_and_refusals_change_nothing() -> None:
+    async with ruled_node() as node:
+        id = await node.rule('SELECT * FROM "t"')
+        client = await node.client()
+        await client.publish("t")
+        before = node.engine.rule(id)
+        for changes in (
+            {"rawsql": "SELECT"},
+            {"actions": [{"name": "nobody", "params": {}}]},
+            {"on_action_failed": "maybe"},
+            {"rawsql": 'SELECT * FROM "$events/nothing"'},
+        ):
+            with pytest.raises(RuleEngineError):
+                await node.engine.update_rule(id, changes)
+        assert node.engine.rule(id) == before
+        after = await node.engine.update_rule(id, {"rawsql": 'SELECT * FROM "u"', "description": "d"})
+        assert (after["for"], after["description"], after["metrics"][0]["matched"]) == (["u"], "d", 1)
+        await client.publish("t")
+        await client.publish("u")
+        assert node.metrics(id)["matched"] == 2 and len(node.kept) == 2
+
+
+@pytest.mark.parametrize(
+    "sql, actions, more, kind, words",
+    [
+        ("SELECT FROM", [], {}, "wrong", "line 1, column 8"),
+        ('SELECT nothing(1) FROM "t"', [], {}, "wrong", "nothing"),
+        ('SELECT abs(1, 2) FROM "t"', [], {}, "wrong", "abs"),
+        ('SELECT * FROM "$events/nothing"', [], {}, "wrong", "$events/"),
+        ('SELECT * FROM "$events/message_publish"', [], {}, "wrong", "message_publish"),
+        ('SELECT * FROM "a/#/b"', [], {}, "wrong", "topic filter"),
+        ('SELECT * FROM "t"', [{"params": {}}], {}, "missing", "name"),
+        ('SELECT * FROM "t"', [{"name": "keep"}], {}, "missing", "params"),
+        ('SELECT * FROM "t"', [{"name": "nobody", "params": {}}], {}, "unknown", "nobody"),
+        ('SELECT * FROM "t"', [{"name": "data_to_webserver", "params": {}}], {}, "missing", "$resource"),
+        (
+            'SELECT * FROM "t"',
+            [{"name": "data_to_webserver", "params": {"$resource": "resource:no"}}],
+            {},
+            "unknown",
+            "resource:no",
+        ),
+        ('SELECT * FROM "t"', [{**KEEP, "fallbacks": [{"name": "nobody", "params": {}}]}], {}, "unknown", "nobody"),
+        ('SELECT * FROM "t"', [KEEP] * 101, {}, "wrong", "100"),
+        ('SELECT * FROM "t"', [], {"id": ""}, "wrong", "id"),
+        ('SELECT * FROM "t"', [], {"on_action_failed": "later"}, "wrong", "on_action_failed"),
+    ],
+)
+@pytest.mark.asyncio
+async def test_what_is_refused_at_creation(sql: str, actions: Any, more: Any, kind: str, words: str) -> None:
+    async with ruled_node() as node:
+        with pytest.raises(RuleEngineError) as refused:
+            await node.engine.create_rule(sql, actions, **more)
+        assert refused.value.kind == kind
+        assert words in refused.value.message and "\n" not in refused.value.message
+        assert node.engine.rules() == []
+
+
+@pytest.mark.asyncio
+async def test_ids() -> None:
+    async with ruled_node(rules={"max_rules": 2}) as node:
+        assert await node.rule('SELECT * FROM "t"', id="mine") == "mine"
+        with pytest.raises(RuleEngineError) as refused:
+            await node.rule('SELECT * FROM "t"', id="mine")
+        assert refused.value.kind == "exists"
+        made = await node.rule('SELECT * FROM "t"')
+        assert made.startswith("rule:") and len(made) == 13
+        action = node.engine.rule(made)["actions"][0]["id"]
+        assert action.startswith("keep_") and action.removeprefix("keep_").isdigit()
+        with pytest.raises(RuleEngineError, match="max_rules"):
+            await node.rule('SELECT * FROM "t"')
+        for ask in (node.engine.delete_rule("no"), node.engine.update_rule("no", {})):
+            with pytest.raises(RuleEngineError) as refused:
+                await ask
+            assert refused.value.kind == "unknown"
+
+
+@pytest.mark.asyncio
+async def test_rules_survive_a_restart(tmp_path: Path) -> None:
+    level = {"durability": {"level": "disk"}, "data_dir": str(tmp_path)}
+    async with ruled_node(**level) as node:  # type: ignore[arg-type]
+        first = await node.rule('SELECT payload.x as x FROM "t"', KEEP, description="one")
+        second = await node.rule('SELECT * FROM "t"', enabled=False)
+        third = await node.rule('SELECT topic FROM "t"', {**KEEP, "fallbacks": [KEEP]})
+        gone = await node.rule('SELECT * FROM "t"')
+        await node.engine.delete_rule(gone)
+        assert await node.server.tables.stored()
+        before = node.engine.rules()
+    async with ruled_node(**level) as node:  # type: ignore[arg-type]
+        # The test's own actions are registered before the start, as an operator's are.
+        assert node.engine.rules() == before
+        assert node.engine.rule_ids() == [first, second, third]
+        client = await node.client()
+        await client.publish("t", b'{"x": 5}')
+        assert [row["_rule"] for row in await node.until_kept(2)] == [first, third]
+        assert node.kept[0]["x"] == 5
+        later = await node.rule('SELECT * FROM "t"')
+        assert node.engine.rule_ids()[-1] == later
+
+
+@pytest.mark.asyncio
+async def test_a_stored_rule_that_cannot_run_says_why(tmp_path: Path) -> None:
+    level = {"durability": {"level": "disk"}, "data_dir": str(tmp_path)}
+    async with ruled_node(**level) as node:  # type: ignore[arg-type]
+        id = await node.rule('SELECT * FROM "t"')
+        row = node.engine.stored_rules()[0]
+        import msgspec
+
+        broken = msgspec.structs.replace(row, id="broken", rawsql="SELECT gone(1) FROM t", order=9)
+        action = msgspec.structs.replace(row.actions[0], name="gone")
+        orphan = msgspec.structs.replace(row, id="orphan", actions=(action,), order=10)
+        node.engine.rule_book._table.put("broken", broken)
+        node.engine.rule_book._table.put("orphan", orphan)
+        assert await node.server.tables.stored()
+    node_logs: list[str] = []
+    async with ruled_node(**level) as node:  # type: ignore[arg-type]
+        node_logs, node._complaints.records = node._complaints.records, []
+        records = {record["id"]: record for record in node.engine.rules()}
+        assert records[id]["enabled"] and "suspended" not in records[id]
+        assert not records["broken"]["enabled"] and "gone" in records["broken"]["suspended"]
+        assert not records["orphan"]["enabled"] and "gone" in records["orphan"]["suspended"]
+        node.engine.action_types["gone"] = node.engine.action_types["keep"]
+        await node.pass_time(10)
+        assert node.engine.rule("orphan")["enabled"]
+        await node.engine.update_rule("broken", {"rawsql": 'SELECT 1 as n FROM "t"'})
+        client = await node.client()
+        await client.publish("t")
+        assert len(await node.until_kept(3)) == 3
+    assert any("rule_unusable rule=broken" in line for line in node_logs)
+
+
+@pytest.mark.asyncio
+async def test_a_trace_is_kept_only_while_asked_for() -> None:
+    async with ruled_node() as node:
+        id = await node.rule('SELECT payload.x as x FROM "t" WHERE x > 1', KEEP, FAIL)
+        client = await node.client("tracer")
+        await client.publish("t", b'{"x": 2}')
+        assert node.engine.rule_trace(id) == []
+        node.engine.trace_rule(id, 3)
+        for payload in (b'{"x": 9}', b'{"x": 2}', b'{"x": 1}', b"{"):
+            await client.publish("t", payload)
+        passed, refused, broken = node.engine.rule_trace(id)
+        assert (passed["outcome"], passed["rows"], passed["topic"], passed["clientid"]) == (
+            "passed", ['{"x":2}'], "t", "tracer",
+        )  # fmt: skip
+        assert [each["outcome"] for each in passed["actions"]] == ["success", "failed"]
+        assert refused["outcome"] == "no_result"
+        assert broken["outcome"] == "exception" and broken["reason"].startswith("SELECT: ")
+        node.engine.trace_rule(id, 0)
+        assert node.engine.rule_trace(id) == []
+        with pytest.raises(RuleEngineError):
+            node.engine.trace_rule(id, 1000)
+
+
+@pytest.mark.asyncio
+async def test_a_long_statement_is_parsed_in_another_process() -> None:
+    fields = ", ".join(f"payload.x{number} as x{number}" for number in range(150))
+    async with ruled_node() as node:
+        id = await node.rule(f'SELECT {fields} FROM "t"')
+        assert node.engine.off_loop._pool is not None
+        client = await node.client()
+        await client.publish("t", b'{"x7": 7}')
+        assert (await node.until_kept(1))[0]["x7"] == 7
+        with pytest.raises(RuleEngineError) as refused:
+            await node.engine.update_rule(id, {"rawsql": f"SELECT {fields}, FROM t"})
+        assert refused.value.line == 1 and refused.value.column > 1024
+        await node.pass_time(61)
+        assert node.engine.off_loop._pool is None
+
+
+@pytest.mark.asyncio
+async def test_a_rule_that_takes_too_much_fails_alone() -> None:
+    async with ruled_node(rules={"max_steps": 50}) as node:
+        greedy = await node.rule('FOREACH payload.list AS e DO e FROM "t"')
+        modest = await node.rule('SELECT topic FROM "t"')
+        subscriber = await node.client()
+        await subscriber.subscribe("t")
+        client = await node.client()
+        await client.publish("t", b'{"list": [1,2,3,4,5,6,7,8,9]}')
+        await subscriber.expect_publish("t")
+        assert node.metrics(greedy)["exception"] == 1 and "steps" in node.engine.rule(greedy)["last_error"]["reason"]
+        assert node.metrics(modest)["passed"] == 1
+
+
+@pytest.mark.asyncio
+async def test_gauges() -> None:
+    async with ruled_node() as node:
+        await node.rule('SELECT * FROM "t"')
+        stats = node.server.stats.snapshot()
+        assert (stats["rules.count"], stats["resources.count"]) == (1, 0)
+        assert stats["actions.count"] == len(node.engine.action_types)

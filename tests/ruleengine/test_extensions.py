@@ -1,0 +1,104 @@
+"""The operator's own Python: the example of docs/rules.md, by configuration and by entry point, and what stops a start."""
+
+import re
+import sys
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import pytest
+
+from broker.core.clock import Clock
+from broker.server import Server
+from management.node import main
+from ruleengine import extensions
+from ruleengine.config import RuleEngineSettings
+from ruleengine.engine import RuleEngine
+from ruleengine.extensions import ExtensionError, load_extensions
+from ruleengine.functions.registry import FUNCTIONS
+from tests.ruleengine.ruled import ruled_node
+from tests.support.node import make_settings
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "rules.md"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    before = dict(FUNCTIONS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    FUNCTIONS.clear()
+    FUNCTIONS.update(before)
+    for name in ("my_rules", "bad_rules"):
+        sys.modules.pop(name, None)
+
+
+def example() -> str:
+    found = re.search(r"(?s)## Your own functions and actions.*?```python\n(.*?)```", PAGE.read_text("utf-8"))
+    assert found is not None
+    return found[1]
+
+
+@pytest.mark.asyncio
+async def test_the_example_of_the_docs(folder: Path) -> None:
+    (folder / "my_rules.py").write_text(example(), "utf-8")
+    async with ruled_node(rules={"functions": [{"module": "my_rules"}]}) as node:
+        count = {"name": "count_words", "params": {"field": "note"}}
+        id = await node.rule(
+            'SELECT celsius(payload.f) as c, shorten(payload.note) as short, payload.note as note FROM "t"',
+            count,
+            {"name": "keep", "params": {}},
+        )
+        client = await node.client()
+        await client.publish("t", b'{"f": 212, "note": "a longer note"}')
+        await client.publish("t", b'{"f": 32, "note": 7}')
+        row = (await node.until_kept(1))[0]
+        assert (row["c"], row["short"]) == (100.0, "a longer")
+        assert node.metrics(id)["exception"] == 1
+        words: Any = node.engine.rule_book.get(id).actions[0].instance
+        assert words.words == 3
+        assert node.engine.action_type("count_words")["title"]["en"] == "Count words"
+
+
+def test_entry_points(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "my_rules.py").write_text(example(), "utf-8")
+    points = {
+        extensions.FUNCTIONS_GROUP: [metadata.EntryPoint("one", "my_rules", extensions.FUNCTIONS_GROUP)],
+        extensions.ACTIONS_GROUP: [metadata.EntryPoint("two", "my_rules:ACTIONS", extensions.ACTIONS_GROUP)],
+    }
+    monkeypatch.setattr(extensions, "entry_points", lambda group: points[group])
+    with pytest.raises(ExtensionError, match="entry point two"):
+        load_extensions([])
+    assert "celsius" in FUNCTIONS
+    module: ModuleType = sys.modules["my_rules"]
+    module.WORDS = module.ACTIONS[0]  # type: ignore[attr-defined]
+    points[extensions.ACTIONS_GROUP] = [metadata.EntryPoint("two", "my_rules:WORDS", extensions.ACTIONS_GROUP)]
+    assert [each.name for each in load_extensions([])] == ["count_words"]
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("raise RuntimeError('broken')", "RuntimeError: broken"),
+        ("import nothing_of_this_name", "ModuleNotFoundError"),
+        ("from ruleengine.functions.registry import register\n@register('abs')\ndef f():\n    return 1", "abs"),
+        ("ACTIONS = ['text']", "ACTIONS"),
+        ("from ruleengine.actions.debug import INSPECT\nACTIONS = [INSPECT]", "inspect"),
+    ],
+)
+def test_a_module_that_cannot_be_used(folder: Path, text: str, words: str) -> None:
+    (folder / "bad_rules.py").write_text(text, "utf-8")
+    settings = msgspec.convert({"functions": [{"module": "bad_rules"}]}, RuleEngineSettings)
+    with pytest.raises(ExtensionError) as refused:
+        RuleEngine(Server(make_settings(), Clock()), settings)
+    assert words in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_the_node_says_it_in_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = folder / "data"
+    settings = [f"--set=node.data_dir={data}", "--set=ruleengine.functions.0.module=no_such_module"]
+    assert main(settings) == 1
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("taipan:")]
+    assert "no_such_module" in line

@@ -1,0 +1,56 @@
+"""Trying SQL: examples stand in for columns, nothing runs and nothing counts."""
+
+from typing import Any
+
+import pytest
+
+from ruleengine.error import RuleEngineError
+from ruleengine.events import KINDS
+from tests.ruleengine.ruled import ruled_node
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=[kind.topic.removeprefix("$events/") for kind in KINDS])
+@pytest.mark.asyncio
+async def test_the_example_of_every_event_matches(kind: Any) -> None:
+    async with ruled_node() as node:
+        found = await node.engine.test_sql(kind.sql_example, {})
+        if kind.topic.endswith("publish"):
+            assert found == {"msg": "hello"}
+        else:
+            assert set(kind.examples) <= set(found) and found["event"] == kind.name
+        assert node.engine.rules() == []
+
+
+@pytest.mark.parametrize(
+    "sql, ctx, expected",
+    [
+        ('SELECT clientid, topic FROM "t/#"', {}, {"clientid": "c_emqx", "topic": "t/a"}),
+        ('SELECT payload.x as x FROM "a"', {"topic": "a", "payload": '{"x": 3}'}, {"x": 3}),
+        ('SELECT payload.x as x FROM "a"', {"topic": "a", "payload": {"x": 3}}, {"x": 3}),
+        ('FOREACH payload.l AS e DO e AS n FROM "t/#"', {"payload": '{"l":[1,2]}'}, [{"n": 1}, {"n": 2}]),
+        ('SELECT reason FROM "$events/client_disconnected"', {"reason": "kicked"}, {"reason": "kicked"}),
+    ],
+)
+@pytest.mark.asyncio
+async def test_what_it_answers(sql: str, ctx: dict[str, Any], expected: Any) -> None:
+    async with ruled_node() as node:
+        assert await node.engine.test_sql(sql, ctx) == expected
+
+
+@pytest.mark.parametrize(
+    "sql, ctx, kind, words",
+    [
+        ('SELECT * FROM "other"', {}, "unknown", "SQL Not Match"),
+        ('SELECT * FROM "t/#" WHERE qos = 2', {}, "unknown", "SQL Not Match"),
+        ('SELECT payload.x FROM "t/#"', {"payload": "{"}, "wrong", "SELECT"),
+        ("SELECT", {}, "wrong", "line 1"),
+        ('SELECT nothing() FROM "t"', {}, "wrong", "nothing"),
+        ('SELECT * FROM "t/#"', {"topic": 7}, "unknown", "SQL Not Match"),
+    ],
+)
+@pytest.mark.asyncio
+async def test_what_it_refuses(sql: str, ctx: dict[str, Any], kind: str, words: str) -> None:
+    async with ruled_node() as node:
+        with pytest.raises(RuleEngineError) as refused:
+            await node.engine.test_sql(sql, ctx)
+        assert refused.value.kind == kind and words in refused.value.message
