@@ -64,21 +64,24 @@ class TurnHandler(logging.StreamHandler[TextIO]):
             lines = self._lines
             lines.append(self.format(record))
             self._latest = record
-            if record.levelno < logging.WARNING and len(lines) < _MOST_WAITING:
-                try:
-                    loop = asyncio.get_running_loop()
-                except RuntimeError:
-                    pass
-                else:
-                    if loop is not self._loop:
-                        self._loop = loop
-                        loop.call_soon(self._end_of_turn)
-                    return
+            if record.levelno < logging.WARNING and len(lines) < _MOST_WAITING and self._is_awaited():
+                return
             self.flush()
         except RecursionError:
             raise
         except Exception:
             self.handleError(record)
+
+    def _is_awaited(self) -> bool:
+        """Whether the end of a turn is to write what waits."""
+        if self._loop is not None and self._loop.is_running():
+            return True
+        try:
+            self._loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return False
+        self._loop.call_soon(self._end_of_turn)
+        return True
 
     def _end_of_turn(self) -> None:
         try:

@@ -49,7 +49,7 @@ class RuleEngine:
         self.registry = Registry(settings.ignore_sys_message)
         near = Near(server.settings.node.name, server.broker.rng)
         self.runtime = Runtime(settings, server.metrics, server.clock, near)
-        self.taps = Taps(server.hooks, self.registry, self.runtime, server.clock)
+        self.taps = Taps(server.broker, self.registry, self.runtime)
         self.off_loop = OffLoop()
         self.resource_book = ResourceBook(self)
         self.rule_book = Rules(self)
@@ -213,6 +213,16 @@ class RuleEngine:
     def stored_resources(self) -> list[StoredResource]:
         """Rows as they are, secrets included, for an export."""
         return [entry.row for entry in self.resource_book.all()]
+
+    # Files
+
+    async def adopt(self, resources: Sequence[StoredResource], rules: Sequence[StoredRule]) -> None:
+        """Take up rows that ``Adoption`` has checked, in place of those of the same ids."""
+        async with self._changing:
+            for resource in resources:
+                await self.resource_book.adopt(resource)
+            for rule in rules:
+                await self.rule_book.adopt(rule)
 
     # Types
 

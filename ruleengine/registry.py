@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from broker.routing.trie import Trie
@@ -28,7 +29,8 @@ class Registry:
     def __init__(self, ignore_sys: bool = True) -> None:
         self._filters: Trie[tuple[Rule, ...]] = Trie()
         self._ignore_sys = ignore_sys
-        # As in the router: when the recent half is full it becomes the older one.
+        # As in the router: when the recent half is full it becomes the older one. The broker looks into this very
+        # dictionary, so it is emptied and never replaced.
         self._recent: dict[str, tuple[Rule, ...]] = {}
         self._older: dict[str, tuple[Rule, ...]] = {}
         self._weight = 0
@@ -68,6 +70,11 @@ class Registry:
         """Whether any rule asks for published messages."""
         return len(self._filters) > 0
 
+    @property
+    def known(self) -> Mapping[str, tuple[Rule, ...]]:
+        """The rules of each topic that was asked about lately: for the broker to look into."""
+        return self._recent
+
     def match(self, topic: str) -> tuple[Rule, ...]:
         """The rules that want a message, each once."""
         rules = self._recent.get(topic)
@@ -83,8 +90,8 @@ class Registry:
             rules = self._match(topic) if self.sees(topic) else _NONE
         if len(topic) <= LONGEST_CACHED:
             if len(self._recent) >= CACHED_TOPICS or self._weight > MOST_CACHED:
-                self._older = self._recent
-                self._recent = {}
+                self._older = self._recent.copy()
+                self._recent.clear()
                 self._weight = 0
             self._recent[topic] = rules
             self._weight += len(rules)
@@ -99,7 +106,7 @@ class Registry:
         return _ordered(tuple({id(rule): rule for rules in found for rule in rules}.values()))
 
     def _forget(self) -> None:
-        self._recent = {}
+        self._recent.clear()
         self._older = {}
         self._weight = 0
 

@@ -56,6 +56,9 @@ class Rules:
     def __len__(self) -> int:
         return len(self._rules)
 
+    def __contains__(self, id: object) -> bool:
+        return id in self._rules
+
     def all(self) -> list[Rule]:
         return list(self._rules.values())
 
@@ -127,6 +130,36 @@ class Rules:
         rule = self._build(new_row, statement, old)
         self._put(rule, old)
         return rule
+
+    async def check_sql(self, rawsql: str, id: str) -> None:
+        """Whether a rule could have it. Raises RuleEngineError."""
+        self._compiled(await self._parse(rawsql), id)
+
+    def _compiled(self, statement: Statement, id: str) -> Program:
+        try:
+            return self._compile(statement, id)
+        except SqlError as error:
+            raise RuleEngineError.of_sql(error) from error
+
+    async def adopt(self, row: StoredRule) -> None:
+        """Take a checked row as it is but for its place, which is that of the rule of its id or the last; one that
+        cannot run is suspended and says why."""
+        statement = await self._parse(row.rawsql)
+        old = self._rules.get(row.id)
+        row = msgspec.structs.replace(row, order=self._order + 1 if old is None else old.row.order)
+        if old is not None and old.row == row:
+            return
+        actions = tuple(RuleAction(each, self._engine.runtime) for each in row.actions)
+        rule = Rule(row, self._compiled(statement, row.id), actions)
+        if old is not None:
+            self._stop(old)
+        self._order = max(self._order, row.order)
+        self._rules[row.id] = rule
+        self._table.put(row.id, row)
+        if row.enabled:
+            self._start_or_suspend(rule)
+        self._engine.taps.settle()
+        logger.info("rule_adopted rule=%s enabled=%s for=%s", row.id, row.enabled, ",".join(rule.sources)[:256])
 
     def delete(self, id: str) -> None:
         rule = self.get(id)

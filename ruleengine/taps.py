@@ -1,4 +1,4 @@
-"""Taps: the engine's callbacks at the broker's hook points, each attached only while some rule asks for its event."""
+"""Taps: the engine's callbacks in the broker, each attached only while some rule asks for its event."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from broker.config import ZoneSettings
+from broker.core.broker import Broker
 from broker.core.client_info import ClientInfo
-from broker.core.hooks import HookPoint, Hooks
-from broker.core.timers import TimeSource
+from broker.core.hooks import HookPoint
 from broker.mqtt import reason_codes
 from broker.mqtt.constants import V5
 from broker.mqtt.message import Message
@@ -35,11 +35,12 @@ _V3_CONNACK: Final[Mapping[int, str]] = {
 class Taps:
     """Callbacks that make an ``Event`` of what a hook tells and hand it to the rules that ask for it."""
 
-    def __init__(self, hooks: Hooks, registry: Registry, runtime: Runtime, clock: TimeSource) -> None:
+    def __init__(self, broker: Broker, registry: Registry, runtime: Runtime) -> None:
+        self._broker = broker
         self._registry = registry
         self._runtime = runtime
-        self._clock = clock
-        self._messages = hooks.message_publish
+        self._clock = broker.clock
+        hooks = broker.hooks
         self._points: dict[str, tuple[HookPoint[Any], Callable[..., Any]]] = {
             events.MESSAGE_DELIVERED.topic: (hooks.message_delivered, self._message_delivered),
             events.MESSAGE_ACKED.topic: (hooks.message_acked, self._message_acked),
@@ -55,31 +56,25 @@ class Taps:
         self._attached: set[str] = set()
 
     def settle(self) -> None:
-        """Attach and detach, so that just what some rule asks for is there. Messages come last: rules see a message as
-        it will be routed."""
+        """Attach and detach, so that just what some rule asks for is there."""
         wanted = {topic for topic in self._points if topic in self._registry.events}
         for topic in wanted - self._attached:
             point, callback = self._points[topic]
             point.add(callback)
-        for topic in self._attached - wanted - {events.PUBLISH_TOPIC}:
+        for topic in self._attached - wanted:
             point, callback = self._points[topic]
             point.remove(callback)
-        if self._registry.wants_messages:
-            if events.PUBLISH_TOPIC not in self._attached:
-                self._messages.add(self._message_publish, priority=-100)
-            wanted.add(events.PUBLISH_TOPIC)
-        elif events.PUBLISH_TOPIC in self._attached:
-            self._messages.remove(self._message_publish)
         self._attached = wanted
+        self._broker.hear = self._message_publish
+        self._broker.heard = self._registry.known if self._registry.wants_messages else None
 
     # Callbacks, in the order of the hooks' catalogue
 
-    def _message_publish(self, message: Message) -> Message:
+    def _message_publish(self, message: Message) -> None:
         rules = self._registry.match(message.topic)
         if rules:
             runtime = self._runtime
             runtime.apply(rules, Event(events.MESSAGE_PUBLISH, runtime.near, self._clock.now(), None, message))
-        return message
 
     def _message_delivered(self, client: ClientInfo, message: Message) -> None:
         self._tell(events.MESSAGE_DELIVERED, client, message)

@@ -42,7 +42,7 @@ class Authenticator(Protocol):
 
     def authenticate(
         self, client: ClientInfo, password: bytes | None
-    ) -> "AuthOutcome | None | Awaitable[AuthOutcome | None]":
+    ) -> AuthOutcome | Awaitable[AuthOutcome | None] | None:
         """``None``: the next source is to be asked."""
         ...
 

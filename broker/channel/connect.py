@@ -332,7 +332,6 @@ def _open(channel: ChannelState, connect: Connect, now: float, extra: dict[int, 
     context = channel.context
     broker = context.broker
     client = channel.client
-    zone = channel.zone
     channel.connect = None
     client.connected_at = now
     client.keep_alive = _keep_alive(channel, connect)

@@ -283,7 +283,8 @@ def _within_quota(channel: ChannelState, quota: Quota, topic: str, now: float) -
 def authorize(channel: ChannelState, action: str, topic: str, now: float) -> bool | None:
     """Ask the gate, count and tell the hook; where it says no, ``access.setting`` has what decided.
 
-    ``action``: ``"publish"`` or ``"subscribe"``. ``None``: somebody outside must be asked, ``asking.ask``; then ``judge``.
+    ``action``: ``"publish"`` or ``"subscribe"``. ``None``: somebody outside must be asked first (``asking.ask``), and
+    then ``judge``.
     """
     context = channel.context
     access = context.access

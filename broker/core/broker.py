@@ -5,7 +5,7 @@ Everything that publishes - a client, a will, ``$SYS``, a delayed message, later
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from random import Random
 
 from ..config import BrokerSettings
@@ -32,6 +32,10 @@ from .turn import Turn
 logger = logging.getLogger(__name__)
 
 _WALK_STEPS = 2000
+
+
+def _nobody_hears(message: Message) -> None:
+    """What ``Broker.hear`` is while ``heard`` is None."""
 
 
 class Broker:
@@ -62,6 +66,10 @@ class Broker:
         self.retained_allowed: Callable[[Message], bool] | None = None
         # Takes a will for ``$delayed/...`` instead of ``publish``; True: it was one.
         self.delay: Callable[[Message], bool] | None = None
+        # Topic -> whether somebody above wants to ``hear`` each message on it as it is routed; a topic that is not in
+        # it is asked about by calling ``hear``. None: nobody listens. So what no rule wants costs one look-up.
+        self.heard: Mapping[str, object] | None = None
+        self.hear: Callable[[Message], None] = _nobody_hears
         # Whether any zone refuses messages for a full queue rather than dropping the oldest.
         self.refusing = False
         self.quiet_log = QuietLog()
@@ -79,6 +87,9 @@ class Broker:
             if folded is None:
                 return 0
             message = folded
+        heard = self.heard
+        if heard is not None and heard.get(message.topic, True):
+            self.hear(message)
         count = self.route(message)
         if count == 0:
             metrics.messages_dropped_no_subscribers += 1

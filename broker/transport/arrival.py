@@ -4,12 +4,16 @@
 
     accept -> PROXY header -> TLS handshake -> WebSocket handshake -> Connection
               (each only where the listener has it; each bounded in time; each failure counted by its reason)
+
+Where nothing is awaited before the loop has its transport, no task is made: that would cost a plain client as much as
+its CONNECT does to be decoded.
 """
 
 import asyncio
 import socket
 import ssl
-from typing import TYPE_CHECKING, Final, cast
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from .proxy_protocol import ProxiedTransport, ProxyHeader, ProxyProtocolError, read_header
 from .websocket import WebSocketLayer
@@ -34,7 +38,30 @@ class Arrival(asyncio.Protocol):
         self.peer = peer
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._task = loop.create_task(self._run(loop))
+        if self._listener.context is None and not self._listener.settings.proxy_protocol:
+            self._begin_plain(loop)
+        else:
+            self._task = loop.create_task(self._run(loop))
+
+    def _begin_plain(self, loop: asyncio.AbstractEventLoop) -> None:
+        sock, self._sock = self._sock, None
+        assert sock is not None
+        steps = loop.connect_accepted_socket(lambda: self, sock)
+        try:
+            made = steps.send(None)
+        except OSError:
+            sock.close()
+            self.refuse("closed_early", "")
+        else:
+            made.add_done_callback(lambda _: self._finish(steps))
+
+    def _finish(self, steps: Coroutine[Any, Any, object]) -> None:
+        try:
+            steps.send(None)
+        except StopIteration:
+            pass
+        except OSError:
+            self.refuse("closed_early", "")
 
     def abort(self) -> None:
         """Close the socket, whatever stage it is at; nothing is counted."""

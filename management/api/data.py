@@ -95,7 +95,7 @@ async def upload_file(call: Call) -> Any:
 async def import_data(call: Call) -> Any:
     """The body is the file, a download of EMQX 4.x (``file``), or names one that is here (``filename``)."""
     settings = call.operations.settings
-    octets = await read_octets(call.request, settings.max_import, "max_import")
+    octets = await read_octets(call.request, settings.max_import, "max_import", settings.read_timeout)
     if not octets.strip():
         raise Refusal(MISSING, "the body is missing: expected an exported file, or the filename of one")
     env: Any = {}

@@ -31,13 +31,13 @@ class ResourceStatus(msgspec.Struct, kw_only=True):
 
 
 class ResourceRecord(msgspec.Struct, kw_only=True):
-    """Specification, Resource. Passwords are masked."""
+    """Specification, Resource; ``status`` where one was asked for. Passwords are masked."""
 
     id: str
     type: str
     config: dict[str, Any]
     description: str
-    status: list[ResourceStatus]
+    status: list[ResourceStatus] | UnsetType = UNSET
     fault: str | UnsetType = UNSET
 
 

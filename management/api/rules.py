@@ -1,6 +1,6 @@
 """/rules: which messages and events are selected, and what is done with what they say."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -111,7 +111,10 @@ class RuleChanges(msgspec.Struct, kw_only=True):
 
 
 class RulesQuery(PageQuery, kw_only=True):
-    """Conditions of a listing; see ``RuleFilters``. ``enable_paging=false``: all there are, the oldest first."""
+    """Conditions of a listing; see ``RuleFilters``. ``enable_paging=false``: all there are, the oldest first, and no
+    ``meta``."""
+
+    pages_on_demand: ClassVar[bool] = True
 
     enabled: bool | None = None
     source: str | None = msgspec.field(default=None, name="for")

@@ -11,6 +11,7 @@ from .command import Answer, Call, Commands, Failure
 
 commands = Commands()
 
+_MOST_TOLD = 10
 _FAILED = "The emqx data import failed"
 
 
@@ -34,7 +35,7 @@ async def import_data(call: Call) -> Answer:
     try:
         counts = await call.operations.backup.import_path(path, _env(call), dry_run)
     except ImportRefused as refusal:
-        raise Failure(refusal.code, refusal.message, "\n".join(_lines(refusal))) from None
+        raise Failure(refusal.code, refusal.message, _told(refusal)) from None
     except UnsupportedVersion as refusal:
         raise Failure(refusal.code, refusal.message, f"{_FAILED}: Unsupported version.") from None
     except Refusal as refusal:
@@ -59,12 +60,13 @@ def _env(call: Call) -> Any:
     return env
 
 
-def _lines(refusal: ImportRefused) -> Iterator[str]:
-    yield f"{_FAILED}."
-    yield refusal.message
-    for row in refusal.rows:
-        place = f"{row['section']}[{row['index']}]" + (f".{row['key']}" if row["key"] else "")
-        yield f"{place}: {row['what']}"
+def _told(refusal: ImportRefused) -> str:
+    """One line, with the first few of the records."""
+    places = [
+        f"{row['section']}[{row['index']}]" + (f".{row['key']}" if row["key"] else "") + f": {row['what']}"
+        for row in refusal.rows[:_MOST_TOLD]
+    ]
+    return f"{_FAILED}. Records that are wrong: {refusal.count}. {'; '.join(places)}"
 
 
 def _count_lines(counts: dict[str, Any]) -> Iterator[str]:

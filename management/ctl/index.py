@@ -2,7 +2,16 @@
 
 from typing import Final
 
-from . import access_commands, app_commands, client_commands, node_commands, traffic_commands, watch_commands
+from . import (
+    access_commands,
+    app_commands,
+    client_commands,
+    data_commands,
+    node_commands,
+    rule_commands,
+    traffic_commands,
+    watch_commands,
+)
 from .command import Answer, Call, Command, Commands, overview
 
 commands = Commands()
@@ -24,6 +33,8 @@ COMMANDS: Final[list[Command]] = [
         access_commands.commands,
         app_commands.commands,
         watch_commands.commands,
+        rule_commands.commands,
+        data_commands.commands,
         commands,
     )
     for command in each.all

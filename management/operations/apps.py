@@ -105,7 +105,7 @@ class Apps:
         return list(self._table.values())
 
     def put(self, app: App) -> None:
-        """Add one or replace the one of this AppID, as an import does. Where the configuration has it too, that wins."""
+        """Add or replace one, as an import does. Where the configuration has its AppID too, that wins."""
         self._table.put(app.app_id, app)
 
     def _changeable(self, app_id: str) -> App | None:

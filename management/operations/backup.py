@@ -21,9 +21,10 @@ import msgspec
 
 from broker.access.emqx_hash import parse_hash
 from broker.access.stored_rules import MOST_RULES, PUB, PUBSUB, SUB, StoredRule
-from broker.access.stored_users import StoredUser
 from broker.core.client_info import ClientInfo
 from broker.server import Server
+from ruleengine.adoption import Adoption
+from ruleengine.engine import RuleEngine
 
 from ..settings import ManagementSettings
 from .apps import Apps
@@ -44,6 +45,7 @@ logger = logging.getLogger(__name__)
 
 PLAN_FILE: Final = "import.plan"
 _LATEST: Final = "latest"
+_DETAILS: Final = attrgetter("topic", "action", "allow", "created_at")
 _CHUNK: Final = 1_048_576
 _ROWS_A_BATCH: Final = 1000
 """Rows that are stored before the disk is waited for: what a batch takes to encode holds the loop."""
@@ -58,10 +60,11 @@ class Imported(msgspec.Struct, array_like=True, frozen=True):
 class Backup:
     """One import or export at a time."""
 
-    def __init__(self, server: Server, apps: Apps, settings: ManagementSettings) -> None:
+    def __init__(self, server: Server, engine: RuleEngine, apps: Apps, settings: ManagementSettings) -> None:
         self.files = BackupFiles(server.settings.node.data_dir, server.settings.node.name)
         self.carried = CarriedRecords(server.tables)
         self._server = server
+        self._engine = engine
         self._apps = apps
         self._settings = settings
         self._imported = server.tables.open("imported", Imported)
@@ -77,7 +80,9 @@ class Backup:
         async with self._lock:
             now = self._server.clock.now()
             name = self.files.new_name(now)
-            export = ExportFile(self._server, self._apps, self.carried, self._settings.backup_retained, now)
+            export = ExportFile(
+                self._server, self._engine, self._apps, self.carried, self._settings.backup_retained, now
+            )
             size = await self._write(self.files.path / name, export.pieces(), now)
             logger.info("exported file=%s bytes=%s", name, size)
             return self.files.row(name, size, now)
@@ -196,11 +201,19 @@ class Backup:
             file = ImportFile(document, env, self._server.clock.now(), most_payload)
             for _ in file.read():
                 await pace.breathe()
+            async for _ in file.check_engine(Adoption(self._engine)):
+                await pace.breathe()
+            file.refuse_wrong()
             plan = file.plan
             await self._check_room(plan, pace)
+            counts = plan.counts()
             if not dry_run:
                 await self._carry_out(plan, pace)
-            return plan.counts()
+            for rows in (plan.users, plan.rules):
+                while rows:  # in slices: to free all of them at once takes long
+                    del rows[-_ROWS_A_BATCH:]
+                    await pace.breathe()
+            return counts
 
     async def _check_room(self, plan: Plan, pace: Pace) -> None:
         """Raises Refusal where what is there and what comes are too much together."""
@@ -208,7 +221,9 @@ class Backup:
         for subject, rules in _by_subject(plan.rules):
             there = self._server.stored_rules.of(*subject)
             if there and len(rules) + len(_left(there, rules)) > MOST_RULES:
-                errors.append(RecordError("acl_mnesia", plan.rules.index(rules[0]), "", f"more than {MOST_RULES} rules"))
+                who = rules[0].name or "everybody"
+                what = f"more than {MOST_RULES} rules of {who}, with those that are here"
+                errors.append(RecordError("acl_mnesia", 0, "", what))
             await pace.breathe()
         retained = self._server.broker.retained
         most = self._server.settings.retained.max_messages
@@ -230,15 +245,14 @@ class Backup:
         path = self.files.data_dir / PLAN_FILE
         if durability is not None:
             await self._write(path, written_plan(name, plan), None)
-        rows = 0
-        for _ in self._steps(plan):
-            rows += 1
+        changed: set[str] = set()
+        for rows, _ in enumerate(self._steps(plan, changed), 1):
             if rows % _ROWS_A_BATCH == 0:
                 # Trouble of the store is told at the end: until then the plan goes on in memory, and it is on disk.
                 await tables.stored()
             await pace.breathe()
-        self._imported.put(_LATEST, Imported(name))
-        await self._tell_connected(plan.users, pace)
+        await self._finish(name, plan)
+        await self._tell_connected(changed, pace)
         logger.info("imported %s", " ".join(f"{kind}={count}" for kind, count in plan.counts().items() if count))
         await promised(tables)
         if durability is not None:
@@ -257,22 +271,32 @@ class Backup:
             path.rename(path.with_suffix(".damaged"))
             return
         latest = self._imported.get(_LATEST)
-        if latest is None or latest.plan != name:
-            for _ in self._steps(plan):
+        done = latest is not None and latest.plan == name
+        if not done:
+            for _ in self._steps(plan, set()):
                 pass
-            self._imported.put(_LATEST, Imported(name))
             logger.warning("import_continued file=%s", path)
-        task = asyncio.get_running_loop().create_task(self._settle(path))
+        task = asyncio.get_running_loop().create_task(self._settle(path, name, None if done else plan))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _settle(self, path: Path) -> None:
+    async def _settle(self, path: Path, name: str, plan: Plan | None) -> None:
         async with self._lock:
+            if plan is not None:
+                await self._finish(name, plan)
             if await self._server.tables.stored():
                 await asyncio.to_thread(path.unlink, missing_ok=True)
 
-    def _steps(self, plan: Plan) -> Iterator[None]:
-        """Store it; what forbids comes before what allows. Done twice it is the same as done once."""
+    async def _finish(self, name: str, plan: Plan) -> None:
+        """The last of it: what the rule engine takes up, and the row that says that all is done."""
+        await self._engine.adopt(plan.resources, plan.engine_rules)
+        self._imported.put(_LATEST, Imported(name))
+
+    def _steps(self, plan: Plan, changed: set[str]) -> Iterator[None]:
+        """Store it; what forbids comes before what allows. Done twice it is the same as done once.
+
+        ``changed`` gets the names of users who are superusers now and were not, or no longer are.
+        """
         server = self._server
         for ban in plan.bans:
             server.banned.put(ban)
@@ -289,6 +313,9 @@ class Backup:
             self._retain(record)
             yield
         for user in plan.users:
+            old = server.stored_users.get(user.kind, user.name)
+            if user.is_superuser != (old is not None and old.is_superuser):
+                changed.add(user.name)
             server.stored_users.put(user.kind, user.name, parse_hash(user.password), user.is_superuser, user.created_at)
             yield
 
@@ -296,7 +323,7 @@ class Backup:
         """The file's come first. Where rules are replaced nobody sees a moment without them."""
         stored = self._server.stored_rules
         there = stored.of(*subject)
-        if [(row.topic, row.action, row.allow, row.created_at) for row in there] == [rule[2:] for rule in rules]:
+        if there and list(map(_DETAILS, there)) == list(map(_DETAILS, rules)):
             return
         left = _left(there, rules)
         for topic in dict.fromkeys(row.topic for row in there):
@@ -326,12 +353,10 @@ class Backup:
         settings = self._server.settings
         return ClientInfo(settings.node.name, settings.listener_zones[0], client_id=client_id, username=username)
 
-    async def _tell_connected(self, users: list[StoredUser], pace: Pace) -> None:
-        """Whoever is connected as one of these users, and has proved it, has from now on the right that the user has."""
-        names = set()
-        for user in users:
-            names.add(user.name)
-            await pace.breathe()
+    async def _tell_connected(self, names: set[str], pace: Pace) -> None:
+        """Whoever is connected as one of these, and has proved it, has from now on the right that the user has."""
+        if not names:
+            return
         for channel in list(self._server.context.channels.values()):
             client = channel.client
             if client.username in names and not client.anonymous:

@@ -1,4 +1,4 @@
-"""The directory of backups: files by names of a strict pattern, never followed out of it, written whole or not at all."""
+"""The directory of backups: files by names of a strict pattern, none outside it, written whole or not at all."""
 
 import os
 import re

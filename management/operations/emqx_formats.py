@@ -4,13 +4,16 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 from broker.access import stored_rules
 from broker.access.acl import TopicPattern
 from broker.access.banned import KINDS, PEER_HOST, Ban, normal
 from broker.access.emqx_hash import SALT_SIZE, EmqxHash, parse_hash
 from broker.access.stored_users import CLIENT_ID, USERNAME, StoredUser
+from ruleengine.stored import StoredAction, StoredResource, StoredRule
 
 from .acl import EVERYBODY
 from .apps import App, hash_of
@@ -19,6 +22,9 @@ from .listing import Row
 LONGEST_NAME: Final = 65_535
 LAST_SECOND: Final = 253_402_300_799
 """The end of the year 9999: until then a ban without an end lasts."""
+
+_NO_FILE: Final = ({"file": "", "filename": ""}, {"filename": ""}, {"file": ""})
+"""What EMQX's dashboard leaves in the place of a file that nobody gave."""
 
 _OURS: Final = (b"scrypt$", b"emqx$")
 
@@ -32,7 +38,7 @@ class BadField(ValueError):
         self.what = what
 
 
-class AccessRule(NamedTuple):
+class AccessRule(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Of an import. ``created_at``: unix seconds."""
 
     kind: str
@@ -279,23 +285,24 @@ def app_record(app: App) -> Row:
 # ----------------------------------------------------------- resources and rules
 
 
-def read_resource(value: Any, old: bool) -> Row | None:
-    """A record of ``resources``. ``old``: of 4.1 to 4.3, converted. ``None``: nothing is changed."""
+def read_resource(value: Any, old: bool) -> Row:
+    """A record of ``resources``. ``old``: of 4.1 to 4.3, converted."""
     record = Record(value)
     record.name("id")
     kind = record.name("type")
     config = record.get("config")
     if not isinstance(config, dict):
         raise BadField("config", "expected an object")
-    record.text("description", "")
-    record.integer("created_at", 0, LAST_SECOND * 1000)
+    description = record.text("description", "")
+    created_at = record.integer("created_at", 0, LAST_SECOND * 1000)
+    config = {key: "" if each in _NO_FILE else each for key, each in config.items()}
     if not old:
-        return None
-    if kind == "web_hook":
+        pass
+    elif kind == "web_hook":
         config = _web_hook(config)
     elif kind == "bridge_mqtt":
         config = _bridge_mqtt(config)
-    return {**value, "config": config}
+    return {**value, "config": config, "description": description, "created_at": created_at}
 
 
 def _web_hook(config: Mapping[str, Any]) -> Row:
@@ -332,15 +339,18 @@ def web_hook_method(value: Any) -> str | None:
     return method if method in ("GET", "DELETE") else None
 
 
-def read_engine_rule(value: Any, methods: Mapping[str, str]) -> Row | None:
-    """A record of ``rules``. ``methods``: of old resources by id, for their actions. ``None``: nothing is changed."""
+def read_engine_rule(value: Any, methods: Mapping[str, str]) -> Row:
+    """A record of ``rules``. ``methods``: of old resources by id, for their actions."""
     record = Record(value)
     record.name("id")
     record.text("rawsql", least=1, most=1_048_576)
-    record.flag("enabled", True)
-    record.text("description", "")
-    actions = _actions(record.get("actions"), methods, "actions")
-    return None if actions == value["actions"] else {**value, "actions": actions}
+    return {
+        **value,
+        "enabled": record.flag("enabled", True),
+        "description": record.text("description", ""),
+        "created_at": record.integer("created_at", 0, LAST_SECOND * 1000),
+        "actions": _actions(record.get("actions"), methods, "actions"),
+    }
 
 
 def _actions(given: Any, methods: Mapping[str, str], where: str, depth: int = 0) -> list[Row]:
@@ -362,3 +372,31 @@ def _actions(given: Any, methods: Mapping[str, str], where: str, depth: int = 0)
         fallbacks = _actions(each.get("fallbacks", []), methods, f"{place}.fallbacks", depth + 1)
         found.append({**each, "args": args, "fallbacks": fallbacks})
     return found
+
+
+def resource_record(row: StoredResource) -> Row:
+    """Passwords included."""
+    return {
+        "id": row.id,
+        "type": row.type,
+        "config": row.config,
+        "created_at": row.created_at,
+        "description": row.description,
+    }
+
+
+def engine_rule_record(row: StoredRule) -> Row:
+    return {
+        "id": row.id,
+        "rawsql": row.rawsql,
+        "actions": [_action_record(each) for each in row.actions],
+        "enabled": row.enabled,
+        "description": row.description,
+        "on_action_failed": row.on_action_failed,
+        "created_at": row.created_at,
+    }
+
+
+def _action_record(action: StoredAction) -> Row:
+    fallbacks = [_action_record(each) for each in action.fallbacks]
+    return {"id": action.id, "name": action.name, "fallbacks": fallbacks, "args": action.params}

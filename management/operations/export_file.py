@@ -1,17 +1,26 @@
 """Export files: what the node has stored as one JSON document, made in pieces."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from itertools import chain
+from typing import Final, TypeVar
 
 import msgspec
 
 from broker.access import stored_rules
 from broker.server import Server
+from ruleengine.engine import RuleEngine
 
 from . import times
 from .apps import Apps
 from .carried import Carried, CarriedRecords
-from .emqx_formats import app_record, ban_record, rule_record, user_record
+from .emqx_formats import (
+    app_record,
+    ban_record,
+    engine_rule_record,
+    resource_record,
+    rule_record,
+    user_record,
+)
 from .import_file import OURS
 from .listing import PAUSE_EVERY, Row
 from .retained_records import retained_row
@@ -19,8 +28,8 @@ from .retained_records import retained_row
 FORMAT: Final = "4.4"
 """The version of EMQX whose format this is, with a few members more."""
 
-_FIRST: Final = ("resources", "rules")
-_ALWAYS: Final = ("resources", "rules", "users")
+
+Item = TypeVar("Item")
 
 _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
 
@@ -29,10 +38,20 @@ class ExportFile:
     """Taken from what is stored at the moment it is made. Access rules and retained messages are read while it is
     written: each subject's rules are those of one moment."""
 
-    def __init__(self, server: Server, apps: Apps, carried: CarriedRecords, retained: bool, now: float) -> None:
+    def __init__(
+        self,
+        server: Server,
+        engine: RuleEngine,
+        apps: Apps,
+        carried: CarriedRecords,
+        retained: bool,
+        now: float,
+    ) -> None:
         """``retained``: whether retained messages are in it."""
         self._server = server
         self._now = now
+        self._resources = engine.stored_resources()
+        self._rules = engine.stored_rules()
         self._users = server.stored_users.all()
         self._bans = server.banned.all()
         self._apps = apps.stored()
@@ -48,26 +67,29 @@ class ExportFile:
                 yield b""
         head = {"version": FORMAT, OURS: {"version": self._server.version}, "date": times.text(self._now)}
         yield _encode(head)[:-1]
-        for section in _FIRST:
-            yield from self._carried_section(section, carried)
+        yield from _array("resources", self._resources, resource_record, carried.pop("resources", ()))
+        yield from _array("rules", self._rules, engine_rule_record, carried.pop("rules", ()))
         in_force = (ban for ban in self._bans if ban.until > self._now)
         yield from _array("blacklist", in_force, ban_record)
         yield from _array("apps", self._apps, app_record)
-        yield from self._carried_section("users", carried)
+        if "users" not in carried:
+            yield b',"users":[]'
+        else:
+            yield from self._carried_section(carried.pop("users"))
         yield from _array("auth_mnesia", self._users, user_record)
         yield from _array("acl_mnesia", self._server.stored_rules.walk(*stored_rules.KINDS), rule_record)
         for section in sorted(carried):
-            yield from self._carried_section(section, carried)
+            yield from self._carried_section(carried[section])
         if self._topics is not None:
             yield from _array("retained", self._retained(self._topics), lambda row: row)
         yield b"}\n"
 
-    def _carried_section(self, section: str, carried: dict[str, list[Carried]]) -> Iterator[bytes]:
-        records = carried.pop(section, [])
-        if records and not records[0].listed:
+    def _carried_section(self, records: list[Carried]) -> Iterator[bytes]:
+        section = records[0].section
+        if records[0].listed:
+            yield from _array(section, (), lambda row: row, records)
+        else:
             yield b"," + _encode(section) + b":" + records[0].text.encode()
-        elif records or section in _ALWAYS:
-            yield from _texts(section, (record.text.encode() for record in records))
 
     def _retained(self, topics: list[str]) -> Iterator[Row]:
         store = self._server.broker.retained
@@ -77,15 +99,13 @@ class ExportFile:
                 yield retained_row(message)
 
 
-def _array(section: str, items: Iterable[Any], record: Callable[[Any], Row]) -> Iterator[bytes]:
-    return _texts(section, (_encode(record(item)) for item in items))
-
-
-def _texts(section: str, texts: Iterable[bytes]) -> Iterator[bytes]:
-    """An array with a record on each line."""
+def _array(
+    section: str, items: Iterable[Item], record: Callable[[Item], Row], carried: Iterable[Carried] = ()
+) -> Iterator[bytes]:
+    """A record on each line; those that are carried come last."""
     yield b"," + _encode(section) + b":["
     comma = b"\n"
-    for text in texts:
+    for text in chain((_encode(record(item)) for item in items), (each.text.encode() for each in carried)):
         yield comma + text
         comma = b",\n"
     yield b"]"

@@ -1,14 +1,17 @@
 """Import files: a document is read, checked record by record, and becomes a plan of what to store."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
 from broker.access.banned import Ban
 from broker.access.stored_rules import MOST_RULES
 from broker.access.stored_users import CLIENT_ID, USERNAME, StoredUser
+from ruleengine.adoption import Adoption
+from ruleengine.error import RuleEngineError
+from ruleengine.stored import StoredResource, StoredRule
 
 from .apps import App
 from .carried import MOST_OCTETS, Carried, identity_of
@@ -28,6 +31,7 @@ from .json_document import BadRecord, Document, Span
 from .listing import Row
 from .refusal import MISSING, WRONG, Refusal, wrong
 from .retained_records import RetainedRecord, read_retained
+from .storable import check_storable
 
 LOGIN_KIND: Final = "auth.mnesia.as"
 """The member that says what ``login`` is in files up to 4.2."""
@@ -43,7 +47,7 @@ _VERSION: Final = re.compile(r"(\d{1,4})\.(\d{1,4})(\.\d{1,4}){0,2}(-[0-9A-Za-z.
 Item = TypeVar("Item")
 
 
-class RecordError(NamedTuple):
+class RecordError(msgspec.Struct, frozen=True):
     """What is wrong with one record of a file. ``index``: its place in the section."""
 
     section: str
@@ -58,8 +62,9 @@ class ImportRefused(Refusal):
     def __init__(self, errors: list[RecordError], count: int) -> None:
         first = errors[0]
         place = f"{first.section}[{first.index}]" + (f".{first.key}" if first.key else "")
-        super().__init__(WRONG, f"{count} records are wrong, nothing is imported; the first: {place}: {first.what}")
-        self.rows: list[Row] = [error._asdict() for error in errors]
+        super().__init__(WRONG, f"nothing is imported, records that are wrong: {count}; the first: {place}: {first.what}")
+        self.count = count
+        self.rows: list[Row] = [msgspec.structs.asdict(error) for error in errors]
 
 
 class UnsupportedVersion(Refusal):
@@ -67,24 +72,29 @@ class UnsupportedVersion(Refusal):
 
 
 class Plan(msgspec.Struct):
-    """What an import stores. ``rules``: subject by subject, as they are to be tried. ``carried``: by section."""
+    """What an import stores. ``rules``: access rules, subject by subject, as they are to be tried. ``carried``: by
+    section."""
 
     users: list[StoredUser] = []
     rules: list[AccessRule] = []
     bans: list[Ban] = []
     apps: list[App] = []
     retained: list[RetainedRecord] = []
+    resources: list[StoredResource] = []
+    engine_rules: list[StoredRule] = []
     carried: dict[str, list[Carried]] = {}
 
     def counts(self) -> Row:
         """How many of which, in the words of the file."""
         return {
+            "resources": len(self.resources),
+            "rules": len(self.engine_rules),
             "auth_mnesia": len(self.users),
             "acl_mnesia": len(self.rules),
             "blacklist": len(self.bans),
             "apps": len(self.apps),
             "retained": len(self.retained),
-            **{section: len(records) for section, records in self.carried.items()},
+            "carried": {section: len(records) for section, records in self.carried.items()},
         }
 
 
@@ -137,9 +147,10 @@ class ImportFile:
     # ---------------------------------------------------------------- sections
 
     def read(self) -> Iterator[None]:
-        """Check everything; each step is short. Raises ImportRefused."""
+        """Check everything but what only the rule engine can tell; each step is short."""
         plan, now, ours = self.plan, self._now, self._ours
-        users: dict[tuple[str, str], StoredUser] = {}
+        # By one text: tuples would be 100,000 more objects for the garbage collector.
+        users: dict[str, StoredUser] = {}
         # Later ones win, as they do when EMQX imports one array after the other.
         for section, read_one in (
             ("auth_clientid", lambda value: read_old_user(value, CLIENT_ID, ours, now)),
@@ -148,7 +159,7 @@ class ImportFile:
         ):
             for user in self._section(section, read_one):
                 if user is not None:
-                    users[user.kind, user.name] = user
+                    users[f"{user.kind}:{user.name}"] = user
                 yield
         plan.users = list(users.values())
         yield from self._read_rules()
@@ -158,8 +169,6 @@ class ImportFile:
         yield from self._collect("retained", lambda value: read_retained(value, most), plan.retained)
         yield from self._read_engine()
         yield from self._carry()
-        if self._errors:
-            raise ImportRefused(self._errors, self._wrong)
 
     def _collect(self, section: str, read_one: Callable[[Any], Item], into: list[Item]) -> Iterator[None]:
         for item in self._section(section, read_one):
@@ -190,19 +199,66 @@ class ImportFile:
             yield
 
     def _read_engine(self) -> Iterator[None]:
-        """Resources and rules of the rule engine."""
+        """Resources and rules of the rule engine, for ``check_engine``."""
         old = self._version < (4, 4) and not self._ours
         methods: dict[str, str] = {}
+        self._resources: list[tuple[int, Row, str]] = []
+        self._rules: list[tuple[int, Row, str]] = []
 
-        def resource(value: Any) -> Row | None:
+        def resource(value: Any) -> Row:
             changed = read_resource(value, old)
             method = web_hook_method(value) if old else None
             if method is not None:
                 methods[value["id"]] = method
             return changed
 
-        yield from self._carry_section("resources", resource)
-        yield from self._carry_section("rules", lambda value: read_engine_rule(value, methods))
+        yield from self._numbered("resources", resource, self._resources)
+        yield from self._numbered("rules", lambda value: read_engine_rule(value, methods), self._rules)
+
+    def _numbered(
+        self, section: str, read_one: Callable[[Any], Row], into: list[tuple[int, Row, str]]
+    ) -> Iterator[None]:
+        for index, record in enumerate(self._section(section, read_one)):
+            if record is not None:
+                into.append((index, record, msgspec.json.encode(record).decode()))
+            yield
+
+    async def check_engine(self, adoption: Adoption) -> AsyncIterator[None]:
+        """Ask the rule engine about its records, after ``read``. What it does not offer is carried."""
+        resources: dict[str, StoredResource] = {}
+        rules: dict[str, StoredRule] = {}
+        for index, record, text in self._resources:
+            try:
+                check_storable("config", record["config"])
+                row = adoption.check_resource(record)
+                if row is None:
+                    self._take_along("resources", record, text)
+                else:
+                    resources[row.id] = row
+            except (Refusal, RuleEngineError) as error:
+                self._error("resources", index, "", error.message)
+            yield
+        for index, record, text in self._rules:
+            try:
+                check_storable("actions", record["actions"])
+                rule = await adoption.check_rule(record)
+                if rule is None:
+                    self._take_along("rules", record, text)
+                else:
+                    rules[rule.id] = rule
+            except (Refusal, RuleEngineError) as error:
+                self._error("rules", index, "", error.message)
+            yield
+        self.plan.resources = list(resources.values())
+        self.plan.engine_rules = list(rules.values())
+
+    def _take_along(self, section: str, record: Row, text: str) -> None:
+        self.plan.carried.setdefault(section, []).append(Carried(section, text, True, identity_of(record)))
+
+    def refuse_wrong(self) -> None:
+        """Raises ImportRefused where anything was wrong."""
+        if self._errors:
+            raise ImportRefused(self._errors, self._wrong)
 
     def _carry(self) -> Iterator[None]:
         """Everything else."""
@@ -210,28 +266,19 @@ class ImportFile:
         known |= {"resources", "rules", *_NOT_CARRIED}
         for section in dict.fromkeys([*self._document.sections, *self._document.members, *self._env]):
             if section not in known:
-                yield from self._carry_section(section, lambda value: None)
+                yield from self._carry_section(section)
 
-    def _carry_section(self, section: str, read_one: Callable[[Any], Row | None]) -> Iterator[None]:
-        """``read_one``: what takes the place of a record, ``None``: nothing, it is carried to the letter."""
+    def _carry_section(self, section: str) -> Iterator[None]:
+        """To the letter."""
         records: list[Carried] = []
         listed = self._is_list(section)
-        if not listed and section in ("resources", "rules") and self._is_there(section):
-            self._error(section, 0, "", "expected an array")
-            return
-        values = self._values(section) if listed else self._single(section)
-        for index, (value, text) in enumerate(values):
-            if not isinstance(value, BadRecord):
-                try:
-                    changed = read_one(value)
-                    text = text if changed is None else msgspec.json.encode(changed).decode()
-                    if len(text) > MOST_OCTETS:
-                        raise BadField("", f"longer than {MOST_OCTETS} characters")
-                    records.append(Carried(section, text, listed, identity_of(value) if listed else None))
-                except BadField as error:
-                    self._error(section, index, error.key, error.what)
-            else:
+        for index, (value, text) in enumerate(self._values(section) if listed else self._single(section)):
+            if isinstance(value, BadRecord):
                 self._error(section, index, "", str(value))
+            elif len(text) > MOST_OCTETS:
+                self._error(section, index, "", f"longer than {MOST_OCTETS} characters")
+            else:
+                records.append(Carried(section, text, listed, identity_of(value) if listed else None))
             yield
         if records:
             self.plan.carried[section] = records

@@ -7,6 +7,7 @@ import msgspec
 
 from broker.access.banned import Ban
 from broker.access.stored_users import StoredUser
+from ruleengine.stored import StoredResource, StoredRule
 
 from .apps import App
 from .carried import Carried
@@ -32,6 +33,8 @@ _KINDS: Final[dict[str, Any]] = {
     "rules": list[AccessRule],
     "bans": list[Ban],
     "apps": list[App],
+    "resources": list[StoredResource],
+    "engine_rules": list[StoredRule],
     "retained": list[RetainedRecord],
     "carried": list[Carried],
 }

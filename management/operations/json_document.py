@@ -2,6 +2,7 @@
 
 import json
 import re
+from array import array
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
@@ -26,6 +27,25 @@ class Span(NamedTuple):
     end: int
 
 
+class Spans:
+    """Many of them, in little memory, and nothing for the garbage collector to look at."""
+
+    __slots__ = ("_places",)
+
+    def __init__(self) -> None:
+        self._places = array("q")
+
+    def add(self, span: Span) -> None:
+        self._places.extend(span)
+
+    def __len__(self) -> int:
+        return len(self._places) // 2
+
+    def __iter__(self) -> Iterator[Span]:
+        places = iter(self._places)
+        return map(Span, places, places)
+
+
 class BadRecord(ValueError):
     """A value that is JSON by its brackets and none by its contents."""
 
@@ -39,7 +59,7 @@ class Document:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.sections: dict[str, list[Span]] = {}
+        self.sections: dict[str, Spans] = {}
         self.members: dict[str, Span] = {}
 
     def read(self) -> Iterator[None]:
@@ -71,13 +91,13 @@ class Document:
             self.sections.pop(key, None)
             self.members.pop(key, None)
             if text[at : at + 1] == "[":
-                spans: list[Span] = []
+                spans = Spans()
                 for span in self._elements(at):
                     if span is not None:
-                        spans.append(span)
+                        spans.add(span)
                         at = span.end
                     yield
-                at = self._after_elements(at, bool(spans))
+                at = self._after_elements(at, len(spans) > 0)
                 self.sections[key] = spans
             elif text[at : at + 1] == '"':
                 start = at

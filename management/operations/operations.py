@@ -7,6 +7,7 @@ from ..settings import ManagementSettings
 from .acl import Acl
 from .alarms import AlarmRecords
 from .apps import Apps
+from .backup import Backup
 from .banned import Bans
 from .clients import Clients
 from .explain import Explain
@@ -56,3 +57,4 @@ class Operations:
         self.modules = Modules(server, self.topic_metrics)
         self.tracing = Traces(server)
         self.slow_subscriptions = SlowRanking(server)
+        self.backup = Backup(server, engine, self.apps, settings)

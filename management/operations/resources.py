@@ -42,11 +42,12 @@ class Resources:
     async def create(
         self, kind: str, config: Mapping[str, Any], resource_id: str | None = None, description: str = ""
     ) -> Row:
-        """Its record; it is there although nobody may answer yet."""
+        """Its record without ``status``; it is there although nobody may answer yet."""
         check_storable("config", config)
         with engine_refusals():
             record = await self._engine.create_resource(kind, config, resource_id, description)
         await promised(self._tables)
+        del record["status"]
         return record
 
     async def test(self, kind: str, config: Mapping[str, Any]) -> None:

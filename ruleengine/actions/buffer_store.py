@@ -53,6 +53,11 @@ class BufferStore:
             self._table.remove(_key(resource_id, number))
         return len(entries)
 
+    def stop_telling(self, action: str, report: Report) -> None:
+        """An instance of an action is gone; one that has taken its place by now keeps its report."""
+        if self.reports.get(action) is report:
+            del self.reports[action]
+
     def resource_ids(self) -> list[str]:
         """Of whom there are entries, whether the resource exists or not."""
         return list(self._all())

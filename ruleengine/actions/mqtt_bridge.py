@@ -27,6 +27,7 @@ class DataToMqttBroker:
             raise ParamError("forward_topic", "a topic that is published to has no wildcards")
         self._topic = Template(topic)
         self._payload = Template(place.params["payload_tmpl"])
+        self._report = place.report
         place.engine.buffers.reports[place.id] = place.report
 
     def run(self, row: Row, event: "Event") -> bool:
@@ -52,7 +53,7 @@ class DataToMqttBroker:
         return False
 
     def close(self) -> None:
-        self._engine.buffers.reports.pop(self._id, None)
+        self._engine.buffers.stop_telling(self._id, self._report)
 
 
 TYPE: Final = ActionType(

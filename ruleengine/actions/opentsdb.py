@@ -37,6 +37,7 @@ class DataToOpenTsdb:
                 raise ParamError(name, "expected a whole number")
         self._options = PutOptions(params["details"], params["summary"], params["sync"], params["sync_timeout"])
         self._most: int = 1 if params["sync"] else params["max_batch_size"]
+        self._report = place.report
         place.engine.buffers.reports[place.id] = place.report
 
     def run(self, row: Row, event: "Event") -> bool:
@@ -48,7 +49,7 @@ class DataToOpenTsdb:
         return False
 
     def close(self) -> None:
-        self._engine.buffers.reports.pop(self._id, None)
+        self._engine.buffers.stop_telling(self._id, self._report)
 
 
 def data_point(row: Row, now: float) -> DataPoint:

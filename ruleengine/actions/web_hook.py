@@ -37,6 +37,7 @@ class DataToWebServer:
             raise ParamError("path", "cannot hold '#', white space or control characters")
         self._path = Template(path)
         self._headers = [_header(name, value) for name, value in params.get("headers", {}).items()]
+        self._report = place.report
         place.engine.buffers.reports[place.id] = place.report
 
     def run(self, row: Row, event: "Event") -> bool:
@@ -59,7 +60,7 @@ class DataToWebServer:
         return False
 
     def close(self) -> None:
-        self._engine.buffers.reports.pop(self._id, None)
+        self._engine.buffers.stop_telling(self._id, self._report)
 
     def _target(self, resource: WebHook, row: Row) -> str:
         path, query = resource.path, resource.query

@@ -99,7 +99,9 @@ async def test_every_field_of_an_action(field: str) -> None:
 async def test_every_metric_of_an_action(field: str, value: Any) -> None:
     async with managed_node() as node:
         made = await new_rule(
-            node, 'SELECT payload, payload.to as to FROM "in"', {"name": "republish", "params": {"target_topic": "${to}"}}
+            node,
+            'SELECT payload, payload.to as to FROM "in"',
+            {"name": "republish", "params": {"target_topic": "${to}"}},
         )
         client = await node.client("c1", 4)
         for payload in (b'{"to":"a"}', b'{"to":"b"}', b'{"to":"a/#"}'):
@@ -282,7 +284,9 @@ async def test_params_that_could_not_be_kept(params: bytes) -> None:
 async def test_an_id_that_is_taken() -> None:
     async with managed_node() as node:
         await new_rule(node, id="rule:1", description="first")
-        assert_refused(await node.api.post("/rules", {"id": "rule:1", "rawsql": SQL, "actions": []}), 400, 113, "rule:1")
+        assert_refused(
+            await node.api.post("/rules", {"id": "rule:1", "rawsql": SQL, "actions": []}), 400, 113, "rule:1"
+        )
         assert (await rule(node, "rule:1"))["description"] == "first"
 
 

@@ -142,6 +142,7 @@ def measure(port: int, pid: int, duration: float) -> Figures:
 def main() -> int:
     rounds, duration = int(os.environ.get("ROUNDS", "5")), float(os.environ.get("DUR", "3"))
     raise_file_limit()
+    cpu = machine()["cpu"]
     usable = sorted(os.sched_getaffinity(0))
     core = None
     if len(usable) > 1:
@@ -165,9 +166,9 @@ def main() -> int:
         )
     text = (
         f"Written by `python -m tests.bench.rules` with `ROUNDS={rounds} DUR={duration:g}` at commit {commit()}; "
-        f"{machine()['cpu']}.\nOne publisher, one subscriber, QoS 0, {len(PAYLOAD)} bytes of JSON; medians of {rounds} "
-        f"interleaved rounds with their range.\nThe one rule is `{RULE}` with `do_nothing`; it matches every message.\n\n"
-        + "\n".join(lines)
+        f"{cpu}.\nOne publisher, one subscriber, QoS 0, {len(PAYLOAD)} bytes of JSON; medians of {rounds} "
+        f"interleaved rounds with their range.\n"
+        f"The one rule is `{RULE}` with `do_nothing`; it matches every message.\n\n" + "\n".join(lines)
     )
     print("\n" + text)
     write("Rules", text)

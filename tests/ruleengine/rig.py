@@ -1,16 +1,17 @@
-"""What actions and resources stand in when they are tested alone: an engine with a real server, and servers to talk to."""
+"""What actions and resources are tested in when alone: an engine with a real server, and servers to talk to."""
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any, cast
 
 from aiohttp import web
 
-from broker.core.client_info import ClientInfo
 from broker.config import ZoneSettings
+from broker.core.client_info import ClientInfo
 from broker.mqtt.message import Message
 from broker.server import Server
 from ruleengine.actions.action import Action, ActionPlace, ActionType, Row
@@ -99,7 +100,8 @@ async def until(condition: Callable[[], Any], timeout: float = 8.0) -> None:
 class HttpSink:
     """An HTTP server on a port of its own that can be started, stopped and started again.
 
-    ``requests`` are (method, path with query, headers in lower case, body) of everything that came; ``answer`` makes the replies.
+    ``requests`` are (method, path with query, headers in lower case, body) of everything that came; ``answer`` makes
+    the replies.
     """
 
     def __init__(self) -> None:
@@ -116,12 +118,12 @@ class HttpSink:
     def bodies(self) -> list[bytes]:
         return [each[3] for each in self.requests]
 
-    async def start(self) -> HttpSink:
+    async def start(self, tls: ssl.SSLContext | None = None) -> HttpSink:
         app = web.Application(client_max_size=64 * 1024 * 1024)
         app.router.add_route("*", "/{path:.*}", self._handle)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True).start()
+        await web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True, ssl_context=tls).start()
         return self
 
     async def stop(self) -> None:

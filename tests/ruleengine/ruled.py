@@ -108,7 +108,7 @@ async def ruled_node(
     with tempfile.TemporaryDirectory(prefix="taipan-rules-") as directory:
         rooms.setdefault("node", {"data_dir": data_dir or directory})
         settings = msgspec.convert(rules or {}, RuleEngineSettings)
-        node = await RuledNode(make_settings(zone, **rooms), settings).start()
+        node = await RuledNode(make_settings(zone, [{"type": "tcp"}], **rooms), settings).start()
         try:
             yield node
         finally:

@@ -4,8 +4,10 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from broker.mqtt.message import Message
 from ruleengine.error import RuleEngineError
 from ruleengine.registry import CACHED_TOPICS
 from tests.ruleengine.ruled import FAIL, KEEP, ruled_node
@@ -47,6 +49,44 @@ async def test_a_thousand_rules_on_a_thousand_topics() -> None:
         await client.publish("other")
         assert [row["_rule"] for row in await node.until_kept(3)] == [ids[0], ids[500], ids[999]]
         assert sum(node.metrics(id)["evaluated"] for id in ids) == 3
+
+
+@pytest.mark.asyncio
+async def test_the_engine_is_not_called_again_for_a_topic_that_no_rule_wants() -> None:
+    async with ruled_node() as node:
+        id = await node.rule('SELECT topic FROM "wanted/#"')
+        broker = node.server.broker
+        told: list[str] = []
+        hear = broker.hear
+
+        def note(message: Message) -> None:
+            told.append(message.topic)
+            hear(message)
+
+        broker.hear = note
+        client = await node.client()
+        for topic in ("other", "other", "wanted/1", "wanted/1", "other"):
+            await client.publish(topic)
+        assert told == ["other", "wanted/1", "wanted/1"]
+        assert len(node.kept) == 2
+        await node.engine.update_rule(id, {"rawsql": 'SELECT topic FROM "other"'})
+        await client.publish("other")
+        assert len(node.kept) == 3
+
+
+@pytest.mark.asyncio
+async def test_a_message_that_a_hook_keeps_back_or_replaces() -> None:
+    async with ruled_node() as node:
+        await node.rule('SELECT topic FROM "#"')
+
+        def rewrite(message: Message) -> Message | None:
+            return None if message.topic == "secret" else Message("new/" + message.topic, message.payload)
+
+        node.server.hooks.message_publish.add(rewrite)
+        client = await node.client()
+        await client.publish("secret")
+        await client.publish("t")
+        assert [row["topic"] for row in node.kept] == ["new/t"]
 
 
 @pytest.mark.asyncio
@@ -267,8 +307,6 @@ async def test_a_stored_rule_that_cannot_run_says_why(tmp_path: Path) -> None:
     async with ruled_node(**level) as node:  # type: ignore[arg-type]
         id = await node.rule('SELECT * FROM "t"')
         row = node.engine.stored_rules()[0]
-        import msgspec
-
         broken = msgspec.structs.replace(row, id="broken", rawsql="SELECT gone(1) FROM t", order=9)
         action = msgspec.structs.replace(row.actions[0], name="gone")
         orphan = msgspec.structs.replace(row, id="orphan", actions=(action,), order=10)

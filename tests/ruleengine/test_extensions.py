@@ -1,4 +1,4 @@
-"""The operator's own Python: the example of docs/rules.md, by configuration and by entry point, and what stops a start."""
+"""The operator's own Python: the example of docs/rules.md, configured and by entry point, and what stops a start."""
 
 import re
 import sys

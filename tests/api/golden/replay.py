@@ -1,6 +1,7 @@
 """Replay: sends what was once sent to EMQX, in the same order and to the same clients, and tells what comes out else."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +22,9 @@ LISTENERS: Final = [
     {"type": "tcp", "name": "default"},
     {"type": "ws", "name": "default"},
 ]
+RECORDED: Final = {"4.1.5": 1_795_167_482, "4.4.19": 1_795_167_075}
+"""When it was, in unix seconds."""
+_TIME: Final = re.compile(r"(_[gl]te_[a-z_]+=)(\d+)$")
 _ABBREVIATED: Final = "...("
 
 Case = dict[str, Any]
@@ -112,7 +116,8 @@ class Stage:
         await old.subscribe("#")
         ws = self.clients["c6ws"] = await node.client("c6ws", 4, "ws", username="u6", keep_alive=60)
         await ws.subscribe("ws/t", qos=1)
-        self.clients[""] = await node.client("", 4, username="anon", keep_alive=60)
+        # It came with an empty identifier. The one made for it is taken here too: searches find what is in it.
+        await node.client("MzMxMTQ5OTUxMjEwODE2MDc3OTQ4NDIyMDEzOTAzODMxMDE", 4, username="anon", keep_alive=60)
         if group.startswith("mqtt_publish"):
             self.clients["w"] = await node.client("w", 4)
             await self.clients["w"].subscribe("w/#", qos=2)
@@ -140,19 +145,23 @@ class Stage:
 
     async def before(self, case: Case) -> None:
         """What the selection left out and the case builds upon."""
-        endpoint, note = case["endpoint"], case["note"]
-        if "data/file" in endpoint and note == "delete export file":
-            # It was made anew meanwhile, for the recordings' clock had gone on.
-            return
-        if endpoint.startswith("GET /emqx_acl") or case.get("spec_path", "").startswith("/broker_acl/alice"):
-            rules = [{"login": "alice", "topic": "a/#/b", "action": "pub", "allow": True}]
-            await self._ask("POST", "/broker_acl", rules)
-        if case["request"]["path"].endswith("/acl/username/alice"):
-            await self._ask(
-                "POST", "/acl", {"username": "alice", "topic": "deny/sub", "action": "sub", "access": "deny"}
-            )
-        if case["request"]["path"].endswith("/acl/$all"):
-            await self._ask("POST", "/acl", {"topic": "all/x", "action": "pubsub", "access": "deny"})
+        path = case["request"]["path"]
+        if path.endswith("/auth_user?_page=1&_limit=2"):
+            for login in ("carol", "ok6"):
+                await self._ask("POST", "/auth_user", [{"login": login, "password": "x", "is_superuser": False}])
+        elif path.endswith("/emqx_acl?_page=1&_limit=2"):
+            rules = [("alice", "a/#/b", "pub", True), ("$all", "all/%c", "pubsub", False), ("root1", "x/#", "pubsub", True)]
+            for login, topic, action, allow in rules:
+                rule = {"login": login, "topic": topic, "action": action, "allow": allow}
+                await self._ask("POST", "/broker_acl", [rule])
+        elif path.endswith("/acl/username/alice"):
+            rule = {"username": "alice", "topic": "deny/sub", "action": "sub", "access": "deny"}
+            await self._ask("POST", "/acl", rule)
+        elif path.endswith("/acl/$all"):
+            await self._ask("POST", "/acl", {"topic": "all/x", "action": "pubsub", "access": "allow"})
+        elif path.endswith("/data/export") and case["request"]["method"] == "GET" and self.version == "4.1.5":
+            (upload,) = [each for each in cases(self.version, "data") if each["note"] == "upload"]
+            assert (await self._ask("POST", "/data/file", upload["request"]["body"])).code == 0
 
     async def send(self, api: ApiClient, case: Case) -> Reply:
         request = case["request"]
@@ -161,6 +170,7 @@ class Stage:
             path = "/api/v4" + case["spec_path"]
         for theirs, ours in self.files.items():
             path = path.replace(theirs, ours)
+        path = _TIME.sub(lambda found: found[1] + str(self._now(found[2])), path)
         raw: bytes | None = request.get("body_raw", "").encode() or None
         if raw is not None and "\ufffd" in request["body_raw"]:
             raw = b"\xff\xfe" + request["body_raw"].lstrip("\ufffd").encode()
@@ -172,10 +182,18 @@ class Stage:
             raw = json.dumps(body).encode()
         for theirs, ours in self.files.items():
             raw = raw if raw is None else raw.replace(theirs.encode(), ours.encode())
+        if "until" in str(request.get("body")):
+            # The recordings' time is over.
+            raw = json.dumps({**request["body"], "until": int(self.node.clock.now()) + 600}).encode()
         reply = await api.ask(request["method"], path, raw=raw, headers=request["headers"])
-        if path.endswith("/data/export") and request["method"] == "POST" and reply.status == 200:
+        if path.endswith("/data/export") and request["method"] == "POST" and reply.json["code"] == 0:
             self.files[case["response"]["body"]["data"]["filename"]] = reply.json["data"]["filename"]
         return reply
+
+    def _now(self, recorded: str) -> int:
+        """A time of the recordings as it is now, in the same unit."""
+        unit = 1000 if int(recorded) > 10**11 else 1
+        return int(recorded) + int(self.node.clock.now() - RECORDED[self.version]) * unit if int(recorded) else 0
 
     async def after(self, case: Case) -> list[str]:
         """Effects that differ from those recorded beside the answer."""
@@ -238,7 +256,7 @@ class Stage:
             suback = await peer.subscribe("deny/sub", expect=[0x80])
             return [] if suback.reason_codes == [0x80] else [f"observed {observed} -> {suback.reason_codes}"]
         if note.startswith("disconnect reasons seen by the v5"):
-            packet = await self.clients["c2"].expect_disconnect()
+            packet = await self.clients["c2"].expect_disconnect(0x98, 0x80)
             reasons = {0x98: "Administrative action", 0x80: "Unspecified error"}
             got_reason = [] if packet is None else [reasons[packet.reason_code]]
             return [] if got_reason == observed else [f"observed {observed} -> {got_reason}"]

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import msgspec
 import pytest
@@ -48,9 +49,7 @@ def entry(number: int, key: str = "c", action: str = "a_1", group: str = "", mos
 
 
 class Bench:
-    def __init__(
-        self, settings: RuleEngineSettings = QUICK, lanes: int = 1, store: BufferStore | None = None
-    ) -> None:
+    def __init__(self, settings: RuleEngineSettings = QUICK, lanes: int = 1, store: BufferStore | None = None) -> None:
         self.store = store or BufferStore(Tables())
         self.sink = Sink()
         self.told = self.store.reports["a_1"] = Told()
@@ -292,7 +291,7 @@ async def test_a_deleted_resource_takes_what_waited_with_it() -> None:
 
 
 async def test_entries_survive_the_process_at_level_disk(tmp_path: Path) -> None:
-    rooms = {"durability": {"level": "disk"}, "node": {"data_dir": str(tmp_path)}}
+    rooms: dict[str, Any] = {"durability": {"level": "disk"}, "node": {"data_dir": str(tmp_path)}}
     node = await start_node(**rooms)
     store = BufferStore(node.server.tables)
     buffer = Buffer("resource:1", store, QUICK, Sink(), 1, Random(1))

@@ -14,7 +14,7 @@ from amqtt.broker import Broker  # type: ignore[import-untyped]
 from tests.support.node import Node, free_port, make_settings
 from tests.support.peer import Address, Peer
 
-KINDS = ("taipan", "amqtt", "mosquitto")
+KINDS = ("taipan", "mosquitto")
 MOSQUITTO = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
 
 

@@ -52,7 +52,9 @@ class Tsdb(HttpSink):
         if "details" in flags or "summary" in flags:
             return web.json_response(counts, status=code)
         if bad:
-            return web.json_response({"error": {"code": 400, "message": "One or more data points had errors"}}, status=400)
+            return web.json_response(
+                {"error": {"code": 400, "message": "One or more data points had errors"}}, status=400
+            )
         return web.Response(status=204)
 
 

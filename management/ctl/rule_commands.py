@@ -1,0 +1,250 @@
+"""rules, rule-actions, resources, resource-types: the rule engine."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from ..http.reading import parse
+from ..operations.refusal import UNKNOWN, Refusal, wrong
+from ..operations.rules import RuleFilters
+from .command import OK, Answer, Call, Commands, Failure
+
+commands = Commands()
+
+_MOST_SIZE: Final = 100
+
+
+@commands.add("rules list", "List the rules")
+def list_rules(call: Call) -> Answer:
+    return Answer(call.operations.rules.everything(RuleFilters()), _rule_line)
+
+
+@commands.add("rules show <RuleId>", "Show a rule")
+def show_rule(call: Call) -> Answer:
+    try:
+        return Answer(call.operations.rules.lookup(call["RuleId"]), _rule_line)
+    except Refusal as refusal:
+        raise _cannot_find(refusal, call["RuleId"]) from None
+
+
+@commands.add(
+    "rules create <SQL> <Actions> [-i <RuleId>] [-e <Enabled>] [-g <OnActionFailed>] [-d <Description>]",
+    "Create a rule; its actions as JSON",
+)
+async def create_rule(call: Call) -> Answer:
+    given = _rule_options(call)
+    record = await call.operations.rules.create(call["SQL"], _actions(call["Actions"]), call.get("RuleId"), **given)
+    return Answer(record, f"Rule {record['id']} created")
+
+
+@commands.add(
+    "rules update <RuleId> [-s <SQL>] [-a <Actions>] [-e <Enabled>] [-g <OnActionFailed>] [-d <Description>]",
+    "Change what is given of a rule",
+)
+async def update_rule(call: Call) -> Answer:
+    changes = _rule_options(call)
+    sql, actions = call.get("SQL"), call.get("Actions")
+    if sql is not None:
+        changes["rawsql"] = sql
+    if actions is not None:
+        changes["actions"] = _actions(actions)
+    try:
+        record = await call.operations.rules.update(call["RuleId"], changes)
+    except Refusal as refusal:
+        raise _cannot_find(refusal, call["RuleId"]) from None
+    return Answer(record, f"Rule {record['id']} updated")
+
+
+@commands.add("rules delete <RuleId>", "Delete a rule")
+async def delete_rule(call: Call) -> Answer:
+    try:
+        await call.operations.rules.delete(call["RuleId"])
+    except Refusal as refusal:
+        raise _cannot_find(refusal, call["RuleId"]) from None
+    return Answer(None, OK)
+
+
+@commands.add("rules reset-metrics <RuleId>", "Zero what was counted of a rule and its actions")
+def reset_metrics(call: Call) -> Answer:
+    try:
+        call.operations.rules.reset_metrics(call["RuleId"])
+    except Refusal as refusal:
+        raise _cannot_find(refusal, call["RuleId"]) from None
+    return Answer(None, OK)
+
+
+@commands.add("rules test <SQL> <Columns>", "Show what SQL selects from column values given as JSON")
+async def test_sql(call: Call) -> Answer:
+    found = await call.operations.rules.test(call["SQL"], _object("Columns", call["Columns"]))
+    return Answer(found, _json)
+
+
+@commands.add("rules trace <RuleId> [-n <Count>]", "Show the last evaluations, or keep so many of them from now on")
+def trace_rule(call: Call) -> Answer:
+    try:
+        if call.get("Count") is not None:
+            call.operations.rules.keep_trace(call["RuleId"], call.integer("Count", 0, _MOST_SIZE))
+            return Answer(None, OK)
+        return Answer(call.operations.rules.trace(call["RuleId"]), lambda rows: map(_json, rows))
+    except Refusal as refusal:
+        raise _cannot_find(refusal, call["RuleId"]) from None
+
+
+@commands.add("rule-actions list", "List the actions that rules can have")
+def list_actions(call: Call) -> Answer:
+    return Answer(call.operations.rules.actions(), lambda rows: map(_action_line, rows))
+
+
+@commands.add("rule-actions show <ActionName>", "Show an action")
+def show_action(call: Call) -> Answer:
+    try:
+        return Answer(call.operations.rules.action(call["ActionName"]), _action_line)
+    except Refusal as refusal:
+        raise _cannot_find(refusal, call["ActionName"]) from None
+
+
+@commands.add("resources list [-t <ResourceType>]", "List the resources, or those of a type")
+def list_resources(call: Call) -> Answer:
+    rows = call.operations.resources.records(call.get("ResourceType"))
+    return Answer(rows, lambda rows: map(_resource_line, rows))
+
+
+@commands.add("resources show <ResourceId>", "Show a resource")
+def show_resource(call: Call) -> Answer:
+    try:
+        return Answer(call.operations.resources.lookup(call["ResourceId"]), _resource_line)
+    except Refusal as refusal:
+        raise _cannot_find(refusal, call["ResourceId"]) from None
+
+
+@commands.add(
+    "resources create <ResourceType> [-i <ResourceId>] [-c <Config>] [-d <Description>]",
+    "Create a resource; its configuration as JSON",
+)
+async def create_resource(call: Call) -> Answer:
+    config = _object("Config", call.get("Config") or "{}")
+    record = await call.operations.resources.create(
+        call["ResourceType"], config, call.get("ResourceId"), call.get("Description") or ""
+    )
+    return Answer(record, f"Resource {record['id']} created")
+
+
+@commands.add("resources update <ResourceId> [-c <Config>] [-d <Description>]", "Change what is given of a resource")
+async def update_resource(call: Call) -> Answer:
+    config = call.get("Config")
+    try:
+        record = await call.operations.resources.update(
+            call["ResourceId"], None if config is None else _object("Config", config), call.get("Description")
+        )
+    except Refusal as refusal:
+        raise _cannot_find(refusal, call["ResourceId"]) from None
+    return Answer(record, f"Resource {record['id']} updated")
+
+
+@commands.add(
+    "resources test <ResourceType> [-c <Config>]", "Try whether such a resource can be reached; none is created"
+)
+async def test_resource(call: Call) -> Answer:
+    await call.operations.resources.test(call["ResourceType"], _object("Config", call.get("Config") or "{}"))
+    return Answer(None, OK)
+
+
+@commands.add("resources start <ResourceId>", "Try at once to reach a resource")
+async def start_resource(call: Call) -> Answer:
+    try:
+        await call.operations.resources.start(call["ResourceId"])
+    except Refusal as refusal:
+        raise _cannot_find(refusal, call["ResourceId"]) from None
+    return Answer(None, OK)
+
+
+@commands.add("resources delete <ResourceId>", "Delete a resource that no rule uses")
+async def delete_resource(call: Call) -> Answer:
+    try:
+        await call.operations.resources.delete(call["ResourceId"])
+    except Refusal as refusal:
+        if refusal.code == UNKNOWN:
+            raise _cannot_find(refusal, call["ResourceId"]) from None
+        text = f"Cannot delete resource as {refusal.message}"
+        raise Failure(refusal.code, refusal.message, text) from None
+    return Answer(None, OK)
+
+
+@commands.add("resource-types list", "List the types of resources")
+def list_resource_types(call: Call) -> Answer:
+    return Answer(call.operations.resources.types(), lambda rows: map(_type_line, rows))
+
+
+@commands.add("resource-types show <ResourceType>", "Show a type of resources")
+def show_resource_type(call: Call) -> Answer:
+    try:
+        return Answer(call.operations.resources.type(call["ResourceType"]), _type_line)
+    except Refusal as refusal:
+        raise _cannot_find(refusal, call["ResourceType"]) from None
+
+
+def _rule_options(call: Call) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    if call.get("Enabled") is not None:
+        given["enabled"] = call.flag("Enabled")
+    if call.get("OnActionFailed") is not None:
+        given["on_action_failed"] = call.choice("OnActionFailed", "continue", "stop")
+    if call.get("Description") is not None:
+        given["description"] = call["Description"]
+    return given
+
+
+def _actions(text: str) -> list[Any]:
+    actions = parse(text.encode())
+    if not isinstance(actions, list):
+        raise wrong("Actions", "expected a JSON array")
+    return actions
+
+
+def _object(name: str, text: str) -> dict[str, Any]:
+    value = parse(text.encode())
+    if not isinstance(value, dict):
+        raise wrong(name, "expected a JSON object")
+    return value
+
+
+def _cannot_find(refusal: Refusal, name: str) -> Refusal:
+    """In EMQX's words, where it is this that is not there."""
+    if refusal.code != UNKNOWN or name not in refusal.message:
+        return refusal
+    return Failure(UNKNOWN, refusal.message, f"Cannot found {name}")
+
+
+def _rule_line(row: Mapping[str, Any]) -> str:
+    metrics = _json(row["metrics"])
+    return (
+        f"rule(id='{row['id']}', for='{_json(row['for'])}', rawsql='{row['rawsql']}', actions={_json(row['actions'])}, "
+        f"on_action_failed='{row['on_action_failed']}', metrics={metrics}, enabled='{_json(row['enabled'])}', "
+        f"description='{row['description']}')"
+    )
+
+
+def _action_line(row: Mapping[str, Any]) -> str:
+    return (
+        f"action(name='{row['name']}', app='{row['app']}', for='{row['for']}', types={_json(row['types'])}, "
+        f"title ='{row['title']['en']}', description='{row['description']['en']}')"
+    )
+
+
+def _resource_line(row: Mapping[str, Any]) -> str:
+    return (
+        f"resource(id='{row['id']}', type='{row['type']}', config={_json(row['config'])}, "
+        f"status={_json(row['status'])}, description='{row['description']}')"
+    )
+
+
+def _type_line(row: Mapping[str, Any]) -> str:
+    return (
+        f"resource_type(name='{row['name']}', provider='{row['provider']}', title ='{row['title']['en']}', "
+        f"description='{row['description']['en']}')"
+    )
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value, enc_hook=str).decode()

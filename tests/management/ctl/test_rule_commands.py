@@ -1,0 +1,125 @@
+"""rules, rule-actions, resources, resource-types."""
+
+import json
+
+import pytest
+
+from tests.ruleengine.rig import HttpSink
+from tests.support.api import managed_node
+from tests.support.ctl import ctl, ctl_json, done
+
+pytestmark = pytest.mark.asyncio
+
+SQL = 'SELECT payload.x as x FROM "t/#" WHERE x = 1'
+INSPECT = '[{"name": "inspect", "params": {}}]'
+QUICK = {"liveness_interval": 0.05, "liveness_timeout": 1.0}
+
+
+async def test_rules() -> None:
+    async with managed_node() as node:
+        assert await done(node, "rules", "list") == []
+        assert await done(node, "rules", "create", SQL, INSPECT, "-i", "rule:1", "-d", "what for", "-g", "stop") == [
+            "Rule rule:1 created"
+        ]
+        (line,) = await done(node, "rules", "show", "rule:1")
+        begin = f"""rule(id='rule:1', for='["t/#"]', rawsql='{SQL}', actions=[{{"id":"inspect_"""
+        assert line.startswith(begin)
+        assert line.endswith("enabled='true', description='what for')") and "on_action_failed='stop'" in line
+        assert await done(node, "rules", "list") == [line]
+        assert [each["id"] for each in await ctl_json(node, "rules", "list")] == ["rule:1"]
+        updated = await done(node, "rules", "update", "rule:1", "-e", "false", "-s", 'SELECT * FROM "u"', "-a", "[]")
+        assert updated == ["Rule rule:1 updated"]
+        record = await ctl_json(node, "rules", "show", "rule:1")
+        assert (record["enabled"], record["for"], record["actions"]) == (False, ["u"], [])
+        assert (record["description"], record["on_action_failed"]) == ("what for", "stop")
+        assert await done(node, "rules", "reset-metrics", "rule:1") == ["ok"]
+        assert await done(node, "rules", "delete", "rule:1") == ["ok"]
+        for words in ("show", "delete", "reset-metrics", "update", "trace"):
+            assert await ctl(node, "rules", words, "rule:1") == (1, "Cannot found rule:1\n", "")
+
+
+@pytest.mark.parametrize(
+    "words, about",
+    [
+        (("SELECT", INSPECT), "rawsql"),
+        ((SQL, "{"), "not JSON"),
+        ((SQL, "{}"), "expected a JSON array"),
+        ((SQL, '[{"name": "inspect"}]'), "params is missing"),
+        ((SQL, '[{"name": "none", "params": {}}]'), "no action none"),
+        ((SQL, INSPECT, "-e", "maybe"), "Enabled"),
+        ((SQL, INSPECT, "-g", "panic"), "OnActionFailed"),
+    ],
+)
+async def test_a_wrong_rule(words: tuple[str, ...], about: str) -> None:
+    async with managed_node() as node:
+        said = await ctl(node, "rules", "create", *words)
+        assert said.status == 1 and about in said.out
+        assert await ctl_json(node, "rules", "list") == []
+
+
+async def test_trying_and_tracing() -> None:
+    async with managed_node() as node:
+        columns = json.dumps({"topic": "t/1", "payload": '{"x":1}'})
+        assert await done(node, "rules", "test", SQL, columns) == ['{"x":1}']
+        said = await ctl(node, "rules", "test", SQL, '{"topic": "u"}')
+        assert said.status == 1 and "SQL Not Match" in said.out
+        await done(node, "rules", "create", SQL, INSPECT, "-i", "rule:1")
+        assert await done(node, "rules", "trace", "rule:1", "-n", "5") == ["ok"]
+        await (await node.client("c1", 4)).publish("t/1", b'{"x":1}', 1)
+        (line,) = await done(node, "rules", "trace", "rule:1")
+        assert json.loads(line)["rows"] == ['{"x":1}']
+        assert (await ctl(node, "rules", "trace", "rule:1", "-n", "101")).status == 1
+
+
+async def test_resources() -> None:
+    sink = await HttpSink().start()
+    async with managed_node(ruleengine=QUICK) as node:
+        config = json.dumps({"url": sink.url})
+        assert await done(node, "resources", "test", "web_hook", "-c", config) == ["ok"]
+        assert await done(node, "resources", "list") == []
+        created = await done(node, "resources", "create", "web_hook", "-i", "resource:1", "-c", config, "-d", "a hook")
+        assert created == ["Resource resource:1 created"]
+        (line,) = await done(node, "resources", "list", "-t", "web_hook")
+        assert line.startswith(f"""resource(id='resource:1', type='web_hook', config={{"url":"{sink.url}",""")
+        assert line.endswith("status=true, description='a hook')")
+        assert await done(node, "resources", "list", "-t", "bridge_mqtt") == []
+        shown = await ctl_json(node, "resources", "show", "resource:1")
+        assert shown["status"][0]["is_alive"] is True
+        assert await done(node, "resources", "start", "resource:1") == ["ok"]
+        assert await done(node, "resources", "update", "resource:1", "-d", "x") == ["Resource resource:1 updated"]
+        action = json.dumps([{"name": "data_to_webserver", "params": {"$resource": "resource:1"}}])
+        await done(node, "rules", "create", 'SELECT * FROM "t"', action, "-i", "rule:1")
+        said = await ctl(node, "resources", "delete", "resource:1")
+        assert said.status == 1 and said.out.startswith("Cannot delete resource as ") and "rule:1" in said.out
+        await done(node, "rules", "delete", "rule:1")
+        assert await done(node, "resources", "delete", "resource:1") == ["ok"]
+        for word in ("show", "delete", "start", "update"):
+            assert await ctl(node, "resources", word, "resource:1") == (1, "Cannot found resource:1\n", "")
+        assert (await ctl(node, "resources", "create", "web_hook", "-c", "[]")).status == 1
+        missing = await ctl(node, "resources", "create", "web_hook")
+        assert missing.status == 1 and "url is missing" in missing.out
+    await sink.stop()
+
+
+@pytest.mark.parametrize(
+    "group, name, line",
+    [
+        (
+            "rule-actions",
+            "do_nothing",
+            "action(name='do_nothing', app='taipan_rule_engine', for='$any', types=[], title ='Do Nothing (debug)', ",
+        ),
+        (
+            "resource-types",
+            "web_hook",
+            "resource_type(name='web_hook', provider='taipan_rule_engine', title ='WebHook', description='",
+        ),
+    ],
+)
+async def test_types(group: str, name: str, line: str) -> None:
+    async with managed_node() as node:
+        (shown,) = await done(node, group, "show", name)
+        assert shown.startswith(line) and shown.endswith("')")
+        assert shown in await done(node, group, "list")
+        assert len(await ctl_json(node, group, "list")) > 1
+        assert await ctl(node, group, "show", "none") == (1, "Cannot found none\n", "")
