@@ -35,7 +35,6 @@ from broker.config import (
     UserSettings,
     ZoneSettings,
 )
-
 from ruleengine.config import RuleEngineSettings
 
 from .outside_sources import faults

@@ -209,9 +209,7 @@ async def _serve(settings: Settings, reread: Callable[[], Settings]) -> int:
     return 0
 
 
-def _reload(
-    server: "Server", engine: "RuleEngine", management: "Management", reread: Callable[[], Settings]
-) -> None:
+def _reload(server: "Server", engine: "RuleEngine", management: "Management", reread: Callable[[], Settings]) -> None:
     """Take what the file says now. What is wrong with it is logged, and everything stays as it was."""
     _notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
     try:

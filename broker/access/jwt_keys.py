@@ -141,10 +141,11 @@ class JwksUrl:
 
     async def _run(self) -> None:
         while True:
-            fetched = await self._fetch()
+            fetched = await self.fetch()
             await asyncio.sleep(self._refresh if fetched else min(_RETRY, self._refresh))
 
-    async def _fetch(self) -> bool:
+    async def fetch(self) -> bool:
+        """Once, now; whether there are new keys."""
         try:
             timeout = aiohttp.ClientTimeout(total=_FETCH_TIMEOUT)
             async with aiohttp.ClientSession(timeout=timeout) as session, session.get(self._url) as response:

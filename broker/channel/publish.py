@@ -97,7 +97,11 @@ def on_publish(channel: ChannelState, message: Message, now: float) -> Waiting:
     if qos == 0:
         context.broker.publish(message)
         return None
-    return _publish_acknowledged(channel, message)
+    if context.broker.refusing and context.broker.would_refuse(message):
+        return _refuse_full(channel, message)
+    matched = context.broker.publish(message)
+    _acknowledge(channel, message, matched)
+    return None
 
 
 def _publish_if_admitted(channel: ChannelState, message: Message, now: float, answer: Answer | None = None) -> Waiting:
@@ -111,14 +115,10 @@ def _publish_if_admitted(channel: ChannelState, message: Message, now: float, an
     if channel.context.delayed.handles(message.topic):
         _delay(channel, message, now)
         return None
-    if message.qos == 0:
-        channel.context.broker.publish(message)
-        return None
-    return _publish_acknowledged(channel, message)
-
-
-def _publish_acknowledged(channel: ChannelState, message: Message) -> Waiting:
     broker = channel.context.broker
+    if message.qos == 0:
+        broker.publish(message)
+        return None
     if broker.refusing and broker.would_refuse(message):
         return _refuse_full(channel, message)
     matched = broker.publish(message)

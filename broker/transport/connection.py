@@ -10,7 +10,7 @@ from sys import getsizeof, intern
 from typing import Final, cast
 
 from ..channel.channel import TURN_DELIVERIES, Channel
-from ..channel.closing import fail
+from ..channel.closing import NORMAL, fail
 from ..channel.context import Context
 from ..channel.state import CLOSED, CONNECTED, CONNECTING, GONE, ListenerFacts
 from ..core.client_info import ClientInfo, Traffic
@@ -220,16 +220,13 @@ class Connection(asyncio.Protocol):
             packets, self._parked = self._parked, None
             self._take(packets, self._context.clock.now(), last=True)
         if channel.question is not None and channel.state == CONNECTED and not self._closing:
-            if self._timer is not None and self._timer.callback != self._give_up:
+            if self._timer is not None and self._timer.callback != self._end:
                 self._timer.cancel()
                 self._timer = None
             if self._timer is None:
                 context = self._context
-                self._timer = context.timers.at(context.clock.now() + _AFTER_LOSS, self._give_up)
+                self._timer = context.timers.at(context.clock.now() + _AFTER_LOSS, self._end)
             return
-        self._end()
-
-    def _give_up(self) -> None:
         self._end()
 
     def _end(self) -> None:
@@ -503,6 +500,10 @@ class Connection(asyncio.Protocol):
         self.flush()
         outlet.held = None  # nobody is there to be told, and nothing follows a DISCONNECT
         self._leave_traffic()
+        if self.channel.end_reason == NORMAL and transport.can_write_eof() and not transport.get_write_buffer_size():
+            # It has said goodbye and is owed nothing: there is nobody to be waited for.
+            transport.close()
+            return
         self._timer = context.timers.at(context.clock.now() + LINGER, self.abort)
         if blocked or self._eof or not transport.can_write_eof():
             transport.close()

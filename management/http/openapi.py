@@ -19,8 +19,8 @@ _VARIABLE: Final = re.compile(r"\{([^}]+)\}")
 
 _ABOUT: Final = (
     "Every path under `/api/v4` stands under `/api` as well. Every answer is a JSON object with an integer `code`: 0 "
-    "for success, anything else with a `message` that says why. Path parameters are percent-decoded once, so a topic's `/` "
-    "is `%2F`. Of the body's keys, those that are in the query string win."
+    "for success, anything else with a `message` that says why. Path parameters are percent-decoded once, so a topic's "
+    "`/` is `%2F`. Of the body's keys, those that are in the query string win."
 )
 
 _FAILURES: Final = {

@@ -62,7 +62,7 @@ class ImportRefused(Refusal):
     def __init__(self, errors: list[RecordError], count: int) -> None:
         first = errors[0]
         place = f"{first.section}[{first.index}]" + (f".{first.key}" if first.key else "")
-        super().__init__(WRONG, f"nothing is imported, records that are wrong: {count}; the first: {place}: {first.what}")
+        super().__init__(WRONG, f"nothing is imported; records that are wrong: {count}, first {place}: {first.what}")
         self.count = count
         self.rows: list[Row] = [msgspec.structs.asdict(error) for error in errors]
 

@@ -8,6 +8,7 @@ import msgspec
 from broker.mqtt.topics import matches, valid_filter
 from ruleengine.engine import RuleEngine
 from ruleengine.rule import Rule
+from ruleengine.stored import StoredAction
 
 from .listing import FILTERED, Listing, Row, everything, searched
 from .refusal import BAD_TOPIC, Refusal
@@ -75,9 +76,14 @@ class Rules:
         return record
 
     async def update(self, rule_id: str, changes: Mapping[str, Any]) -> Row:
-        """Its record after changing any of what ``create`` takes but ``id``; the rest stays."""
+        """Its record after changing any of what ``create`` takes but ``id``; the rest stays.
+
+        Actions that are the same as before stay, with their ids and what they have begun.
+        """
         check_storable("actions", changes.get("actions", []))
         with engine_refusals():
+            if "actions" in changes and _are(self._engine.rule_book.get(rule_id).row.actions, changes["actions"]):
+                changes = {key: value for key, value in changes.items() if key != "actions"}
             record = await self._engine.update_rule(rule_id, changes)
         await promised(self._tables)
         return record
@@ -121,6 +127,19 @@ class Rules:
 
     def _record(self, rule: Rule) -> Row:
         return rule.record(self._engine.server.settings.node.name)
+
+
+def _are(stored: Sequence[StoredAction], given: Any) -> bool:
+    """Whether these actions are those that are stored, their ids aside."""
+    return _plain([_given(each) for each in stored]) == _plain(given)
+
+
+def _given(action: StoredAction) -> Row:
+    return {"name": action.name, "params": action.params, "fallbacks": [_given(each) for each in action.fallbacks]}
+
+
+def _plain(value: Any) -> bytes:
+    return msgspec.json.encode(value, order="sorted")
 
 
 def _conditions(filters: RuleFilters) -> Iterator[Matches]:

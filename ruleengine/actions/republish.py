@@ -211,4 +211,5 @@ REPUBLISH: Final = ActionType(
             schema={},
         ),
     ),
+    category="data_forward",
 )

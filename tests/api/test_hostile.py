@@ -16,7 +16,7 @@ from tests.support.api import APP_ID, SECRET, ApiClient, ManagedNode, managed_no
 
 pytestmark = pytest.mark.asyncio
 
-ROUTES = [route for route in all_routes()]
+ROUTES = all_routes()
 WITH_BODY = [route for route in ROUTES if route.body is not None]
 WITH_NODE = [route for route in ROUTES if "{node}" in route.segments]
 WITH_VARIABLE = [route for route in ROUTES if any(each.startswith("{") for each in route.segments)]
@@ -29,13 +29,16 @@ def name_of(route: Any) -> str:
     return f"{route.method} {route.path}" if isinstance(route, Route) else str(route)
 
 
-def every(routes: list[Route]) -> Any:
+def every(routes: list[Route]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("route", routes, ids=name_of)
 
 
 def path_of(route: Route, node: str, other: str = "x") -> str:
     """The route's path with its variables filled."""
-    filled = [(segment(node) or other) if each == "{node}" else other if each.startswith("{") else each for each in route.segments]
+    filled = [
+        (segment(node) or other) if each == "{node}" else other if each.startswith("{") else each
+        for each in route.segments
+    ]
     return "/" + "/".join(filled)
 
 
@@ -68,7 +71,9 @@ async def test_nobody_comes_in(route: Route) -> None:
             await stranger.close()
 
 
-@pytest.mark.parametrize("header", ["Bearer abc", "Basic", "Basic !!!", "Basic YWRtaW5wdWJsaWM=", "Basic //79/A==", "x" * 4000])
+@pytest.mark.parametrize(
+    "header", ["Bearer abc", "Basic", "Basic !!!", "Basic YWRtaW5wdWJsaWM=", "Basic //79/A==", "x" * 4000]
+)
 async def test_credentials_that_are_none(header: str) -> None:
     async with managed_node() as node:
         reply = await node.api.ask("GET", "/brokers", headers={"Authorization": header})
@@ -162,7 +167,9 @@ async def test_a_value_of_the_wrong_type(route: Route, key: str) -> None:
 async def test_a_key_that_is_missing(route: Route, key: str) -> None:
     """The others are there, of whatever their type wants."""
     given = {
-        field.encode_name: sample(field.type) for field in fields_of(route) if field.required and field.encode_name != key
+        field.encode_name: sample(field.type)
+        for field in fields_of(route)
+        if field.required and field.encode_name != key
     }
     async with managed_node() as node:
         reply = await node.api.ask(route.method, path_of(route, node.name), as_body(route, given))
@@ -172,7 +179,8 @@ async def test_a_key_that_is_missing(route: Route, key: str) -> None:
 
 def sample(kind: Any) -> Any:
     """Something that is of this type."""
-    for value in ("x", 1, True, [], {}, "clientid", "pub", "allow"):
+    values: list[Any] = ["x", 1, True, [], {}, "clientid", "pub", "allow"]
+    for value in values:
         try:
             msgspec.convert(value, kind)
         except msgspec.ValidationError:
@@ -218,11 +226,26 @@ async def test_a_broken_escape_in_the_path(route: Route) -> None:
             assert (reply.status, reply.code) == (400, 108), (escape, reply.text)
 
 
+ODD_NAMES = [
+    "%2F", "..%2F..%2Fetc%2Fpasswd", "..", "%00", "%0A", "%0d%0aX-A:%20b", "%F0%9F%90%8D", "%25ZZ", "x" * 3000
+]  # fmt: skip
+
+
 @every([route for route in WITH_VARIABLE if route.method == "GET"])
 async def test_odd_names_in_the_path(route: Route) -> None:
     """Whatever is asked for, the answer is well formed, and slashes at the end or twice change nothing."""
     async with managed_node() as node:
-        for name in ("%2F", "..%2F..%2Fetc%2Fpasswd", "..", "%00", "%0A", "%0d%0aX-A:%20b", "%F0%9F%90%8D", "%25ZZ", "x" * 3000):
+        for name in (
+            "%2F",
+            "..%2F..%2Fetc%2Fpasswd",
+            "..",
+            "%00",
+            "%0A",
+            "%0d%0aX-A:%20b",
+            "%F0%9F%90%8D",
+            "%25ZZ",
+            "x" * 3000,
+        ):
             path = path_of(route, node.name, name)
             reply = await node.api.ask("GET", path)
             if isinstance(route.reply, Raw) and reply.status == 200:
@@ -271,16 +294,18 @@ async def send(node: ManagedNode, octets: bytes) -> tuple[int, Any]:
         writer.close()
 
 
+CHUNKED = "Transfer-Encoding: chunked"
 PUBLISH = b'{"topic":"t","payload":"x","clientid":"a"}'
 BROKEN = {
     "two lengths": request_head("POST", "/mqtt/publish", "Content-Length: 5", "Content-Length: 6") + PUBLISH,
     "two equal lengths": request_head("POST", "/mqtt/publish", "Content-Length: 42, 42") + PUBLISH,
-    "length and chunks": request_head("POST", "/mqtt/publish", "Content-Length: 3", "Transfer-Encoding: chunked") + b"0\r\n\r\n",
+    "length and chunks": request_head("POST", "/mqtt/publish", "Content-Length: 3", "Transfer-Encoding: chunked")
+    + b"0\r\n\r\n",
     "a negative length": request_head("POST", "/mqtt/publish", "Content-Length: -1") + PUBLISH,
     "a length with a sign": request_head("POST", "/mqtt/publish", "Content-Length: +42") + PUBLISH,
     "a length in words": request_head("POST", "/mqtt/publish", "Content-Length: many") + PUBLISH,
-    "garbage for chunks": request_head("POST", "/mqtt/publish", "Transfer-Encoding: chunked") + b"zz\r\n\r\n",
-    "a negative chunk": request_head("POST", "/mqtt/publish", "Transfer-Encoding: chunked") + b"-1\r\nx\r\n",
+    "garbage for chunks": request_head("POST", "/mqtt/publish", CHUNKED) + b"zz\r\n\r\n",
+    "a negative chunk": request_head("POST", "/mqtt/publish", CHUNKED) + b"-1\r\nx\r\n",
     "an unknown coding": request_head("POST", "/mqtt/publish", "Transfer-Encoding: chunked, nonsense") + b"0\r\n\r\n",
     "no gzip": request_head("POST", "/mqtt/publish", "Content-Encoding: gzip", "Content-Length: 4") + b"abcd",
     "an endless header": request_head("GET", "/brokers", "X-A: " + "a" * 20_000),
@@ -354,7 +379,9 @@ async def test_more_connections_than_may_be() -> None:
             each_writer.close()
 
 
-@pytest.mark.parametrize("name", ["..%2F..%2Fetc%2Fpasswd", "%2Fetc%2Fpasswd", "..", "taipan.sqlite", "broker-export-x.json", "a%00.json"])
+@pytest.mark.parametrize(
+    "name", ["..%2F..%2Fetc%2Fpasswd", "%2Fetc%2Fpasswd", "..", "taipan.sqlite", "broker-export-x.json", "a%00.json"]
+)
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 async def test_hostile_file_names(method: str, name: str) -> None:
     async with managed_node() as node:

@@ -1,10 +1,13 @@
 """/rules and /rule_events, each row of the specification's table Rule."""
 
 import re
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from broker.core.durability import Durability
 from tests.support.api import ManagedNode, Reply, managed_node, segment
 
 pytestmark = pytest.mark.asyncio
@@ -341,6 +344,17 @@ async def test_what_is_given_changes_and_the_rest_stays(field: str, value: Any) 
         assert after["for"] == (["u/1"] if field == "rawsql" else ["t/#"])
 
 
+@pytest.mark.parametrize("version", [4, 5])
+async def test_what_was_read_can_be_written_back(version: int) -> None:
+    async with managed_node() as node:
+        made = await new_rule(node, ALL, {"name": "republish", "params": {}, "fallbacks": [INSPECT]}, NOTHING)
+        await (await node.client("c1", version)).publish("t/1", b"x", 1)
+        before = await rule(node, made["id"])
+        after = (await node.api.put(f"/rules/{made['id']}", {**before, "description": "changed"})).data
+        # The same actions are not made anew: their ids stay.
+        assert after == {**before, "description": "changed"}
+
+
 async def test_transition_enabled() -> None:
     """States and transitions: a disabled rule is asked no more; enabled again it is."""
     async with managed_node() as node:
@@ -500,6 +514,54 @@ async def test_rules_are_there_after_a_restart(tmp_path: Any) -> None:
         await (await node.client("c1", 4)).publish("t/1", b'{"x":2}', 1)
         metrics = [(await rule(node, each["id"]))["metrics"][0]["matched"] for each in kept[1:]]
         assert metrics == [0, 1]
+
+
+CHANGES: Any = [
+    ("POST", "/rules", {"id": "rule:2", "rawsql": ALL, "actions": []}),
+    ("PUT", "/rules/rule:1", {"description": "new"}),
+    ("DELETE", "/rules/rule:1", None),
+    ("POST", "/resources", {"id": "resource:2", "type": "web_hook", "config": {"url": "http://127.0.0.1:9"}}),
+    ("PUT", "/resources/resource:1", {"description": "new"}),
+    ("DELETE", "/resources/resource:1", None),
+]
+
+
+async def prepare(node: ManagedNode) -> None:
+    await new_rule(node, id="rule:1")
+    hook = {"id": "resource:1", "type": "web_hook", "config": {"url": "http://127.0.0.1:9"}}
+    assert (await node.api.post("/resources", hook)).code == 0
+
+
+async def stored(node: ManagedNode) -> Any:
+    texts = {each["id"]: each["description"] for each in (await node.api.get("/rules")).data}
+    return texts, {each["id"]: each["description"] for each in (await node.api.get("/resources")).data}
+
+
+@pytest.mark.parametrize("method, path, body", CHANGES)
+async def test_a_change_is_on_disk_when_it_is_answered(method: str, path: str, body: Any, tmp_path: Path) -> None:
+    """What a crash right after the answer leaves behind is what was answered."""
+    async with managed_node(node={"data_dir": str(tmp_path / "a")}, durability={"level": "disk"}) as node:
+        await prepare(node)
+        assert (await node.api.ask(method, path, body)).code == 0
+        wanted = await stored(node)
+        shutil.copytree(tmp_path / "a", tmp_path / "b", ignore=shutil.ignore_patterns("*.sock", "*lock*"))
+    async with managed_node(node={"data_dir": str(tmp_path / "b")}, durability={"level": "disk"}) as node:
+        assert await stored(node) == wanted
+
+
+@pytest.mark.parametrize("method, path, body", CHANGES)
+async def test_nothing_is_promised_while_the_store_is_in_trouble(
+    method: str, path: str, body: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(durability: Durability, seq: int) -> bool:
+        return False
+
+    async with managed_node(durability={"level": "disk"}) as node:
+        await prepare(node)
+        with monkeypatch.context() as patch:
+            patch.setattr(Durability, "barrier", property(lambda durability: 1))
+            patch.setattr(Durability, "stored", never)
+            assert_refused(await node.api.ask(method, path, body), 500, 101, "store")
 
 
 async def test_the_gauges() -> None:

@@ -1,8 +1,10 @@
 """A service that is asked by HTTP, and JSON Web Tokens: what clients see of them."""
 
 import asyncio
+import ssl
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import jwt
@@ -12,6 +14,7 @@ import pytest_asyncio
 
 from broker.config import HttpAccessSettings, RuleSettings
 from broker.mqtt.packets import Ack, Connect, Disconnect, Suback, Subscribe, TopicFilter, Will
+from tests.broker.transport.conftest import Certificates
 from tests.support.auth_service import AuthService, Question, auth_service
 from tests.support.clients import Clients, StartClients, tcp, v5
 from tests.support.node import Node
@@ -57,6 +60,11 @@ async def nothing_is_left(clients: Clients) -> None:
     await until(lambda: server(clients).access.http._open == 0)
 
 
+async def slowly(question: Question) -> int:
+    await asyncio.sleep(0.1)
+    return 200
+
+
 def a_to_z(question: Question) -> int:
     return 403 if "secret" in question["topic"] else 200
 
@@ -72,7 +80,11 @@ async def test_connect_is_asked(clients_of: StartClients, service: AuthService) 
     await clients.connect("c1", username="ann", password=b"right")
     assert service.questions("/auth") == [{"clientid": "c1", "username": "ann", "password": "right"}]
     five = clients.version == 5
-    for options, code in (({"username": "ann", "password": b"no"}, 0x86 if five else 4), ({}, 0x87 if five else 5)):
+    attempts: list[tuple[dict[str, Any], int]] = [
+        ({"username": "ann", "password": b"no"}, 0x86 if five else 4),
+        ({}, 0x87 if five else 5),
+    ]
+    for options, code in attempts:
         peer = clients.peer()
         await peer.connect("c2", expect=None, **options)
         assert peer.connack.reason_code == code
@@ -266,7 +278,7 @@ async def test_no_answer_to_publish_is_not_remembered(
     await service.stop()
     for qos in (0, 1, 2):
         denied = on_failure == "deny" and clients.version == 5 and qos
-        await peer.publish("t", b"", qos, **({"expect": 0x87} if denied else {}))
+        await peer.publish("t", b"", qos, expect=0x87 if denied else (0, 0x10))
     await peer.subscribe("t", expect=[refused(clients) if on_failure == "deny" else 0])
     assert server(clients).metrics.refusals.snapshot()["access_http_no_connection"] == 4
     await service.start(port)
@@ -298,8 +310,13 @@ async def test_takeover_while_a_question_is_open(clients_of: StartClients, servi
 
 
 @tcp
-async def test_qos2_sent_again_after_the_question_was_given_up(clients_of: StartClients, service: AuthService) -> None:
-    clients = await clients_of(access={"http": service.settings()}, durability={"level": "memory"})
+@pytest.mark.parametrize("level", ["memory", "disk"])
+async def test_qos2_sent_again_after_the_question_was_given_up(
+    clients_of: StartClients, service: AuthService, level: str, tmp_path: Path
+) -> None:
+    clients = await clients_of(
+        access={"http": service.settings()}, durability={"level": level}, node={"data_dir": str(tmp_path)}
+    )
     watcher = await clients.connect("w")
     await watcher.subscribe("t", qos=2)
     old = await clients.persistent("same")
@@ -460,6 +477,64 @@ async def test_disconnect_on_denial(clients_of: StartClients, service: AuthServi
         if clients.version == 5:
             assert (await peer.expect(Disconnect)).reason_code == 0x87
         await peer.expect_closed()
+
+
+@v5
+@tcp
+async def test_a_packet_that_turns_out_wrong_after_the_question(clients_of: StartClients, service: AuthService) -> None:
+    """[MQTT-3.8.3-4]"""
+    clients = await clients_of(access={"http": service.settings()})
+    wrong = [TopicFilter("$share/g/t", no_local=True)]
+    server(clients).hooks.client_subscribe.add(lambda filters, client, properties: wrong)
+    peer = await clients.connect("p")
+    await peer.send(Subscribe(1, [TopicFilter("u")]))
+    assert (await peer.expect(Disconnect)).reason_code == 0x82
+    await peer.expect_closed()
+    assert service.topics() == ["t"]
+
+
+@pytest.mark.parametrize("transport", ["ssl", "wss"])
+async def test_tls_ends_right_behind_the_packets(
+    clients_of: StartClients, service: AuthService, tmp_path: Path
+) -> None:
+    """PUBLISH, DISCONNECT and the end of TLS in one go, as command line clients do: nothing of it is lost."""
+    certificates = Certificates(tmp_path)
+    certificates.issue("localhost")
+    tls = msgspec.to_builtins(certificates.settings())
+    clients = await clients_of(
+        access={"http": service.settings()},
+        listeners=[{"type": "ssl", "tls": tls}, {"type": "wss", "tls": tls}, {"type": "tcp"}],
+    )
+    watcher = await clients.connect("w", transport="tcp")
+    await watcher.subscribe("#")
+    peer = clients.peer()
+    peer.ssl = ssl.create_default_context(cafile=certificates.ca)
+    await peer.connect("p", will=Will("gone", b"will"))
+    service.replies["/acl"] = slowly
+    await peer.send(Publish("a", b"1"), Publish("b", b"2"), Disconnect(0))
+    await peer.close()
+    await watcher.expect_publish("a", b"1")
+    await watcher.expect_publish("b", b"2")
+    await until(lambda: len(server(clients).connections) == 1)
+    await watcher.nothing()
+
+
+@tcp
+async def test_retained_messages_with_check_source(clients_of: StartClients, service: AuthService) -> None:
+    """What the service allowed once stays allowed; what the file denies now is kept back."""
+    clients = await clients_of(access={"http": service.settings()}, retained={"check_source": True})
+    peer = await clients.connect("p")
+    await peer.publish("kept", b"1", 1, retain=True)
+    await peer.publish("lost", b"2", 1, retain=True)
+    await peer.disconnect()
+    house = server(clients)
+    rules = [RuleSettings(allow=False, action="publish", topics=["lost"])]
+    access = msgspec.structs.replace(house.settings.access, rules=rules)
+    house.reload(msgspec.structs.replace(house.settings, access=access))
+    watcher = await clients.connect("w")
+    await watcher.subscribe("#")
+    await watcher.expect_publish("kept", b"1", retain=True)
+    await watcher.nothing()
 
 
 # --- tokens ----------------------------------------------------------------------------------------------------------

@@ -4,15 +4,70 @@ import re
 from typing import Any, Final
 
 CHANGING: Final = frozenset(
-    "connected_at disconnected_at created_at updated_time activate_at deactivate_at heap_size reductions mailbox_len port "
-    "recv_oct recv_cnt recv_pkt recv_msg send_oct send_cnt send_pkt send_msg datetime uptime version sysdescr "
-    "otp_release memory_total memory_used load1 load5 load15 process_used process_available max_fds connections password "
-    "listen_on current_conns acceptors max_conns size filename date file until at descr description".split()
+    {
+        "connected_at",
+        "disconnected_at",
+        "created_at",
+        "updated_time",
+        "activate_at",
+        "deactivate_at",
+        "heap_size",
+        "reductions",
+        "mailbox_len",
+        "port",
+        "recv_oct",
+        "recv_cnt",
+        "recv_pkt",
+        "recv_msg",
+        "send_oct",
+        "send_cnt",
+        "send_pkt",
+        "send_msg",
+        "datetime",
+        "uptime",
+        "version",
+        "sysdescr",
+        "otp_release",
+        "memory_total",
+        "memory_used",
+        "load1",
+        "load5",
+        "load15",
+        "process_used",
+        "process_available",
+        "max_fds",
+        "connections",
+        "password",
+        "listen_on",
+        "current_conns",
+        "acceptors",
+        "max_conns",
+        "size",
+        "filename",
+        "date",
+        "file",
+        "until",
+        "at",
+        "descr",
+        "description",
+    }
 )
 """Times, ids, ports, hashes, counters and figures of the machine."""
 
 COUNTERS: Final = frozenset(("metrics", "stats"))
-KEYS: Final = ("name", "clientid", "login", "username", "topic", "access", "protocol", "node", "path", "method", "app_id")
+KEYS: Final = (
+    "name",
+    "clientid",
+    "login",
+    "username",
+    "topic",
+    "access",
+    "protocol",
+    "node",
+    "path",
+    "method",
+    "app_id",
+)
 LISTS_OF_OWN: Final = frozenset(("listen_on", "descr"))
 _MADE: Final = re.compile(r"^[A-Za-z0-9_-]{22,}$")
 
@@ -91,4 +146,6 @@ def _known(value: Any) -> Any:
 
 
 def _type(value: Any) -> str:
-    return {dict: "object", list: "array", str: "string", bool: "boolean", type(None): "null"}.get(type(value), "number")
+    return {dict: "object", list: "array", str: "string", bool: "boolean", type(None): "null"}.get(
+        type(value), "number"
+    )

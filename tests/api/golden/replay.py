@@ -1,4 +1,4 @@
-"""Replay: sends what was once sent to EMQX, in the same order and to the same clients, and tells what comes out else."""
+"""Replay: sends what was once sent to EMQX, in the same order and with the same clients, and tells what differs."""
 
 import json
 import re
@@ -150,7 +150,11 @@ class Stage:
             for login in ("carol", "ok6"):
                 await self._ask("POST", "/auth_user", [{"login": login, "password": "x", "is_superuser": False}])
         elif path.endswith("/emqx_acl?_page=1&_limit=2"):
-            rules = [("alice", "a/#/b", "pub", True), ("$all", "all/%c", "pubsub", False), ("root1", "x/#", "pubsub", True)]
+            rules = [
+                ("alice", "a/#/b", "pub", True),
+                ("$all", "all/%c", "pubsub", False),
+                ("root1", "x/#", "pubsub", True),
+            ]
             for login, topic, action, allow in rules:
                 rule = {"login": login, "topic": topic, "action": action, "allow": allow}
                 await self._ask("POST", "/broker_acl", [rule])
@@ -277,9 +281,13 @@ class Stage:
             code = (await self._connect_as("stranger", b"x", 4)).reason_code
         else:
             code = (await self._connect_as("alice", b"nonsense", 5)).reason_code
-        return {0: "Success", 4: "Bad user name or password", 5: "Not authorized", 0x86: "Bad user name or password"}[code]
+        return {0: "Success", 4: "Bad user name or password", 5: "Not authorized", 0x86: "Bad user name or password"}[
+            code
+        ]
 
-    async def _connect_as(self, username: str | None, password: bytes | None, version: int, client_id: str = "x") -> Connack:
+    async def _connect_as(
+        self, username: str | None, password: bytes | None, version: int, client_id: str = "x"
+    ) -> Connack:
         peer = Peer(self.node.address(), version)
         connack = await peer.connect(client_id, username=username, password=password, expect=None)
         await peer.close()

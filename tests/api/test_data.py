@@ -1,0 +1,576 @@
+"""/data: exports and imports, what real clients notice of them, and names that would lead elsewhere."""
+
+import asyncio
+import json
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.access.emqx_hash import EmqxHash
+from broker.access.stored_rules import ALL
+from broker.access.stored_rules import CLIENT_ID as RULE_CLIENT_ID
+from broker.access.stored_rules import USERNAME as RULE_USERNAME
+from broker.access.stored_users import CLIENT_ID, USERNAME
+from tests.support.api import ApiClient, ManagedNode, Reply, managed_node, segment
+from tests.support.peer import Peer
+
+pytestmark = pytest.mark.asyncio
+
+EXPORTS = Path(__file__).parent / "exports"
+VERSIONS = ("4.1", "4.2.14", "4.3", "4.4")
+CHEAP = {"hash_cost": 10}
+NAME = re.compile(r"broker-export-\d{4}-\d\d-\d\d-\d\d-\d\d-\d\d\.json")
+EMPTY: dict[str, Any] = {"version": "4.4"}
+
+
+def export_of(version: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((EXPORTS / f"emqx-{version}.json").read_text())
+    return found
+
+
+def assert_refused(reply: Reply, status: int, code: int, about: str = "") -> None:
+    assert (reply.status, reply.code) == (status, code), reply.text
+    assert about in reply.json["message"], reply.text
+
+
+async def code_of(node: ManagedNode, client_id: str, username: str | None, password: bytes | None, version: int) -> int:
+    """The Reason Code of a CONNECT with these credentials."""
+    peer = Peer(node.address(), version)
+    await peer.connect(client_id, username=username, password=password, expect=None)
+    peer.abort()
+    return peer.connack.reason_code
+
+
+async def exported(node: ManagedNode) -> dict[str, Any]:
+    """What an export of the node holds."""
+    name = (await node.api.post("/data/export")).data["filename"]
+    reply = await node.api.get(f"/data/file/{name}")
+    assert reply.status == 200
+    found: dict[str, Any] = reply.json
+    return found
+
+
+async def people(node: ManagedNode) -> None:
+    """Something of every kind."""
+    api = node.api
+    users = [
+        {"login": "alice", "password": "a-secret", "is_superuser": False},
+        {"login": "root1", "password": "r1", "is_superuser": True},
+    ]
+    assert (await api.post("/auth_user", users)).code == 0
+    assert (await api.post("/auth_clientid", {"clientid": "meter", "password": "m1"})).code == 0
+    rules = [
+        {"login": "alice", "topic": "t", "action": "pub", "allow": True},
+        {"login": "alice", "topic": "t", "action": "pubsub", "allow": False},
+        {"login": "$all", "topic": "x/#", "action": "sub", "allow": False},
+    ]
+    assert (await api.post("/broker_acl", rules)).code == 0
+    rule = {"clientid": "meter", "topic": "m/%c", "action": "pub", "access": "allow"}
+    assert (await api.post("/acl", rule)).code == 0
+    for kind, who in (("clientid", "bad"), ("peerhost", "10.9.8.7"), ("username", "worse")):
+        assert (await api.post("/banned", {"as": kind, "who": who, "until": 4102444800})).code == 0
+    assert (await api.post("/apps", {"app_id": "app2", "name": "n", "secret": "s2", "desc": "d"})).code == 0
+    config = {"url": "http://127.0.0.1:1/hook"}
+    assert (await api.post("/resources", {"type": "web_hook", "config": config, "id": "resource:1"})).code == 0
+    for rawsql, actions in (
+        ('SELECT * FROM "t/#"', [{"name": "do_nothing", "params": {}}]),
+        ('SELECT * FROM "u"', [{"name": "data_to_webserver", "params": {"$resource": "resource:1"}}]),
+    ):
+        assert (await api.post("/rules", {"rawsql": rawsql, "actions": actions})).code == 0
+    for topic, payload in (("r/1", "one"), ("r/2", "two")):
+        body = {"clientid": "c", "topic": topic, "payload": payload, "retain": True, "qos": 1}
+        body["properties"] = {"content_type": "text/plain", "correlation_data": "x", "user_properties": {"a": "b"}}
+        assert (await api.post("/mqtt/publish", body)).code == 0
+
+
+# ----------------------------------------------------------------------- export
+
+
+@pytest.mark.parametrize("field", ["size", "filename", "created_at", "node", "code"])
+async def test_export_field(field: str) -> None:
+    async with managed_node() as node:
+        reply = await node.api.post("/data/export")
+        record = {**reply.data, "code": reply.code}
+        path = Path(node.settings.node.data_dir) / "backup" / record["filename"]
+        if field == "size":
+            assert record["size"] == path.stat().st_size
+        elif field == "filename":
+            assert NAME.fullmatch(record["filename"])
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+            assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        elif field == "created_at":
+            assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", record["created_at"])
+        else:
+            assert record[field] == {"node": node.name, "code": 0}[field]
+
+
+async def test_the_file_is_what_was_stored() -> None:
+    async with managed_node(management={"backup_retained": True}, access=CHEAP) as node:
+        await people(node)
+        found = await exported(node)
+        assert found["version"] == "4.4" and found["taipan"]["version"] == node.server.version
+        assert [(row["login"], row["type"], row["is_superuser"]) for row in found["auth_mnesia"]] == [
+            ("alice", "username", False),
+            ("root1", "username", True),
+            ("meter", "clientid", False),
+        ]
+        assert {"clientid": "bad"} in [row["who"] for row in found["blacklist"]]
+        assert {"peerhost": [ord(char) for char in "10.9.8.7"]} in [row["who"] for row in found["blacklist"]]
+        (app,) = found["apps"]
+        assert app["id"] == "app2" and "secret" not in app and len(app["secret_sha256"]) == 64
+        assert [row["topic"] for row in found["acl_mnesia"]] == ["t", "t", "x/#", "m/%c"]
+        assert [row["topic"] for row in found["retained"]] == ["r/1", "r/2"]
+        assert "a-secret" not in json.dumps(found) and "s2" not in json.dumps(found)
+        assert [row["id"] for row in found["resources"]] == ["resource:1"]
+        assert [row["rawsql"] for row in found["rules"]] == ['SELECT * FROM "t/#"', 'SELECT * FROM "u"']
+
+
+async def test_retained_messages_are_an_option() -> None:
+    async with managed_node(access=CHEAP) as node:
+        await people(node)
+        assert "retained" not in await exported(node)
+
+
+async def test_listing_and_deletion() -> None:
+    async with managed_node() as node:
+        assert (await node.api.get("/data/export")).data == []
+        record = (await node.api.post("/data/export")).data
+        assert (await node.api.get("/data/export")).data == [record]
+        upload = {"filename": "up.json", "file": json.dumps(EMPTY)}
+        assert (await node.api.post("/data/file", upload)).data["filename"] == "up.json"
+        assert {row["filename"] for row in (await node.api.get("/data/export")).data} == {record["filename"], "up.json"}
+        for path in (f"/data/export/{record['filename']}", "/data/file/up.json"):
+            assert (await node.api.delete(path)).json == {"code": 0}
+            assert_refused(await node.api.delete(path), 404, 102)
+        assert (await node.api.get("/data/export")).data == []
+
+
+# ------------------------------------------------------------------- round trip
+
+
+@pytest.mark.parametrize("level", ["memory", "disk"])
+async def test_export_import_export_is_the_same(level: str) -> None:
+    settings: dict[str, Any] = {"management": {"backup_retained": True}, "access": CHEAP}
+    async with managed_node(**settings) as node:
+        await people(node)
+        assert (await node.api.post("/data/import", export_of("4.4"))).json == {"code": 0}
+        first = await exported(node)
+    async with managed_node(**settings, durability={"level": level}) as other:
+        assert (await other.api.post("/data/import", first)).json == {"code": 0}
+        second = await exported(other)
+        assert (await other.api.post("/data/import", first)).json == {"code": 0}
+        third = await exported(other)
+        for version in (4, 5):
+            assert await code_of(other, "c", "alice", b"a-secret", version) == 0
+            assert await code_of(other, "c", "alice", b"wrong", version) != 0
+            assert await code_of(other, "meter", None, None, version) != 0
+            assert await code_of(other, "bad", "alice", b"a-secret", version) != 0
+        app = ApiClient(other.management.url, app=("app2", "s2"))
+        assert (await app.get("/brokers")).status == 200
+        await app.close()
+        reader = await other.client("reader", username="root1", password=b"r1")
+        await reader.subscribe("r/#", qos=1)
+        got = {(await reader.expect_publish()).topic for _ in range(2)}
+        assert got == {"r/1", "r/2"}
+    for each in (first, second, third):
+        each.pop("date")
+    assert first == second == third
+
+
+async def test_what_was_imported_survives_at_level_disk(tmp_path: Path) -> None:
+    rooms: dict[str, Any] = {"node": {"data_dir": str(tmp_path)}, "durability": {"level": "disk"}, "access": CHEAP}
+    async with managed_node(**rooms) as node:
+        assert (await node.api.post("/data/import", export_of("4.4"))).json == {"code": 0}
+        first = await exported(node)
+        assert not (tmp_path / "import.plan").exists()
+    async with managed_node(**rooms) as node:
+        second = await exported(node)
+        assert await code_of(node, "c", "carol", b"c-secret", 5) == 0
+    first.pop("date"), second.pop("date")
+    assert first == second
+
+
+# ------------------------------------------------------------- files of EMQX 4.x
+
+
+@pytest.mark.parametrize("mqtt", [4, 5])
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_users_of_old_files_log_in(version: str, mqtt: int) -> None:
+    async with managed_node(access=CHEAP) as node:
+        assert (await node.api.post("/data/import", export_of(version))).json == {"code": 0}
+        assert await code_of(node, "c", "carol", b"c-secret", mqtt) == 0
+        assert await code_of(node, "c", "carol", b"other", mqtt) != 0
+        assert await code_of(node, "meter-1", "nobody", b"m-secret", mqtt) == 0
+        assert await code_of(node, "meter-1", "nobody", b"other", mqtt) != 0
+        if version < "4.3":
+            assert await code_of(node, "c", "dora", b"d-secret", mqtt) == 0
+            root = node.server.stored_users.get(USERNAME, "root1")
+            assert root is not None and root.is_superuser
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_applications_of_old_files_manage(version: str) -> None:
+    async with managed_node() as node:
+        assert (await node.api.post("/data/import", export_of(version))).code == 0
+        app = ApiClient(node.management.url, app=("admin", "public"))
+        assert (await app.get("/brokers")).status == 200
+        await app.close()
+        expired = (await node.api.get("/apps/admin")).data["expired"]
+        assert expired == ("undefined" if version < "4.3" else 4102444800)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_rules_and_bans_of_old_files(version: str) -> None:
+    async with managed_node() as node:
+        assert (await node.api.post("/data/import", export_of(version))).code == 0
+        rules = node.server.stored_rules
+        carol = [(row.topic, row.action, row.allow) for row in rules.of(RULE_USERNAME, "carol")]
+        everybody = [(row.topic, row.action, row.allow) for row in rules.of(ALL)]
+        (ban,) = (await node.api.get("/banned")).data
+        if version < "4.3":
+            assert carol == [("t", "pub", True), ("x/#", "sub", False)]
+            assert everybody == [("all/%c", "pubsub", False)]
+            assert (ban["as"], ban["who"]) == ("clientid", "bad")
+        else:
+            # The newest first.
+            assert carol == [("t", "sub", True), ("t", "pub", False)]
+            assert everybody == [("secret", "pubsub", False)]
+            assert [row.topic for row in rules.of(RULE_CLIENT_ID, "meter-1")] == ["m/#"]
+            assert (ban["as"], ban["who"]) == ("peerhost", "10.9.8.7")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_rule_engine_of_old_files(version: str) -> None:
+    async with managed_node() as node:
+        assert (await node.api.post("/data/import", export_of(version))).code == 0
+        rule = (await node.api.get("/rules")).data[0]
+        resources = {row["id"]: row for row in (await node.api.get("/resources")).data}
+        if version == "4.2.14":
+            hook, bridge = resources["resource:2560b776"]["config"], resources["resource:bridge"]["config"]
+            assert (hook["connect_timeout"], hook["request_timeout"]) == ("5s", "7s")
+            assert hook["headers"] == {"content-type": "application/json"} and hook["method"] == "POST"
+            assert (bridge["ssl"], bridge["bridge_mode"], bridge["pool_size"]) == (False, True, 8)
+            (action,) = rule["actions"]
+            assert (action["params"]["method"], action["params"]["path"], action["id"]) == (
+                "GET",
+                "/p",
+                "data_to_webserver_1",
+            )
+            assert rule["enabled"] is False and rule["description"] == "hook"
+        else:
+            assert (rule["id"], rule["enabled"]) == ("rule:ba1d14f4", True)
+            assert rule["actions"][0]["id"] == "inspect_1795167515106840173"
+            assert len(resources) == 1
+            await node.api.post("/mqtt/publish", {"clientid": "c", "topic": "t/1", "payload": "x"})
+            metrics = (await node.api.get("/rules/rule:ba1d14f4")).data["metrics"][0]
+            assert metrics["matched"] == 1
+
+
+@pytest.mark.parametrize("section", ["users", "schemas", "modules", "configs", "rules", "resources"])
+async def test_carried_through(section: str) -> None:
+    """Of the rule engine's sections that is what needs a type or an action that is not offered here."""
+    async with managed_node() as node:
+        given = export_of("4.4")
+        assert (await node.api.post("/data/import", given)).code == 0
+        found = await exported(node)
+        if section in ("rules", "resources"):
+            assert found[section][-1] == given[section][-1] | ({"created_at": 0} if section == "rules" else {})
+        else:
+            assert found[section] == given[section]
+        assert (await node.api.post("/data/import", {"version": "4.4", "users": []})).code == 0
+        assert (await exported(node))["users"] == given["users"]
+
+
+@pytest.mark.parametrize(
+    ("version", "taken"),
+    [("4.1", True), ("4.1.0", True), ("4.2", True), ("4.2.14", True), ("4.3", True), ("4.3.22", True), ("4.4", True)]
+    + [("4.4.19", True), ("4.0", False), ("4.0.13", False), ("3.9", False), ("5.0", False), ("", False), ("x", False)]
+    + [(4.4, False), (None, False), (["4.4"], False)],
+)
+async def test_version(version: Any, taken: bool) -> None:
+    async with managed_node() as node:
+        reply = await node.api.post(
+            "/data/import", {"version": version, "auth_mnesia": export_of("4.4")["auth_mnesia"]}
+        )
+        if taken:
+            assert reply.json == {"code": 0}
+        else:
+            assert reply.status == 400 and reply.code in (107, 108), reply.text
+        assert (node.server.stored_users.get(USERNAME, "carol") is not None) == taken
+
+
+@pytest.mark.parametrize("where", ["query", "member", "top"])
+@pytest.mark.parametrize("kind", [USERNAME, CLIENT_ID])
+async def test_env_says_what_a_login_is(where: str, kind: str) -> None:
+    async with managed_node() as node:
+        directive = {"auth.mnesia.as": kind}
+        body = export_of("4.1")
+        if where == "query":
+            reply = await node.api.post("/data/import", body, env=json.dumps(directive))
+        else:
+            reply = await node.api.post(
+                "/data/import", {**body, **({"env": directive} if where == "member" else directive)}
+            )
+        assert reply.json == {"code": 0}
+        assert node.server.stored_users.get(kind, "carol") is not None
+        assert node.server.stored_rules.of(kind, "carol")
+
+
+async def test_env_replaces_members() -> None:
+    async with managed_node() as node:
+        env = {"version": "4.4", "auth_mnesia": [], "apps": [{"id": "mine", "secret": "s"}]}
+        reply = await node.api.post("/data/import", {**export_of("4.3"), "version": "3.0"}, env=json.dumps(env))
+        assert reply.json == {"code": 0}
+        assert node.server.stored_users.all() == []
+        assert (await node.api.get("/apps/mine")).data["app_id"] == "mine"
+        for wrong in ("[]", "1", '{"auth.mnesia.as": "x"}'):
+            assert_refused(await node.api.post("/data/import", EMPTY, env=wrong), 400, 108)
+        assert_refused(await node.api.post("/data/import", EMPTY, env="{"), 400, 109)
+
+
+# ------------------------------------------------------------------------ forms
+
+
+@pytest.mark.parametrize("form", ["content", "download", "filename", "path", "upload"])
+async def test_forms_of_an_import(form: str) -> None:
+    async with managed_node() as node:
+        text = json.dumps(export_of("4.4"))
+        backup = Path(node.settings.node.data_dir) / "backup"
+        if form == "content":
+            body: Any = export_of("4.4")
+        elif form == "download":
+            body = {"filename": "emqx-export-2026-11-20-9-32-10.json", "file": text}
+        elif form == "upload":
+            assert (await node.api.post("/data/file", {"filename": "up.json", "file": text})).code == 0
+            body = {"filename": "up.json"}
+        else:
+            backup.mkdir(exist_ok=True)
+            (backup / "emqx-export-2026-9-4-1-2-3.json").write_text(text)
+            name = "emqx-export-2026-9-4-1-2-3.json"
+            body = {"filename": name if form == "filename" else str(backup / name)}
+        assert (await node.api.post("/data/import", body)).json == {"code": 0}
+        assert node.server.stored_users.get(USERNAME, "carol") is not None
+
+
+async def test_a_dry_run_changes_nothing() -> None:
+    async with managed_node() as node:
+        before = await exported(node)
+        counts = (await node.api.post("/data/import", export_of("4.4"), dry_run="true")).data
+        assert (counts["auth_mnesia"], counts["acl_mnesia"], counts["blacklist"], counts["apps"]) == (2, 4, 1, 1)
+        assert counts["carried"] == {"users": 1, "modules": 1, "schemas": 1, "configs": 1, "resources": 1, "rules": 1}
+        after = await exported(node)
+        before.pop("date"), after.pop("date")
+        assert before == after
+
+
+REPUBLISH = {"name": "republish", "args": {"target_topic": 1}}
+BAD: dict[str, tuple[str, Any, str]] = {
+    "user without login": ("auth_mnesia", {"type": "username", "password": "YWFhYWFh"}, "login"),
+    "user with empty login": ("auth_mnesia", {"login": "", "password": "YQ=="}, "login"),
+    "password no base64": ("auth_mnesia", {"login": "a", "password": "%"}, "password"),
+    "password empty": ("auth_mnesia", {"login": "a", "password": ""}, "password"),
+    "kind of user": ("auth_mnesia", {"type": "x", "login": "a", "password": "YQ=="}, "type"),
+    "user no object": ("auth_mnesia", 1, ""),
+    "old user": ("auth_clientid", {"username": "a", "password": "YQ=="}, "clientid"),
+    "topic": ("acl_mnesia", {"login": "a", "topic": "a/#/b", "action": "pub", "allow": True}, "topic"),
+    "action": ("acl_mnesia", {"login": "a", "topic": "a", "action": "both", "allow": True}, "action"),
+    "allow": ("acl_mnesia", {"login": "a", "topic": "a", "action": "pub", "allow": "true"}, "allow"),
+    "access": ("acl_mnesia", {"type": "all", "topic": "a", "action": "pub", "access": True}, "access"),
+    "address": ("blacklist", {"who": {"peerhost": "x"}, "at": 1, "until": 2}, "who"),
+    "who": ("blacklist", {"who": "x", "at": 1, "until": 2}, "who"),
+    "charlist": ("blacklist", {"who": {"peerhost": [1000]}, "at": 1, "until": 2}, "who"),
+    "until": ("blacklist", {"who": {"clientid": "x"}, "at": 1, "until": "soon"}, "until"),
+    "app without secret": ("apps", {"id": "a", "name": "n"}, "secret"),
+    "app id": ("apps", {"id": "a:b", "secret": "n"}, "id"),
+    "app hash": ("apps", {"id": "a", "secret_sha256": "00"}, "secret_sha256"),
+    "expired": ("apps", {"id": "a", "secret": "n", "expired": "never"}, "expired"),
+    "sql": ("rules", {"id": "r", "rawsql": "SELECT", "actions": []}, ""),
+    "actions": ("rules", {"id": "r", "rawsql": 'SELECT * FROM "t"', "actions": {}}, "actions"),
+    "params": ("rules", {"id": "r", "rawsql": 'SELECT * FROM "t"', "actions": [REPUBLISH]}, ""),
+    "config": ("resources", {"id": "r", "type": "web_hook", "config": []}, "config"),
+    "url": ("resources", {"id": "r", "type": "web_hook", "config": {"url": 1}}, ""),
+    "retained topic": ("retained", {"topic": "a/+", "payload": "YQ==", "qos": 0, "timestamp": 1}, "topic"),
+    "retained payload": ("retained", {"topic": "a", "payload": "", "qos": 0, "timestamp": 1}, "payload"),
+    "retained qos": ("retained", {"topic": "a", "payload": "YQ==", "qos": 3, "timestamp": 1}, "qos"),
+    "retained property": (
+        "retained", {"topic": "a", "payload": "YQ==", "qos": 1, "timestamp": 1, "properties": {"x": 1}}, "properties.x"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", BAD)
+async def test_one_wrong_record_and_nothing_is_imported(what: str) -> None:
+    section, record, key = BAD[what]
+    async with managed_node() as node:
+        body = export_of("4.4")
+        body[section] = [*body.get(section, []), record]
+        place = len(body[section]) - 1
+        reply = await node.api.post("/data/import", body)
+        assert_refused(reply, 400, 108, section)
+        (error,) = reply.json["data"]
+        assert (error["section"], error["index"], error["key"]) == (section, place, key), error
+        assert error["what"]
+        assert node.server.stored_users.all() == [] and len(node.server.stored_rules) == 0
+        assert (await node.api.get("/rules")).data == [] and (await exported(node))["users"] == []
+
+
+async def test_every_wrong_record_is_told() -> None:
+    async with managed_node(management={"error_status": "emqx"}) as node:
+        users = [{"login": str(index)} for index in range(150)]
+        reply = await node.api.post("/data/import", {"version": "4.4", "auth_mnesia": users, "apps": {}})
+        assert (reply.status, reply.code) == (200, 108) and "151" in reply.json["message"]
+        assert [row["index"] for row in reply.json["data"]] == list(range(100))
+
+
+@pytest.mark.parametrize(
+    ("raw", "code"),
+    [(b"{", 109), (b"", 107), (b"  ", 107), (b"[]", 108), (b"1", 108), (b"{}", 107), (b'{"version": "4.4"', 109)]
+    + [(b"\xff\xfe", 109), (b'{"version": NaN}', 109), (b'{"version":"4.4","a":' + b"[" * 100_000, 109)]
+    + [(b'{"file": 1}', 108), (b'{"file": "{"}', 109), (b'{"file": "\\ud800"}', 109), (b'{"filename": 1}', 108)]
+    + [(b'{"version":"4.4","auth_mnesia":[{"login":"\\ud800","password":"YQ=="}]}', 108)]
+    + [(b'{"version":"4.4","dry_run":1}', 108), (b'{"version":"4.4","env":[]}', 108)]
+    + [(b'{"version":"4.4","acl_mnesia":1}', 108), (b'{"version":"4.4","rules":{}}', 108)],
+)
+async def test_bodies_that_are_no_file(raw: bytes, code: int) -> None:
+    async with managed_node() as node:
+        assert_refused(await node.api.ask("POST", "/data/import", raw=raw), 400, code)
+
+
+async def test_a_body_over_the_limit() -> None:
+    async with managed_node(management={"max_import": 1000}) as node:
+        reply = await node.api.post("/data/import", {"version": "4.4", "x": "y" * 1000})
+        assert_refused(reply, 400, 108, "max_import")
+        backup = Path(node.settings.node.data_dir) / "backup"
+        backup.mkdir()
+        (backup / "big.json").write_text(json.dumps({"version": "4.4", "x": "y" * 1000}))
+        assert_refused(await node.api.post("/data/import", {"filename": "big.json"}), 400, 108, "max_import")
+
+
+@pytest.mark.parametrize("file", [None, 1, {"message": "not_found"}])
+async def test_an_upload_that_is_no_text(file: Any) -> None:
+    async with managed_node() as node:
+        assert_refused(await node.api.post("/data/file", {"filename": "up.json", "file": file}), 400, 109)
+        assert_refused(await node.api.post("/data/file", {"filename": "up.json", "file": "no json"}), 400, 109)
+        assert_refused(await node.api.post("/data/file", {"filename": "up.json"}), 400, 107)
+        assert (await node.api.get("/data/export")).data == []
+
+
+# ---------------------------------------------------------------- hostile names
+
+HOSTILE = (
+    "../secret.json", "..%2Fsecret.json", "%2e%2e/secret.json", "..", ".", "/etc/passwd", "a\0.json", "\0", "x" * 5000,
+    "x" * 300 + ".json", ".hidden.json", "secret", "secret.txt", "a/b.json", "a\\b.json", "ü.json", "a\nb.json",
+    "link.json", "directory.json", "pipe.json", " .json", "",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("call", ["get", "delete", "delete_file", "upload", "import"])
+async def test_hostile_name(call: str, name: str) -> None:
+    async with managed_node() as node:
+        home = Path(node.settings.node.data_dir)
+        secret = json.dumps(export_of("4.4"))
+        (home / "secret.json").write_text(secret)
+        (home / "backup").mkdir()
+        (home / "backup" / "link.json").symlink_to(home / "secret.json")
+        (home / "backup" / "directory.json").mkdir()
+        os.mkfifo(home / "backup" / "pipe.json")
+        before = sorted(home.rglob("*"))
+        api = node.api
+        async with asyncio.timeout(10):
+            if call == "upload":
+                reply = await api.post("/data/file", {"filename": name, "file": json.dumps(EMPTY)})
+            elif call == "import":
+                reply = await api.post("/data/import", {"filename": name})
+            elif not name:
+                pytest.skip("that is another endpoint")
+            else:
+                method = "GET" if call == "get" else "DELETE"
+                path = "/data/export/" if call == "delete" else "/data/file/"
+                reply = await api.ask(method, path + segment(name))
+        if call == "upload" and name in ("link.json", "pipe.json"):
+            # The entry is replaced; what the link led to stays.
+            assert reply.code == 0 and (home / "backup" / name).is_file()
+        elif call == "upload" and name == "":
+            assert NAME.fullmatch(reply.data["filename"])
+        else:
+            assert reply.status in (400, 404, 500) and reply.code in (101, 102, 108), reply.text
+            assert sorted(home.rglob("*")) == before
+        assert (home / "secret.json").read_text() == secret
+        assert node.server.stored_users.all() == []
+
+
+@pytest.mark.parametrize(
+    "path", ["/etc/passwd", "{home}/../x.json", "{home}/backup/out.json", "{home}/lock", "/", "//"]
+)
+async def test_absolute_paths_lead_nowhere_else(path: str, tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text(json.dumps(export_of("4.4")))
+    home = tmp_path / "data"
+    async with managed_node(node={"data_dir": str(home)}) as node:
+        (home / "backup").mkdir(parents=True)
+        (home / "backup" / "out.json").symlink_to(tmp_path / "x.json")
+        (home / "way").symlink_to(tmp_path)
+        for each in (path.format(home=home), f"{home}/way/x.json"):
+            assert_refused(await node.api.post("/data/import", {"filename": each}), 404, 102)
+        assert node.server.stored_users.all() == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("POST", "/data/export"), ("GET", "/data/export"), ("GET", "/data/file/a.json"), ("POST", "/data/import")]
+    + [("POST", "/data/file"), ("DELETE", "/data/file/a.json"), ("DELETE", "/data/export/a.json")],
+)
+@pytest.mark.parametrize("prefix", ["/api", "/api/v4"])
+async def test_nothing_without_credentials(method: str, path: str, prefix: str) -> None:
+    async with managed_node() as node:
+        stranger = ApiClient(node.management.url, prefix, app=None)
+        assert (await stranger.ask(method, path)).status == 401
+        await stranger.close()
+
+
+# ------------------------------------------------------------ connected clients
+
+
+@pytest.mark.parametrize("version", [4, 5])
+async def test_an_import_counts_for_connected_clients(version: int) -> None:
+    async with managed_node(access=CHEAP) as node:
+        await node.api.post("/auth_user", [{"login": "carol", "password": "x", "is_superuser": False}])
+        carol = await node.client("c", version, username="carol", password=b"x")
+        channel = node.server.context.channels["c"]
+        assert node.server.access.authorize_now(channel.client, "publish", "t")
+        assert (await node.api.post("/data/import", export_of("4.3"))).code == 0
+        assert not node.server.access.authorize_now(channel.client, "publish", "t")
+        user = {"login": "carol", "type": "username", "password": "YWFhYWFh", "is_superuser": True}
+        assert (await node.api.post("/data/import", {"version": "4.4", "auth_mnesia": [user]})).code == 0
+        assert channel.client.is_superuser
+        await carol.disconnect()
+
+
+async def test_rules_of_a_file_come_first_and_replace() -> None:
+    async with managed_node() as node:
+        old = [
+            {"login": "carol", "topic": "t", "action": "pubsub", "allow": True},
+            {"login": "carol", "topic": "x/#", "action": "sub", "allow": True},
+            {"login": "carol", "topic": "mine", "action": "pub", "allow": True},
+        ]
+        assert (await node.api.post("/broker_acl", old)).code == 0
+        assert (await node.api.post("/data/import", export_of("4.1"))).code == 0
+        rows = [(row.topic, row.action, row.allow) for row in node.server.stored_rules.of(RULE_USERNAME, "carol")]
+        assert rows == [("t", "pub", True), ("x/#", "sub", False), ("t", "sub", True), ("mine", "pub", True)]
+
+
+async def test_hashes_of_emqx_stay_what_they_are() -> None:
+    async with managed_node() as node:
+        given = export_of("4.3")
+        assert (await node.api.post("/data/import", given)).code == 0
+        user = node.server.stored_users.get(USERNAME, "carol")
+        assert user is not None and EmqxHash.parse(user.password).salt == b"\x01\x02\x03\x04"
+        found = await exported(node)
+        assert [row["password"] for row in found["auth_mnesia"]] == [row["password"] for row in given["auth_mnesia"]]
+        assert [row["created_at"] for row in found["auth_mnesia"]] == [
+            row["created_at"] for row in given["auth_mnesia"]
+        ]

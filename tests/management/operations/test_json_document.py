@@ -1,0 +1,78 @@
+"""Documents: what stands where, also in texts that are longer than a window, and what is no JSON."""
+
+import json
+from typing import Any
+
+import pytest
+
+from management.operations.json_document import BadRecord, Document
+from management.operations.refusal import Refusal
+
+LONG = [
+    "\\" * 200_000 + '"',
+    'a"\\' * 50_000,
+    "\U0001f600" * 100_000,
+    '"\\n\x01' * 30_000,
+    "x" * 300_000,
+    "\\u" * 90_000,
+]
+
+
+def read(text: str) -> Document:
+    document = Document(text)
+    for _ in document.read():
+        pass
+    return document
+
+
+@pytest.mark.parametrize("index", range(len(LONG)))
+@pytest.mark.parametrize("ascii", [True, False])
+def test_long_texts(index: int, ascii: bool) -> None:
+    text = LONG[index]
+    document = read(json.dumps({"f": text, "g": [1, [2], {"a": text}], "h": [], "i": {}}, ensure_ascii=ascii))
+    assert "".join(document.long_text(document.members["f"])) == text
+    assert document.value(document.members["f"]) == text
+    assert [document.value(span) for span in document.sections["g"]] == [1, [2], {"a": text}]
+    assert len(document.sections["h"]) == 0 and document.value(document.members["i"]) == {}
+
+
+@pytest.mark.parametrize("value", [{}, {"a": 1}, {"a": []}, {"": [{}], "b": None, "c": 1.5}, {"a": {"b": ["}", "]"]}}])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_members(value: dict[str, Any], indent: int | None) -> None:
+    document = read(json.dumps(value, indent=indent))
+    found: dict[str, Any] = {key: document.value(span) for key, span in document.members.items()}
+    found |= {key: [document.value(span) for span in spans] for key, spans in document.sections.items()}
+    assert found == value
+
+
+def test_the_last_of_two_counts() -> None:
+    document = read('{"a": 1, "a": [2], "b": [1], "b": 3}')
+    assert [document.raw(span) for span in document.sections["a"]] == ["2"]
+    assert document.raw(document.members["b"]) == "3" and set(document.sections) == {"a"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[", '{"a"}', '{"a":1,}', '{"a":[1,]}', '{"a":[1}', '{"a":NaN}', '{"a":[Infinity]}', '{"a":"x']
+    + ['{"a":1}x', '{"a":"\\ud83d"}', "{a:1}", "[" * 100_000, '{"a":' + "[" * 100_000, '{"a":[' + "[" * 100_000]
+    + ['{"a" 1}', '{"a":"' + "\\" * 70_001, '{"a":"\n"}', '{"a":"\\x"}', "{1:2}", '{"a":1 "b":2}', "nul", '{"a":01}'],
+)  # fmt: skip
+def test_no_json(text: str) -> None:
+    with pytest.raises(Refusal) as refusal:
+        read(text)
+    assert refusal.value.code == 109
+
+
+@pytest.mark.parametrize("text", ["[]", "1", '"x"', "null"])
+def test_no_object(text: str) -> None:
+    with pytest.raises(Refusal) as refusal:
+        read(text)
+    assert refusal.value.code == 108
+
+
+def test_half_a_surrogate_pair() -> None:
+    document = read('{"a": ["\\udc00", "\\ud83d\\ude00", "\\\\ud800"]}')
+    half, pair, none = document.sections["a"]
+    with pytest.raises(BadRecord):
+        document.value(half)
+    assert (document.value(pair), document.value(none)) == ("\U0001f600", "\\ud800")

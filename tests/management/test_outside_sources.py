@@ -1,0 +1,55 @@
+"""What is wrong with [access.http] and [access.jwt] is told with file and line."""
+
+from pathlib import Path
+
+import pytest
+
+from management.config import ConfigError, load
+
+
+def refusal(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "t.toml"
+    path.write_text(text, "utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load(str(path), (), {})
+    return str(caught.value).replace(str(path), "t.toml")
+
+
+@pytest.mark.parametrize(
+    "text, error",
+    [
+        ('[access]\nauthenticators = ["ldap"]', "t.toml:2: access.authenticators.0: expected one of"),
+        ('[access]\nauthorizers = ["http", "http"]', "t.toml:2: access.authorizers: the same source twice"),
+        ("[access.http]", "t.toml:1: access.http: needs auth_url, superuser_url or acl_url"),
+        ('[access.http]\nauth_url = "h"', "t.toml:2: access.http.auth_url: expected http://host"),
+        ('[access.http]\nacl_url = "http://h:x"', "t.toml:2: access.http.acl_url: no URL"),
+        ('[access.http]\nauth_url = "http://h"\nauth_metod = "get"', 't.toml:3: access.http.auth_metod: unknown key'),
+        ('[access.http]\nauth_url = "http://h"\nauth_params = {t = "%t"}', "access.http.auth_params.t: %t is none of"),
+        ('[access.http]\nacl_url = "http://h"\nacl_params = {p = "%P"}', "access.http.acl_params.p: %P is none of"),
+        ('[access.http]\nsuperuser_url = "http://h"\nsuperuser_params = {p = "%A"}', "%A is none of"),
+        ('[access.http]\nauth_url = "http://h"\nheaders = {"a b" = "x"}', 'access.http.headers."a b": expected'),
+        ('[access.http]\nauth_url = "http://h"\nheaders = {a = "x\\ny"}', "access.http.headers.a: expected"),
+        ('[access.http]\nauth_url = "http://h"\npool_size = 0', "t.toml:3: access.http.pool_size: expected"),
+        ('[access.http]\nauth_url = "https://h"\ncafile = "nowhere"', "t.toml:3: access.http.cafile: nowhere: No such"),
+        ("[access.jwt]", "t.toml:1: access.jwt: needs secret, public_key_file, jwks_file or jwks_url"),
+        ('[access.jwt]\nsecret = "x"\nalgorithms = []', "t.toml:3: access.jwt.algorithms: expected at least one"),
+        ('[access.jwt]\nsecret = "x"\nalgorithms = ["none"]', "t.toml:3: access.jwt.algorithms.0: expected one of"),
+        ('[access.jwt]\njwks_url = "file:///x"', "t.toml:2: access.jwt.jwks_url: expected http"),
+        ('[access.jwt]\npublic_key_file = "nowhere"', "access.jwt: nowhere: No such file"),
+        (
+            '[access.jwt]\nsecret = "x"\ntoken_from = "username"\nverify_claims = {name = "%u"}',
+            "t.toml:4: access.jwt.verify_claims.name: the token is the user name",
+        ),
+    ],
+)  # fmt: skip
+def test_refused(tmp_path: Path, text: str, error: str) -> None:
+    assert error in refusal(tmp_path, text + "\n")
+
+
+def test_taken(tmp_path: Path) -> None:
+    path = tmp_path / "t.toml"
+    path.write_text('[access]\nauthorizers = ["http"]\n[access.http]\nacl_url = "http://h/a?b=c"\n', "utf-8")
+    access = load(str(path), ["access.jwt.secret=x"], {}).broker.access
+    assert access.http is not None and access.http.acl_url == "http://h/a?b=c"
+    assert access.jwt is not None and access.jwt.secret == "x"
+    assert access.authorizers == ("http",)
