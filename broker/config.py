@@ -115,7 +115,7 @@ class ListenerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     bind: str  # host:port, [v6]:port
     zone: str = "external"
     max_connections: Natural = 1_024_000
-    accept_rate: Count = 1000  # new connections a second; 0: no limit
+    accept_rate: Count = 0  # new connections a second; 0: no limit
     backlog: Natural = 1024
     proxy_protocol: bool = False
     proxy_protocol_timeout: PositiveSeconds = 3.0

@@ -443,12 +443,17 @@ class Connection(asyncio.Protocol):
         if transport is None:
             return
         grow(transport, self.facts.zone.max_packet_size)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         self._keep_alive = keep_alive
+        timer = self._timer
+        due = self._alive_at + keep_alive
+        if keep_alive and timer is not None and timer.active and timer.when <= due:
+            timer.callback = self._check_alive  # it comes too early, and then finds out when to come again
+            return
+        if timer is not None:
+            timer.cancel()
+            self._timer = None
         if keep_alive:
-            self._timer = self._context.timers.at(self._alive_at + keep_alive, self._check_alive)
+            self._timer = self._context.timers.at(due, self._check_alive)
 
     def expect_within(self, seconds: float) -> None:
         """From now on a packet has to come within so many seconds; 0: none has to."""

@@ -246,6 +246,7 @@ class Listener:
             loop.remove_reader(sock)
 
     def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
         for _ in range(ACCEPTS_A_TURN):
             try:
                 sock, address = listening.accept()
@@ -259,9 +260,9 @@ class Listener:
                     continue
                 self.refuse("no_sockets", "the system's limit on open files", ("", 0), text)
                 self._pause_accepting()
-                self._rest = asyncio.get_running_loop().call_later(REST_WHEN_EXHAUSTED, self._resume_accepting)
+                self._rest = loop.call_later(REST_WHEN_EXHAUSTED, self._resume_accepting)
                 return
-            self._admit(sock, address[:2])
+            self._admit(sock, address[:2], loop)
             if self._rate is not None:
                 wait = self._rate.consume(1, self._clock.now())
                 if wait > 0:
@@ -269,10 +270,10 @@ class Listener:
                     self.throttled += 1
                     self._say("accept_rate", self.throttled, "accept_rate", address[:2], "further ones wait")
                     self._pause_accepting()
-                    self._rest = asyncio.get_running_loop().call_later(wait, self._resume_accepting)
+                    self._rest = loop.call_later(wait, self._resume_accepting)
                     return
 
-    def _admit(self, sock: socket.socket, peer: tuple[str, int]) -> None:
+    def _admit(self, sock: socket.socket, peer: tuple[str, int], loop: asyncio.AbstractEventLoop) -> None:
         limit = self.settings.max_connections
         if limit and self.current_connections + len(self.arrivals) >= limit:
             self.refuse("max_connections", "max_connections", peer)
@@ -281,7 +282,7 @@ class Listener:
             sock.setblocking(False)
             arrival = Arrival(self, sock, peer)
             self.arrivals.add(arrival)
-            arrival.begin(asyncio.get_running_loop())
+            arrival.begin(loop)
 
     def connect(self) -> asyncio.Protocol:
         """A new Connection of this listener."""

@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from ..http.envelope import json_response, status_of
 from ..http.reading import parse, read_octets
-from ..http.routes import Call, Routes
+from ..http.routes import Call, OnDemand, Raw, Routes
 from ..operations.import_file import ImportRefused
 from ..operations.refusal import MISSING, NOT_JSON, Refusal, wrong
 
@@ -62,7 +62,7 @@ async def delete_file(call: Call) -> Any:
     await call.operations.backup.delete(call.path["filename"])
 
 
-@routes.get("/data/file/{filename}", "The contents of a file")
+@routes.get("/data/file/{filename}", "The contents of a file", reply=Raw({"application/json": {"type": "object"}}))
 async def get_file(call: Call) -> Any:
     """As they are, without an envelope (specification, Data export and import)."""
     files = call.operations.backup.files
@@ -91,7 +91,14 @@ async def upload_file(call: Call) -> Any:
     return await call.operations.backup.upload(name, call.body.file.encode())
 
 
-@routes.add("POST", "/data/import", "Import a file", query=ImportQuery, max_body="max_import")
+@routes.add(
+    "POST",
+    "/data/import",
+    "Import a file",
+    query=ImportQuery,
+    reply=OnDemand(dict[str, int | dict[str, int]]),
+    max_body="max_import",
+)
 async def import_data(call: Call) -> Any:
     """The body is the file, a download of EMQX 4.x (``file``), or names one that is here (``filename``)."""
     settings = call.operations.settings

@@ -29,30 +29,32 @@ def show_rule(call: Call) -> Answer:
 
 
 @commands.add(
-    "rules create <SQL> <Actions> [-i <RuleId>] [-e <Enabled>] [-g <OnActionFailed>] [-d <Description>]",
+    "rules create <SQL> <Actions> [-i <Id>] [-e <On>] [-g <Then>] [-d <D>]",
     "Create a rule; its actions as JSON",
 )
 async def create_rule(call: Call) -> Answer:
     given = _rule_options(call)
-    record = await call.operations.rules.create(call["SQL"], _actions(call["Actions"]), call.get("RuleId"), **given)
+    record = await call.operations.rules.create(
+        call["SQL"], _actions("Actions", call["Actions"]), call.get("Id"), **given
+    )
     return Answer(record, f"Rule {record['id']} created")
 
 
 @commands.add(
-    "rules update <RuleId> [-s <SQL>] [-a <Actions>] [-e <Enabled>] [-g <OnActionFailed>] [-d <Description>]",
+    "rules update <Id> [-s <SQL>] [-a <A>] [-e <On>] [-g <Then>] [-d <D>]",
     "Change what is given of a rule",
 )
 async def update_rule(call: Call) -> Answer:
     changes = _rule_options(call)
-    sql, actions = call.get("SQL"), call.get("Actions")
+    sql, actions = call.get("SQL"), call.get("A")
     if sql is not None:
         changes["rawsql"] = sql
     if actions is not None:
-        changes["actions"] = _actions(actions)
+        changes["actions"] = _actions("A", actions)
     try:
-        record = await call.operations.rules.update(call["RuleId"], changes)
+        record = await call.operations.rules.update(call["Id"], changes)
     except Refusal as refusal:
-        raise _cannot_find(refusal, call["RuleId"]) from None
+        raise _cannot_find(refusal, call["Id"]) from None
     return Answer(record, f"Rule {record['id']} updated")
 
 
@@ -119,26 +121,24 @@ def show_resource(call: Call) -> Answer:
 
 
 @commands.add(
-    "resources create <ResourceType> [-i <ResourceId>] [-c <Config>] [-d <Description>]",
+    "resources create <Type> [-i <Id>] [-c <Config>] [-d <Description>]",
     "Create a resource; its configuration as JSON",
 )
 async def create_resource(call: Call) -> Answer:
     config = _object("Config", call.get("Config") or "{}")
-    record = await call.operations.resources.create(
-        call["ResourceType"], config, call.get("ResourceId"), call.get("Description") or ""
-    )
+    record = await call.operations.resources.create(call["Type"], config, call.get("Id"), call.get("Description") or "")
     return Answer(record, f"Resource {record['id']} created")
 
 
-@commands.add("resources update <ResourceId> [-c <Config>] [-d <Description>]", "Change what is given of a resource")
+@commands.add("resources update <Id> [-c <Config>] [-d <Description>]", "Change what is given of a resource")
 async def update_resource(call: Call) -> Answer:
     config = call.get("Config")
     try:
         record = await call.operations.resources.update(
-            call["ResourceId"], None if config is None else _object("Config", config), call.get("Description")
+            call["Id"], None if config is None else _object("Config", config), call.get("Description")
         )
     except Refusal as refusal:
-        raise _cannot_find(refusal, call["ResourceId"]) from None
+        raise _cannot_find(refusal, call["Id"]) from None
     return Answer(record, f"Resource {record['id']} updated")
 
 
@@ -186,19 +186,19 @@ def show_resource_type(call: Call) -> Answer:
 
 def _rule_options(call: Call) -> dict[str, Any]:
     given: dict[str, Any] = {}
-    if call.get("Enabled") is not None:
-        given["enabled"] = call.flag("Enabled")
-    if call.get("OnActionFailed") is not None:
-        given["on_action_failed"] = call.choice("OnActionFailed", "continue", "stop")
-    if call.get("Description") is not None:
-        given["description"] = call["Description"]
+    if call.get("On") is not None:
+        given["enabled"] = call.flag("On")
+    if call.get("Then") is not None:
+        given["on_action_failed"] = call.choice("Then", "continue", "stop")
+    if call.get("D") is not None:
+        given["description"] = call["D"]
     return given
 
 
-def _actions(text: str) -> list[Any]:
+def _actions(name: str, text: str) -> list[Any]:
     actions = parse(text.encode())
     if not isinstance(actions, list):
-        raise wrong("Actions", "expected a JSON array")
+        raise wrong(name, "expected a JSON array")
     return actions
 
 

@@ -324,6 +324,7 @@ class Backup:
         stored = self._server.stored_rules
         there = stored.of(*subject)
         if there and list(map(_DETAILS, there)) == list(map(_DETAILS, rules)):
+            yield
             return
         left = _left(there, rules)
         for topic in dict.fromkeys(row.topic for row in there):

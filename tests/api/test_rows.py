@@ -56,3 +56,10 @@ def test_every_endpoint_of_the_specification_is_a_row_and_a_route() -> None:
 
 def test_the_page_has_the_table() -> None:
     assert rows.PAGE.read_text("utf-8") == rows.page(), "python -m tests.api.rows writes it"
+
+
+def test_the_page_leads_somewhere() -> None:
+    told = rows.PAGE.read_text("utf-8")
+    for name in set(rows.MORE.values()):
+        assert f"(api/{name}.md)" in told and (rows.PAGE.parent / "api" / f"{name}.md").is_file()
+    assert set(rows.MORE) <= {route.tag for route in all_routes()}

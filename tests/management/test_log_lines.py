@@ -1,9 +1,11 @@
 """Log lines: their form, and that nothing a client says can break it."""
 
+import asyncio
 import io
 import json
 import logging
 import re
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from management.config import LogSettings
-from management.log_lines import JsonLines, TextLines, field, setup_logging
+from management.log_lines import JsonLines, TextLines, TurnHandler, field, setup_logging
 
 
 def record(message: str, *arguments: object, level: int = logging.INFO) -> logging.LogRecord:
@@ -126,3 +128,111 @@ def test_setup_replaces_what_was_set_up_before(root: logging.Logger) -> None:
     assert len(root.handlers) == before + 1
     assert first.getvalue().endswith(" DEBUG broker.x seen\n")
     assert json.loads(second.getvalue())["event"] == "seen too"
+
+
+class Stream(io.StringIO):
+    """Counts what is written to it, or refuses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes = 0
+        self.error: OSError | None = None
+
+    def write(self, text: str, /) -> int:
+        if self.error is not None:
+            raise self.error
+        self.writes += 1
+        return super().write(text)
+
+
+@pytest.fixture
+def stream() -> Stream:
+    return Stream()
+
+
+@pytest.fixture
+def handler(stream: Stream) -> TurnHandler:
+    return TurnHandler(stream)
+
+
+async def test_a_turn_is_one_write(stream: Stream, handler: TurnHandler) -> None:
+    for line in ("a", "b", "c"):
+        handler.handle(record(line))
+    assert stream.getvalue() == ""
+    await asyncio.sleep(0)
+    assert stream.getvalue() == "a\nb\nc\n"
+    handler.handle(record("d"))
+    await asyncio.sleep(0)
+    assert stream.getvalue() == "a\nb\nc\nd\n"
+    assert stream.writes == 2
+
+
+async def test_a_warning_does_not_wait(stream: Stream, handler: TurnHandler) -> None:
+    handler.handle(record("a"))
+    handler.handle(record("b", level=logging.WARNING))
+    assert stream.getvalue() == "a\nb\n"
+    await asyncio.sleep(0)
+    assert stream.writes == 1
+
+
+async def test_few_lines_wait(stream: Stream, handler: TurnHandler) -> None:
+    for _ in range(1000):
+        handler.handle(record("a"))
+    assert stream.getvalue().count("\n") == 768
+    handler.flush()
+    assert stream.getvalue().count("\n") == 1000
+
+
+def test_without_a_loop_nothing_waits(stream: Stream, handler: TurnHandler) -> None:
+    handler.handle(record("a"))
+    assert stream.getvalue() == "a\n"
+
+
+def test_lines_of_a_loop_that_ended_come_with_the_next(stream: Stream, handler: TurnHandler) -> None:
+    async def log(line: str, turns: int) -> None:
+        handler.handle(record(line))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+
+    loop = asyncio.new_event_loop()
+    loop.call_soon(loop.stop)
+    loop.call_soon(handler.handle, record("a"))
+    loop.run_forever()
+    loop.close()
+    assert stream.getvalue() == ""
+    asyncio.run(log("b", 1))
+    assert stream.getvalue() == "a\nb\n"
+    handler.handle(record("c"))
+    assert stream.getvalue() == "a\nb\nc\n"
+
+
+async def test_lines_of_a_thread_come_in_order(stream: Stream, handler: TurnHandler) -> None:
+    handler.handle(record("a"))
+    thread = threading.Thread(target=handler.handle, args=(record("b"),))
+    thread.start()
+    thread.join()
+    await asyncio.sleep(0)
+    assert stream.getvalue() == "a\nb\n"
+
+
+async def test_a_stream_that_takes_nothing(
+    stream: Stream, handler: TurnHandler, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream.error = OSError(28, "No space left on device")
+    handler.handle(record("a"))
+    await asyncio.sleep(0)
+    assert "No space left on device" in capsys.readouterr().err
+    stream.error = None
+    handler.handle(record("b"))
+    await asyncio.sleep(0)
+    assert stream.getvalue() == "b\n"
+
+
+async def test_a_line_that_cannot_be_made(
+    stream: Stream, handler: TurnHandler, capsys: pytest.CaptureFixture[str]
+) -> None:
+    handler.handle(record("a=%d", "x"))
+    handler.handle(record("b"))
+    await asyncio.sleep(0)
+    assert stream.getvalue() == "b\n"
+    assert "TypeError" in capsys.readouterr().err

@@ -701,6 +701,25 @@ def test_keep_alive_does_not_count_while_we_do_not_read() -> None:
     assert client.closed
 
 
+@pytest.mark.parametrize("keep_alive", [1, 10, 3000])
+def test_keep_alive_takes_the_place_of_the_idle_timeout(keep_alive: int) -> None:
+    house = House({"idle_timeout": 15.0})
+    client = house.connect(keep_alive=keep_alive)
+    assert len(house.timers) == 1
+    house.pass_time(keep_alive * 1.5 - 0.1)
+    assert not client.closed
+    house.pass_time(0.1)
+    assert client.closed
+
+
+def test_without_keep_alive_nothing_is_timed() -> None:
+    house = House({"idle_timeout": 15.0})
+    client = house.connect(keep_alive=0)
+    assert len(house.timers) == 0
+    house.pass_time(1000)
+    assert not client.closed
+
+
 def test_keep_alive_of_a_connection_that_is_closing() -> None:
     house = House()
     client = house.connect(keep_alive=10)
@@ -732,13 +751,34 @@ def test_the_last_packet_is_read_before_the_connection_goes() -> None:
 def test_the_peer_closes_in_time() -> None:
     house = House()
     client = house.connect()
-    client.send(Disconnect())
+    client.channel.kick()  # type: ignore[attr-defined]
     assert client.transport.wrote_eof
     client.transport.feed_eof()
     house.run()
     assert client.transport.lost and not client.transport.aborted
+    assert house.listener.reasons == ["kicked"]
+    assert len(house.timers) == 0
+
+
+def test_who_said_goodbye_and_is_owed_nothing_is_not_waited_for() -> None:
+    house = House()
+    client = house.connect()
+    client.send(Disconnect())
+    assert client.transport.lost and not client.transport.wrote_eof
     assert house.listener.reasons == ["normal"]
     assert len(house.timers) == 0
+
+
+def test_who_said_goodbye_still_gets_what_it_is_owed() -> None:
+    house = House()
+    client = house.connect()
+    client.transport.room = 0
+    client.feed(Pingreq(), Disconnect())
+    assert client.transport.wrote_eof and not client.transport.closing
+    client.transport.unblock()
+    assert client.received() == [Pingresp()]
+    house.pass_time(LINGER)
+    assert client.transport.aborted
 
 
 def test_a_held_connection_is_read_on_at_its_end() -> None:

@@ -46,8 +46,8 @@ async def test_rules() -> None:
         ((SQL, "{}"), "expected a JSON array"),
         ((SQL, '[{"name": "inspect"}]'), "params is missing"),
         ((SQL, '[{"name": "none", "params": {}}]'), "no action none"),
-        ((SQL, INSPECT, "-e", "maybe"), "Enabled"),
-        ((SQL, INSPECT, "-g", "panic"), "OnActionFailed"),
+        ((SQL, INSPECT, "-e", "maybe"), "On:"),
+        ((SQL, INSPECT, "-g", "panic"), "Then:"),
     ],
 )
 async def test_a_wrong_rule(words: tuple[str, ...], about: str) -> None:
