@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-import msgspec
-
-from ruleengine.functions.values import MAX_DEPTH
+from ruleengine.functions.values import MAX_DEPTH, read_json
 from ruleengine.undefined import UNDEFINED
 
 _UNREAD: Final = object()
@@ -87,7 +85,7 @@ class Columns(Mapping[str, Any]):
 
 def _decode(payload: str | bytes) -> Any:
     try:
-        value = msgspec.json.decode(payload)
+        value = read_json(payload)
     except RecursionError:
         raise ValueError(f"nested deeper than {MAX_DEPTH}") from None
     if isinstance(payload, str):

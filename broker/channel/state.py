@@ -199,7 +199,9 @@ class ChannelState:
 
     def fits(self, packet: Any) -> bool:
         """Whether a packet keeps the client's Maximum Packet Size, at least in its shortest form."""
-        return self._encoded(packet) is not None
+        outlet = self.outlet
+        bounded = isinstance(outlet, Outlet5) and outlet.max_packet_size
+        return not bounded or self._encoded(packet) is not None
 
     def send(self, packet: Any) -> bool:
         """Encode and append any packet but PUBLISH. False: it exceeds the client's Maximum Packet Size."""

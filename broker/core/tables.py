@@ -16,7 +16,9 @@ Row = TypeVar("Row", bound=msgspec.Struct)
 
 
 class RowDiary(Protocol):
-    """Where changes are written down: ``core.durability``."""
+    """Where changes are written down: ``core.durability``. ``trouble``: why nothing can be written at present."""
+
+    trouble: str | None
 
     def row_stored(self, table: str, key: str, value: bytes) -> None: ...
 
@@ -130,6 +132,11 @@ class Tables:
                 value = self._encoded[name].get(key)
                 if value is not None:
                     yield name, key, value
+
+    @property
+    def in_trouble(self) -> bool:
+        """Whether nothing can be written at present."""
+        return self.durability is not None and self.durability.trouble is not None
 
     async def stored(self) -> bool:
         """Until every change so far is on disk; ``False``: the store is in trouble and cannot promise that."""

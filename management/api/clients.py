@@ -1,8 +1,9 @@
 """/clients and /nodes/{node}/clients: who is there, and what is ordered about them."""
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
+from msgspec import Meta
 
 from ..http.reading import PageQuery
 from ..http.routes import Call, Routes
@@ -74,6 +75,10 @@ class AclCacheEntry(msgspec.Struct):
     updated_time: int
 
 
+When = Annotated[int, Meta(ge=0, le=253_402_300_799_999)]
+"""Unix seconds or milliseconds."""
+
+
 class ClientsQuery(PageQuery, kw_only=True):
     """Conditions of a listing of clients; see ``ClientFilters``."""
 
@@ -87,10 +92,10 @@ class ClientsQuery(PageQuery, kw_only=True):
     proto_ver: int | None = None
     like_clientid: str | None = msgspec.field(default=None, name="_like_clientid")
     like_username: str | None = msgspec.field(default=None, name="_like_username")
-    gte_created_at: int | None = msgspec.field(default=None, name="_gte_created_at")
-    lte_created_at: int | None = msgspec.field(default=None, name="_lte_created_at")
-    gte_connected_at: int | None = msgspec.field(default=None, name="_gte_connected_at")
-    lte_connected_at: int | None = msgspec.field(default=None, name="_lte_connected_at")
+    gte_created_at: When | None = msgspec.field(default=None, name="_gte_created_at")
+    lte_created_at: When | None = msgspec.field(default=None, name="_lte_created_at")
+    gte_connected_at: When | None = msgspec.field(default=None, name="_gte_connected_at")
+    lte_connected_at: When | None = msgspec.field(default=None, name="_lte_connected_at")
     gte_mqueue_len: int | None = msgspec.field(default=None, name="_gte_mqueue_len")
     lte_mqueue_len: int | None = msgspec.field(default=None, name="_lte_mqueue_len")
     gte_mqueue_dropped: int | None = msgspec.field(default=None, name="_gte_mqueue_dropped")

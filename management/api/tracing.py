@@ -1,9 +1,10 @@
 """/trace: what a client, a topic or an address does, in a file of its own."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from aiohttp import web
+from msgspec import Meta
 
 from broker.observe.tracing import Kind
 
@@ -47,8 +48,8 @@ class Stopped(msgspec.Struct):
 class LogQuery(msgspec.Struct):
     """Which piece of the file."""
 
-    position: int = 0
-    bytes: int = 1000
+    position: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] = 0
+    bytes: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)] = 1000
 
 
 @routes.get("/trace", "The traces", reply=list[TraceRecord])
@@ -99,5 +100,5 @@ async def download_zip_log(call: Call) -> Any:
 @routes.get("/trace/{name}/log", "A piece of the file of a trace", query=LogQuery, reply=str)
 def stream_log_file(call: Call) -> Any:
     query: LogQuery = call.query
-    text, position = call.operations.tracing.log(call.path["name"], max(query.position, 0), max(query.bytes, 1))
+    text, position = call.operations.tracing.log(call.path["name"], query.position, query.bytes)
     return Extra(text, meta={"position": position, "bytes": query.bytes})

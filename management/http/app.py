@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import web
 
 from ..operations.operations import Operations
-from ..operations.refusal import UNKNOWN, Refusal, not_found
+from ..operations.refusal import UNKNOWN, WRONG, Refusal, not_found
 from .credentials import Credentials
 from .envelope import answer, json_response, refused
 from .reader import Reader
@@ -35,11 +35,13 @@ class Application:
 
     def web_application(self) -> web.Application:
         # Bodies are bounded route by route, in ``reading``.
-        return web.Application(client_max_size=0, middlewares=[self._receive])
+        application = web.Application(client_max_size=0, middlewares=[self._receive])
+        application.router.add_route("*", r"/{path:[\s\S]*}", self.handle, expect_handler=_expect)
+        return application
 
     @web.middleware
     async def _receive(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        """Instead of aiohttp's router, which knows no path with a line break in it."""
+        """Every request, those too whose target is no path and that aiohttp's router does not know."""
         if isinstance(request.protocol, Reader):
             request.protocol.greet()
         return await self.handle(request)
@@ -99,3 +101,14 @@ class Application:
         if inspect.isawaitable(outcome):
             outcome = await outcome
         return outcome
+
+
+async def _expect(request: web.Request) -> web.StreamResponse | None:
+    """Whoever waits before it sends its body may send it; nothing else can be expected."""
+    expected = request.headers.get("Expect", "")
+    if expected.lower() != "100-continue":
+        return refused(Refusal(WRONG, f"nothing is known of Expect: {expected[:100]}"), always_200=False)
+    await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    # That was no part of the answer.
+    request.writer.output_size = 0
+    return None

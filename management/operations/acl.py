@@ -13,7 +13,7 @@ from broker.server import Server
 
 from .listing import FILTERED, PAUSE_EVERY, Listing, Row, searched
 from .refusal import BAD_TOPIC, WRONG, Refusal, missing, not_found
-from .stored import promised
+from .stored import promised, ready
 
 EVERYBODY: Final = "$all"
 """The login of rules about everybody."""
@@ -40,6 +40,8 @@ class Acl:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._rules = server.stored_rules
+        # Between the count of a subject's rules and the last that is added nobody else adds one.
+        self._adding = asyncio.Lock()
 
     # As the specification and EMQX 4.1 have it: a subject's rules are tried in the order in which they were added.
 
@@ -54,7 +56,6 @@ class Acl:
 
     async def add(self, rules: Sequence[NewRule]) -> None:
         """Add rules behind those that are there. One that is there already changes nothing."""
-        await self._check(rules)
         now = self._server.clock.now()
         await self._change(
             rules, lambda rule: self._rules.append(*rule.subject, rule.topic, rule.action, rule.allow, now)
@@ -68,7 +69,6 @@ class Acl:
 
     async def add_first(self, rules: Sequence[NewRule]) -> None:
         """Put rules before those that are there, in place of those of the same action and topic."""
-        await self._check(rules)
         now = self._server.clock.now()
 
         def put(rule: NewRule) -> None:
@@ -88,6 +88,7 @@ class Acl:
 
     async def delete_of(self, subject: Subject, topic: str) -> None:
         """Every rule of this subject with exactly this topic."""
+        ready(self._server.tables)
         if not self._rules.remove(*subject, topic):
             raise not_found("access rule", f"of {subject[1] or EVERYBODY} for topic {topic}")
         self._server.access.forget_decisions()
@@ -118,12 +119,15 @@ class Acl:
                 raise Refusal(WRONG, f"more than {MOST_RULES} rules of {subject[1] or EVERYBODY}")
 
     async def _change(self, rules: Sequence[NewRule], put: Callable[[NewRule], object]) -> None:
-        for index, rule in enumerate(rules, 1):
-            put(rule)
-            if index % _RULES_A_SLICE == 0:
-                self._server.access.forget_decisions()
-                await asyncio.sleep(0)
-        self._server.access.forget_decisions()
+        async with self._adding:
+            await self._check(rules)
+            ready(self._server.tables)
+            for index, rule in enumerate(rules, 1):
+                put(rule)
+                if index % _RULES_A_SLICE == 0:
+                    self._server.access.forget_decisions()
+                    await asyncio.sleep(0)
+            self._server.access.forget_decisions()
         await promised(self._server.tables)
 
 

@@ -14,7 +14,7 @@ from broker.core.tables import Tables
 from ..settings import AppSettings
 from .listing import Row
 from .refusal import EXISTS, WRONG, Refusal, not_found, wrong
-from .stored import promised
+from .stored import promised, ready
 
 FIRST_APP: Final = "admin"
 MASK: Final = "******"
@@ -79,6 +79,7 @@ class Apps:
             raise wrong("app_id", "expected 1 to 256 letters, digits, '_' or '-', a letter or digit first")
         if app_id in self._configured or app_id in self._table:
             raise Refusal(EXISTS, f"application {app_id} is there already")
+        ready(self._tables)
         secret = secret or secrets.token_hex(32)
         self._table.put(app_id, App(app_id, hash_of(secret), name, desc, status, expired))
         await promised(self._tables)
@@ -89,6 +90,7 @@ class Apps:
         app = self._changeable(app_id)
         if app is None:
             raise not_found("application", app_id)
+        ready(self._tables)
         self._table.put(app_id, msgspec.structs.replace(app, **changes))
         await promised(self._tables)
 
@@ -96,6 +98,7 @@ class Apps:
         """Whether there was such an application."""
         if self._changeable(app_id) is None:
             return False
+        ready(self._tables)
         self._table.remove(app_id)
         await promised(self._tables)
         return True

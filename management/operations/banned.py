@@ -7,7 +7,7 @@ from broker.server import Server
 
 from .listing import Listing, Row, searched
 from .refusal import Refusal, wrong
-from .stored import promised
+from .stored import promised, ready
 
 DEFAULT_SECONDS: Final = 300
 """How long a ban without an end lasts."""
@@ -48,13 +48,16 @@ class Bans:
             now if at is None else at,
             now + DEFAULT_SECONDS if until is None else until,
         )
+        ready(self._server.tables)
         self._banned.put(ban)
         await promised(self._server.tables)
         return ban
 
     async def delete(self, kind: str, who: str) -> bool:
         """Lift a ban; whether there was one."""
-        lifted = self._banned.remove(kind, self._normal(kind, who))
+        who = self._normal(kind, who)
+        ready(self._server.tables)
+        lifted = self._banned.remove(kind, who)
         await promised(self._server.tables)
         return lifted
 

@@ -7,7 +7,7 @@ from broker.mqtt.topics import valid_name
 from broker.server import Server
 
 from .refusal import BAD_TOPIC, EXISTS, WRONG, Refusal, not_found
-from .stored import promised
+from .stored import promised, ready
 
 Values = dict[str, int | float]
 
@@ -48,6 +48,7 @@ class TopicCounts:
             raise Refusal(EXISTS, f"{topic} is counted already")
         if len(self.module) >= MOST:
             raise Refusal(WRONG, f"topic: {MOST} topics are counted, there cannot be more")
+        ready(self._server.tables)
         self.module.add(topic)
         self._table.put(topic, CountedTopic(self._server.clock.now()))
         await promised(self._server.tables)
@@ -55,12 +56,14 @@ class TopicCounts:
     async def remove(self, topic: str) -> None:
         """Count a topic no more. Raises Refusal."""
         self._check(topic)
+        ready(self._server.tables)
         self.module.remove(topic)
         self._table.remove(topic)
         await promised(self._server.tables)
 
     async def clear(self) -> None:
         """Count none."""
+        ready(self._server.tables)
         for topic in list(self.module.topics()):
             self.module.remove(topic)
             self._table.remove(topic)

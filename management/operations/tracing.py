@@ -12,7 +12,7 @@ from broker.observe.tracing import Kind, Trace, TraceError
 from broker.server import Server
 
 from .refusal import EXISTS, Refusal, missing, not_found, wrong
-from .stored import promised
+from .stored import promised, ready
 
 DEFAULT_SECONDS: Final = 600.0
 MOST_READ: Final = 1_048_576
@@ -51,6 +51,7 @@ class Traces:
             raise wrong("topic", "expected a topic filter")
         start = self._server.clock.now() if start_at is None else start_at
         trace = Trace(name, kind, condition, start, start + DEFAULT_SECONDS if end_at is None else end_at)
+        ready(self._server.tables)
         try:
             self._tracing.create(trace)
         except TraceError as error:
@@ -79,6 +80,7 @@ class Traces:
     def log(self, name: str, position: int, octets: int) -> tuple[str, int]:
         """A piece of the file from byte ``position`` on, and the position behind it; never half a character."""
         path = self._path(name)
+        position = min(position, path.stat().st_size)
         with path.open("rb") as file:
             file.seek(position)
             data = file.read(min(octets, MOST_READ))

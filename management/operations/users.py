@@ -12,7 +12,7 @@ from broker.server import Server
 
 from .listing import FILTERED, Listing, Row, searched
 from .refusal import EXISTS, NO_USER, RPC_ERROR, WRONG, Refusal, missing
-from .stored import promised
+from .stored import promised, ready
 
 OK: Final = "ok"
 EXISTED: Final = "{error,existed}"
@@ -65,11 +65,13 @@ class Users:
             raise missing("a user")
         if len(users) > MOST_USERS:
             raise Refusal(WRONG, f"more than {MOST_USERS} users in one request: each costs 40 ms of hashing")
+        ready(self._server.tables)
         first: dict[str, NewUser] = {}
         for user in users:
             first.setdefault(user.name, user)
         new = [user for user in first.values() if not self._taken(user.name, kind)]
         hashes = await asyncio.gather(*(self._hash(user.password) for user in new))
+        ready(self._server.tables)
         outcome = dict.fromkeys(first, EXISTED)
         for user, password in zip(new, hashes, strict=True):
             # Another request may have been quicker.
@@ -89,6 +91,7 @@ class Users:
         self._existing(name, kind)
         hashed = await self._hash(password)
         user = self._existing(name, kind)
+        ready(self._server.tables)
         superuser = user.is_superuser if is_superuser is None else is_superuser
         self._users.put(kind, name, hashed, superuser)
         if superuser != user.is_superuser:
@@ -98,6 +101,7 @@ class Users:
     async def delete(self, name: str, kind: str = USERNAME) -> None:
         """Its connected clients stay connected; one that was a superuser is no longer."""
         user = self._existing(name, kind)
+        ready(self._server.tables)
         self._users.remove(kind, name)
         if user.is_superuser:
             await self._tell_connected(name)
@@ -131,6 +135,8 @@ class Users:
             client = channel.client
             if client.username == name and not client.anonymous:
                 client.is_superuser = access.superuser(client)
+                # What nobody was asked about while it was one.
+                channel.admitted.clear()
             if looked % _CLIENTS_A_SLICE == 0:
                 await asyncio.sleep(0)
 

@@ -8,16 +8,19 @@ from typing import Final
 from ruleengine.functions.function import OCTETS, Context, register
 
 MAX_PLAIN: Final = 512 * 1024
-"""What may be compressed at once, and what anything may unpack to: a few milliseconds of work either way."""
+"""What may be compressed at once, and what anything may unpack to."""
+OCTETS_PER_STEP: Final = 32
+"""Of what is compressed: so much takes more than a microsecond."""
 
 _GZIP: Final = 31
 _RAW: Final = -15
 _ZLIB: Final = 15
 
 
-def _deflate(octets: bytes, form: int) -> bytes:
+def _deflate(context: Context, octets: bytes, form: int) -> bytes:
     if len(octets) > MAX_PLAIN:
         raise ValueError(f"{len(octets)} octets are more than the {MAX_PLAIN} that are compressed at once")
+    context.budget.step(len(octets) // OCTETS_PER_STEP)
     compressor = zlib.compressobj(wbits=form)
     return compressor.compress(octets) + compressor.flush()
 
@@ -44,10 +47,10 @@ def _inflate(context: Context, octets: bytes, form: int) -> bytes:
             raise ValueError(f"{len(octets)} octets follow the end of the data")
 
 
-@register("gzip", OCTETS)
-def gzip(octets: bytes) -> bytes:
+@register("gzip", OCTETS, context=True)
+def gzip(context: Context, octets: bytes) -> bytes:
     """The string as a gzip file."""
-    return _deflate(octets, _GZIP)
+    return _deflate(context, octets, _GZIP)
 
 
 @register("gunzip", OCTETS, context=True)
@@ -56,10 +59,10 @@ def gunzip(context: Context, octets: bytes) -> str | bytes:
     return _inflate(context, octets, _GZIP)
 
 
-@register("zip", OCTETS)
-def deflate(octets: bytes) -> bytes:
+@register("zip", OCTETS, context=True)
+def deflate(context: Context, octets: bytes) -> bytes:
     """The string as raw deflate data."""
-    return _deflate(octets, _RAW)
+    return _deflate(context, octets, _RAW)
 
 
 @register("unzip", OCTETS, context=True)
@@ -68,10 +71,10 @@ def inflate(context: Context, octets: bytes) -> str | bytes:
     return _inflate(context, octets, _RAW)
 
 
-@register("zip_compress", OCTETS)
-def compress(octets: bytes) -> bytes:
+@register("zip_compress", OCTETS, context=True)
+def compress(context: Context, octets: bytes) -> bytes:
     """The string as zlib data."""
-    return _deflate(octets, _ZLIB)
+    return _deflate(context, octets, _ZLIB)
 
 
 @register("zip_uncompress", OCTETS, context=True)

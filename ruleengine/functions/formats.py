@@ -36,6 +36,7 @@ def _term(value: Any, pretty: bool, budget: Budget, depth: int = 0) -> str:
     if type(value) is float:
         return _shortest(value)
     if type(value) is list:
+        budget.step(len(value))
         if pretty and value and all(type(each) is int and each in _PRINTABLE for each in value):
             return _quoted("".join(map(chr, value)))
         return "[" + ",".join(_term(each, pretty, budget, depth + 1) for each in value) + "]"
@@ -44,6 +45,7 @@ def _term(value: Any, pretty: bool, budget: Budget, depth: int = 0) -> str:
         return "#{" + ",".join(pairs) + "}"
     if type(value) is str or type(value) is bytes:
         budget.octets(len(value))
+        budget.step(len(value) // 8)
     if type(value) is str:
         if pretty and all(each.isprintable() or each in _ESCAPES for each in value):
             return "<<" + _quoted(value) + ("" if value.isascii() else "/utf8") + ">>"
@@ -64,7 +66,7 @@ def _shortest(number: float) -> str:
     return f"{digits if '.' in digits else digits + '.0'}e{int(exponent)}"
 
 
-def _plain(value: Any) -> str:
+def _plain(value: Any, budget: Budget) -> str:
     """What `~s` prints: strings, words such as true, lists of characters and strings; no number."""
     if type(value) is str:
         return value
@@ -76,6 +78,8 @@ def _plain(value: Any) -> str:
         return "null"
     if type(value) is bool:
         return "true" if value else "false"
+    if type(value) is list:
+        budget.step(len(value))
     if type(value) is list and all(type(each) is str or (type(each) is int and 0 <= each < 256) for each in value):
         return "".join(each if type(each) is str else chr(each) for each in value)
     raise ValueError(f"~s got {describe(value)}, expected a string")
@@ -176,7 +180,7 @@ def _directive(match: re.Match[str], given: Iterator[Any], budget: Budget) -> st
     if directive == "i":
         return ""
     if directive == "s":
-        text = _plain(value)
+        text = _plain(value, budget)
         if precision is not None:
             text = _field(text, -abs(precision), fill, True, budget)
         return _field(text, width, fill, True, budget)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from functools import lru_cache
 from typing import Any, Final
 
 import re2  # type: ignore[import-untyped]  # it comes without types
 
+from ruleengine.budget import BudgetExceeded
 from ruleengine.functions.function import OCTETS, Context, register
 
 MAX_EXPRESSION: Final = 4096
 HIT_STEPS: Final = 4
 """Putting a hit together takes as long as some list elements."""
+
+WORK_PER_STEP: Final = 128
+"""Octets times instructions of the compiled expression: what the slowest way to search takes, at a microsecond."""
+LONGEST: Final = 0.05
+"""Seconds that all searches of one replacement may take: each may look at all that is left of the text."""
 
 _MEMORY: Final = 1 << 19
 
@@ -33,6 +40,18 @@ def _compiled(expression: bytes) -> Any:
         text = error.args[0] if error.args else error
         reason = text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
         raise ValueError(f"the regular expression is wrong: {reason}") from error
+
+
+def _charge(context: Context, octets: bytes, compiled: Any) -> None:
+    """Pay for one search through all of the text."""
+    work = len(octets) * max(compiled.programsize, compiled.reverseprogramsize)
+    try:
+        context.budget.step(work // WORK_PER_STEP)
+    except BudgetExceeded:
+        raise BudgetExceeded(
+            f"the regular expression, of {compiled.programsize} instructions, takes too many steps "
+            f"for {len(octets)} octets"
+        ) from None
 
 
 def _replacement(by: bytes, groups: int) -> list[bytes | int]:
@@ -68,21 +87,27 @@ def _replacement(by: bytes, groups: int) -> list[bytes | int]:
     return pieces
 
 
-@register("regex_match", OCTETS, OCTETS)
-def matches(octets: bytes, expression: bytes) -> bool:
+@register("regex_match", OCTETS, OCTETS, context=True)
+def matches(context: Context, octets: bytes, expression: bytes) -> bool:
     """Whether the expression hits anywhere in the string."""
-    return _compiled(expression).search(octets) is not None
+    compiled = _compiled(expression)
+    _charge(context, octets, compiled)
+    return compiled.search(octets) is not None
 
 
 @register("regex_replace", OCTETS, OCTETS, OCTETS, context=True)
 def replace(context: Context, octets: bytes, expression: bytes, by: bytes) -> bytes:
     r"""All hits replaced; in the replacement `&` is the hit, `\1` or `\g1` a group, `\&` the character."""
     compiled = _compiled(expression)
+    _charge(context, octets, compiled)
+    until = time.perf_counter() + LONGEST
     pieces = _replacement(by, compiled.groups)
     found: list[bytes] = []
     end = 0
     for hit in compiled.finditer(octets):
         context.budget.step(HIT_STEPS)
+        if time.perf_counter() > until:
+            raise ValueError(f"the regular expression takes longer than {LONGEST} seconds for {len(octets)} octets")
         start, stop = hit.span()
         found.append(octets[end:start])
         new = b"".join(each if isinstance(each, bytes) else hit.group(each) or b"" for each in pieces)

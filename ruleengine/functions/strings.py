@@ -78,8 +78,8 @@ def _restored(parts: list[str]) -> list[str | bytes]:
     return [restore(part) for part in parts]
 
 
-@register("split", TEXT, TEXT, _SPLIT_MODE, optional=1)
-def split(text: str, separator: str, mode: str = "") -> list[str | bytes]:
+@register("split", TEXT, TEXT, _SPLIT_MODE, optional=1, context=True)
+def split(context: Context, text: str, separator: str, mode: str = "") -> list[str | bytes]:
     """The parts between separators, or around the first (leading) or last (trailing) one; notrim keeps empty parts."""
     if separator == "":
         parts = [text]
@@ -88,17 +88,19 @@ def split(text: str, separator: str, mode: str = "") -> list[str | bytes]:
     elif mode.startswith("trailing"):
         parts = text.rsplit(separator, 1)
     else:
+        context.budget.step(text.count(separator))
         parts = text.split(separator)
     return _restored(parts if mode.endswith("notrim") else [part for part in parts if part])
 
 
-@register("tokens", TEXT, TEXT, one_of("nocrlf"), optional=1)
-def tokens(text: str, separators: str, ends: str = "") -> list[str | bytes]:
+@register("tokens", TEXT, TEXT, one_of("nocrlf"), optional=1, context=True)
+def tokens(context: Context, text: str, separators: str, ends: str = "") -> list[str | bytes]:
     """The parts between any of the characters, none of them empty; with 'nocrlf' line ends separate as well."""
     if ends:
         separators += "\r\n"
     if not separators:
         return _restored([text] if text else [])
+    context.budget.step(sum(map(text.count, set(separators))))
     table = dict.fromkeys(map(ord, separators[1:]), separators[0])
     return _restored([part for part in text.translate(table).split(separators[0]) if part])
 

@@ -50,6 +50,8 @@ def struct_of(kind: Any) -> tuple[Any, bool]:
 
 
 def fields_of(route: Route) -> list[msgspec.structs.FieldInfo]:
+    if route.body is None:
+        return []
     kind, _ = struct_of(route.body)
     return list(msgspec.structs.fields(kind)) if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else []
 
@@ -388,3 +390,79 @@ async def test_hostile_file_names(method: str, name: str) -> None:
         for place in ("/data/file/", "/data/export/"):
             reply = await node.api.ask(method, place + name)
             assert reply.status in (400, 404) and "root:" not in reply.text, (place, reply.text)
+
+
+async def test_who_waits_before_its_body_may_send_it() -> None:
+    async with managed_node() as node:
+        host, port = node.management.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        async with asyncio.timeout(10):
+            length = f"Content-Length: {len(PUBLISH)}"
+            writer.write(request_head("POST", "/mqtt/publish", length, "Expect: 100-continue"))
+            assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+            writer.write(PUBLISH)
+            assert (await reader.readuntil(b"\r\n")).split()[1] == b"200"
+        writer.close()
+        status, body = await send(node, request_head("GET", "/brokers", "Expect: wonders"))
+        assert (status, body["code"]) == (400, 108) and "Expect" in body["message"]
+
+
+@pytest.mark.parametrize("what", NOT_JSON)
+async def test_an_import_that_is_no_json(what: str) -> None:
+    async with managed_node() as node:
+        reply = await node.api.ask("POST", "/data/import", raw=NOT_JSON[what])
+        assert (reply.status, reply.code) == (400, 109), reply.text
+
+
+NO_EXPORTS = [b"", b"{}", b"[]", b"5", b"null", b'{"filename": 5}', b'{"version": "4.1", "rules": 1}']
+
+
+@pytest.mark.parametrize("octets", NO_EXPORTS, ids=repr)
+async def test_an_import_that_is_no_export(octets: bytes) -> None:
+    async with managed_node() as node:
+        reply = await node.api.ask("POST", "/data/import", raw=octets)
+        assert reply.status == 400 and reply.code in (107, 108), reply.text
+
+
+async def test_an_import_over_its_limit() -> None:
+    async with managed_node({"max_import": SMALL}) as node:
+        reply = await node.api.ask("POST", "/data/import", raw=b" " * (SMALL + 1))
+        assert (reply.status, reply.code) == (400, 108) and "max_import" in reply.json["message"]
+
+
+HUGE = [10**18, 10**30, -(10**30), 10**400, 0, -1, 1 << 63, 1 << 31, 1 << 16]
+"""Whole numbers at and far beyond what times, sizes and counts fit in."""
+
+
+def the_numbers() -> list[tuple[Route, str, bool]]:
+    """Route, key, and whether it stands in the query: all that may be numbers."""
+    found = [
+        (route, field.encode_name, True)
+        for route in ROUTES
+        if route.query is not None
+        for field in msgspec.structs.fields(route.query)
+        if "int" in str(field.type)
+    ]
+    return found + [
+        (route, field.encode_name, False)
+        for route in WITH_BODY
+        for field in fields_of(route)
+        if "int" in str(field.type) or field.type is Any
+    ]
+
+
+@pytest.mark.parametrize("route, key, in_query", the_numbers(), ids=name_of)
+async def test_huge_numbers(route: Route, key: str, in_query: bool) -> None:
+    """They are refused or mean what they say, and break nothing: the node logs no error."""
+    async with managed_node() as node:
+        await node.client("x", username="x")
+        await node.api.post("/trace", {"name": "x", "type": "clientid", "clientid": "x"})
+        path = path_of(route, node.name)
+        required = {field.encode_name: sample(field.type) for field in fields_of(route) if field.required}
+        for number in HUGE:
+            if in_query:
+                reply = await node.api.ask(route.method, f"{path}?{key}={number}")
+            else:
+                reply = await node.api.ask(route.method, path, as_body(route, {**required, key: number}))
+            assert reply.status in (200, 400, 404), (number, reply.text)
+        assert (await node.api.get("/clients")).code == 0

@@ -155,6 +155,7 @@ def handler(stream: Stream) -> TurnHandler:
     return TurnHandler(stream)
 
 
+@pytest.mark.asyncio
 async def test_a_turn_is_one_write(stream: Stream, handler: TurnHandler) -> None:
     for line in ("a", "b", "c"):
         handler.handle(record(line))
@@ -167,6 +168,7 @@ async def test_a_turn_is_one_write(stream: Stream, handler: TurnHandler) -> None
     assert stream.writes == 2
 
 
+@pytest.mark.asyncio
 async def test_a_warning_does_not_wait(stream: Stream, handler: TurnHandler) -> None:
     handler.handle(record("a"))
     handler.handle(record("b", level=logging.WARNING))
@@ -175,6 +177,7 @@ async def test_a_warning_does_not_wait(stream: Stream, handler: TurnHandler) -> 
     assert stream.writes == 1
 
 
+@pytest.mark.asyncio
 async def test_few_lines_wait(stream: Stream, handler: TurnHandler) -> None:
     for _ in range(1000):
         handler.handle(record("a"))
@@ -206,6 +209,7 @@ def test_lines_of_a_loop_that_ended_come_with_the_next(stream: Stream, handler: 
     assert stream.getvalue() == "a\nb\nc\n"
 
 
+@pytest.mark.asyncio
 async def test_lines_of_a_thread_come_in_order(stream: Stream, handler: TurnHandler) -> None:
     handler.handle(record("a"))
     thread = threading.Thread(target=handler.handle, args=(record("b"),))
@@ -215,6 +219,7 @@ async def test_lines_of_a_thread_come_in_order(stream: Stream, handler: TurnHand
     assert stream.getvalue() == "a\nb\n"
 
 
+@pytest.mark.asyncio
 async def test_a_stream_that_takes_nothing(
     stream: Stream, handler: TurnHandler, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -228,6 +233,7 @@ async def test_a_stream_that_takes_nothing(
     assert stream.getvalue() == "b\n"
 
 
+@pytest.mark.asyncio
 async def test_a_line_that_cannot_be_made(
     stream: Stream, handler: TurnHandler, capsys: pytest.CaptureFixture[str]
 ) -> None:

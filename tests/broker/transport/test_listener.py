@@ -291,3 +291,33 @@ async def test_many_at_once() -> None:
         assert listener.shutdown_count == {"normal": 200}
         for writer in writers:
             await writer.wait_closed()
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["at_once", "later"])
+@on_both_loops
+async def test_a_socket_that_gets_no_transport(monkeypatch: pytest.MonkeyPatch, at_once: bool) -> None:
+    async with listening() as listener:
+        loop = asyncio.get_running_loop()
+
+        class Loop:
+            """The running loop, except that it makes no transports."""
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(loop, name)
+
+            async def connect_accepted_socket(self, _: Any, sock: socket.socket) -> None:
+                if at_once:
+                    raise OSError(errno.EINVAL, "Invalid argument")
+                failed = loop.create_future()
+                loop.call_soon(failed.set_exception, OSError(errno.EINVAL, "Invalid argument"))
+                try:
+                    await failed
+                finally:
+                    sock.close()
+
+        monkeypatch.setattr("broker.transport.listener.asyncio.get_running_loop", Loop)
+        async with dial(listener.port) as (reader, _):
+            assert await closed_by_peer(reader) == b""
+        assert listener.refused == {"closed_early": 1}
+        assert listener.arrivals == set()
+        monkeypatch.undo()
