@@ -2,19 +2,19 @@
 
 import asyncio
 import logging
-import ssl
+from ipaddress import ip_address
 
 import msgspec
 from aiohttp import web
 
 from broker.server import Server
-from broker.transport.tls import build_context
 from ruleengine.engine import RuleEngine
 
 from .api import monitoring
 from .api.index import all_routes
 from .ctl.socket import ControlSocket
 from .http.app import Application
+from .http.certificates import Certificates
 from .http.door import Door
 from .http.reader import Reader
 from .operations.operations import Operations
@@ -42,6 +42,7 @@ class Management:
         self.control = ControlSocket(self.operations, server.settings.node.data_dir)
         self._runner: web.AppRunner | None = None
         self._door: Door | None = None
+        self._certificates: Certificates | None = None
 
     async def start(self) -> None:
         """Listen. Raises ManagementError, ControlError, and TlsError for certificates that cannot be used."""
@@ -55,10 +56,9 @@ class Management:
             raise
 
     async def _start_http(self) -> None:
-        context: ssl.SSLContext | None = None
         tls = self.settings.tls
-        if tls is not None:
-            context = build_context(tls)
+        self._certificates = None if tls is None else Certificates(tls)
+        context = None if self._certificates is None else self._certificates.context
         host, _, port = self.settings.bind.rpartition(":")
         runner = web.AppRunner(
             self.application.web_application(),
@@ -81,6 +81,10 @@ class Management:
         self.operations.listeners.doors.append(door)
         self._first_app()
         logger.info("management_started url=%s", self.url)
+        if tls is None and not _is_loopback(host.strip("[]")):
+            logger.warning(
+                "management_without_tls url=%s: secrets cross the net in clear text; setting=management.tls", self.url
+            )
 
     def _first_app(self) -> None:
         """A node that nobody may manage makes one application, and says its secret this once."""
@@ -103,13 +107,18 @@ class Management:
         return f"{scheme}://{host}:{port}"
 
     def check(self, settings: ManagementSettings) -> None:
-        """Whether ``reload`` could take these. Raises ValueError where more than ``apps`` is new."""
+        """Whether ``reload`` could take these. Raises ValueError where more than ``apps`` is new or certificates, which
+        are read anew, cannot be used."""
         if msgspec.structs.replace(settings, apps=[]) != msgspec.structs.replace(self.settings, apps=[]):
             raise ValueError("[management] cannot change while the node runs, except for its apps")
+        if self._certificates is not None:
+            self._certificates.prepare()
 
     def reload(self, settings: ManagementSettings) -> None:
-        """Take new ``apps``."""
+        """Take new ``apps``, and the certificates that ``check`` has read."""
         self.operations.apps.configure(settings.apps)
+        if self._certificates is not None:
+            self._certificates.apply()
         self.settings = settings
 
     async def stop(self) -> None:
@@ -119,3 +128,10 @@ class Management:
             await self._runner.cleanup()
             self.operations.listeners.doors.remove(self._door)
             self._runner = self._door = None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -87,13 +87,16 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _check(settings: Settings) -> None:
-    """Whether the files that the listeners name can be used, too: a start would read them. Raises ``ConfigError``."""
-    for index, listener in enumerate(settings.broker.listeners):
-        if listener.tls is not None:
+    """Whether the files that listeners and management name can be used: a start would read them. Raises ConfigError."""
+    served = [(f"listeners.{index}", each.tls) for index, each in enumerate(settings.broker.listeners)]
+    if settings.management.enabled:
+        served.append(("management", settings.management.tls))
+    for place, tls in served:
+        if tls is not None:
             try:
-                build_context(listener.tls)
+                build_context(tls)
             except TlsError as error:
-                raise ConfigError(f"listeners.{index}.{error}") from None
+                raise ConfigError(f"{place}.{error}") from None
 
 
 # taipan hash-password

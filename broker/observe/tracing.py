@@ -32,6 +32,8 @@ MOST_OCTETS: Final = 16_777_216
 """Of a trace's file; what comes after is left out, and the last line says so."""
 _MOST_WAITING: Final = 1_048_576
 _PAYLOAD: Final = 1024
+_MAPPED: Final = "::ffff:"
+"""What an IPv4 address begins with that comes through an IPv6 socket."""
 _NAME: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,255}", re.ASCII)
 
 
@@ -184,7 +186,7 @@ class Tracing:
             if trace.kind == "clientid":
                 self._clients.setdefault(trace.filter, []).append(file)
             elif trace.kind == "ip_address":
-                self._hosts.setdefault(trace.filter, []).append(file)
+                self._hosts.setdefault(trace.filter.removeprefix(_MAPPED), []).append(file)
             else:
                 self._topics.append((trace.filter, file))
         if bool(running) != self._attached:
@@ -226,7 +228,7 @@ class Tracing:
         files: list[_File] = []
         if client is not None:
             files += self._clients.get(client.client_id, ())
-            files += self._hosts.get(client.peer_host, ())
+            files += self._hosts.get(client.peer_host.removeprefix(_MAPPED), ())
         if topic:
             files += [file for topic_filter, file in self._topics if matches(topic_filter, topic)]
         if not files:

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import ipaddress
 import logging
 from collections import OrderedDict
 from typing import Final
@@ -16,7 +17,7 @@ from ..operations.refusal import NO_CREDENTIALS, WRONG_CREDENTIALS, Refusal
 logger = logging.getLogger(__name__)
 
 FREE_FAILURES: Final = 10
-"""Wrong credentials of one address before it has to wait."""
+"""Wrong credentials of one address before it has to wait; all of an IPv6 /64 are one."""
 MOST_WAIT: Final = 60.0
 FORGET_AFTER: Final = 600.0
 _ADDRESSES: Final = 10_000
@@ -36,7 +37,7 @@ class Credentials:
         scheme, _, encoded = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "basic" or not encoded.strip():
             raise Refusal(NO_CREDENTIALS, "HTTP Basic credentials are wanted: AppID and AppSecret")
-        address = request.remote or ""
+        address = origin_of(request.remote or "")
         now = self._clock.now()
         wait = self._failures.get(address, (0, 0.0, 0.0))[2] - now
         if wait > 0:
@@ -63,3 +64,16 @@ class Credentials:
             self._failures.popitem(last=False)
         if count <= FREE_FAILURES or count % 100 == 0:
             logger.warning("api_credentials_wrong address=%s app_id=%s failures=%s", address, app_id, count)
+
+
+def origin_of(host: str) -> str:
+    """Who is meant by an address: whoever has one of an IPv6 /64 has all of it."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return host if address.is_loopback else str(ipaddress.ip_network((address, 64), strict=False))

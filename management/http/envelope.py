@@ -1,6 +1,7 @@
 """The envelope: every answer is a JSON object with ``code``, and ``data`` and ``meta`` where there are any."""
 
 import asyncio
+import logging
 import time
 from typing import Any, Final
 
@@ -17,6 +18,8 @@ from ..operations.refusal import (
     WRONG_CREDENTIALS,
     Refusal,
 )
+
+logger = logging.getLogger(__name__)
 
 NOT_FOUND: Final = (UNKNOWN, NO_USER, NOT_ONLINE)
 _STATUS: Final = {WRONG_CREDENTIALS: 401, NO_CREDENTIALS: 401, RPC_ERROR: 500, **dict.fromkeys(NOT_FOUND, 404)}
@@ -68,7 +71,21 @@ async def answer(request: web.Request, outcome: Any) -> web.StreamResponse:
 
 async def _stream(request: web.Request, listing: Listing) -> web.StreamResponse:
     """Rows are encoded as they are found; a long page goes out in chunks and lets others run between two of them."""
-    response: web.StreamResponse | None = None
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    try:
+        return await _stream_into(response, request, listing)
+    except ConnectionError:
+        raise
+    except Exception:
+        if not response.prepared or request.transport is None:
+            raise
+        # Half of an answer is out: only its end can say that it is none.
+        logger.exception("api_error method=%s path=%s", request.method, request.raw_path)
+        request.transport.abort()
+        raise ConnectionResetError("a listing broke off") from None
+
+
+async def _stream_into(response: web.StreamResponse, request: web.Request, listing: Listing) -> web.StreamResponse:
     pending = bytearray(b'{"data":[')
     comma = b""
     begun = time.perf_counter()
@@ -79,8 +96,7 @@ async def _stream(request: web.Request, listing: Listing) -> web.StreamResponse:
             comma = b","
         if time.perf_counter() - begun >= _SLICE:
             if len(pending) >= _CHUNK:
-                if response is None:
-                    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+                if not response.prepared:
                     await response.prepare(request)
                 await response.write(bytes(pending))
                 pending.clear()
@@ -91,7 +107,7 @@ async def _stream(request: web.Request, listing: Listing) -> web.StreamResponse:
         meta = {"page": listing.page, "limit": listing.limit, "count": listing.count, "hasnext": listing.has_next}
         pending += b',"meta":' + encode(meta)
     pending += b',"code":0}'
-    if response is None:
+    if not response.prepared:
         return web.Response(body=bytes(pending), content_type="application/json")
     await response.write(bytes(pending))
     await response.write_eof()

@@ -1,13 +1,20 @@
 """Reader: one HTTP connection, which has to say what it wants within a time, and is told in JSON what is wrong."""
 
 import asyncio
-from typing import Any
+import logging
+import sys
+from typing import Any, Final
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from ..operations.refusal import WRONG
 from .envelope import json_response
+
+logger = logging.getLogger(__name__)
+
+LONGEST_LINE: Final = 262_144
+"""Bytes of a request line: room for a name of MQTT's longest, 65,535 bytes, percent-encoded."""
 
 
 class Reader(RequestHandler):
@@ -16,7 +23,7 @@ class Reader(RequestHandler):
     __slots__ = ("_impatience", "_patience")
 
     def __init__(self, manager: Any, loop: asyncio.AbstractEventLoop, patience: float, **options: Any) -> None:
-        super().__init__(manager, loop=loop, **options)
+        super().__init__(manager, loop=loop, max_line_size=LONGEST_LINE, **options)
         self._patience = patience
         self._impatience: asyncio.TimerHandle | None = None
 
@@ -33,6 +40,14 @@ class Reader(RequestHandler):
         if self._impatience is not None:
             self._impatience.cancel()
             self._impatience = None
+
+    def log_exception(self, *args: Any, **kw: Any) -> None:
+        """A body that breaks its headers' word is told to who sent it; the log needs no trace of that."""
+        error = sys.exception()
+        if isinstance(error, web.RequestPayloadError):
+            logger.debug("api_body_broken error=%s", error)
+        else:
+            super().log_exception(*args, **kw)
 
     def handle_error(
         self,

@@ -1,5 +1,6 @@
 """Routes: which handler answers which method and path, and by which types its query and body are read."""
 
+import re
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
@@ -11,6 +12,8 @@ from ..operations.refusal import WRONG, Refusal
 
 PREFIXES: Final = (("api", "v4"), ("api",))
 """Every endpoint stands under both; the longer is tried first."""
+
+_ABSOLUTE: Final = re.compile("https?://", re.IGNORECASE)
 
 
 class Call:
@@ -189,7 +192,12 @@ class RouteTable:
 
 
 def split_path(raw: str) -> list[str]:
-    """The segments of a raw path: empty ones do not count, so ``/clients/`` is ``/clients``."""
+    """The segments of a raw path: empty ones do not count, so ``/clients/`` is ``/clients``.
+
+    As a proxy is asked, with scheme and host before the path, it is the same path.
+    """
+    if _ABSOLUTE.match(raw):
+        raw = "/" + raw.split("/", 3)[3] if raw.count("/") > 2 else ""
     return [segment for segment in raw.partition("?")[0].split("/") if segment]
 
 

@@ -5,7 +5,7 @@ from typing import Final
 from broker.server import Server
 
 RULE_ENGINE: Final = ("rules", "actions", "resources")
-"""Gauges that the rule engine registers; while there is no rule engine there are none of these."""
+"""Gauges that the rule engine registers."""
 
 
 class Monitoring:
@@ -35,8 +35,4 @@ class Monitoring:
 
     def stats(self) -> dict[str, int]:
         """``<name>.count`` and ``<name>.max`` of every gauge."""
-        values = self._server.stats.snapshot()
-        for name in RULE_ENGINE:
-            values.setdefault(f"{name}.count", 0)
-            values.setdefault(f"{name}.max", 0)
-        return values
+        return self._server.stats.snapshot()

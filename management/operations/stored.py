@@ -7,7 +7,9 @@ from broker.core.tables import Tables
 from .refusal import RPC_ERROR, Refusal
 
 TROUBLE: Final = "the store is in trouble, nothing can be promised; the log and /alarms tell more"
-UNSURE: Final = "it counts from now on, but the store is in trouble: a restart may undo it; the log and /alarms tell more"
+UNSURE: Final = (
+    "it counts from now on, but the store is in trouble: a restart may undo it; the log and /alarms tell more"
+)
 
 
 def ready(tables: Tables) -> None:

@@ -131,10 +131,13 @@ class Users:
     async def _tell_connected(self, name: str) -> None:
         """Whoever is connected as this user, and has proved it, has from now on the right that the user has."""
         access = self._server.access
+        user = self._users.get(USERNAME, name)
         for looked, channel in enumerate(list(self._server.context.channels.values()), 1):
             client = channel.client
             if client.username == name and not client.anonymous:
-                client.is_superuser = access.superuser(client)
+                # Who came before there was this user has proved to be somebody else.
+                proved = client.is_superuser or (user is not None and user.created_at <= client.connected_at)
+                client.is_superuser = proved and access.superuser(client)
                 # What nobody was asked about while it was one.
                 channel.admitted.clear()
             if looked % _CLIENTS_A_SLICE == 0:

@@ -38,6 +38,9 @@ MORE: Final = {
     "Retained messages": "retained",
     "Alarms": "alarms",
     "Topic metrics": "topic_metrics",
+    "Explain": "explain",
+    "Traces": "trace",
+    "Slow subscriptions": "trace",
     "Applications": "apps",
     "Banned": "banned",
 }

@@ -21,7 +21,7 @@ SHOWN = {
     "routes": (3, 3),
     "retained": (0, 1),
     "rules": (0, 0),
-    "actions": (0, 0),
+    "actions": (6, 6),  # the types of action there are, as EMQX counts them
     "resources": (0, 0),
     "delayed": (1, 1),
     "alarms": (0, 1),
@@ -65,11 +65,17 @@ def test_there_are_no_others(told: dict[str, Any]) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_rule_engine_brings_its_own_gauges() -> None:
+async def test_rules_and_resources_are_counted() -> None:
     async with served() as node:
-        node.server.stats.gauge("rules", lambda: 3)
+        rule = {"rawsql": 'SELECT * FROM "t/#"', "actions": [{"name": "do_nothing", "params": {}}]}
+        made = (await node.api.post("/rules", rule)).data["id"]
+        resource = {"type": "web_hook", "config": {"url": "http://127.0.0.1:9"}}
+        assert (await node.api.post("/resources", resource)).code == 0
+        assert (await node.api.get("/stats")).data[0]["stats"]["rules.count"] == 1
+        assert (await node.api.delete(f"/rules/{made}")).code == 0
         (entry,) = (await node.api.get("/stats")).data
-        assert (entry["stats"]["rules.count"], entry["stats"]["rules.max"]) == (3, 3)
+        assert (entry["stats"]["rules.count"], entry["stats"]["rules.max"]) == (0, 1)
+        assert (entry["stats"]["resources.count"], entry["stats"]["resources.max"]) == (1, 1)
 
 
 @pytest.mark.asyncio

@@ -4,6 +4,8 @@
 """
 
 import asyncio
+import contextlib
+import itertools
 import logging
 import os
 import socket
@@ -19,12 +21,21 @@ from broker.core.clock import Clock
 
 from .peer import TIMEOUT, Address
 
+# Below the ports that the system gives to clients, and in another place in each process, so that nobody else takes one
+# between the moment it is found free and the moment it is bound.
+
+_ports = itertools.cycle(range(10_000, 32_000))
+for _ in range(os.getpid() * 137 % 22_000):
+    next(_ports)
+
 
 def free_port() -> int:
     """A port of the loopback interface that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    for port in _ports:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("there is always a next one")
 
 
 class ShiftedClock(Clock):

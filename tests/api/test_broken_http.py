@@ -1,0 +1,109 @@
+"""Connections that are slow, too many or no HTTP: all are refused, and the node goes on."""
+
+import asyncio
+
+import pytest
+
+from tests.api.raw_http import request_head, send
+from tests.support.api import managed_node
+
+pytestmark = pytest.mark.asyncio
+
+CHUNKED = "Transfer-Encoding: chunked"
+PUBLISH = b'{"topic":"t","payload":"x","clientid":"a"}'
+BROKEN = {
+    "two lengths": request_head("POST", "/mqtt/publish", "Content-Length: 5", "Content-Length: 6") + PUBLISH,
+    "two equal lengths": request_head("POST", "/mqtt/publish", "Content-Length: 42, 42") + PUBLISH,
+    "length and chunks": request_head("POST", "/mqtt/publish", "Content-Length: 3", "Transfer-Encoding: chunked")
+    + b"0\r\n\r\n",
+    "a negative length": request_head("POST", "/mqtt/publish", "Content-Length: -1") + PUBLISH,
+    "a length with a sign": request_head("POST", "/mqtt/publish", "Content-Length: +42") + PUBLISH,
+    "a length in words": request_head("POST", "/mqtt/publish", "Content-Length: many") + PUBLISH,
+    "garbage for chunks": request_head("POST", "/mqtt/publish", CHUNKED) + b"zz\r\n\r\n",
+    "a negative chunk": request_head("POST", "/mqtt/publish", CHUNKED) + b"-1\r\nx\r\n",
+    "an unknown coding": request_head("POST", "/mqtt/publish", "Transfer-Encoding: chunked, nonsense") + b"0\r\n\r\n",
+    "no gzip": request_head("POST", "/mqtt/publish", "Content-Encoding: gzip", "Content-Length: 4") + b"abcd",
+    "an endless header": request_head("GET", "/brokers", "X-A: " + "a" * 20_000),
+    "too many headers": request_head("GET", "/brokers", *[f"X-{each}: a" for each in range(5000)]),
+    "a header without a name": request_head("GET", "/brokers", ": a"),
+    "a header with a NUL": request_head("GET", "/brokers", "X-A: \x00"),
+    "a folded header": request_head("GET", "/brokers", "X-A: a", " b: c"),
+    "an endless line": request_head("GET", "/" + "a" * 20_000),
+    "a NUL in the line": b"GET /api/v4/\x00 HTTP/1.1\r\nHost: a\r\n\r\n",
+    "an unknown method": request_head("BREW", "/brokers"),
+    "no version": b"GET /api/v4/brokers\r\n\r\n",
+    "an odd version": b"GET /api/v4/brokers HTTP/9.9\r\nHost: a\r\n\r\n",
+    "MQTT": b"\x10\x0c\x00\x04MQTT\x04\x02\x00<\x00\x00\r\n\r\n",
+    "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+}
+"""What a careful server answers with 400, or by hanging up."""
+
+
+@pytest.mark.parametrize("what", BROKEN)
+async def test_what_is_no_http_is_refused(what: str) -> None:
+    async with managed_node() as node:
+        published = (await node.api.get(f"/nodes/{node.name}/metrics")).data["messages.publish"]
+        status, body = await send(node, BROKEN[what])
+        assert status in (0, 400, 401), body
+        if status:
+            assert body["code"] in (104, 108) and body["message"], body
+        assert (await node.api.get("/brokers")).code == 0
+        assert (await node.api.get(f"/nodes/{node.name}/metrics")).data["messages.publish"] == published
+
+
+@pytest.mark.parametrize("target", ["*", "http://elsewhere/api/v4/brokers", "//elsewhere/api/v4/brokers", "brokers"])
+async def test_odd_targets(target: str) -> None:
+    async with managed_node() as node:
+        status, body = await send(node, f"GET {target} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+        assert status in (400, 401, 404) and body["code"] in (102, 104, 108), body
+        assert (await node.api.get("/brokers")).code == 0
+
+
+async def test_who_says_nothing_is_put_out() -> None:
+    async with managed_node({"read_timeout": 0.1}) as node:
+        host, port = node.management.url.removeprefix("http://").split(":")
+        for begun in (b"", b"GET /api/v4/brokers HTTP/1.1\r\nHost: a\r\n"):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(begun)
+            async with asyncio.timeout(10):
+                assert await reader.read() == b""
+            writer.close()
+        # Whoever has been answered may stay.
+        assert (await node.api.get("/brokers")).code == 0
+
+
+async def test_a_body_that_never_ends_is_refused() -> None:
+    async with managed_node({"read_timeout": 0.1}) as node:
+        status, body = await send(node, request_head("POST", "/mqtt/publish", "Content-Length: 42") + PUBLISH[:20])
+        assert (status, body["code"]) == (400, 108) and "read_timeout" in body["message"]
+
+
+async def test_more_connections_than_may_be() -> None:
+    async with managed_node({"max_connections": 3, "read_timeout": 0.2}) as node:
+        host, port = node.management.url.removeprefix("http://").split(":")
+        slow = [await asyncio.open_connection(host, int(port)) for _ in range(3)]
+        reader, writer = await asyncio.open_connection(host, int(port))
+        async with asyncio.timeout(10):
+            assert await reader.read() == b""
+            writer.close()
+            # The slow ones lose their places.
+            for each, _ in slow:
+                assert await each.read() == b""
+        assert (await node.api.get("/brokers")).code == 0
+        for _, each_writer in slow:
+            each_writer.close()
+
+
+async def test_who_waits_before_its_body_may_send_it() -> None:
+    async with managed_node() as node:
+        host, port = node.management.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        async with asyncio.timeout(10):
+            length = f"Content-Length: {len(PUBLISH)}"
+            writer.write(request_head("POST", "/mqtt/publish", length, "Expect: 100-continue"))
+            assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+            writer.write(PUBLISH)
+            assert (await reader.readuntil(b"\r\n")).split()[1] == b"200"
+        writer.close()
+        status, body = await send(node, request_head("GET", "/brokers", "Expect: wonders"))
+        assert (status, body["code"]) == (400, 108) and "Expect" in body["message"]
