@@ -92,6 +92,7 @@ class Server:
             self.version,
             loop_lag=lambda: self.lag.snapshot(),
             listeners=lambda: {listener.name: listener.counters() for listener in self.listeners},
+            reaches=self.broker.router.reaches,
         )
         self.alarms = Alarms(settings.node.name, self.broker.route, self.clock)
         durability = settings.durability

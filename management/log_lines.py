@@ -96,7 +96,7 @@ class TurnHandler(logging.StreamHandler[TextIO]):
             if lines:
                 lines.append("")
                 self.stream.write("\n".join(lines))
-            super().flush()
+                super().flush()
         finally:
             self.release()
 

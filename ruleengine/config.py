@@ -36,6 +36,8 @@ class RuleEngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     # What one evaluation of one rule may take: steps (an element of FOREACH takes ten), octets it builds
     max_steps: _Count = 20_000
     max_output: _Count = 16_777_216
+    # Seconds of processor time that all rules may take for one message or event, with all that their actions lead to
+    max_time: _Seconds = 0.1
     # How often a message may be republished, and how many messages rules may make of republished ones for one event
     max_hops: Annotated[int, Meta(ge=1, le=20)] = 10
     max_chained: _Count = 1000

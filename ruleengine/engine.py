@@ -48,7 +48,7 @@ class RuleEngine:
         self.buffers = BufferStore(server.tables)
         self.registry = Registry(settings.ignore_sys_message)
         near = Near(server.settings.node.name, server.broker.rng)
-        self.runtime = Runtime(settings, server.metrics, server.clock, near)
+        self.runtime = Runtime(settings, server.metrics, server.clock, near, server.broker.turn)
         self.taps = Taps(server.broker, self.registry, self.runtime)
         self.off_loop = OffLoop()
         self.resource_book = ResourceBook(self)

@@ -11,6 +11,9 @@ TICKS: Final = 30
 """Measurements that ``speed_last5m`` is the mean of."""
 
 
+MOST_REASON: Final = 1024
+
+
 class LastError:
     """What went wrong last. ``clause``: of the SQL, or empty; ``at``: unix seconds."""
 
@@ -19,7 +22,7 @@ class LastError:
     def __init__(self, at: float, clause: str, reason: str, sample: str = "") -> None:
         self.at = at
         self.clause = clause
-        self.reason = reason
+        self.reason = reason[:MOST_REASON]
         self.sample = sample
 
     def record(self) -> dict[str, Any]:

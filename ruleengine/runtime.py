@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
+from typing import Final
 
 from broker.core.metrics import Metrics
 from broker.core.timers import TimeSource
+from broker.core.turn import Turn
 from ruleengine.actions.action import ActionFailed
 from ruleengine.budget import Budget
 from ruleengine.config import RuleEngineSettings
@@ -19,16 +23,28 @@ from ruleengine.trace import Evaluation, sample
 logger = logging.getLogger(__name__)
 
 
+STEPS_PER_DELIVERY: Final = 4
+"""What an evaluation takes stands in the broker's account of the loop turn as deliveries."""
+
+
 class Runtime:
     """What all rules of the node run in."""
 
-    def __init__(self, settings: RuleEngineSettings, metrics: Metrics, clock: TimeSource, near: Near) -> None:
+    def __init__(
+        self, settings: RuleEngineSettings, metrics: Metrics, clock: TimeSource, near: Near, turn: Turn
+    ) -> None:
         self.settings = settings
         self.metrics = metrics
         self.clock = clock
         self.near = near
+        self.processor_time: Callable[[], float] = time.thread_time
+        self._turn = turn
         self._depth = 0
         self._chained = 0
+        # Of the event under way, from the second thing that is done about it on: when to look at the processor time,
+        # and what that was then. 0: not yet.
+        self._look_at = 0.0
+        self._began = 0.0
 
     def bygone(self) -> Event:
         """Stands for an event that is not in memory any more."""
@@ -38,13 +54,44 @@ class Runtime:
         """Run each rule that still runs when its turn comes."""
         if self._depth == 0:
             self._chained = 0
+            self._look_at = 0.0
         self._depth += 1
         try:
-            for rule in rules:
+            if len(rules) == 1 and self._depth == 1:
+                rule = rules[0]
                 if rule.running:
                     self._evaluate(rule, event)
+                return
+            for rule in rules:
+                if rule.running:
+                    if self._late():
+                        self._skip(rule, event)
+                    else:
+                        self._evaluate(rule, event)
         finally:
             self._depth -= 1
+
+    def _late(self) -> bool:
+        """Whether what the event under way has led to has taken its time."""
+        now = time.perf_counter()
+        if not self._look_at:
+            self._began = self.processor_time()
+            self._look_at = now + self.settings.max_time
+            return False
+        if now < self._look_at:
+            return False
+        # The clock on the wall also counts what the processor did for others.
+        left = self.settings.max_time - (self.processor_time() - self._began)
+        if left > 0:
+            self._look_at = now + left
+        return left <= 0
+
+    def _skip(self, rule: Rule, event: Event) -> None:
+        evaluation = None if rule.trace is None else rule.trace.begin(event)
+        self._failed(rule, event, "", f"not evaluated: {self._too_long()}", evaluation)
+
+    def _too_long(self) -> str:
+        return f"what this event led to has taken {self.settings.max_time} seconds already (ruleengine.max_time)"
 
     def take_hop(self, event: Event) -> int:
         """The hops of a message that this event gives rise to. Raises ActionFailed where a chain of rules must end."""
@@ -67,9 +114,11 @@ class Runtime:
         evaluation = None if trace is None else trace.begin(event)
         counters = rule.counters
         settings = self.settings
+        budget = Budget(settings.max_steps, settings.max_output)
         try:
-            rows = rule.program.run(event.columns, Budget(settings.max_steps, settings.max_output))
+            rows = rule.program.run(event.columns, budget)
         except EvaluationError as error:
+            self._turn.deliveries += (settings.max_steps - budget.steps_left) // STEPS_PER_DELIVERY
             self._failed(rule, event, error.clause, error.message, evaluation)
             return
         except Exception as error:
@@ -77,6 +126,8 @@ class Runtime:
             logger.debug("rule_crashed rule=%s", rule.row.id, exc_info=True)
             self._failed(rule, event, "", f"{type(error).__name__}: {error}", evaluation)
             return
+        if budget.steps_left != settings.max_steps:
+            self._turn.deliveries += (settings.max_steps - budget.steps_left) // STEPS_PER_DELIVERY
         if rows is not None:
             counters.matched += 1
             self.metrics.rules_matched += 1
@@ -89,10 +140,15 @@ class Runtime:
             evaluation.passed(rows)
         actions = rule.actions
         stops = rule.row.on_action_failed == "stop"
+        alone = len(rows) == len(actions) == 1
+        self._turn.deliveries += len(rows) * len(actions)
         for row in rows:
             for action in actions:
                 if not rule.running:
                     break  # deleted, disabled or changed by what it did itself
+                if not alone and self._late():
+                    self._failed(rule, event, "", f"not all actions were run: {self._too_long()}", evaluation)
+                    return
                 if not action.run(row, event, evaluation) and stops:
                     reason = f"action {action.row.id} failed, and on_action_failed is stop"
                     self._failed(rule, event, "", reason, evaluation)

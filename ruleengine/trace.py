@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from ruleengine.budget import Budget
@@ -19,10 +20,28 @@ MOST_ACTIONS: Final = 100
 def sample(value: Any) -> str:
     """A value as JSON, cut to what fits into a trace; what has no JSON, or is too large, as a word in brackets."""
     try:
-        text = encode_json(value, Budget())
+        text = encode_json(_beginning(value, [LONGEST_TEXT + 16]), Budget())
     except ValueError as error:
         text = f"({error})"
     return text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + "..."
+
+
+def _beginning(value: Any, room: list[int]) -> Any:
+    """As much of a value as its JSON shows of it: most are small, and none is looked at beyond ``room`` characters."""
+    kind = type(value)
+    if kind is str or kind is bytes:
+        taken = value[: max(room[0], 0) + 1]
+        room[0] -= len(taken) + 2
+        return taken
+    room[0] -= 2
+    if kind is list:
+        return [_beginning(each, room) for each in takewhile(lambda _: room[0] > 0, value)]
+    if kind is dict:
+        return {
+            _beginning(key, room): _beginning(each, room)
+            for key, each in takewhile(lambda _: room[0] > 0, value.items())
+        }
+    return value
 
 
 class Evaluation:

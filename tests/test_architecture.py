@@ -37,7 +37,9 @@ MAY_IMPORT["management"] = set(MAY_IMPORT)
 MOST_LINES = 600
 
 FILES = sorted(
-    path.relative_to(ROOT).as_posix() for room in ("broker", "ruleengine", "management") for path in (ROOT / room).rglob("*.py")
+    path.relative_to(ROOT).as_posix()
+    for room in ("broker", "ruleengine", "management")
+    for path in (ROOT / room).rglob("*.py")
 )
 
 
@@ -92,6 +94,19 @@ def test_the_ground_floor_knows_no_loop_no_log_no_clock(file: str) -> None:
     tops = {each.split(".")[0] for each in imports_of(file, (ROOT / file).read_text(encoding="utf-8"))} - {"broker"}
     assert tops <= sys.stdlib_module_names
     assert tops.isdisjoint({"asyncio", "logging", "time", "datetime", "threading", "socket", "selectors"})
+
+
+# The rooms of management, from the lowest: each may import those before it.
+DOORS = ("operations", "http", "api", "ctl")
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if file.startswith("management/") and file.count("/") > 1])
+def test_the_rooms_of_management_import_downward_too(file: str) -> None:
+    room = file.split("/")[1]
+    above = set(DOORS[DOORS.index(room) + 1 :]) | ({"api"} if room == "ctl" else set())
+    imported = imports_of(file, (ROOT / file).read_text("utf-8"))
+    rooms = {each.split(".")[1] for each in imported if each.startswith("management.")}
+    assert rooms.isdisjoint(above | {"node", "management", "config"})
 
 
 def test_every_room_is_looked_at() -> None:

@@ -4,7 +4,7 @@ What the log says once a minute is remembered here in full, in bounded memory: o
 clients those that something befell most recently.
 """
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from typing import Final
 
 MOST_CLIENTS: Final = 4096
@@ -33,7 +33,7 @@ class ClientEvents:
     __slots__ = ("_clients",)
 
     def __init__(self) -> None:
-        self._clients: OrderedDict[str, deque[ClientEvent]] = OrderedDict()
+        self._clients: OrderedDict[str, list[ClientEvent]] = OrderedDict()
 
     def add(
         self, client_id: str, at: float, event: str, reason: str, setting: str, topic: str = "", detail: str = ""
@@ -45,7 +45,7 @@ class ClientEvents:
                 return
             if len(self._clients) >= MOST_CLIENTS:
                 self._clients.popitem(last=False)
-            events = self._clients[client_id] = deque(maxlen=MOST_EVENTS)
+            events = self._clients[client_id] = []
         else:
             self._clients.move_to_end(client_id)
             last = events[-1]
@@ -54,6 +54,8 @@ class ClientEvents:
                 last.last_at = at
                 last.topic = topic[:_LONGEST_TEXT]
                 return
+            if len(events) >= MOST_EVENTS:
+                del events[0]
         events.append(ClientEvent(at, event, reason, setting, topic[:_LONGEST_TEXT], detail[:_LONGEST_TEXT]))
 
     def of(self, client_id: str) -> list[ClientEvent]:

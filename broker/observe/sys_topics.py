@@ -65,7 +65,9 @@ class SysTopics:
     """Publishes the node's facts through ``publish``. ``tick`` is a sweep for about every second; the others are hooks.
 
     An interval of 0 turns its group off; clients' comings and goings do not depend on either. ``brokers`` tells the
-    names of all nodes, this one alone unless given; ``listeners`` the counters of each listener by its name.
+    names of all nodes, this one alone unless given; ``listeners`` the counters of each listener by its name;
+    ``reaches`` whether anybody would get a message for a topic: comings and goings that nobody gets are not put into
+    words.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class SysTopics:
         brokers: Callable[[], list[str]] | None = None,
         loop_lag: Callable[[], dict[str, float]] | None = None,
         listeners: Callable[[], dict[str, dict[str, int]]] | None = None,
+        reaches: Callable[[str], bool] | None = None,
     ) -> None:
         self._interval = settings.interval
         self._heartbeat = settings.heartbeat
@@ -92,6 +95,7 @@ class SysTopics:
         self._brokers = brokers
         self._loop_lag = loop_lag
         self._listeners = listeners
+        self._reaches = reaches
         self._prefix = f"$SYS/brokers/{topic_level(node_name)}/"
         self._started_at = clock.now()
         self._next_interval = self._next_heartbeat = self._started_at
@@ -140,6 +144,8 @@ class SysTopics:
         topic = f"{self._prefix}clients/{topic_level(client.client_id)}/{event}"
         if len(topic.encode()) > _MAX_TOPIC:
             logger.info("sys_topic_too_long event=%s client_id_length=%s", event, len(client.client_id))
+            return
+        if self._reaches is not None and not self._reaches(topic):
             return
         now = self._clock.now()
         presence = {

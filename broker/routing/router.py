@@ -196,6 +196,11 @@ class Router:
             route = self._match(topic)
         return route
 
+    def reaches(self, topic: str) -> bool:
+        """Whether anybody receives this Topic Name. Not remembered: for topics that hardly come again."""
+        route = self._find(topic)
+        return bool(route.targets or route.groups)
+
     def _match(self, topic: str) -> Route:
         route = self._older.pop(topic, None) if self._older else None
         if route is None:

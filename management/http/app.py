@@ -42,9 +42,14 @@ class Application:
     @web.middleware
     async def _receive(self, request: web.Request, handler: Any) -> web.StreamResponse:
         """Every request, those too whose target is no path and that aiohttp's router does not know."""
-        if isinstance(request.protocol, Reader):
-            request.protocol.greet()
-        return await self.handle(request)
+        reader = request.protocol
+        if not isinstance(reader, Reader):
+            return await self.handle(request)
+        reader.greet()
+        try:
+            return await self.handle(request)
+        finally:
+            reader.part()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Every request. Whatever happens, the answer is JSON with a code."""
@@ -68,14 +73,14 @@ class Application:
                 break
         else:
             if not segments or self._root.find("GET", segments) is None:
-                raise not_found("path", request.path)
+                raise not_found("path", request.path[:256])
         public = self._is_public(table is self._root, rest)
         if not public:
             self.credentials.check(request)
         method = "GET" if request.method == "HEAD" else request.method
         found = table.find(method, rest)
         if found is None:
-            raise Refusal(UNKNOWN, f"no endpoint {request.method} {request.path}")
+            raise Refusal(UNKNOWN, f"no endpoint {request.method} {request.path[:256]}")
         route, variables = found
         return await answer(request, await self._call(route, variables, request))
 

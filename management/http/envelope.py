@@ -72,6 +72,10 @@ async def answer(request: web.Request, outcome: Any) -> web.StreamResponse:
 async def _stream(request: web.Request, listing: Listing) -> web.StreamResponse:
     """Rows are encoded as they are found; a long page goes out in chunks and lets others run between two of them."""
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    if request.method == "HEAD":
+        # What would be written after this head would be taken for the next answer.
+        await response.prepare(request)
+        return response
     try:
         return await _stream_into(response, request, listing)
     except ConnectionError:

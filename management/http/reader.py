@@ -17,15 +17,24 @@ LONGEST_LINE: Final = 262_144
 """Bytes of a request line: room for a name of MQTT's longest, 65,535 bytes, percent-encoded."""
 
 
-class Reader(RequestHandler):
-    """Closes unless ``greet`` is called within ``patience`` seconds; between requests aiohttp's own timer holds."""
+MOST_UNHEARD: Final = 2_097_152
+"""Bytes from which no request has come: far more than a head has, and than a body brings before it is asked for."""
 
-    __slots__ = ("_impatience", "_patience")
+
+class Reader(RequestHandler):
+    """Closes unless ``greet`` is called within ``patience`` seconds; between requests aiohttp's own timer holds.
+
+    aiohttp bounds the lines of a head that comes in one piece; here what comes in many is bounded.
+    """
+
+    __slots__ = ("_answering", "_impatience", "_patience", "_unheard")
 
     def __init__(self, manager: Any, loop: asyncio.AbstractEventLoop, patience: float, **options: Any) -> None:
         super().__init__(manager, loop=loop, max_line_size=LONGEST_LINE, **options)
         self._patience = patience
         self._impatience: asyncio.TimerHandle | None = None
+        self._answering = False
+        self._unheard = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -35,17 +44,31 @@ class Reader(RequestHandler):
         self.greet()
         super().connection_lost(exc)
 
+    def data_received(self, data: bytes) -> None:
+        if not self._answering:
+            self._unheard += len(data)
+            if self._unheard > MOST_UNHEARD:
+                self.force_close()
+                return
+        super().data_received(data)
+
     def greet(self) -> None:
-        """The first request is there."""
+        """A request is there."""
+        self._answering = True
         if self._impatience is not None:
             self._impatience.cancel()
             self._impatience = None
 
+    def part(self) -> None:
+        """It is answered; the next one may come."""
+        self._answering = False
+        self._unheard = 0
+
     def log_exception(self, *args: Any, **kw: Any) -> None:
-        """A body that breaks its headers' word is told to who sent it; the log needs no trace of that."""
-        error = sys.exception()
-        if isinstance(error, web.RequestPayloadError):
-            logger.debug("api_body_broken error=%s", error)
+        """A caller who goes amid the answer, or whose body breaks its headers' word, is no fault of the node."""
+        error = kw.get("exc_info") or sys.exception()
+        if isinstance(error, (ConnectionError, web.RequestPayloadError)):
+            logger.debug("api_caller_lost error=%s", error)
         else:
             super().log_exception(*args, **kw)
 

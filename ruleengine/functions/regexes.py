@@ -17,6 +17,8 @@ HIT_STEPS: Final = 4
 
 WORK_PER_STEP: Final = 128
 """Octets times instructions of the compiled expression: what the slowest way to search takes, at a microsecond."""
+FREE: Final = 8
+"""Instructions of an expression that is searched for at full speed in any text."""
 LONGEST: Final = 0.05
 """Seconds that all searches of one replacement may take: each may look at all that is left of the text."""
 
@@ -24,18 +26,19 @@ _MEMORY: Final = 1 << 19
 
 
 @lru_cache(maxsize=128)
-def _compile(expression: bytes) -> Any:
+def _compile(expression: bytes, groups: bool) -> Any:
     options = re2.Options()
     options.log_errors = False
+    options.never_capture = not groups
     options.max_mem = _MEMORY
     return re2.compile(expression, options)
 
 
-def _compiled(expression: bytes) -> Any:
+def _compiled(expression: bytes, groups: bool) -> Any:
     if len(expression) > MAX_EXPRESSION:
         raise ValueError(f"the regular expression has {len(expression)} octets, more than {MAX_EXPRESSION}")
     try:
-        return _compile(expression)
+        return _compile(expression, groups)
     except re2.error as error:
         text = error.args[0] if error.args else error
         reason = text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
@@ -44,9 +47,9 @@ def _compiled(expression: bytes) -> Any:
 
 def _charge(context: Context, octets: bytes, compiled: Any) -> None:
     """Pay for one search through all of the text."""
-    work = len(octets) * max(compiled.programsize, compiled.reverseprogramsize)
+    work = len(octets) * (max(compiled.programsize, compiled.reverseprogramsize) - FREE)
     try:
-        context.budget.step(work // WORK_PER_STEP)
+        context.budget.step(max(work // WORK_PER_STEP, 0))
     except BudgetExceeded:
         raise BudgetExceeded(
             f"the regular expression, of {compiled.programsize} instructions, takes too many steps "
@@ -90,7 +93,7 @@ def _replacement(by: bytes, groups: int) -> list[bytes | int]:
 @register("regex_match", OCTETS, OCTETS, context=True)
 def matches(context: Context, octets: bytes, expression: bytes) -> bool:
     """Whether the expression hits anywhere in the string."""
-    compiled = _compiled(expression)
+    compiled = _compiled(expression, groups=False)
     _charge(context, octets, compiled)
     return compiled.search(octets) is not None
 
@@ -98,7 +101,7 @@ def matches(context: Context, octets: bytes, expression: bytes) -> bool:
 @register("regex_replace", OCTETS, OCTETS, OCTETS, context=True)
 def replace(context: Context, octets: bytes, expression: bytes, by: bytes) -> bytes:
     r"""All hits replaced; in the replacement `&` is the hit, `\1` or `\g1` a group, `\&` the character."""
-    compiled = _compiled(expression)
+    compiled = _compiled(expression, groups=True)
     _charge(context, octets, compiled)
     until = time.perf_counter() + LONGEST
     pieces = _replacement(by, compiled.groups)

@@ -21,6 +21,7 @@ MAX_DEPTH: Final = 64
 MAX_VALUES: Final = 200_000
 """In one JSON text, an object or a list counting as five: what is decoded in some twenty milliseconds."""
 
+_QUICKLY_PRINTED: Final = 128
 _SMALL: Final = 4096
 _SURELY_FEW: Final = 32 * 1024
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
@@ -131,6 +132,8 @@ def value_text(value: Any, budget: Budget) -> str | bytes:
     if value is UNDEFINED:
         return "undefined"
     if type(value) is int:
+        if value.bit_length() > _QUICKLY_PRINTED:
+            budget.step(value.bit_length() // _QUICKLY_PRINTED)
         return integer_text(value)
     if type(value) is float:
         return float_text(value)
@@ -163,7 +166,10 @@ def measure(value: Any, budget: Budget) -> int:
                 size += 2 + sum(len(key) + 4 for key in each)
                 inner += each.values()
             elif kind is int:
-                size += each.bit_length() // 3 + 2
+                bits = each.bit_length()
+                size += bits // 3 + 2
+                if bits > _QUICKLY_PRINTED:
+                    budget.step(bits // _QUICKLY_PRINTED)
             else:
                 size += 8
         if depth == MAX_DEPTH and any(type(each) in (list, dict) for each in level):

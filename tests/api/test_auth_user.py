@@ -167,6 +167,32 @@ async def test_a_connected_superuser_who_is_none_any_more(version: int, change: 
         await peer.close()
 
 
+@pytest.mark.parametrize("change", ["put", "delete"])
+async def test_topics_that_were_open_to_a_superuser_are_shut_with_the_right(change: str) -> None:
+    """Also those it was just publishing to, which the broker remembers."""
+    async with managed_node(access={**CHEAP, "no_match": "deny"}) as node:
+        await node.api.post("/auth_user", [ROOT])
+        peer = await node.client("c", username="root1", password=b"r1")
+        assert await peer.publish("t", qos=1, expect=(0, 0x10, 0x87)) != 0x87
+        if change == "put":
+            await node.api.put("/auth_user/root1", {"password": "r1", "is_superuser": False})
+        else:
+            await node.api.delete("/auth_user/root1")
+        assert await peer.publish("t", qos=1, expect=(0, 0x10, 0x87)) == 0x87
+
+
+async def test_who_came_before_there_was_a_user_is_not_that_user() -> None:
+    """A device that its client identifier's password let in may have called itself by any name."""
+    async with managed_node(access={**CHEAP, "no_match": "deny"}) as node:
+        await node.api.post("/auth_clientid", {"clientid": "device", "password": "d1"})
+        device = await node.client("device", username="root1", password=b"d1")
+        await node.api.post("/auth_user", [ROOT])
+        await node.api.put("/auth_user/root1", {"password": "r2", "is_superuser": False})
+        await node.api.put("/auth_user/root1", {"password": "r2", "is_superuser": True})
+        assert await device.publish("t", qos=1, expect=(0, 0x10, 0x87)) == 0x87
+        assert await code_of(node, "root1", b"d1", 5, client_id="device") == 0x86
+
+
 async def test_a_name_without_proof_makes_no_superuser() -> None:
     """Connected before there were users, under a name that a superuser gets later."""
     async with managed_node(access={**CHEAP, "no_match": "deny"}) as node:

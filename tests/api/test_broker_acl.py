@@ -1,5 +1,6 @@
 """/broker_acl: access rules by login, and what they mean for clients that are connected."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,14 @@ async def test_bounds() -> None:
         peer = await connected(node)
         assert not await may_publish(peer, "t/9999") and await may_publish(peer, "t/10000")
         await peer.close()
+
+
+async def test_bounds_of_requests_at_the_same_time() -> None:
+    async with managed_node() as node:
+        batches = [[rule(login="$all", topic=f"{batch}/{number}") for number in range(4000)] for batch in range(4)]
+        replies = await asyncio.gather(*(node.api.post("/broker_acl", batch) for batch in batches))
+        assert sorted(reply.code for reply in replies) == [0, 0, 108, 108]
+        assert (await node.api.get("/broker_acl", _limit=1)).meta["count"] == 8000
 
 
 async def test_bodies_that_are_none() -> None:

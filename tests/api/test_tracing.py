@@ -47,6 +47,17 @@ async def test_a_client_is_traced_while_the_trace_runs() -> None:
         assert (await node.api.get("/trace")).data == []
 
 
+@pytest.mark.parametrize("condition", ["192.0.2.7", "::ffff:192.0.2.7"])
+async def test_an_address_that_came_through_an_ipv6_socket(condition: str) -> None:
+    async with managed_node(listeners=[{"type": "tcp", "proxy_protocol": True}]) as node:
+        await node.api.post("/trace", {"name": "t", "type": "ip_address", "ip_address": condition})
+        peer = Peer(node.address())
+        await peer.open(b"PROXY TCP6 ::ffff:192.0.2.7 ::1 4711 1883\r\n")
+        await peer.connect("c")
+        assert "[client.connected] c@" in await log_of(node, "t")
+        await peer.close()
+
+
 @pytest.mark.parametrize("kind, condition", [("topic", "a/+"), ("ip_address", "127.0.0.1")])
 async def test_by_topic_and_by_address(kind: str, condition: str) -> None:
     async with managed_node() as node:

@@ -24,8 +24,7 @@ def main() -> int:
     usable = sorted(os.sched_getaffinity(0))
     cores = (usable[0], usable[1]) if len(usable) > 1 else (None, None)
     try:
-        # Shipped, a listener takes 1,000 new connections a second; how many it holds is what is measured here.
-        with running(broker, cores[0], ("listeners.0.accept_rate=0",)) as (port, pid):
+        with running(broker, cores[0]) as (port, pid):
             command = [*pinned(cores[1]), str(LOADGEN / "loadgen"), "conn", "--port", str(port), "--pid", str(pid)]
             command += ["--conns", str(connections), "--concurrency", "64", "--hold", "2", "--timeout", "60"]
             done = subprocess.run(

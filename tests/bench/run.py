@@ -55,16 +55,12 @@ SCENARIOS = {
     "S6b": Scenario("500 pairs, QoS 1, delivered/s", "delivered_per_s"),
     "S7": Scenario("100 pairs at 5,000/s, QoS 0, latency p99 in \u00b5s", "lat_us.p99", False),
     "S7b": Scenario("100 pairs at 5,000/s, QoS 1, latency p99 in \u00b5s", "lat_us.p99", False),
-    "S8": Scenario("connections/s", "conn_per_s", settings=("listeners.0.accept_rate=0",)),
+    "S8": Scenario("connections/s", "conn_per_s"),
     "S9a": Scenario("1,000 mixed filters, delivered/s", "match.delivered_per_s"),
     "S9b": Scenario("100,000 mixed filters, delivered/s", "match.delivered_per_s"),
     "S9c": Scenario("1,000,000 mixed filters, delivered/s", "match.delivered_per_s"),
     "S10": Scenario("100,000 retained messages, replayed/s", "replay_per_s"),
-    "S11": Scenario(
-        "connect, subscribe, publish, receive, disconnect; cycles/s",
-        "cycles_per_s",
-        settings=("listeners.0.accept_rate=0",),
-    ),
+    "S11": Scenario("connect, subscribe, publish, receive, disconnect; cycles/s", "cycles_per_s"),
     "S12": Scenario(
         "50,000 messages queued offline, QoS 1, drained/s",
         "drain_per_s",

@@ -191,6 +191,16 @@ def test_without_a_loop_nothing_waits(stream: Stream, handler: TurnHandler) -> N
     assert stream.getvalue() == "a\n"
 
 
+def test_a_closed_stream_hinders_nobody_when_nothing_waits(root: logging.Logger) -> None:
+    first = io.StringIO()
+    setup_logging(LogSettings(), first)
+    first.close()
+    second = io.StringIO()
+    setup_logging(LogSettings(), second)
+    logging.getLogger("broker.x").warning("seen")
+    assert second.getvalue().endswith(" WARNING broker.x seen\n")
+
+
 def test_lines_of_a_loop_that_ended_come_with_the_next(stream: Stream, handler: TurnHandler) -> None:
     async def log(line: str, turns: int) -> None:
         handler.handle(record(line))

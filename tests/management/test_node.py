@@ -67,6 +67,18 @@ def test_check_takes_keys_and_reads_certificates(tmp_path: Path, capsys: pytest.
     ]
 
 
+def test_check_reads_the_certificates_of_the_management_server(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "tls.toml"
+    file.write_text(f'[management.tls]\ncertfile = "{tmp_path}/absent.pem"\nkeyfile = "absent.key"\n')
+    assert main(["check", str(file)]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        f"taipan: management.tls.certfile: cannot read '{tmp_path}/absent.pem': No such file or directory",
+    ]
+    assert main(["check", str(file), "--set", "management.enabled=false"]) == 0
+
+
 def test_a_command_takes_no_config(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--config", "a.toml", "check", "b.toml"])

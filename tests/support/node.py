@@ -23,7 +23,6 @@ from .peer import TIMEOUT, Address
 
 # Below the ports that the system gives to clients, and in another place in each process, so that nobody else takes one
 # between the moment it is found free and the moment it is bound.
-
 _ports = itertools.cycle(range(10_000, 32_000))
 for _ in range(os.getpid() * 137 % 22_000):
     next(_ports)

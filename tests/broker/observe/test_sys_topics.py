@@ -37,7 +37,9 @@ class Bench:
             self.clock,
             "1.2.3",
             listeners=lambda: self.listeners,
+            reaches=lambda topic: topic not in self.nobody,
         )
+        self.nobody: set[str] = set()  # topics that nobody gets
         self.listeners: dict[str, dict[str, int]] = {}
 
     def tick(self, seconds: float = 0.0) -> dict[str, Message]:
@@ -153,6 +155,18 @@ def test_connected() -> None:
         "connected_at": 1_799_999_990_500,
         "ts": 1_800_000_000_000,
     }
+
+
+def test_what_nobody_gets_is_not_put_into_words() -> None:
+    bench = Bench()
+    bench.nobody = {AT + "clients/dev1/connected"}
+    bench.sys_topics.client_connected(client("dev1"))
+    bench.sys_topics.client_connected(client("dev2"))
+    bench.sys_topics.client_disconnected(client("dev1", None), "normal")
+    assert [message.topic for message in bench.published] == [
+        AT + "clients/dev2/connected",
+        AT + "clients/dev1/disconnected",
+    ]
 
 
 def test_disconnected() -> None:

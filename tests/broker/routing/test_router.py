@@ -257,3 +257,16 @@ def test_adding_to_and_leaving_a_huge_fan_out_does_not_copy_it() -> None:
     assert router._subscribers.get("#") is held
     router.unsubscribe(extra)
     assert router._subscribers.get("#") is held
+
+
+@pytest.mark.parametrize("filter", ["a/b", "a/+", "#", "$share/g/a/b", "$share/g/a/+"])
+def test_reaches(filter: str) -> None:
+    router = Router()
+    assert not router.reaches("a/b")
+    subscription = sub(A, filter)
+    router.subscribe(subscription)
+    assert router.reaches("a/b")
+    assert not router.reaches("$SYS/b")
+    router.unsubscribe(subscription)
+    assert not router.reaches("a/b")
+    assert not router._recent  # nothing was remembered

@@ -1,0 +1,58 @@
+"""Certificates: a reload takes new files for the handshakes to come, and none that cannot be used."""
+
+import asyncio
+import shutil
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.transport.tls import TlsError
+from tests.broker.transport.conftest import Certificates
+from tests.support.api import ManagedNode, managed_node
+
+pytestmark = pytest.mark.asyncio
+
+
+async def serial_of(node: ManagedNode, ca: str, server_name: str | None = "localhost") -> str:
+    """Of the certificate that the management server shows."""
+    port = int(node.management.url.rpartition(":")[2])
+    context = ssl.create_default_context(cafile=ca)
+    context.check_hostname = server_name is not None
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=server_name or "")
+    shown: Any = writer.get_extra_info("peercert")
+    writer.close()
+    return str(shown["serialNumber"])
+
+
+@pytest.mark.parametrize("server_name", ["localhost", None], ids=["named", "nameless"])
+async def test_reload(tmp_path: Path, server_name: str | None) -> None:
+    issuer = Certificates(tmp_path)
+    certfile, keyfile = tmp_path / "api.pem", tmp_path / "api.key"
+
+    def renew() -> None:
+        issued = issuer.issue("localhost")
+        shutil.copy(issued[0], certfile)
+        shutil.copy(issued[1], keyfile)
+
+    renew()
+    async with managed_node(management={"tls": {"certfile": str(certfile), "keyfile": str(keyfile)}}) as node:
+        management = node.management
+        first = await serial_of(node, issuer.ca, server_name)
+        certfile.write_text("nothing")
+        with pytest.raises(TlsError, match=r"^management\.tls\.certfile: "):
+            management.check(management.settings)
+        assert await serial_of(node, issuer.ca, server_name) == first
+        renew()
+        management.check(management.settings)
+        assert await serial_of(node, issuer.ca, server_name) == first
+        management.reload(management.settings)
+        assert await serial_of(node, issuer.ca, server_name) != first
+
+
+async def test_a_start_names_the_setting(tmp_path: Path) -> None:
+    absent = {"certfile": str(tmp_path / "absent.pem"), "keyfile": str(tmp_path / "absent.key")}
+    with pytest.raises(TlsError, match=r"^management\.tls\.certfile: cannot read"):
+        async with managed_node(management={"tls": absent}):
+            pass

@@ -1,0 +1,39 @@
+"""Samples of what went through a rule: as short for the largest value as for the smallest."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from ruleengine.metrics import MOST_REASON, LastError
+from ruleengine.trace import LONGEST_TEXT, sample
+from ruleengine.undefined import UNDEFINED
+
+
+@pytest.mark.parametrize("value", [{"a": 1, "b": [1, {"c": "d"}]}, "é", [], {}, None, 1.5, [[[]]], {"": [True]}])
+def test_a_small_value_is_its_json(value: Any) -> None:
+    assert json.loads(sample(value)) == value
+    assert sample({"x": UNDEFINED, "y": b"\xff"}) == '{"x":null,"y":"/w=="}'
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["x" * 2_000_000, b"\xff" * 2_000_000, [1] * 1_000_000, [[[]] * 500] * 10_000, {"l": ["x" * 9000] * 900},
+     {str(key): "x" for key in range(100_000)}, ["é" * 5000]],
+)  # fmt: skip
+def test_a_large_value_is_cut_and_not_walked(value: Any) -> None:
+    began = time.process_time()
+    text = sample(value)
+    assert time.process_time() - began < 0.05
+    assert len(text) == LONGEST_TEXT + 3 and text.endswith("...")
+
+
+def test_what_has_no_json_is_said_in_words() -> None:
+    assert sample(10**5000).startswith("(")
+
+
+def test_a_reason_is_bounded() -> None:
+    assert len(LastError(0.0, "", "x" * 1_000_000).record()["reason"]) == MOST_REASON
