@@ -11,7 +11,7 @@ from ruleengine import tester
 from ruleengine.actions.action import ActionType
 from ruleengine.actions.buffer_store import BufferStore
 from ruleengine.config import RuleEngineSettings
-from ruleengine.error import IN_USE, UNKNOWN, RuleEngineError
+from ruleengine.error import IN_USE, UNKNOWN, WRONG, RuleEngineError
 from ruleengine.event import Near
 from ruleengine.events import KINDS
 from ruleengine.extensions import ExtensionError, load_extensions
@@ -138,6 +138,8 @@ class RuleEngine:
 
     async def test_sql(self, rawsql: str, ctx: Mapping[str, Any]) -> Any:
         """What a rule would select from an example: a row, or for FOREACH the list of rows."""
+        if not isinstance(rawsql, str) or not isinstance(ctx, Mapping):
+            raise RuleEngineError(WRONG, "expected rawsql as a string and ctx as an object")
         try:
             statement = await self.off_loop.parse(rawsql, self.server.clock.now())
         except SqlError as error:

@@ -23,7 +23,7 @@ from ruleengine.sql.compiler import Program, compile
 from ruleengine.sql.error import SqlError
 from ruleengine.sql.parser import parse
 from ruleengine.sql.scope import Surroundings
-from ruleengine.stored import StoredAction, StoredRule
+from ruleengine.stored import StoredAction, StoredRule, check_stored
 from ruleengine.trace import Trace
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Rules:
     ) -> Rule:
         if id is None:
             id = _new_id("rule:", self._rules)
-        elif not id or len(id) > MAX_ID:
+        elif not isinstance(id, str) or not id or len(id) > MAX_ID:
             raise RuleEngineError(WRONG, f"id: expected 1 to {MAX_ID} characters")
         elif id in self._rules:
             raise RuleEngineError(EXISTS, f"there is a rule {id} already")
@@ -106,6 +106,7 @@ class Rules:
         stored = self._check_actions(actions, output_names(statement))
         now = int(self._engine.server.clock.now() * 1000)
         row = StoredRule(id, rawsql, stored, enabled, description, on_action_failed, now, self._order + 1)
+        check_stored(row)
         rule = self._build(row, statement, None)
         self._order += 1
         self._put(rule, None)
@@ -126,7 +127,7 @@ class Rules:
                 given["actions"] = self._check_actions(given["actions"], names)
             else:
                 self._check_stored(row.actions, names)
-        new_row = msgspec.structs.replace(row, **given)
+        new_row = check_stored(msgspec.structs.replace(row, **given))
         rule = self._build(new_row, statement, old)
         self._put(rule, old)
         return rule
@@ -146,7 +147,7 @@ class Rules:
         cannot run is suspended and says why."""
         statement = await self._parse(row.rawsql)
         old = self._rules.get(row.id)
-        row = msgspec.structs.replace(row, order=self._order + 1 if old is None else old.row.order)
+        row = check_stored(msgspec.structs.replace(row, order=self._order + 1 if old is None else old.row.order))
         if old is not None and old.row == row:
             return
         actions = tuple(RuleAction(each, self._engine.runtime) for each in row.actions)
@@ -179,7 +180,7 @@ class Rules:
 
     def trace(self, id: str, size: int) -> None:
         """Keep the last ``size`` evaluations from now on; 0: none any more."""
-        if not 0 <= size <= MAX_TRACE:
+        if not isinstance(size, int) or not 0 <= size <= MAX_TRACE:
             raise RuleEngineError(WRONG, f"size: expected 0 to {MAX_TRACE}")
         self.get(id).trace = Trace(size) if size else None
 
@@ -221,6 +222,8 @@ class Rules:
     # Making
 
     async def _parse(self, rawsql: str) -> Statement:
+        if not isinstance(rawsql, str):
+            raise RuleEngineError(WRONG, "rawsql: expected a string")
         try:
             return await self._engine.off_loop.parse(rawsql, self._engine.server.clock.now())
         except SqlError as error:
@@ -310,6 +313,8 @@ class Rules:
     # Checking
 
     def _check_actions(self, given: Sequence[Mapping[str, Any]], names: frozenset[str]) -> tuple[StoredAction, ...]:
+        if not isinstance(given, Sequence) or isinstance(given, str):
+            raise RuleEngineError(WRONG, "actions: expected an array")
         count = [0]
         return tuple(self._check_action(each, names, 1, count) for each in given)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+
+from ruleengine.error import WRONG, RuleEngineError
 
 
 class StoredAction(msgspec.Struct, frozen=True):
@@ -37,3 +39,15 @@ class StoredResource(msgspec.Struct, frozen=True):
     config: dict[str, Any] = {}
     description: str = ""
     created_at: int = 0
+
+
+Stored = TypeVar("Stored", StoredRule, StoredResource)
+
+
+def check_stored(row: Stored) -> Stored:
+    """The row, if it comes back from disk as it is. Raises RuleEngineError: a type is wrong, or a value has no place."""
+    try:
+        msgspec.msgpack.decode(msgspec.msgpack.encode(row), type=type(row))
+    except (OverflowError, UnicodeEncodeError, TypeError, RecursionError, msgspec.ValidationError) as error:
+        raise RuleEngineError(WRONG, f"it cannot be stored: {error}") from error
+    return row

@@ -54,6 +54,10 @@ class Taps:
             events.CLIENT_CHECK_ACL_COMPLETE.topic: (hooks.client_check_acl_complete, self._acl_checked),
         }
         self._attached: set[str] = set()
+        # What the broker publishes while it restores itself, such as wills, waits for the rules to be taken up.
+        self._early: list[Message] | None = []
+        broker.heard = {}
+        broker.hear = self._wait
 
     def settle(self) -> None:
         """Attach and detach, so that just what some rule asks for is there."""
@@ -67,8 +71,16 @@ class Taps:
         self._attached = wanted
         self._broker.hear = self._message_publish
         self._broker.heard = self._registry.known if self._registry.wants_messages else None
+        early, self._early = self._early, None
+        if early and self._registry.wants_messages:
+            for message in early:
+                self._message_publish(message)
 
     # Callbacks, in the order of the hooks' catalogue
+
+    def _wait(self, message: Message) -> None:
+        if self._early is not None and self._registry.sees(message.topic):
+            self._early.append(message)
 
     def _message_publish(self, message: Message) -> None:
         rules = self._registry.match(message.topic)

@@ -171,7 +171,8 @@ class StoredRules:
         self._clear()
 
     def _clear(self) -> None:
-        self._subjects: dict[tuple[str, str], _Subject] = {}
+        # kind -> name -> its rules
+        self._subjects: dict[str, dict[str, _Subject]] = {kind: {} for kind in KINDS}
         # kind -> rules; and rules of which ``PUBSUB`` counts as two
         self._counts = dict.fromkeys(KINDS, 0)
         self._halves = dict.fromkeys(KINDS, 0)
@@ -185,7 +186,11 @@ class StoredRules:
 
     def _index(self, row: StoredRule) -> None:
         rule = _Rule(row)
-        self._subjects.setdefault((row.kind, row.name), _Subject()).add(rule)
+        subjects = self._subjects[row.kind]
+        subject = subjects.get(row.name)
+        if subject is None:
+            subject = subjects[row.name] = _Subject()
+        subject.add(rule)
         self._lowest = min(self._lowest, row.order)
         self._highest = max(self._highest, row.order)
         self._count(row, 1)
@@ -204,15 +209,14 @@ class StoredRules:
 
     def of(self, kind: str, name: str = "") -> list[StoredRule]:
         """The rules of one subject as they are tried."""
-        subject = self._subjects.get((kind, name))
+        subject = self._subjects[kind].get(name)
         return [rule.row for rule in subject.rules] if subject is not None else []
 
     def walk(self, *kinds: str) -> Iterator[StoredRule]:
-        """Every rule of subjects of these kinds, subject by subject; much may change between two of them."""
-        for (kind, _), subject in list(self._subjects.items()):
-            if kind in kinds:
-                for rule in list(subject.rules):
-                    yield rule.row
+        """Every rule, kind by kind, subject by subject; much may change between two of them."""
+        for kind in kinds:
+            for name in list(self._subjects[kind]):
+                yield from self.of(kind, name)
 
     # Changes. Whoever makes one makes the decisions that clients remember void (``AccessControl.forget_decisions``).
 
@@ -244,11 +248,11 @@ class StoredRules:
 
     def room(self, kind: str, name: str) -> int:
         """How many more rules this subject may have."""
-        subject = self._subjects.get((kind, name))
+        subject = self._subjects[kind].get(name)
         return MOST_RULES - (len(subject.rules) if subject is not None else 0)
 
     def _same_topic(self, kind: str, name: str, topic: str) -> list[StoredRule]:
-        subject = self._subjects.get((kind, name))
+        subject = self._subjects[kind].get(name)
         return subject.same_topic(topic) if subject is not None else []
 
     def _store(self, row: StoredRule) -> None:
@@ -256,11 +260,11 @@ class StoredRules:
         self._table.put(row.key, row)
 
     def _drop(self, row: StoredRule) -> None:
-        who = (row.kind, row.name)
-        subject = self._subjects[who]
+        subjects = self._subjects[row.kind]
+        subject = subjects[row.name]
         subject.remove(row)
         if not subject.rules:
-            del self._subjects[who]
+            del subjects[row.name]
         self._count(row, -1)
         self._table.remove(row.key)
 
@@ -272,8 +276,7 @@ class StoredRules:
         return path_of(self._latest) if self._latest is not None else ""
 
     def decide(self, client: ClientInfo, action: str, topic: str) -> bool | None:
-        subjects = self._subjects
-        if not subjects:
+        if not len(self._table):
             return None
         publish = action == "publish"
         if publish:
@@ -281,8 +284,8 @@ class StoredRules:
         else:
             topic = inner_filter(topic)
             levels = filter_levels(topic)
-        for who in ((CLIENT_ID, client.client_id), (USERNAME, client.username or ""), (ALL, "")):
-            subject = subjects.get(who)
+        for kind, name in ((CLIENT_ID, client.client_id), (USERNAME, client.username or ""), (ALL, "")):
+            subject = self._subjects[kind].get(name)
             if subject is None:
                 continue
             row = subject.first(client, publish, topic, levels)

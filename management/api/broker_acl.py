@@ -8,6 +8,7 @@ from msgspec import Meta
 from ..http.reading import PageQuery
 from ..http.routes import Call, OrEmpty, Routes
 from ..operations.acl import OK, NewRule, rule_record, subject_of
+from ..operations.listing import everything
 
 routes = Routes("ACL rules")
 
@@ -40,10 +41,10 @@ def list_broker_acl(call: Call) -> Any:
 @routes.get("/broker_acl/{login}", "Access rules of a login", reply=OrEmpty(list[AclRecord] | AclRecord))
 def lookup_broker_acl(call: Call) -> Any:
     """As EMQX has it: nothing is ``{}``, one rule stands alone, several come as an array, the newest first."""
-    records = [rule_record(rule) for rule in reversed(call.operations.acl.lookup(call.path["login"]))]
-    if len(records) > 1:
-        return records
-    return records[0] if records else {}
+    rules = call.operations.acl.lookup(call.path["login"])
+    if len(rules) > 1:
+        return everything(reversed(rules), rule_record)
+    return rule_record(rules[0]) if rules else {}
 
 
 @routes.post("/broker_acl", "Add access rules", body=list[NewAcl] | NewAcl, reply=dict[str, str])

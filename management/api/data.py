@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from ..http.envelope import json_response, status_of
 from ..http.reading import parse, read_octets
 from ..http.routes import Call, OnDemand, Raw, Routes
-from ..operations.import_file import ImportRefused
+from ..operations.backup.import_file import ImportRefused
 from ..operations.refusal import MISSING, NOT_JSON, Refusal, wrong
 
 routes = Routes("Data export and import")

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from ..operations.import_file import ImportRefused, UnsupportedVersion
+from ..operations.backup.import_file import ImportRefused, UnsupportedVersion
 from ..operations.refusal import NOT_JSON, UNKNOWN, WRONG, Refusal
 from .command import Answer, Call, Commands, Failure
 

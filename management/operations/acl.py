@@ -11,7 +11,7 @@ from broker.access.acl import TopicPattern
 from broker.access.stored_rules import ALL, MOST_RULES, PUB, PUBSUB, SUB, USERNAME, StoredRule
 from broker.server import Server
 
-from .listing import FILTERED, PAUSE_EVERY, Listing, Row, searched
+from .listing import FILTERED, PAUSE_EVERY, Listing, Row, everything, searched
 from .refusal import BAD_TOPIC, WRONG, Refusal, missing, not_found
 from .stored import promised, ready
 
@@ -19,7 +19,7 @@ EVERYBODY: Final = "$all"
 """The login of rules about everybody."""
 
 OK: Final = "ok"
-_RULES_A_SLICE: Final = 200
+_RULES_A_SLICE: Final = 100
 
 Subject = tuple[str, str]
 """Kind and name, as ``broker.access.stored_rules`` has them."""
@@ -80,11 +80,11 @@ class Acl:
     def halves_listing(self, kind: str, page: int, limit: int, matches: Callable[[Row], bool] | None = None) -> Listing:
         """EMQX 4.4's records of all rules of one kind; ``matches`` looks at a record."""
         count = self._rules.count(kind, halves=True) if matches is None else FILTERED
-        return Listing(self._records(kind, matches), page, limit, lambda row: row, count)
+        return Listing(self._records(kind, matches), page, limit, _itself, count)
 
-    def halves_of(self, subject: Subject) -> list[Row]:
+    def halves_of(self, subject: Subject) -> Listing:
         """EMQX 4.4's records of one subject, as they are tried."""
-        return [record for rule in self._rules.of(*subject) for record in half_records(rule)]
+        return everything((record for rule in self._rules.of(*subject) for record in half_records(rule)), _itself)
 
     async def delete_of(self, subject: Subject, topic: str) -> None:
         """Every rule of this subject with exactly this topic."""
@@ -129,6 +129,10 @@ class Acl:
                     await asyncio.sleep(0)
             self._server.access.forget_decisions()
         await promised(self._server.tables)
+
+
+def _itself(record: Row) -> Row:
+    return record
 
 
 def subject_of(login: str) -> Subject:

@@ -7,7 +7,7 @@ from ..settings import ManagementSettings
 from .acl import Acl
 from .alarms import AlarmRecords
 from .apps import Apps
-from .backup import Backup
+from .backup.backup import Backup
 from .banned import Bans
 from .clients import Clients
 from .explain import Explain

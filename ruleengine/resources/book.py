@@ -14,7 +14,7 @@ from broker.core.tables import Table
 
 from ..error import EXISTS, UNKNOWN, WRONG, RuleEngineError
 from ..params import ParamError, check_params
-from ..stored import StoredResource
+from ..stored import StoredResource, check_stored
 from .resource import Resource, ResourceError, ResourcePlace, ResourceType
 
 if TYPE_CHECKING:
@@ -83,14 +83,15 @@ class ResourceBook:
         """It is there, alive or not: its first attempt is waited for a moment, and its failure is no error."""
         if id is None:
             id = self._new_id()
-        elif not id or len(id) > MAX_ID or id.startswith(PROBE):
+        elif not isinstance(id, str) or not id or len(id) > MAX_ID or id.startswith(PROBE):
             raise RuleEngineError(WRONG, f"id: expected 1 to {MAX_ID} characters")
         elif id in self._entries:
             raise RuleEngineError(EXISTS, f"there is a resource {id} already")
         if len(self._entries) >= self._engine.settings.max_resources:
             raise RuleEngineError(WRONG, "there are as many resources as ruleengine.max_resources allows")
         checked = self._check(self._type(type), config)
-        entry = Entry(StoredResource(id, type, checked, description, int(self._engine.server.clock.now() * 1000)))
+        now = int(self._engine.server.clock.now() * 1000)
+        entry = Entry(check_stored(StoredResource(id, type, checked, description, now)))
         self._start(entry)
         self._entries[id] = entry
         self._table.put(id, entry.row)
@@ -101,7 +102,7 @@ class ResourceBook:
     async def test(self, type: str, config: Mapping[str, Any]) -> None:
         """Whether it could be reached, with nothing stored. Raises RuleEngineError."""
         kind = self._type(type)
-        row = StoredResource(PROBE + secrets.token_hex(8), type, self._check(kind, config))
+        row = check_stored(StoredResource(PROBE + secrets.token_hex(8), type, self._check(kind, config)))
         instance = self._make(kind, row, probe=True)
         try:
             await asyncio.wait_for(instance.test(), self._patience)
@@ -131,7 +132,7 @@ class ResourceBook:
         entry = self.get(id)
         row = entry.row
         if description is not None:
-            row = msgspec.structs.replace(row, description=description)
+            row = check_stored(msgspec.structs.replace(row, description=description))
         if config is None:
             entry.row = row
             self._table.put(id, row)
@@ -154,6 +155,7 @@ class ResourceBook:
 
     async def adopt(self, row: StoredResource) -> None:
         """Take a checked row as it is, in place of the one of its id; nothing waits for its other side."""
+        check_stored(row)
         old = self._entries.get(row.id)
         if old is not None:
             if old.row == row:
@@ -227,6 +229,8 @@ class ResourceBook:
         return self._engine.settings.liveness_timeout + 2.0
 
     def _type(self, name: str) -> ResourceType:
+        if not isinstance(name, str):
+            raise RuleEngineError(WRONG, "type: expected a string")
         kind = self._engine.resource_types.get(name)
         if kind is None:
             raise RuleEngineError(UNKNOWN, f"there is no resource type {name[:64]}")
@@ -234,6 +238,8 @@ class ResourceBook:
 
     @staticmethod
     def _check(kind: ResourceType, config: Mapping[str, Any]) -> dict[str, Any]:
+        if not isinstance(config, Mapping):
+            raise RuleEngineError(WRONG, "config: expected an object")
         try:
             return check_params(config, kind.params)
         except ParamError as error:

@@ -105,3 +105,33 @@ async def test_every_acknowledged_row_arrives_after_kill_9(tmp_path: Path, qos: 
     finally:
         await node.stop()
         await sink.stop()
+
+
+@pytest.mark.parametrize("expiry", [0, 3600])
+@pytest.mark.parametrize("version", [4, 5])
+async def test_rules_see_the_wills_of_clients_that_the_kill_cut_off(tmp_path: Path, version: int, expiry: int) -> None:
+    """Such wills go out when the node is there again, before anybody is let in: the rules are there by then too."""
+    port = free_port()
+    config = tmp_path / "taipan.toml"
+    config.write_text(CONFIG.format(directory=tmp_path / "data", port=port, app=APP_ID, secret=SECRET))
+    sink = await HttpSink().start()
+    node = await NodeProcess(config).start()
+    try:
+        api = api_of(node)
+        hook = {"type": "web_hook", "config": {"url": f"{sink.url}/rows"}, "id": "resource:hook"}
+        await api.post("/resources", hook)
+        action = {"name": "data_to_webserver", "params": {"$resource": "resource:hook"}}
+        rule = {"rawsql": 'SELECT clientid, payload FROM "wills/#"', "actions": [action], "id": "rule:wills"}
+        assert (await api.post("/rules", rule)).data["enabled"] is True
+        await api.close()
+        peer = Peer(Address("127.0.0.1", port), version)
+        options = {"expiry": expiry} if version == 5 else {"clean": not expiry}
+        await peer.connect("willing", will=Will("wills/1", b"gone", 1), **options)
+        await killed(node)
+        await peer.close()
+        node = await NodeProcess(config).start()
+        await until(lambda: sink.requests)
+        assert [json.loads(body) for body in sink.bodies] == [{"clientid": "willing", "payload": "gone"}]
+    finally:
+        await node.stop()
+        await sink.stop()

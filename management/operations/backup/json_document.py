@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from .refusal import NOT_JSON, WRONG, Refusal
+from ..refusal import NOT_JSON, WRONG, Refusal
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")

@@ -11,8 +11,8 @@ from broker.mqtt.message import Message
 from broker.mqtt.packets import NO_PROPERTIES
 from broker.mqtt.topics import valid_name
 
+from ..listing import Row
 from .emqx_formats import LAST_SECOND, BadField, Record
-from .listing import Row
 
 _NAMES: Final = {
     c.PAYLOAD_FORMAT_INDICATOR: "payload_format_indicator",

@@ -26,20 +26,20 @@ from broker.server import Server
 from ruleengine.adoption import Adoption
 from ruleengine.engine import RuleEngine
 
-from ..settings import ManagementSettings
-from .apps import Apps
-from .backup_files import BackupFiles
+from ...settings import ManagementSettings
+from ..apps import Apps
+from ..listing import Row
+from ..pace import Pace
+from ..refusal import MISSING, NOT_JSON, RPC_ERROR, WRONG, Refusal, not_found, wrong
+from ..stored import TROUBLE, promised
 from .carried import CarriedRecords
 from .emqx_formats import AccessRule
 from .export_file import ExportFile
+from .files import BackupFiles
 from .import_file import ImportFile, ImportRefused, Plan, RecordError
 from .import_plan import read_plan, written_plan
 from .json_document import BadRecord, Document
-from .listing import Row
-from .pace import Pace
-from .refusal import MISSING, NOT_JSON, RPC_ERROR, WRONG, Refusal, not_found, wrong
 from .retained_records import RetainedRecord
-from .stored import TROUBLE, promised
 
 logger = logging.getLogger(__name__)
 

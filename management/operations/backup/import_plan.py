@@ -9,7 +9,7 @@ from broker.access.banned import Ban
 from broker.access.stored_users import StoredUser
 from ruleengine.stored import StoredResource, StoredRule
 
-from .apps import App
+from ..apps import App
 from .carried import Carried
 from .emqx_formats import AccessRule
 from .import_file import Plan

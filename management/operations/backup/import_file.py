@@ -13,7 +13,10 @@ from ruleengine.adoption import Adoption
 from ruleengine.error import RuleEngineError
 from ruleengine.stored import StoredResource, StoredRule
 
-from .apps import App
+from ..apps import App
+from ..listing import Row
+from ..refusal import MISSING, WRONG, Refusal, wrong
+from ..storable import check_storable
 from .carried import MOST_OCTETS, Carried, identity_of
 from .emqx_formats import (
     AccessRule,
@@ -28,10 +31,7 @@ from .emqx_formats import (
     web_hook_method,
 )
 from .json_document import BadRecord, Document, Span
-from .listing import Row
-from .refusal import MISSING, WRONG, Refusal, wrong
 from .retained_records import RetainedRecord, read_retained
-from .storable import check_storable
 
 LOGIN_KIND: Final = "auth.mnesia.as"
 """The member that says what ``login`` is in files up to 4.2."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from management.operations.json_document import BadRecord, Document
+from management.operations.backup.json_document import BadRecord, Document
 from management.operations.refusal import Refusal
 
 LONG = [

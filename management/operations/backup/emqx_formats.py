@@ -15,9 +15,9 @@ from broker.access.emqx_hash import SALT_SIZE, EmqxHash, parse_hash
 from broker.access.stored_users import CLIENT_ID, USERNAME, StoredUser
 from ruleengine.stored import StoredAction, StoredResource, StoredRule
 
-from .acl import EVERYBODY
-from .apps import App, hash_of
-from .listing import Row
+from ..acl import EVERYBODY
+from ..apps import App, hash_of
+from ..listing import Row
 
 LONGEST_NAME: Final = 65_535
 LAST_SECOND: Final = 253_402_300_799

@@ -10,8 +10,9 @@ from broker.access import stored_rules
 from broker.server import Server
 from ruleengine.engine import RuleEngine
 
-from . import times
-from .apps import Apps
+from .. import times
+from ..apps import Apps
+from ..listing import PAUSE_EVERY, Row
 from .carried import Carried, CarriedRecords
 from .emqx_formats import (
     app_record,
@@ -22,7 +23,6 @@ from .emqx_formats import (
     user_record,
 )
 from .import_file import OURS
-from .listing import PAUSE_EVERY, Row
 from .retained_records import retained_row
 
 FORMAT: Final = "4.4"

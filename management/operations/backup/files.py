@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from . import times
-from .listing import Row
-from .refusal import RPC_ERROR, WRONG, Refusal, not_found, wrong
+from .. import times
+from ..listing import Row
+from ..refusal import RPC_ERROR, WRONG, Refusal, not_found, wrong
 
 MOST_FILES: Final = 1000
 """Files that the directory may hold."""

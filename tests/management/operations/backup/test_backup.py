@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from broker.access.stored_users import USERNAME
-from management.operations.backup import PLAN_FILE, Backup
-from management.operations.import_file import Plan
-from management.operations.import_plan import read_plan, written_plan
+from management.operations.backup.backup import PLAN_FILE, Backup
+from management.operations.backup.import_file import Plan
+from management.operations.backup.import_plan import read_plan, written_plan
 from management.operations.refusal import Refusal
 from tests.support.api import ManagedNode, managed_node
 
