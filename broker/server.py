@@ -12,6 +12,7 @@ from .access.control import AccessControl
 from .access.flapping import Flapping
 from .access.stored_rules import StoredRules
 from .access.stored_users import StoredUsers
+from .channel.channel import TURN_DELIVERIES
 from .channel.context import Context
 from .channel.state import ListenerFacts
 from .config import BrokerSettings, ListenerSettings, ZoneSettings
@@ -45,7 +46,6 @@ logger = logging.getLogger(__name__)
 
 STOP_TIMEOUT = 5.0
 _RETAINED_A_SWEEP = 1000
-_SESSIONS_A_SWEEP = 1000
 
 
 class Server:
@@ -125,6 +125,7 @@ class Server:
         if self.settings.slow_subscriptions.enabled:
             self.slow_subscriptions.load()
         broker.delay = self._delay
+        self.timers.enough = self._enough
         if self.settings.retained.check_source:
             broker.retained_allowed = self._retained_allowed
         broker.refusing = self._any_refuses(self.settings)
@@ -151,6 +152,13 @@ class Server:
             stats.gauge("store.trouble", lambda: int(self._durability().trouble is not None))
             stats.gauge("store.pending", lambda: self._durability().pending)
             stats.gauge("store.bytes", lambda: self._durability().journal.size_bytes)
+
+    def _enough(self) -> bool:
+        """Whether this loop turn has delivered what a turn should: wills and delayed messages wait for the next one."""
+        if self.broker.turn.deliveries <= TURN_DELIVERIES:
+            return False
+        self.flusher.wake()
+        return True
 
     def _delay(self, message: Message) -> bool:
         if not self.delayed.handles(message.topic):
@@ -351,8 +359,7 @@ class Server:
         self.broker.sweep_retained(now, _RETAINED_A_SWEEP)
         if not self._to_sweep:
             self._to_sweep = list(self.broker.sessions)
-        self.broker.sweep_sessions(self._to_sweep[-_SESSIONS_A_SWEEP:], now)
-        del self._to_sweep[-_SESSIONS_A_SWEEP:]
+        self.broker.sweep_sessions(self._to_sweep, now)
         if any(facts.zone.retry_interval for facts in self._facts.values()):
             for channel in list(self.context.channels.values()):
                 if channel.version != V5 and channel.session is not None and channel.zone.retry_interval:

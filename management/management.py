@@ -43,6 +43,8 @@ class Management:
         self._runner: web.AppRunner | None = None
         self._door: Door | None = None
         self._certificates: Certificates | None = None
+        self._superusers = self._configured_superusers()
+        self._telling: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Listen. Raises ManagementError, ControlError, and TlsError for certificates that cannot be used."""
@@ -76,7 +78,8 @@ class Management:
             await door.open(host.strip("[]"), int(port), context, tls.handshake_timeout if tls is not None else None)
         except OSError as error:
             await runner.cleanup()
-            raise ManagementError(f"management.bind {self.settings.bind}: {error.strerror or error}") from None
+            why = (error.strerror or str(error)).rpartition(": ")[2]  # asyncio names the address again
+            raise ManagementError(f"management.bind {self.settings.bind}: {why}") from None
         self._runner, self._door = runner, door
         self.operations.listeners.doors.append(door)
         self._first_app()
@@ -115,11 +118,18 @@ class Management:
             self._certificates.prepare()
 
     def reload(self, settings: ManagementSettings) -> None:
-        """Take new ``apps``, and the certificates that ``check`` has read."""
+        """Take new ``apps`` and the certificates that ``check`` has read; superusers who are connected and are none any
+        more, by the broker's new settings, lose that right."""
         self.operations.apps.configure(settings.apps)
         if self._certificates is not None:
             self._certificates.apply()
+        before, self._superusers = self._superusers, self._configured_superusers()
+        if before != self._superusers:
+            self._telling = asyncio.ensure_future(self.operations.users.tell_connected(before ^ self._superusers))
         self.settings = settings
+
+    def _configured_superusers(self) -> frozenset[str]:
+        return frozenset(user.username for user in self.server.settings.access.users if user.is_superuser)
 
     async def stop(self) -> None:
         await self.control.stop()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ruleengine.error import WRONG, RuleEngineError
 from ruleengine.params import ParamError, check_params
 from ruleengine.rules import MAX_ACTIONS, MAX_FALLBACK_DEPTH, MAX_ID, ON_FAILED
-from ruleengine.stored import StoredAction, StoredResource, StoredRule
+from ruleengine.stored import StoredAction, StoredResource, StoredRule, check_stored
 
 if TYPE_CHECKING:
     from ruleengine.engine import RuleEngine
@@ -39,8 +39,8 @@ class Adoption:
         most = self._engine.settings.max_resources
         if len(self._engine.resource_book) + len(self._new_resources) > most:
             raise RuleEngineError(WRONG, f"more than {most} resources (setting ruleengine.max_resources)")
-        return StoredResource(
-            id, kind.name, config, record.get("description", ""), record.get("created_at") or self._now
+        return check_stored(
+            StoredResource(id, kind.name, config, record.get("description", ""), record.get("created_at") or self._now)
         )
 
     async def check_rule(self, record: Mapping[str, Any]) -> StoredRule | None:
@@ -63,7 +63,7 @@ class Adoption:
         most = self._engine.settings.max_rules
         if len(self._engine.rule_book) + len(self._new_rules) > most:
             raise RuleEngineError(WRONG, f"more than {most} rules (setting ruleengine.max_rules)")
-        return StoredRule(
+        row = StoredRule(
             id,
             record["rawsql"],
             tuple(stored),
@@ -72,6 +72,7 @@ class Adoption:
             on_failed,
             record.get("created_at") or self._now,
         )
+        return check_stored(row)
 
     def _action(self, given: Mapping[str, Any], depth: int, count: list[int]) -> StoredAction | None:
         count[0] += 1

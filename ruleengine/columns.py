@@ -21,7 +21,7 @@ class Columns(Mapping[str, Any]):
     that is not UTF-8 is `bytes`.
     """
 
-    __slots__ = ("_json", "_json_error", "_makers", "_source", "_values")
+    __slots__ = ("_json", "_json_error", "_makers", "_source", "_twin", "_values")
 
     def __init__(
         self,
@@ -34,6 +34,7 @@ class Columns(Mapping[str, Any]):
         self._source = source
         self._json: Any = _UNREAD
         self._json_error = ""
+        self._twin: Columns | None = None
 
     def __getitem__(self, name: str) -> Any:
         try:
@@ -63,11 +64,17 @@ class Columns(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._makers.keys() | self._values.keys())
 
+    def share_payload(self, other: Columns) -> None:
+        """These are columns of another event of the same message: what was decoded there need not be again."""
+        self._twin = other._twin or other
+
     def payload_json(self) -> Any:
         """What the payload says as JSON, decoded once however many rules ask; ValueError if it is none, each time.
 
         UNDEFINED where the event has no payload; a payload that is no text is taken as decoded.
         """
+        if self._twin is not None:
+            return self._twin.payload_json()
         if self._json is _UNREAD:
             payload = self.get("payload", UNDEFINED)
             if type(payload) is str or type(payload) is bytes:

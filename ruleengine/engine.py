@@ -11,7 +11,7 @@ from ruleengine import tester
 from ruleengine.actions.action import ActionType
 from ruleengine.actions.buffer_store import BufferStore
 from ruleengine.config import RuleEngineSettings
-from ruleengine.error import IN_USE, UNKNOWN, WRONG, RuleEngineError
+from ruleengine.error import IN_USE, UNKNOWN, RuleEngineError
 from ruleengine.event import Near
 from ruleengine.events import KINDS
 from ruleengine.extensions import ExtensionError, load_extensions
@@ -24,7 +24,8 @@ from ruleengine.rules import Rules
 from ruleengine.runtime import Runtime
 from ruleengine.sql.error import SqlError
 from ruleengine.sql.off_loop import OffLoop
-from ruleengine.stored import StoredResource, StoredRule
+from ruleengine.sql.parser import prepare
+from ruleengine.stored import StoredResource, StoredRule, expect
 from ruleengine.taps import Taps
 
 
@@ -37,6 +38,7 @@ class RuleEngine:
     """
 
     def __init__(self, server: Server, settings: RuleEngineSettings) -> None:
+        prepare()
         self.server = server
         self.settings = settings
         self.action_types: dict[str, ActionType] = {each.name: each for each in ACTION_TYPES}
@@ -138,8 +140,8 @@ class RuleEngine:
 
     async def test_sql(self, rawsql: str, ctx: Mapping[str, Any]) -> Any:
         """What a rule would select from an example: a row, or for FOREACH the list of rows."""
-        if not isinstance(rawsql, str) or not isinstance(ctx, Mapping):
-            raise RuleEngineError(WRONG, "expected rawsql as a string and ctx as an object")
+        expect("rawsql", rawsql, str, "a string")
+        expect("ctx", ctx, Mapping, "an object")
         try:
             statement = await self.off_loop.parse(rawsql, self.server.clock.now())
         except SqlError as error:

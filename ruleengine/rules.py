@@ -23,7 +23,7 @@ from ruleengine.sql.compiler import Program, compile
 from ruleengine.sql.error import SqlError
 from ruleengine.sql.parser import parse
 from ruleengine.sql.scope import Surroundings
-from ruleengine.stored import StoredAction, StoredRule, check_stored
+from ruleengine.stored import StoredAction, StoredRule, check_stored, expect
 from ruleengine.trace import Trace
 
 if TYPE_CHECKING:
@@ -93,9 +93,11 @@ class Rules:
         enabled: bool,
         on_action_failed: str,
     ) -> Rule:
+        if id is not None:
+            expect("id", id, str, "a string")
         if id is None:
             id = _new_id("rule:", self._rules)
-        elif not isinstance(id, str) or not id or len(id) > MAX_ID:
+        elif not id or len(id) > MAX_ID:
             raise RuleEngineError(WRONG, f"id: expected 1 to {MAX_ID} characters")
         elif id in self._rules:
             raise RuleEngineError(EXISTS, f"there is a rule {id} already")
@@ -180,7 +182,8 @@ class Rules:
 
     def trace(self, id: str, size: int) -> None:
         """Keep the last ``size`` evaluations from now on; 0: none any more."""
-        if not isinstance(size, int) or not 0 <= size <= MAX_TRACE:
+        expect("size", size, int, "a whole number")
+        if not 0 <= size <= MAX_TRACE:
             raise RuleEngineError(WRONG, f"size: expected 0 to {MAX_TRACE}")
         self.get(id).trace = Trace(size) if size else None
 
@@ -222,8 +225,7 @@ class Rules:
     # Making
 
     async def _parse(self, rawsql: str) -> Statement:
-        if not isinstance(rawsql, str):
-            raise RuleEngineError(WRONG, "rawsql: expected a string")
+        expect("rawsql", rawsql, str, "a string")
         try:
             return await self._engine.off_loop.parse(rawsql, self._engine.server.clock.now())
         except SqlError as error:
@@ -313,8 +315,7 @@ class Rules:
     # Checking
 
     def _check_actions(self, given: Sequence[Mapping[str, Any]], names: frozenset[str]) -> tuple[StoredAction, ...]:
-        if not isinstance(given, Sequence) or isinstance(given, str):
-            raise RuleEngineError(WRONG, "actions: expected an array")
+        expect("actions", given, Sequence, "an array")
         count = [0]
         return tuple(self._check_action(each, names, 1, count) for each in given)
 

@@ -44,8 +44,14 @@ class StoredResource(msgspec.Struct, frozen=True):
 Stored = TypeVar("Stored", StoredRule, StoredResource)
 
 
+def expect(key: str, value: Any, kind: type[Any], words: str) -> None:
+    """Raises RuleEngineError where the value is of another kind. A text is no Sequence here, true no int."""
+    if not isinstance(value, kind) or (kind is not str and isinstance(value, str | bool)):
+        raise RuleEngineError(WRONG, f"{key}: expected {words}")
+
+
 def check_stored(row: Stored) -> Stored:
-    """The row, if it comes back from disk as it is. Raises RuleEngineError: a type is wrong, or a value has no place."""
+    """The row, if it can come back from disk. Raises RuleEngineError: a type is wrong, or a value has no place."""
     try:
         msgspec.msgpack.decode(msgspec.msgpack.encode(row), type=type(row))
     except (OverflowError, UnicodeEncodeError, TypeError, RecursionError, msgspec.ValidationError) as error:

@@ -56,6 +56,8 @@ class Taps:
         self._attached: set[str] = set()
         # What the broker publishes while it restores itself, such as wills, waits for the rules to be taken up.
         self._early: list[Message] | None = []
+        # The latest event of a message: it may be the first of many deliveries.
+        self._latest: Event | None = None
         broker.heard = {}
         broker.hear = self._wait
 
@@ -153,4 +155,11 @@ class Taps:
         rules = self._registry.events.get(kind.topic)
         if rules:
             runtime = self._runtime
-            runtime.apply(rules, Event(kind, runtime.near, self._clock.now(), client, message, facts or {}))
+            event = Event(kind, runtime.near, self._clock.now(), client, message, facts or {})
+            if message is not None and not message.paged:
+                latest = self._latest
+                if latest is not None and latest.message is message:
+                    event.columns.share_payload(latest.columns)
+                else:
+                    self._latest = event
+            runtime.apply(rules, event)

@@ -115,7 +115,7 @@ def normal(kind: str, who: str) -> str:
         raise ValueError("nobody")
     if kind != PEER_HOST:
         return who
-    address = ipaddress.ip_address(who)
+    address = ipaddress.ip_address(who.partition("%")[0])  # the scope of a link-local one is a name of ours
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return str(mapped or address)
 

@@ -10,6 +10,8 @@ from .banned import CLIENT_ID, Ban, Banned
 logger = logging.getLogger(__name__)
 
 _MOST: Final = 100_000
+_MOST_NAMES: Final = 16_777_216
+"""Characters of all identifiers that are counted: clients choose them, and each may have 65,535."""
 
 
 class Flapping:
@@ -24,6 +26,7 @@ class Flapping:
         self._most = most
         # client identifier -> ends so far, when the window began; in the order in which the windows began
         self._ends: dict[str, tuple[int, float]] = {}
+        self._names = 0
 
     def client_disconnected(self, client: ClientInfo, reason: str) -> None:
         """For the hook of that name."""
@@ -34,15 +37,17 @@ class Flapping:
         client_id = client.client_id
         count, since = self._ends.get(client_id, (0, now))
         if now - since >= zone.flapping_window:
-            self._ends.pop(client_id, None)
+            self._forget(client_id)
             count, since = 0, now
         count += 1
         if count < zone.flapping_threshold:
+            if client_id not in self._ends:
+                self._names += len(client_id)
             self._ends[client_id] = (count, since)
-            if len(self._ends) > self._most:
-                del self._ends[next(iter(self._ends))]
+            while len(self._ends) > self._most or self._names > _MOST_NAMES:
+                self._forget(next(iter(self._ends)))
             return
-        self._ends.pop(client_id, None)
+        self._forget(client_id)
         told = f"{count} connections ended within {zone.flapping_window:g} s"
         logger.warning(
             "client_flapping client_id=%s peer=%s ended=%s setting=flapping_threshold", client_id, client.peer, count
@@ -50,6 +55,10 @@ class Flapping:
         self._banned.put(
             Ban(CLIENT_ID, client_id, "flapping detector", f"flapping: {told}", now, now + zone.flapping_ban)
         )
+
+    def _forget(self, client_id: str) -> None:
+        if self._ends.pop(client_id, None) is not None:
+            self._names -= len(client_id)
 
     def __len__(self) -> int:
         return len(self._ends)

@@ -17,6 +17,7 @@ from ..routing.shared import SharedGroup
 from ..session.limits import Limits
 from ..session.outlet import EXPIRED, NO_LOCAL, QOS0_MSG, QUEUE_FULL
 from ..session.outlet import TOO_LARGE as DELIVERY_TOO_LARGE
+from ..session.queue import EXPIRY_SLICE
 from ..session.registry import SessionRegistry
 from ..session.session import Session
 from ..session.subscription import Subscription, without_no_local
@@ -32,6 +33,8 @@ from .turn import Turn
 logger = logging.getLogger(__name__)
 
 _WALK_STEPS = 2000
+_SESSIONS_A_SWEEP = 1000
+_A_SWEEP = 20_000  # of queued messages, where sessions have some
 
 
 def _nobody_hears(message: Message) -> None:
@@ -380,9 +383,14 @@ class Broker:
         session.expiry_timer = session.will_timer = None
 
     def sweep_sessions(self, sessions: list[Session], now: float) -> None:
-        """Housekeeping for some sessions: expired queue entries, QoS 2 identifiers never released."""
-        for session in sessions:
+        """Housekeeping for sessions from the end of the list, which it takes out, as many as a slice holds: expired
+        queue entries, QoS 2 identifiers never released."""
+        left = _A_SWEEP
+        while sessions and left > 0:
+            session = sessions.pop()
+            left -= _A_SWEEP // _SESSIONS_A_SWEEP
             if session.queue is not None:
+                left -= min(session.queued, EXPIRY_SLICE)
                 session.expire_queued(now)
             if session.awaiting_rel is not None and session.client is not None:
                 forgotten = session.forget_unreleased(now - session.client.zone.await_rel_timeout)

@@ -8,6 +8,8 @@ from collections import OrderedDict
 from typing import Final
 
 MOST_CLIENTS: Final = 4096
+MOST_NAMES: Final = 4_194_304
+"""Characters of all Client Identifiers together: strangers choose them, and each may have 65,535."""
 MOST_EVENTS: Final = 16
 _LONGEST_TEXT: Final = 128
 
@@ -30,10 +32,11 @@ class ClientEvent:
 class ClientEvents:
     """By Client Identifier, the one that something befell longest ago first."""
 
-    __slots__ = ("_clients",)
+    __slots__ = ("_clients", "_names")
 
     def __init__(self) -> None:
         self._clients: OrderedDict[str, list[ClientEvent]] = OrderedDict()
+        self._names = 0
 
     def add(
         self, client_id: str, at: float, event: str, reason: str, setting: str, topic: str = "", detail: str = ""
@@ -43,8 +46,9 @@ class ClientEvents:
         if events is None:
             if not client_id:
                 return
-            if len(self._clients) >= MOST_CLIENTS:
-                self._clients.popitem(last=False)
+            self._names += len(client_id)
+            while self._clients and (len(self._clients) >= MOST_CLIENTS or self._names > MOST_NAMES):
+                self._names -= len(self._clients.popitem(last=False)[0])
             events = self._clients[client_id] = []
         else:
             self._clients.move_to_end(client_id)

@@ -49,10 +49,12 @@ class Timers:
     in which they were added.
     """
 
-    __slots__ = ("_cancelled", "_clock", "_heap", "_sequence", "errors")
+    __slots__ = ("_cancelled", "_clock", "_heap", "_sequence", "enough", "errors")
 
     def __init__(self, clock: TimeSource) -> None:
         self._clock = clock
+        # Whether what the callbacks of this run have caused is enough for one loop turn; None: nobody says so.
+        self.enough: Callable[[], bool] | None = None
         self._heap: list[tuple[float, int, Timer]] = []
         self._sequence = 0
         self._cancelled = 0
@@ -82,9 +84,9 @@ class Timers:
         return bool(heap) and heap[0][0] <= now
 
     def run(self, now: float, budget: int = BUDGET) -> int:
-        """Fire what is due at ``now``, at most ``budget`` callbacks, and say how many; the rest waits for the next run.
+        """Fire what is due at ``now``, at most ``budget`` callbacks or until it is ``enough``, and say how many.
 
-        An error in a callback is logged and counted, and stops nobody.
+        The rest waits for the next run. An error in a callback is logged and counted, and stops nobody.
         """
         fired = 0
         while fired < budget and self.due(now):
@@ -98,6 +100,8 @@ class Timers:
             except Exception:
                 self.errors += 1
                 logger.exception("timer_failed callback=%s", getattr(callback, "__qualname__", repr(callback)))
+            if self.enough is not None and self.enough():
+                break
         return fired
 
     def _one_cancelled(self) -> None:

@@ -8,6 +8,8 @@ import os
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
+from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -32,8 +34,6 @@ MOST_OCTETS: Final = 16_777_216
 """Of a trace's file; what comes after is left out, and the last line says so."""
 _MOST_WAITING: Final = 1_048_576
 _PAYLOAD: Final = 1024
-_MAPPED: Final = "::ffff:"
-"""What an IPv4 address begins with that comes through an IPv6 socket."""
 _NAME: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,255}", re.ASCII)
 
 
@@ -186,7 +186,7 @@ class Tracing:
             if trace.kind == "clientid":
                 self._clients.setdefault(trace.filter, []).append(file)
             elif trace.kind == "ip_address":
-                self._hosts.setdefault(trace.filter.removeprefix(_MAPPED), []).append(file)
+                self._hosts.setdefault(_host(trace.filter), []).append(file)
             else:
                 self._topics.append((trace.filter, file))
         if bool(running) != self._attached:
@@ -228,7 +228,7 @@ class Tracing:
         files: list[_File] = []
         if client is not None:
             files += self._clients.get(client.client_id, ())
-            files += self._hosts.get(client.peer_host.removeprefix(_MAPPED), ())
+            files += self._hosts.get(_host(client.peer_host), ())
         if topic:
             files += [file for topic_filter, file in self._topics if matches(topic_filter, topic)]
         if not files:
@@ -280,6 +280,17 @@ class Tracing:
 
     def _delivery_dropped(self, client: ClientInfo | None, session: Session, message: Message, reason: str) -> None:
         self._say("delivery.dropped", client, message.topic, f"reason={reason} receiver={session.client_id}")
+
+
+@lru_cache(4096)
+def _host(text: str) -> str:
+    """An address as it is compared: an IPv4 one that came through an IPv6 socket as IPv4."""
+    try:
+        address = ip_address(text.partition("%")[0])
+    except ValueError:
+        return text
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return str(mapped or address)
 
 
 def _of(message: Message) -> str:

@@ -61,7 +61,16 @@ class RetainedStore:
     memory, properties not counted.
     """
 
-    __slots__ = ("_deadlines", "_expiry_interval", "_max_messages", "_max_payload_size", "_messages", "_root", "bytes")
+    __slots__ = (
+        "_deadlines",
+        "_expiry_interval",
+        "_max_messages",
+        "_max_payload_size",
+        "_messages",
+        "_root",
+        "_steps",
+        "bytes",
+    )
 
     def __init__(self, max_messages: int = 0, max_payload_size: int = 0, expiry_interval: float = 0.0) -> None:
         self._max_messages = max_messages
@@ -70,6 +79,7 @@ class RetainedStore:
         self._messages: dict[str, Message] = {}
         self._root: _Node = {}
         self._deadlines = Deadlines()
+        self._steps = 0  # of all walks that pause, since one of them did
         self.bytes = 0
 
     def __len__(self) -> int:
@@ -162,7 +172,7 @@ class RetainedStore:
 
         The store may change meanwhile: each topic that is there from beginning to end comes exactly once, and none
         comes that has no message at that moment. Whoever wants to stop now and then gives ``pause``: after so many
-        steps without a topic, an empty string comes instead.
+        steps without a topic, in this walk and those before it, an empty string comes instead.
         """
         if not has_wildcard(filter):
             if filter in self._messages:
@@ -176,7 +186,6 @@ class RetainedStore:
         last = len(levels) - 1
         # A wildcard in the first level does not match a Topic Name beginning with $ [MQTT-4.7.2-1].
         hides = last < 0 or levels[0] == "+"
-        steps = 0
         path: list[str] = []
         nodes: list[_Node] = [self._root]
         branches: list[list[str | None]] = [_branches(self._root, levels, 0)]
@@ -193,15 +202,16 @@ class RetainedStore:
                 continue
             positions[-1] = position + 1
             key = branches[-1][position]
-            steps += 1
-            if pause and steps >= pause:
-                steps = 0
-                yield ""
+            if pause:
+                self._steps += 1
+                if self._steps >= pause:
+                    self._steps = 0
+                    yield ""
             if key is None or key.startswith("//") or (hides and depth == 0 and key.startswith("$")):
                 continue
             if key.endswith("/"):
                 if depth >= last and key in nodes[-1]:
-                    steps = 0
+                    self._steps = 0
                     path.append(key[:-1])
                     topic = "/".join(path)
                     path.pop()

@@ -9,10 +9,14 @@
 from bisect import insort
 from collections import deque
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from ..mqtt.constants import MESSAGE_EXPIRY_INTERVAL
 from ..mqtt.message import OVERHEAD, Delivery
 from ..mqtt.topics import has_wildcard, matches
+
+EXPIRY_SLICE: Final = 5000
+"""Messages that one look for expired ones passes at most, in a millisecond or two."""
 
 
 class MessageQueue:
@@ -29,8 +33,10 @@ class MessageQueue:
         "_count",
         "_default",
         "_expiry",
+        "_found",
         "_keep",
         "_lanes",
+        "_looked",
         "_max_bytes",
         "_max_messages",
         "_only",
@@ -63,6 +69,9 @@ class MessageQueue:
         self._topics: dict[str, int] = {}  # topic -> how many of it wait
         self._count = 0
         self._expiry: float | None = None  # nothing here expires before
+        # Of a look for expired ones that is not through: how many it has passed, and when the first of them expires.
+        self._looked = 0
+        self._found: float | None = None
         self.size = 0
 
     def __len__(self) -> int:
@@ -167,18 +176,22 @@ class MessageQueue:
         for _ in run:
             lane.popleft()
         self._count -= len(run)
+        self._looked = max(0, self._looked - len(run))
         self.size -= size + len(run) * OVERHEAD
         return run
 
     def drop_expired(self, now: float) -> list[Delivery]:
-        """Take out all whose Message Expiry Interval has passed [MQTT-3.3.2-5].
+        """Take out those whose Message Expiry Interval has passed [MQTT-3.3.2-5].
 
-        Looks at them only if one can be due.
+        Looks at them only if one can be due, and passes at most ``EXPIRY_SLICE`` of them: the next call goes on there.
         """
         if self._expiry is None or now < self._expiry:
             return []
+        if self._lanes is None and self._count > EXPIRY_SLICE:
+            return self._drop_slice(now)
         expired: list[Delivery] = []
-        self._expiry = None
+        self._expiry = self._found = None
+        self._looked = 0
         for lane in self._ascending():
             for _ in range(len(lane)):
                 delivery = lane.popleft()
@@ -196,6 +209,34 @@ class MessageQueue:
             self._active = sorted(self._lanes)
         return expired
 
+    def _drop_slice(self, now: float) -> list[Delivery]:
+        """Go on with a look that is too long for one call."""
+        lane = self._only
+        start = self._looked
+        end = min(start + EXPIRY_SLICE, len(lane))
+        found = self._found
+        expired: list[Delivery] = []
+        lane.rotate(-start)
+        for _ in range(start, end):
+            delivery = lane.popleft()
+            expires_at = delivery.message.expires_at
+            if expires_at is not None and expires_at <= now:
+                expired.append(delivery)
+                continue
+            lane.append(delivery)
+            if expires_at is not None and (found is None or expires_at < found):
+                found = expires_at
+        lane.rotate(end - len(expired))
+        for delivery in expired:
+            self._removed(delivery)
+        self._looked = end - len(expired)
+        self._found = found
+        if self._looked >= len(lane):
+            self._expiry = found
+            self._looked = 0
+            self._found = None
+        return expired
+
     def clear(self) -> list[Delivery]:
         """Take all out, in the order of delivery."""
         left = list(self)
@@ -205,7 +246,8 @@ class MessageQueue:
             self._active = []
         self._topics.clear()
         self._count = 0
-        self._expiry = None
+        self._expiry = self._found = None
+        self._looked = 0
         self.size = 0
         return left
 
@@ -281,8 +323,11 @@ class MessageQueue:
         self.size += size
         if message.properties:
             expires_at = message.expires_at
-            if expires_at is not None and (self._expiry is None or expires_at < self._expiry):
-                self._expiry = expires_at
+            if expires_at is not None:
+                if self._expiry is None or expires_at < self._expiry:
+                    self._expiry = expires_at
+                if self._looked and (self._found is None or expires_at < self._found):
+                    self._found = expires_at
 
     def _removed(self, delivery: Delivery) -> None:
         topic = delivery.message.topic
@@ -293,3 +338,5 @@ class MessageQueue:
             del self._topics[topic]
         self._count -= 1
         self.size -= delivery.size
+        if self._looked:
+            self._looked -= 1

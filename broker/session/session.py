@@ -11,7 +11,7 @@ The way of a QoS 1 or 2 delivery, outbound::
 On reconnect all of ``inflight`` goes out again in its order, before the queue [MQTT-4.4.0-1] [MQTT-4.6.0-1].
 """
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from ..mqtt.constants import MAX_PACKET_ID
 from ..mqtt.errors import ProtocolError
 from ..mqtt.message import Delivery, Message
 from .diary import Diary
-from .limits import Limits
+from .limits import MOST_IN_FLIGHT, Limits
 from .outlet import EXPIRED, QOS0_MSG, QUEUE_FULL, UNREADABLE, Observer, Outlet
 from .queue import MessageQueue
 from .replay import Replay
@@ -61,7 +61,7 @@ class Session:
         # Messages of released identifiers, kept only while somebody asks for ``delivery.completed``.
         self.completions: dict[int, Message] | None = None
         # Inflight identifiers that a new connection's Receive Maximum did not yet let out again.
-        self._resend: deque[int] | None = None
+        self._resend: OrderedDict[int, None] | None = None
         # QoS 1 and 2 (and QoS 0, where configured) waiting for the window or for the client.
         self.queue: MessageQueue | None = None
         # QoS 2 received and not released: Packet Identifier -> when.
@@ -70,7 +70,7 @@ class Session:
         self.replays: Replay | None = None
         self.last_packet_id = 0
         self.outlet: Outlet | None = None
-        self.window = limits.max_inflight or MAX_PACKET_ID
+        self.window = min(limits.max_inflight or MOST_IN_FLIGHT, MOST_IN_FLIGHT)
         self.mqueue_dropped = 0
         # Who writes down what it holds, and under which number; None and 0 where nothing outlives the process.
         self.diary: Diary | None = None
@@ -446,8 +446,8 @@ class Session:
         del self.inflight[packet_id]
         if self.sent_at is not None:
             self.sent_at.pop(packet_id, None)
-        if self._resend is not None and packet_id in self._resend:
-            self._resend.remove(packet_id)
+        if self._resend is not None:
+            self._resend.pop(packet_id, None)
 
     def receive2(self, packet_id: int, now: float) -> int:
         """Note an inbound QoS 2 identifier: NEW, DUPLICATE [MQTT-4.3.3-10], or FULL (not noted)."""
@@ -491,7 +491,7 @@ class Session:
     def attach(self, outlet: Outlet, window: int, limits: Limits, now: float) -> None:
         """A client is there. ``window`` is how many QoS 1 and 2 it takes unacknowledged; nothing is sent yet."""
         self.outlet = outlet
-        self.window = window
+        self.window = min(window, MOST_IN_FLIGHT)
         self.now = now
         if limits is not self.limits:
             self.limits = limits
@@ -500,7 +500,7 @@ class Session:
             if self.queue is not None:
                 self.queue.resize(limits.max_queued_messages, limits.max_queued_bytes, limits.refuse_when_full)
         # [MQTT-4.4.0-1]
-        self._resend = deque(self.inflight) if self.inflight else None
+        self._resend = OrderedDict.fromkeys(self.inflight) if self.inflight else None
 
     def owed(self) -> list[Delivery]:
         """Every delivery that it holds, sent or queued."""
@@ -522,7 +522,7 @@ class Session:
         resend = self._resend
         assert resend is not None
         while resend:
-            packet_id = resend[0]
+            packet_id = next(iter(resend))
             delivery = self.inflight[packet_id]
             if delivery is None:
                 outlet.send_pubrel(packet_id)
@@ -534,7 +534,7 @@ class Session:
                 continue
             if self.sent_at is not None:
                 self.sent_at[packet_id] = self.now
-            resend.popleft()
+            resend.pop(packet_id, None)
         self._resend = None
 
     def retransmit_older(self, before: float, now: float) -> None:

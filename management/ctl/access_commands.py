@@ -7,7 +7,7 @@ from broker.access.stored_rules import ALL, PUB, PUBSUB, SUB
 from broker.access.stored_users import CLIENT_ID, USERNAME
 
 from ..operations.acl import NewRule, Subject, rule_record, subject_of
-from ..operations.listing import Listing
+from ..operations.listing import Listing, everything
 from ..operations.refusal import EXISTS, NO_USER, UNKNOWN, Refusal
 from ..operations.users import NewUser, login_record
 from .client_commands import EVERYTHING
@@ -81,7 +81,7 @@ def _accounts(noun: str, kind: str, name: str, what: str) -> None:
         await _existing(call.operations.users.delete(call[name], kind))
         return Answer(None, OK)
 
-    commands.add(f"{noun} list", f"List the {what}s")(list_accounts)
+    commands.add(f"{noun} list", f"List every {what}")(list_accounts)
     commands.add(f"{noun} add <{name}> <Password>", f"Add a {what}")(add_account)
     commands.add(f"{noun} update <{name}> <NewPassword>", f"Change the password of a {what}")(update_account)
     commands.add(f"{noun} del <{name}>", f"Remove a {what}")(delete_account)
@@ -133,10 +133,9 @@ def _subject_commands(words: str, name: str, kind: str) -> None:
         return (kind, call[name]) if name else (ALL, "")
 
     def show(call: Call) -> Answer:
-        rows = call.operations.acl.halves_of(subject(call))
-        if not rows:
+        if not call.operations.acl.has(subject(call)):
             raise not_found(f"access rule of {words} {subject(call)[1]}".rstrip())
-        return Answer(rows, lambda rows: [_half_line(row) for row in rows])
+        return Answer(call.operations.acl.halves_of(subject(call)), _half_line)
 
     async def add(call: Call) -> Answer:
         action = _one_of(call, "Action", PUB, SUB, PUBSUB)
@@ -212,7 +211,7 @@ def show_login_rules(call: Call) -> Answer:
     rules = call.operations.acl.lookup(call["Login"])
     if not rules:
         raise not_found(f"access rule of {call['Login']}")
-    return Answer([rule_record(rule) for rule in rules], lambda rows: [_login_rule_line(row) for row in rows])
+    return Answer(everything(rules, rule_record), _login_rule_line)
 
 
 @commands.add("mqtt-acl add <Login> <Topic> <Action> <Allow>", "Add a rule: pub, sub or pubsub; allowed true or false")

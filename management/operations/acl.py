@@ -82,6 +82,10 @@ class Acl:
         count = self._rules.count(kind, halves=True) if matches is None else FILTERED
         return Listing(self._records(kind, matches), page, limit, _itself, count)
 
+    def has(self, subject: Subject) -> bool:
+        """Whether there is a rule about this subject."""
+        return bool(self._rules.of(*subject))
+
     def halves_of(self, subject: Subject) -> Listing:
         """EMQX 4.4's records of one subject, as they are tried."""
         return everything((record for rule in self._rules.of(*subject) for record in half_records(rule)), _itself)

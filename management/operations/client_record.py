@@ -1,6 +1,7 @@
 """The client record: one client's facts and figures, under the names of the specification and of EMQX 4.4."""
 
 from functools import lru_cache
+from ipaddress import IPv6Address
 from sys import getsizeof
 from typing import Final
 
@@ -89,7 +90,12 @@ def client_record(node: str, session: Session, state: str, traffic: Traffic) -> 
 def address_of(client: ClientInfo) -> str:
     """Where it comes from; an IPv4 address behind an IPv6 socket as the IPv4 address it is."""
     host = client.peer_host
-    return host[len(_MAPPED) :] if host.startswith(_MAPPED) and "." in host else host
+    if not host.startswith(_MAPPED):
+        return host
+    try:
+        return str(IPv6Address(host).ipv4_mapped or host)
+    except ValueError:
+        return host
 
 
 def _window(session: Session) -> int:

@@ -4,9 +4,11 @@ import asyncio
 import io
 import zipfile
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
 
+from broker.mqtt.constants import MAX_STRING
 from broker.mqtt.topics import valid_filter
 from broker.observe.tracing import Kind, Trace, TraceError
 from broker.server import Server
@@ -15,6 +17,8 @@ from .refusal import EXISTS, Refusal, missing, not_found, wrong
 from .stored import promised, ready
 
 DEFAULT_SECONDS: Final = 600.0
+_LATEST: Final = 253_402_300_799
+"""The last second of the year 9999."""
 MOST_READ: Final = 1_048_576
 """Bytes of a trace's file that one request gets."""
 
@@ -47,10 +51,15 @@ class Traces:
         """Begin a trace now or at ``start_at``, for ten minutes unless ``end_at`` says otherwise (unix seconds)."""
         if not condition:
             raise missing(kind)
+        if len(condition.encode()) > MAX_STRING:
+            raise wrong(kind, f"longer than {MAX_STRING} bytes")
         if kind == "topic" and not valid_filter(condition):
             raise wrong("topic", "expected a topic filter")
+        if kind == "ip_address" and not _is_address(condition):
+            raise wrong("ip_address", "expected an IPv4 or IPv6 address")
         start = self._server.clock.now() if start_at is None else start_at
-        trace = Trace(name, kind, condition, start, start + DEFAULT_SECONDS if end_at is None else end_at)
+        end = start + DEFAULT_SECONDS if end_at is None else end_at
+        trace = Trace(name, kind, condition, start, min(end, _LATEST))
         ready(self._server.tables)
         try:
             self._tracing.create(trace)
@@ -119,4 +128,15 @@ def from_rfc3339(key: str, text: str) -> float:
         when = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:
         raise wrong(key, "expected a time as 2026-01-31T08:00:00Z") from None
-    return (when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp()
+    seconds = (when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp()
+    if not 0 <= seconds <= _LATEST:
+        raise wrong(key, "expected a time from 1970 to 9999 UTC")
+    return seconds
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True

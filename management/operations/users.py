@@ -1,7 +1,7 @@
 """Users that the node keeps: by user name (EMQX 4.1's ``login``, 4.4's ``username``) and by client identifier."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Final
 
 import msgspec
@@ -98,7 +98,7 @@ class Users:
         superuser = user.is_superuser if is_superuser is None else is_superuser
         self._users.put(kind, name, hashed, superuser)
         if superuser != user.is_superuser:
-            await self._tell_connected(name)
+            await self.tell_connected({name})
         await promised(self._server.tables)
 
     async def delete(self, name: str, kind: str = USERNAME) -> None:
@@ -107,7 +107,7 @@ class Users:
         ready(self._server.tables)
         self._users.remove(kind, name)
         if user.is_superuser:
-            await self._tell_connected(name)
+            await self.tell_connected({name})
         await promised(self._server.tables)
 
     def _taken(self, name: str, kind: str) -> bool:
@@ -131,14 +131,15 @@ class Users:
                 raise
             raise Refusal(RPC_ERROR, "no password can be hashed: the node is stopping or out of memory") from error
 
-    async def _tell_connected(self, name: str) -> None:
-        """Whoever is connected as this user, and has proved it, has from now on the right that the user has."""
+    async def tell_connected(self, names: Set[str]) -> None:
+        """Who is connected as one of these users, and has proved it, has from now on the right that the user has."""
         access = self._server.access
-        user = self._users.get(USERNAME, name)
         for looked, channel in enumerate(list(self._server.context.channels.values()), 1):
             client = channel.client
-            if client.username == name and not client.anonymous:
+            username = client.username
+            if username is not None and username in names and not client.anonymous:
                 # Who came before there was this user has proved to be somebody else.
+                user = self._users.get(USERNAME, username)
                 proved = client.is_superuser or (user is not None and user.created_at <= client.connected_at)
                 client.is_superuser = proved and access.superuser(client)
                 # What nobody was asked about while it was one.

@@ -9,7 +9,7 @@ from ruleengine.functions.function import OCTETS, Context, register
 
 MAX_PLAIN: Final = 512 * 1024
 """What may be compressed at once, and what anything may unpack to."""
-OCTETS_PER_STEP: Final = 32
+OCTETS_PER_STEP: Final = 48
 """Of what is compressed: so much takes more than a microsecond."""
 
 _GZIP: Final = 31

@@ -14,7 +14,7 @@ from broker.core.tables import Table
 
 from ..error import EXISTS, UNKNOWN, WRONG, RuleEngineError
 from ..params import ParamError, check_params
-from ..stored import StoredResource, check_stored
+from ..stored import StoredResource, check_stored, expect
 from .resource import Resource, ResourceError, ResourcePlace, ResourceType
 
 if TYPE_CHECKING:
@@ -81,9 +81,11 @@ class ResourceBook:
 
     async def create(self, type: str, config: Mapping[str, Any], id: str | None, description: str) -> Entry:
         """It is there, alive or not: its first attempt is waited for a moment, and its failure is no error."""
+        if id is not None:
+            expect("id", id, str, "a string")
         if id is None:
             id = self._new_id()
-        elif not isinstance(id, str) or not id or len(id) > MAX_ID or id.startswith(PROBE):
+        elif not id or len(id) > MAX_ID or id.startswith(PROBE):
             raise RuleEngineError(WRONG, f"id: expected 1 to {MAX_ID} characters")
         elif id in self._entries:
             raise RuleEngineError(EXISTS, f"there is a resource {id} already")
@@ -229,8 +231,7 @@ class ResourceBook:
         return self._engine.settings.liveness_timeout + 2.0
 
     def _type(self, name: str) -> ResourceType:
-        if not isinstance(name, str):
-            raise RuleEngineError(WRONG, "type: expected a string")
+        expect("type", name, str, "a string")
         kind = self._engine.resource_types.get(name)
         if kind is None:
             raise RuleEngineError(UNKNOWN, f"there is no resource type {name[:64]}")
@@ -238,8 +239,7 @@ class ResourceBook:
 
     @staticmethod
     def _check(kind: ResourceType, config: Mapping[str, Any]) -> dict[str, Any]:
-        if not isinstance(config, Mapping):
-            raise RuleEngineError(WRONG, "config: expected an object")
+        expect("config", config, Mapping, "an object")
         try:
             return check_params(config, kind.params)
         except ParamError as error:

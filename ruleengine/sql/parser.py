@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path as FilePath
 from typing import Any, Final
 
@@ -231,6 +232,11 @@ class _Builder(Transformer[Token, Statement]):
         return Case(subject, tuple(part for part in parts if isinstance(part, When)), otherwise)
 
 
+def prepare() -> None:
+    """Read the grammar, which takes some 65 ms: before there is a loop to hold up, rather than at the first rule."""
+    _grammar()
+
+
 def parse(text: str) -> Statement:
     """The syntax tree of a rule; `SqlError` with the place if it is none, is over 16 KiB, or nests deeper than 64.
 
@@ -238,7 +244,7 @@ def parse(text: str) -> Statement:
     """
     _check_text(text)
     try:
-        statement: Any = _LARK.parse(text)
+        statement: Any = _grammar().parse(text)
     except UnexpectedCharacters as error:
         raise _explain_character(text, error) from None
     except UnexpectedToken as error:
@@ -310,7 +316,7 @@ def _explain_character(text: str, error: UnexpectedCharacters) -> SqlError:
 def _expected_after(text: str) -> tuple[str, ...]:
     """What could follow a beginning of a statement."""
     try:
-        _LARK.parse(text)
+        _grammar().parse(text)
     except UnexpectedToken as error:
         return _describe(error.accepts or error.expected) if error.token.type == "$END" else ()
     except (UnexpectedCharacters, SqlError):
@@ -344,10 +350,12 @@ def _describe(terminals: Any) -> tuple[str, ...]:
     return tuple(sorted(words | {_WORDS.get(name, name.strip("_")) for name in names}))
 
 
-_LARK: Final = Lark(
-    FilePath(__file__).with_name("grammar.lark").read_text(encoding="utf-8"),
-    parser="lalr",
-    lexer="basic",
-    postlex=_Tokens(),
-    transformer=_Builder(),
-)
+@cache
+def _grammar() -> Lark:
+    return Lark(
+        FilePath(__file__).with_name("grammar.lark").read_text(encoding="utf-8"),
+        parser="lalr",
+        lexer="basic",
+        postlex=_Tokens(),
+        transformer=_Builder(),
+    )

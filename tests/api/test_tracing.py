@@ -1,6 +1,7 @@
 """/trace and /slow_subscriptions."""
 
 import io
+import socket
 import zipfile
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from broker.observe.tracing import MOST, MOST_OCTETS
 from tests.support.api import ManagedNode, managed_node
+from tests.support.peer import Peer
 
 pytestmark = pytest.mark.asyncio
 
@@ -52,9 +54,15 @@ async def test_an_address_that_came_through_an_ipv6_socket(condition: str) -> No
     async with managed_node(listeners=[{"type": "tcp", "proxy_protocol": True}]) as node:
         await node.api.post("/trace", {"name": "t", "type": "ip_address", "ip_address": condition})
         peer = Peer(node.address())
-        await peer.open(b"PROXY TCP6 ::ffff:192.0.2.7 ::1 4711 1883\r\n")
+        proxy = socket.create_connection((str(peer.address.host), int(peer.address.port or 0)))
+        proxy.sendall(b"PROXY TCP6 ::ffff:192.0.2.7 ::1 4711 1883\r\n")
+        proxy.setblocking(False)
+        peer.address = peer.address._replace(host=None, port=None)  # type: ignore[arg-type]
+        await peer.open(sock=proxy)
         await peer.connect("c")
         assert "[client.connected] c@" in await log_of(node, "t")
+        (row,) = (await node.api.get("/clients", ip_address="192.0.2.7")).data
+        assert row["ip_address"] == "192.0.2.7"
         await peer.close()
 
 
@@ -95,6 +103,11 @@ async def test_it_ends_by_itself_and_begins_at_its_time() -> None:
         ({"name": "n", "type": "topic", "topic": "t/#/t"}, 108),
         ({"name": "n", "type": "topic", "topic": "t", "start_at": "soon"}, 108),
         ({"name": "n", "type": "topic", "topic": "t", "end_at": "2000-01-01T00:00:00Z"}, 108),
+        ({"name": "n", "type": "topic", "topic": "t", "end_at": "9999-12-31T23:59:59-23:59"}, 108),
+        ({"name": "n", "type": "topic", "topic": "t", "start_at": "0001-01-01T00:00:00+23:59"}, 108),
+        ({"name": "n", "type": "topic", "topic": "t", "start_at": "9999-12-31T23:59:59Z"}, 108),
+        ({"name": "n", "type": "ip_address", "ip_address": "somewhere"}, 108),
+        ({"name": "n", "type": "clientid", "clientid": "x" * 65_536}, 108),
         ({"name": "there", "type": "topic", "topic": "t"}, 113),
         ({"name": "n", "type": "clientid", "clientid": "c"}, 113),
     ],
@@ -104,6 +117,7 @@ async def test_what_cannot_be_traced(body: dict[str, Any], code: int) -> None:
         await node.api.post("/trace", {"name": "there", "type": "clientid", "clientid": "c"})
         reply = await node.api.post("/trace", body)
         assert (reply.status, reply.code) == (400, code)
+        assert [each["name"] for each in (await node.api.get("/trace")).data] == ["there"]
         for path in ("/trace/none/log", "/trace/none/download", "/trace/..%2Fthere/log"):
             assert (await node.api.get(path)).status == 404
         assert (await node.api.put("/trace/none/stop")).code == 102

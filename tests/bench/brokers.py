@@ -1,10 +1,10 @@
 """Starts a broker for a measurement, fresh, pinned to a core, on free loopback ports, and takes it down again."""
 
 import contextlib
+import datetime
 import os
 import resource
 import select
-import shutil
 import socket
 import subprocess
 import sys
@@ -15,9 +15,15 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from tests.bench.peers import PEERS, PeerError, Wanted
+
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "config" / "taipan.toml"
-MOSQUITTO = shutil.which("mosquitto", path=f"/usr/sbin:/usr/local/sbin:{os.environ.get('PATH', '')}")
 START_TIMEOUT = 20.0
 STOP_TIMEOUT = 10.0
 
@@ -49,27 +55,42 @@ def pinned(core: int | None) -> list[str]:
 def installed() -> dict[str, str]:
     """Name -> version of the brokers that can be started here."""
     found = {"taipan": _taipan_version()}
-    if MOSQUITTO:
-        text = subprocess.run([MOSQUITTO, "-h"], capture_output=True, text=True, check=False).stdout
-        found["mosquitto"] = text.split("\n", 1)[0].removeprefix("mosquitto version ").strip()
+    for name, peer in PEERS.items():
+        number = peer.version()
+        if number is not None:
+            found[name] = number
     return found
 
 
 @contextlib.contextmanager
 def running(
-    name: str, core: int | None = None, settings: tuple[str, ...] = (), persistence: bool = False
+    name: str,
+    core: int | None = None,
+    settings: tuple[str, ...] = (),
+    persistence: bool = False,
+    nodelay: bool = False,
+    transport: str = "tcp",
 ) -> Iterator[tuple[int, int]]:
     """(port, pid) of a broker that serves for as long as the block lasts.
 
-    ``settings`` are Taipan's ``--set``; ``persistence`` is Mosquitto's.
+    ``settings`` are Taipan's ``--set``; ``persistence`` and ``nodelay`` are for the others, whose defaults differ.
+    ``transport``: tcp, ws (path ``/mqtt``) or ssl, with a certificate of its own making.
     """
-    with tempfile.TemporaryDirectory(prefix="taipan-bench-") as directory:
+    with tempfile.TemporaryDirectory(prefix="taipan-bench-", ignore_cleanup_errors=True) as directory:
         port = free_port()
         log = Path(directory, "log")
+        wanted = Wanted(
+            port, Path(directory), transport, persistence=persistence, nodelay=nodelay, other_port=free_port()
+        )
+        if transport == "ssl":
+            wanted = wanted._replace(**_certificate(Path(directory)))
         if name == "taipan":
-            command = _taipan_command(port, Path(directory), settings)
+            command = _taipan_command(wanted, settings)
         else:
-            command = _mosquitto_command(port, Path(directory), persistence)
+            try:
+                command = PEERS[name].command(wanted)
+            except PeerError as error:
+                raise BrokerError(f"{name}: {error}") from None
         with log.open("wb") as stream:
             process = subprocess.Popen(
                 [*pinned(core), *command],
@@ -96,15 +117,15 @@ def running(
                 process.stdout.close()
 
 
-def _taipan_command(port: int, directory: Path, settings: tuple[str, ...]) -> list[str]:
-    """The shipped configuration, on other ports; the first tcp listener gets ``port``."""
+def _taipan_command(wanted: Wanted, settings: tuple[str, ...]) -> list[str]:
+    """The shipped configuration, on other ports; its first listener serves as wanted."""
     config = tomllib.loads(CONFIG.read_text(encoding="utf-8"))
-    moved = [f"node.data_dir={directory}", f"management.bind=127.0.0.1:{free_port()}"]
-    for index, listener in enumerate(config["listeners"]):
-        first_tcp = listener["type"] == "tcp" and port
-        moved.append(f"listeners.{index}.bind=127.0.0.1:{port if first_tcp else free_port()}")
-        if first_tcp:
-            port = 0
+    moved = [f"node.data_dir={wanted.directory}", f"management.bind=127.0.0.1:{free_port()}"]
+    for index in range(len(config["listeners"])):
+        moved.append(f"listeners.{index}.bind=127.0.0.1:{free_port() if index else wanted.port}")
+    moved.append(f"listeners.0.type={wanted.transport}")
+    if wanted.transport == "ssl":
+        moved += [f"listeners.0.tls.certfile={wanted.certfile}", f"listeners.0.tls.keyfile={wanted.keyfile}"]
     start = "import sys; from management.node import main; sys.exit(main())"
     command = [sys.executable, "-c", start, "--config", str(CONFIG)]
     for setting in (*moved, *settings):
@@ -112,15 +133,28 @@ def _taipan_command(port: int, directory: Path, settings: tuple[str, ...]) -> li
     return command
 
 
-def _mosquitto_command(port: int, directory: Path, persistence: bool) -> list[str]:
-    if not MOSQUITTO:
-        raise BrokerError("mosquitto is not installed")
-    config = directory / "mosquitto.conf"
-    text = f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\n"
-    if persistence:
-        text += f"persistence true\npersistence_location {directory}/\n"
-    config.write_text(text, encoding="utf-8")
-    return [MOSQUITTO, "-c", str(config)]
+def _certificate(directory: Path) -> dict[str, Path]:
+    """A self-signed one for 127.0.0.1 (P-256), good for a day, readable for a broker that changes its user."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now)
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    files = {"certfile": directory / "server.pem", "keyfile": directory / "server.key"}
+    files["certfile"].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    files["keyfile"].write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    directory.chmod(0o755)
+    return files
 
 
 def _await_ready(process: subprocess.Popen[bytes], log: Path) -> None:

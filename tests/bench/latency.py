@@ -18,7 +18,8 @@ from collections.abc import Iterator
 
 from tests.bench.brokers import running
 from tests.bench.page import write
-from tests.bench.run import DISK, commit, machine
+from tests.bench.results import commit, machine
+from tests.bench.scenarios import DISK
 
 SETTINGS = (DISK, "zones.external.max_queued_messages=0")
 PAUSE = 0.001

@@ -12,15 +12,11 @@ from collections import defaultdict
 
 from tests.bench.brokers import raise_file_limit
 from tests.bench.page import write
-from tests.bench.run import LOADGEN, SCENARIOS, Row, commit, faults, machine, measure
+from tests.bench.results import commit, cost, faults, machine
+from tests.bench.run import LOADGEN, measure
+from tests.bench.scenarios import SCENARIOS
 
 LEVELS = ("disk", "memory")
-
-
-def cost(row: Row) -> float:
-    """Microseconds of the node's processor time per message delivered."""
-    delivered = float(row.get("delivered_per_s", 0.0))
-    return 1e6 * float(row["broker_cpu"]) / delivered if delivered else 0.0
 
 
 def main() -> int:
@@ -46,9 +42,7 @@ def main() -> int:
             for level, middle in zip(LEVELS, medians, strict=True)
         ]
         ratio = f"{medians[0] / medians[1]:.2f}" if medians[1] else "-"
-        lines.append(
-            f"| {scenario}: {SCENARIOS[scenario].text.removesuffix(', delivered/s')} | {' | '.join(cells)} | {ratio} |"
-        )
+        lines.append(f"| {scenario}: {SCENARIOS[scenario].text} | {' | '.join(cells)} | {ratio} |")
     text = (
         f"Written by `python -m tests.bench.level` with `ROUNDS={rounds} DUR={duration}` at commit {commit()}; "
         f"{machine()['cpu']}.\nMicroseconds of processor time per message with clean sessions, at both levels of "

@@ -5,6 +5,8 @@ from pathlib import Path
 from tests.bench.brokers import ROOT
 
 PAGE = ROOT / "docs" / "performance.md"
+FIRST = ("", "Against other brokers", "How it grows", "What costs what")
+LAST = ("Measuring it yourself",)
 
 
 def sections(text: str) -> dict[str, str]:
@@ -23,6 +25,7 @@ def write(title: str, text: str, page: Path = PAGE) -> None:
     """Put ``text`` in the place of the section called ``title``, or at the end; empty: before the first."""
     all_of_them = sections(page.read_text(encoding="utf-8")) if page.exists() else {}
     all_of_them[title] = text
-    parts = [all_of_them.pop("", "").strip()]
-    parts += [f"## {each}\n\n{body.strip()}" for each, body in all_of_them.items()]
+    others = [each for each in all_of_them if each not in FIRST and each not in LAST]
+    order = [each for each in (*FIRST, *others, *LAST) if each in all_of_them]
+    parts = [f"## {each}\n\n{all_of_them[each].strip()}" if each else all_of_them[each].strip() for each in order]
     page.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")

@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 from broker.mqtt.packets import Connect, Subscribe, TopicFilter
 from tests.bench.brokers import free_port, installed, raise_file_limit, running
 from tests.bench.page import write
-from tests.bench.run import commit, machine
+from tests.bench.results import commit, machine
 from tests.support import wire
 
 CONDITIONS: Final = ("mosquitto", "no rule", "1,000 rules elsewhere", "one rule")

@@ -1,7 +1,7 @@
 """What the measurements make of what they took; no broker runs here."""
 
 from tests.bench.latency import quantile
-from tests.bench.level import cost
+from tests.bench.results import cost
 
 
 def test_a_quantile_of_sorted_values() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from broker import server as module
 from broker.config import BrokerSettings, ListenerSettings, ZoneSettings
+from broker.core import broker as broker_module
 from broker.mqtt import constants as c
 from broker.mqtt import reason_codes as rc
 from broker.mqtt.packets import Disconnect, Will
@@ -63,7 +64,7 @@ def test_retained_messages_of_who_may_no_longer_publish() -> None:
 
 
 def test_the_sweep_goes_round_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_SESSIONS_A_SWEEP", 2)
+    monkeypatch.setattr(broker_module, "_SESSIONS_A_SWEEP", 2)
     house = House()
     for number in range(5):
         client = house.connect(str(number), expiry=1000)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from broker.mqtt.constants import SESSION_EXPIRY_INTERVAL
+from broker.mqtt.packets import Will
 from tests.ruleengine.rig import HttpSink, until
 from tests.support.api import APP_ID, SECRET, ApiClient
 from tests.support.node import NodeProcess, free_port
@@ -107,9 +109,8 @@ async def test_every_acknowledged_row_arrives_after_kill_9(tmp_path: Path, qos: 
         await sink.stop()
 
 
-@pytest.mark.parametrize("expiry", [0, 3600])
 @pytest.mark.parametrize("version", [4, 5])
-async def test_rules_see_the_wills_of_clients_that_the_kill_cut_off(tmp_path: Path, version: int, expiry: int) -> None:
+async def test_rules_see_the_wills_of_clients_that_the_kill_cut_off(tmp_path: Path, version: int) -> None:
     """Such wills go out when the node is there again, before anybody is let in: the rules are there by then too."""
     port = free_port()
     config = tmp_path / "taipan.toml"
@@ -125,8 +126,8 @@ async def test_rules_see_the_wills_of_clients_that_the_kill_cut_off(tmp_path: Pa
         assert (await api.post("/rules", rule)).data["enabled"] is True
         await api.close()
         peer = Peer(Address("127.0.0.1", port), version)
-        options = {"expiry": expiry} if version == 5 else {"clean": not expiry}
-        await peer.connect("willing", will=Will("wills/1", b"gone", 1), **options)
+        properties = {SESSION_EXPIRY_INTERVAL: 3600} if version == 5 else {}
+        await peer.connect("willing", version == 5, will=Will("wills/1", b"gone", 1), properties=properties)
         await killed(node)
         await peer.close()
         node = await NodeProcess(config).start()

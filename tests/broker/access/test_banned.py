@@ -3,6 +3,7 @@
 import pytest
 
 from broker.access import banned as banned_module
+from broker.access import flapping as flapping_module
 from broker.access.banned import CLIENT_ID, PEER_HOST, USERNAME, Ban, Banned, normal
 from broker.access.flapping import Flapping
 from broker.config import ZoneSettings
@@ -67,7 +68,8 @@ def test_what_is_remembered_of_old_ends_is_bounded(
 
 def test_normal() -> None:
     assert normal(PEER_HOST, "::FFFF:10.0.0.1") == "10.0.0.1" and normal(PEER_HOST, "FE80::1") == "fe80::1"
-    assert normal(CLIENT_ID, "::1x") == "::1x"
+    assert normal(PEER_HOST, "fe80::1%eth0") == "fe80::1"  # as the address of a client is compared
+    assert normal(CLIENT_ID, "::1x") == "::1x" and normal(USERNAME, "50%") == "50%"
     for kind, who in ((PEER_HOST, "1.2"), (CLIENT_ID, ""), (PEER_HOST, "")):
         with pytest.raises(ValueError):
             normal(kind, who)
@@ -87,4 +89,22 @@ def test_flapping_is_counted_in_windows(banned: Banned, clock: Clock) -> None:
     assert banned.find(client()) is not None and len(flapping) == 0
     for number in range(5):
         flapping.client_disconnected(client(f"c{number}", zone), "normal")
+    assert len(flapping) == 2
+
+
+def test_long_identifiers_do_not_fill_the_memory_of_flapping(
+    banned: Banned, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flapping_module, "_MOST_NAMES", 100)
+    flapping = Flapping(banned, clock)  # type: ignore[arg-type]
+    zone = ZoneSettings(flapping_threshold=3, flapping_window=10.0, flapping_ban=5.0)
+    for _ in range(2):
+        for name in ("a" * 60, "b" * 60):  # each pushes the other out
+            flapping.client_disconnected(client(name, zone), "normal")
+    assert len(flapping) == 1 and len(banned) == 0
+    for _ in range(2):
+        flapping.client_disconnected(client("b" * 60, zone), "normal")
+    assert len(flapping) == 0 and banned.find(client("b" * 60)) is not None
+    for name in ("c" * 50, "d" * 50):
+        flapping.client_disconnected(client(name, zone), "normal")
     assert len(flapping) == 2

@@ -26,3 +26,15 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(events) == 3 and events.of("a") == []  # what nothing befell for longest went first
     told = events.of("chatty")
     assert len(told) == client_events.MOST_EVENTS and len(told[1].topic) == 128 == len(told[1].detail)
+
+
+def test_long_names_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_events, "MOST_NAMES", 100)
+    events = ClientEvents()
+    for name in ("a" * 40, "b" * 40, "c" * 40, "d" * 10):
+        events.add(name, 1.0, "e", "r", "s")
+    assert not events.of("a" * 40) and events.of("b" * 40) and events.of("d" * 10)
+    events.add("e" * 1000, 1.0, "e", "r", "s")
+    assert len(events) == 1 and events.of("e" * 1000)
+    events.add("f", 1.0, "e", "r", "s")
+    assert len(events) == 1 and events.of("f")

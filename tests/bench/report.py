@@ -1,0 +1,341 @@
+"""Sections of ``docs/performance.md`` and its plot, out of kept results: ``python -m tests.bench.report FILE...``.
+
+Of a scenario in more than one file the last file counts.
+"""
+
+import statistics
+import sys
+from pathlib import Path
+
+from tests.bench.brokers import ROOT
+from tests.bench.page import PAGE, write
+from tests.bench.plot import COLOURS, Bar, draw
+from tests.bench.results import Measurement, Runs, cost, faults, joined, load
+from tests.bench.scenarios import SCENARIOS, TABLE, Figure
+from tests.bench.verdict import beyond, falls, goal, ratio, spread
+
+PLOT = ROOT / "docs" / "performance.svg"
+AGAINST, GROWTH, COSTS, YOURSELF = (
+    "Against other brokers",
+    "How it grows",
+    "What costs what",
+    "Measuring it yourself",
+)
+
+
+def shown(value: float) -> str:
+    """Three digits that matter, thousands apart."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _cell(runs: Runs, scenario: str, broker: str, about: Figure) -> str:
+    found = spread(runs, scenario, broker, about.path)
+    return f"{shown(found.median)} ({shown(found.lowest)} to {shown(found.highest)})" if found else "-"
+
+
+def _measured(runs: Runs) -> list[str]:
+    return [name for name in SCENARIOS if any(scenario == name for scenario, _ in runs)]
+
+
+def wrong(runs: Runs, scenario: str, brokers: list[str]) -> str:
+    """The faults of a scenario, broker by broker; for a table's cell."""
+    found = [
+        f"{broker} {name} {value}"
+        for broker in brokers
+        for row in runs.get((scenario, broker), [])
+        for name, value in faults(row).items()
+    ]
+    return "; ".join(dict.fromkeys(found)).replace("|", "/").replace("\n", " ") or "none"
+
+
+def scenario_table(measured: Measurement) -> list[str]:
+    """A line per figure: medians with ranges of Taipan and Mosquitto, the ratio, the goals, and the faults."""
+    runs = measured.runs
+    lines = ["| scenario | | taipan | mosquitto | ratio | goal | beyond | faults |", "|" + "---|" * 8]
+    for scenario in _measured(runs):
+        for number, about in enumerate(SCENARIOS[scenario].figures):
+            times = ratio(runs, scenario, about)
+            cells = [
+                "" if number else f"{scenario}: {SCENARIOS[scenario].text}",
+                about.unit,
+                _cell(runs, scenario, "taipan", about),
+                _cell(runs, scenario, "mosquitto", about),
+                f"{times:.2f}" if times is not None else "-",
+                goal(runs, scenario, about),
+                beyond(runs, scenario, about),
+                "" if number else wrong(runs, scenario, ["taipan", "mosquitto"]),
+            ]
+            lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def others_table(measured: Measurement) -> list[str]:
+    """A line per scenario: the medians of the further brokers with Taipan's ratio to each; empty without any."""
+    runs = measured.runs
+    others = [name for name in COLOURS if name in measured.brokers]
+    if not others:
+        return []
+    lines = [f"| scenario | | {' | '.join(others)} |", "|" + "---|" * (2 + len(others))]
+    for scenario in _measured(runs):
+        for about in SCENARIOS[scenario].figures:
+            cells = []
+            for other in others:
+                theirs, times = spread(runs, scenario, other, about.path), ratio(runs, scenario, about, other)
+                if theirs is None:
+                    cells.append("-")
+                    continue
+                unsound = any(faults(row) for row in runs[scenario, other])
+                ours = f"; {times:.2f}" if times is not None else ""
+                cells.append(f"{shown(theirs.median)}{ours}" + (", faulty" if unsound else ""))
+            if any(cell != "-" for cell in cells):
+                lines.append(f"| {scenario} | {about.unit} | {' | '.join(cells)} |")
+    return lines
+
+
+def bars(measured: Measurement) -> list[Bar]:
+    """What the plot shows: every figure that both Taipan and Mosquitto have."""
+    found = []
+    for scenario in _measured(measured.runs):
+        for about in SCENARIOS[scenario].figures:
+            ours = ratio(measured.runs, scenario, about)
+            if ours is None or ours <= 0:
+                continue
+            others = {}
+            for name in COLOURS:
+                theirs = ratio(measured.runs, scenario, about, broker=name)
+                if theirs is not None and theirs > 0:
+                    others[name] = theirs
+            wanted = about.goal.times
+            if wanted is not None and not about.more_is_better:
+                wanted = 1 / wanted
+            found.append(Bar(f"{scenario} {about.unit}", ours, others, wanted))
+    return found
+
+
+def _rate(runs: Runs, scenario: str) -> str | None:
+    found = spread(runs, scenario, "taipan", SCENARIOS[scenario].figures[0].path)
+    return shown(found.median) if found else None
+
+
+def opening(measured: Measurement) -> str:
+    """The head of the page: what one core does."""
+    runs = measured.runs
+    said = [
+        ("S1", "{} messages/s of QoS 0 from one publisher to one subscriber"),
+        ("S2", "{} of QoS 1"),
+        ("S3", "{} of QoS 2"),
+        ("S4", "{} deliveries/s when one message goes to a thousand subscribers"),
+        ("S8", "{} new connections/s"),
+        ("S12", "{} queued messages/s handed to a client that comes back"),
+    ]
+    parts = [text.format(f"**{rate}**") for name, text in said if (rate := _rate(runs, name))]
+    lines = ["# Performance", ""]
+    if parts:
+        lines.append("One core does, in 64-byte payloads: " + ";\n".join(parts) + ".")
+    quick = [spread(runs, "S7", "taipan", each.path) for each in SCENARIOS["S7"].figures if ("S7", "taipan") in runs]
+    if len(quick) == 2 and quick[0] and quick[1]:
+        lines.append(
+            f"At 5,000 messages/s half of them are with the subscriber in {shown(quick[0].median)} µs, "
+            f"99 of 100 in {shown(quick[1].median)} µs."
+        )
+    lines += [
+        "",
+        "A node is one process that runs on one core, with a second thread that waits for the disk; a second core is for",
+        "your clients, the system's network stack, and that thread. Everything below was measured with the configuration",
+        "as shipped: access checks, metrics, the rule engine and the management API on, durability level `disk`.",
+        "",
+        f"Written by `{measured.about['command']}` on {measured.about['taken']} at commit {measured.about['commit']}: "
+        + ", ".join(f"{name} {number}" for name, number in measured.brokers.items())
+        + ".",
+        f"{measured.about['cpu']}; {measured.about['system']}; {measured.about['python']}, "
+        f"uvloop {measured.about['uvloop']}.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def against(measured: Measurement) -> str:
+    """The table against the others."""
+    about, runs = measured.about, measured.runs
+    goals = [
+        goal(runs, s, each) for s in _measured(runs) for each in SCENARIOS[s].figures if goal(runs, s, each) != "-"
+    ]
+    met = sum(each.endswith(": met") for each in goals)
+    lines = [
+        "![Ratios to Mosquitto](performance.svg)",
+        "",
+        f"The broker runs on one core, the load generator ({about['pinning']}) on another; one broker runs at a time,",
+        "fresh for every figure, and the rounds go broker by broker. Mosquitto has `allow_anonymous true` and",
+        "`max_queued_messages 0`, `set_tcp_nodelay true` where latency is measured, persistence where Taipan keeps what",
+        "it is asked to keep on disk (S10, S12, RC), the rest as it comes: it saves every half hour, Taipan before",
+        f"each acknowledgement. Figures are medians of {about['rounds']} rounds of {about['duration']} s with their "
+        "range; above a ratio",
+        "of 1 Taipan is ahead. *Goal* and *beyond* are what we aim at: multiples of Mosquitto's figure (×), figures of our",
+        "own, or another broker. Faults are messages lost, duplicated or out of order, and connections or runs that",
+        "failed. What the scenarios do exactly is in `tests/bench/loadgen/README.md`.",
+        "",
+        f"**{met} of {len(goals)} goals are met.**",
+        "",
+        *scenario_table(measured),
+    ]
+    raised = {s: SCENARIOS[s].settings for s in _measured(runs) if SCENARIOS[s].settings}
+    if raised:
+        told = "; ".join(f"{s}: `{' '.join(settings)}`" for s, settings in raised.items())
+        lines += ["", f"Taipan was told besides, {told}."]
+    rest = others_table(measured)
+    if rest:
+        lines += [
+            "",
+            "Others, as the median and Taipan's ratio to it (*faulty*: it lost messages, took them out of order, or"
+            " failed):",
+            "",
+            *rest,
+            "",
+            "NATS keeps its defaults with JetStream on and larger limits; aedes keeps everything in memory, behind a"
+            " plain TCP\nserver; a dash stands where a broker cannot do it.",
+        ]
+    return "\n".join(lines)
+
+
+def growth(measured: Measurement) -> str:
+    """What becomes of a message, a subscription and a connection as there are more."""
+    runs = measured.runs
+    lines = [
+        "Subscriptions are a third each plain, with `+` and with `#` at heart (70, 20 and 10 %), none like another.",
+        "",
+        "| subscriptions | matched and delivered/s | without a match/s | subscribed/s | bytes each |",
+        "|---|---|---|---|---|",
+    ]
+    lines[0] = "Filters, none like another: 70 % without wildcards, 20 % with `+`, 10 % with `#`; a publisher of QoS 0."
+    for scenario, text in (("S9a", "1,000"), ("S9b", "100,000"), ("S9c", "1,000,000")):
+        if (scenario, "taipan") in runs:
+            figures = SCENARIOS[scenario].figures
+            lines.append(f"| {text} | {' | '.join(_cell(runs, scenario, 'taipan', each) for each in figures)} |")
+    fallen = falls(runs)
+    if fallen is not None:
+        lines += [
+            "",
+            f"From a thousand to a million subscriptions matching falls {fallen:.2f} times"
+            + (" (goal: less than 2: met)." if fallen < 2 else " (goal: less than 2: **missed**).")
+            + " A message whose topic was\nseen lately is looked up in one step whatever the number of subscriptions;"
+            " what falls is the hit rate of that cache\nand of the processor's.",
+        ]
+    each = spread(runs, "S8", "taipan", "rss_bytes_per_conn")
+    if each:
+        lines += [
+            "",
+            f"An idle connection over TCP takes {shown(each.median)} bytes of the process's memory (the system's socket"
+            " buffers come on top).",
+        ]
+    over_tls = spread(runs, "TLSc", "taipan", "rss_bytes_per_conn")
+    if over_tls:
+        lines.append(f"Over TLS it takes {shown(over_tls.median)}.")
+    back = spread(runs, "RC", "taipan", "back_per_s")
+    if back:
+        worst = spread(runs, "RC", "taipan", "lat_us.p99")
+        lines.append(
+            f"Ten thousand persistent sessions cut off at once come back at {shown(back.median)}/s"
+            + (f"; 99 of 100 clients wait less than {worst.median / 1e6:.1f} s." if worst else ".")
+        )
+    quiet, stuck = spread(runs, "SLq", "taipan", "lat_us.p99"), spread(runs, "SL", "taipan", "lat_us.p99")
+    if quiet and stuck:
+        times = stuck.median / quiet.median
+        lines += [
+            "",
+            f"A reader that stops while 20 MiB/s are on their way to it: the p99 of the 999 others goes from "
+            f"{shown(quiet.median)} to {shown(stuck.median)} µs,\n{times:.2f} times (goal: at most 2: "
+            + ("met)." if times <= 2 else "**missed**)."),
+        ]
+    return "\n".join(lines)
+
+
+COSTED = ("S1", "S2", "S3", "D2", "V5", "V5p", "V5a", "V5i", "V5x", "WS", "WSb", "TLS", "TLSb", "SH", "MX", "S4", "S4b")
+
+
+def costs(measured: Measurement) -> str:
+    """Processor time per message of Taipan, with what it is asked to do beside."""
+    runs = measured.runs
+    basis = [cost(row) for row in runs.get(("S1", "taipan"), [])]
+    plain = statistics.median(basis) if basis else 0.0
+    lines = [
+        "Microseconds of the node's processor time per message delivered (all its threads, user and system). A core has",
+        "a million of them each second; what a mix of yours needs is the sum. Rules are in their own section below.",
+        "",
+        "| scenario | µs per message | times S1 |",
+        "|---|---|---|",
+    ]
+    for scenario in COSTED:
+        values = [cost(row) for row in runs.get((scenario, "taipan"), [])]
+        if not any(values):
+            continue
+        middle = statistics.median(values)
+        times = f"{middle / plain:.1f}" if plain else "-"
+        lines.append(
+            f"| {scenario}: {SCENARIOS[scenario].text} | {middle:.2f} ({min(values):.2f} to {max(values):.2f}) | {times} |"
+        )
+    lines += [
+        "",
+        "- **QoS**: an acknowledged message takes four packets for one, QoS 2 eight.",
+        "- **Durability** is paid by persistent sessions only: their acknowledgements wait for the disk, many for one flush.",
+        "- **5.0** by itself costs next to nothing; properties, aliases and identifiers make each packet one of its own,",
+        "  which is what plain messages are spared.",
+        "- **WebSocket** wraps each packet into a frame, and unmasks what comes in. **TLS** costs mostly at the handshake.",
+        "- **Fan-out** is the cheapest of all: a message is encoded once for all its subscribers of one kind.",
+    ]
+    return "\n".join(lines)
+
+
+def yourself() -> str:
+    """How a user gets figures of his own."""
+    return """```
+make bench                            # everything, three rounds of three seconds; rewrites this page
+make bench ONLY="S1 S2"               # some scenarios; the page stays, the figures are kept
+make bench ONLY=table BROKERS="taipan mosquitto" ROUNDS=5 DUR=5
+.venv/bin/python -m tests.bench.report tests/bench/results/FILE.json    # the page again, from kept figures
+```
+
+It wants Linux, a C compiler and two cores: one for the broker, one for the load. What is installed is compared: Mosquitto
+and NATS come from the distribution (`mosquitto`, `nats-server`), aedes by npm (`tests/bench/node`), aMQTT is in the
+environment. `libssl-dev` lets the load generator speak TLS. Every run is kept in `tests/bench/results/` with the
+machine and the commit.
+
+To put load on a node of yours, wherever it runs, use the generator itself; it prints one line of JSON:
+
+```
+make -C tests/bench/loadgen
+tests/bench/loadgen/loadgen pubsub --host 192.0.2.1 --pubs 500 --subs 500 --qos 1 --rate 20000 --duration 30
+tests/bench/loadgen/loadgen           # every option
+```
+
+Absolute figures swing with the machine and with what else it does; only compare what one run took side by side.
+Further measurements, each with a section of its own here or a line on the terminal: `python -m tests.bench.level`
+(clean sessions at both levels of durability), `tests.bench.latency` (PUBACK under a flood), `tests.bench.rules`,
+`tests.bench.api`, `tests.bench.idle` (connections), `tests.bench.routing` (the topic index alone), `tests.bench.restart`
+(how long a start takes)."""
+
+
+def write_page(measured: Measurement, page: Path = PAGE, plot: Path = PLOT) -> list[Path]:
+    """The sections of this script and the plot; other sections of the page stay."""
+    write("", opening(measured), page)
+    write(AGAINST, against(measured), page)
+    write(GROWTH, growth(measured), page)
+    write(COSTS, costs(measured), page)
+    write(YOURSELF, yourself(), page)
+    plot.write_text(draw("Taipan and others, as multiples of Mosquitto", bars(measured)), encoding="utf-8")
+    return [page, plot]
+
+
+def main() -> int:
+    if not sys.argv[1:]:
+        print("usage: python -m tests.bench.report FILE...", file=sys.stderr)
+        return 2
+    measured = joined(load(Path(name)) for name in sys.argv[1:])
+    absent = [name for name in TABLE if (name, "taipan") not in measured.runs]
+    if absent:
+        print(f"not measured: {' '.join(absent)}", file=sys.stderr)
+    for path in write_page(measured):
+        print(f"{path.relative_to(ROOT)} is written")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,178 @@
+"""What is measured: the scenarios of ``loadgen/scenarios.sh``, which of their figures count, and what is aimed at."""
+
+from typing import NamedTuple
+
+DISK = "durability.level=disk"
+
+
+class Goal(NamedTuple):
+    """What a figure is to reach: a multiple of Mosquitto's (``times``), or a number of its own (``value``).
+
+    ``beyond`` is what we are really after: another multiple, or the name of a broker to get past.
+    """
+
+    times: float | None = None
+    value: float | None = None
+    beyond: float | str | None = None
+
+
+class Figure(NamedTuple):
+    """``path`` leads to it in the generator's line (``outer.inner``)."""
+
+    path: str
+    unit: str
+    more_is_better: bool = True
+    goal: Goal = Goal()
+
+
+class Scenario(NamedTuple):
+    """``base`` is the scenario of ``scenarios.sh`` that it varies, by ``args`` for the load generator.
+
+    ``settings`` are for Taipan, ``persistence`` and ``nodelay`` for the others; ``pinned`` keeps the broker on one
+    core. ``against`` names the brokers it makes sense with; empty: all.
+    """
+
+    text: str
+    figures: tuple[Figure, ...]
+    settings: tuple[str, ...] = ()
+    base: str = ""
+    args: str = ""
+    persistence: bool = False
+    nodelay: bool = False
+    pinned: bool = True
+    transport: str = "tcp"
+    against: tuple[str, ...] = ()
+
+
+OWN = ("mosquitto",)
+
+
+def delivered(times: float | None = None, beyond: float | str | None = None) -> tuple[Figure, ...]:
+    """Messages a second that reached their subscriber."""
+    return (Figure("delivered_per_s", "delivered/s", goal=Goal(times, beyond=beyond)),)
+
+
+def latency(p50: Goal, p99: Goal) -> tuple[Figure, ...]:
+    return Figure("lat_us.p50", "p50 µs", False, p50), Figure("lat_us.p99", "p99 µs", False, p99)
+
+
+def matching(last: bool = False) -> tuple[Figure, ...]:
+    beyond = None if last else "nats"
+    return (
+        Figure("match.delivered_per_s", "delivered/s", goal=Goal(2, beyond=beyond)),
+        Figure("nomatch.published_per_s", "without a match/s"),
+        Figure("subs_per_s", "subscribed/s"),
+        Figure("rss_bytes_per_sub", "bytes per subscription", False, Goal(value=400)),
+    )
+
+
+SCENARIOS = {
+    "S1": Scenario("1 to 1, QoS 0", delivered(5, "nats")),
+    "S2": Scenario("1 to 1, QoS 1", delivered(5, 10.0)),
+    "S3": Scenario("1 to 1, QoS 2", delivered(4, 8.0)),
+    "S4": Scenario("1 to 1000, QoS 0", delivered(7, "nats")),
+    "S4b": Scenario("1 to 1000, QoS 1", delivered(4, 7.0)),
+    "S5": Scenario("1000 to 1, QoS 0", delivered(2, "nats")),
+    "S6a": Scenario("500 pairs, QoS 0", delivered(2, "nats")),
+    "S6b": Scenario("500 pairs, QoS 1", delivered(3, 5.0)),
+    "S7": Scenario(
+        "100 pairs at 5,000/s, QoS 0",
+        latency(Goal(1.5, beyond=1.0), Goal(value=500, beyond=1.0)),
+        nodelay=True,
+    ),
+    "S7b": Scenario("100 pairs at 5,000/s, QoS 1", latency(Goal(), Goal()), nodelay=True),
+    "S8": Scenario(
+        "connect",
+        (
+            Figure("conn_per_s", "connections/s", goal=Goal(value=5000, beyond=10_000.0)),
+            Figure("rss_bytes_per_conn", "bytes per connection", False, Goal(value=4096, beyond=2048.0)),
+        ),
+    ),
+    "S9a": Scenario("1,000 mixed filters", matching()),
+    "S9b": Scenario("100,000 mixed filters", matching(), against=("mosquitto", "nats", "aedes")),
+    "S9c": Scenario("1,000,000 mixed filters", matching(True), against=OWN),
+    "S10": Scenario(
+        "100,000 retained messages",
+        (
+            Figure("publish_per_s", "published/s", goal=Goal(1, beyond=2.0)),
+            Figure("replay_per_s", "replayed/s", goal=Goal(1, beyond=2.0)),
+        ),
+        settings=(DISK,),
+        persistence=True,
+    ),
+    "S11": Scenario(
+        "connect, subscribe, publish, receive, disconnect",
+        (Figure("cycles_per_s", "cycles/s", goal=Goal(0.4, beyond=1.0)),),
+    ),
+    "S12": Scenario(
+        "50,000 messages queued offline, QoS 1",
+        (
+            Figure("drain_per_s", "drained/s", goal=Goal(0.7, beyond=1.0)),
+            Figure("enqueue_per_s", "queued/s"),
+        ),
+        settings=(DISK,),
+        persistence=True,
+    ),
+    "S13": Scenario("1 to 1, 1 MiB payload", (Figure("mib_per_s", "MiB/s", goal=Goal(1.5, beyond="aedes")),)),
+    "D2": Scenario(
+        "durable: S2 with persistent sessions, Mosquitto in memory",
+        delivered(),
+        settings=(DISK,),
+        base="S2",
+        args="--clean 0",
+        against=OWN,
+    ),
+    "D2u": Scenario(
+        "D2 on both cores", delivered(), settings=(DISK,), base="S2", args="--clean 0", pinned=False, against=OWN
+    ),
+    "V5": Scenario("S1 with 5.0", delivered(), base="S1", args="--version 5", against=OWN),
+    "V5p": Scenario("5.0, five properties", delivered(), base="S1", args="--version 5 --props 1", against=OWN),
+    "V5a": Scenario("5.0, topic alias", delivered(), base="S1", args="--version 5 --alias 1", against=OWN),
+    "V5i": Scenario("5.0, subscription identifier", delivered(), base="S1", args="--version 5 --subid 1", against=OWN),
+    "V5x": Scenario(
+        "5.0, properties, alias and identifier",
+        delivered(),
+        base="S1",
+        args="--version 5 --props 1 --alias 1 --subid 1",
+        against=OWN,
+    ),
+    "WS": Scenario("S1 over WebSocket", delivered(), base="S1", args="--ws /mqtt", transport="ws", against=OWN),
+    "WSb": Scenario("S2 over WebSocket", delivered(), base="S2", args="--ws /mqtt", transport="ws", against=OWN),
+    "TLS": Scenario("S1 over TLS", delivered(), base="S1", args="--tls 1", transport="ssl", against=OWN),
+    "TLSb": Scenario("S2 over TLS", delivered(), base="S2", args="--tls 1", transport="ssl", against=OWN),
+    "TLSc": Scenario(
+        "connect over TLS, 2,000",
+        (
+            Figure("conn_per_s", "connections/s"),
+            Figure("rss_bytes_per_conn", "bytes per connection", False),
+        ),
+        base="S8",
+        args="--tls 1 --conns 2000",
+        transport="ssl",
+        against=OWN,
+    ),
+    "SH": Scenario("100 publishers to a shared subscription of 100, QoS 0", delivered(), against=OWN),
+    "MX": Scenario("20 bytes to 16 KiB on 10,000 topics, 100 pairs, QoS 1", delivered(), against=OWN),
+    "SLq": Scenario(
+        "SL while that reader reads",
+        latency(Goal(), Goal()),
+        nodelay=True,
+        against=OWN,
+    ),
+    "SL": Scenario(
+        "1,000 pairs at 5,000/s, one of them 20 MiB/s to a reader that stopped: the others",
+        latency(Goal(), Goal()),
+        nodelay=True,
+        against=OWN,
+    ),
+    "RC": Scenario(
+        "10,000 persistent sessions cut off, back at once",
+        (Figure("back_per_s", "back/s"), Figure("lat_us.p99", "p99 µs until CONNACK", False)),
+        settings=(DISK,),
+        persistence=True,
+        against=OWN,
+    ),
+}
+"""In the order of the page."""
+
+TABLE = [name for name in SCENARIOS if name.startswith("S") and name not in ("SH", "SL", "SLq")]

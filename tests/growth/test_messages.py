@@ -1,0 +1,180 @@
+"""A message costs the same whatever else the node holds."""
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+
+from broker.mqtt.message import Message
+from ruleengine.config import RuleEngineSettings
+from ruleengine.engine import RuleEngine
+from tests.growth import crowd
+from tests.growth.operations import CROWD, settled
+from tests.support.fake_transport import House
+
+NOTHING = {"name": "do_nothing", "params": {}}
+SLACK = 1.02
+"""A dict that is about to grow, a cache that turns over: two in a hundred."""
+
+
+def _with_rules(count: int) -> House:
+    house = House()
+    engine = RuleEngine(house.server, RuleEngineSettings())
+
+    async def create() -> None:
+        await engine.create_rule('SELECT payload FROM "t/+"', [NOTHING])
+        for number in range(count):
+            await engine.create_rule(f'SELECT payload FROM "other/{number}/+"', [NOTHING])
+
+    asyncio.run(create())
+    return house
+
+
+@cache
+def house_with(what: str, count: int) -> House:
+    """A node that holds so many of these."""
+    if what == "rules":
+        return _with_rules(count)
+    house = House()
+    if what == "subscriptions":
+        crowd.subscribed(house, count)
+    elif what == "sessions":
+        for number in range(count):
+            crowd.session(house, f"crowd-{number}")
+    elif what == "connections":
+        for number in range(count):
+            house.connect(f"crowd-{number}")
+    elif what == "retained":
+        crowd.retained(house, count)
+    else:
+        for number in range(count):
+            message = Message(f"$delayed/3600/{number}", b"x", timestamp=house.clock.time)
+            assert house.server.delayed.accept(message, house.clock.time) == 0
+    return house
+
+
+GROWTH = [
+    pytest.param("subscriptions", (1, 1000, CROWD), id="subscriptions"),
+    pytest.param("sessions", (1, 1000, 10_000), id="sessions"),
+    pytest.param("connections", (1, 100, 10_000), id="connections"),
+    pytest.param("rules", (0, 100, 1000), id="rules"),
+    pytest.param("retained", (1, 1000, CROWD), id="retained"),
+    pytest.param("delayed", (0, 1000, 30_000), id="delayed"),
+]
+growth = pytest.mark.parametrize("what, counts", GROWTH)
+
+
+def same(costs: list[int]) -> None:
+    """Whatever there is more of, the cost is that of the least."""
+    assert min(costs) > 50, f"no work was seen: {costs}"
+    assert max(costs) <= costs[0] * SLACK, costs
+
+
+def costs_of(what: str, counts: tuple[int, ...], prepare: Callable[[House], Callable[[], object]]) -> list[int]:
+    return [settled(prepare(house_with(what, count))) for count in counts]
+
+
+@growth
+@pytest.mark.parametrize("qos", [0, 1])
+def test_publish_to_a_topic_seen_lately(what: str, counts: tuple[int, ...], qos: int) -> None:
+    """From the publisher's bytes to the subscriber's, one subscription with a wildcard matching."""
+
+    def prepare(house: House) -> Callable[[], object]:
+        house.connect("subscriber").subscribe("t/+", qos=qos)
+        publisher = house.connect("publisher")
+
+        def publish() -> None:
+            publisher.publish("t/1", b"x", qos, packet_id=7 if qos else 0)
+            house.broker.sessions.get("subscriber").inflight.clear()  # type: ignore[union-attr]
+
+        return publish
+
+    same(costs_of(what, counts, prepare))
+
+
+@growth
+def test_publish_to_a_new_topic(what: str, counts: tuple[int, ...]) -> None:
+    """Nothing is remembered: the match itself."""
+    topics = (f"t/{number:06}" for number in itertools.count())
+
+    def prepare(house: House) -> Callable[[], object]:
+        house.connect("subscriber").subscribe("t/+")
+        publisher = house.connect("publisher")
+        return lambda: publisher.publish(next(topics), b"x")
+
+    same(costs_of(what, counts, prepare))
+
+
+@growth
+def test_publish_to_nobody(what: str, counts: tuple[int, ...]) -> None:
+    topics = (f"nobody/{number:06}" for number in itertools.count())
+
+    def prepare(house: House) -> Callable[[], object]:
+        publisher = house.connect("publisher")
+        return lambda: publisher.publish(next(topics), b"x")
+
+    same(costs_of(what, counts, prepare))
+
+
+@growth
+def test_a_retained_message_is_set_replaced_and_cleared(what: str, counts: tuple[int, ...]) -> None:
+    def prepare(house: House) -> Callable[[], object]:
+        publisher = house.connect("publisher")
+
+        def work() -> None:
+            for payload in (b"x", b"y", b""):
+                publisher.publish("kept/1", payload, retain=True)
+
+        return work
+
+    same(costs_of(what, counts, prepare))
+
+
+@growth
+def test_a_client_comes_subscribes_and_goes(what: str, counts: tuple[int, ...]) -> None:
+    """CONNECT, SUBSCRIBE, UNSUBSCRIBE and the end of its session."""
+
+    def prepare(house: House) -> Callable[[], object]:
+        def work() -> None:
+            client = house.connect("passing")
+            client.subscribe("mine/1", "mine/+/x", "$share/g/mine/#")
+            house.broker.unsubscribe(client.session, "mine/1")
+            client.vanish()
+            assert "passing" not in house.broker.sessions
+
+        return work
+
+    same(costs_of(what, counts, prepare))
+
+
+@growth
+def test_a_session_is_resumed(what: str, counts: tuple[int, ...]) -> None:
+    def prepare(house: House) -> Callable[[], object]:
+        house.connect("back", expiry=3600).subscribe("mine/#", qos=1)
+
+        def work() -> None:
+            client = house.connect("back", clean_start=False, expiry=3600)
+            assert client.connack.session_present
+            client.vanish()
+
+        return work
+
+    same(costs_of(what, counts, prepare))
+
+
+@growth
+def test_a_second_of_housekeeping_is_bounded(what: str, counts: tuple[int, ...]) -> None:
+    """What recurs looks at a slice of the crowd, never at all of it."""
+
+    def prepare(house: House) -> Callable[[], object]:
+        def second() -> None:
+            house.server._sweep(house.clock.time)
+            house.timers.run(house.clock.time)
+            house.server.stats.sample()
+
+        return second
+
+    costs = [settled(prepare(house_with(what, count)), 12) for count in counts]
+    assert costs[-1] < 60_000, costs

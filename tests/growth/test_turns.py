@@ -1,0 +1,147 @@
+"""What one turn of the event loop may do is bounded, so that nobody waits long for the next: counted, not timed."""
+
+import pytest
+
+from broker.channel.channel import TURN_DELIVERIES, TURN_PUBLISHES
+from broker.core.timers import BUDGET
+from broker.mqtt.message import Message
+from broker.mqtt.packets import Subscribe, TopicFilter
+from broker.session.queue import EXPIRY_SLICE
+from broker.session.replay import REPLAY_SLICE
+from broker.session.subscription import Subscription
+from broker.transport.flusher import SENDS_A_TURN
+from tests.growth import crowd
+from tests.growth.operations import operations
+from tests.growth.test_corners import expiring
+from tests.support.fake_transport import House
+from tests.support.wire import Publish
+
+READERS = 1000
+
+
+class Watched(House):
+    """Writes down what each turn of the loop delivered and to how many clients it wrote."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.readers = [self.connect(f"r{number}") for number in range(READERS)]
+
+    def turns(self) -> tuple[list[int], list[int]]:
+        """Deliveries and writes of each turn until nothing is left to do."""
+        deliveries: list[int] = []
+        writes: list[int] = []
+        while self.loop.soon:
+            before = sum(each.connection.sent_messages + each.channel.outlet.sent0 for each in self.readers)
+            sent = sum(each.transport.writes for each in self.readers)
+            self.loop.turn()
+            after = sum(each.connection.sent_messages + each.channel.outlet.sent0 for each in self.readers)
+            deliveries.append(after - before)
+            writes.append(sum(each.transport.writes for each in self.readers) - sent)
+        return deliveries, writes
+
+
+@pytest.mark.parametrize("publishers", [1, 5])
+def test_one_to_a_thousand(publishers: int) -> None:
+    """A flood of QoS 0 that each of a thousand subscribers gets: turns stay short however much is waiting."""
+    house = Watched()
+    for reader in house.readers:
+        reader.subscribe("t")
+    writers = [house.connect(f"w{number}") for number in range(publishers)]
+    floods = 20
+    for writer in writers:
+        writer.feed(*[Publish("t", b"x")] * floods)
+    deliveries, writes = house.turns()
+    total = READERS * floods * publishers
+    at_once = sum(each.connection.sent_messages for each in house.readers) - sum(deliveries)
+    assert at_once + sum(deliveries) == total
+    # Whoever was last within the budget may go over it by one message.
+    assert max(deliveries) <= TURN_DELIVERIES + READERS
+    assert max(writes) <= SENDS_A_TURN
+    assert all(len(each.messages()) == floods * publishers for each in house.readers[::100])
+
+
+def test_five_hundred_pairs() -> None:
+    """Each publisher brings thousands in one piece: all have a share of each turn."""
+    house = Watched()
+    pairs = READERS // 20
+    for number in range(pairs):
+        house.readers[number].subscribe(f"p/{number}")
+    writers = [house.connect(f"w{number}") for number in range(pairs)]
+    floods = 2 * TURN_PUBLISHES
+    for number, writer in enumerate(writers):
+        writer.feed(*[Publish(f"p/{number}", b"x")] * floods)
+    deliveries, writes = house.turns()
+    assert max(deliveries) <= TURN_DELIVERIES + TURN_PUBLISHES
+    assert max(writes) <= SENDS_A_TURN
+    assert all(len(house.readers[number].messages()) == floods for number in range(pairs))
+
+
+def test_wills_to_many() -> None:
+    """A thousand wills fall due at once and each goes to a thousand clients."""
+    house = Watched()
+    for reader in house.readers:
+        reader.subscribe("will")
+    for number in range(100):
+        session = crowd.session(house, str(number))
+        house.broker.will_at(session, Message("will", b"x"), 0, house.clock.time + 5)
+    house.clock.advance(6)
+    runs = 0
+    while house.timers.due(house.clock.time):
+        house.timers.run(house.clock.time)
+        assert house.broker.turn.deliveries <= TURN_DELIVERIES + READERS
+        assert house.loop.soon, "nobody will go on"
+        house.run()
+        runs += 1
+    assert runs >= 100 * READERS // (TURN_DELIVERIES + READERS)
+    assert len(house.readers[0].messages()) == 100
+
+
+def test_retained_messages_searched_for_by_many_filters() -> None:
+    """Each filter looks at little and finds nothing; one turn after the other looks at some of them."""
+    house = House()
+    for number in range(500):
+        house.publish(f"kept/{number}/x", b"x", retain=True)
+    session = house.connect("c").session
+    for number in range(100):
+        house.broker.subscribe(session, Subscription(session, f"kept/+/none{number}", 0))
+    turns = []
+    while session.replays is not None:
+        turns.append(operations(lambda: session.advance(house.clock.time)))
+    assert len(turns) > 10
+    assert max(turns) < 400_000
+
+
+def test_retained_messages_go_out_in_slices() -> None:
+    house = House()
+    for number in range(3 * REPLAY_SLICE):
+        house.publish(f"kept/{number}", b"x", retain=True)
+    client = house.connect("c")
+    client.feed(Subscribe(1, [TopicFilter("kept/#", 0)]))
+    outlet = client.channel.outlet
+    most = 0
+    while house.loop.soon:
+        house.loop.turn()
+        most = max(most, len(outlet.parts))
+    assert 1 < most <= REPLAY_SLICE + 1
+    assert len(client.received()) == 3 * REPLAY_SLICE + 1
+
+
+def test_sessions_are_swept_in_slices() -> None:
+    """Long queues in which something expires: a second looks at a few of them."""
+    house = House()
+    sessions = [crowd.session(house, str(number)) for number in range(20)]
+    for session in sessions:
+        session.queue = expiring(EXPIRY_SLICE)
+    left = list(sessions)
+    house.broker.sweep_sessions(left, house.clock.time)
+    assert 12 <= len(left) < 20
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_timers_leave_the_loop_to_others(number: int) -> None:
+    """So many callbacks and no more, whatever is due."""
+    house = House()
+    fired: list[int] = []
+    for each in range(BUDGET * number + 1):
+        house.timers.at(1.0, lambda each=each: fired.append(each))  # type: ignore[misc]
+    assert house.timers.run(house.clock.time) == BUDGET == len(fired)
