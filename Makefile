@@ -9,6 +9,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 NODE_DIR := tests/interop
 NODE_STAMP := $(NODE_DIR)/node_modules/.package-lock.json
+BENCH_DIR := tests/bench/node
+BENCH_STAMP := $(BENCH_DIR)/node_modules/.package-lock.json
 SOURCES := broker ruleengine management tests
 
 .DEFAULT_GOAL := help
@@ -48,8 +50,17 @@ cover: setup node-modules ## tests with branch coverage
 fuzz: setup ## bad bytes against the decoder for SECONDS (60); LIVE=HOST:PORT against a running node
 	@$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60) $(if $(LIVE),--live $(LIVE))
 
-bench: setup ## against Mosquitto (ONLY="S1 S2" ROUNDS=3 DUR=3)
+bench: setup bench-modules ## against the brokers installed here (ONLY="S1 S2" ROUNDS=3 DUR=3 BROKERS="taipan mosquitto")
 	@$(BIN)/python -m tests.bench.run
+
+# aedes, one of the brokers to measure against; left out where there is no Node.
+.PHONY: bench-modules
+bench-modules:
+	@if command -v npm >/dev/null; then $(MAKE) --silent $(BENCH_STAMP); fi
+
+$(BENCH_STAMP): $(BENCH_DIR)/package-lock.json
+	@cd $(BENCH_DIR) && npm ci --no-audit --no-fund --loglevel=error
+	@touch $@
 
 bench-api: setup ## what listings cost a busy node (SESSIONS=20000 RATE=5000 DUR=5)
 	@$(BIN)/python -m tests.bench.api
@@ -67,7 +78,7 @@ soak-disk: setup ## a fake disk that loses power or fails at every single operat
 	@$(BIN)/python -m tests.soak.disk --every $(or $(EVERY),1) $(if $(SEED),--seed $(SEED))
 
 clean: ## remove what setup and tests left behind
-	rm -rf $(VENV) $(NODE_DIR)/node_modules build dist *.egg-info htmlcov .coverage .coverage.* \
+	rm -rf $(VENV) $(NODE_DIR)/node_modules $(BENCH_DIR)/node_modules build dist *.egg-info htmlcov .coverage .coverage.* \
 	    .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 # A changed interpreter or pyproject.toml makes a new stamp; nothing else does, so the second time costs nothing.

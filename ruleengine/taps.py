@@ -73,6 +73,7 @@ class Taps:
         self._attached = wanted
         self._broker.hear = self._message_publish
         self._broker.heard = self._registry.known if self._registry.wants_messages else None
+        self._latest = None
         early, self._early = self._early, None
         if early and self._registry.wants_messages:
             for message in early:

@@ -77,7 +77,7 @@ class Alarms:
             return False
         alarm.deactivate_at = self._clock.now()
         self.history.append(alarm)
-        logger.warning("alarm_deactivated name=%s message=%s", name, alarm.message)
+        logger.info("alarm_deactivated name=%s it_was=%s", name, alarm.message)
         self._tell("deactivate", alarm)
         return True
 

@@ -192,6 +192,8 @@ class Listener:
 
     async def stop(self) -> None:
         """Accept nobody any more. Connections stay; sockets that have no Connection yet are closed."""
+        if not self._sockets:
+            return
         self._pause_accepting()
         for sock in self._sockets:
             sock.close()

@@ -6,7 +6,7 @@ from sys import getsizeof
 from typing import Final
 
 from broker.core.client_info import ClientInfo, Traffic
-from broker.mqtt.constants import MAX_PACKET_ID
+from broker.session.limits import MOST_IN_FLIGHT
 from broker.session.outlet import EXPIRED, NO_LOCAL, QUEUE_FULL, TOO_LARGE
 from broker.session.session import Session
 
@@ -100,7 +100,7 @@ def address_of(client: ClientInfo) -> str:
 
 def _window(session: Session) -> int:
     """QoS 1 and 2 that may be on their way to it; 0 where nothing bounds that."""
-    return 0 if session.window == MAX_PACKET_ID and not session.limits.max_inflight else session.window
+    return 0 if session.window == MOST_IN_FLIGHT and not session.limits.max_inflight else session.window
 
 
 def _memory(session: Session, client: ClientInfo) -> int:

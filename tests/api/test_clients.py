@@ -165,7 +165,7 @@ async def test_a_client_of_every_version(version: int) -> None:
         assert (found["proto_name"], found["proto_ver"]) == ("MQTT", version)
         assert found["username"] == "undefined"
         assert (found["clean_start"], found["expiry_interval"]) == (True, 0)
-        assert (found["max_inflight"], found["max_awaiting_rel"], found["max_mqueue"]) == (32, 100, 1000)
+        assert (found["max_inflight"], found["max_awaiting_rel"], found["max_mqueue"]) == (32, 65_535, 1000)
 
 
 async def test_websocket_bridge_and_nobodys_limits() -> None:

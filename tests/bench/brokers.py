@@ -79,11 +79,8 @@ def running(
     with tempfile.TemporaryDirectory(prefix="taipan-bench-", ignore_cleanup_errors=True) as directory:
         port = free_port()
         log = Path(directory, "log")
-        wanted = Wanted(
-            port, Path(directory), transport, persistence=persistence, nodelay=nodelay, other_port=free_port()
-        )
-        if transport == "ssl":
-            wanted = wanted._replace(**_certificate(Path(directory)))
+        certfile, keyfile = _certificate(Path(directory)) if transport == "ssl" else (None, None)
+        wanted = Wanted(port, Path(directory), transport, certfile, keyfile, persistence, nodelay, free_port())
         if name == "taipan":
             command = _taipan_command(wanted, settings)
         else:
@@ -133,8 +130,8 @@ def _taipan_command(wanted: Wanted, settings: tuple[str, ...]) -> list[str]:
     return command
 
 
-def _certificate(directory: Path) -> dict[str, Path]:
-    """A self-signed one for 127.0.0.1 (P-256), good for a day, readable for a broker that changes its user."""
+def _certificate(directory: Path) -> tuple[Path, Path]:
+    """A self-signed certificate for 127.0.0.1 and its key (P-256), good for a day, in files."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
     now = datetime.datetime.now(datetime.UTC)
@@ -148,13 +145,13 @@ def _certificate(directory: Path) -> dict[str, Path]:
         .not_valid_after(now + datetime.timedelta(days=1))
         .sign(key, hashes.SHA256())
     )
-    files = {"certfile": directory / "server.pem", "keyfile": directory / "server.key"}
-    files["certfile"].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    files["keyfile"].write_bytes(
+    certfile, keyfile = directory / "server.pem", directory / "server.key"
+    certfile.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    keyfile.write_bytes(
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
     directory.chmod(0o755)
-    return files
+    return certfile, keyfile
 
 
 def _await_ready(process: subprocess.Popen[bytes], log: Path) -> None:

@@ -1,4 +1,4 @@
-"""A plot of ratios as SVG: a bar for Taipan, a dot for each other broker, a line for each goal, all against Mosquitto."""
+"""Ratios to Mosquitto as SVG: a bar for Taipan, a dot for each other broker, a line for each goal."""
 
 import math
 from typing import NamedTuple
@@ -7,6 +7,8 @@ from xml.sax.saxutils import escape
 WIDTH, LEFT, RIGHT, TOP, ROW = 860, 260, 60, 62, 20
 COLOURS = {"nats": "#c2410c", "aedes": "#15803d", "amqtt": "#7e22ce"}
 AHEAD, BEHIND, INK, FAINT = "#1d4ed8", "#93a8d8", "#1f2937", "#d1d5db"
+
+STYLE = f'role="img" font-family="sans-serif" font-size="12" fill="{INK}"'
 
 
 class Bar(NamedTuple):
@@ -41,8 +43,7 @@ def draw(title: str, bars: list[Bar]) -> str:
         return LEFT + (math.log10(value) - low) / (high - low) * (WIDTH - LEFT - RIGHT)
 
     out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {bottom + 28}" role="img"'
-        f' font-family="sans-serif" font-size="12" fill="{INK}">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {bottom + 28}" {STYLE}>',
         f"<title>{escape(title)}</title>",
         f'<rect width="{WIDTH}" height="{bottom + 28}" fill="#ffffff"/>',
         f'<text x="12" y="20" font-size="14" font-weight="bold">{escape(title)}</text>',

@@ -23,7 +23,7 @@ Runs = dict[tuple[str, str], list[Row]]
 
 
 class Measurement(NamedTuple):
-    """``about`` holds strings: ``command``, ``commit``, ``taken``, ``cpu``, ``rounds`` ...; ``brokers`` name: version."""
+    """``about``: ``command``, ``commit``, ``taken``, ``cpu``, ``rounds`` ...; ``brokers``: name -> version."""
 
     about: dict[str, str]
     brokers: dict[str, str]
@@ -49,7 +49,7 @@ def faults(row: Row) -> dict[str, Any]:
 def cost(row: Row) -> float:
     """Microseconds of the broker's processor time per message delivered; 0.0 where nothing was."""
     delivered = float(row.get("delivered_per_s", 0.0))
-    return 1e6 * float(row["broker_cpu"]) / delivered if delivered else 0.0
+    return 1e6 * float(row.get("broker_cpu", 0.0)) / delivered if delivered else 0.0
 
 
 def machine() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Taipan and other brokers under the same load: ``make bench`` (``ONLY="S1 S2"`` or ``table``, ``ROUNDS=3``, ``DUR=3``).
+"""Taipan and other brokers under the same load: ``make bench`` (``ONLY="S1 S2"`` or ``table``, ``ROUNDS``, ``DUR``).
 
 The broker runs on core 0 and the load generator on core 1. Per scenario the rounds go broker by broker, each on a
 fresh process, only one of them running at a time. ``BROKERS="taipan mosquitto"`` takes some of those installed. Every

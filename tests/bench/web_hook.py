@@ -143,7 +143,7 @@ def main() -> int:
         cells = []
         for at in (0, 1):
             for part in (0.5, 0.99):
-                values = [quantile(one[at], part) for one in found[condition]]
+                values = [quantile(one[:2][at], part) for one in found[condition]]
                 cells.append(f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})")
         p99[condition] = (
             statistics.median(quantile(one[0], 0.99) for one in found[condition]),

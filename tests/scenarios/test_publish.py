@@ -248,6 +248,20 @@ async def test_max_awaiting_rel_of_3x(clients_of: StartClients) -> None:
 
 
 @tcp
+@v4
+async def test_a_3x_client_may_send_all_it_has_at_once(clients_of: StartClients) -> None:
+    """As paho does when it comes back: it cannot be told how many the broker would take."""
+    clients = await clients_of()
+    peer = await clients.connect()
+    await peer.send(*(Publish("a", b"x", 2, packet_id=packet_id) for packet_id in range(1, 2001)))
+    for packet_id in range(1, 2001):
+        await peer.expect_ack(c.PUBREC, packet_id)
+    await peer.send(*(Ack(c.PUBREL, packet_id) for packet_id in range(1, 2001)))
+    for packet_id in range(1, 2001):
+        await peer.expect_ack(c.PUBCOMP, packet_id)
+
+
+@tcp
 async def test_await_rel_timeout(clients_of: StartClients) -> None:
     """An identifier that waited too long for its PUBREL is free again."""
     clients = await clients_of(zone={"await_rel_timeout": 100, "max_awaiting_rel": 1, "receive_maximum": 1})
