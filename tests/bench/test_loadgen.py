@@ -1,6 +1,7 @@
 """The load generator against a node: what it counts over each transport is what was sent."""
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -26,7 +27,8 @@ def generator(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("loadgen")
     for name in ("loadgen.c", "Makefile"):
         shutil.copy(LOADGEN / name, directory)
-    subprocess.run(["make", "--silent", "-C", str(directory), "CFLAGS=-O1 -Werror"], check=True)
+    environment = {**os.environ, "CFLAGS": "-O1 -Werror"}
+    subprocess.run(["make", "--silent", "-C", str(directory)], check=True, env=environment)
     return directory / "loadgen"
 
 
