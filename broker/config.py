@@ -61,8 +61,8 @@ class ZoneSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     max_inflight_bytes: Count = 0  # 0: no limit
     # max_awaiting_rel's face towards 5.0 clients: unfinished QoS 1 and 2 they may send
     receive_maximum: Annotated[int, Meta(ge=1, le=65_535)] = 100
-    # QoS 2 messages of a client waiting for PUBREL; 0: no limit. 5.0 clients keep to receive_maximum; 3.x ones cannot be
-    # told, and send all they have at once when they come back.
+    # QoS 2 messages of a client waiting for PUBREL; 0: no limit. 5.0 clients keep to receive_maximum; 3.x ones cannot
+    # be told, and send all they have at once when they come back.
     max_awaiting_rel: Uint16 = 65_535
     await_rel_timeout: PositiveSeconds = 300.0
     retry_interval: Seconds = 0.0  # 3.x only; 0: retransmit on reconnect only

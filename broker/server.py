@@ -85,16 +85,16 @@ class Server:
         self.sys_topics = SysTopics(
             settings.sys_topics,
             settings.node.name,
-            self.broker.route,
+            self.broker.tell,
             self.metrics,
             self.stats,
             self.clock,
             self.version,
             loop_lag=lambda: self.lag.snapshot(),
             listeners=lambda: {listener.name: listener.counters() for listener in self.listeners},
-            reaches=self.broker.router.reaches,
+            reaches=self.broker.reaches,
         )
-        self.alarms = Alarms(settings.node.name, self.broker.route, self.clock)
+        self.alarms = Alarms(settings.node.name, self.broker.tell, self.clock)
         durability = settings.durability
         on_disk = durability.level == "disk"
         self.store = Store(Path(settings.node.data_dir), durability.queue_memory) if on_disk else None

@@ -288,7 +288,9 @@ def _step_again(channel: ChannelState, data: bytes | None) -> None:
         return
     channel.exchange = None
     if step.status == SUCCESS and step.username == channel.client.username:
-        channel.client.is_superuser = step.is_superuser
+        if channel.client.is_superuser != step.is_superuser:
+            channel.client.is_superuser = step.is_superuser
+            channel.admitted.clear()
         channel.send_auth(Auth(reason_codes.SUCCESS, _auth_properties(channel, step)))
         return
     # [MQTT-4.12.1-2]
@@ -329,6 +331,8 @@ async def _ask_about_will(channel: ChannelState, connect: Connect, topic: str, e
 
 def _open(channel: ChannelState, connect: Connect, now: float, extra: dict[int, Any]) -> Waiting:
     """Everything is checked: take the session over, and answer when a new one is on disk."""
+    if not _check_banned(channel):  # again: somebody may have been asked for seconds
+        return None
     context = channel.context
     broker = context.broker
     client = channel.client

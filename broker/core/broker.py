@@ -100,8 +100,20 @@ class Broker:
                 self.hooks.message_dropped(message, "no_subscribers")
         return count
 
+    def tell(self, message: Message) -> int:
+        """Route what the node says of itself below ``$SYS``: uncounted and unhooked, but whoever listens hears it."""
+        heard = self.heard
+        if heard is not None and heard.get(message.topic, True):
+            self.hear(message)
+        return self.route(message)
+
+    def reaches(self, topic: str) -> bool:
+        """Whether a message on ``topic`` would be anybody's."""
+        heard = self.heard
+        return self.router.reaches(topic) or (heard is not None and bool(heard.get(topic, True)))
+
     def route(self, message: Message) -> int:
-        """Retain and deliver, uncounted and unhooked: what ``publish`` does, and all that ``$SYS`` needs."""
+        """Retain and deliver, and nothing else that ``publish`` does."""
         if message.retain:
             self._retain(message)
         route = self.router.match(message.topic)

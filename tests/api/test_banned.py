@@ -1,5 +1,6 @@
 """/banned: who may not connect, and clients that flap."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -160,3 +161,26 @@ async def test_bans_outlive_the_node(tmp_path: Path) -> None:
         await node.pass_time(400)
         assert [each["who"] for each in (await node.api.get("/banned")).data] == ["127.0.0.9"]
         assert await code_of(node, "bad") == 0
+
+
+async def test_a_ban_put_while_the_password_is_looked_at_keeps_out() -> None:
+    async with managed_node() as node:
+        access = node.server.access
+        users = [{"login": "ann", "password": "x", "is_superuser": False}]
+        assert (await node.api.post("/auth_user", users)).code == 0
+        open_now = access._verify
+        reached, go_on = asyncio.Event(), asyncio.Event()
+
+        async def slowly(*arguments: Any) -> Any:
+            outcome = await open_now(*arguments)
+            reached.set()
+            await go_on.wait()
+            return outcome
+
+        access._verify = slowly  # type: ignore[method-assign]
+        connecting = asyncio.ensure_future(code_of(node, "late", username="ann"))
+        await reached.wait()
+        ban = {"who": "late", "as": "clientid", "reason": "test"}
+        assert (await node.api.post("/banned", ban)).code == 0
+        go_on.set()
+        assert await connecting == 0x8A

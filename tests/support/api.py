@@ -146,7 +146,7 @@ class ManagedNode(Node):
         return self.settings.node.name
 
     async def start(self) -> "ManagedNode":
-        for room in ("management", "ruleengine"):
+        for room in ("management", "ruleengine", "aiohttp"):
             logging.getLogger(room).addHandler(self._complaints)
         await super().start()
         self.engine.start()
@@ -160,7 +160,7 @@ class ManagedNode(Node):
         await self.api.close()
         await self.management.stop()
         await self.engine.close()
-        for room in ("management", "ruleengine"):
+        for room in ("management", "ruleengine", "aiohttp"):
             logging.getLogger(room).removeHandler(self._complaints)
         await super().stop()
 
