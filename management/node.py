@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from broker import compiled  # before anything else of it
 from broker.access.password import ScryptHash
 from broker.access.saslprep import saslprep
 from broker.access.scram import ScramVerifier
@@ -138,6 +139,7 @@ def _hash_password(user: str | None, scram: bool) -> int:
 
 def _run(settings: Settings, reread: Callable[[], Settings]) -> int:
     setup_logging(settings.log)
+    logger.info("ground_floor outcome=%s", compiled.outcome)
     _raise_file_limit()
     factory = _loop_factory()
     try:

@@ -126,6 +126,11 @@ class Outlet:
             durability.hold_back(self)
         held.append((batch, data))
 
+    @property
+    def holding(self) -> bool:
+        """Whether packets wait for the disk."""
+        return self.held is not None
+
     def release(self, upto: int) -> bool:
         """Send what waits for batches up to ``upto``; whether anything still waits."""
         held = self.held
@@ -139,7 +144,7 @@ class Outlet:
         self.target.stored()
         if self.session is not None:
             self.session.advance(self.clock.now())  # retained messages follow the SUBACK
-        return self.held is not None  # that may have brought a QoS 2 PUBLISH
+        return self.holding  # that may have brought a QoS 2 PUBLISH
 
     def send_publish_after(self, batch: int, delivery: Delivery, packet_id: int, dup: bool = False) -> bool:
         """A QoS 2 PUBLISH whose Packet Identifier is not on disk yet; False: this client cannot take it."""

@@ -32,6 +32,9 @@ from .turn import Turn
 
 logger = logging.getLogger(__name__)
 
+PUBLISH_STEPS = 8
+"""What a message takes by itself, whoever gets it, stands in the account of the loop turn as so many deliveries."""
+
 _WALK_STEPS = 2000
 _SESSIONS_A_SWEEP = 1000
 _A_SWEEP = 20_000  # of queued messages, where sessions have some
@@ -85,6 +88,7 @@ class Broker:
         """Route a message to every session that matches; how many subscriptions did."""
         metrics = self.metrics
         metrics.messages_publish += 1
+        self.turn.deliveries += PUBLISH_STEPS
         if self.hooks.message_publish:
             folded = self.hooks.message_publish(message)
             if folded is None:

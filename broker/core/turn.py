@@ -6,7 +6,8 @@ reading from publishers while output waits.
 
 
 class Turn:
-    """``deliveries`` counts messages handed to subscribers, ``octets`` about how many bytes these will write.
+    """``deliveries`` counts messages handed to subscribers, and what else takes time as so many of these; ``octets``
+    about how many bytes they will write.
 
     ``congested``: the disk has more to write than should wait; what would add to it is not taken.
     """

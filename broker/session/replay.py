@@ -27,6 +27,9 @@ class Replay:
     def __len__(self) -> int:
         return len(self._left)
 
+    def __bool__(self) -> bool:
+        return len(self._left) > 0
+
     def add(self, messages: Iterator[Message | None], subscription: Subscription) -> None:
         """All of a filter comes again, so there is one for each at most."""
         self._left.pop(subscription.filter, None)

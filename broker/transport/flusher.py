@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from ..channel.channel import TURN_DELIVERIES
 from ..channel.outlet import Outlet
 from ..core.turn import Turn
 
@@ -97,7 +98,11 @@ class Flusher:
             held = self._held + self._spent
             self._held = []
             self._spent = []
-            for connection in held:
+            for place, connection in enumerate(held):
+                if turn.deliveries > TURN_DELIVERIES:  # enough for this turn: these are the first of the next one
+                    self._held[:0] = held[place:]
+                    self.wake()
+                    break
                 try:
                     connection.proceed()
                 except Exception:

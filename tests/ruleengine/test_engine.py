@@ -67,7 +67,7 @@ async def test_the_engine_is_not_called_again_for_a_topic_that_no_rule_wants() -
         client = await node.client()
         for topic in ("other", "other", "wanted/1", "wanted/1", "other"):
             await client.publish(topic)
-        assert told == ["other", "wanted/1", "wanted/1"]
+        assert [topic for topic in told if not topic.startswith("$SYS/")] == ["other", "wanted/1", "wanted/1"]
         assert len(node.kept) == 2
         await node.engine.update_rule(id, {"rawsql": 'SELECT topic FROM "other"'})
         await client.publish("other")

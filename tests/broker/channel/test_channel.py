@@ -71,6 +71,7 @@ def test_what_the_decoder_would_have_refused() -> None:
     assert house.metrics.messages_publish == 0
 
 
+@pytest.mark.interpreted
 def test_the_budget_of_a_turn_stops_behind_a_publish(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TURN_DELIVERIES", 0)
     house = House()
@@ -117,6 +118,7 @@ def test_every_acknowledgement_finds_its_handler() -> None:
     assert len(client.session.inflight) == 1  # its own message of QoS 2
 
 
+@pytest.mark.interpreted
 def test_a_fault_of_the_brokers_costs_one_connection(caplog: pytest.LogCaptureFixture) -> None:
     """[3.1.1 MQTT-4.8.0-2] Its sender is told, everybody else goes on, and the log has the whole story."""
     house = House()
@@ -138,6 +140,7 @@ def test_a_fault_of_the_brokers_costs_one_connection(caplog: pytest.LogCaptureFi
     assert [each.payload for each in other.messages()] == [b"y"]
 
 
+@pytest.mark.interpreted
 def test_a_flood_of_one_client_stops_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TURN_PUBLISHES", 2)
     house = House()

@@ -275,6 +275,7 @@ def test_a_denial_that_is_cached_is_counted_as_such() -> None:
     assert (house.metrics.client_acl_deny, house.metrics.client_acl_cache_hit) == (2, 1)
 
 
+@pytest.mark.interpreted
 def test_what_is_admitted_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST_ADMITTED", 3)
     writer = House().connect("w")
@@ -293,6 +294,7 @@ def test_long_topics_are_not_remembered() -> None:
     assert [len(topic) for topic in writer.channel.admitted] == [256]
 
 
+@pytest.mark.interpreted
 def test_what_aliases_stand_for_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST_ALIASED", 10)
     writer = House().connect("w")

@@ -190,6 +190,7 @@ def test_slots_are_used_again() -> None:
     assert order.keys == []
 
 
+@pytest.mark.interpreted
 def test_a_put_costs_the_same_at_any_size() -> None:
     store = RetainedStore()
     costs = set()

@@ -1,34 +1,36 @@
 """Router: subscriptions, routes, and the route cache."""
 
 import random
-from typing import Any
 
 import pytest
 
+from broker.mqtt.message import Delivery
 from broker.routing import router as router_module
 from broker.routing.router import EMPTY, Router
+from broker.session.limits import Limits
+from broker.session.session import Session
 from broker.session.subscription import Subscription
 
 
-class FakeSession:
-    connected = True
-    ready = True
-
-    def __init__(self, client_id: str) -> None:
-        self.client_id = client_id
+class Deaf:
+    def delivery_dropped(self, session: Session, delivery: Delivery, reason: str) -> None: ...
 
 
-def sub(session: FakeSession, filter: str, qos: int = 0, identifier: int = 0, **options: bool) -> Subscription:
+def session(client_id: str) -> Session:
+    return Session(client_id, Limits(), Deaf(), 0.0)
+
+
+def sub(session: Session, filter: str, qos: int = 0, identifier: int = 0, **options: bool) -> Subscription:
     identifiers = (identifier,) if identifier else ()
     if filter.startswith("$share/"):
         _, group, topic_filter = filter.split("/", 2)
-        return Subscription(session, filter, qos, identifiers=identifiers, group=group, topic_filter=topic_filter)  # type: ignore[arg-type]
+        return Subscription(session, filter, qos, identifiers=identifiers, group=group, topic_filter=topic_filter)
     return Subscription(session, filter, qos, identifiers=identifiers, **options)  # type: ignore[arg-type]
 
 
-A: Any = FakeSession("a")
-B: Any = FakeSession("b")
-C: Any = FakeSession("c")
+A = session("a")
+B = session("b")
+C = session("c")
 
 
 def test_nobody() -> None:
@@ -225,12 +227,12 @@ def test_long_topics_and_too_many_targets_are_not_kept() -> None:
     assert len(router.match(long).targets) == 1
     assert not router._recent
     for number in range(40):
-        router.subscribe(sub(FakeSession(f"{number}"), "wide/#"))
+        router.subscribe(sub(session(f"{number}"), "wide/#"))
     assert len(router.match("wide/1").targets) == 41
     assert not router._recent  # a route heavier than the whole cache may be
     router = Router(cache_size=40)  # 20 topics and 320 targets in each half
     for number in range(100):
-        router.subscribe(sub(FakeSession(f"{number}"), "wide/#"))
+        router.subscribe(sub(session(f"{number}"), "wide/#"))
     for number in range(50):
         assert len(router.match(f"wide/{number}").targets) == 100
         assert len(router._recent) <= 3
@@ -250,7 +252,7 @@ def test_ended_sessions_do_not_stay_in_the_cache() -> None:
 def test_adding_to_and_leaving_a_huge_fan_out_does_not_copy_it() -> None:
     router = Router()
     for number in range(10_000):
-        router.subscribe(sub(FakeSession(f"{number}"), "#"))
+        router.subscribe(sub(session(f"{number}"), "#"))
     held = router._subscribers.get("#")
     extra = sub(A, "#")
     router.subscribe(extra)

@@ -11,6 +11,8 @@ from broker.routing import shared
 from broker.routing.shared import STRATEGIES, SharedGroup
 from broker.session.subscription import Subscription
 
+pytestmark = pytest.mark.interpreted  # what counts how often it is looked at is no Session
+
 
 class FakeSession:
     """Counts how often it is looked at."""

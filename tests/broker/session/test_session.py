@@ -697,7 +697,7 @@ def test_unsubscribing_stops_it() -> None:
 def test_what_shared_subscriptions_get_back() -> None:
     """[MQTT-4.8.2-5]: a QoS 2 delivery that was begun dies with its session."""
     bench = Bench(window=3, queue_qos0=True)
-    group = object()
+    group = "$share/g/t"
 
     def shared(payload: str, qos: int) -> None:
         bench.session.deliver_shared(Delivery(Message("t", payload.encode(), qos), qos, group=group))

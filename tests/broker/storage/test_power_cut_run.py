@@ -63,6 +63,7 @@ def found_with(tmp_path: Path) -> str:
     return "\n".join(cuts.wrong)
 
 
+@pytest.mark.interpreted
 def test_an_acknowledgement_before_the_disk_has_it_is_found(tmp_path: Path) -> None:
     late: list[Append] = []
 

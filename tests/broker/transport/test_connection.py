@@ -187,6 +187,7 @@ def test_after_the_end_nothing_is_read() -> None:
 # --- packets that wait ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.interpreted
 def test_a_turn_s_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Output goes out and others are heard before a publisher goes on; its packets keep their order."""
     monkeypatch.setattr(channel_module, "TURN_DELIVERIES", 2)
@@ -326,6 +327,7 @@ async def test_the_client_ends_its_side_while_its_connect_waits() -> None:
     assert house.listener.reasons == ["tcp_closed"]
 
 
+@pytest.mark.interpreted
 def test_eof_with_packets_that_wait_for_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channel_module, "TURN_DELIVERIES", 0)
     house = House()
@@ -585,6 +587,7 @@ def encode_connack(client: Conversation) -> bytes:
 # --- retained messages ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.interpreted
 def test_retained_messages_come_turn_by_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.session.replay.REPLAY_SLICE", 10)
     house = House()
