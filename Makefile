@@ -11,10 +11,12 @@ NODE_DIR := tests/interop
 NODE_STAMP := $(NODE_DIR)/node_modules/.package-lock.json
 BENCH_DIR := tests/bench/node
 BENCH_STAMP := $(BENCH_DIR)/node_modules/.package-lock.json
-SOURCES := broker ruleengine management tests
+SOURCES := broker ruleengine management tests build_compiled.py
+# Compiled modules, taken only while every source of broker is what they were made of.
+COMPILED := $(CURDIR)/build/compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format lint types cover fuzz bench bench-api conformance interop soak soak-disk clean
+.PHONY: help setup run test compile test-compiled check format lint types cover fuzz bench bench-api conformance interop soak soak-disk clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,11 +24,17 @@ help: ## this list
 setup: $(STAMP) ## the virtual environment in .venv, with everything in it
 	@:
 
-run: setup ## start a node with config/taipan.toml (CONFIG=FILE for another)
-	@exec $(BIN)/taipan --config $(CONFIG)
+run: setup ## start a node with config/taipan.toml (CONFIG=FILE for another); compiled where `make compile` was run
+	@exec env TAIPAN_COMPILED=$(COMPILED) $(BIN)/taipan --config $(CONFIG)
 
 test: setup node-modules ## every test (PYTEST_ARGS="-k will" for some of them)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+compile: setup ## the hot path with mypyc into build/compiled, from the same source (wants a C compiler and Python.h)
+	@$(BIN)/python build_compiled.py --check || $(BIN)/python build_compiled.py
+
+test-compiled: compile node-modules ## every test on the compiled modules
+	@TAIPAN_COMPILED=$(COMPILED) $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 check: lint types test ## what a change has to pass: format, lint, types, tests
 

@@ -5,6 +5,7 @@ long as the sources are still these.
 """
 
 import json
+import os
 import shutil
 import sys
 import sysconfig
@@ -40,6 +41,16 @@ def sources() -> list[str]:
     return [file.relative_to(ROOT).as_posix() for file in files if file.name != "__init__.py"]
 
 
+def missing() -> str | None:
+    """What this machine lacks for it; None: nothing."""
+    compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
+    if shutil.which(compiler) is None:
+        return f"there is no C compiler ({compiler})"
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        return "there is no Python.h (python3-dev)"
+    return None
+
+
 def build(files: list[str], into: Path) -> None:
     """Write the extension modules under ``into``. Ends the process if mypy or the C compiler complain."""
     # Imported here: --check has to be quick.
@@ -57,6 +68,10 @@ def build(files: list[str], into: Path) -> None:
 def main() -> int:
     if "--check" in sys.argv[1:]:
         return 0 if Compiled(TARGET).unusable() is None else 1
+    lacking = missing()
+    if lacking is not None:
+        print(f"not compiled: {lacking}", file=sys.stderr)
+        return 1
     files = sources()
     before = Compiled.digests(ROOT)  # a file that changes meanwhile makes the result stale, not wrong
     fresh = TARGET.with_suffix(".new")

@@ -28,6 +28,7 @@ MAY_IMPORT = {
     **dict.fromkeys(BESIDE_EACH_OTHER, CORE | {"broker.core"}),
 }
 MAY_IMPORT["broker.version"] = set()
+MAY_IMPORT["broker.compiled"] = set()
 MAY_IMPORT["broker.channel"] = set(MAY_IMPORT)
 MAY_IMPORT["broker.transport"] = set(MAY_IMPORT)
 MAY_IMPORT["broker.server"] = set(MAY_IMPORT)

@@ -32,7 +32,7 @@ from .turn import Turn
 
 logger = logging.getLogger(__name__)
 
-PUBLISH_STEPS = 8
+PUBLISH_STEPS = 1
 """What a message takes by itself, whoever gets it, stands in the account of the loop turn as so many deliveries."""
 
 _WALK_STEPS = 2000

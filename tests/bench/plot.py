@@ -5,6 +5,7 @@ from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 WIDTH, LEFT, RIGHT, TOP, ROW = 860, 260, 60, 62, 20
+LEAST, MOST = 0.05, 50.0
 COLOURS = {"nats": "#c2410c", "aedes": "#15803d", "amqtt": "#7e22ce"}
 AHEAD, BEHIND, INK, FAINT = "#1d4ed8", "#93a8d8", "#1f2937", "#d1d5db"
 
@@ -33,13 +34,17 @@ def ticks(lowest: float, highest: float) -> list[float]:
 
 
 def draw(title: str, bars: list[Bar]) -> str:
-    """The SVG; the axis is logarithmic, so a ratio of 2 reaches as far as one of 1/2, the other way."""
+    """The SVG; the axis is logarithmic, so a ratio of 2 reaches as far as one of 1/2, the other way.
+
+    It ends at ``LEAST`` and ``MOST``: what lies beyond is drawn at the edge.
+    """
     values = [value for bar in bars for value in (1.0, bar.ratio, *bar.others.values(), bar.goal or 1.0) if value > 0]
-    marks = ticks(min(values, default=1.0) * 0.95, max(values, default=1.0) * 1.05)
+    marks = ticks(max(min(values, default=1.0) * 0.95, LEAST), min(max(values, default=1.0) * 1.05, MOST))
     low, high = math.log10(marks[0]), math.log10(marks[-1])
     bottom = TOP + ROW * len(bars)
 
     def across(value: float) -> float:
+        value = min(max(value, marks[0]), marks[-1])
         return LEFT + (math.log10(value) - low) / (high - low) * (WIDTH - LEFT - RIGHT)
 
     out = [

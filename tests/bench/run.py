@@ -141,7 +141,7 @@ def main() -> int:
     count = rounds * sum(takes_part(broker, scenario) for scenario in scenarios for broker in brokers)
     print(f"{count} runs, about {count * (float(duration) + OVERHEAD) / 60:.0f} minutes", flush=True)
 
-    begun = time.monotonic()
+    begun, busy = time.monotonic(), os.getloadavg()[0]
     runs = rounds_of(scenarios, brokers, rounds, duration)
     words = f'ONLY="{" ".join(only)}" ' if only else ""
     about = machine() | {
@@ -150,6 +150,7 @@ def main() -> int:
         "taken": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "rounds": str(rounds),
         "duration": duration,
+        "busy": f"{busy:.1f}",
         "minutes": f"{(time.monotonic() - begun) / 60:.0f}",
         "pinning": "pinned with `taskset`" if len(os.sched_getaffinity(0)) > 1 else "not pinned: there was one core",
     }

@@ -3,7 +3,7 @@
 import re
 from xml.etree import ElementTree
 
-from tests.bench.plot import Bar, draw, ticks
+from tests.bench.plot import LEFT, Bar, draw, ticks
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -22,6 +22,12 @@ def test_a_bar_begins_or_ends_at_one() -> None:
     assert abs(float(behind.attrib["width"]) - float(ahead.attrib["width"])) < 0.2
     dot = next(each for each in root.iter(f"{SVG}circle") if each.find(f"{SVG}title") is not None)
     assert abs(float(dot.attrib["cx"]) - one - float(ahead.attrib["width"]) / 2) < 0.2
+
+
+def test_what_lies_beyond_the_axis_is_drawn_at_its_edge() -> None:
+    root = ElementTree.fromstring(draw("t", [Bar("far", 0.0001, {"amqtt": 0.00001}, None)]))
+    dot = next(each for each in root.iter(f"{SVG}circle") if each.find(f"{SVG}title") is not None)
+    assert float(dot.attrib["cx"]) == LEFT
 
 
 def test_nothing_measured_is_an_empty_plot() -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from broker.channel.channel import TURN_DELIVERIES, TURN_PUBLISHES
+from broker.core.broker import PUBLISH_STEPS
 from broker.core.timers import BUDGET
 from broker.mqtt.message import Message
 from broker.mqtt.packets import Subscribe, TopicFilter
@@ -71,9 +72,33 @@ def test_five_hundred_pairs() -> None:
     for number, writer in enumerate(writers):
         writer.feed(*[Publish(f"p/{number}", b"x")] * floods)
     deliveries, writes = house.turns()
-    assert max(deliveries) <= TURN_DELIVERIES + TURN_PUBLISHES
+    assert max(deliveries) <= TURN_DELIVERIES // (1 + PUBLISH_STEPS) + 1
     assert max(writes) <= SENDS_A_TURN
     assert all(len(house.readers[number].messages()) == floods for number in range(pairs))
+
+
+def test_whoever_waits_is_asked_no_oftener_for_being_many() -> None:
+    """Publishers are held back: a turn lets as many go on as it has room for and looks at no others."""
+
+    def dearest(count: int) -> int:
+        house = House()
+        house.connect("reader").subscribe("t")
+        writers = [house.connect(f"w{number}") for number in range(count)]
+        house.broker.turn.deliveries = TURN_DELIVERIES + 1
+        for writer in writers:
+            writer.feed(Publish("t", b"x"))
+
+        # What a turn may deliver is spent by the first: the others wait, however many there are.
+        def spend(message: Message) -> Message:
+            house.broker.turn.deliveries += TURN_DELIVERIES
+            return message
+
+        house.hooks.message_publish.add(spend)
+        return max(operations(house.loop.turn) for _ in range(3))
+
+    few, many = dearest(50), dearest(1000)
+    assert few > 100
+    assert many <= few + 50
 
 
 def test_wills_to_many() -> None:

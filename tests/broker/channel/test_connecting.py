@@ -10,6 +10,7 @@ from broker.core.client_info import ClientInfo
 from broker.mqtt import constants as c
 from broker.mqtt import reason_codes as rc
 from broker.mqtt.packets import Auth, Connack, Connect, Disconnect, Pingreq, Pingresp, Will
+from broker.session.limits import MOST_IN_FLIGHT
 from tests.support.fake_transport import Conversation, House
 from tests.support.wire import Publish
 
@@ -130,12 +131,14 @@ def test_connack_comes_before_everything_that_waited() -> None:
     assert client.payloads() == [b"waited"]
 
 
-@pytest.mark.parametrize("asked, most, window", [(None, 2, 2), (3, 2, 2), (1, 2, 1), (None, 0, 65_535), (7, 0, 7)])
+@pytest.mark.parametrize(
+    "asked, most, window", [(None, 2, 2), (3, 2, 2), (1, 2, 1), (None, 0, MOST_IN_FLIGHT), (7, 0, 7)]
+)
 def test_the_send_window_is_the_smaller_maximum(asked: int | None, most: int, window: int) -> None:
     """[MQTT-3.3.4-9]"""
     properties = {} if asked is None else {c.RECEIVE_MAXIMUM: asked}
     assert House({"max_inflight": most}).connect(properties=properties).session.window == window
-    assert House({"max_inflight": most}).connect(version=4).session.window == (most or 65_535)
+    assert House({"max_inflight": most}).connect(version=4).session.window == (most or MOST_IN_FLIGHT)
 
 
 # --- refusals -------------------------------------------------------------------------------------------------------

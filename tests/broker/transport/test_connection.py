@@ -190,8 +190,8 @@ def test_after_the_end_nothing_is_read() -> None:
 @pytest.mark.interpreted
 def test_a_turn_s_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Output goes out and others are heard before a publisher goes on; its packets keep their order."""
-    monkeypatch.setattr(channel_module, "TURN_DELIVERIES", 2)
-    monkeypatch.setattr(module, "TURN_DELIVERIES", 2)
+    monkeypatch.setattr(channel_module, "TURN_DELIVERIES", 4)
+    monkeypatch.setattr(module, "TURN_DELIVERIES", 4)
     house = House()
     reader = house.connect("r")
     reader.subscribe("t")
