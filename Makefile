@@ -16,7 +16,7 @@ SOURCES := broker ruleengine management tests build_compiled.py
 COMPILED := $(CURDIR)/build/compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test compile test-compiled check format lint types cover fuzz bench bench-api conformance interop soak soak-disk clean
+.PHONY: help setup run test compile test-compiled check format lint types cover fuzz bench bench-api bench-compiled conformance interop soak soak-disk clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ bench-modules:
 $(BENCH_STAMP): $(BENCH_DIR)/package-lock.json
 	@cd $(BENCH_DIR) && npm ci --no-audit --no-fund --loglevel=error
 	@touch $@
+
+bench-compiled: compile ## what compiling is worth: interpreted, compiled, Mosquitto (ONLY="S1 S2" ROUNDS=3 DUR=2)
+	@$(BIN)/python -m tests.bench.compiled
 
 bench-api: setup ## what listings cost a busy node (SESSIONS=20000 RATE=5000 DUR=5)
 	@$(BIN)/python -m tests.bench.api

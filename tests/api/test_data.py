@@ -122,7 +122,7 @@ async def test_the_file_is_what_was_stored() -> None:
         assert {"peerhost": [ord(char) for char in "10.9.8.7"]} in [row["who"] for row in found["blacklist"]]
         (app,) = found["apps"]
         assert app["id"] == "app2" and "secret" not in app and len(app["secret_sha256"]) == 64
-        assert [row["topic"] for row in found["acl_mnesia"]] == ["t", "t", "x/#", "m/%c"]
+        assert [row["topic"] for row in found["acl_mnesia"]] == ["m/%c", "t", "t", "x/#"]  # subject by subject
         assert [row["topic"] for row in found["retained"]] == ["r/1", "r/2"]
         assert "a-secret" not in json.dumps(found) and "s2" not in json.dumps(found)
         assert [row["id"] for row in found["resources"]] == ["resource:1"]

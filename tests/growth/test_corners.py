@@ -20,6 +20,8 @@ from tests.growth.operations import Counted, linear, operations, settled
 from tests.support.fake_transport import House
 from tests.support.one_by_one import OneByOne
 
+pytestmark = pytest.mark.interpreted  # compiled code has no instructions to count
+
 
 class Nowhere(OneByOne):
     """An outlet that takes everything."""

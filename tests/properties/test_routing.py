@@ -3,11 +3,13 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.mqtt.message import Message
+from broker.mqtt.message import Delivery, Message
 from broker.routing import retained
 from broker.routing.retained import RetainedStore
 from broker.routing.router import Router
 from broker.routing.trie import Trie
+from broker.session.limits import Limits
+from broker.session.session import Session
 from broker.session.subscription import Subscription
 
 LEVELS = ["", "a", "b", "A", "ä", "$x", "a.b", "*"]
@@ -40,15 +42,11 @@ def naive(filter: str, topic: str) -> bool:
     return not (topic[0] == "$" and filter[0] in "+#") and fits(filter.split("/"), topic.split("/"))
 
 
-class FakeSession:
-    connected = True
-    ready = True
-
-    def __init__(self, client_id: str) -> None:
-        self.client_id = client_id
+class Deaf:
+    def delivery_dropped(self, session: Session, delivery: Delivery, reason: str) -> None: ...
 
 
-SESSIONS = [FakeSession(each) for each in "xyz"]
+SESSIONS = [Session(each, Limits(), Deaf(), 0.0) for each in "xyz"]
 
 actions = st.tuples(st.sampled_from(SESSIONS), filters(), st.integers(0, 2), st.sampled_from((None, None, "g", "h")))
 
@@ -56,13 +54,13 @@ actions = st.tuples(st.sampled_from(SESSIONS), filters(), st.integers(0, 2), st.
 @given(st.lists(actions, max_size=40), st.lists(topics(), min_size=1, max_size=10), st.sampled_from((0, 2, 1000)))
 @settings(deadline=None)
 def test_the_router_is_a_naive_one(
-    done: list[tuple[FakeSession, str, int, str | None]], asked: list[str], cache_size: int
+    done: list[tuple[Session, str, int, str | None]], asked: list[str], cache_size: int
 ) -> None:
     router = Router(cache_size=cache_size)
-    model: dict[tuple[FakeSession, str], Subscription] = {}
+    model: dict[tuple[Session, str], Subscription] = {}
     for session, topic_filter, qos, group in done:
         filter = f"$share/{group}/{topic_filter}" if group else topic_filter
-        subscription = Subscription(session, filter, qos, False, False, 0, (), group, topic_filter)  # type: ignore[arg-type]
+        subscription = Subscription(session, filter, qos, False, False, 0, (), group, topic_filter)
         known = model.pop((session, filter), None)
         if known is not None and qos == known.qos:  # the very same once more takes it away again
             assert router.unsubscribe(subscription)
@@ -82,7 +80,7 @@ def test_the_router_is_a_naive_one(
     assert router._subscribers._root == router._group_trie._root == {}
 
 
-def compare(router: Router, model: dict[tuple[FakeSession, str], Subscription], topic: str) -> None:
+def compare(router: Router, model: dict[tuple[Session, str], Subscription], topic: str) -> None:
     route = router.match(topic)
     matching = [each for each in model.values() if naive(each.topic_filter, topic)]
     ordinary: dict[object, list[Subscription]] = {}
