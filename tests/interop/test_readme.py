@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 STARTS_IN = 30.0
 # The ports that the README has, and for each one of this test.
-PORTS = {printed: str(free_port()) for printed in ("1883", "8083", "8081", "1884", "8084", "9081")}
+PORTS = {printed: str(free_port()) for printed in ("1883", "8083", "8081", "1884", "8084", "9081", "9900")}
 FIRST_NODE = (
     ".venv/bin/taipan --config config/taipan.toml --set listeners.0.bind=127.0.0.1:1883"
     " --set listeners.1.bind=127.0.0.1:8083 --set management.bind=127.0.0.1:8081"
@@ -37,6 +37,7 @@ FIRST_NODE = (
 # The answer of each curl on a line of its own, however the lines of mosquitto_sub fall between; all lines at once.
 AT_A_TERMINAL = """
 curl() { local answer; answer=$(command curl -sS "$@"); printf '%s\\n' "$answer"; }
+mosquitto_pub() { command mosquitto_pub -p 1883 "$@"; }
 mosquitto_sub() { exec stdbuf -oL mosquitto_sub -p 1883 "$@"; }
 """
 
@@ -129,10 +130,15 @@ class Terminal:
         """Those of the block's curls."""
         return [json.loads(line) for line in self.run(block) if line.startswith("{")]
 
-    def saw(self, line: str) -> None:
+    @property
+    def lines(self) -> list[str]:
+        """All that was printed so far."""
+        return self._lines.seen
+
+    def saw(self, line: str, seconds: float = PATIENCE) -> None:
         """Wait for a line of something in the background, unless it was there already."""
         if line not in self._lines.seen:
-            self._lines.until(lambda each: each == line)
+            self._lines.until(lambda each: each == line, seconds)
 
     def end(self) -> None:
         self.run("kill $(jobs -p) 2>/dev/null; wait")
@@ -268,6 +274,28 @@ def test_managing_it_works_as_printed(directory: Path, node: StartedNode, termin
     assert printed[1] == []  # nobody is there any more
     assert printed[2][0] == "Client(porch, connected=false)"
     assert any(line.startswith("mgmt insert <AppId> <Name>") for line in printed[3])
+
+
+def test_a_rule_works_as_printed(node: StartedNode, terminal: Terminal) -> None:
+    reach = re.findall(r"^```\n(.*?)^```$", section("Managing it"), re.M | re.S)[0]
+    terminal.run(re.sub(r"^TAIPAN=\S+$", f"TAIPAN={node.application}", reach, flags=re.M))
+    create, outage = re.findall(r"^```\n(.*?)^```$", section("A rule"), re.M | re.S)
+    resource, rule = terminal.answers(create)
+    assert resource["code"] == rule["code"] == 0
+    terminal.saw('sink: {"temperature":21.5,"topic":"garden/bed"}')
+    terminal.run(outage)
+    rows = [f'sink: {{"temperature":{degrees},"topic":"garden/bed"}}' for degrees in (22, 23)]
+    for row in rows:
+        terminal.saw(row, 20.0)
+
+    def figures() -> dict[str, int]:
+        [answer] = terminal.answers("curl -u $TAIPAN $API/rules")
+        [action] = answer["data"][0]["actions"]
+        return dict(action["metrics"][0])
+
+    eventually(lambda: figures()["success"] == 3)
+    assert figures()["failed"] == 0
+    assert [terminal.lines.count(row) for row in rows] == [1, 1]
 
 
 def test_the_secret_is_printed_once(directory: Path, node: StartedNode) -> None:
