@@ -298,6 +298,7 @@ class Broker:
             session.will = None  # [MQTT-3.1.3-9] the session goes on within the delay
             self._will_gone(session)
             session.expire_queued(now)
+            session.disconnected_at = 0.0
             session.expiry_interval = expiry_interval
             session.client = client
             self.metrics.session_resumed += 1

@@ -332,6 +332,23 @@ async def test_the_expiry_of_one_that_was_connected_begins_at_the_restart_and_on
 
 
 @pytest.mark.asyncio
+async def test_an_expiry_that_had_begun_is_over_once_the_client_is_back() -> None:
+    """Whoever was away, came back, stayed for longer than its expiry and was there when the node died is not late."""
+    house = DurableHouse()
+    (await subscribed(house, expiry=100)).vanish()
+    house.store()
+    house.pass_time(50)
+    await house.join("r", expiry=100)
+    house.pass_time(200)
+    house = house.crash(10)
+    assert house.broker.sessions.get("r") is not None
+    house.pass_time(90)
+    assert house.broker.sessions.get("r") is not None
+    house.pass_time(20)
+    assert house.broker.sessions.get("r") is None
+
+
+@pytest.mark.asyncio
 async def test_message_expiry_goes_on_over_down_time() -> None:
     house = DurableHouse()
     (await subscribed(house)).vanish()
