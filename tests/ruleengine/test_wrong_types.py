@@ -28,7 +28,7 @@ def inspect(value: Any) -> list[dict[str, Any]]:
         {"actions": None}, {"actions": 1}, {"actions": "x"}, {"actions": {"name": "keep"}}, {"actions": [1]},
         {"actions": [{"name": "keep", "params": {}, "fallbacks": 1}]},
         {"actions": inspect(HUGE)}, {"actions": inspect(BROKEN)}, {"actions": inspect({BROKEN: 1})},
-        {"actions": inspect(object())},
+        {"actions": inspect(1j)},
         {"id": 1}, {"id": ""}, {"id": BROKEN}, {"description": 1}, {"description": BROKEN}, {"enabled": "yes"},
         {"enabled": None}, {"on_action_failed": 1}, {"on_action_failed": []},
     ],

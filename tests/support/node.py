@@ -21,10 +21,12 @@ from broker.core.clock import Clock
 
 from .peer import TIMEOUT, Address
 
-# Below the ports that the system gives to clients, and in another place in each process, so that nobody else takes one
+# Below the ports that the system gives to clients, and others for each worker of a test run, so that nobody else takes one
 # between the moment it is found free and the moment it is bound.
-_ports = itertools.cycle(range(10_000, 32_000))
-for _ in range(os.getpid() * 137 % 22_000):
+_WORKERS = 8
+_worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _WORKERS
+_ports = itertools.cycle(range(10_000 + _worker, 32_000, _WORKERS))
+for _ in range(os.getpid() * 137 % 2_750):
     next(_ports)
 
 
