@@ -21,8 +21,8 @@ from broker.core.clock import Clock
 
 from .peer import TIMEOUT, Address
 
-# Below the ports that the system gives to clients, and others for each worker of a test run, so that nobody else takes one
-# between the moment it is found free and the moment it is bound.
+# Below the ports that the system gives to clients, and others for each worker of a test run, so that nobody else takes
+# one between the moment it is found free and the moment it is bound.
 _WORKERS = 8
 _worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _WORKERS
 _ports = itertools.cycle(range(10_000 + _worker, 32_000, _WORKERS))
