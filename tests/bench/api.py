@@ -173,6 +173,7 @@ async def _traffic(port: int, rate: int, pipe: Connection) -> None:
         if pipe.recv() == "stop":
             over.set_result(None)
             return
+        os.set_blocking(pipe.fileno(), True)  # the loop has made it one that does not wait, and this may be long
         pipe.send(latencies.copy())
         latencies.clear()
 
