@@ -361,7 +361,8 @@ def _open(channel: ChannelState, connect: Connect, now: float, extra: dict[int, 
     if client.token is not None and client.token.expires is not None:
         channel.token_timer = context.timers.at(client.token.expires, partial(token_expired, channel))
     if durability is not None:
-        due = durability.unconfirmed(session) if present else durability.due(channel.mark)
+        # Also that a client is back must be on disk, or its session could end by its earlier absence after a crash.
+        due = durability.due(channel.mark) if durability.trouble is None else durability.unconfirmed(session)
         if connect.will is not None:
             session.will_number = durability.will_stored(
                 as_message(channel, connect.will, now), _delay_of(connect.will)

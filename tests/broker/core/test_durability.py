@@ -282,13 +282,21 @@ async def test_the_connack_of_a_new_session_waits(version: int) -> None:
     assert "c" in house.crash().broker.sessions
 
 
-async def test_the_connack_of_a_session_on_disk_does_not_wait() -> None:
+async def test_the_connack_of_a_session_on_disk_waits_for_that_its_client_is_back() -> None:
     house = DurableHouse()
-    first = await house.join("c")
+    first = await house.join("c", expiry=60)
     first.vanish()
-    client = house.greet("c")
+    house.store()
+    house.clock.advance(55)
+    client = house.greet("c", expiry=60)
+    await house.settle()
+    assert client.received() == []
+    house.store()
+    await house.settle()
     (connack,) = client.received()
     assert isinstance(connack, Connack) and connack.session_present
+    house.clock.advance(10)
+    assert "c" in house.crash().broker.sessions  # its earlier absence is over, and would have ended it
 
 
 async def test_who_takes_over_a_session_not_yet_on_disk_waits_too() -> None:
