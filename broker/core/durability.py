@@ -134,16 +134,16 @@ class Durability:
             elif waited_for and not self.fates:
                 # All that was to be written has been taken back: nobody waits for an empty batch.
                 self._release(self.journal.batch)
-        self.journal.end_of_turn()
+        self.journal.give_way()
 
     def _cut(self) -> None:
         seq = self.journal.batch
         encode = records.encode
         offset = first_offset(len(self._open))
-        encoded: dict[int, bytes] = {}
-        for key, entry in self._open.items():
+        encoded: list[bytes] = []
+        for entry in self._open.values():
             if isinstance(entry, StoredMessage):
-                encoded[key] = data = encode(message_record(entry))
+                data = encode(message_record(entry))
                 size = len(data)
                 self._stored_octets += size - entry.size
                 entry.seq = seq
@@ -152,15 +152,18 @@ class Durability:
                 entry.key = 0
                 offset += size
             else:
-                encoded[key] = data = encode(entry)
+                data = encode(entry)
                 offset += len(data)
-        self.journal.put_all(encoded)
+            encoded.append(data)
+        self.journal.append(encoded)
         self._open.clear()
         self._places.clear()
         self._octets = 0
 
     def on_durable(self, seq: int) -> None:
         """The writer's word: everything up to ``seq`` is on disk."""
+        if self._open:
+            self.end_of_turn()  # first of all, so that the disk has work while this batch's acknowledgements go out
         self._release(seq)
         self.paging.relieve()
         if self._open or self.fates.due or self._waiting or self._futures:

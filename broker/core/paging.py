@@ -38,7 +38,7 @@ _GAP: Final = 4096
 """Bytes between two records that are read along, rather than reading twice."""
 _A_SLICE: Final = 2000
 _TRIES: Final = 5
-_PAUSE: Final = 1.0
+_PAUSE = 1.0
 
 
 def lean(properties: Properties) -> Properties:

@@ -34,14 +34,10 @@ def body_of(message: Message) -> records.StoredBody:
 
 def message_record(stored: StoredMessage) -> records.MessageStored:
     """A message with all who hold it now."""
-    return records.MessageStored(
-        stored.number,
-        body_of(stored.message),
-        [
-            (session, delivery.group, delivery.qos, delivery.retain, delivery.identifiers, packet_id)
-            for session, delivery, packet_id in stored.holders()
-        ],
-    )
+    holders = []
+    for session, delivery, packet_id in stored.holders():
+        holders.append((session, delivery.group, delivery.qos, delivery.retain, delivery.identifiers, packet_id))
+    return records.MessageStored(stored.number, body_of(stored.message), holders)
 
 
 def session_record(session: Session) -> records.SessionStored:

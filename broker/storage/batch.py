@@ -7,8 +7,7 @@ five times faster than a length before each record.
 
 import sys
 from array import array
-from collections.abc import Collection, Iterator
-from itertools import accumulate
+from collections.abc import Collection
 from typing import Final
 
 from .trouble import StoreError
@@ -30,11 +29,6 @@ def encode(records: Collection[bytes]) -> bytes:
 def first_offset(count: int) -> int:
     """Where the first of ``count`` records begins."""
     return HEAD + 4 * count
-
-
-def offsets(records: Collection[bytes]) -> Iterator[int]:
-    """Where each record begins in the batch that ``encode`` makes of them."""
-    return accumulate(map(len, records), initial=first_offset(len(records)))
 
 
 def decode(data: bytes) -> list[bytes]:

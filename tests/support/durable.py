@@ -35,8 +35,7 @@ class FakeJournal:
         self.max_pending = 1_000_000
         self.size_bytes = 0
         self.dropped = 0
-        self._open: dict[int, bytes] = {}
-        self._writing: dict[int, bytes] | None = None
+        self._writing: list[bytes] | None = None
 
     @property
     def idle(self) -> bool:
@@ -44,38 +43,19 @@ class FakeJournal:
 
     @property
     def pending(self) -> int:
-        return len(self._open) + len(self._writing or ())
+        return len(self._writing or ())
 
     @property
     def pending_octets(self) -> int:
-        return sum(map(len, [*self._open.values(), *(self._writing or {}).values()]))
+        return sum(map(len, self._writing or ()))
 
-    @property
-    def congested(self) -> bool:
-        return self.pending_octets > self.max_pending
+    def append(self, records: list[bytes]) -> None:
+        assert self._writing is None
+        self._writing = records
+        self.batch += 1
 
-    def put(self, key: int, record: bytes) -> None:
-        self._open[key] = record
-
-    def put_all(self, records: dict[int, bytes]) -> None:
-        for key, record in records.items():
-            self.put(key, record)
-
-    def end_of_turn(self) -> None:
-        if self._writing is None and self._open:
-            self._writing, self._open = self._open, {}
-            self.batch += 1
-
-    def location(self, key: int) -> tuple[int, int, int] | None:
-        if self._writing is None or key not in self._writing:
-            return None
-        written = list(self._writing.values())
-        begin = 8 + 4 * len(written)
-        for each, record in self._writing.items():
-            if each == key:
-                return self.batch - 1, begin, len(record)
-            begin += len(record)
-        raise AssertionError
+    def give_way(self) -> None:
+        """There is no thread."""
 
     def read(self, seq: int, offset: int, size: int) -> asyncio.Future[bytes]:
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -92,12 +72,10 @@ class FakeJournal:
         """The disk stores the batch that was cut; whether there was one."""
         if self._writing is None:
             return False
-        written = list(self._writing.values())
-        self.batches.append(written)
-        self.durable = self.batch - 1
-        self._on_durable(self.durable)
+        self.batches.append(self._writing)
         self._writing = None
-        self.end_of_turn()
+        self.durable = len(self.batches)
+        self._on_durable(self.durable)
         return True
 
 

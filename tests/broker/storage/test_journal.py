@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.storage import writer
-from broker.storage.batch import decode
+from broker.storage.batch import decode, first_offset
 from broker.storage.journal import Journal
 from broker.storage.sqlite_log import SqliteLog
 from broker.storage.trouble import StoreError, WriteTrouble
@@ -55,11 +55,11 @@ class Told:
                 await self.changed.wait()
 
 
-def started(path: Path, max_pending: int = 1_000) -> tuple[GatedLog, Journal, Told]:
+def started(path: Path) -> tuple[GatedLog, Journal, Told]:
     log = GatedLog(path)
     log.open()
     told = Told()
-    journal = Journal(log, asyncio.get_running_loop(), told.on_durable, told.on_trouble, max_pending=max_pending)
+    journal = Journal(log, asyncio.get_running_loop(), told.on_durable, told.on_trouble)
     journal.start()
     return log, journal, told
 
@@ -74,60 +74,53 @@ def stored(path: Path) -> list[tuple[int, list[bytes]]]:
 
 
 @pytest.mark.asyncio
-async def test_what_comes_while_the_writer_works_goes_into_one_batch(tmp_path: Path) -> None:
+async def test_one_batch_at_a_time(tmp_path: Path) -> None:
     log, journal, told = started(tmp_path / "s.db")
     log.gate.clear()
-    journal.put(1, b"a")
-    journal.end_of_turn()
-    assert (journal.batch, journal.durable, 1 in journal) == (2, 0, False)
-    journal.put(2, b"b")
-    journal.end_of_turn()
-    journal.put(3, b"c")
-    journal.end_of_turn()
-    assert (journal.batch, 3 in journal, journal.pending, journal.pending_octets) == (2, True, 3, 3)
+    journal.append([b"a"])
+    assert (journal.batch, journal.durable, journal.idle) == (2, 0, False)
+    assert (journal.pending, journal.pending_octets) == (1, 13)
+    with pytest.raises(AssertionError):
+        journal.append([b"b"])
     log.gate.set()
-    await told.until(lambda: journal.durable == 2)
-    assert told.durable == [1, 2] and journal.pending_octets == 0
+    await told.until(lambda: journal.durable == 1)
+    assert journal.idle and journal.pending == journal.pending_octets == 0
+    journal.append([b"b", b"c"])
     assert await journal.close()
+    assert told.durable == [1, 2]
     assert stored(tmp_path / "s.db") == [(1, [b"a"]), (2, [b"b", b"c"])]
 
 
 @pytest.mark.asyncio
-async def test_a_record_outside_any_turn_is_written_and_numbers_go_on_after_a_restart(tmp_path: Path) -> None:
+async def test_the_next_batch_may_be_appended_when_one_is_durable(tmp_path: Path) -> None:
+    log = GatedLog(tmp_path / "s.db")
+    log.open()
+    waiting = [b"third", b"second"]
+    journal: Journal
+
+    def on_durable(seq: int) -> None:
+        assert journal.idle and journal.durable == seq
+        if waiting:
+            journal.append([waiting.pop()])
+
+    journal = Journal(log, asyncio.get_running_loop(), on_durable, lambda _: None)
+    journal.start()
+    journal.append([b"first"])
+    while waiting:
+        await asyncio.sleep(0.001)
+    assert await journal.close()
+    assert stored(tmp_path / "s.db") == [(1, [b"first"]), (2, [b"second"]), (3, [b"third"])]
+
+
+@pytest.mark.asyncio
+async def test_numbers_go_on_after_a_restart(tmp_path: Path) -> None:
     for seq in (1, 2, 3):
         _, journal, told = started(tmp_path / "s.db")
         assert (journal.batch, journal.durable) == (seq, seq - 1)
-        journal.put(1, b"x")
+        journal.append([b"x"])
         await told.until(lambda told=told: told.durable != [])  # type: ignore[misc]
         assert await journal.close()
     assert stored(tmp_path / "s.db") == [(1, [b"x"]), (2, [b"x"]), (3, [b"x"])]
-
-
-@pytest.mark.asyncio
-async def test_a_record_taken_back_in_time_never_needs_the_disk(tmp_path: Path) -> None:
-    log, journal, _ = started(tmp_path / "s.db")
-    log.gate.clear()
-    journal.put(1, b"early")
-    journal.end_of_turn()
-    journal.put(2, b"gone")
-    journal.put(3, b"stays")
-    assert not journal.take_back(1)
-    assert journal.take_back(2)
-    assert not journal.take_back(2)
-    log.gate.set()
-    assert await journal.close()
-    assert stored(tmp_path / "s.db") == [(1, [b"early"]), (2, [b"stays"])]
-
-
-@pytest.mark.asyncio
-async def test_an_empty_batch_is_not_written(tmp_path: Path) -> None:
-    log, journal, _ = started(tmp_path / "s.db")
-    journal.put(1, b"x")
-    assert journal.take_back(1)
-    journal.end_of_turn()
-    await asyncio.sleep(0)
-    assert await journal.close()
-    assert log.tried == 0
 
 
 @pytest.mark.asyncio
@@ -136,32 +129,30 @@ async def test_trouble_is_told_once_and_nothing_is_lost_or_written_twice(
 ) -> None:
     monkeypatch.setattr(writer, "FIRST_PAUSE", 0.001)
     monkeypatch.setattr(writer, "LONGEST_PAUSE", 0.004)
-    log, journal, told = started(tmp_path / "s.db", max_pending=10)
-    journal.put(1, b"first")
+    log, journal, told = started(tmp_path / "s.db")
+    journal.append([b"first"])
     await told.until(lambda: journal.durable == 1)
     log.error = "no space left for the store"
-    journal.put(2, b"second")
+    journal.append([b"second"])
     await told.until(lambda: journal.trouble is not None)
-    journal.put(3, b"third")
-    assert journal.congested
     # Reading goes on.
     assert await journal.read(1, 12, 5) == b"first"
     with pytest.raises(StoreError):
         await journal.read(77, 0, 1)
     log.error = None
-    await told.until(lambda: journal.durable == 3)
+    await told.until(lambda: journal.durable == 2)
     assert told.trouble == ["no space left for the store", None]
-    assert journal.trouble is None and not journal.congested
-    assert told.durable == [1, 2, 3]
+    assert journal.trouble is None
+    assert told.durable == [1, 2]
     assert await journal.close()
-    assert stored(tmp_path / "s.db") == [(1, [b"first"]), (2, [b"second"]), (3, [b"third"])]
+    assert stored(tmp_path / "s.db") == [(1, [b"first"]), (2, [b"second"])]
 
 
 @pytest.mark.asyncio
 async def test_closing_is_bounded_when_the_disk_takes_nothing(tmp_path: Path) -> None:
     log, journal, told = started(tmp_path / "s.db")
     log.error = "write error"
-    journal.put(1, b"x")
+    journal.append([b"x"])
     await told.until(lambda: journal.trouble is not None)
     assert not await journal.close(timeout=0.05)
     await asyncio.to_thread(journal._writer.join, 20)
@@ -169,15 +160,12 @@ async def test_closing_is_bounded_when_the_disk_takes_nothing(tmp_path: Path) ->
 
 
 @pytest.mark.asyncio
-async def test_a_record_is_found_where_location_says(tmp_path: Path) -> None:
+async def test_a_record_is_read_while_its_batch_is_written_and_after(tmp_path: Path) -> None:
     log, journal, told = started(tmp_path / "s.db")
     log.gate.clear()
-    journal.put(1, b"one")
-    journal.put(2, b"twenty-two")
-    assert journal.location(2) is None
-    journal.end_of_turn()
-    place = journal.location(2)
-    assert place is not None and journal.location(3) is None
+    records = [b"one", b"twenty-two"]
+    place = (1, first_offset(2) + len(records[0]), len(records[1]))
+    journal.append(records)
     assert await journal.read(*place) == b"twenty-two"
     log.gate.set()
     await told.until(lambda: journal.durable == 1)
@@ -189,11 +177,10 @@ async def test_a_record_is_found_where_location_says(tmp_path: Path) -> None:
 async def test_old_batches_are_dropped_between_others(tmp_path: Path) -> None:
     _, journal, told = started(tmp_path / "s.db")
     for seq in range(1, 60):
-        journal.put(seq, b"%d" % seq)
-        journal.end_of_turn()
+        journal.append([b"%d" % seq])
         await told.until(lambda seq=seq: journal.durable == seq)  # type: ignore[misc]
     journal.drop_before(58)
-    journal.put(60, b"60")
+    journal.append([b"60"])
     assert await journal.close()
     kept = stored(tmp_path / "s.db")
     assert kept[-1] == (60, [b"60"])
@@ -210,15 +197,15 @@ async def test_a_busy_loop_lets_the_writer_run_at_most_once_a_while(tmp_path: Pa
     loop = asyncio.get_running_loop()
     journal = Journal(log, loop, told.on_durable, told.on_trouble, clock=lambda: now, pause=pauses.append)
     journal.start()
-    journal.end_of_turn()
+    journal.give_way()
     assert pauses == []
     log.gate.clear()
-    journal.put(1, b"x")
-    journal.end_of_turn()
-    journal.end_of_turn()
+    journal.append([b"x"])
+    journal.give_way()
+    journal.give_way()
     assert len(pauses) == 1
     now += 0.002
-    journal.end_of_turn()
+    journal.give_way()
     assert len(pauses) == 2
     log.gate.set()
     assert await journal.close()
