@@ -6,13 +6,13 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ruleengine.error import WRONG, RuleEngineError
-from ruleengine.params import ParamError, check_params
-from ruleengine.rules import MAX_ACTIONS, MAX_FALLBACK_DEPTH, MAX_ID, ON_FAILED
-from ruleengine.stored import StoredAction, StoredResource, StoredRule, check_stored
+from .error import WRONG, RuleEngineError
+from .params import ParamError, check_params
+from .rules import MAX_ACTIONS, MAX_FALLBACK_DEPTH, ON_FAILED
+from .stored import MAX_ID, StoredAction, StoredResource, StoredRule, check_stored
 
 if TYPE_CHECKING:
-    from ruleengine.engine import RuleEngine
+    from .engine import RuleEngine
 
 
 class Adoption:

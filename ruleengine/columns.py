@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from ruleengine.functions.values import MAX_DEPTH, read_json
-from ruleengine.undefined import UNDEFINED
+from .functions.values import MAX_DEPTH, read_json
+from .undefined import UNDEFINED
 
 _UNREAD: Final = object()
 _NONE: Final[Mapping[str, Callable[[Any], Any]]] = MappingProxyType({})

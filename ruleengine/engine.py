@@ -7,26 +7,27 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from broker.server import Server
-from ruleengine import tester
-from ruleengine.actions.action import ActionType
-from ruleengine.actions.buffer_store import BufferStore
-from ruleengine.config import RuleEngineSettings
-from ruleengine.error import IN_USE, UNKNOWN, RuleEngineError
-from ruleengine.event import Near
-from ruleengine.events import KINDS
-from ruleengine.extensions import ExtensionError, load_extensions
-from ruleengine.metrics import TICK
-from ruleengine.offered import ACTION_TYPES, RESOURCE_TYPES
-from ruleengine.registry import Registry
-from ruleengine.resources.book import ResourceBook
-from ruleengine.resources.resource import Resource, ResourceType
-from ruleengine.rules import Rules
-from ruleengine.runtime import Runtime
-from ruleengine.sql.error import SqlError
-from ruleengine.sql.off_loop import OffLoop
-from ruleengine.sql.parser import prepare
-from ruleengine.stored import StoredResource, StoredRule, expect
-from ruleengine.taps import Taps
+
+from . import tester
+from .actions.action import ActionType
+from .actions.buffer_store import BufferStore
+from .config import RuleEngineSettings
+from .error import IN_USE, UNKNOWN, RuleEngineError
+from .event import Near
+from .events import KINDS
+from .extensions import ExtensionError, load_extensions
+from .metrics import TICK
+from .offered import ACTION_TYPES, RESOURCE_TYPES
+from .registry import Registry
+from .resources.book import ResourceBook
+from .resources.resource import Resource, ResourceType
+from .rules import Rules
+from .runtime import Runtime
+from .sql.error import SqlError
+from .sql.off_loop import OffLoop
+from .sql.parser import prepare
+from .stored import StoredResource, StoredRule, expect
+from .taps import Taps
 
 
 class RuleEngine:
@@ -56,6 +57,7 @@ class RuleEngine:
         self.resource_book = ResourceBook(self)
         self.rule_book = Rules(self)
         self._changing = asyncio.Lock()
+        self._closed = False
         server.on_restored.append(self._take_up)
         stats = server.stats
         stats.gauge("rules", lambda: len(self.rule_book))
@@ -76,7 +78,10 @@ class RuleEngine:
             raise ValueError("[ruleengine] cannot change while the node runs")
 
     async def close(self) -> None:
-        """End all rules and resources. What waits in buffers stays on disk where there is one."""
+        """End all rules and resources, once. What waits in buffers stays on disk where there is one."""
+        if self._closed:
+            return
+        self._closed = True
         self.rule_book.close()
         await self.resource_book.close()
         self.off_loop.close()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from ruleengine.params import ParamError
-from ruleengine.sql.error import SqlError
+from .params import ParamError
+from .sql.error import SqlError
 
 Kind = Literal["missing", "wrong", "unknown", "exists", "in_use"]
 

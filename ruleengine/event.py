@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from broker.core.client_info import ClientInfo
 from broker.mqtt.message import Message
-from ruleengine.columns import Columns
-from ruleengine.params import Text
+
+from .columns import Columns
+from .params import Text
 
 Maker = Callable[["Event"], Any]
 

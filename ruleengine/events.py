@@ -13,10 +13,11 @@ from broker.mqtt import properties as mqtt_properties
 from broker.mqtt.constants import RECEIVE_MAXIMUM, USER_PROPERTY, V5
 from broker.mqtt.message import Message
 from broker.mqtt.packets import Properties
-from ruleengine.event import Event as Event
-from ruleengine.event import EventKind, Maker
-from ruleengine.params import Text
-from ruleengine.undefined import UNDEFINED
+
+from .event import Event as Event
+from .event import EventKind, Maker
+from .params import Text
+from .undefined import UNDEFINED
 
 PUBLISH_TOPIC: Final = "$events/message_publish"
 """How ``GET /rule_events`` names what rules get by plain topics and filters; FROM takes no event of that name."""

@@ -12,7 +12,7 @@ from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Final
 
-from ruleengine.actions.action import ActionType
+from .actions.action import ActionType
 
 logger = logging.getLogger(__name__)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from ruleengine.actions import mqtt_bridge as bridge_action
-from ruleengine.actions import opentsdb as opentsdb_action
-from ruleengine.actions import web_hook as web_hook_action
-from ruleengine.actions.action import ActionType
-from ruleengine.actions.debug import DO_NOTHING, INSPECT
-from ruleengine.actions.republish import REPUBLISH
-from ruleengine.resources import mqtt_bridge, opentsdb, web_hook
-from ruleengine.resources.resource import ResourceType
+from .actions import mqtt_bridge as bridge_action
+from .actions import opentsdb as opentsdb_action
+from .actions import web_hook as web_hook_action
+from .actions.action import ActionType
+from .actions.debug import DO_NOTHING, INSPECT
+from .actions.republish import REPUBLISH
+from .resources import mqtt_bridge, opentsdb, web_hook
+from .resources.resource import ResourceType
 
 ACTION_TYPES: Final[tuple[ActionType, ...]] = (
     INSPECT,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ruleengine.actions.template import Template
-from ruleengine.events import EVENTS, MESSAGE_PUBLISH
-from ruleengine.params import Param, ParamError
-from ruleengine.sql.ast import Field, Path, Slice, Star, Statement
-from ruleengine.sql.fields import element_path, plain_name
+from .actions.template import Template
+from .events import EVENTS, MESSAGE_PUBLISH
+from .params import Param, ParamError
+from .sql.ast import Field, Path, Slice, Star, Statement
+from .sql.fields import element_path, plain_name
 
 
 def output_names(statement: Statement) -> frozenset[str]:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from broker.routing.trie import Trie
-from ruleengine.events import EVENTS
-from ruleengine.rule import Rule
+
+from .events import EVENTS
+from .rule import Rule
 
 CACHED_TOPICS: Final = 8192
 """In each of the two halves of the cache."""

@@ -6,15 +6,15 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from ruleengine.actions.action import Action, ActionFailed, Row
-from ruleengine.metrics import ActionCounters, LastError, RuleCounters
-from ruleengine.trace import Evaluation, Trace, sample
+from .actions.action import Action, ActionFailed, Row
+from .metrics import ActionCounters, LastError, RuleCounters
+from .trace import Evaluation, Trace, sample
 
 if TYPE_CHECKING:
-    from ruleengine.event import Event
-    from ruleengine.runtime import Runtime
-    from ruleengine.sql.compiler import Program
-    from ruleengine.stored import StoredAction, StoredRule
+    from .event import Event
+    from .runtime import Runtime
+    from .sql.compiler import Program
+    from .stored import StoredAction, StoredRule
 
 logger = logging.getLogger(__name__)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -11,23 +10,24 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from broker.core.tables import Table
-from ruleengine.actions.action import ActionPlace, ActionType
-from ruleengine.error import EXISTS, MISSING, UNKNOWN, WRONG, RuleEngineError
-from ruleengine.events import EVENTS
-from ruleengine.functions.registry import FUNCTIONS
-from ruleengine.outputs import check_placeholders, output_names
-from ruleengine.params import ParamError, check_params
-from ruleengine.rule import Rule, RuleAction
-from ruleengine.sql.ast import Statement
-from ruleengine.sql.compiler import Program, compile
-from ruleengine.sql.error import SqlError
-from ruleengine.sql.parser import parse
-from ruleengine.sql.scope import Surroundings
-from ruleengine.stored import StoredAction, StoredRule, check_stored, expect
-from ruleengine.trace import Trace
+
+from .actions.action import ActionPlace, ActionType
+from .error import MISSING, UNKNOWN, WRONG, RuleEngineError
+from .events import EVENTS
+from .functions.registry import FUNCTIONS
+from .outputs import check_placeholders, output_names
+from .params import ParamError, check_params
+from .rule import Rule, RuleAction
+from .sql.ast import Statement
+from .sql.compiler import Program, compile
+from .sql.error import SqlError
+from .sql.parser import parse
+from .sql.scope import Surroundings
+from .stored import MAX_ID, StoredAction, StoredRule, check_stored, expect, new_id
+from .trace import Trace
 
 if TYPE_CHECKING:
-    from ruleengine.engine import RuleEngine
+    from .engine import RuleEngine
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,6 @@ MAX_ACTIONS: Final = 100
 """Of one rule, its fallbacks included."""
 MAX_FALLBACK_DEPTH: Final = 8
 MAX_TRACE: Final = 100
-MAX_ID: Final = 256
 ON_FAILED: Final = ("continue", "stop")
 
 
@@ -93,14 +92,7 @@ class Rules:
         enabled: bool,
         on_action_failed: str,
     ) -> Rule:
-        if id is not None:
-            expect("id", id, str, "a string")
-        if id is None:
-            id = _new_id("rule:", self._rules)
-        elif not id or len(id) > MAX_ID:
-            raise RuleEngineError(WRONG, f"id: expected 1 to {MAX_ID} characters")
-        elif id in self._rules:
-            raise RuleEngineError(EXISTS, f"there is a rule {id} already")
+        id = new_id("rule", id, self._rules)
         if len(self._rules) >= self._engine.settings.max_rules:
             raise RuleEngineError(WRONG, "there are as many rules as ruleengine.max_rules allows")
         _check_on_failed(on_action_failed)
@@ -386,9 +378,3 @@ class Rules:
 def _check_on_failed(value: Any) -> None:
     if value not in ON_FAILED:
         raise RuleEngineError(WRONG, f"on_action_failed: expected {' or '.join(ON_FAILED)}")
-
-
-def _new_id(prefix: str, taken: Mapping[str, Any]) -> str:
-    while (id := prefix + secrets.token_hex(4)) in taken:
-        pass
-    return id

@@ -10,15 +10,16 @@ from typing import Final
 from broker.core.metrics import Metrics
 from broker.core.timers import TimeSource
 from broker.core.turn import Turn
-from ruleengine.actions.action import ActionFailed
-from ruleengine.budget import Budget
-from ruleengine.config import RuleEngineSettings
-from ruleengine.event import Event, Near
-from ruleengine.events import BYGONE
-from ruleengine.metrics import LastError
-from ruleengine.rule import MOST_SAMPLE, QUIET, Rule
-from ruleengine.sql.error import EvaluationError
-from ruleengine.trace import Evaluation, sample
+
+from .actions.action import ActionFailed
+from .budget import Budget
+from .config import RuleEngineSettings
+from .event import Event, Near
+from .events import BYGONE
+from .metrics import LastError
+from .rule import MOST_SAMPLE, QUIET, Rule
+from .sql.error import EvaluationError
+from .trace import Evaluation, sample
 
 logger = logging.getLogger(__name__)
 

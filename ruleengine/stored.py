@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+import secrets
+from collections.abc import Container
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from ruleengine.error import WRONG, RuleEngineError
+from .error import EXISTS, WRONG, RuleEngineError
+
+MAX_ID: Final = 256
 
 
 class StoredAction(msgspec.Struct, frozen=True):
@@ -57,3 +61,20 @@ def check_stored(row: Stored) -> Stored:
     except (OverflowError, UnicodeEncodeError, TypeError, RecursionError, msgspec.ValidationError) as error:
         raise RuleEngineError(WRONG, f"it cannot be stored: {error}") from error
     return row
+
+
+def new_id(noun: str, id: str | None, taken: Container[str], reserved: str | None = None) -> str:
+    """The id that a user gave a new rule or resource, or one of our own making; ``reserved`` begins none of hers.
+
+    Raises RuleEngineError.
+    """
+    if id is None:
+        while (made := f"{noun}:{secrets.token_hex(4)}") in taken:
+            pass
+        return made
+    expect("id", id, str, "a string")
+    if not id or len(id) > MAX_ID or (reserved is not None and id.startswith(reserved)):
+        raise RuleEngineError(WRONG, f"id: expected 1 to {MAX_ID} characters")
+    if id in taken:
+        raise RuleEngineError(EXISTS, f"there is a {noun} {id} already")
+    return id

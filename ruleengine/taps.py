@@ -15,10 +15,11 @@ from broker.mqtt.message import Message
 from broker.mqtt.packets import Properties
 from broker.session.session import Session
 from broker.session.subscription import Subscription
-from ruleengine import events
-from ruleengine.event import Event, EventKind
-from ruleengine.registry import Registry
-from ruleengine.runtime import Runtime
+
+from . import events
+from .event import Event, EventKind
+from .registry import Registry
+from .runtime import Runtime
 
 _ZONE: Final = ZoneSettings()
 # EMQX's words for CONNACK codes of 3.x, its spelling included.

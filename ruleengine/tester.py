@@ -7,16 +7,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from broker.mqtt.topics import matches
-from ruleengine.budget import Budget
-from ruleengine.columns import Columns
-from ruleengine.config import RuleEngineSettings
-from ruleengine.error import UNKNOWN, WRONG, RuleEngineError
-from ruleengine.events import EVENTS, kind_of
-from ruleengine.functions.registry import FUNCTIONS
-from ruleengine.sql.ast import Statement
-from ruleengine.sql.compiler import compile
-from ruleengine.sql.error import EvaluationError, SqlError
-from ruleengine.sql.scope import Surroundings
+
+from .budget import Budget
+from .columns import Columns
+from .config import RuleEngineSettings
+from .error import UNKNOWN, WRONG, RuleEngineError
+from .events import EVENTS, kind_of
+from .functions.registry import FUNCTIONS
+from .sql.ast import Statement
+from .sql.compiler import compile
+from .sql.error import EvaluationError, SqlError
+from .sql.scope import Surroundings
 
 NO_MATCH = "SQL Not Match"
 

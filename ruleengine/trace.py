@@ -6,11 +6,11 @@ from collections import deque
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
-from ruleengine.budget import Budget
-from ruleengine.functions.values import encode_json
+from .budget import Budget
+from .functions.values import encode_json
 
 if TYPE_CHECKING:
-    from ruleengine.event import Event
+    from .event import Event
 
 LONGEST_TEXT: Final = 4096
 MOST_ROWS: Final = 20

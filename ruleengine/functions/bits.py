@@ -6,8 +6,8 @@ import math
 import struct
 from typing import Any, Final
 
-from ruleengine.functions.function import INTEGER, MAX_BITS, OCTETS, one_of, register
-from ruleengine.undefined import UNDEFINED
+from ..undefined import UNDEFINED
+from .function import INTEGER, MAX_BITS, OCTETS, one_of, register
 
 _FLOATS: Final = {16: "e", 32: "f", 64: "d"}
 

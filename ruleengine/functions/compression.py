@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from typing import Final
 
-from ruleengine.functions.function import OCTETS, Context, register
+from .function import OCTETS, Context, register
 
 MAX_PLAIN: Final = 512 * 1024
 """What may be compressed at once, and what anything may unpack to."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from broker.mqtt.topics import matches
-from ruleengine.functions.function import INTEGER, LIST, TEXT, Context, register
-from ruleengine.functions.maps_arrays import KEY, walk
-from ruleengine.functions.values import decode_json, describe
-from ruleengine.undefined import UNDEFINED
+
+from ..undefined import UNDEFINED
+from .function import INTEGER, LIST, TEXT, Context, register
+from .maps_arrays import KEY, walk
+from .values import decode_json, describe
 
 _COLUMNS: Final = {
     "msgid": "id",

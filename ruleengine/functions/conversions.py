@@ -6,10 +6,10 @@ import math
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, Final
 
-from ruleengine.functions.function import ANY, FLOAT, INTEGER, OCTETS, TEXT, register
-from ruleengine.functions.function import Context as Call
-from ruleengine.functions.values import decode_json, describe, parse_number, value_text
-from ruleengine.undefined import UNDEFINED
+from ..undefined import UNDEFINED
+from .function import ANY, FLOAT, INTEGER, OCTETS, TEXT, register
+from .function import Context as Call
+from .values import decode_json, describe, parse_number, value_text
 
 MAX_DECIMALS: Final = 253
 # Room for the largest float with that many decimals, so that no rounding happens but the one asked for.

@@ -7,8 +7,8 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from ruleengine.functions.function import INTEGER, REFUSED, TEXT, Context, Kind, one_of, register
-from ruleengine.functions.values import describe
+from .function import INTEGER, REFUSED, TEXT, Context, Kind, one_of, register
+from .values import describe
 
 PER_SECOND: Final = {"second": 1, "millisecond": 10**3, "microsecond": 10**6, "nanosecond": 10**9}
 _FRACTION: Final = {"second": 0, "millisecond": 3, "microsecond": 6, "nanosecond": 9}

@@ -6,8 +6,8 @@ import base64
 import binascii
 from typing import Any
 
-from ruleengine.functions.function import ANY, OCTETS, Context, register
-from ruleengine.functions.values import decode_json, encode_json
+from .function import ANY, OCTETS, Context, register
+from .values import decode_json, encode_json
 
 
 @register("base64_encode", OCTETS)

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ruleengine.budget import Budget
-from ruleengine.functions.function import ANY, LIST, TEXT, Context, register
-from ruleengine.functions.values import MAX_DEPTH, describe
-from ruleengine.undefined import UNDEFINED
+from ..budget import Budget
+from ..undefined import UNDEFINED
+from .function import ANY, LIST, TEXT, Context, register
+from .values import MAX_DEPTH, describe
 
 _DIRECTIVE: Final = re.compile(r"~(-?\d+|\*)?(?:\.(\d+|\*)?)?(?:\.(.))?([tlkK]*)(.)?", re.ASCII | re.DOTALL)
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, ParamSpec, TypeVar
 
-from ruleengine.budget import Budget, BudgetExceeded
-from ruleengine.functions.values import describe, restore
-from ruleengine.undefined import UNDEFINED
+from ..budget import Budget, BudgetExceeded
+from ..undefined import UNDEFINED
+from .values import describe, restore
 
 P = ParamSpec("P")
 R = TypeVar("R")

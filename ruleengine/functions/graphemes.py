@@ -6,7 +6,7 @@ import re
 import unicodedata
 from typing import Final
 
-from ruleengine.budget import Budget
+from ..budget import Budget
 
 _JOINER: Final = "\u200d"
 # Whatever may belong to its neighbour lies in these blocks; Latin, Greek, Cyrillic, CJK and Hangul syllables do not.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from ruleengine.functions.function import OCTETS, register
+from .function import OCTETS, register
 
 
 @register("md5", OCTETS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import uuid
 
-from ruleengine.functions.function import register
+from .function import register
 
 
 @register("random")

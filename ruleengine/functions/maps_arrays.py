@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ruleengine.budget import Budget, BudgetExceeded
-from ruleengine.functions.function import ANY, INTEGER, LIST, MAP, REFUSED, Context, Kind, register
-from ruleengine.functions.values import MAX_DEPTH, decode_json, describe, same
-from ruleengine.undefined import UNDEFINED
+from ..budget import Budget, BudgetExceeded
+from ..undefined import UNDEFINED
+from .function import ANY, INTEGER, LIST, MAP, REFUSED, Context, Kind, register
+from .values import MAX_DEPTH, decode_json, describe, same
 
 KEY: Final = Kind("a string", lambda value: value if type(value) is str else REFUSED)
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
-from ruleengine.functions.function import ANY, INTEGER, NUMBER, Context, register
-from ruleengine.functions.values import describe, equal
+from .function import ANY, INTEGER, NUMBER, Context, register
+from .values import describe, equal
 
 _TEXT: Final = (str, bytes)
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import re2  # type: ignore[import-untyped]  # it comes without types
 
-from ruleengine.budget import BudgetExceeded
-from ruleengine.functions.function import OCTETS, Context, register
+from ..budget import BudgetExceeded
+from .function import OCTETS, Context, register
 
 MAX_EXPRESSION: Final = 4096
 HIT_STEPS: Final = 4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ruleengine.functions import (  # noqa: F401 (each registers its functions)
+from . import (  # noqa: F401 (each registers its functions)
     bits,
     compression,
     context,
@@ -18,7 +18,7 @@ from ruleengine.functions import (  # noqa: F401 (each registers its functions)
     stores,
     strings,
 )
-from ruleengine.functions.function import (
+from .function import (
     ANY,
     BOOLEAN,
     FLOAT,

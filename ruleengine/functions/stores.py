@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ruleengine.budget import Budget
-from ruleengine.functions.function import ANY, Context, register
-from ruleengine.functions.maps_arrays import KEY
-from ruleengine.functions.values import measure
-from ruleengine.undefined import UNDEFINED
+from ..budget import Budget
+from ..undefined import UNDEFINED
+from .function import ANY, Context, register
+from .maps_arrays import KEY
+from .values import measure
 
 MAX_ENTRIES: Final = 10_000
 MAX_OCTETS: Final = 16 * 1024 * 1024

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ruleengine.functions.function import INTEGER, LIST, OCTETS, TEXT, Context, one_of, register
-from ruleengine.functions.graphemes import count_graphemes, graphemes, is_plain
-from ruleengine.functions.values import restore, value_text
-from ruleengine.undefined import UNDEFINED
+from ..undefined import UNDEFINED
+from .function import INTEGER, LIST, OCTETS, TEXT, Context, one_of, register
+from .graphemes import count_graphemes, graphemes, is_plain
+from .values import restore, value_text
 
 WHITE_SPACE: Final = " \t\n\v\f\r\x85\u200e\u200f\u2028\u2029"
 

@@ -12,9 +12,9 @@ import msgspec
 
 from broker.core.tables import Table
 
-from ..error import EXISTS, UNKNOWN, WRONG, RuleEngineError
+from ..error import UNKNOWN, WRONG, RuleEngineError
 from ..params import ParamError, check_params
-from ..stored import StoredResource, check_stored, expect
+from ..stored import MAX_ID, StoredResource, check_stored, expect, new_id
 from .resource import Resource, ResourceError, ResourcePlace, ResourceType
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ logger = logging.getLogger(__name__)
 TABLE: Final = "resources"
 PROBE: Final = "__probe__:"
 MASK: Final = "******"
-MAX_ID: Final = 256
 _SILENT: Final = "no answer in time"
 FIRST_TRY: Final = 3.0
 """Seconds that a creation waits for the first answer of the other side."""
@@ -81,14 +80,7 @@ class ResourceBook:
 
     async def create(self, type: str, config: Mapping[str, Any], id: str | None, description: str) -> Entry:
         """It is there, alive or not: its first attempt is waited for a moment, and its failure is no error."""
-        if id is not None:
-            expect("id", id, str, "a string")
-        if id is None:
-            id = self._new_id()
-        elif not id or len(id) > MAX_ID or id.startswith(PROBE):
-            raise RuleEngineError(WRONG, f"id: expected 1 to {MAX_ID} characters")
-        elif id in self._entries:
-            raise RuleEngineError(EXISTS, f"there is a resource {id} already")
+        id = new_id("resource", id, self._entries, reserved=PROBE)
         if len(self._entries) >= self._engine.settings.max_resources:
             raise RuleEngineError(WRONG, "there are as many resources as ruleengine.max_resources allows")
         checked = self._check(self._type(type), config)
@@ -220,11 +212,6 @@ class ResourceBook:
         return [{"node": self._engine.server.settings.node.name, "is_alive": entry.alive, **own}]
 
     # Running
-
-    def _new_id(self) -> str:
-        while (id := "resource:" + secrets.token_hex(4)) in self._entries:
-            pass
-        return id
 
     @property
     def _patience(self) -> float:

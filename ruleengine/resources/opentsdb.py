@@ -7,13 +7,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ..actions.buffer import DELIVERED, Buffer, Outcome
+from ..actions.buffer import DELIVERED, Outcome
 from ..actions.entry import Entry, encode_row
-from ..networks import Networks, reason_of
 from ..params import Param, ParamError, Text
-from .http_client import BadRequest, HttpClient, Reply, host_and_port, outcome_of
-from .liveness import Liveness
-from .resource import ResourceError, ResourcePlace, ResourceType
+from .http_client import Reply, outcome_of
+from .http_resource import HttpResource
+from .resource import ResourcePlace, ResourceType
 
 _HEADERS: Final = {"content-type": "application/json"}
 _REASON: Final = 200
@@ -45,7 +44,7 @@ class PutOptions(msgspec.Struct, frozen=True):
         return "?" + "&".join(flags) if flags else ""
 
 
-class OpenTsdb:
+class OpenTsdb(HttpResource):
     """A running ``backend_opentsdb``. ``pool_size`` requests at a time; the order of points means nothing."""
 
     def __init__(self, place: ResourcePlace) -> None:
@@ -59,50 +58,9 @@ class OpenTsdb:
             usable = False
         if not usable or parts.query or parts.fragment or parts.username is not None:
             raise ParamError("server", "expected http://host:port, https://host:port or host:port")
-        self._host, self._port = host_and_port(self._url)
-        self.pool_size = place.config["pool_size"]
-        if not isinstance(self.pool_size, int):
-            raise ParamError("pool_size", "expected a whole number")
-        engine = place.engine
-        self._settings = engine.settings
-        self._networks = Networks(self._settings.refused_networks)
-        self._clock = engine.server.clock
-        self._client: HttpClient | None = None
-        self._on_alive = place.on_alive
-        self._liveness = Liveness(place.id, self._probe, self._settings.liveness_interval, self._changed)
         self._appended = 0
-        self.buffer = Buffer(place.id, engine.buffers, self._settings, self, self.pool_size, engine.server.broker.rng)
-
-    @property
-    def alive(self) -> bool:
-        return self._liveness.alive
-
-    @property
-    def status(self) -> dict[str, Any]:
-        return {"reason": self._liveness.reason, "buffer": self.buffer.status}
-
-    def start(self) -> None:
-        self._client = HttpClient(
-            self._networks,
-            self.pool_size,
-            self._settings.opentsdb_connect_timeout,
-            self._settings.opentsdb_response_timeout,
-            self._settings.max_reply_bytes,
-        )
-        self._liveness.start()
-        self.buffer.start()
-
-    async def test(self) -> None:
-        try:
-            await self._probe()
-        except OSError as error:
-            raise ResourceError(reason_of(error)) from None
-
-    async def close(self) -> None:
-        await self._liveness.close()
-        await self.buffer.close()
-        if self._client is not None:
-            await self._client.close()
+        settings = place.engine.settings
+        super().__init__(place, self._url, settings.opentsdb_connect_timeout, settings.opentsdb_response_timeout)
 
     def send(self, action: str, point: DataPoint, options: PutOptions, most: int, row: Mapping[str, Any]) -> None:
         """Take a point, to be sent with at most ``most`` others of this action. Raises ActionFailed."""
@@ -115,26 +73,13 @@ class OpenTsdb:
         )
 
     async def deliver(self, lane: int, batch: list[Entry]) -> list[Outcome]:
-        assert self._client is not None
         points = [msgspec.msgpack.decode(each.request, type=DataPoint) for each in batch]
         options = msgspec.json.decode(batch[0].group.partition(" ")[2], type=PutOptions)
         body = msgspec.json.encode([_wire(each) for each in points])
-        try:
-            reply = await self._client.send("POST", f"{self._url}/api/put{options.query}", _HEADERS, body)
-        except BadRequest as error:
-            return [Outcome(str(error))] * len(batch)
-        except ResourceError as error:
-            return [Outcome(str(error), again=True, down=True)] * len(batch)
-        self._liveness.learn()
+        reply = await self.request("POST", f"{self._url}/api/put{options.query}", _HEADERS, body)
+        if isinstance(reply, Outcome):
+            return [reply] * len(batch)
         return outcomes_of(reply, points)
-
-    async def _probe(self) -> None:
-        await self._networks.probe(self._host, self._port, self._settings.liveness_timeout)
-
-    def _changed(self, alive: bool) -> None:
-        if alive:
-            self.buffer.nudge()
-        self._on_alive(alive)
 
 
 def outcomes_of(reply: Reply, points: list[DataPoint]) -> list[Outcome]:

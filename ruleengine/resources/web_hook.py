@@ -7,20 +7,18 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ..actions.buffer import Buffer, Outcome
+from ..actions.buffer import Outcome
 from ..actions.entry import Entry, encode_row
 from ..durations import read_duration
-from ..networks import Networks, reason_of
 from ..params import Param, ParamError, Text
-from .http_client import BadRequest, HttpClient, host_and_port, outcome_of
-from .liveness import Liveness
-from .resource import ResourceError, ResourcePlace, ResourceType
+from .http_client import outcome_of
+from .http_resource import HttpResource
+from .resource import ResourcePlace, ResourceType
 from .tls import asked_name, client_context, tls_params
 
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 # What says where a request ends is not for configuration to say.
 _OURS: Final = frozenset({"content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "expect"})
-_CONTENT_TYPE: Final = "content-type"
 
 
 class HttpRequest(msgspec.Struct, frozen=True, array_like=True):
@@ -52,7 +50,7 @@ def header_value(key: str, value: Any) -> str:
     return text
 
 
-class WebHook:
+class WebHook(HttpResource):
     """A running ``web_hook``. One lane for each connection; the requests of one client stay in one lane, in order."""
 
     def __init__(self, place: ResourcePlace) -> None:
@@ -68,56 +66,15 @@ class WebHook:
             raise ParamError("url", "put credentials into an authorization header")
         self.path = parts.path
         self.query = parts.query
-        self._host, self._port = host_and_port(config["url"])
-        self._connect_timeout = read_duration("connect_timeout", config["connect_timeout"])
-        self._request_timeout = read_duration("request_timeout", config["request_timeout"])
-        lanes = _lanes(config["pool_size"])
-        self._tls = client_context(config) if parts.scheme == "https" else None
-        self._config = config
-        self._settings = place.engine.settings
-        self._networks = Networks(self._settings.refused_networks)
-        self._clock = place.engine.server.clock
-        self._pool_size = lanes
-        self._client: HttpClient | None = None
-        self._on_alive = place.on_alive
-        self._liveness = Liveness(place.id, self._probe, self._settings.liveness_interval, self._changed)
-        self.buffer = Buffer(
-            place.id, place.engine.buffers, self._settings, self, lanes, place.engine.server.broker.rng
+        super().__init__(
+            place,
+            config["url"],
+            read_duration("connect_timeout", config["connect_timeout"]),
+            read_duration("request_timeout", config["request_timeout"]),
+            client_context(config) if parts.scheme == "https" else None,
+            asked_name(config),
+            config["enable_pipelining"],
         )
-
-    @property
-    def alive(self) -> bool:
-        return self._liveness.alive
-
-    @property
-    def status(self) -> dict[str, Any]:
-        return {"reason": self._liveness.reason, "buffer": self.buffer.status}
-
-    def start(self) -> None:
-        self._client = HttpClient(
-            self._networks,
-            self._pool_size,
-            self._connect_timeout,
-            self._request_timeout,
-            self._settings.max_reply_bytes,
-            self._tls,
-            asked_name(self._config),
-            self._config["enable_pipelining"],
-        )
-        self._liveness.start()
-        self.buffer.start()
-
-    async def test(self) -> None:
-        try:
-            await self._probe()
-        except OSError as error:
-            raise ResourceError(reason_of(error)) from None
-
-    async def close(self) -> None:
-        await self._liveness.close()
-        await self.buffer.close()
-        if self._client is not None:
-            await self._client.close()
 
     def send(self, action: str, key: str, request: HttpRequest, row: Mapping[str, Any]) -> None:
         """Take a request; its outcome is told to the report of the action. Raises ActionFailed."""
@@ -128,30 +85,9 @@ class WebHook:
         return [await self._deliver(each) for each in batch]
 
     async def _deliver(self, entry: Entry) -> Outcome:
-        assert self._client is not None
         request = msgspec.msgpack.decode(entry.request, type=HttpRequest)
-        try:
-            reply = await self._client.send(request.method, self.origin + request.target, request.headers, request.body)
-        except BadRequest as error:
-            return Outcome(str(error))
-        except ResourceError as error:
-            return Outcome(str(error), again=True, down=True)
-        self._liveness.learn()
-        return outcome_of(reply)
-
-    async def _probe(self) -> None:
-        await self._networks.probe(self._host, self._port, self._settings.liveness_timeout)
-
-    def _changed(self, alive: bool) -> None:
-        if alive:
-            self.buffer.nudge()
-        self._on_alive(alive)
-
-
-def _lanes(value: Any) -> int:
-    if not isinstance(value, int):
-        raise ParamError("pool_size", "expected a whole number")
-    return value
+        reply = await self.request(request.method, self.origin + request.target, request.headers, request.body)
+        return reply if isinstance(reply, Outcome) else outcome_of(reply)
 
 
 TYPE: Final = ResourceType(

@@ -7,14 +7,15 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from broker.mqtt.topics import valid_filter
-from ruleengine.budget import Budget
-from ruleengine.columns import Columns
-from ruleengine.functions.function import Function
-from ruleengine.sql.ast import Call, Field, Path, Statement, walk
-from ruleengine.sql.error import EvaluationError, SqlError
-from ruleengine.sql.expressions import Evaluate, Expressions
-from ruleengine.sql.fields import Write, compile_fields, compile_place, compile_plain, element_path, written
-from ruleengine.sql.scope import Scope, Surroundings
+
+from ..budget import Budget
+from ..columns import Columns
+from ..functions.function import Function
+from .ast import Call, Field, Path, Statement, walk
+from .error import EvaluationError, SqlError
+from .expressions import Evaluate, Expressions
+from .fields import Write, compile_fields, compile_place, compile_plain, element_path, written
+from .scope import Scope, Surroundings
 
 EVENT_PREFIX: Final = "$events/"
 STEPS_PER_ROW: Final = 10

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ruleengine.sql.ast import Place
+from .ast import Place
 
 
 class SqlError(ValueError):

@@ -7,11 +7,12 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
-from ruleengine.budget import Budget
-from ruleengine.functions.function import Function
-from ruleengine.functions.values import measure, same
-from ruleengine.sql import values
-from ruleengine.sql.ast import (
+from ..budget import Budget
+from ..functions.function import Function
+from ..functions.values import measure, same
+from ..undefined import UNDEFINED
+from . import values
+from .ast import (
     Arithmetic,
     Call,
     Case,
@@ -30,10 +31,9 @@ from ruleengine.sql.ast import (
     Tail,
     Unary,
 )
-from ruleengine.sql.error import SqlError
-from ruleengine.sql.paths import TAIL, read_index, read_key, read_slice
-from ruleengine.sql.scope import Scope
-from ruleengine.undefined import UNDEFINED
+from .error import SqlError
+from .paths import TAIL, read_index, read_key, read_slice
+from .scope import Scope
 
 Evaluate: TypeAlias = Callable[[Scope], Any]
 Read: TypeAlias = Callable[[Scope, Any, Any], Any]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
-from ruleengine.sql.ast import Call, Case, Field, ListOf, Literal, Path, Slice, Star
-from ruleengine.sql.expressions import Evaluate, Expressions
-from ruleengine.sql.paths import store
-from ruleengine.sql.scope import Scope
-from ruleengine.undefined import UNDEFINED
+from ..undefined import UNDEFINED
+from .ast import Call, Case, Field, ListOf, Literal, Path, Slice, Star
+from .expressions import Evaluate, Expressions
+from .paths import store
+from .scope import Scope
 
 ITEM: Final = "item"
 """What an element of FOREACH is called when the collection has no alias."""

@@ -9,9 +9,9 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Final
 
-from ruleengine.sql.ast import Statement
-from ruleengine.sql.error import SqlError
-from ruleengine.sql.parser import MAX_OCTETS, parse
+from .ast import Statement
+from .error import SqlError
+from .parser import MAX_OCTETS, parse
 
 ON_LOOP: Final = 1024
 """Characters that take about two milliseconds to parse; what is longer goes to the process."""

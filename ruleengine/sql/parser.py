@@ -11,7 +11,7 @@ from typing import Any, Final
 from lark import Lark, Token, Transformer
 from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
-from ruleengine.sql.ast import (
+from .ast import (
     Arithmetic,
     Call,
     Case,
@@ -39,7 +39,7 @@ from ruleengine.sql.ast import (
     When,
     walk,
 )
-from ruleengine.sql.error import SqlError
+from .error import SqlError
 
 MAX_OCTETS: Final = 16 * 1024
 MAX_DEPTH: Final = 64

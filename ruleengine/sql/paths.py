@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ruleengine.budget import Budget
-from ruleengine.functions.values import decode_json, describe, measure
-from ruleengine.undefined import UNDEFINED
+from ..budget import Budget
+from ..functions.values import decode_json, describe, measure
+from ..undefined import UNDEFINED
 
 HEAD: Final = 0
 """As the index of a store: before the first element."""

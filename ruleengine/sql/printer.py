@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ruleengine.sql.ast import (
+from .ast import (
     Arithmetic,
     Call,
     Case,

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ruleengine.budget import Budget
-from ruleengine.columns import Columns
-from ruleengine.functions.function import Context
+from ..budget import Budget
+from ..columns import Columns
+from ..functions.function import Context
 
 
 @dataclass(frozen=True, slots=True)

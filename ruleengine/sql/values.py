@@ -9,9 +9,10 @@ import math
 from typing import Any, Final
 
 from broker.mqtt.topics import matches
-from ruleengine.budget import Budget
-from ruleengine.functions.values import describe, equal, parse_number, restore
-from ruleengine.undefined import UNDEFINED
+
+from ..budget import Budget
+from ..functions.values import describe, equal, parse_number, restore
+from ..undefined import UNDEFINED
 
 MAX_BITS: Final = 8192
 _NUMBER, _NAME, _OBJECT, _LIST, _TEXT = range(5)

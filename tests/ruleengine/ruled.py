@@ -15,7 +15,6 @@ from ruleengine.engine import RuleEngine
 from ruleengine.event import Event
 from ruleengine.params import Text
 from tests.support.node import Node, make_settings
-from tests.support.peer import Peer
 
 KEEP = {"name": "keep", "params": {}}
 FAIL = {"name": "fail", "params": {}}
@@ -34,19 +33,12 @@ class RuledNode(Node):
         words = Text("for tests", "用于测试")
         for name, create in (("keep", self._keep), ("fail", self._fail)):
             self.engine.action_types[name] = ActionType(name, words, words, create)
-        self._peers: list[Peer] = []
 
     def _keep(self, place: ActionPlace) -> Action:
         return _Keep(self, place)
 
     def _fail(self, place: ActionPlace) -> Action:
         return _Fail()
-
-    async def client(self, client_id: str | None = None, version: int = 5, **connect: Any) -> Peer:
-        peer = Peer(self.address(), version)
-        self._peers.append(peer)
-        await peer.connect(client_id, **connect)
-        return peer
 
     async def rule(self, sql: str, *actions: dict[str, Any], **more: Any) -> str:
         """The id of a new rule that keeps its rows, or does ``actions``."""
@@ -70,8 +62,7 @@ class RuledNode(Node):
         return self
 
     async def stop(self) -> None:
-        for peer in self._peers:
-            await peer.close()
+        await self.close_clients()
         await self.engine.close()
         logging.getLogger("ruleengine").removeHandler(self._complaints)
         await super().stop()

@@ -390,3 +390,15 @@ async def test_gauges() -> None:
         stats = node.server.stats.snapshot()
         assert (stats["rules.count"], stats["resources.count"]) == (1, 0)
         assert stats["actions.count"] == len(node.engine.action_types)
+
+
+@pytest.mark.asyncio
+async def test_closing_twice_is_harmless() -> None:
+    async with ruled_node() as node:
+        await node.rule('SELECT topic FROM "a"')
+        (id,) = node.engine.rule_ids()
+        action = node.engine.rule(id)["actions"][0]["id"]
+        await node.engine.close()
+        await node.engine.close()
+        assert node.closed == [action]
+        assert "rules.count" not in node.server.stats.snapshot()

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pytest
 from amqtt.broker import Broker  # type: ignore[import-untyped]
 
+from tests.support.absent import absent
 from tests.support.node import Node, free_port, make_settings
 from tests.support.peer import Address, Peer
 
@@ -90,7 +90,7 @@ class Remote:
 @asynccontextmanager
 async def remote(kind: str, directory: Path) -> AsyncIterator[Remote]:
     if kind == "mosquitto" and MOSQUITTO is None:
-        pytest.skip("mosquitto is not installed")
+        absent("mosquitto")
     made = Remote(kind, directory)
     await made.start()
     try:

@@ -1,0 +1,106 @@
+"""HttpResource: what the resources behind an HTTP server share."""
+
+import ssl
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from ..actions.buffer import Buffer, Outcome
+from ..actions.entry import Entry
+from ..networks import Networks, reason_of
+from ..params import ParamError
+from .http_client import BadRequest, HttpClient, Reply, host_and_port
+from .liveness import Liveness
+from .resource import ResourceError, ResourcePlace
+
+
+class HttpResource(ABC):
+    """A buffer with ``pool_size`` lanes before a client with as many connections, and a watch on the server."""
+
+    def __init__(
+        self,
+        place: ResourcePlace,
+        url: str,
+        connect_timeout: float,
+        response_timeout: float,
+        tls: ssl.SSLContext | None = None,
+        server_hostname: str | None = None,
+        keep_open: bool = True,
+    ) -> None:
+        """``url``: of http or https, with a host. Timeouts are in seconds. Raises ParamError."""
+        pool_size = place.config["pool_size"]
+        if not isinstance(pool_size, int):
+            raise ParamError("pool_size", "expected a whole number")
+        engine = place.engine
+        self.pool_size = pool_size
+        self._host, self._port = host_and_port(url)
+        self._connect_timeout = connect_timeout
+        self._response_timeout = response_timeout
+        self._tls = tls
+        self._server_hostname = server_hostname
+        self._keep_open = keep_open
+        self._settings = engine.settings
+        self._networks = Networks(self._settings.refused_networks)
+        self._clock = engine.server.clock
+        self._client: HttpClient | None = None
+        self._on_alive = place.on_alive
+        self._liveness = Liveness(place.id, self._probe, self._settings.liveness_interval, self._changed)
+        self.buffer = Buffer(place.id, engine.buffers, self._settings, self, pool_size, engine.server.broker.rng)
+
+    @property
+    def alive(self) -> bool:
+        return self._liveness.alive
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return {"reason": self._liveness.reason, "buffer": self.buffer.status}
+
+    def start(self) -> None:
+        self._client = HttpClient(
+            self._networks,
+            self.pool_size,
+            self._connect_timeout,
+            self._response_timeout,
+            self._settings.max_reply_bytes,
+            self._tls,
+            self._server_hostname,
+            self._keep_open,
+        )
+        self._liveness.start()
+        self.buffer.start()
+
+    async def test(self) -> None:
+        try:
+            await self._probe()
+        except OSError as error:
+            raise ResourceError(reason_of(error)) from None
+
+    async def close(self) -> None:
+        await self._liveness.close()
+        await self.buffer.close()
+        if self._client is not None:
+            await self._client.close()
+
+    @abstractmethod
+    async def deliver(self, lane: int, batch: list[Entry]) -> list[Outcome]:
+        """As the buffer's ``Sink``."""
+
+    async def request(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Reply | Outcome:
+        """The server's answer; an Outcome where there is none."""
+        assert self._client is not None
+        try:
+            reply = await self._client.send(method, url, headers, body)
+        except BadRequest as error:
+            return Outcome(str(error))
+        except ResourceError as error:
+            return Outcome(str(error), again=True, down=True)
+        self._liveness.learn()
+        return reply
+
+    async def _probe(self) -> None:
+        await self._networks.probe(self._host, self._port, self._settings.liveness_timeout)
+
+    def _changed(self, alive: bool) -> None:
+        if alive:
+            self.buffer.nudge()
+        self._on_alive(alive)
