@@ -12,8 +12,11 @@ NODE_STAMP := $(NODE_DIR)/node_modules/.package-lock.json
 BENCH_DIR := tests/bench/node
 BENCH_STAMP := $(BENCH_DIR)/node_modules/.package-lock.json
 SOURCES := broker ruleengine management tests build_compiled.py
-# Compiled modules, taken only while every source of broker is what they were made of.
-COMPILED := $(CURDIR)/build/compiled
+# Compiled modules, taken only while every source of broker is what they were made of. COMPILED=no: run and bench do
+# neither build nor take them.
+COMPILED ?= yes
+BUILT := $(CURDIR)/build/compiled
+TAKEN := $(if $(filter no,$(COMPILED)),,$(BUILT))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test compile test-compiled check format lint types cover fuzz bench bench-api bench-compiled conformance interop soak soak-disk clean
@@ -24,17 +27,22 @@ help: ## this list
 setup: $(STAMP) ## the virtual environment in .venv, with everything in it
 	@:
 
-run: setup ## start a node with config/taipan.toml (CONFIG=FILE for another); compiled where `make compile` was run
-	@exec env TAIPAN_COMPILED=$(COMPILED) $(BIN)/taipan --config $(CONFIG)
+run: setup compiled ## start a node with config/taipan.toml (CONFIG=FILE for another; COMPILED=no: interpreted, at once)
+	@exec env TAIPAN_COMPILED=$(TAKEN) $(BIN)/taipan --config $(CONFIG)
 
 test: setup node-modules ## every test (PYTEST_ARGS="-k will" for some of them)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 compile: setup ## the hot path with mypyc into build/compiled, from the same source (wants a C compiler and Python.h)
-	@$(BIN)/python build_compiled.py --check || $(BIN)/python build_compiled.py
+	@$(BIN)/python build_compiled.py
+
+# The same for who can do without: one line says so where it cannot be done.
+.PHONY: compiled
+compiled: setup
+	@$(if $(TAKEN),$(BIN)/python build_compiled.py --try,:)
 
 test-compiled: compile node-modules ## every test on the compiled modules
-	@TAIPAN_COMPILED=$(COMPILED) $(BIN)/python -m pytest $(PYTEST_ARGS)
+	@TAIPAN_COMPILED=$(BUILT) $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 check: lint types test ## what a change has to pass: format, lint, types, tests
 
@@ -58,8 +66,8 @@ cover: setup node-modules ## tests with branch coverage
 fuzz: setup ## bad bytes against the decoder for SECONDS (60); LIVE=HOST:PORT against a running node
 	@$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60) $(if $(LIVE),--live $(LIVE))
 
-bench: setup bench-modules ## against the brokers installed here (ONLY="S1 S2" ROUNDS=3 DUR=3 BROKERS="taipan mosquitto")
-	@$(BIN)/python -m tests.bench.run
+bench: setup compiled bench-modules ## what make run runs, against the brokers here (ONLY="S1 S2" ROUNDS=3 DUR=3 COMPILED=no)
+	@TAIPAN_COMPILED=$(TAKEN) $(BIN)/python -m tests.bench.run
 
 # aedes, one of the brokers to measure against; left out where there is no Node.
 .PHONY: bench-modules

@@ -1,15 +1,19 @@
-"""Compiles the hot path with mypyc into ``build/compiled`` (``make compile``); ``--check`` asks whether that is fresh.
+"""Compiles the hot path with mypyc into ``build/compiled`` where that is not fresh: ``make compile``.
 
 The sources are compiled as they stand and nothing is put beside them. ``broker.compiled`` takes what is built here, as
-long as the sources are still these.
+long as the sources are still these. With ``--try``, as ``make run`` and ``make bench`` have it, a machine that cannot
+is told in one line that Taipan will run interpreted, and that is no failure.
 """
 
+import fcntl
 import json
 import os
 import shutil
 import sys
 import sysconfig
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from broker.compiled import MANIFEST, ROOT, Compiled
 
@@ -24,8 +28,13 @@ ABOVE = (
     "core/turn",
     "core/durability",
     "core/fates",
+    "core/paging",
+    "core/recording",
+    "core/stored_message",
     "core/metrics",
     "core/client_info",
+    "channel/acknowledgements",
+    "channel/authorization",
     "channel/outlet",
     "channel/publish",
     "channel/state",
@@ -45,33 +54,44 @@ def missing() -> str | None:
     """What this machine lacks for it; None: nothing."""
     compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
     if shutil.which(compiler) is None:
-        return f"there is no C compiler ({compiler})"
+        return f"there is no C compiler ({compiler}; as root: apt-get install -y gcc libc6-dev)"
     if not Path(sysconfig.get_path("include"), "Python.h").exists():
-        return "there is no Python.h (python3-dev)"
+        return "there is no Python.h (as root: apt-get install -y python3-dev)"
     return None
 
 
 def build(files: list[str], into: Path) -> None:
     """Write the extension modules under ``into``. Ends the process if mypy or the C compiler complain."""
-    # Imported here: --check has to be quick.
+    # Imported here: where everything is fresh, this has to be quick.
     from mypyc.build import mypycify
     from setuptools import Distribution  # type: ignore[import-untyped]
+    from setuptools.command.build_ext import build_ext  # type: ignore[import-untyped]
 
-    extensions = mypycify(files, opt_level="3", debug_level="0", target_dir=str(WORK))
+    class BuildOnEveryCore(build_ext):  # type: ignore[misc]
+        """An extension's C files side by side; what there is in setuptools does so with extensions only."""
+
+        def build_extensions(self) -> None:
+            one_after_another = self.compiler.compile
+
+            def compile(sources: list[str], **options: Any) -> list[str]:
+                with ThreadPoolExecutor(os.cpu_count()) as pool:
+                    made = pool.map(lambda source: one_after_another([source], **options), sources)
+                    return [each for objects in made for each in objects]
+
+            self.compiler.compile = compile
+            super().build_extensions()
+
+    extensions = mypycify(files, opt_level="3", debug_level="0", target_dir=str(WORK), multi_file=True)
     # Not setup(): that would read pyproject.toml, which is about the package and not about this.
     distribution = Distribution({"name": "taipan-compiled", "ext_modules": extensions})
+    distribution.cmdclass["build_ext"] = BuildOnEveryCore
     command = distribution.get_command_obj("build_ext")
     command.build_lib, command.build_temp = str(into), str(WORK)
     distribution.run_command("build_ext")
 
 
-def main() -> int:
-    if "--check" in sys.argv[1:]:
-        return 0 if Compiled(TARGET).unusable() is None else 1
-    lacking = missing()
-    if lacking is not None:
-        print(f"not compiled: {lacking}", file=sys.stderr)
-        return 1
+def compile_all() -> None:
+    """Put fresh modules in the place of those that are there. Ends the process if mypy or the C compiler complain."""
     files = sources()
     before = Compiled.digests(ROOT)  # a file that changes meanwhile makes the result stale, not wrong
     fresh = TARGET.with_suffix(".new")
@@ -86,7 +106,36 @@ def main() -> int:
     (fresh / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
     shutil.rmtree(TARGET, ignore_errors=True)
     fresh.rename(TARGET)
-    print(f"{len(files)} modules are compiled into {TARGET.relative_to(ROOT)}")
+    print(f"{len(files)} modules are compiled into {TARGET.relative_to(ROOT)}", file=sys.stderr)
+
+
+def bring_up_to_date(hint: str) -> None:
+    """Compile what is not fresh. ``hint`` is said before. Ends the process where it cannot be done."""
+    if Compiled(TARGET).unusable() is None:
+        return
+    lacking = missing()
+    if lacking is not None:
+        sys.exit(lacking)
+    TARGET.parent.mkdir(exist_ok=True)
+    with (TARGET.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of two at once the second finds the work done
+        if Compiled(TARGET).unusable() is None:
+            return
+        print(f"Compiling the hot path (once; half a minute to a minute{hint})", file=sys.stderr)
+        compile_all()
+
+
+def main() -> int:
+    if "--try" not in sys.argv[1:]:
+        bring_up_to_date("")
+        return 0
+    try:
+        bring_up_to_date("; COMPILED=no goes without")
+    except (Exception, SystemExit) as error:  # whatever mypyc and setuptools raise: interpreted, it runs all the same
+        reason = str(error)
+        if not reason or reason.isdigit():  # a status; what went wrong has been printed
+            reason = "compiling failed"
+        print(f"Taipan runs interpreted: {reason}", file=sys.stderr)
     return 0
 
 

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tests.bench.peers import PEERS, PeerError, Wanted
+from tests.support.node import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "config" / "taipan.toml"
@@ -30,14 +31,6 @@ STOP_TIMEOUT = 10.0
 
 class BrokerError(Exception):
     """The broker did not come up, or went away; the text ends with what it said last."""
-
-
-def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def raise_file_limit() -> int:

@@ -15,11 +15,12 @@ import time
 from base64 import b64encode
 from typing import Any, Final, NamedTuple
 
-from tests.bench.brokers import BrokerError, free_port, pinned, raise_file_limit, running
+from tests.bench.brokers import BrokerError, pinned, raise_file_limit, running
 from tests.bench.latency import quantile
 from tests.bench.page import write
 from tests.bench.results import commit, machine
 from tests.bench.run import LOADGEN
+from tests.support.node import free_port
 
 LOADS: Final = {
     "idle": ("nobody", ()),

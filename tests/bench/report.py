@@ -39,10 +39,11 @@ make bench ONLY=table BROKERS="taipan mosquitto" ROUNDS=5 DUR=5
 .venv/bin/python -m tests.bench.report tests/bench/results/FILE.json    # the page again, from kept figures
 ```
 
-It wants Linux, a C compiler and two cores: one for the broker, one for the load. It compares with what is installed:
-Mosquitto and NATS come from the distribution (`mosquitto`, `nats-server`), aedes by npm (`tests/bench/node`), aMQTT is
-in the environment. `libssl-dev` lets the load generator speak TLS. Every run is kept in `tests/bench/results/`, with
-the machine and the commit.
+It wants Linux, a C compiler and two cores: one for the broker, one for the load. Taipan runs as `make run` runs it:
+compiled where that can be had, interpreted with `COMPILED=no`. It compares with what is installed: Mosquitto and NATS
+come from the distribution (`mosquitto`, `nats-server`), aedes by npm (`tests/bench/node`), aMQTT is in the environment.
+`libssl-dev` lets the load generator speak TLS. Every run is kept in `tests/bench/results/`, with the machine, the
+commit, and whether Taipan was compiled.
 
 To put load on a node of yours, wherever it runs, use the generator itself; it prints one line of JSON:
 
@@ -56,7 +57,9 @@ Absolute figures swing with the machine and with what else it does; compare only
 Further measurements, each with a section here or a few lines on the terminal: `python -m tests.bench.level` (clean
 sessions at both levels of durability), `tests.bench.latency` (PUBACK under a flood), `tests.bench.rules`,
 `tests.bench.api` (listings on a busy node), `tests.bench.idle` (connections), `tests.bench.routing` (the topic index
-alone) and `tests.bench.restart` (how long a start takes)."""
+alone) and `tests.bench.restart` (how long a start takes). They start Taipan interpreted unless the environment says
+`TAIPAN_COMPILED=build/compiled`."""
+FIRST_LOOK = "**Fewer than three rounds: a first look, not a measurement.**"
 
 
 def shown(value: float) -> str:
@@ -173,9 +176,13 @@ def _rate(runs: Runs, scenario: str) -> str | None:
     return shown(found.median) if found else None
 
 
-def opening(measured: Measurement) -> str:
-    """The head of the page: what one core does."""
-    runs, about = measured.runs, measured.about
+def first_look(about: dict[str, str]) -> bool:
+    """Whether there were too few rounds to state a figure as a fact, in any of the runs that were joined."""
+    return min(int(each) for each in about["rounds"].split("; ")) < 3
+
+
+def does(runs: Runs) -> str:
+    """What one core does; empty if nothing of it was measured."""
     said = [
         ("S1", "{} messages/s of QoS 0 from one publisher to one subscriber"),
         ("S2", "{} of QoS 1"),
@@ -185,13 +192,20 @@ def opening(measured: Measurement) -> str:
         ("S12", "{} queued messages/s handed to a client that comes back"),
     ]
     parts = [text.format(f"**{rate}**") for name, text in said if (rate := _rate(runs, name))]
-    does = [f"One core does, with payloads of 64 bytes: {'; '.join(parts)}."] if parts else []
+    told = [f"One core does, with payloads of 64 bytes: {'; '.join(parts)}."] if parts else []
     middle, slowest = (spread(runs, "S7", "taipan", each.path) for each in SCENARIOS["S7"].figures)
     if middle and slowest:
-        does.append(
+        told.append(
             f"At 5,000 messages/s half of them are with the subscriber within {shown(middle.median)} µs, "
             f"99 of 100 within {shown(slowest.median)} µs."
         )
+    return paragraph(*told) if told else ""
+
+
+def opening(measured: Measurement) -> str:
+    """The head of the page: what one core does, if it was measured often enough, and what was measured how."""
+    about = measured.about
+    head = FIRST_LOOK if first_look(about) else does(measured.runs)
     node = paragraph(
         "A node is one process that uses one core, with a second thread that waits for the disk; a second core is for",
         "that thread, the system's network stack and whatever else runs on the machine. Everything below was measured",
@@ -201,9 +215,10 @@ def opening(measured: Measurement) -> str:
     brokers = ", ".join(f"{name} {number}" for name, number in measured.brokers.items())
     taken = f"Written by `{about['command']}` on {about['taken']} at commit {about['commit']}: {brokers}."
     on = f"{about['cpu']}; {about['system']}; {about['python']}, uvloop {about['uvloop']}."
+    on += f" Taipan ran {about['modules']}."
     if "busy" in about:
         on += f"\nThe load average was {about['busy']} before it began: what other work took is missing in the figures."
-    return "\n\n".join(["# Performance", *([paragraph(*does)] if does else []), node, f"{taken}\n{on}"]) + "\n"
+    return "\n\n".join(each for each in ("# Performance", head, node, f"{taken}\n{on}") if each) + "\n"
 
 
 def against(measured: Measurement) -> str:
@@ -223,8 +238,8 @@ def against(measured: Measurement) -> str:
         "figure (×), figures of their own, or another broker. Faults are messages lost, duplicated or out of order,",
         "and connections or runs that failed. What the scenarios do is in `tests/bench/loadgen/README.md`.",
     )
-    if int(about["rounds"].split("; ")[0]) < 3:
-        how += "\n\n**Fewer than three rounds: a first look, not a measurement.**"
+    if first_look(about):
+        how += f"\n\n{FIRST_LOOK}"
     parts = [
         "![Ratios to Mosquitto](performance.svg)",
         how,

@@ -19,7 +19,8 @@ from broker.mqtt.constants import NEVER_EXPIRES
 from broker.storage import records
 from broker.storage.batch import encode
 from broker.storage.sqlite_log import SqliteLog
-from tests.bench.brokers import CONFIG, ROOT, free_port
+from tests.bench.brokers import CONFIG, ROOT
+from tests.support.node import free_port
 
 A_BATCH = 2000
 PATIENCE = 300.0

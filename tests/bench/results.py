@@ -11,11 +11,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from broker.compiled import COMPILED, INTERPRETED, VARIABLE, Compiled
 from tests.bench.brokers import ROOT
 
 RESULTS = ROOT / "tests" / "bench" / "results"
 FAULTS = ("lost", "duplicates", "out_of_order", "too_late", "missing", "errors", "failed", "refused", "closed")
 FAULTS_TOO = ("stalls", "unacked", "proto_err", "pub_err", "foreign", "bad_id", "bad_props")
+
+UNRECORDED = "compiled or interpreted (not recorded)"
 
 Row = dict[str, Any]
 Runs = dict[tuple[str, str], list[Row]]
@@ -23,7 +26,7 @@ Runs = dict[tuple[str, str], list[Row]]
 
 
 class Measurement(NamedTuple):
-    """``about``: ``command``, ``commit``, ``taken``, ``cpu``, ``rounds`` ...; ``brokers``: name -> version."""
+    """``about``: ``command``, ``commit``, ``taken``, ``modules``, ``rounds`` ...; ``brokers``: name -> version."""
 
     about: dict[str, str]
     brokers: dict[str, str]
@@ -71,6 +74,12 @@ def machine() -> dict[str, str]:
     }
 
 
+def modules() -> str:
+    """``compiled`` or ``interpreted``: what a node that is started now runs, by the environment it gets from us."""
+    directory = os.environ.get(VARIABLE)
+    return COMPILED if directory and Compiled(Path(directory)).unusable() is None else INTERPRETED
+
+
 def commit() -> str:
     """The short name of the commit, with ``-changed`` where the tree differs from it."""
 
@@ -104,6 +113,7 @@ def load(path: Path) -> Measurement:
     about: dict[str, Any] = kept["run"]
     brokers: dict[str, str] = about.pop("brokers")
     about.setdefault("taken", path.name[:10])
+    about.setdefault("modules", UNRECORDED)
     runs: Runs = defaultdict(list)
     for row in kept["rows"]:
         key = (row.pop("scenario"), row.pop("broker"))

@@ -21,10 +21,11 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from broker.mqtt.packets import Connect, Subscribe, TopicFilter
-from tests.bench.brokers import free_port, installed, raise_file_limit, running
+from tests.bench.brokers import installed, raise_file_limit, running
 from tests.bench.page import write
 from tests.bench.results import commit, machine
 from tests.support import wire
+from tests.support.node import free_port
 
 CONDITIONS: Final = ("mosquitto", "no rule", "1,000 rules elsewhere", "one rule")
 RULE: Final = 'SELECT payload.x as x FROM "t/#" WHERE x > 10'

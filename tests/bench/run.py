@@ -1,7 +1,8 @@
 """Taipan and other brokers under the same load: ``make bench`` (``ONLY="S1 S2"`` or ``table``, ``ROUNDS``, ``DUR``).
 
 The broker runs on core 0 and the load generator on core 1. Per scenario the rounds go broker by broker, each on a
-fresh process, only one of them running at a time. ``BROKERS="taipan mosquitto"`` takes some of those installed. Every
+fresh process, only one of them running at a time. Taipan runs compiled where ``TAIPAN_COMPILED`` names fresh modules,
+which ``make bench`` sees to unless ``COMPILED=no``. ``BROKERS="taipan mosquitto"`` takes some of those installed. Every
 run is kept in ``results/``; one of at least the issue's table in at least three rounds, against Mosquitto, also writes
 its sections of ``docs/performance.md``; ``python -m tests.bench.report`` writes them from kept files.
 """
@@ -17,7 +18,7 @@ from collections import defaultdict
 from tests.bench.brokers import ROOT, BrokerError, installed, pinned, raise_file_limit, running
 from tests.bench.peers import PEERS
 from tests.bench.report import scenario_table, write_page
-from tests.bench.results import Measurement, Row, Runs, commit, faults, figure, machine, save
+from tests.bench.results import Measurement, Row, Runs, commit, faults, figure, machine, modules, save
 from tests.bench.scenarios import SCENARIOS, TABLE
 
 LOADGEN = ROOT / "tests" / "bench" / "loadgen"
@@ -141,13 +142,18 @@ def main() -> int:
     count = rounds * sum(takes_part(broker, scenario) for scenario in scenarios for broker in brokers)
     print(f"{count} runs, about {count * (float(duration) + OVERHEAD) / 60:.0f} minutes", flush=True)
 
-    begun, busy = time.monotonic(), os.getloadavg()[0]
+    begun, busy, ran = time.monotonic(), os.getloadavg()[0], modules()
+    print(f"Taipan runs {ran}", flush=True)
     runs = rounds_of(scenarios, brokers, rounds, duration)
+    if modules() != ran:  # the sources of compiled modules were edited
+        ran = f"{ran}, then {modules()}"
+        print(f"Taipan ran {ran}: the figures mean nothing", file=sys.stderr)
     words = f'ONLY="{" ".join(only)}" ' if only else ""
     about = machine() | {
         "command": f"make bench {words}ROUNDS={rounds} DUR={duration}",
         "commit": commit(),
         "taken": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "modules": ran,
         "rounds": str(rounds),
         "duration": duration,
         "busy": f"{busy:.1f}",

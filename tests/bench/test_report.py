@@ -19,6 +19,7 @@ ABOUT = {
     "system": "a system",
     "python": "CPython",
     "uvloop": "0",
+    "modules": "compiled",
     "rounds": "3",
     "duration": "3",
     "pinning": "pinned",
@@ -164,6 +165,20 @@ def test_the_opening_says_what_was_measured_and_nothing_else() -> None:
     assert "**600,000** messages/s of QoS 0 from one publisher to one subscriber." in text
     assert "queued" not in text
     assert "at commit abc: taipan 1." in text
+
+
+@pytest.mark.parametrize("rounds", ["1", "2", "3; 1"])
+def test_the_opening_states_no_figure_of_too_few_rounds(rounds: str) -> None:
+    few = Measurement({**ABOUT, "rounds": rounds}, {"taipan": "1"}, runs_of("S1", taipan=[600_000]))
+    text = one_line(opening(few))
+    assert "first look" in text and "600,000" not in text and "One core does" not in text
+    assert "first look" not in opening(few._replace(about=ABOUT))
+
+
+@pytest.mark.parametrize("ran", ["compiled", "interpreted"])
+def test_the_opening_says_what_taipan_ran(ran: str) -> None:
+    about = {**ABOUT, "modules": ran}
+    assert f"Taipan ran {ran}." in opening(Measurement(about, {"taipan": "1"}, runs_of("S1", taipan=[1])))
 
 
 def test_bars_are_ratios_to_mosquitto_and_a_goal_below_turns_around() -> None:

@@ -4,7 +4,10 @@ import json
 from collections import defaultdict
 from pathlib import Path
 
-from tests.bench.results import Measurement, Runs, faults, figure, joined, load, save
+import pytest
+
+from broker.compiled import VARIABLE, Compiled
+from tests.bench.results import UNRECORDED, Measurement, Runs, faults, figure, joined, load, modules, save
 
 
 def measurement(commit: str, **rates: list[int]) -> Measurement:
@@ -12,7 +15,8 @@ def measurement(commit: str, **rates: list[int]) -> Measurement:
     runs: Runs = defaultdict(list)
     for scenario, values in rates.items():
         runs[scenario, "taipan"] = [{"label": scenario, "delivered_per_s": value} for value in values]
-    return Measurement({"commit": commit, "rounds": "3", "taken": "2026-01-02"}, {"taipan": "1"}, runs)
+    about = {"commit": commit, "rounds": "3", "taken": "2026-01-02", "modules": "compiled"}
+    return Measurement(about, {"taipan": "1"}, runs)
 
 
 def test_a_figure_is_found_inside_and_is_nothing_where_the_run_failed() -> None:
@@ -35,10 +39,10 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     assert [row["round"] for row in json.loads(path.read_text())["rows"]] == [1, 2, 1]
 
 
-def test_an_older_file_is_dated_by_its_name(tmp_path: Path) -> None:
+def test_an_older_file_is_dated_by_its_name_and_leaves_open_what_ran(tmp_path: Path) -> None:
     path = tmp_path / "2025-11-21-abc.json"
     path.write_text('{"run": {"commit": "abc", "brokers": {"taipan": "1"}}, "rows": []}')
-    assert load(path).about == {"commit": "abc", "taken": "2025-11-21"}
+    assert load(path).about == {"commit": "abc", "taken": "2025-11-21", "modules": UNRECORDED}
 
 
 def test_of_two_runs_the_last_of_a_scenario_counts_whole() -> None:
@@ -47,3 +51,15 @@ def test_of_two_runs_the_last_of_a_scenario_counts_whole() -> None:
     assert [row["delivered_per_s"] for row in both.runs["S2", "taipan"]] == [4]
     assert both.about["commit"] == "old; new"
     assert both.about["rounds"] == "3"
+
+
+def test_what_runs_is_what_a_node_would_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setattr(Compiled, "unusable", lambda self: None if self.directory == tmp_path else "stale")
+    assert modules() == "interpreted"
+    monkeypatch.setenv(VARIABLE, "")
+    assert modules() == "interpreted"
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    assert modules() == "compiled"
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "stale"))
+    assert modules() == "interpreted"

@@ -20,12 +20,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, Final
 
-from tests.bench.brokers import free_port, running
+from tests.bench.brokers import running
 from tests.bench.latency import connected, exactly, quantile, subscribe
 from tests.bench.page import write
 from tests.bench.results import commit, machine
 from tests.bench.rules import SECRET
 from tests.bench.scenarios import DISK
+from tests.support.node import free_port
 
 CONDITIONS: Final = ("no rule", "it answers", "it hangs", "nobody listens")
 PAUSE: Final = 0.001

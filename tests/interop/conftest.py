@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.absent import absent
 from tests.support.node import NodeProcess, external_node, free_port
 
 from .clients.client import Address, InteropClient, LoopThread, Will
@@ -19,13 +20,6 @@ HERE = Path(__file__).parent
 _numbers = itertools.count(1)
 
 Connect = Callable[..., InteropClient]
-
-
-def absent(what: str) -> None:
-    """Skip because a client is not installed; on a build machine that is a failure."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(f"{what} is not installed")
-    pytest.skip(f"{what} is not installed")
 
 
 CONFIG = """
@@ -99,7 +93,6 @@ def js_process() -> Iterator[object]:
         npm = shutil.which("npm")
         if npm is None:
             absent("npm")
-        assert npm is not None
         made = subprocess.run([npm, "ci", "--no-audit", "--no-fund"], cwd=HERE, capture_output=True, timeout=120)
         if made.returncode:
             absent("MQTT.js (npm ci failed)")

@@ -8,8 +8,9 @@ from typing import IO
 
 import pytest
 
+from tests.support.absent import absent
+
 from .clients.client import PATIENCE, Address
-from .conftest import absent
 
 pytestmark = [pytest.mark.timeout(60)]
 

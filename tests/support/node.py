@@ -18,8 +18,9 @@ import msgspec
 
 from broker.config import BrokerSettings, ListenerSettings, ZoneSettings
 from broker.core.clock import Clock
+from broker.mqtt.constants import SESSION_EXPIRY_INTERVAL
 
-from .peer import TIMEOUT, Address
+from .peer import TIMEOUT, Address, Peer
 
 # Below the ports that the system gives to clients, and others for each worker of a test run, so that nobody else takes
 # one between the moment it is found free and the moment it is bound.
@@ -74,6 +75,7 @@ class Node:
         self.clock = ShiftedClock()
         self.server = Server(settings, self.clock)
         self._complaints = _Complaints()
+        self._peers: list[Peer] = []
         self._addresses: dict[str, Address] = {
             listener.type: Address(*_host_port(listener.bind), listener.type, listener.path)
             for listener in reversed(settings.listeners)
@@ -86,6 +88,7 @@ class Node:
         return self
 
     async def stop(self) -> None:
+        await self.close_clients()
         await self.server.stop()
         logging.getLogger("broker").removeHandler(self._complaints)
         asyncio.get_running_loop().set_exception_handler(None)
@@ -94,6 +97,44 @@ class Node:
     def address(self, transport: str = "tcp") -> Address:
         """Its first listener of this type."""
         return self._addresses[transport]
+
+    async def client(
+        self, client_id: str | None = None, version: int = 5, transport: str = "tcp", **connect: Any
+    ) -> Peer:
+        """A connected MQTT client, closed with the node; ``connect`` as in ``Peer.connect``, and ``expiry`` seconds
+        for a session that stays (for 3.x: ``clean_start=False``)."""
+        expiry = connect.pop("expiry", 0)
+        if expiry:
+            connect["clean_start"] = connect.get("clean_start", False)
+            if version == 5:
+                connect["properties"] = {**connect.get("properties", {}), SESSION_EXPIRY_INTERVAL: expiry}
+        peer = self.peer(version, transport)
+        await peer.connect(client_id, **connect)
+        return peer
+
+    def peer(self, version: int = 5, transport: str = "tcp") -> Peer:
+        """An MQTT client that has still to connect, closed with the node."""
+        peer = Peer(self.address(transport), version)
+        self._peers.append(peer)
+        return peer
+
+    async def leave_session(self, client_id: str, *filters: str, qos: int = 1, **connect: Any) -> None:
+        """A persistent session of 3.1.1 with these subscriptions, whose client is gone."""
+        peer = await self.client(client_id, 4, clean_start=False, **connect)
+        if filters:
+            await peer.subscribe(*filters, qos=qos)
+        await peer.drop()
+
+    async def settled(self, connections: int) -> None:
+        """Until there are no more MQTT connections than these: a client sees the end before the node is through."""
+        async with asyncio.timeout(TIMEOUT):
+            while len(self.server.connections) > connections:
+                await asyncio.sleep(0.01)
+
+    async def close_clients(self) -> None:
+        for peer in self._peers:
+            await peer.close()
+        self._peers.clear()
 
     async def pass_time(self, seconds: float) -> None:
         """Lets so many seconds pass on the node's clock, and everything due by then happen."""

@@ -1,11 +1,14 @@
 """Tables: rows that outlive the process at level disk, and only there."""
 
+import socket
+
 import msgspec
 import pytest
 
 from broker.core.store import Store
 from broker.core.tables import Tables
-from tests.support.node import start_node
+from broker.server import Server
+from tests.support.node import make_settings, start_node
 
 
 class Colour(msgspec.Struct, array_like=True):
@@ -83,13 +86,24 @@ async def test_rows_survive_a_compaction(tmp_path: object, monkeypatch: pytest.M
 
 @pytest.mark.asyncio
 async def test_what_must_be_there_before_clients_are_is_called_before_they_are(tmp_path: object) -> None:
-    from broker.server import Server
-    from tests.support.node import make_settings
+    settings = make_settings(durability={"level": "disk"}, node={"data_dir": str(tmp_path)})
+    first = Server(settings)
+    await first.start()
+    first.tables.open("colours", Colour).put("r", Colour("red", 1))
+    assert await first.tables.stored()
+    await first.stop()
 
-    server = Server(make_settings(durability={"level": "disk"}, node={"data_dir": str(tmp_path)}))
+    server = Server(settings)
     table = server.tables.open("colours", Colour)
-    seen: list[tuple[int, list[str]]] = []
-    server.on_restored.append(lambda: seen.append((len(table), [listener.listen_on for listener in server.listeners])))
+    host, _, port = settings.listeners[0].bind.rpartition(":")
+    seen: list[tuple[list[str], bool]] = []
+
+    def note() -> None:
+        with socket.socket() as probe:
+            seen.append(([key for key, _ in table.items()], probe.connect_ex((host, int(port))) == 0))
+
+    server.on_restored.append(note)
     await server.start()
-    assert seen and seen[0][0] == 0
+    note()
     await server.stop()
+    assert seen == [(["r"], False), (["r"], True)]

@@ -4,6 +4,7 @@ import asyncio
 import queue
 import socket
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -44,7 +45,7 @@ class Will:
     retain: bool = False
 
 
-class InteropClient:
+class InteropClient(ABC):
     """One client of one library. Calls block until the broker has answered, and raise where it refuses.
 
     ``version`` is 3, 4 or 5; ``transport`` is ``tcp`` or ``ws``. A persistent client asks for a session that outlives
@@ -75,28 +76,28 @@ class InteropClient:
         self.will = will
         self.received: queue.Queue[Received] = queue.Queue()
 
+    @abstractmethod
     def connect(self) -> bool | None:
         """Connect; whether the session was present, ``None`` where the library does not tell."""
-        raise NotImplementedError
 
+    @abstractmethod
     def disconnect(self) -> None:
         """Leave with a DISCONNECT."""
-        raise NotImplementedError
 
+    @abstractmethod
     def drop(self) -> None:
         """Cut the network connection without a DISCONNECT."""
-        raise NotImplementedError
 
-    def subscribe(self, topic_filter: str, qos: int) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def subscribe(self, topic_filter: str, qos: int) -> None: ...
 
-    def unsubscribe(self, topic_filter: str) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def unsubscribe(self, topic_filter: str) -> None: ...
 
+    @abstractmethod
     def publish(
         self, topic: str, payload: bytes, qos: int = 0, retain: bool = False, properties: dict[str, Any] | None = None
-    ) -> None:
-        raise NotImplementedError
+    ) -> None: ...
 
     def next(self, timeout: float = PATIENCE) -> Received:
         """The next message; ``queue.Empty`` when none comes."""

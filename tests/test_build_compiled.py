@@ -1,0 +1,78 @@
+"""Who has compiled modules built, and what becomes of it where they cannot be; nothing is compiled here."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import build_compiled
+from broker.compiled import Compiled
+
+pytestmark = pytest.mark.usefixtures("stale")
+
+
+@pytest.fixture
+def stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is compiled, and the machine could."""
+    monkeypatch.setattr(build_compiled, "TARGET", tmp_path / "build" / "compiled")
+    monkeypatch.setattr(build_compiled, "missing", lambda: None)
+
+
+def called_with(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Callable[[], int]:
+    monkeypatch.setattr("sys.argv", ["build_compiled.py", *arguments])
+    return build_compiled.main
+
+
+def fails(error: BaseException) -> Callable[[], None]:
+    def compile_all() -> None:
+        raise error
+
+    return compile_all
+
+
+def test_without_a_compiler_run_goes_on_with_one_line_and_compile_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(build_compiled, "missing", lambda: "there is no C compiler (cc)")
+    monkeypatch.setattr(build_compiled, "compile_all", fails(AssertionError("it was tried")))
+    assert called_with(monkeypatch, "--try")() == 0
+    assert capsys.readouterr().err == "Taipan runs interpreted: there is no C compiler (cc)\n"
+    with pytest.raises(SystemExit, match="there is no C compiler"):
+        called_with(monkeypatch)()
+
+
+@pytest.mark.parametrize(
+    "error, said",
+    [
+        (SystemExit(1), "compiling failed"),
+        (RuntimeError("gcc: killed"), "gcc: killed"),
+        (OSError("the disk is full"), "the disk is full"),
+    ],
+)
+def test_where_it_does_not_compile_run_goes_on_and_compile_fails(
+    error: BaseException, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(build_compiled, "compile_all", fails(error))
+    assert called_with(monkeypatch, "--try")() == 0
+    before, after = capsys.readouterr().err.splitlines()
+    assert "COMPILED=no" in before and after == f"Taipan runs interpreted: {said}"
+    with pytest.raises(type(error)):
+        called_with(monkeypatch)()
+
+
+def test_what_is_fresh_is_not_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[int] = []
+
+    def compile_all() -> None:
+        built.append(1)
+        monkeypatch.setattr(Compiled, "unusable", lambda self: None)
+
+    monkeypatch.setattr(build_compiled, "compile_all", compile_all)
+    for arguments in ((), (), ("--try",)):
+        assert called_with(monkeypatch, *arguments)() == 0
+    assert built == [1]
+
+
+def test_all_that_is_to_be_compiled_is_there() -> None:
+    missing = [name for name in build_compiled.sources() if not (build_compiled.ROOT / name).is_file()]
+    assert missing == []
