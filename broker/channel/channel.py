@@ -1,7 +1,8 @@
 """Channel: one client's conversation, from its CONNECT to its end.
 
 It is driven by the connection with decoded packets and the time, and holds no socket. Which handler takes which packet
-stands in ``receive`` and ``_handle``; the handlers live in ``connect``, ``publish`` and ``subscribe``.
+stands in ``receive`` and ``_handle``; the handlers live in ``connect``, ``authentication``, ``publish``,
+``acknowledgements`` and ``subscribe``.
 """
 
 from collections.abc import Awaitable
@@ -14,8 +15,10 @@ from ..mqtt.errors import MqttError, ProtocolError
 from ..mqtt.message import Message
 from ..mqtt.packets import Ack, Auth, Connect, Disconnect, Pingreq, Pingresp, Subscribe, Unsubscribe
 from . import closing
-from .connect import on_auth, on_connect, on_disconnect
-from .publish import on_ack, on_puback, on_pubcomp, on_publish, on_pubrec, on_pubrel
+from .acknowledgements import on_ack, on_puback, on_pubcomp, on_pubrec, on_pubrel
+from .authentication import on_auth
+from .connect import on_connect, on_disconnect
+from .publish import on_publish
 from .state import AUTHENTICATING, CLOSED, CONNECTED, CONNECTING, ChannelState
 from .subscribe import on_subscribe, on_unsubscribe
 

@@ -1,4 +1,4 @@
-"""PUBLISH from the client, and both sides' PUBACK, PUBREC, PUBREL, PUBCOMP.
+"""PUBLISH from the client.
 
 The way of a PUBLISH: Topic Alias, limits, duplicate of a QoS 2 identifier, admission (topic and access), routing,
 acknowledgement. ``admitted`` remembers per client what passed admission, so that the common case is one dict look-up.
@@ -10,22 +10,14 @@ from typing import Final
 
 from ..access.outcome import Answer
 from ..mqtt import encoder, reason_codes
-from ..mqtt.constants import (
-    MAX_STRING,
-    PUBACK,
-    PUBCOMP,
-    PUBREC,
-    PUBREL,
-    REASON_STRING,
-    TOPIC_ALIAS,
-    V5,
-)
+from ..mqtt.constants import MAX_STRING, PUBACK, PUBREC, REASON_STRING, TOPIC_ALIAS, V5
 from ..mqtt.errors import ProtocolError
 from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES, Ack
 from ..session.session import DUPLICATE, FULL, Session
 from .asking import Asked, ask
-from .closing import NONE, disconnect
+from .authorization import authorize, judge
+from .closing import disconnect
 from .refusal import (
     IN_USE,
     MOUNTED_TOO_LONG,
@@ -280,52 +272,6 @@ def _within_quota(channel: ChannelState, quota: Quota, topic: str, now: float) -
     return True
 
 
-def authorize(channel: ChannelState, action: str, topic: str, now: float) -> bool | None:
-    """Ask the gate, count and tell the hook; where it says no, ``access.setting`` has what decided.
-
-    ``action``: ``"publish"`` or ``"subscribe"``. ``None``: somebody outside must be asked first (``asking.ask``), and
-    then ``judge``.
-    """
-    context = channel.context
-    access = context.access
-    hits = access.cache_hits
-    ignored = access.ignored
-    allowed = access.authorize_now(channel.client, action, topic, now)
-    if allowed is None:
-        return None
-    return _tell(channel, action, topic, allowed, access.cache_hits != hits, access.ignored - ignored)
-
-
-def judge(channel: ChannelState, action: str, topic: str, answer: Answer) -> bool:
-    """The same for what an outside source was asked about."""
-    channel.context.access.setting = answer.setting
-    return _tell(channel, action, topic, answer.allowed, False, int(answer.ignored))
-
-
-def _tell(channel: ChannelState, action: str, topic: str, allowed: bool, cached: bool, ignored: int) -> bool:
-    context = channel.context
-    access = context.access
-    client = channel.client
-    metrics = context.metrics
-    if cached:
-        metrics.client_acl_cache_hit += 1
-    else:
-        metrics.client_check_acl += 1
-        metrics.client_acl_ignore += ignored
-        if context.hooks.client_check_acl:
-            before = allowed
-            allowed = context.hooks.client_check_acl(allowed, client, action, topic)
-            if before and not allowed:
-                access.setting = NONE  # somebody else's rule
-    if allowed:
-        metrics.client_acl_allow += 1
-    else:
-        metrics.client_acl_deny += 1
-    if context.hooks.client_check_acl_complete:
-        context.hooks.client_check_acl_complete(client, action, topic, allowed, cached)
-    return allowed
-
-
 def _refuse(channel: ChannelState, message: Message, refusal: Refusal) -> None:
     """Drop a PUBLISH, with the negative acknowledgement that its version and QoS have [3.1.1 MQTT-3.3.5-2]."""
     metrics = channel.context.metrics
@@ -439,122 +385,3 @@ async def _wait_for_store(channel: ChannelState, message: Message) -> None:
         waiting = on_publish(channel, message, context.clock.now())
         if waiting is not None:
             await waiting
-
-
-def on_puback(channel: ChannelState, packet_ids: list[int], now: float) -> None:
-    """The client has QoS 1 messages."""
-    context = channel.context
-    metrics = context.metrics
-    metrics.packets_puback_received += len(packet_ids)
-    session = channel.session
-    assert session is not None
-    hooks = context.hooks
-    in_flight = len(session.inflight)
-    try:
-        if hooks.message_acked or hooks.delivery_completed:
-            acknowledged = 0
-            for packet_id in packet_ids:
-                for delivery in session.puback(packet_id):
-                    acknowledged += 1
-                    hooks.message_acked(channel.client, delivery.message)
-                    hooks.delivery_completed(channel.client, delivery.message, delivery.message.timestamp)
-        else:
-            acknowledged = len(session.puback(*packet_ids))
-    except ProtocolError:
-        metrics.messages_acked += in_flight - len(session.inflight)
-        metrics.packets_puback_inuse += 1
-        raise
-    metrics.messages_acked += acknowledged
-    metrics.packets_puback_missed += len(packet_ids) - acknowledged
-    if session.busy:
-        session.advance(now)
-
-
-def on_pubrec(channel: ChannelState, packet_id: int, code: int, now: float) -> None:
-    """The client has a QoS 2 message, or refuses it."""
-    context = channel.context
-    metrics = context.metrics
-    metrics.packets_pubrec_received += 1
-    session = channel.session
-    assert session is not None
-    failed = code >= 0x80
-    channel.note()
-    known, delivery = session.pubrec(packet_id, failed)
-    if not known:
-        metrics.packets_pubrec_missed += 1
-    elif delivery is not None and not failed:
-        metrics.messages_acked += 1
-        if context.hooks.message_acked:
-            context.hooks.message_acked(channel.client, delivery.message)
-        if context.hooks.delivery_completed:
-            session.note_completion(packet_id, delivery.message)
-    elif delivery is None:
-        metrics.packets_pubrec_inuse += 1
-    if failed:
-        session.advance(now)  # [MQTT-4.4.0-2] the exchange is over, its place is free
-        return
-    metrics.packets_pubrel_sent += 1
-    if known or channel.version != V5:
-        if delivery is None:
-            channel.mark = -1
-        channel.answer(encoder.ack(PUBREL, packet_id))  # [MQTT-4.3.3-4]
-    else:
-        channel.answer_packet(Ack(PUBREL, packet_id, reason_codes.PACKET_IDENTIFIER_NOT_FOUND))
-
-
-def on_pubrel(channel: ChannelState, packet_id: int) -> None:
-    """The client lets go of a QoS 2 identifier; answered always [MQTT-4.3.3-11]."""
-    metrics = channel.context.metrics
-    metrics.packets_pubrel_received += 1
-    session = channel.session
-    assert session is not None
-    channel.note()
-    known = session.release(packet_id)
-    if not known:
-        channel.mark = -1
-    metrics.packets_pubcomp_sent += 1
-    if known or channel.version != V5:
-        channel.answer(encoder.ack(PUBCOMP, packet_id))
-        if known:
-            return
-    else:
-        channel.answer_packet(Ack(PUBCOMP, packet_id, reason_codes.PACKET_IDENTIFIER_NOT_FOUND))
-    metrics.packets_pubrel_missed += 1
-
-
-def on_pubcomp(channel: ChannelState, packet_id: int, now: float) -> None:
-    """A QoS 2 delivery is complete."""
-    context = channel.context
-    metrics = context.metrics
-    metrics.packets_pubcomp_received += 1
-    session = channel.session
-    assert session is not None
-    try:
-        known = session.pubcomp(packet_id)
-    except ProtocolError:
-        metrics.packets_pubcomp_inuse += 1
-        raise
-    if not known:
-        metrics.packets_pubcomp_missed += 1
-        return
-    if context.hooks.delivery_completed:
-        message = session.completion_of(packet_id)
-        if message is not None:
-            context.hooks.delivery_completed(channel.client, message, message.timestamp)
-    session.advance(now)
-
-
-def on_ack(channel: ChannelState, ack: Ack, now: float) -> None:
-    """An acknowledgement that came with a Reason Code or properties."""
-    kind = ack.type
-    client = channel.client
-    client.packet_properties = ack.properties
-    if kind == PUBACK:
-        on_puback(channel, [ack.packet_id], now)
-    elif kind == PUBREC:
-        on_pubrec(channel, ack.packet_id, ack.reason_code, now)
-    elif kind == PUBREL:
-        on_pubrel(channel, ack.packet_id)
-    else:
-        on_pubcomp(channel, ack.packet_id, now)
-    client.packet_properties = NO_PROPERTIES

@@ -99,7 +99,7 @@ class ListenerFacts:
 
 
 class ChannelState:
-    """State of one conversation; the handlers in ``connect``, ``publish`` and ``subscribe`` work on it.
+    """State of one conversation; the handlers of the packets work on it.
 
     ``outlet`` exists before CONNECT in its 3.x form and is replaced when the version turns out to be 5.0.
     """

@@ -8,8 +8,8 @@ from ..mqtt.topics import has_wildcard, parse_shared, valid_filter
 from ..session.session import Session
 from ..session.subscription import Subscription
 from .asking import Asked, ask
+from .authorization import authorize, judge
 from .closing import disconnect
-from .publish import authorize, judge
 from .refusal import STORE_TROUBLE, Refusal
 from .state import CONNECTED, ChannelState, Waiting
 

@@ -8,7 +8,7 @@ import re
 from typing import Final
 
 from .constants import MAX_REMAINING_LENGTH, MAX_STRING
-from .errors import MalformedPacket
+from .errors import MalformedPacket, ProtocolError
 
 _DISCOURAGED: Final = re.compile(
     "[\x01-\x1f\x7f-\x9f\ufdd0-\ufdef"
@@ -74,6 +74,16 @@ def read_variable(data: bytes, at: int, end: int) -> tuple[int, int]:
         if shift == 28:
             raise MalformedPacket("variable byte integer is longer than four bytes")
     raise MalformedPacket("variable byte integer runs over the end of the packet")
+
+
+def read_packet_id(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """A Packet Identifier, two bytes long. ``ProtocolError`` for 0."""
+    if at + 2 > end:
+        raise MalformedPacket("no Packet Identifier")
+    packet_id = data[at] << 8 | data[at + 1]
+    if not packet_id:
+        raise ProtocolError("Packet Identifier 0")  # [MQTT-2.2.1-3]
+    return packet_id, at + 2
 
 
 def binary(value: bytes) -> bytes:

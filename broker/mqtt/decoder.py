@@ -30,7 +30,7 @@ from .constants import (
     V4,
     V5,
 )
-from .data_types import read_string
+from .data_types import read_packet_id
 from .errors import MalformedPacket, MqttError, PacketTooLarge, ProtocolError
 from .message import Message
 from .not_mqtt import not_mqtt
@@ -43,10 +43,8 @@ from .packets import (
     Disconnect,
     Pingreq,
     Pingresp,
-    Properties,
     Suback,
     Subscribe,
-    TopicFilter,
     Unsuback,
     Unsubscribe,
 )
@@ -54,16 +52,13 @@ from .permitted_codes import (
     ACK_CODES,
     AUTH_FROM_CLIENT,
     AUTH_FROM_SERVER,
-    CONNACK_CODES,
     DISCONNECT_FROM_CLIENT,
     DISCONNECT_FROM_SERVER,
-    FROM_V3_CONNACK,
-    SUBACK_CODES,
-    UNSUBACK_CODES,
 )
-from .properties import read
+from .properties import read, read_last
+from .server_layout import read_connack, read_suback, read_unsuback
+from .subscribe_layout import read_subscribe, read_unsubscribe
 from .topic_names import TopicNames as TopicNames
-from .topics import is_shared
 
 Packet = (
     Message
@@ -88,9 +83,6 @@ _PINGRESP: Final = Pingresp()
 
 _FROM_SERVER: Final = 1 << CONNACK | 1 << SUBACK | 1 << UNSUBACK | 1 << PINGRESP
 _FROM_CLIENT: Final = 1 << CONNECT | 1 << SUBSCRIBE | 1 << UNSUBSCRIBE | 1 << PINGREQ
-
-MAX_FILTERS: Final = 4096
-"""In one SUBSCRIBE or UNSUBSCRIBE: short ones take many times their size in memory."""
 
 _PUBACK_0: Final = 0x40020000
 """The bytes of a plain PUBACK as a number, but for its Packet Identifier."""
@@ -360,41 +352,25 @@ class Decoder:
         if PUBACK <= kind <= PUBCOMP:
             return self._ack(kind, data, at, end)
         if kind == SUBSCRIBE:
-            return self._subscribe(data, at, end)
+            return read_subscribe(data, at, end, self.version, self._topic_names.strict)
         if kind == UNSUBSCRIBE:
-            return self._unsubscribe(data, at, end)
+            return read_unsubscribe(data, at, end, self.version, self._topic_names.strict)
         if kind == DISCONNECT:
             return self._disconnect(data, at, end)
         if kind == AUTH:
             return self._auth(data, at, end)
         if kind == CONNACK:
-            return self._connack(data, at, end)
+            return read_connack(data, at, end, self.version, self._topic_names.strict)
         if kind == SUBACK:
-            return self._suback(data, at, end)
+            return read_suback(data, at, end, self.version, self._topic_names.strict)
         if kind == UNSUBACK:
-            return self._unsuback(data, at, end)
+            return read_unsuback(data, at, end, self.version, self._topic_names.strict)
         if at != end:
             raise MalformedPacket("PINGREQ or PINGRESP with a body")
         return _PINGREQ if kind == PINGREQ else _PINGRESP
 
-    def _packet_id(self, data: bytes, at: int, end: int) -> int:
-        if at + 2 > end:
-            raise MalformedPacket("no Packet Identifier")
-        packet_id = data[at] << 8 | data[at + 1]
-        if not packet_id:
-            raise ProtocolError("Packet Identifier 0")  # [MQTT-2.2.1-3]
-        return packet_id
-
-    def _properties(self, data: bytes, at: int, end: int, kind: int) -> Properties:
-        """The properties that are all that is left of a packet."""
-        properties, at = read(data, at, end, kind, self._topic_names.strict)
-        if at != end:
-            raise MalformedPacket("bytes behind the properties")
-        return properties
-
     def _ack(self, kind: int, data: bytes, at: int, end: int) -> Packet:
-        packet_id = self._packet_id(data, at, end)
-        at += 2
+        packet_id, at = read_packet_id(data, at, end)
         if at == end:
             return kind << 16 | packet_id
         if self.version != V5:
@@ -403,7 +379,7 @@ class Decoder:
         if reason_code not in ACK_CODES[kind]:
             raise ProtocolError(f"Reason Code 0x{reason_code:02x} does not belong in this packet")
         at += 1
-        properties = NO_PROPERTIES if at == end else self._properties(data, at, end, kind)
+        properties = NO_PROPERTIES if at == end else read_last(data, at, end, kind, self._topic_names.strict)
         if not reason_code and not properties:
             return kind << 16 | packet_id
         return Ack(kind, packet_id, reason_code, properties)
@@ -416,60 +392,6 @@ class Decoder:
             self._length(data, 0)  # now known to want the shortest form
         return read_connect(data, at, end, version, is_bridge, self._topic_names.strict)
 
-    def _subscribe(self, data: bytes, at: int, end: int) -> Subscribe:
-        packet_id = self._packet_id(data, at, end)
-        at += 2
-        version = self.version
-        strict = self._topic_names.strict
-        properties = NO_PROPERTIES
-        # 3.x has only the QoS in this byte [3.1.1 MQTT-3.8.3-4], 5.0 two reserved bits [MQTT-3.8.3-5].
-        reserved = 0xFC
-        if version == V5:
-            reserved = 0xC0
-            properties, at = read(data, at, end, SUBSCRIBE, strict)
-        if at == end:
-            raise ProtocolError("SUBSCRIBE without Topic Filter")  # [MQTT-3.8.3-2] [3.1.1 MQTT-3.8.3-3]
-        filters: list[TopicFilter] = []
-        while at < end:
-            filter, at = self._filter(data, at, end)
-            if at == end:
-                raise MalformedPacket("Topic Filter without options")
-            options = data[at]
-            at += 1
-            if options & reserved or options & 3 == 3 or options & 0x30 == 0x30:
-                raise MalformedPacket("reserved bits in the Subscription Options")
-            if options & 4 and version == V5 and is_shared(filter):
-                raise ProtocolError("No Local on a Shared Subscription")  # [MQTT-3.8.3-4]
-            if len(filters) >= MAX_FILTERS:
-                raise ProtocolError(f"more than {MAX_FILTERS} Topic Filters", rc.QUOTA_EXCEEDED)
-            filters.append(
-                TopicFilter(filter, options & 3, options & 4 != 0, options & 8 != 0, options >> 4),
-            )
-        return Subscribe(packet_id, filters, properties)
-
-    def _unsubscribe(self, data: bytes, at: int, end: int) -> Unsubscribe:
-        packet_id = self._packet_id(data, at, end)
-        at += 2
-        properties = NO_PROPERTIES
-        if self.version == V5:
-            properties, at = read(data, at, end, UNSUBSCRIBE, self._topic_names.strict)
-        if at == end:
-            raise ProtocolError("UNSUBSCRIBE without Topic Filter")  # [MQTT-3.10.3-2]
-        filters: list[str] = []
-        while at < end:
-            filter, at = self._filter(data, at, end)
-            if len(filters) >= MAX_FILTERS:
-                raise ProtocolError(f"more than {MAX_FILTERS} Topic Filters", rc.QUOTA_EXCEEDED)
-            filters.append(filter)
-        return Unsubscribe(packet_id, filters, properties)
-
-    def _filter(self, data: bytes, at: int, end: int) -> tuple[str, int]:
-        """A Topic Filter [MQTT-3.8.3-1] [MQTT-3.10.3-1]; where wildcards stand in it is judged entry by entry later."""
-        filter, at = read_string(data, at, end, self._topic_names.strict)
-        if not filter:
-            raise ProtocolError("empty Topic Filter")  # [MQTT-4.7.3-1]
-        return filter, at
-
     def _disconnect(self, data: bytes, at: int, end: int) -> Disconnect:
         if at == end:
             return Disconnect(rc.NORMAL_DISCONNECTION, NO_PROPERTIES)
@@ -480,7 +402,7 @@ class Decoder:
         if reason_code not in (DISCONNECT_FROM_CLIENT if self._server_side else DISCONNECT_FROM_SERVER):
             # [MQTT-3.14.2-1]
             raise ProtocolError(f"Reason Code 0x{reason_code:02x} does not belong in this DISCONNECT")
-        properties = NO_PROPERTIES if at == end else self._properties(data, at, end, DISCONNECT)
+        properties = NO_PROPERTIES if at == end else read_last(data, at, end, DISCONNECT, self._topic_names.strict)
         return Disconnect(reason_code, properties)
 
     def _auth(self, data: bytes, at: int, end: int) -> Auth:
@@ -491,58 +413,8 @@ class Decoder:
         if reason_code not in (AUTH_FROM_CLIENT if self._server_side else AUTH_FROM_SERVER):
             # [MQTT-3.15.2-1]
             raise ProtocolError(f"Reason Code 0x{reason_code:02x} does not belong in this AUTH")
-        properties = NO_PROPERTIES if at == end else self._properties(data, at, end, AUTH)
+        properties = NO_PROPERTIES if at == end else read_last(data, at, end, AUTH, self._topic_names.strict)
         if reason_code and AUTHENTICATION_METHOD not in properties:
             raise ProtocolError("AUTH without Authentication Method")
         check_authentication(properties)
         return Auth(reason_code, properties)
-
-    # What only a server sends, read by tests and clients.
-
-    def _connack(self, data: bytes, at: int, end: int) -> Connack:
-        if at + 2 > end:
-            raise MalformedPacket("CONNACK is too short")
-        if data[at] & 0xFE:
-            raise MalformedPacket("reserved Connect Acknowledge Flags")  # [MQTT-3.2.2-1]
-        session_present = data[at] != 0
-        reason_code = data[at + 1]
-        at += 2
-        if self.version == V5:
-            if reason_code not in CONNACK_CODES:
-                raise ProtocolError(f"Reason Code 0x{reason_code:02x} does not belong in CONNACK")
-            return Connack(reason_code, session_present, self._properties(data, at, end, CONNACK))
-        if at != end:
-            raise MalformedPacket("CONNACK is too long")
-        if reason_code not in FROM_V3_CONNACK:
-            raise ProtocolError(f"return code {reason_code} does not belong in CONNACK")
-        return Connack(FROM_V3_CONNACK[reason_code], session_present, NO_PROPERTIES)
-
-    def _suback(self, data: bytes, at: int, end: int) -> Suback:
-        packet_id = self._packet_id(data, at, end)
-        at += 2
-        properties = NO_PROPERTIES
-        if self.version == V5:
-            properties, at = read(data, at, end, SUBACK, self._topic_names.strict)
-        codes = list(data[at:end])
-        if not codes:
-            raise ProtocolError("SUBACK without Reason Code")
-        for code in codes:
-            if code not in SUBACK_CODES or (self.version != V5 and code > rc.UNSPECIFIED_ERROR):
-                raise ProtocolError(f"Reason Code 0x{code:02x} does not belong in SUBACK")
-        return Suback(packet_id, codes, properties)
-
-    def _unsuback(self, data: bytes, at: int, end: int) -> Unsuback:
-        packet_id = self._packet_id(data, at, end)
-        at += 2
-        if self.version != V5:
-            if at != end:
-                raise MalformedPacket("UNSUBACK longer than two bytes")
-            return Unsuback(packet_id, [], NO_PROPERTIES)
-        properties, at = read(data, at, end, UNSUBACK, self._topic_names.strict)
-        codes = list(data[at:end])
-        if not codes:
-            raise ProtocolError("UNSUBACK without Reason Code")
-        for code in codes:
-            if code not in UNSUBACK_CODES:
-                raise ProtocolError(f"Reason Code 0x{code:02x} does not belong in UNSUBACK")
-        return Unsuback(packet_id, codes, properties)

@@ -169,6 +169,14 @@ def read(data: bytes, at: int, end: int, packet_type: int, strict: bool) -> tupl
     return properties, at
 
 
+def read_last(data: bytes, at: int, end: int, packet_type: int, strict: bool) -> Properties:
+    """The properties that are all that is left of a packet."""
+    properties, at = read(data, at, end, packet_type, strict)
+    if at != end:
+        raise MalformedPacket("bytes behind the properties")
+    return properties
+
+
 def _read_number(data: bytes, at: int, stop: int, kind: int) -> tuple[int, int]:
     if kind == VARIABLE:
         return read_variable(data, at, stop)

@@ -6,7 +6,7 @@ The only one there is, for tcp, ssl, ws and wss: whatever lies below looks like 
 import asyncio
 import logging
 from collections.abc import Awaitable
-from sys import getsizeof, intern
+from sys import intern
 from typing import Final, cast
 
 from ..channel.channel import TURN_DELIVERIES, Channel
@@ -20,8 +20,9 @@ from ..mqtt.errors import MqttError
 from ..mqtt.message import Message
 from .flusher import HIGH_WATER, Flusher
 from .layer import grow
-from .limiter import TokenBucket
 from .listener import Listener
+from .output import Output
+from .rates import Rate, rates_of
 from .tls import peer_identity
 
 logger = logging.getLogger(__name__)
@@ -31,9 +32,6 @@ WRITE_LOW: Final = 65_536
 LINGER: Final = 2.0
 """Seconds for a client to take our last packet and close its side: closing at once with input unread would reset the
 connection, and the client would see neither CONNACK nor DISCONNECT."""
-
-_SLOWEST: Final = 1024
-"""Bytes that a blocked client has to take within ``slow_reader_timeout``."""
 
 # Why nothing is read from the socket at the moment; bits of ``held``.
 _TURN: Final = 1  # output must go out first, or others be heard
@@ -53,40 +51,24 @@ def _adds_to_store(packets: list[Packet]) -> bool:
     return any(type(packet) is Message and (packet.qos or packet.retain) for packet in packets)
 
 
-class Connection(asyncio.Protocol):
-    """Between a transport and a channel. ``octets``, ``reads``, ``packets`` and the like count both directions."""
+class Connection(Output):
+    """Between a transport and a channel: what is read, what waits and why, and when it ends."""
 
     __slots__ = (
         "_alive_at",
-        "_buckets",
         "_closing",
-        "_context",
         "_decoder",
         "_eof",
         "_everybody",
-        "_flusher",
         "_held",
         "_keep_alive",
-        "_left_to_write",
         "_listener",
         "_lost",
         "_parked",
         "_rate_timer",
-        "_slow_timer",
+        "_rates",
         "_task",
         "_timer",
-        "_transport",
-        "channel",
-        "facts",
-        "received_octets",
-        "received_packets",
-        "received_reads",
-        "sent1",
-        "sent2",
-        "sent_messages",
-        "sent_octets",
-        "sent_packets",
-        "sent_writes",
     )
 
     def __init__(
@@ -99,45 +81,24 @@ class Connection(asyncio.Protocol):
         everybody: "set[Connection]",
     ) -> None:
         """``everybody`` is the server's set of connections, which this one joins and leaves."""
+        super().__init__(facts, context, flusher)
         self._everybody = everybody
         self._listener = listener
-        self.facts = facts
-        self._context = context
-        self._flusher = flusher
         zone = facts.zone
         self._decoder = Decoder(topic_names, zone.max_packet_size, zone.max_connect_size)
-        self._transport: asyncio.Transport | None = None
         # Decoded packets that wait, in order; None where nothing waits.
         self._parked: list[Packet] | None = None
         self._held = 0
         self._alive_at = 0.0
         self._keep_alive = 0.0
         self._timer: Timer | None = None
-        self._slow_timer: Timer | None = None
         self._rate_timer: Timer | None = None
-        self._left_to_write = 0
-        self._buckets: tuple[TokenBucket | None, TokenBucket | None] | None = None
-        if zone.message_rate is not None or zone.byte_rate is not None:
-            self._buckets = (
-                None if zone.message_rate is None else TokenBucket(*zone.message_rate),
-                None if zone.byte_rate is None else TokenBucket(*zone.byte_rate),
-            )
+        self._rates = rates_of(zone.message_rate, zone.byte_rate)
         self._task: asyncio.Future[None] | None = None
         self._closing = False
         self._eof = False
         # Why the socket is gone, while what came over it is still to be taken.
         self._lost: str | None = None
-        self.received_octets = 0
-        self.received_reads = 0
-        self.received_packets = 0
-        self.sent_octets = 0
-        self.sent_writes = 0
-        self.sent_packets = 0
-        # PUBLISH packets, and those of QoS 1 and of QoS 2 among them.
-        self.sent_messages = 0
-        self.sent1 = 0
-        self.sent2 = 0
-        self.channel: Channel
 
     # --------------------------------------------------------------- asyncio
 
@@ -183,8 +144,8 @@ class Connection(asyncio.Protocol):
             # [MQTT-3.1.2-22] whole packets count, pieces do not
             self._alive_at = now
             self.received_packets += len(packets)
-        if self._buckets is not None:
-            self._limit(size, packets, now)
+        if self._rates is not None:
+            self._limit(self._rates.pause_after(size, packets, now), now)
         if not packets:
             return
         turn = context.broker.turn
@@ -208,7 +169,7 @@ class Connection(asyncio.Protocol):
         return self._parked is not None and not self._closing and transport is not None and transport.can_write_eof()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
+        super().connection_lost(exc)
         self._lost = "closed by the client" if exc is None else type(exc).__name__
         self._after_loss()
 
@@ -234,10 +195,10 @@ class Connection(asyncio.Protocol):
         self._closing = True
         reason, self._lost = self._lost or "", None
         channel.connection_lost(reason)
-        for timer in (self._timer, self._slow_timer, self._rate_timer):
+        for timer in (self._timer, self._rate_timer):
             if timer is not None:
                 timer.cancel()
-        self._timer = self._slow_timer = self._rate_timer = None
+        self._timer = self._rate_timer = None
         self._parked = None
         self._everybody.discard(self)
         self._listener.closed(self, channel.end_reason)
@@ -246,25 +207,8 @@ class Connection(asyncio.Protocol):
         channel.link = channel.outlet.target = GONE
         channel.outlet.session = None
 
-    def pause_writing(self) -> None:
-        self.channel.outlet.set_writable(False)
-        timeout = self.facts.zone.slow_reader_timeout
-        if timeout and self._slow_timer is None and self._transport is not None:
-            self._left_to_write = self._transport.get_write_buffer_size()
-            timers = self._context.timers
-            self._slow_timer = timers.at(self._context.clock.now() + timeout, self._check_slow)
-
     def resume_writing(self) -> None:
-        if self._slow_timer is not None:
-            self._slow_timer.cancel()
-            self._slow_timer = None
-        channel = self.channel
-        outlet = channel.outlet
-        outlet.set_writable(True)
-        outlet.backlog = 0
-        self.flush()
-        if channel.session is not None and outlet.writable:
-            channel.session.advance(self._context.clock.now())
+        super().resume_writing()
         self._release(_SLOW)
 
     # --------------------------------------------------------------- packets
@@ -354,17 +298,7 @@ class Connection(asyncio.Protocol):
                 self._alive_at = self._context.clock.now()  # it was we who did not listen
                 self._transport.resume_reading()
 
-    def _limit(self, octets: int, packets: list[Packet], now: float) -> None:
-        assert self._buckets is not None
-        messages, octet = self._buckets
-        pause = 0.0
-        if messages is not None:
-            # PUBLISH alone: acknowledgements come as fast as we send
-            count = sum([type(packet) is Message for packet in packets])
-            if count:
-                pause = messages.consume(count, now)
-        if octet is not None:
-            pause = max(pause, octet.consume(octets, now))
+    def _limit(self, pause: float, now: float) -> None:
         if pause > 0 and not self._held & _RATE:
             self._context.metrics.refusals.add("rate_limited")
             self._hold(_RATE)
@@ -373,61 +307,6 @@ class Connection(asyncio.Protocol):
     def _rate_over(self) -> None:
         self._rate_timer = None
         self._release(_RATE)
-
-    # ---------------------------------------------------------------- output
-
-    def flush(self) -> None:
-        """Write what the outlet holds, unless the socket is full."""
-        channel = self.channel
-        outlet = channel.outlet
-        parts = outlet.parts
-        transport = self._transport
-        if not outlet.writable:
-            return
-        if not parts:
-            self._go_on_replaying()
-            return
-        data = parts[0] if len(parts) == 1 else b"".join(parts)
-        parts.clear()
-        metrics = self._context.metrics
-        sent0 = outlet.sent0
-        sent1 = outlet.sent1
-        sent2 = outlet.sent2
-        messages = sent0 + sent1 + sent2
-        if messages:
-            if sent0:
-                metrics.messages_qos0_sent += sent0
-                outlet.sent0 = 0
-            if sent1:
-                metrics.messages_qos1_sent += sent1
-                self.sent1 += sent1
-                outlet.sent1 = 0
-            if sent2:
-                metrics.messages_qos2_sent += sent2
-                self.sent2 += sent2
-                outlet.sent2 = 0
-            metrics.messages_delivered += messages
-            self.sent_messages += messages
-        self.sent_packets += messages + outlet.sent_other
-        outlet.sent_other = 0
-        if transport is None:
-            return
-        size = len(data)
-        metrics.bytes_sent += size
-        self.sent_octets += size
-        self.sent_writes += 1
-        transport.write(data)
-        if outlet.writable:
-            self._go_on_replaying()
-
-    def _go_on_replaying(self) -> None:
-        """Fetch the next slice of retained messages; where that found nothing yet, look on in the next turn."""
-        channel = self.channel
-        session = channel.session
-        if session is not None and session.replays is not None:
-            session.advance(self._context.clock.now())
-            if session.replaying and not channel.outlet.parts:
-                self._flusher.add(channel.outlet)
 
     # ------------------------------------------------------ the channel's wishes
 
@@ -467,26 +346,20 @@ class Connection(asyncio.Protocol):
             self._alive_at = now = self._context.clock.now()
             self._timer = self._context.timers.at(now + seconds, self._check_alive)
 
-    def limit(self, message_rate: tuple[float, float] | None, byte_rate: tuple[float, float] | None) -> None:
+    def limit(self, message_rate: Rate | None, byte_rate: Rate | None) -> None:
         """Take nothing from the socket beyond these (amount, seconds) of PUBLISH packets and of bytes; None: no bound.
 
         A pause under the old ones ends.
         """
-        self._buckets = None
-        if message_rate is not None or byte_rate is not None:
-            self._buckets = (
-                None if message_rate is None else TokenBucket(*message_rate),
-                None if byte_rate is None else TokenBucket(*byte_rate),
-            )
+        self._rates = rates_of(message_rate, byte_rate)
         if self._rate_timer is not None:
             self._rate_timer.cancel()
             self._rate_over()
 
     @property
-    def limits(self) -> tuple[tuple[float, float] | None, tuple[float, float] | None]:
+    def limits(self) -> tuple[Rate | None, Rate | None]:
         """What ``limit`` has set, or its zone: (amount, seconds) of messages and of bytes."""
-        messages, octets = self._buckets or (None, None)
-        return (None if messages is None else messages.bound, None if octets is None else octets.bound)
+        return (None, None) if self._rates is None else self._rates.bounds
 
     def close(self) -> None:
         """See ``channel.state.Link``."""
@@ -548,47 +421,14 @@ class Connection(asyncio.Protocol):
             return
         self._timer = self._context.timers.at(due, self._check_alive)
 
-    def _check_slow(self) -> None:
-        self._slow_timer = None
-        transport = self._transport
-        if transport is None or self.channel.outlet.writable:
-            return
-        left = transport.get_write_buffer_size()
-        if left > self._left_to_write - _SLOWEST:
-            self.channel.slow_reader()
-            transport.abort()
-            return
-        self._left_to_write = left
-        context = self._context
-        timeout = self.facts.zone.slow_reader_timeout
-        self._slow_timer = context.timers.at(context.clock.now() + timeout, self._check_slow)
-
     # ------------------------------------------------------------------ facts
 
     def traffic(self) -> Traffic:
         """What went over it so far."""
-        channel = self.channel
-        outlet = channel.outlet
         transport = self._transport
         unwritten = 0 if transport is None else transport.get_write_buffer_size()
         waiting = 0 if self._parked is None else len(self._parked)
-        return Traffic(
-            self.received_octets,
-            self.received_reads,
-            self.received_packets,
-            channel.received_messages - channel.received1 - channel.received2,
-            channel.received1,
-            channel.received2,
-            channel.refused_messages,
-            self.sent_octets,
-            self.sent_writes,
-            self.sent_packets,
-            self.sent_messages - self.sent1 - self.sent2,
-            self.sent1,
-            self.sent2,
-            waiting,
-            getsizeof(self) + getsizeof(channel) + getsizeof(outlet) + outlet.backlog + unwritten,
-        )
+        return self.counts(self.channel, waiting, unwritten)
 
     def _leave_traffic(self) -> None:
         """Where its session goes on without it, what went over it stays known."""

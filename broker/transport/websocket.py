@@ -366,6 +366,7 @@ class WebSocketLayer(Layer, asyncio.Protocol):
         return False
 
     def write_eof(self) -> None:
+        # Never reached: Connection half-closes only what says that it can, and asyncio's TLS answers the same.
         raise NotImplementedError("WebSocket has no half-closed connections")
 
     def is_closing(self) -> bool:

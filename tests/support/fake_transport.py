@@ -419,3 +419,28 @@ class Conversation:
         """Whether the broker has ended the connection, or said its last word."""
         self.house.run()
         return self.transport.wrote_eof or self.transport.closing
+
+
+def blocked_reader() -> tuple[House, Conversation]:
+    """A client whose socket is full."""
+    house = House({"slow_reader_timeout": 60, "max_outbox_bytes": 1_000_000})
+    client = house.connect("r", will=Will("will", b"", 1))
+    client.subscribe("t")
+    client.transport.block()
+    for _ in range(5):
+        house.publish("t", b"x" * 100_000)
+        house.run()
+    assert not client.transport.writing
+    return house, client
+
+
+def said(conversation: Conversation) -> list[tuple[int, int, int]]:
+    """Acknowledgements that came: (type, identifier, Reason Code)."""
+    packets = conversation.received()
+    assert all(isinstance(each, Ack) for each in packets), packets
+    return [(each.type, each.packet_id, each.reason_code) for each in packets]  # type: ignore[union-attr]
+
+
+def codes(conversation: Conversation) -> list[int]:
+    """The Reason Codes of everything that came."""
+    return [each.reason_code for each in conversation.received()]  # type: ignore[union-attr]

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from broker.channel import channel as channel_module
-from broker.core import broker as broker_module
 from broker.mqtt import constants as c
 from broker.mqtt import reason_codes as rc
 from broker.mqtt.packets import Ack, Connack, Connect, Disconnect, Pingreq, Pingresp, Subscribe, TopicFilter, Will
@@ -15,7 +14,7 @@ from broker.transport import connection as module
 from broker.transport.connection import LINGER, WRITE_HIGH, WRITE_LOW
 from broker.transport.layer import Layer
 from broker.transport.proxy_protocol import ProxiedTransport, ProxyHeader
-from tests.support.fake_transport import Conversation, FakeTransport, House
+from tests.support.fake_transport import Conversation, FakeTransport, House, blocked_reader
 from tests.support.wire import Publish, encode
 
 PING = b"\xc0\x00"
@@ -101,28 +100,6 @@ def test_a_client_behind_a_proxy_is_let_read_our_last_packet() -> None:
     client.feed(Connect(5, "again"))
     assert isinstance(client.received()[0], Disconnect)
     assert client.transport.wrote_eof and not client.transport.closing
-
-
-def test_whoever_waits_for_its_rate_and_leaves_is_forgotten() -> None:
-    house = House({"message_rate": [1, 10.0]})
-    client = house.connect()
-    before = len(house.timers)
-    client.feed(*(Publish("t") for _ in range(100)))
-    assert len(house.timers) == before + 1
-    client.vanish()
-    assert len(house.timers) == 0
-
-
-def test_acknowledgements_are_no_messages() -> None:
-    """Or a client that is sent much would be read the more slowly for it."""
-    house = House({"message_rate": [1, 10.0]})
-    client = house.connect()
-    client.subscribe("t", qos=1)
-    for _ in range(30):
-        house.publish("t", b"x", 1)
-    client.puback(*(message.packet_id for message in client.messages()))
-    assert client.ask(Pingreq(), Publish("u"), Pingreq()) == [Pingresp(), Pingresp()]
-    assert client.transport.reading and client.session.inflight == {}
 
 
 def test_tls_keeps_no_connection_half_open_for_what_is_parked(caplog: pytest.LogCaptureFixture) -> None:
@@ -386,95 +363,7 @@ async def test_a_packet_of_a_lost_connection_that_would_have_to_wait_ends_it() -
     assert house.listener.reasons == ["tcp_closed"]
 
 
-# --- rates ----------------------------------------------------------------------------------------------------------
-
-
-def test_the_message_rate_holds_reading_back() -> None:
-    house = House({"message_rate": [2, 1.0]})
-    client = house.connect()
-    house.clock.advance(10)
-    client.feed(*[Publish("t")] * 5, Pingreq())
-    assert client.arrived() == []
-    house.run()
-    assert client.arrived() == []
-    assert not client.transport.reading
-    house.pass_time(1.4)
-    assert client.arrived() == []
-    client.feed(Publish("t"), Pingreq())
-    house.pass_time(0.1)
-    assert client.arrived() == [Pingresp()]
-    house.pass_time(0.5)
-    assert client.received() == [Pingresp()]
-    assert client.transport.reading
-    assert house.metrics.refusals.snapshot() == {"rate_limited": 2}
-
-
-def test_the_byte_rate_counts_pieces_too() -> None:
-    house = House({"byte_rate": [100, 1.0]})
-    client = house.connect()
-    house.clock.advance(10)
-    data = encode(Publish("t", b"x" * 200), 5)
-    client.transport.feed(data[:150])
-    assert not client.transport.reading
-    client.connection.data_received(data[150:160])  # what a layer had already read: no second timer
-    house.pass_time(0.6)
-    assert client.transport.reading
-    client.transport.feed(data[160:])
-    house.pass_time(10)
-    assert house.metrics.messages_publish == 1
-    assert house.metrics.refusals.snapshot() == {"rate_limited": 2}
-
-
-def test_the_connection_goes_while_a_rate_holds_it() -> None:
-    house = House({"message_rate": [1, 10.0]})
-    client = house.connect()
-    client.feed(Pingreq(), Pingreq())
-    client.vanish()
-    house.pass_time(100)
-    assert len(house.timers) == 0
-    assert house.listener.open == []
-
-
 # --- writing --------------------------------------------------------------------------------------------------------
-
-
-def test_a_full_socket_holds_output_back_until_it_drains() -> None:
-    house = House({"max_inflight": 0})
-    reader = house.connect("r")
-    reader.subscribe("t", qos=1)
-    reader.transport.block()
-    for number in range(8):
-        house.publish("t", b"%d" % number + b"x" * 100_000, 1)
-        house.run()
-    assert not reader.channel.outlet.writable
-    assert reader.session.queued > 0
-    writes = reader.transport.writes
-    reader.send(Pingreq())
-    assert reader.transport.writes == writes
-    reader.transport.unblock(WRITE_LOW)
-    assert not reader.channel.outlet.writable
-    reader.transport.unblock()
-    assert reader.channel.outlet.writable
-    packets = reader.received()
-    assert [each.payload[:1] for each in packets if isinstance(each, Publish)] == [b"%d" % n for n in range(8)]
-    assert sum(isinstance(each, Pingresp) for each in packets) == 1
-    assert (reader.session.queued, reader.channel.outlet.backlog) == (0, 0)
-    assert len(house.timers) == 0
-
-
-def test_draining_may_fill_the_socket_again() -> None:
-    house = House({"max_inflight": 0, "max_outbox_bytes": 10_000_000})
-    reader = house.connect("r")
-    reader.subscribe("t")
-    reader.transport.block()
-    for _ in range(20):
-        house.publish("t", b"x" * 100_000)
-        house.run()
-    reader.transport.unblock(2_500_000)
-    reader.transport.block()
-    assert reader.channel.outlet.writable or not reader.transport.writing
-    reader.transport.unblock()
-    assert len(reader.messages()) == 20
 
 
 def test_who_does_not_read_what_it_asks_for_is_not_read() -> None:
@@ -498,71 +387,6 @@ def test_who_does_not_read_what_it_asks_for_is_not_read() -> None:
     assert client.transport.reading
 
 
-def slow_reader() -> tuple[House, Conversation]:
-    """A client whose socket is full."""
-    house = House({"slow_reader_timeout": 60, "max_outbox_bytes": 1_000_000})
-    client = house.connect("r", will=Will("will", b"", 1))
-    client.subscribe("t")
-    client.transport.block()
-    for _ in range(5):
-        house.publish("t", b"x" * 100_000)
-        house.run()
-    assert not client.transport.writing
-    return house, client
-
-
-def test_a_reader_that_takes_nothing_is_closed() -> None:
-    house, client = slow_reader()
-    house.pass_time(59)
-    assert not client.transport.closing
-    house.pass_time(1)
-    assert client.transport.aborted
-    assert house.listener.reasons == ["slow_reader"]
-    assert house.metrics.messages_dropped_no_subscribers == 1  # its will was published
-    assert len(house.timers) == 0
-
-
-def test_a_reader_that_takes_a_little_stays() -> None:
-    house, client = slow_reader()
-    for _ in range(5):
-        client.transport.unblock(module._SLOWEST)
-        client.transport.block()
-        house.pass_time(60)
-        assert not client.transport.closing
-    client.transport.unblock(module._SLOWEST - 1)
-    house.pass_time(60)
-    assert client.transport.aborted
-
-
-def test_a_reader_that_catches_up_stays() -> None:
-    house, client = slow_reader()
-    house.pass_time(59)
-    client.transport.unblock()
-    house.pass_time(1000)
-    assert not client.closed
-    client.transport.block()
-    client.connection.pause_writing()
-    client.connection.pause_writing()  # no second timer
-    assert len(house.timers) == 1
-    client.channel.outlet.set_writable(True)
-    house.pass_time(60)
-    assert not client.closed and len(house.timers) == 0
-
-
-def test_what_is_sent_to_a_lost_connection_goes_nowhere() -> None:
-    house = House()
-    client = house.connect()
-    client.vanish()
-    client.channel.outlet.send(b"\xd0\x00")
-    house.run()
-    assert house.metrics.bytes_sent == len(encode_connack(client))
-    client.connection.pause_writing()
-    client.connection.abort()
-    client.connection.close()
-    client.connection.accepted(10)
-    assert len(house.timers) == 0
-
-
 def test_whoever_still_holds_the_channel_of_a_lost_connection_does_no_harm() -> None:
     house = House()
     client = house.connect()
@@ -576,90 +400,6 @@ def test_whoever_still_holds_the_channel_of_a_lost_connection_does_no_harm() -> 
     house.run()
     assert len(house.timers) == 0
     assert house.metrics.client_disconnected == 1
-
-
-def encode_connack(client: Conversation) -> bytes:
-    from broker.mqtt.encoder import encode as broker_encode
-
-    return broker_encode(client.connack, client.version)
-
-
-# --- retained messages ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.interpreted
-def test_retained_messages_come_turn_by_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.session.replay.REPLAY_SLICE", 10)
-    house = House()
-    for number in range(95):
-        house.publish(f"r/{number}", b"x", retain=True)
-    reader = house.connect("r")
-    reader.feed(Subscribe(1, [TopicFilter("r/+")]))
-    seen = []
-    while house.loop.soon:
-        assert house.loop.waiting(house.flusher.run) == 1
-        house.loop.turn()
-        seen.append(len(reader.arrived()))
-    assert seen == [11, *[10] * 8, 5]
-
-
-def test_retained_messages_that_take_long_to_find(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A turn that found nothing does not end the search, and other clients are heard meanwhile."""
-    monkeypatch.setattr(broker_module, "_WALK_STEPS", 10)
-    house = House()
-    for number in range(200):
-        house.publish(f"{number}/a", b"", retain=True)
-        house.publish(f"{number}/a", b"x", retain=True)
-    house.publish("199/b", b"found", retain=True)
-    reader = house.connect("r")
-    reader.feed(Subscribe(1, [TopicFilter("+/b")]), Subscribe(2, [TopicFilter("nothing/+")]))
-    turns = house.loop.run()
-    assert turns > 20
-    packets = reader.arrived()
-    assert [each.payload for each in packets if isinstance(each, Publish)] == [b"found"]
-    assert reader.session.replays is None
-
-
-def test_retained_messages_stop_with_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_module, "_WALK_STEPS", 10)
-    house = House()
-    for number in range(200):
-        house.publish(f"{number}/a", b"x", retain=True)
-    reader = house.connect("r")
-    reader.feed(Subscribe(1, [TopicFilter("+/b")]))
-    house.loop.turn()
-    reader.transport.reset()
-    assert house.loop.run() < 5
-
-
-def test_retained_messages_go_on_after_acknowledgements() -> None:
-    """[MQTT-3.3.4-9]: never more than the window, nothing lost to the queue's bound."""
-    house = House({"max_inflight": 3, "max_queued_messages": 1})
-    for number in range(50):
-        house.publish(f"r/{number}", b"%d" % number, 1, retain=True)
-    reader = house.connect("r")
-    assert reader.subscribe("r/#", qos=1) == [1]
-    seen: list[bytes] = []
-    while messages := reader.messages():
-        assert len(messages) <= 3
-        assert all(each.retain for each in messages)
-        seen += [each.payload for each in messages]
-        reader.puback(*[each.packet_id for each in messages])
-    assert sorted(seen, key=int) == [b"%d" % number for number in range(50)]
-    assert house.metrics.delivery_dropped == 0
-
-
-def test_retained_messages_wait_for_a_full_socket() -> None:
-    house = House()
-    for number in range(20):
-        house.publish(f"r/{number}", b"x" * 100_000, retain=True)
-    reader = house.connect("r")
-    reader.transport.block()
-    reader.send(Subscribe(1, [TopicFilter("r/#")]))
-    assert reader.session.replays is not None
-    reader.transport.unblock()
-    assert len(reader.received()) == 21
-    assert house.metrics.delivery_dropped == 0
 
 
 # --- keep alive -----------------------------------------------------------------------------------------------------
@@ -829,14 +569,14 @@ def test_a_reset_that_the_loop_has_not_noticed() -> None:
 
 
 def test_a_full_socket_is_closed_when_it_has_drained() -> None:
-    house, client = slow_reader()
+    house, client = blocked_reader()
     client.channel.kick()  # type: ignore[attr-defined]
     assert client.transport.closing and not client.transport.lost
     client.transport.unblock()
     packets = client.received()
     assert isinstance(packets[-1], Disconnect) and packets[-1].reason_code == rc.ADMINISTRATIVE_ACTION
     assert client.transport.lost and not client.transport.aborted
-    house, client = slow_reader()
+    house, client = blocked_reader()
     client.channel.kick()  # type: ignore[attr-defined]
     house.pass_time(LINGER)
     assert client.transport.aborted

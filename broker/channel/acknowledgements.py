@@ -1,0 +1,126 @@
+"""PUBACK, PUBREC, PUBREL and PUBCOMP from the client; how its own PUBLISH is acknowledged stands in ``publish``."""
+
+from ..mqtt import encoder, reason_codes
+from ..mqtt.constants import PUBACK, PUBCOMP, PUBREC, PUBREL, V5
+from ..mqtt.errors import ProtocolError
+from ..mqtt.packets import NO_PROPERTIES, Ack
+from .state import ChannelState
+
+
+def on_puback(channel: ChannelState, packet_ids: list[int], now: float) -> None:
+    """The client has QoS 1 messages."""
+    context = channel.context
+    metrics = context.metrics
+    metrics.packets_puback_received += len(packet_ids)
+    session = channel.session
+    assert session is not None
+    hooks = context.hooks
+    in_flight = len(session.inflight)
+    try:
+        if hooks.message_acked or hooks.delivery_completed:
+            acknowledged = 0
+            for packet_id in packet_ids:
+                for delivery in session.puback(packet_id):
+                    acknowledged += 1
+                    hooks.message_acked(channel.client, delivery.message)
+                    hooks.delivery_completed(channel.client, delivery.message, delivery.message.timestamp)
+        else:
+            acknowledged = len(session.puback(*packet_ids))
+    except ProtocolError:
+        metrics.messages_acked += in_flight - len(session.inflight)
+        metrics.packets_puback_inuse += 1
+        raise
+    metrics.messages_acked += acknowledged
+    metrics.packets_puback_missed += len(packet_ids) - acknowledged
+    if session.busy:
+        session.advance(now)
+
+
+def on_pubrec(channel: ChannelState, packet_id: int, code: int, now: float) -> None:
+    """The client has a QoS 2 message, or refuses it."""
+    context = channel.context
+    metrics = context.metrics
+    metrics.packets_pubrec_received += 1
+    session = channel.session
+    assert session is not None
+    failed = code >= 0x80
+    channel.note()
+    known, delivery = session.pubrec(packet_id, failed)
+    if not known:
+        metrics.packets_pubrec_missed += 1
+    elif delivery is not None and not failed:
+        metrics.messages_acked += 1
+        if context.hooks.message_acked:
+            context.hooks.message_acked(channel.client, delivery.message)
+        if context.hooks.delivery_completed:
+            session.note_completion(packet_id, delivery.message)
+    elif delivery is None:
+        metrics.packets_pubrec_inuse += 1
+    if failed:
+        session.advance(now)  # [MQTT-4.4.0-2] the exchange is over, its place is free
+        return
+    metrics.packets_pubrel_sent += 1
+    if known or channel.version != V5:
+        if delivery is None:
+            channel.mark = -1
+        channel.answer(encoder.ack(PUBREL, packet_id))  # [MQTT-4.3.3-4]
+    else:
+        channel.answer_packet(Ack(PUBREL, packet_id, reason_codes.PACKET_IDENTIFIER_NOT_FOUND))
+
+
+def on_pubrel(channel: ChannelState, packet_id: int) -> None:
+    """The client lets go of a QoS 2 identifier; answered always [MQTT-4.3.3-11]."""
+    metrics = channel.context.metrics
+    metrics.packets_pubrel_received += 1
+    session = channel.session
+    assert session is not None
+    channel.note()
+    known = session.release(packet_id)
+    if not known:
+        channel.mark = -1
+    metrics.packets_pubcomp_sent += 1
+    if known or channel.version != V5:
+        channel.answer(encoder.ack(PUBCOMP, packet_id))
+        if known:
+            return
+    else:
+        channel.answer_packet(Ack(PUBCOMP, packet_id, reason_codes.PACKET_IDENTIFIER_NOT_FOUND))
+    metrics.packets_pubrel_missed += 1
+
+
+def on_pubcomp(channel: ChannelState, packet_id: int, now: float) -> None:
+    """A QoS 2 delivery is complete."""
+    context = channel.context
+    metrics = context.metrics
+    metrics.packets_pubcomp_received += 1
+    session = channel.session
+    assert session is not None
+    try:
+        known = session.pubcomp(packet_id)
+    except ProtocolError:
+        metrics.packets_pubcomp_inuse += 1
+        raise
+    if not known:
+        metrics.packets_pubcomp_missed += 1
+        return
+    if context.hooks.delivery_completed:
+        message = session.completion_of(packet_id)
+        if message is not None:
+            context.hooks.delivery_completed(channel.client, message, message.timestamp)
+    session.advance(now)
+
+
+def on_ack(channel: ChannelState, ack: Ack, now: float) -> None:
+    """An acknowledgement that came with a Reason Code or properties."""
+    kind = ack.type
+    client = channel.client
+    client.packet_properties = ack.properties
+    if kind == PUBACK:
+        on_puback(channel, [ack.packet_id], now)
+    elif kind == PUBREC:
+        on_pubrec(channel, ack.packet_id, ack.reason_code, now)
+    elif kind == PUBREL:
+        on_pubrel(channel, ack.packet_id)
+    else:
+        on_pubcomp(channel, ack.packet_id, now)
+    client.packet_properties = NO_PROPERTIES

@@ -1,0 +1,165 @@
+"""Who a client is: answered at once, by somebody who takes time, or by an exchange of AUTH packets."""
+
+from collections.abc import Awaitable
+from inspect import isawaitable
+from typing import Any
+
+from ..access.enhanced import CONTINUE, SUCCESS, AuthStep
+from ..access.outcome import AuthOutcome
+from ..mqtt import reason_codes
+from ..mqtt.constants import AUTHENTICATION_DATA, AUTHENTICATION_METHOD
+from ..mqtt.errors import ProtocolError
+from ..mqtt.packets import Auth, Connect
+from .asking import until_answered
+from .closing import disconnect, refuse
+from .identity import check_banned, check_client_id
+from .opening import accept
+from .state import AUTHENTICATING, CONNECTING, ChannelState, Waiting
+
+
+def authenticate(channel: ChannelState, connect: Connect, now: float) -> Waiting:
+    """Ask who the client is by what its CONNECT carries; it is accepted or refused then."""
+    context = channel.context
+    client = channel.client
+    context.metrics.client_authenticate += 1
+    outcome = context.access.authenticate(client, connect.password, channel.certified)
+    if isinstance(outcome, AuthOutcome):
+        return _authenticated(channel, connect, outcome, now)
+    assert isawaitable(outcome)
+    channel.state = AUTHENTICATING
+    return _await_outcome(channel, connect, outcome)
+
+
+async def _await_outcome(channel: ChannelState, connect: Connect, outcome: Awaitable[AuthOutcome]) -> None:
+    result = await until_answered(channel, outcome)
+    if channel.state == AUTHENTICATING and result is not None:
+        channel.state = CONNECTING
+        waiting = _authenticated(channel, connect, result, channel.context.clock.now())
+        if waiting is not None:
+            await waiting
+
+
+def _authenticated(channel: ChannelState, connect: Connect, outcome: AuthOutcome, now: float) -> Waiting:
+    context = channel.context
+    client = channel.client
+    metrics = context.metrics
+    allowed = outcome.reason_code == 0
+    if context.hooks.client_authenticate:
+        allowed = context.hooks.client_authenticate("allow" if allowed else "deny", client, connect.password) == "allow"
+    if not allowed:
+        metrics.client_auth_failure += 1
+        code = outcome.reason_code or reason_codes.NOT_AUTHORIZED
+        refuse(channel, code, outcome.detail, outcome.setting, tell=False)
+        return None
+    metrics.client_auth_success += 1
+    if outcome.anonymous:
+        metrics.client_auth_anonymous += 1
+        metrics.client_auth_ignore += 1  # nobody knew it; the default let it in
+    client.anonymous = outcome.anonymous
+    client.is_superuser = outcome.is_superuser
+    return accept(channel, connect, now, {})
+
+
+def start_exchange(channel: ChannelState, connect: Connect, method: str, now: float) -> Waiting:
+    """Begin the exchange that the CONNECT's Authentication Method asks for."""
+    context = channel.context
+    found = context.access.enhanced(method)
+    if found is None:
+        # [MQTT-4.12.0-1]
+        refuse(channel, reason_codes.BAD_AUTHENTICATION_METHOD, "authentication method not supported")
+        return None
+    context.metrics.client_authenticate += 1
+    channel.auth_method = method
+    channel.exchange = found.start(channel.client)
+    channel.state = AUTHENTICATING
+    return _step(channel, connect.properties.get(AUTHENTICATION_DATA), now)
+
+
+def _step(channel: ChannelState, data: bytes | None, now: float) -> Waiting:
+    """One step of the exchange that a CONNECT began."""
+    exchange = channel.exchange
+    connect = channel.connect
+    assert exchange is not None and connect is not None
+    step = exchange.step(data)
+    if step.status == CONTINUE:
+        channel.send_auth(Auth(reason_codes.CONTINUE_AUTHENTICATION, _auth_properties(channel, step)))
+        return None
+    channel.exchange = None
+    channel.state = CONNECTING
+    if step.status == SUCCESS:
+        metrics = channel.context.metrics
+        metrics.client_auth_success += 1
+        client = channel.client
+        client.anonymous = False
+        client.is_superuser = step.is_superuser
+        if step.username:
+            client.username = step.username
+            if channel.zone.use_username_as_client_id:
+                client.client_id = step.username
+                if not check_client_id(channel, connect):
+                    return None
+            if not check_banned(channel):
+                return None
+        return accept(channel, connect, now, _auth_properties(channel, step))
+    channel.context.metrics.client_auth_failure += 1
+    if channel.client.username is None:
+        channel.client.username = exchange.username or None  # who it said it was, as with a password
+    # [MQTT-4.12.0-4]
+    refuse(channel, step.reason_code, step.detail, step.setting, tell=False)
+    return None
+
+
+def _auth_properties(channel: ChannelState, step: AuthStep) -> dict[int, Any]:
+    properties: dict[int, Any] = {AUTHENTICATION_METHOD: channel.auth_method}  # [MQTT-4.12.0-5]
+    if step.data:
+        properties[AUTHENTICATION_DATA] = step.data
+    return properties
+
+
+def on_auth(channel: ChannelState, auth: Auth, now: float) -> Waiting:
+    """AUTH: the next step of the first exchange, or of a re-authentication."""
+    channel.context.metrics.packets_auth_received += 1
+    if channel.auth_method is None:
+        raise ProtocolError("AUTH without an authentication method in CONNECT")  # [MQTT-4.12.0-7]
+    if auth.properties.get(AUTHENTICATION_METHOD) != channel.auth_method:
+        raise ProtocolError("AUTH with another authentication method")  # [MQTT-4.12.0-5] [MQTT-4.12.1-1]
+    data = auth.properties.get(AUTHENTICATION_DATA)
+    code = auth.reason_code
+    if channel.state == AUTHENTICATING:
+        if code != reason_codes.CONTINUE_AUTHENTICATION:
+            raise ProtocolError("AUTH before CONNACK wants Reason Code 0x18")  # [MQTT-4.12.0-3]
+        return _step(channel, data, now)
+    if code == reason_codes.RE_AUTHENTICATE:
+        if channel.exchange is not None:
+            raise ProtocolError("a re-authentication is under way already")
+        method = channel.context.access.enhanced(channel.auth_method)
+        if method is None:
+            detail = "the method is no longer there"
+            disconnect(channel, reason_codes.NOT_AUTHORIZED, detail, "not_authorized", "access.users")
+            return None
+        channel.exchange = method.start(channel.client)
+    elif code != reason_codes.CONTINUE_AUTHENTICATION or channel.exchange is None:
+        raise ProtocolError("AUTH outside of an exchange")
+    _step_again(channel, data)
+    return None
+
+
+def _step_again(channel: ChannelState, data: bytes | None) -> None:
+    """One step of a re-authentication; other traffic goes on meanwhile (section 4.12.1)."""
+    exchange = channel.exchange
+    assert exchange is not None
+    step = exchange.step(data)
+    if step.status == CONTINUE:
+        channel.send_auth(Auth(reason_codes.CONTINUE_AUTHENTICATION, _auth_properties(channel, step)))
+        return
+    channel.exchange = None
+    if step.status == SUCCESS and step.username == channel.client.username:
+        if channel.client.is_superuser != step.is_superuser:
+            channel.client.is_superuser = step.is_superuser
+            channel.admitted.clear()
+        channel.send_auth(Auth(reason_codes.SUCCESS, _auth_properties(channel, step)))
+        return
+    # [MQTT-4.12.1-2]
+    channel.context.metrics.client_auth_failure += 1
+    detail = "re-authentication failed"
+    disconnect(channel, reason_codes.NOT_AUTHORIZED, detail, "not_authorized", "access.users")

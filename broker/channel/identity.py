@@ -1,0 +1,86 @@
+"""Who a client is to the broker: its Client Identifier, whether it is banned, and the mount point of its topics."""
+
+import re
+from typing import Final
+
+from ..mqtt import reason_codes
+from ..mqtt.constants import V4
+from ..mqtt.packets import Connect
+from .closing import NONE, refuse
+from .state import ChannelState
+
+_SPECIAL: Final = re.compile(r"[+#/]|^\$")
+
+
+def check_client_id(channel: ChannelState, connect: Connect) -> bool:
+    """Whether its Client Identifier will do; refuses it otherwise, as all checks here do."""
+    client = channel.client
+    zone = channel.zone
+    if not client.client_id:
+        # [MQTT-3.1.3-6] [MQTT-3.1.3-7]; 3.1 has no empty identifiers, 3.1.1 only with Clean Session 1
+        # [3.1.1 MQTT-3.1.3-7] [3.1.1 MQTT-3.1.3-8]
+        forbidden = connect.version < V4 or (connect.version == V4 and not connect.clean_start)
+        if forbidden or not zone.allow_empty_client_id:
+            # by the standard, whatever the setting says
+            setting = NONE if forbidden else "allow_empty_client_id"
+            detail = "an empty client identifier is not allowed here"
+            refuse(channel, reason_codes.CLIENT_IDENTIFIER_NOT_VALID, detail, setting)
+            return False
+    elif len(client.client_id.encode()) > zone.max_client_id_length:
+        detail = "client identifier longer than max_client_id_length"
+        refuse(channel, reason_codes.CLIENT_IDENTIFIER_NOT_VALID, detail, "max_client_id_length")
+        return False
+    return True
+
+
+def check_banned(channel: ChannelState) -> bool:
+    """Whether no ban keeps it out."""
+    ban = channel.context.access.ban_of(channel.client)
+    if ban is None:
+        return True
+    detail = f"by {ban.by} until {ban.until:.0f}: {ban.reason}"
+    refuse(channel, reason_codes.BANNED, detail, ban.setting, tell=False)
+    return False
+
+
+def new_client_id(channel: ChannelState) -> str:
+    """For a client that has brought none: one that no session has."""
+    broker = channel.context.broker
+    while True:
+        client_id = f"{channel.zone.client_id_prefix}{broker.rng.getrandbits(128):032x}"
+        if client_id not in broker.sessions:
+            return client_id
+
+
+def check_mountpoint(channel: ChannelState) -> bool:
+    """A name that reads as wildcards or levels would see other clients' mount points, and one that begins with $ those
+    of the server (``$SYS``, ``$delayed``): it is refused where it is used."""
+    client = channel.client
+    template = channel.zone.mountpoint
+    if "%u" in template and not client.username:
+        refuse(channel, reason_codes.NOT_AUTHORIZED, "the mountpoint wants a user name", "mountpoint")
+    elif "%c" in template and _SPECIAL.search(client.client_id):
+        detail = "the mountpoint takes no identifier with + # / or a leading $"
+        refuse(channel, reason_codes.CLIENT_IDENTIFIER_NOT_VALID, detail, "mountpoint")
+    elif "%u" in template and _SPECIAL.search(client.username or ""):
+        detail = "the mountpoint takes no user name with + # / or a leading $"
+        refuse(channel, reason_codes.NOT_AUTHORIZED, detail, "mountpoint")
+    else:
+        return True
+    return False
+
+
+def mountpoint_of(template: str, client_id: str, username: str | None) -> str:
+    """``%c`` and ``%u`` filled in, in one pass: what a client calls itself is never read as a placeholder."""
+    if "%" not in template:
+        return template
+    parts = template.split("%")
+    filled = [parts[0]]
+    for part in parts[1:]:
+        if part.startswith("c"):
+            filled.append(client_id + part[1:])
+        elif part.startswith("u"):
+            filled.append((username or "") + part[1:])
+        else:
+            filled.append("%" + part)
+    return "".join(filled)
