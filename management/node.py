@@ -28,7 +28,8 @@ from broker.core.clock import Clock
 from broker.transport.tls import TlsError, build_context
 from broker.version import product_version
 
-from .config import ConfigError, Settings, load
+from .config import Settings, load
+from .config_document import ConfigError
 from .data_dir import DataDir
 from .log_lines import escape, setup_logging
 

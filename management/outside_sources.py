@@ -8,8 +8,10 @@ from broker.access.http import PLACEHOLDERS, check_placeholders, check_url, tls_
 from broker.access.jwt_keys import JwtKeys
 from broker.config import AccessSettings, HttpAccessSettings, JwtSettings
 
-Fault = tuple[tuple[str, ...], str]
-"""The keys below ``[access]`` that lead to a value, and what is wrong with it."""
+from .toml_lines import Path
+
+Fault = tuple[Path, str]
+"""The keys below a table, here ``[access]``, that lead to a value, and what is wrong with it."""
 
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^`|~\w-]+", re.ASCII)
 _NO_HEADER_VALUE: Final = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")

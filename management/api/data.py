@@ -9,10 +9,10 @@ from aiohttp import web
 from msgspec import UNSET, UnsetType
 
 from ..http.envelope import json_response, status_of
-from ..http.reading import parse, read_octets
-from ..http.routes import Call, OnDemand, Raw, Routes
+from ..http.reading import parse
+from ..http.routes import Call, Octets, OnDemand, Raw, Routes
 from ..operations.backup.import_file import ImportRefused
-from ..operations.refusal import MISSING, NOT_JSON, Refusal, wrong
+from ..operations.refusal import MISSING, Refusal, wrong
 
 routes = Routes("Data export and import")
 
@@ -36,10 +36,45 @@ class ImportQuery(msgspec.Struct, kw_only=True):
 
 
 class Upload(msgspec.Struct, kw_only=True):
-    """``file``: the text of an exported file."""
+    """``file``: the text of an exported file. ``filename``: without it the file gets a name made here."""
 
     filename: str | UnsetType = UNSET
-    file: Any
+    file: str
+
+
+class ImportFile(msgspec.Struct, kw_only=True):
+    """An exported file, a download of EMQX 4.x (``file``), or the ``filename`` of one that is here.
+
+    A file has its ``version`` and sections, which are arrays of objects; members of any other name are taken too.
+    """
+
+    version: str | UnsetType = UNSET
+    filename: str | UnsetType = UNSET
+    file: str | UnsetType = UNSET
+    env: dict[str, Any] | UnsetType = UNSET
+    dry_run: bool | UnsetType = UNSET
+    resources: list[dict[str, Any]] | UnsetType = UNSET
+    rules: list[dict[str, Any]] | UnsetType = UNSET
+    auth_mnesia: list[dict[str, Any]] | UnsetType = UNSET
+    acl_mnesia: list[dict[str, Any]] | UnsetType = UNSET
+    blacklist: list[dict[str, Any]] | UnsetType = UNSET
+    apps: list[dict[str, Any]] | UnsetType = UNSET
+    retained: list[dict[str, Any]] | UnsetType = UNSET
+
+
+class ImportRecord(msgspec.Struct, kw_only=True):
+    """``replaced_apps``: applications that were there and are the file's now. Of a dry run also how many records of
+    which section there are."""
+
+    replaced_apps: list[str]
+    resources: int | UnsetType = UNSET
+    rules: int | UnsetType = UNSET
+    auth_mnesia: int | UnsetType = UNSET
+    acl_mnesia: int | UnsetType = UNSET
+    blacklist: int | UnsetType = UNSET
+    apps: int | UnsetType = UNSET
+    retained: int | UnsetType = UNSET
+    carried: dict[str, int] | UnsetType = UNSET
 
 
 @routes.post("/data/export", "Write an export file", reply=ExportRecord)
@@ -83,12 +118,9 @@ async def get_file(call: Call) -> Any:
     return response
 
 
-@routes.add("POST", "/data/file", "Keep a file", body=Upload, reply=ExportRecord, max_body="max_import")
+@routes.add("POST", "/data/file", "Keep a file", body=Octets(Upload), reply=ExportRecord, max_body="max_import")
 async def upload_file(call: Call) -> Any:
-    name = None if call.body.filename is UNSET else call.body.filename
-    if not isinstance(call.body.file, str):
-        raise Refusal(NOT_JSON, "file: expected the text of an exported file as a string")
-    return await call.operations.backup.upload(name, call.body.file.encode())
+    return await call.operations.backup.upload(call.body, call.request.rel_url.query)
 
 
 @routes.add(
@@ -96,14 +128,13 @@ async def upload_file(call: Call) -> Any:
     "/data/import",
     "Import a file",
     query=ImportQuery,
-    reply=OnDemand(dict[str, int | dict[str, int]]),
+    body=Octets(ImportFile),
+    reply=OnDemand(ImportRecord),
     max_body="max_import",
 )
 async def import_data(call: Call) -> Any:
-    """The body is the file, a download of EMQX 4.x (``file``), or names one that is here (``filename``)."""
-    settings = call.operations.settings
-    octets = await read_octets(call.request, settings.max_import, "max_import", settings.read_timeout)
-    if not octets.strip():
+    """The body is the file, a download of EMQX 4.x (`file`), or names one that is here (`filename`)."""
+    if not call.body.strip():
         raise Refusal(MISSING, "the body is missing: expected an exported file, or the filename of one")
     env: Any = {}
     if call.query.env is not UNSET:
@@ -111,8 +142,8 @@ async def import_data(call: Call) -> Any:
         if not isinstance(env, dict):
             raise wrong("env", "expected a JSON object")
     try:
-        counts = await call.operations.backup.import_octets(octets, env, call.query.dry_run)
+        return await call.operations.backup.import_octets(call.body, env, call.query.dry_run)
     except ImportRefused as refusal:
+        settings = call.operations.settings
         status = 200 if settings.error_status == "emqx" else status_of(refusal.code)
         return json_response({"code": refusal.code, "message": refusal.message, "data": refusal.rows}, status)
-    return counts if call.query.dry_run else None

@@ -11,7 +11,7 @@ from ..operations.listing import Listing, everything
 from ..operations.refusal import EXISTS, NO_USER, UNKNOWN, Refusal
 from ..operations.users import NewUser, login_record
 from .client_commands import EVERYTHING
-from .command import NOT_FOUND, OK, Answer, Call, Commands, Failure, not_found
+from .command import NOT_FOUND, OK, Answer, Call, Commands, not_found, telling, word
 
 commands = Commands()
 
@@ -24,18 +24,21 @@ _LATEST: Final = 253_402_300_799
 
 async def _add_login(call: Call) -> Answer:
     superuser = call.get("IsSuperuser") is not None and call.flag("IsSuperuser")
-    await _existing(call.operations.users.add_one(NewUser(call["Login"], call["Password"], superuser)))
+    with telling(_account_words):
+        await call.operations.users.add_one(NewUser(call["Login"], call["Password"], superuser))
     return Answer(None, OK)
 
 
 async def _update_login(call: Call) -> Answer:
     superuser = None if call.get("IsSuperuser") is None else call.flag("IsSuperuser")
-    await _existing(call.operations.users.update(call["Login"], call["Password"], superuser))
+    with telling(_account_words):
+        await call.operations.users.update(call["Login"], call["Password"], superuser)
     return Answer(None, OK)
 
 
 async def _delete_login(call: Call) -> Answer:
-    await _existing(call.operations.users.delete(call["Login"]))
+    with telling(_account_words):
+        await call.operations.users.delete(call["Login"])
     return Answer(None, OK)
 
 
@@ -49,7 +52,7 @@ def _show_login(call: Call) -> Answer:
         raise not_found(f"user {call['Login']}", NO_USER)
     return Answer(
         login_record(user),
-        lambda row: f"User(login = {_binary(row['login'])} is_super = {_word(row['is_superuser'])})",
+        lambda row: f"User(login = {_binary(row['login'])} is_super = {word(row['is_superuser'])})",
     )
 
 
@@ -70,15 +73,18 @@ def _accounts(noun: str, kind: str, name: str, what: str) -> None:
         return Answer(listing, lambda row: str(row[kind]))
 
     async def add_account(call: Call) -> Answer:
-        await _existing(call.operations.users.add_one(NewUser(call[name], call["Password"]), kind))
+        with telling(_account_words):
+            await call.operations.users.add_one(NewUser(call[name], call["Password"]), kind)
         return Answer(None, OK)
 
     async def update_account(call: Call) -> Answer:
-        await _existing(call.operations.users.update(call[name], call["NewPassword"], kind=kind))
+        with telling(_account_words):
+            await call.operations.users.update(call[name], call["NewPassword"], kind=kind)
         return Answer(None, OK)
 
     async def delete_account(call: Call) -> Answer:
-        await _existing(call.operations.users.delete(call[name], kind))
+        with telling(_account_words):
+            await call.operations.users.delete(call[name], kind)
         return Answer(None, OK)
 
     commands.add(f"{noun} list", f"List every {what}")(list_accounts)
@@ -91,15 +97,8 @@ _accounts("user", USERNAME, "Username", "user by user name")
 _accounts("clientid", CLIENT_ID, "ClientId", "user by client identifier")
 
 
-async def _existing(doing: Any) -> None:
-    """Wait for it; what is there already or is not there is told in emqx_ctl's words."""
-    try:
-        await doing
-    except Refusal as refusal:
-        words = {EXISTS: "Error: existed", NO_USER: "Error: noexisted"}.get(refusal.code)
-        if words is None:
-            raise
-        raise Failure(refusal.code, refusal.message, words) from None
+def _account_words(refusal: Refusal) -> str | None:
+    return {EXISTS: "Error: existed", NO_USER: "Error: noexisted"}.get(refusal.code)
 
 
 # acl, as EMQX 4.3 and later have it
@@ -140,17 +139,13 @@ def _subject_commands(words: str, name: str, kind: str) -> None:
     async def add(call: Call) -> Answer:
         action = _one_of(call, "Action", PUB, SUB, PUBSUB)
         allow = _one_of(call, "Access", "allow", "deny") == "allow"
-        try:
+        with telling(_illegal):
             await call.operations.acl.add_first([NewRule(subject(call), call["Topic"], action, allow)])
-        except Refusal as refusal:
-            raise _illegal(refusal) from None
         return Answer(None, OK)
 
     async def delete(call: Call) -> Answer:
-        try:
+        with telling(_unknown):
             await call.operations.acl.delete_of(subject(call), call["Topic"])
-        except Refusal as refusal:
-            raise _unknown(refusal) from None
         return Answer(None, OK)
 
     who = f" <{name}>" if name else ""
@@ -183,19 +178,15 @@ def clean_cache(call: Call) -> Answer:
 
 @commands.add("acl cache-clean node <Node>", "Decide anew what every client of a node may do")
 def clean_cache_of_node(call: Call) -> Answer:
-    try:
+    with telling(_not_drained):
         call.operations.nodes.check(call["Node"])
-    except Refusal as refusal:
-        raise Failure(refusal.code, refusal.message, f"ACL cache drain FAILED: {refusal.message}") from None
     call.operations.clients.clean_acl_caches()
     return Answer(None, "ACL cache drain start OK")
 
 
 def _clean_one(call: Call, client_id: str) -> None:
-    try:
+    with telling(_not_drained):
         call.operations.clients.clean_acl_cache(client_id)
-    except Refusal as refusal:
-        raise Failure(refusal.code, refusal.message, f"ACL cache drain FAILED: {refusal.message}") from None
 
 
 # mqtt-acl, as EMQX 4.2 has it
@@ -218,36 +209,34 @@ def show_login_rules(call: Call) -> Answer:
 async def add_login_rule(call: Call) -> Answer:
     action = _one_of(call, "Action", PUB, SUB, PUBSUB)
     allow = _one_of(call, "Allow", "true", "false") == "true"
-    try:
+    with telling(_illegal):
         await call.operations.acl.add([NewRule(subject_of(call["Login"]), call["Topic"], action, allow)])
-    except Refusal as refusal:
-        raise _illegal(refusal) from None
     return Answer(None, OK)
 
 
 @commands.add("mqtt-acl del <Login> <Topic>", "Remove the rules of a login for a topic")
 async def delete_login_rules(call: Call) -> Answer:
-    try:
+    with telling(_unknown):
         await call.operations.acl.delete(call["Login"], call["Topic"])
-    except Refusal as refusal:
-        raise _unknown(refusal) from None
     return Answer(None, OK)
 
 
 def _one_of(call: Call, name: str, *allowed: str) -> str:
-    try:
+    with telling(_illegal):
         return call.choice(name, *allowed)
-    except Refusal as refusal:
-        raise _illegal(refusal) from None
 
 
-def _illegal(refusal: Refusal) -> Failure:
+def _illegal(refusal: Refusal) -> str:
     """What emqx_ctl says of every rule that it does not take, with the reason that it does not give."""
-    return Failure(refusal.code, refusal.message, f"Error: Input is illegal: {refusal.message}")
+    return f"Error: Input is illegal: {refusal.message}"
 
 
-def _unknown(refusal: Refusal) -> Refusal:
-    return Failure(refusal.code, refusal.message, NOT_FOUND) if refusal.code == UNKNOWN else refusal
+def _unknown(refusal: Refusal) -> str | None:
+    return NOT_FOUND if refusal.code == UNKNOWN else None
+
+
+def _not_drained(refusal: Refusal) -> str:
+    return f"ACL cache drain FAILED: {refusal.message}"
 
 
 def _half_line(row: dict[str, Any]) -> str:
@@ -258,7 +247,7 @@ def _half_line(row: dict[str, Any]) -> str:
 
 def _login_rule_line(row: dict[str, Any]) -> str:
     login, topic = _binary(row["login"]), _binary(row["topic"])
-    return f"Acl(login = {login} topic = {topic} action = {row['action']} allow = {_word(row['allow'])})"
+    return f"Acl(login = {login} topic = {topic} action = {row['action']} allow = {word(row['allow'])})"
 
 
 # banned
@@ -294,7 +283,3 @@ async def delete_banned(call: Call) -> Answer:
 def _binary(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'<<"{escaped}">>'
-
-
-def _word(flag: bool) -> str:
-    return "true" if flag else "false"

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from ..operations.refusal import EXISTS, UNKNOWN, Refusal
-from .command import NOT_FOUND, OK, Answer, Call, Commands, Failure, not_found
+from ..operations.refusal import EXISTS, UNKNOWN
+from .command import NOT_FOUND, OK, Answer, Call, Commands, not_found, telling, word
 
 commands = Commands()
 
@@ -24,24 +24,16 @@ def lookup_app(call: Call) -> Answer:
 
 @commands.add("mgmt insert <AppId> <Name>", "Add an application; its secret is shown this once")
 async def insert_app(call: Call) -> Answer:
-    try:
+    with telling(lambda refusal: "Error: already existed" if refusal.code == EXISTS else None):
         secret = await call.operations.apps.add(call["AppId"], call["Name"])
-    except Refusal as refusal:
-        if refusal.code != EXISTS:
-            raise
-        raise Failure(EXISTS, refusal.message, "Error: already existed") from None
     return Answer({"secret": secret}, lambda data: f"AppSecret: {data['secret']}")
 
 
 @commands.add("mgmt update <AppId> <Status>", "Let an application in, or no longer: true, false")
 async def update_app(call: Call) -> Answer:
     status = call.flag("Status")
-    try:
+    with telling(lambda refusal: NOT_FOUND if refusal.code == UNKNOWN else None):
         await call.operations.apps.update(call["AppId"], status=status)
-    except Refusal as refusal:
-        if refusal.code != UNKNOWN:
-            raise
-        raise Failure(UNKNOWN, refusal.message, NOT_FOUND) from None
     return Answer(None, "update successfully.")
 
 
@@ -53,8 +45,7 @@ async def delete_app(call: Call) -> Answer:
 
 
 def _app_line(row: dict[str, Any]) -> str:
-    status = "true" if row["status"] else "false"
     return (
         f"app_id: {row['app_id']}, secret: {row['secret']}, name: {row['name']}, desc: {row['desc']}, "
-        f"status: {status}, expired: {row['expired']}"
+        f"status: {word(row['status'])}, expired: {row['expired']}"
     )

@@ -1,13 +1,14 @@
 """clients, subscriptions, routes: who is there, who wants what, and orders about them."""
 
+from contextlib import AbstractContextManager
 from sys import maxsize
 from typing import Any, Final
 
 from ..operations.clients import ClientFilters
 from ..operations.pubsub import SubscribeRequest, UnsubscribeRequest
-from ..operations.refusal import NOT_ONLINE, WRONG, Refusal
+from ..operations.refusal import NOT_ONLINE, WRONG
 from ..operations.subscriptions import SubscriptionFilters
-from .command import NOT_FOUND, OK, Answer, Call, Commands, Failure, not_found
+from .command import NOT_FOUND, OK, Answer, Call, Commands, Failure, not_found, telling, word
 
 commands = Commands()
 
@@ -30,10 +31,8 @@ def show_client(call: Call) -> Answer:
 
 @commands.add("clients kick <ClientId>", "End a client's connection and its session")
 async def kick_client(call: Call) -> Answer:
-    try:
+    with _online(NOT_FOUND):
         await call.operations.clients.kick(call["ClientId"])
-    except Refusal as refusal:
-        raise _absent(refusal, NOT_FOUND) from None
     return Answer(None, OK)
 
 
@@ -56,19 +55,15 @@ async def add_subscription(call: Call) -> Answer:
     if call["QoS"] not in ("0", "1", "2"):
         raise Failure(WRONG, "QoS should be 0, 1, 2", "QoS should be 0, 1, 2")
     request = SubscribeRequest(client_id=call["ClientId"], topic=call["Topic"], qos=int(call["QoS"]))
-    try:
+    with _online("Error: Channel not found!"):
         await call.operations.pubsub.subscribe(request)
-    except Refusal as refusal:
-        raise _absent(refusal, "Error: Channel not found!") from None
     return Answer(None, OK)
 
 
 @commands.add("subscriptions del <ClientId> <Topic>", "Unsubscribe a client, online or not, from a topic filter")
 async def delete_subscription(call: Call) -> Answer:
-    try:
+    with _online("Error: Channel not found!"):
         await call.operations.pubsub.unsubscribe(UnsubscribeRequest(client_id=call["ClientId"], topic=call["Topic"]))
-    except Refusal as refusal:
-        raise _absent(refusal, "Error: Channel not found!") from None
     return Answer(None, OK)
 
 
@@ -85,16 +80,16 @@ def show_routes(call: Call) -> Answer:
     return Answer(found, lambda rows: [_route_line(row) for row in rows])
 
 
-def _absent(refusal: Refusal, text: str) -> Refusal:
-    """The refusal, in emqx_ctl's words where there is no such client."""
-    return Failure(refusal.code, refusal.message, text) if refusal.code == NOT_ONLINE else refusal
+def _online(otherwise: str) -> AbstractContextManager[None]:
+    """emqx_ctl's words where there is no such client."""
+    return telling(lambda refusal: otherwise if refusal.code == NOT_ONLINE else None)
 
 
 def _client_line(call: Call, row: dict[str, Any]) -> str:
     facts = {
         "username": row["username"],
         "peername": f"{row['ip_address']}:{row['port']}",
-        "clean_start": _word(row["clean_start"]),
+        "clean_start": word(row["clean_start"]),
         "keepalive": row["keepalive"],
         "session_expiry_interval": row["expiry_interval"],
         "subscriptions": row["subscriptions_cnt"],
@@ -103,7 +98,7 @@ def _client_line(call: Call, row: dict[str, Any]) -> str:
         "delivered_msgs": row["send_msg"],
         "enqueued_msgs": row["mqueue_len"],
         "dropped_msgs": row["mqueue_dropped"],
-        "connected": _word(row["connected"]),
+        "connected": word(row["connected"]),
     }
     # The record has its times as text, this line as milliseconds. It is written in the turn that made the record.
     session = call.operations.server.broker.sessions.get(row["clientid"])
@@ -121,7 +116,3 @@ def _subscription_line(row: dict[str, Any]) -> str:
 
 def _route_line(row: dict[str, Any]) -> str:
     return f"{row['topic']} -> {row['node']}"
-
-
-def _word(flag: bool) -> str:
-    return "true" if flag else "false"

@@ -1,6 +1,7 @@
 """Commands: their words, their usage, what they are given and what they answer."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from ..operations.operations import Operations
@@ -40,6 +41,18 @@ class Failure(Refusal):
     def __init__(self, code: int, message: str, text: str) -> None:
         super().__init__(code, message)
         self.text = text
+
+
+@contextmanager
+def telling(words: Callable[[Refusal], str | None]) -> Iterator[None]:
+    """What is refused inside is told to people in these words; ``None``: as it is."""
+    try:
+        yield
+    except Refusal as refusal:
+        text = words(refusal)
+        if text is None:
+            raise
+        raise Failure(refusal.code, refusal.message, text) from None
 
 
 class UsageError(Exception):
@@ -217,3 +230,8 @@ def key_line(key: str, value: Any, width: int) -> str:
 def not_found(what: str, code: int = UNKNOWN) -> Failure:
     """``what`` tells a program what there is none of; people read ``Not Found.``, as from emqx_ctl."""
     return Failure(code, f"no {what}", NOT_FOUND)
+
+
+def word(flag: bool) -> str:
+    """``true`` or ``false``."""
+    return "true" if flag else "false"

@@ -7,7 +7,7 @@ import msgspec
 
 from ..operations.backup.import_file import ImportRefused, UnsupportedVersion
 from ..operations.refusal import NOT_JSON, UNKNOWN, WRONG, Refusal
-from .command import Answer, Call, Commands, Failure
+from .command import Answer, Call, Commands, telling
 
 commands = Commands()
 
@@ -17,11 +17,8 @@ _FAILED = "The emqx data import failed"
 
 @commands.add("data export", "Export what is stored: users, access rules, bans, applications, rules, resources")
 async def export_data(call: Call) -> Answer:
-    try:
+    with telling(lambda refusal: f"The emqx data export failed due to {refusal.message}."):
         row = await call.operations.backup.export_file()
-    except Refusal as refusal:
-        text = f"The emqx data export failed due to {refusal.message}."
-        raise Failure(refusal.code, refusal.message, text) from None
     path = call.operations.backup.files.path / row["filename"]
     return Answer(row, f"The emqx data has been successfully exported to {path}.")
 
@@ -32,19 +29,9 @@ async def export_data(call: Call) -> Answer:
 async def import_data(call: Call) -> Answer:
     path = call["File"]
     dry_run = call.get("Flag") is not None and call.flag("Flag")
-    try:
-        counts = await call.operations.backup.import_path(path, _env(call), dry_run)
-    except ImportRefused as refusal:
-        raise Failure(refusal.code, refusal.message, _told(refusal)) from None
-    except UnsupportedVersion as refusal:
-        raise Failure(refusal.code, refusal.message, f"{_FAILED}: Unsupported version.") from None
-    except Refusal as refusal:
-        why = {NOT_JSON: "bad_json", UNKNOWN: "not_found"}.get(refusal.code)
-        text = f"{_FAILED}: {why} while reading {path}." if why is not None else f"{_FAILED}: {refusal.message}"
-        raise Failure(refusal.code, refusal.message, text) from None
-    if dry_run:
-        return Answer(counts, lambda data: _count_lines(data))
-    return Answer(None, "The emqx data has been imported successfully.")
+    with telling(lambda refusal: _not_imported(refusal, path)):
+        told = await call.operations.backup.import_path(path, _env(call), dry_run)
+    return Answer(told, _dry_run_lines if dry_run else _import_lines)
 
 
 def _env(call: Call) -> Any:
@@ -60,7 +47,16 @@ def _env(call: Call) -> Any:
     return env
 
 
-def _told(refusal: ImportRefused) -> str:
+def _not_imported(refusal: Refusal, path: str) -> str:
+    if isinstance(refusal, ImportRefused):
+        return _wrong_records(refusal)
+    if isinstance(refusal, UnsupportedVersion):
+        return f"{_FAILED}: Unsupported version."
+    why = {NOT_JSON: "bad_json", UNKNOWN: "not_found"}.get(refusal.code)
+    return f"{_FAILED}: {why} while reading {path}." if why is not None else f"{_FAILED}: {refusal.message}"
+
+
+def _wrong_records(refusal: ImportRefused) -> str:
     """One line, with the first few of the records."""
     places = [
         f"{row['section']}[{row['index']}]" + (f".{row['key']}" if row["key"] else "") + f": {row['what']}"
@@ -69,7 +65,16 @@ def _told(refusal: ImportRefused) -> str:
     return f"{_FAILED}. Records that are wrong: {refusal.count}. {'; '.join(places)}"
 
 
-def _count_lines(counts: dict[str, Any]) -> Iterator[str]:
+def _dry_run_lines(told: dict[str, Any]) -> Iterator[str]:
     yield "Nothing is imported; this would be:"
-    for section, count in counts.items():
-        yield f"{section}: {count}"
+    for section, count in told.items():
+        if section != "replaced_apps":
+            yield f"{section}: {count}"
+    for app_id in told["replaced_apps"]:
+        yield f"Replaced application: {app_id}"
+
+
+def _import_lines(told: dict[str, Any] | None) -> Iterator[str]:
+    yield "The emqx data has been imported successfully."
+    for app_id in told["replaced_apps"] if told is not None else ():
+        yield f"Replaced application: {app_id}"

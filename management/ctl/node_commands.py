@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from ..operations.runtime import runtime
-from .command import Answer, Call, Commands, key_line
+from .command import Answer, Call, Commands, key_line, word
 
 commands = Commands()
 
@@ -70,8 +70,7 @@ def list_modules(call: Call) -> Answer:
 
 def _module_lines(modules: list[dict[str, Any]]) -> Iterator[str]:
     for each in modules:
-        active = "true" if each["active"] else "false"
-        yield f"Module({each['name']}, description={each['description']}, active={active})"
+        yield f"Module({each['name']}, description={each['description']}, active={word(each['active'])})"
 
 
 @commands.add("log set-level <Level> [<Logger>]", "Write no less than debug, info, warning, error or critical")

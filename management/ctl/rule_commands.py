@@ -1,6 +1,7 @@
 """rules, rule-actions, resources, resource-types: the rule engine."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import msgspec
@@ -8,7 +9,7 @@ import msgspec
 from ..http.reading import parse
 from ..operations.refusal import UNKNOWN, Refusal, wrong
 from ..operations.rules import RuleFilters
-from .command import OK, Answer, Call, Commands, Failure
+from .command import OK, Answer, Call, Commands, telling
 
 commands = Commands()
 
@@ -22,10 +23,8 @@ def list_rules(call: Call) -> Answer:
 
 @commands.add("rules show <RuleId>", "Show a rule")
 def show_rule(call: Call) -> Answer:
-    try:
+    with _finding(call["RuleId"]):
         return Answer(call.operations.rules.lookup(call["RuleId"]), _rule_line)
-    except Refusal as refusal:
-        raise _cannot_find(refusal, call["RuleId"]) from None
 
 
 @commands.add(
@@ -51,28 +50,22 @@ async def update_rule(call: Call) -> Answer:
         changes["rawsql"] = sql
     if actions is not None:
         changes["actions"] = _actions("A", actions)
-    try:
+    with _finding(call["Id"]):
         record = await call.operations.rules.update(call["Id"], changes)
-    except Refusal as refusal:
-        raise _cannot_find(refusal, call["Id"]) from None
     return Answer(record, f"Rule {record['id']} updated")
 
 
 @commands.add("rules delete <RuleId>", "Delete a rule")
 async def delete_rule(call: Call) -> Answer:
-    try:
+    with _finding(call["RuleId"]):
         await call.operations.rules.delete(call["RuleId"])
-    except Refusal as refusal:
-        raise _cannot_find(refusal, call["RuleId"]) from None
     return Answer(None, OK)
 
 
 @commands.add("rules reset-metrics <RuleId>", "Zero what was counted of a rule and its actions")
 def reset_metrics(call: Call) -> Answer:
-    try:
+    with _finding(call["RuleId"]):
         call.operations.rules.reset_metrics(call["RuleId"])
-    except Refusal as refusal:
-        raise _cannot_find(refusal, call["RuleId"]) from None
     return Answer(None, OK)
 
 
@@ -84,13 +77,11 @@ async def test_sql(call: Call) -> Answer:
 
 @commands.add("rules trace <RuleId> [-n <Count>]", "Show the last evaluations, or keep so many of them from now on")
 def trace_rule(call: Call) -> Answer:
-    try:
+    with _finding(call["RuleId"]):
         if call.get("Count") is not None:
             call.operations.rules.keep_trace(call["RuleId"], call.integer("Count", 0, _MOST_SIZE))
             return Answer(None, OK)
         return Answer(call.operations.rules.trace(call["RuleId"]), lambda rows: map(_json, rows))
-    except Refusal as refusal:
-        raise _cannot_find(refusal, call["RuleId"]) from None
 
 
 @commands.add("rule-actions list", "List the actions that rules can have")
@@ -100,10 +91,8 @@ def list_actions(call: Call) -> Answer:
 
 @commands.add("rule-actions show <ActionName>", "Show an action")
 def show_action(call: Call) -> Answer:
-    try:
+    with _finding(call["ActionName"]):
         return Answer(call.operations.rules.action(call["ActionName"]), _action_line)
-    except Refusal as refusal:
-        raise _cannot_find(refusal, call["ActionName"]) from None
 
 
 @commands.add("resources list [-t <ResourceType>]", "List the resources, or those of a type")
@@ -114,10 +103,8 @@ def list_resources(call: Call) -> Answer:
 
 @commands.add("resources show <ResourceId>", "Show a resource")
 def show_resource(call: Call) -> Answer:
-    try:
+    with _finding(call["ResourceId"]):
         return Answer(call.operations.resources.lookup(call["ResourceId"]), _resource_line)
-    except Refusal as refusal:
-        raise _cannot_find(refusal, call["ResourceId"]) from None
 
 
 @commands.add(
@@ -133,12 +120,10 @@ async def create_resource(call: Call) -> Answer:
 @commands.add("resources update <Id> [-c <Config>] [-d <Description>]", "Change what is given of a resource")
 async def update_resource(call: Call) -> Answer:
     config = call.get("Config")
-    try:
+    with _finding(call["Id"]):
         record = await call.operations.resources.update(
             call["Id"], None if config is None else _object("Config", config), call.get("Description")
         )
-    except Refusal as refusal:
-        raise _cannot_find(refusal, call["Id"]) from None
     return Answer(record, f"Resource {record['id']} updated")
 
 
@@ -152,22 +137,15 @@ async def test_resource(call: Call) -> Answer:
 
 @commands.add("resources start <ResourceId>", "Try at once to reach a resource")
 async def start_resource(call: Call) -> Answer:
-    try:
+    with _finding(call["ResourceId"]):
         await call.operations.resources.start(call["ResourceId"])
-    except Refusal as refusal:
-        raise _cannot_find(refusal, call["ResourceId"]) from None
     return Answer(None, OK)
 
 
 @commands.add("resources delete <ResourceId>", "Delete a resource that no rule uses")
 async def delete_resource(call: Call) -> Answer:
-    try:
+    with _finding(call["ResourceId"], lambda refusal: f"Cannot delete resource as {refusal.message}"):
         await call.operations.resources.delete(call["ResourceId"])
-    except Refusal as refusal:
-        if refusal.code == UNKNOWN:
-            raise _cannot_find(refusal, call["ResourceId"]) from None
-        text = f"Cannot delete resource as {refusal.message}"
-        raise Failure(refusal.code, refusal.message, text) from None
     return Answer(None, OK)
 
 
@@ -178,10 +156,8 @@ def list_resource_types(call: Call) -> Answer:
 
 @commands.add("resource-types show <ResourceType>", "Show a type of resources")
 def show_resource_type(call: Call) -> Answer:
-    try:
+    with _finding(call["ResourceType"]):
         return Answer(call.operations.resources.type(call["ResourceType"]), _type_line)
-    except Refusal as refusal:
-        raise _cannot_find(refusal, call["ResourceType"]) from None
 
 
 def _rule_options(call: Call) -> dict[str, Any]:
@@ -209,11 +185,17 @@ def _object(name: str, text: str) -> dict[str, Any]:
     return value
 
 
-def _cannot_find(refusal: Refusal, name: str) -> Refusal:
-    """In EMQX's words, where it is this that is not there."""
-    if refusal.code != UNKNOWN or name not in refusal.message:
-        return refusal
-    return Failure(UNKNOWN, refusal.message, f"Cannot found {name}")
+def _finding(
+    name: str, otherwise: Callable[[Refusal], str | None] = lambda refusal: None
+) -> AbstractContextManager[None]:
+    """EMQX's words where it is this that is not there."""
+
+    def words(refusal: Refusal) -> str | None:
+        if refusal.code != UNKNOWN:
+            return otherwise(refusal)
+        return f"Cannot found {name}" if name in refusal.message else None
+
+    return telling(words)
 
 
 def _rule_line(row: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from ..operations.refusal import UNKNOWN, Refusal
 from .client_commands import EVERYTHING
-from .command import OK, Answer, Call, Commands, Failure, key_line
+from .command import OK, Answer, Call, Commands, Failure, key_line, telling
 
 commands = Commands()
 
@@ -21,10 +21,8 @@ def list_listeners(call: Call) -> Answer:
 @commands.add("listeners restart <Identifier>", "Close a listener's socket and open it again; clients stay")
 async def restart_listener(call: Call) -> Answer:
     name = call["Identifier"]
-    try:
+    with telling(lambda refusal: _failed(refusal, "restart", name)):
         await call.operations.listeners.restart(name)
-    except Refusal as refusal:
-        raise _failed(refusal, "restart", name) from None
     return Answer(None, f"Restarted {name} listener successfully.")
 
 
@@ -44,17 +42,15 @@ async def stop_listener_on(call: Call) -> Answer:
 
 
 async def _stop(call: Call, name: str) -> Answer:
-    try:
+    with telling(lambda refusal: _failed(refusal, "stop", name)):
         where = await call.operations.listeners.stop(name)
-    except Refusal as refusal:
-        raise _failed(refusal, "stop", name) from None
     return Answer(None, f"Stop {name} listener on {where} successfully.")
 
 
-def _failed(refusal: Refusal, what: str, name: str) -> Failure:
-    known = refusal.code != UNKNOWN
-    text = f"Failed to {what} {name} listener: {refusal.message}" if known else f"No such listener {name}"
-    return Failure(refusal.code, refusal.message, text)
+def _failed(refusal: Refusal, what: str, name: str) -> str:
+    if refusal.code == UNKNOWN:
+        return f"No such listener {name}"
+    return f"Failed to {what} {name} listener: {refusal.message}"
 
 
 def _listener_lines(rows: list[dict[str, Any]]) -> Iterator[str]:

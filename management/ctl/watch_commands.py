@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 from broker.observe.tracing import Kind
 
 from ..operations.refusal import UNKNOWN, Refusal
-from .command import OK, Answer, Call, Commands, Failure
+from .command import OK, Answer, Call, Commands, Failure, telling, word
 
 commands = Commands()
 
@@ -35,9 +35,8 @@ def clean_alarms(call: Call) -> Answer:
 
 
 def _alarm_line(row: dict[str, Any]) -> str:
-    active = "true" if row["activated"] else "false"
     return (
-        f"Alarm({row['name']}, activated={active}, activate_at={row['activate_at']}, "
+        f"Alarm({row['name']}, activated={word(row['activated'])}, activate_at={row['activate_at']}, "
         f"deactivate_at={row['deactivate_at']}, message={row['message']})"
     )
 
@@ -64,19 +63,15 @@ async def start_traces(call: Call) -> Answer:
 
 @commands.add("traces stop <Name>", "End a trace; its file stays")
 async def stop_traces(call: Call) -> Answer:
-    try:
+    with telling(_trace_error):
         await call.operations.tracing.stop(call["Name"])
-    except Refusal as refusal:
-        raise _trace_error(refusal) from None
     return Answer({"name": call["Name"], "enable": False}, f"Stop cluster_trace {call['Name']} successfully")
 
 
 @commands.add("traces delete <Name>", "Delete a trace and its file")
 async def delete_traces(call: Call) -> Answer:
-    try:
+    with telling(_trace_error):
         await call.operations.tracing.delete(call["Name"])
-    except Refusal as refusal:
-        raise _trace_error(refusal) from None
     return Answer(None, f"Del cluster_trace {call['Name']} successfully")
 
 
@@ -107,7 +102,8 @@ async def stop_trace(call: Call) -> Answer:
         if row.get(kind) == call["Value"] and row["status"] != "stopped"
     ]
     if not running:
-        raise _trace_error(Refusal(UNKNOWN, f"no trace of {kind} {call['Value']} runs"))
+        refusal = Refusal(UNKNOWN, f"no trace of {kind} {call['Value']} runs")
+        raise Failure(refusal.code, refusal.message, _trace_error(refusal))
     for row in running:
         await call.operations.tracing.stop(row["name"])
     return Answer(None, f"stop tracing {kind} {call['Value']} successfully")
@@ -115,18 +111,16 @@ async def stop_trace(call: Call) -> Answer:
 
 async def _start(call: Call, name: str, kind: str, seconds: int) -> dict[str, Any]:
     end = call.operations.server.clock.now() + seconds
-    try:
+    with telling(_trace_error):
         return await call.operations.tracing.create(name, cast(Kind, kind), call["Value"], None, end)
-    except Refusal as refusal:
-        raise _trace_error(refusal) from None
 
 
 def _seconds(call: Call) -> int:
     return _TRACE_SECONDS if call.get("Seconds") is None else call.integer("Seconds", 1, _MOST_SECONDS)
 
 
-def _trace_error(refusal: Refusal) -> Failure:
-    return Failure(refusal.code, refusal.message, f"[error] {refusal.message}")
+def _trace_error(refusal: Refusal) -> str:
+    return f"[error] {refusal.message}"
 
 
 def _traces_line(row: dict[str, Any]) -> str:
@@ -176,5 +170,5 @@ def _explained_topic(data: dict[str, Any]) -> Iterator[str]:
 
 def _shown(value: Any) -> Any:
     if isinstance(value, bool):
-        return "true" if value else "false"
+        return word(value)
     return "undefined" if value is None else value

@@ -12,8 +12,8 @@ from ..operations.refusal import UNKNOWN, WRONG, Refusal, not_found
 from .credentials import Credentials
 from .envelope import answer, json_response, refused
 from .reader import Reader
-from .reading import read_body, read_query
-from .routes import PREFIXES, Call, Route, RouteTable, split_path
+from .reading import read_body, read_octets, read_query
+from .routes import PREFIXES, Call, Octets, Route, RouteTable, split_path
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +101,10 @@ class Application:
         if route.body is not None:
             most: int = getattr(self.operations.settings, route.max_body)
             patience = self.operations.settings.read_timeout
-            call.body = await read_body(request, route.body, most, route.max_body, patience)
+            if isinstance(route.body, Octets):
+                call.body = await read_octets(request, most, route.max_body, patience)
+            else:
+                call.body = await read_body(request, route.body, most, route.max_body, patience)
         outcome = route.handler(call)
         if inspect.isawaitable(outcome):
             outcome = await outcome

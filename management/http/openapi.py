@@ -9,7 +9,7 @@ import msgspec
 
 from ..settings import ManagementSettings
 from .reading import PageQuery
-from .routes import PREFIXES, OnDemand, OrEmpty, Raw, Route
+from .routes import PREFIXES, Octets, OnDemand, OrEmpty, Raw, Route
 
 _REF: Final = "#/components/schemas/{name}"
 _JSON: Final = "application/json"
@@ -86,7 +86,7 @@ class _Schemas:
     def __init__(self, routes: list[Route]) -> None:
         types: list[Any] = []
         for route in routes:
-            types += [each for each in (route.body, _inner(route.reply)) if each is not None]
+            types += [each for each in (_inner(route.body), _inner(route.reply)) if each is not None]
         found, components = msgspec.json.schema_components(types, ref_template=_REF)
         self._of = dict(zip(map(repr, types), found, strict=True))
         self.components: dict[str, Any] = {
@@ -115,16 +115,16 @@ class _Schemas:
     def of(self, kind: Any) -> dict[str, Any]:
         if isinstance(kind, OrEmpty):
             return {"anyOf": [self.of(kind.kind), {"type": "object", "maxProperties": 0}]}
-        if isinstance(kind, OnDemand):
+        if isinstance(kind, OnDemand | Octets):
             return self.of(kind.kind)
         return self._of[repr(kind)]
 
 
-def _inner(reply: Any) -> Any:
-    """The type that a reply is about."""
-    if isinstance(reply, OrEmpty | OnDemand):
-        return reply.kind
-    return None if isinstance(reply, Raw) else reply
+def _inner(kind: Any) -> Any:
+    """The type that a body or a reply is about."""
+    if isinstance(kind, OrEmpty | OnDemand | Octets):
+        return kind.kind
+    return None if isinstance(kind, Raw) else kind
 
 
 def _operation(route: Route, name: str, schemas: _Schemas, settings: ManagementSettings) -> dict[str, Any]:

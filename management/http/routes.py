@@ -19,7 +19,8 @@ _ABSOLUTE: Final = re.compile("https?://", re.IGNORECASE)
 class Call:
     """One request on its way to a handler.
 
-    ``path``: the path's variables, percent-decoded once. ``query`` and ``body``: instances of the route's types.
+    ``path``: the path's variables, percent-decoded once. ``query`` and ``body``: instances of the route's types,
+    or the body's bytes.
     """
 
     __slots__ = ("body", "operations", "path", "query", "request")
@@ -55,6 +56,15 @@ class OnDemand:
         self.kind = kind
 
 
+class Octets:
+    """A route's ``body`` of this type, which the handler is given as it came, in bytes, to read it itself."""
+
+    __slots__ = ("kind",)
+
+    def __init__(self, kind: Any) -> None:
+        self.kind = kind
+
+
 class Raw:
     """A route's ``reply`` that comes without the envelope.
 
@@ -71,8 +81,8 @@ class Raw:
 class Route:
     """``path`` is relative to the prefixes: ``/clients/{clientid}``.
 
-    ``reply`` names the type of ``data`` for the OpenAPI document: a type, or one of the above about it. ``max_body``
-    names the setting that bounds the body.
+    ``body`` is the type that the body is read as, or ``Octets``. ``reply`` names the type of ``data`` for the OpenAPI
+    document: a type, or one of the above about it. ``max_body`` names the setting that bounds the body.
     """
 
     __slots__ = ("body", "descr", "handler", "max_body", "method", "name", "path", "query", "reply", "segments", "tag")

@@ -107,6 +107,11 @@ class Apps:
         """Those that are not the configuration's, the oldest first: a copy, with the hashes of their secrets."""
         return list(self._table.values())
 
+    def is_replaced_by(self, app: App) -> bool:
+        """Whether ``put`` would change an application that is there; those of the configuration it does not change."""
+        there = self._table.get(app.app_id)
+        return there is not None and there != app and app.app_id not in self._configured
+
     def put(self, app: App) -> None:
         """Add or replace one, as an import does. Where the configuration has its AppID too, that wins."""
         self._table.put(app.app_id, app)

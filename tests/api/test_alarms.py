@@ -4,17 +4,17 @@ from typing import Any
 
 import pytest
 
-from tests.support.served import Served, served
+from tests.support.api import ManagedNode, managed_node
 
 pytestmark = pytest.mark.asyncio
 
 NODE = "taipan@127.0.0.1"
 
 
-async def raise_two(node: Served) -> None:
+async def raise_two(node: ManagedNode) -> None:
     """``over`` was, ``still`` is."""
     node.server.alarms.activate("over", "it was", {"n": 1})
-    await node.node.pass_time(5)
+    await node.pass_time(5)
     node.server.alarms.deactivate("over")
     node.server.alarms.activate("still", "it is", {"n": 2})
 
@@ -33,7 +33,7 @@ FORMS = {
 
 @pytest.mark.parametrize("path", FORMS)
 async def test_list(path: str) -> None:
-    async with served() as node:
+    async with managed_node() as node:
         await raise_two(node)
         data = (await node.api.get(path)).data
         if not path.startswith("/nodes"):
@@ -46,7 +46,7 @@ async def test_list(path: str) -> None:
     "field", ["name", "message", "details", "activated", "activate_at", "deactivate_at", "duration"]
 )
 async def test_field(field: str) -> None:
-    async with served() as node:
+    async with managed_node() as node:
         await raise_two(node)
         still, over = (await node.api.get(f"/nodes/{NODE}/alarms")).data
         expected: dict[str, tuple[Any, Any]] = {
@@ -66,7 +66,7 @@ async def test_field(field: str) -> None:
 
 
 async def test_deactivate() -> None:
-    async with served() as node:
+    async with managed_node() as node:
         await raise_two(node)
         assert (await node.api.post("/alarms/deactivated", {"node": NODE, "name": "still"})).json == {"code": 0}
         assert (await node.api.get(f"/nodes/{NODE}/alarms/activated")).data == []
@@ -85,14 +85,14 @@ REFUSALS = {
 @pytest.mark.parametrize("case", REFUSALS)
 async def test_deactivate_refusal(case: str) -> None:
     body, status, code = REFUSALS[case]
-    async with served() as node:
+    async with managed_node() as node:
         reply = await node.api.post("/alarms/deactivated", body)
         assert (reply.status, reply.code) == (status, code)
 
 
 @pytest.mark.parametrize("path", ["/alarms/deactivated", f"/nodes/{NODE}/alarms/deactivated"])
 async def test_delete(path: str) -> None:
-    async with served() as node:
+    async with managed_node() as node:
         await raise_two(node)
         assert (await node.api.delete(path)).json == {"code": 0}
         assert [record["name"] for record in (await node.api.get(f"/nodes/{NODE}/alarms")).data] == ["still"]

@@ -11,11 +11,9 @@ import pytest
 from broker.core.durability import Durability
 from broker.mqtt import constants as c
 from broker.mqtt.packets import Ack, Will
-from tests.support.api import segment
+from tests.support.api import ManagedNode, managed_node, segment
 from tests.support.peer import Closed, Peer
 from tests.support.wire import Publish
-
-from .peers import PeopledNode, peopled_node
 
 pytestmark = pytest.mark.asyncio
 
@@ -36,7 +34,7 @@ OF_44 = _words(
 )
 
 
-async def record(node: PeopledNode, client_id: str) -> dict[str, Any]:
+async def record(node: ManagedNode, client_id: str) -> dict[str, Any]:
     (found,) = (await node.api.get("/clients/" + segment(client_id))).data
     assert isinstance(found, dict)
     return found
@@ -50,19 +48,19 @@ def text(when: float) -> str:
 
 
 @asynccontextmanager
-async def busy_client() -> AsyncIterator[tuple[PeopledNode, Peer, dict[str, Any]]]:
+async def busy_client() -> AsyncIterator[tuple[ManagedNode, Peer, dict[str, Any]]]:
     """A 5.0 client for which no figure of its record is what a stub would say."""
     zone = {
         "max_inflight": 5, "max_queued_messages": 3, "max_subscriptions": 7, "max_awaiting_rel": 9,
         "mountpoint": "of/%u/", "session_expiry_interval": 3600,
     }  # fmt: skip
-    async with peopled_node(zone=zone) as node:
-        peer = await node.connect(
+    async with managed_node(zone=zone) as node:
+        peer = await node.client(
             "busy", 5, clean_start=False, keep_alive=77, username="ann",
             properties={c.RECEIVE_MAXIMUM: 2, c.SESSION_EXPIRY_INTERVAL: 900, c.MAXIMUM_PACKET_SIZE: 300},
         )  # fmt: skip
         await peer.subscribe("in/#", "other/+", qos=2)
-        writer = await node.connect("writer", 5, username="ann")
+        writer = await node.client("writer", 5, username="ann")
         for number in range(6):
             await writer.publish(f"in/{number}", b"x", 1, expect=None)  # 2 in flight, 3 queued, 1 dropped
         await writer.publish("in/0", b"x" * 400)  # too large for it
@@ -150,8 +148,8 @@ async def test_every_field(field: str) -> None:
 
 
 async def test_the_record_has_no_other_fields() -> None:
-    async with peopled_node() as node:
-        await node.connect("c")
+    async with managed_node() as node:
+        await node.client("c", 4)
         await node.leave_session("off")
         assert set(await record(node, "c")) == set(SPECIFIED + OF_44) - {"disconnected_at", "mountpoint"}
         assert set(await record(node, "off")) == set(SPECIFIED + OF_44) - {"mountpoint"}
@@ -159,8 +157,8 @@ async def test_the_record_has_no_other_fields() -> None:
 
 @pytest.mark.parametrize("version", [3, 4, 5])
 async def test_a_client_of_every_version(version: int) -> None:
-    async with peopled_node() as node:
-        await node.connect("c", version, keep_alive=30)
+    async with managed_node() as node:
+        await node.client("c", version, keep_alive=30)
         found = await record(node, "c")
         assert (found["proto_name"], found["proto_ver"]) == ("MQTT", version)
         assert found["username"] == "undefined"
@@ -170,10 +168,10 @@ async def test_a_client_of_every_version(version: int) -> None:
 
 async def test_websocket_bridge_and_nobodys_limits() -> None:
     zone = {"max_inflight": 0, "max_queued_messages": 0, "max_subscriptions": 0, "max_awaiting_rel": 0}
-    async with peopled_node(zone=zone) as node:
-        await node.connect("ws", transport="ws")
+    async with managed_node(zone=zone) as node:
+        await node.client("ws", 4, transport="ws")
         assert (await record(node, "ws"))["ip_address"] == "127.0.0.1"
-        await node.connect("bridge", is_bridge=True)
+        await node.client("bridge", 4, is_bridge=True)
         found = await record(node, "bridge")
         assert found["is_bridge"] is True
         limits = ("max_inflight", "max_mqueue", "max_subscriptions", "max_awaiting_rel")
@@ -181,8 +179,8 @@ async def test_websocket_bridge_and_nobodys_limits() -> None:
 
 
 async def test_figures_stay_when_the_connection_is_gone() -> None:
-    async with peopled_node() as node:
-        peer = await node.connect("c", clean_start=False, username="ann")
+    async with managed_node() as node:
+        peer = await node.client("c", 4, clean_start=False, username="ann")
         await peer.subscribe("t", qos=1)
         await peer.publish("t", b"1", 1)
         await peer.expect_publish("t")
@@ -196,17 +194,17 @@ async def test_figures_stay_when_the_connection_is_gone() -> None:
                 assert after[field] == before[field], field
         # What is dropped now is counted too.
         for qos in (0, 1):
-            await (await node.connect(f"writer-{qos}")).publish("t", b"2", qos)
+            await (await node.client(f"writer-{qos}", 4)).publish("t", b"2", qos)
         offline_record = await record(node, "c")
         assert (offline_record["send_msg.dropped"], offline_record["mqueue_len"]) == (1, 1)
 
 
 async def test_created_at_stays_and_disconnected_at_vanishes_when_it_comes_back() -> None:
-    async with peopled_node() as node:
+    async with managed_node() as node:
         await node.leave_session("c")
         created = (await record(node, "c"))["created_at"]
         await node.pass_time(100)
-        await node.connect("c", clean_start=False)
+        await node.client("c", 4, clean_start=False)
         found = await record(node, "c")
         assert found["created_at"] == created < found["connected_at"]
         assert found["connected"] is True and "disconnected_at" not in found
@@ -214,8 +212,8 @@ async def test_created_at_stays_and_disconnected_at_vanishes_when_it_comes_back(
 
 
 async def test_what_a_client_may_not_publish_counts_as_dropped() -> None:
-    async with peopled_node() as node:
-        peer = await node.connect("c")
+    async with managed_node() as node:
+        peer = await node.client("c", 4)
         await peer.publish("$SYS/mine", b"", 1)
         found = await record(node, "c")
         assert (found["recv_msg"], found["recv_msg.qos1"], found["recv_msg.dropped"]) == (1, 1, 1)
@@ -226,8 +224,8 @@ async def test_what_a_client_may_not_publish_counts_as_dropped() -> None:
 
 @pytest.mark.parametrize("client_id", ["plain", "c/4 ü%", "a+b", "?x=1&y#z", "日本", "username"])
 async def test_any_identifier_can_be_looked_up_and_kicked(client_id: str) -> None:
-    async with peopled_node() as node:
-        await node.connect(client_id)
+    async with managed_node() as node:
+        await node.client(client_id, 4)
         for path in ("/clients/", f"/nodes/{node.name}/clients/"):
             (found,) = (await node.api.get(path + segment(client_id))).data
             assert found["clientid"] == client_id
@@ -237,10 +235,10 @@ async def test_any_identifier_can_be_looked_up_and_kicked(client_id: str) -> Non
 
 @pytest.mark.parametrize("path", ["/clients", "/nodes/{node}/clients"])
 async def test_listing_page_by_page(path: str) -> None:
-    async with peopled_node() as node:
+    async with managed_node() as node:
         path = path.format(node=node.name)
         for number in range(5):
-            await node.connect(f"c{number}")
+            await node.client(f"c{number}", 4)
         seen = []
         for page in (1, 2, 3):
             reply = await node.api.get(path, _page=page, _limit=2)
@@ -261,12 +259,12 @@ async def test_listing_page_by_page(path: str) -> None:
 
 @pytest.mark.parametrize("path", ["/clients/username/", "/nodes/{node}/clients/username/"])
 async def test_by_username(path: str) -> None:
-    async with peopled_node() as node:
+    async with managed_node() as node:
         path = path.format(node=node.name)
-        await node.connect("a", username="u/4 é")
+        await node.client("a", 4, username="u/4 é")
         await node.leave_session("b", username="u/4 é")
-        await node.connect("c", username="other")
-        await node.connect("d")
+        await node.client("c", 4, username="other")
+        await node.client("d", 4)
         reply = await node.api.get(path + segment("u/4 é"))
         assert {each["clientid"] for each in reply.data} == {"a", "b"} and "meta" not in reply.json
         for nobody in ("zzz", "undefined"):
@@ -277,7 +275,7 @@ async def test_by_username(path: str) -> None:
 
 @pytest.mark.parametrize("path", ["/nodes/x@y/clients", "/nodes/x@y/clients/c", "/nodes/x@y/clients/username/c"])
 async def test_another_node(path: str) -> None:
-    async with peopled_node() as node:
+    async with managed_node() as node:
         reply = await node.api.get(path)
         assert (reply.status, reply.code) == (404, 102)
 
@@ -286,20 +284,20 @@ async def test_another_node(path: str) -> None:
 
 
 @asynccontextmanager
-async def several_clients() -> AsyncIterator[tuple[PeopledNode, float]]:
+async def several_clients() -> AsyncIterator[tuple[ManagedNode, float]]:
     """a: 3.1, anonymous, of the zone "inner". b: 3.1.1, ann. c: 5.0, bob, an hour later, dropped one of its queue, of
     which two are left. off: 3.1.1, ann, a session of an hour ago whose client came back and left."""
     listeners = [{"type": "tcp"}, {"type": "ws", "zone": "inner"}]
-    async with peopled_node(zone={"max_queued_messages": 2}, listeners=listeners) as node:
+    async with managed_node(zone={"max_queued_messages": 2}, listeners=listeners) as node:
         start = node.clock.now()
-        await node.connect("a", 3, "ws")
-        await node.connect("b.*", 4, username="ann")
+        await node.client("a", 3, "ws")
+        await node.client("b.*", 4, username="ann")
         await node.leave_session("off", username="ann")
         await node.pass_time(3600)
         await node.leave_session("off", username="ann")
-        c_peer = await node.connect("c", 5, clean_start=False, username="bob", properties={c.RECEIVE_MAXIMUM: 1})
+        c_peer = await node.client("c", 5, clean_start=False, username="bob", properties={c.RECEIVE_MAXIMUM: 1})
         await c_peer.subscribe("t", qos=1)
-        writer = await node.connect("writer")
+        writer = await node.client("writer", 4)
         for _ in range(4):
             await writer.publish("t", b"", 1)
         await writer.disconnect()
@@ -403,10 +401,10 @@ async def test_idle_is_who_waits_for_its_connack(monkeypatch: pytest.MonkeyPatch
         await stored.wait()
         return True
 
-    async with peopled_node(durability={"level": "disk"}) as node:
+    async with managed_node(durability={"level": "disk"}) as node:
         with monkeypatch.context() as patch:
             patch.setattr(Durability, "stored", slowly)
-            connecting = asyncio.ensure_future(node.connect("c", clean_start=False))
+            connecting = asyncio.ensure_future(node.client("c", 4, clean_start=False))
             while not (rows := (await node.api.get("/clients", conn_state="idle")).data):
                 pass
             assert (rows[0]["clientid"], rows[0]["connected"]) == ("c", False) and "disconnected_at" not in rows[0]
@@ -427,7 +425,7 @@ BAD = [
 
 @pytest.mark.parametrize(("key", "value"), BAD, ids=[each[0] for each in BAD])
 async def test_a_filter_with_a_wrong_value(key: str, value: str) -> None:
-    async with peopled_node() as node:
+    async with managed_node() as node:
         reply = await node.api.get("/clients", **{key: value})
         assert (reply.status, reply.code) == (400, 108) and key in reply.json["message"]
 
@@ -438,11 +436,11 @@ async def test_a_filter_with_a_wrong_value(key: str, value: str) -> None:
 @pytest.mark.parametrize("version", [4, 5])
 @pytest.mark.parametrize("level", ["memory", "disk"])
 async def test_kick(version: int, level: str) -> None:
-    async with peopled_node(durability={"level": level}) as node:
-        watcher = await node.connect("watcher")
+    async with managed_node(durability={"level": level}) as node:
+        watcher = await node.client("watcher", 4)
         await watcher.subscribe("gone", qos=1)
         properties = {c.SESSION_EXPIRY_INTERVAL: 900} if version == 5 else {}
-        peer = await node.connect(
+        peer = await node.client(
             "c", version, clean_start=False, properties=properties, will=Will("gone", b"kicked", 1)
         )
         await peer.subscribe("t", qos=1)
@@ -451,16 +449,16 @@ async def test_kick(version: int, level: str) -> None:
         await watcher.expect_publish("gone", b"kicked")
         assert (await node.api.get("/clients/c")).data == []
         assert (await node.api.get("/subscriptions/c")).data == []
-        await node.connect("c", version, clean_start=False, session_present=False, properties=properties)
+        await node.client("c", version, clean_start=False, session_present=False, properties=properties)
 
 
 @pytest.mark.parametrize("level", ["memory", "disk"])
 async def test_kick_of_an_offline_session(level: str) -> None:
-    async with peopled_node(durability={"level": level}) as node:
-        watcher = await node.connect("watcher")
+    async with managed_node(durability={"level": level}) as node:
+        watcher = await node.client("watcher", 4)
         await watcher.subscribe("gone")
         will = Will("gone", b"late", 0, False, {c.WILL_DELAY_INTERVAL: 500})
-        peer = await node.connect("off", 5, clean_start=False, will=will, properties={c.SESSION_EXPIRY_INTERVAL: 900})
+        peer = await node.client("off", 5, clean_start=False, will=will, properties={c.SESSION_EXPIRY_INTERVAL: 900})
         await peer.drop()
         assert (await record(node, "off"))["connected"] is False
         assert (await node.api.delete(f"/nodes/{node.name}/clients/off")).json == {"code": 0}
@@ -469,19 +467,19 @@ async def test_kick_of_an_offline_session(level: str) -> None:
 
 
 async def test_a_kick_is_on_disk_when_it_is_answered(tmp_path: Any) -> None:
-    async with peopled_node(durability={"level": "disk"}, node={"data_dir": str(tmp_path)}) as node:
+    async with managed_node(durability={"level": "disk"}, node={"data_dir": str(tmp_path)}) as node:
         await node.leave_session("off", "t")
         await node.leave_session("stays", "t")
         assert (await node.api.delete("/clients/off")).code == 0
         assert node.server.broker.durability is not None
         assert node.server.broker.durability.barrier == 0
-    async with peopled_node(durability={"level": "disk"}, node={"data_dir": str(tmp_path)}) as node:
+    async with managed_node(durability={"level": "disk"}, node={"data_dir": str(tmp_path)}) as node:
         assert [each["clientid"] for each in (await node.api.get("/clients")).data] == ["stays"]
 
 
 async def test_a_session_of_the_last_process_is_listed(tmp_path: Any) -> None:
     for _ in range(2):
-        async with peopled_node(durability={"level": "disk"}, node={"data_dir": str(tmp_path)}) as node:
+        async with managed_node(durability={"level": "disk"}, node={"data_dir": str(tmp_path)}) as node:
             if not (await node.api.get("/clients")).data:
                 await node.leave_session("off", "t", username="ann", keep_alive=20)
                 continue
@@ -494,7 +492,7 @@ async def test_a_kick_that_cannot_be_stored_is_not_promised(monkeypatch: pytest.
     async def never(durability: Durability, seq: int) -> bool:
         return False
 
-    async with peopled_node(durability={"level": "disk"}) as node:
+    async with managed_node(durability={"level": "disk"}) as node:
         await node.leave_session("off")
         with monkeypatch.context() as patch:
             patch.setattr(Durability, "stored", never)
@@ -510,7 +508,7 @@ NEEDS_CLIENT = [
 
 @pytest.mark.parametrize(("method", "path"), NEEDS_CLIENT, ids=["".join(each) for each in NEEDS_CLIENT])
 async def test_of_an_unknown_client(method: str, path: str) -> None:
-    async with peopled_node() as node:
+    async with managed_node() as node:
         body = {"interval": 5} if method == "PUT" else {} if method == "POST" else None
         reply = await node.api.ask(method, "/clients/zzz" + path, body)
         assert (reply.status, reply.code) == (404, 112) and "zzz" in reply.json["message"]
@@ -520,9 +518,9 @@ async def test_of_an_unknown_client(method: str, path: str) -> None:
 
 
 async def test_acl_cache() -> None:
-    async with peopled_node() as node:
+    async with managed_node() as node:
         await node.leave_session("off", "t")
-        peer = await node.connect("c")
+        peer = await node.client("c", 4)
         assert (await node.api.get("/clients/c/acl_cache")).data == []
         await peer.subscribe("a/#")
         await peer.publish("p/1")
@@ -542,8 +540,8 @@ async def test_acl_cache() -> None:
 
 async def test_acl_cache_of_a_denied_topic_expires() -> None:
     rules = [{"allow": False, "action": "publish", "topics": ["secret"]}]
-    async with peopled_node(access={"rules": rules, "no_match": "allow"}) as node:
-        peer = await node.connect("c")
+    async with managed_node(access={"rules": rules, "no_match": "allow"}) as node:
+        peer = await node.client("c", 4)
         await peer.publish("secret")
         (entry,) = (await node.api.get("/clients/c/acl_cache")).data
         assert (entry["access"], entry["topic"], entry["result"]) == ("publish", "secret", "deny")
@@ -553,8 +551,8 @@ async def test_acl_cache_of_a_denied_topic_expires() -> None:
 
 @pytest.mark.parametrize("path", ["/clients/c/acl_cache", "/acl-cache", "/nodes/{node}/acl-cache"])
 async def test_a_cleaned_cache_is_asked_again(path: str) -> None:
-    async with peopled_node() as node:
-        peer = await node.connect("c")
+    async with managed_node() as node:
+        peer = await node.client("c", 4)
         metrics = node.server.metrics
         for _ in range(3):
             await peer.publish("t")
@@ -570,8 +568,8 @@ async def test_a_cleaned_cache_is_asked_again(path: str) -> None:
 
 @pytest.mark.parametrize("interval", [5, "5"])
 async def test_keepalive(interval: Any) -> None:
-    async with peopled_node() as node:
-        peer = await node.connect("c", 5, keep_alive=1000)
+    async with managed_node() as node:
+        peer = await node.client("c", 5, keep_alive=1000)
         assert (await node.api.put("/clients/c/keepalive", {"interval": interval})).json == {"code": 0}
         assert (await record(node, "c"))["keepalive"] == 5
         await node.pass_time(7)
@@ -581,8 +579,8 @@ async def test_keepalive(interval: Any) -> None:
 
 
 async def test_keepalive_from_the_query_and_0() -> None:
-    async with peopled_node() as node:
-        peer = await node.connect("c", keep_alive=5)
+    async with managed_node() as node:
+        peer = await node.client("c", 4, keep_alive=5)
         assert (await node.api.put("/clients/c/keepalive?interval=0")).json == {"code": 0}
         await node.pass_time(10_000)
         await peer.ping()
@@ -599,15 +597,15 @@ async def test_keepalive_from_the_query_and_0() -> None:
     ],
 )
 async def test_keepalive_refused(body: Any, code: int) -> None:
-    async with peopled_node() as node:
-        await node.connect("c")
+    async with managed_node() as node:
+        await node.client("c", 4)
         reply = await node.api.put("/clients/c/keepalive", body)
         assert (reply.status, reply.code) == (400, code) and "interval" in reply.json["message"]
 
 
 @pytest.mark.parametrize(("method", "path"), NEEDS_CLIENT[3:], ids=["".join(each) for each in NEEDS_CLIENT[3:]])
 async def test_an_offline_session_has_no_connection_to_change(method: str, path: str) -> None:
-    async with peopled_node() as node:
+    async with managed_node() as node:
         await node.leave_session("off")
         body = {"interval": 5} if method == "PUT" else {} if method == "POST" else None
         reply = await node.api.ask(method, "/clients/off" + path, body)
@@ -620,8 +618,8 @@ async def test_an_offline_session_has_no_connection_to_change(method: str, path:
     ids=["conn_messages_in", "conn_bytes_in"],
 )
 async def test_ratelimit(key: str, rate: str) -> None:
-    async with peopled_node() as node:
-        peer = await node.connect("c")
+    async with managed_node() as node:
+        peer = await node.client("c", 4)
         assert (await node.api.post("/clients/c/ratelimit", {key: rate})).json == {"code": 0}
         for _ in range(4):
             await peer.send(bytes.fromhex("3008000474657374") + b"xx")
@@ -635,8 +633,8 @@ async def test_ratelimit(key: str, rate: str) -> None:
 
 
 async def test_ratelimit_falls_back_to_the_zone() -> None:
-    async with peopled_node(zone={"message_rate": [7, 2]}) as node:
-        await node.connect("c")
+    async with managed_node(zone={"message_rate": [7, 2]}) as node:
+        await node.client("c", 4)
         await node.api.post("/clients/c/ratelimit", {"conn_messages_in": "1,1s", "conn_bytes_in": "1KB,1m"})
         connection = node.server.context.channels["c"].link
         assert connection.limits == ((1, 1), (1024, 60))  # type: ignore[attr-defined]
@@ -662,17 +660,17 @@ BAD_RATES = [
 
 @pytest.mark.parametrize(("what", "key", "value"), BAD_RATES, ids=[f"{each[1]}-{each[2]}" for each in BAD_RATES])
 async def test_a_rate_that_is_none(what: str, key: str, value: Any) -> None:
-    async with peopled_node() as node:
-        await node.connect("c")
+    async with managed_node() as node:
+        await node.client("c", 4)
         reply = await node.api.post(f"/clients/c/{what}", {key: value})
         assert (reply.status, reply.code) == (400, 108) and key in reply.json["message"]
 
 
 async def test_quota() -> None:
-    async with peopled_node() as node:
-        reader = await node.connect("reader")
+    async with managed_node() as node:
+        reader = await node.client("reader", 4)
         await reader.subscribe("t")
-        peer = await node.connect("c", 5)
+        peer = await node.client("c", 5)
         await peer.publish("t", b"0", 1)
         assert (await node.api.post("/clients/c/quota", {"conn_messages_routing": "3,10s"})).json == {"code": 0}
         # Two each, for itself and its reader: the second is begun while there is something left.
@@ -693,8 +691,8 @@ async def test_quota() -> None:
 
 
 async def test_kicking_is_refused_by_nobody_twice() -> None:
-    async with peopled_node() as node:
-        peer = await node.connect("c")
+    async with managed_node() as node:
+        peer = await node.client("c", 4)
         replies = await asyncio.gather(node.api.delete("/clients/c"), node.api.delete("/clients/c"))
         assert sorted(each.status for each in replies) == [200, 404]
         with pytest.raises(Closed):

@@ -15,7 +15,7 @@ from broker.access.stored_rules import ALL
 from broker.access.stored_rules import CLIENT_ID as RULE_CLIENT_ID
 from broker.access.stored_rules import USERNAME as RULE_USERNAME
 from broker.access.stored_users import CLIENT_ID, USERNAME
-from tests.support.api import ApiClient, ManagedNode, Reply, managed_node, segment
+from tests.support.api import APP_ID, ApiClient, ManagedNode, Reply, managed_node, segment
 from tests.support.peer import Peer
 
 pytestmark = pytest.mark.asyncio
@@ -367,6 +367,53 @@ async def test_a_dry_run_changes_nothing() -> None:
         assert before == after
 
 
+async def test_a_dry_run_that_the_body_asks_for_tells_the_same() -> None:
+    async with managed_node() as node:
+        asked = (await node.api.post("/data/import", export_of("4.4"), dry_run="true")).data
+        assert (await node.api.post("/data/import", {**export_of("4.4"), "dry_run": True})).data == asked
+        assert node.server.stored_users.all() == []
+
+
+def with_apps(*apps: tuple[str, str]) -> dict[str, Any]:
+    return {"version": "4.4", "apps": [{"id": app_id, "secret": secret, "name": "n"} for app_id, secret in apps]}
+
+
+@pytest.mark.parametrize("level", ["memory", "disk"])
+async def test_replaced_applications_are_named(level: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="management")
+    async with managed_node(durability={"level": level}) as node:
+        first = with_apps(("one", "1"), ("two", "2"))
+        assert (await node.api.post("/data/import", first)).json == {"code": 0}
+        assert (await node.api.post("/data/import", first)).json == {"code": 0}
+        assert "import_replaces_apps" not in caplog.text
+        changed = with_apps(("two", "2"), ("one", "x"), ("three", "3"), ("one", "y"))
+        assert (await node.api.post("/data/import", changed, dry_run="true")).data["replaced_apps"] == ["one"]
+        assert "import_replaces_apps" not in caplog.text
+        assert (await node.api.post("/data/import", changed)).json == {"code": 0, "data": {"replaced_apps": ["one"]}}
+        assert "import_replaces_apps count=1 apps=one" in caplog.text
+        assert (await node.api.post("/data/import", changed, dry_run="true")).data["replaced_apps"] == []
+
+
+async def test_an_application_that_replaces_itself_is_told_so() -> None:
+    """Its secret is another one from the answer on."""
+    async with managed_node() as node:
+        assert (await node.api.post("/apps", {"app_id": "me", "name": "n", "secret": "old"})).code == 0
+        mine = ApiClient(node.management.url, app=("me", "old"))
+        reply = await mine.post("/data/import", with_apps(("me", "new")))
+        assert reply.json == {"code": 0, "data": {"replaced_apps": ["me"]}}
+        assert (await mine.get("/brokers")).status == 401
+        mine.app = ("me", "new")
+        assert (await mine.get("/brokers")).status == 200
+        await mine.close()
+
+
+async def test_an_application_of_the_configuration_is_not_replaced() -> None:
+    async with managed_node() as node:
+        for secret in ("x", "y"):
+            assert (await node.api.post("/data/import", with_apps((APP_ID, secret)))).json == {"code": 0}
+        assert (await node.api.get("/brokers")).status == 200
+
+
 REPUBLISH = {"name": "republish", "args": {"target_topic": 1}}
 BAD: dict[str, tuple[str, Any, str]] = {
     "user without login": ("auth_mnesia", {"type": "username", "password": "YWFhYWFh"}, "login"),
@@ -457,6 +504,36 @@ async def test_an_upload_that_is_no_text(file: Any) -> None:
         assert_refused(await node.api.post("/data/file", {"filename": "up.json", "file": "no json"}), 400, 109)
         assert_refused(await node.api.post("/data/file", {"filename": "up.json"}), 400, 107)
         assert (await node.api.get("/data/export")).data == []
+
+
+@pytest.mark.parametrize(
+    ("raw", "code"),
+    [(b"", 107), (b"{}", 107), (b"{", 109), (b"[]", 108), (b"\xff", 109), (b'{"file": []}', 109)]
+    + [(b'{"file": "[]"}', 108), (b'{"file": "{}", "filename": 1}', 108), (b'{"file": "{}", "filename": []}', 108)]
+    + [(b'{"file": "{}", "filename": null}', 108), (b'{"file": "\\ud800"}', 109)],
+)
+async def test_uploads_that_are_none(raw: bytes, code: int) -> None:
+    async with managed_node() as node:
+        assert_refused(await node.api.ask("POST", "/data/file", raw=raw), 400, code)
+        assert (await node.api.get("/data/export")).data == []
+
+
+async def test_an_upload_is_kept_to_the_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("management.operations.backup.backup._CHUNK", 999)
+    text = json.dumps({"version": "4.4", "x": "ü\U0001f600" * 20_000}, ensure_ascii=False)
+    async with managed_node() as node:
+        for body in ({"file": text, "filename": "up.json"}, {"file": text}):
+            row = (await node.api.post("/data/file", body)).data
+            assert row["size"] == len(text.encode())
+            assert (await node.api.get(f"/data/file/{row['filename']}")).text == text
+
+
+async def test_the_query_string_wins_over_an_upload_s_members() -> None:
+    async with managed_node() as node:
+        body = {"file": "no json", "filename": "a.json"}
+        row = (await node.api.post("/data/file", body, file='{"version":"4.4"}', filename="b.json")).data
+        assert row["filename"] == "b.json"
+        assert (await node.api.get("/data/file/b.json")).text == '{"version":"4.4"}'
 
 
 # ---------------------------------------------------------------- hostile names

@@ -9,29 +9,29 @@ from typing import Any
 import pytest
 
 from tests.broker.transport.conftest import Certificates
+from tests.support.api import ManagedNode, managed_node
 from tests.support.peer import Closed, Peer
-from tests.support.served import Served, served
 
 pytestmark = pytest.mark.asyncio
 
 
-async def records(node: Served) -> dict[str, dict[str, Any]]:
-    rows = (await node.api.get(f"/nodes/{node.node.name}/listeners")).data
+async def records(node: ManagedNode) -> dict[str, dict[str, Any]]:
+    rows = (await node.api.get(f"/nodes/{node.name}/listeners")).data
     return {row["identifier"]: row for row in rows}
 
 
 @pytest.mark.parametrize("path", ["/listeners", "/nodes/taipan@127.0.0.1/listeners"])
 async def test_both_forms(path: str) -> None:
-    async with served() as node:
+    async with managed_node() as node:
         data = (await node.api.get(path)).data
         if path == "/listeners":
-            assert data[0]["node"] == node.node.name
+            assert data[0]["node"] == node.name
             data = data[0]["listeners"]
         assert [row["identifier"] for row in data] == ["mqtt:tcp:tcp-0", "mqtt:ws:ws-1", "http:management"]
 
 
 async def test_unknown_node() -> None:
-    async with served() as node:
+    async with managed_node() as node:
         for path in ("/nodes/no@where/listeners", "/nodes/no@where/metrics", "/nodes/no@where/stats"):
             reply = await node.api.get(path)
             assert (reply.status, reply.code) == (404, 102)
@@ -42,12 +42,15 @@ FIELDS = ["acceptors", "listen_on", "protocol", "current_conns", "max_conns", "s
 
 @pytest.mark.parametrize("field", FIELDS)
 async def test_field_of_mqtt(field: str) -> None:
-    listeners = [{"type": "tcp", "name": "one", "max_connections": 7}, {"type": "ws", "name": "two"}]
-    async with served(listeners=listeners) as node:
-        await node.join("c1")
-        await node.join("c2", transport="ws")
+    listeners: list[dict[str, Any]] = [
+        {"type": "tcp", "name": "one", "max_connections": 7},
+        {"type": "ws", "name": "two"},
+    ]
+    async with managed_node(listeners=listeners) as node:
+        await node.client("c1")
+        await node.client("c2", transport="ws")
         rows = await records(node)
-        port = {kind: node.node.address(kind).port for kind in ("tcp", "ws")}
+        port = {kind: node.address(kind).port for kind in ("tcp", "ws")}
         expected: dict[str, Any] = {
             "acceptors": (1, 1),
             "listen_on": (f"127.0.0.1:{port['tcp']}", f"127.0.0.1:{port['ws']}"),
@@ -61,11 +64,11 @@ async def test_field_of_mqtt(field: str) -> None:
 
 @pytest.mark.parametrize("field", FIELDS)
 async def test_field_of_http(field: str) -> None:
-    async with served({"max_connections": 9}) as node:
+    async with managed_node({"max_connections": 9}) as node:
         row = (await records(node))["http:management"]
         expected: dict[str, Any] = {
             "acceptors": 1,
-            "listen_on": node.node.management.url.removeprefix("http://"),
+            "listen_on": node.management.url.removeprefix("http://"),
             "protocol": "http:management",
             "current_conns": 1,
             "max_conns": 9,
@@ -83,25 +86,25 @@ async def closed(peer: Peer) -> None:
         await peer.close()
 
 
-async def end_normal(node: Served) -> None:
-    await (await node.join()).disconnect()
+async def end_normal(node: ManagedNode) -> None:
+    await (await node.client("c1")).disconnect()
 
 
-async def end_kicked(node: Served) -> None:
-    peer = await node.join()
+async def end_kicked(node: ManagedNode) -> None:
+    peer = await node.client("c1")
     node.server.context.channels["c1"].kick()  # type: ignore[attr-defined]
     await closed(peer)
 
 
-async def end_discarded(node: Served) -> None:
-    peer = await node.join()
-    await node.join()
+async def end_discarded(node: ManagedNode) -> None:
+    peer = await node.client("c1")
+    await node.client("c1")
     await closed(peer)
 
 
-async def end_takeovered(node: Served) -> None:
-    peer = await node.join(expiry=100)
-    await node.join(expiry=100)
+async def end_takeovered(node: ManagedNode) -> None:
+    peer = await node.client("c1", expiry=100)
+    await node.client("c1", expiry=100)
     await closed(peer)
 
 
@@ -111,7 +114,7 @@ ENDS = {"normal": end_normal, "kicked": end_kicked, "discarded": end_discarded, 
 @pytest.mark.parametrize("form", ["array", "object"])
 @pytest.mark.parametrize("reason", ENDS)
 async def test_shutdown_count(reason: str, form: str) -> None:
-    async with served({"shutdown_count": form}) as node:
+    async with managed_node({"shutdown_count": form}) as node:
         assert (await records(node))["mqtt:tcp:tcp-0"]["shutdown_count"] == []
         await ENDS[reason](node)
         async with asyncio.timeout(5):
@@ -122,15 +125,15 @@ async def test_shutdown_count(reason: str, form: str) -> None:
 
 
 async def test_http_connections_beyond_the_maximum_are_closed() -> None:
-    async with served({"max_connections": 2}) as node:
-        url = node.node.management.url
+    async with managed_node({"max_connections": 2}) as node:
+        url = node.management.url
         port = int(url.rpartition(":")[2])
         assert (await records(node))["http:management"]["current_conns"] == 1  # the test's own, kept alive
         held = await asyncio.open_connection("127.0.0.1", port)
         assert (await records(node))["http:management"]["current_conns"] == 2
         late = await asyncio.open_connection("127.0.0.1", port)
         assert await late[0].read() == b""
-        (door,) = node.node.management.operations.listeners.doors
+        (door,) = node.management.operations.listeners.doors
         assert (door.refused, door.current_connections) == (1, 2)
         for _, writer in (held, late):
             writer.close()
@@ -147,12 +150,12 @@ async def test_http_connections_beyond_the_maximum_are_closed() -> None:
 
 @pytest.mark.parametrize("prefix", ["", "/nodes/taipan@127.0.0.1"])
 async def test_restart(prefix: str) -> None:
-    async with served() as node:
-        peer = await node.join("before")
+    async with managed_node() as node:
+        peer = await node.client("before")
         reply = await node.api.put(f"{prefix}/listeners/mqtt%3Atcp%3Atcp-0/restart")
         assert (reply.status, reply.json) == (200, {"code": 0})
         await peer.ping()
-        await (await node.join("after")).ping()
+        await (await node.client("after")).ping()
 
 
 REFUSALS = {
@@ -166,7 +169,7 @@ REFUSALS = {
 @pytest.mark.parametrize("case", REFUSALS)
 async def test_restart_refusal(case: str) -> None:
     path, status, code = REFUSALS[case]
-    async with served() as node:
+    async with managed_node() as node:
         reply = await node.api.put(path)
         assert (reply.status, reply.code) == (status, code)
 
@@ -175,7 +178,7 @@ async def test_restart_reads_the_certificates_before_it_closes_anything(tmp_path
     certificates = Certificates(tmp_path)
     certfile, keyfile = certificates.issue("localhost")
     tls = {"certfile": certfile, "keyfile": keyfile}
-    async with served(listeners=[{"type": "ssl", "name": "safe", "tls": tls}]) as node:
+    async with managed_node(listeners=[{"type": "ssl", "name": "safe", "tls": tls}]) as node:
         good = Path(certfile).read_bytes()
         Path(certfile).write_text("nonsense")
         reply = await node.api.put("/listeners/mqtt:ssl:safe/restart")
@@ -189,14 +192,14 @@ async def test_restart_reads_the_certificates_before_it_closes_anything(tmp_path
 async def test_https(tmp_path: Path) -> None:
     certificates = Certificates(tmp_path)
     certfile, keyfile = certificates.issue("localhost")
-    async with served({"tls": {"certfile": certfile, "keyfile": keyfile}}) as node:
-        assert node.node.management.url.startswith("https://")
+    async with managed_node({"tls": {"certfile": certfile, "keyfile": keyfile}}) as node:
+        assert node.management.url.startswith("https://")
         trust = ssl.create_default_context(cafile=certificates.ca)
-        port = int(node.node.management.url.rpartition(":")[2])
+        port = int(node.management.url.rpartition(":")[2])
         reader, writer = await asyncio.open_connection("localhost", port, ssl=trust, family=socket.AF_INET)
         writer.write(b"GET /status HTTP/1.1\r\nHost: x\r\n\r\n")
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
-        row = node.node.management.operations.listeners.records()[-1]
+        row = node.management.operations.listeners.records()[-1]
         assert (row["protocol"], row["identifier"]) == ("https:management", "https:management")
         assert row["current_conns"] == 1
         writer.close()

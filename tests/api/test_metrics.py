@@ -11,9 +11,8 @@ from broker.core.metrics import NAMES
 from broker.mqtt import constants as c
 from broker.mqtt.packets import Ack, Auth, Connack, Connect, Unsuback
 from tests.scenarios.test_enhanced_authentication import verifier
-from tests.support.peer import Peer
+from tests.support.api import ManagedNode, managed_node
 from tests.support.scram_client import ScramClient
-from tests.support.served import Served, served
 
 _SPECIFICATION = """
 actions.success actions.failure rules.matched
@@ -50,10 +49,10 @@ LATER = _LATER.split()
 @pytest.fixture(scope="module")
 def fresh() -> dict[str, Any]:
     async def ask() -> dict[str, Any]:
-        async with served() as node:
+        async with managed_node() as node:
             (entry,) = (await node.api.get("/metrics")).data
-            assert entry["node"] == node.node.name
-            assert (await node.api.get(f"/nodes/{node.node.name}/metrics")).data == entry["metrics"]
+            assert entry["node"] == node.name
+            assert (await node.api.get(f"/nodes/{node.name}/metrics")).data == entry["metrics"]
             metrics: dict[str, Any] = entry["metrics"]
             return metrics
 
@@ -71,16 +70,16 @@ def test_there_are_no_others(fresh: dict[str, Any]) -> None:
     assert set(fresh) == set(NAMES)
 
 
-async def metrics_of(node: Served) -> dict[str, int]:
-    values: dict[str, int] = (await node.api.get(f"/nodes/{node.node.name}/metrics")).data
+async def metrics_of(node: ManagedNode) -> dict[str, int]:
+    values: dict[str, int] = (await node.api.get(f"/nodes/{node.name}/metrics")).data
     return values
 
 
-Story = Callable[[Served], Awaitable[dict[str, int]]]
+Story = Callable[[ManagedNode], Awaitable[dict[str, int]]]
 
 
-async def connect(node: Served) -> dict[str, int]:
-    peer = await node.join()
+async def connect(node: ManagedNode) -> dict[str, int]:
+    peer = await node.client("c1")
     await peer.ping()
     await peer.disconnect()
     return {
@@ -92,8 +91,8 @@ async def connect(node: Served) -> dict[str, int]:
     }  # fmt: skip
 
 
-async def publish(node: Served) -> dict[str, int]:
-    peer = await node.join()
+async def publish(node: ManagedNode) -> dict[str, int]:
+    peer = await node.client("c1")
     await peer.subscribe("t", qos=2)
     for qos in (0, 1, 2):
         await peer.publish("t", b"x", qos=qos)
@@ -114,8 +113,8 @@ async def publish(node: Served) -> dict[str, int]:
     }  # fmt: skip
 
 
-async def missed(node: Served) -> dict[str, int]:
-    peer = await node.join()
+async def missed(node: ManagedNode) -> dict[str, int]:
+    peer = await node.client("c1")
     for kind in (c.PUBACK, c.PUBREC, c.PUBREL, c.PUBCOMP):
         await peer.send(Ack(kind, 77))
     for kind in (c.PUBREL, c.PUBCOMP):  # answers to the second and the third
@@ -126,78 +125,76 @@ async def missed(node: Served) -> dict[str, int]:
     }  # fmt: skip
 
 
-async def in_use(node: Served) -> dict[str, int]:
-    peer = await node.join(version=4)
+async def in_use(node: ManagedNode) -> dict[str, int]:
+    peer = await node.client("c1", version=4)
     for _ in range(2):
         await peer.send(b"\x34\x06\x00\x01t\x00\x05x")
         await peer.expect_ack(c.PUBREC, 5)
     return {"packets.publish.inuse": 1, "messages.publish": 1}
 
 
-async def delayed(node: Served) -> dict[str, int]:
-    peer = await node.join()
+async def delayed(node: ManagedNode) -> dict[str, int]:
+    peer = await node.client("c1")
     await peer.publish("$delayed/9/t", b"x")
     return {"messages.delayed": 1, "messages.publish": 0}
 
 
-async def no_local(node: Served) -> dict[str, int]:
-    peer = await node.join()
+async def no_local(node: ManagedNode) -> dict[str, int]:
+    peer = await node.client("c1")
     await peer.subscribe("t", no_local=True)
     await peer.publish("t", b"x")
     return {"delivery.dropped.no_local": 1, "delivery.dropped": 1}
 
 
-async def too_large(node: Served) -> dict[str, int]:
-    peer = Peer(node.node.address())
-    node.peers.append(peer)
-    await peer.connect("small", properties={c.MAXIMUM_PACKET_SIZE: 100})
+async def too_large(node: ManagedNode) -> dict[str, int]:
+    peer = await node.client("small", properties={c.MAXIMUM_PACKET_SIZE: 100})
     await peer.subscribe("t")
     await node.api.post("/mqtt/publish", {"clientid": "api", "topic": "t", "payload": "x" * 200})
     return {"delivery.dropped.too_large": 1, "delivery.dropped": 1}
 
 
-async def offline(node: Served) -> dict[str, int]:
-    peer = await node.join(expiry=100)
+async def offline(node: ManagedNode) -> dict[str, int]:
+    peer = await node.client("c1", expiry=100)
     await peer.subscribe("t", qos=1)
     await peer.disconnect()
     for qos in (0, 1, 1):
         body = {"clientid": "api", "topic": "t", "payload": "x", "qos": qos}
         await node.api.post("/mqtt/publish", {**body, "properties": {"message_expiry_interval": 5}})
-    await node.node.pass_time(6)
-    await node.join(expiry=100)
+    await node.pass_time(6)
+    await node.client("c1", expiry=100)
     return {
         "delivery.dropped.qos0_msg": 1, "delivery.dropped.queue_full": 1, "delivery.dropped.expired": 1,
         "delivery.dropped": 3, "session.resumed": 1, "messages.received": 3,
     }  # fmt: skip
 
 
-async def sessions(node: Served) -> dict[str, int]:
-    await node.join(expiry=100)
-    await node.join(expiry=100)
-    await node.join()
+async def sessions(node: ManagedNode) -> dict[str, int]:
+    await node.client("c1", expiry=100)
+    await node.client("c1", expiry=100)
+    await node.client("c1")
     return {
         "session.created": 2, "session.takeovered": 1, "session.resumed": 1, "session.discarded": 1,
         "packets.disconnect.sent": 2,
     }  # fmt: skip
 
 
-async def never_released(node: Served) -> dict[str, int]:
-    peer = await node.join()
+async def never_released(node: ManagedNode) -> dict[str, int]:
+    peer = await node.client("c1")
     await peer.send(b"\x34\x07\x00\x01t\x00\x05\x00x")
     await peer.expect_ack(c.PUBREC, 5, None)
-    await node.node.pass_time(301)
+    await node.pass_time(301)
     return {"messages.dropped.await_pubrel_timeout": 1, "messages.dropped.expired": 1}
 
 
-async def acknowledgements_in_use(node: Served) -> dict[str, int]:
+async def acknowledgements_in_use(node: ManagedNode) -> dict[str, int]:
     for wrong, qos in ((c.PUBACK, 2), (c.PUBCOMP, 1)):
-        peer = await node.join(f"c{qos}", version=4)
+        peer = await node.client(f"c{qos}", version=4)
         await peer.subscribe("t", qos=2)
         await node.api.post("/mqtt/publish", {"clientid": "api", "topic": "t", "payload": "", "qos": qos})
         got = await peer.expect_publish("t", acknowledge=False)
         await peer.send(Ack(wrong, got.packet_id))
         await peer.expect_closed()
-    peer = await node.join("twice", version=4)
+    peer = await node.client("twice", version=4)
     await peer.subscribe("t", qos=2)
     await node.api.post("/mqtt/publish", {"clientid": "api", "topic": "t", "payload": "", "qos": 2})
     got = await peer.expect_publish("t", acknowledge=False)
@@ -207,8 +204,8 @@ async def acknowledgements_in_use(node: Served) -> dict[str, int]:
     return {"packets.puback.inuse": 1, "packets.pubcomp.inuse": 1, "packets.pubrec.inuse": 1}
 
 
-async def faults(node: Served) -> dict[str, int]:
-    peer = await node.join()
+async def faults(node: ManagedNode) -> dict[str, int]:
+    peer = await node.client("c1")
     await peer.publish("$delayed/x", b"", qos=1, expect=0x90)
     await peer.send(b"\x34\x07\x00\x01t\x00\x05\x00x")
     await peer.expect_ack(c.PUBREC, 5, None)
@@ -234,7 +231,7 @@ STORIES: dict[str, Story] = {
 @pytest.mark.asyncio
 @pytest.mark.parametrize("story", STORIES)
 async def test_metrics_move(story: str) -> None:
-    async with served(zone={"max_queued_messages": 1, "receive_maximum": 1}) as node:
+    async with managed_node(zone={"max_queued_messages": 1, "receive_maximum": 1}) as node:
         expected = await STORIES[story](node)
         if story == "connect":
             await node.settled(0)  # what a connection sent last is counted when it is closed
@@ -250,11 +247,9 @@ async def test_metrics_of_refusals() -> None:
         "users": [{"username": "u", "password_hash": str(ScryptHash.create(b"right", n=16))}],
         "rules": [{"allow": False, "topics": ["no/#"]}],
     }
-    async with served(zone={"allow_anonymous": True}, access=access) as node:
+    async with managed_node(zone={"allow_anonymous": True}, access=access) as node:
         for username, code in (("u", 0x86), (None, 0)):
-            peer = Peer(node.node.address())
-            node.peers.append(peer)
-            await peer.connect(username=username, password=b"wrong" if username else None, expect=code)
+            peer = await node.client(username=username, password=b"wrong" if username else None, expect=code)
         await peer.publish("no/1", b"x")
         await peer.subscribe("no/1", expect=[0x87])
         await peer.subscribe("a/#/b", expect=[0x8F])
@@ -272,9 +267,8 @@ async def test_metrics_of_enhanced_authentication() -> None:
     method = "SCRAM-SHA-256"
     scram = ScramClient("ann", "secret")
     access: dict[str, Any] = {"users": [{"username": "ann", "scram": verifier("secret")}]}
-    async with served(zone={"allow_anonymous": False}, access=access) as node:
-        peer = Peer(node.node.address())
-        node.peers.append(peer)
+    async with managed_node(zone={"allow_anonymous": False}, access=access) as node:
+        peer = node.peer()
         await peer.open()
         first = {c.AUTHENTICATION_METHOD: method, c.AUTHENTICATION_DATA: scram.first()}
         await peer.send(Connect(5, "c1", properties=first))

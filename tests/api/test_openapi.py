@@ -116,3 +116,13 @@ async def test_failures_of_old_clients_are_documented_as_200() -> None:
     assert set(lookup) == {"200", "401"}
     assert {"$ref": "#/components/schemas/Failure"} in lookup["200"]["content"]["application/json"]["schema"]["anyOf"]
     assert told["paths"]["/api/v4/openapi.json"]["get"]["security"] == []
+
+
+@pytest.mark.parametrize(
+    "path, required, some",
+    [("/data/import", [], {"version", "filename", "file", "apps"}), ("/data/file", ["file"], {"filename"})],
+)
+async def test_a_body_that_its_handler_reads_itself_is_told(path: str, required: list[str], some: set[str]) -> None:
+    content = DOCUMENT["paths"]["/api/v4" + path]["post"]["requestBody"]["content"]["application/json"]
+    schema = DOCUMENT["components"]["schemas"][content["schema"]["$ref"].rpartition("/")[2]]
+    assert schema.get("required", []) == required and some <= set(schema["properties"])

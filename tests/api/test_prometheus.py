@@ -7,17 +7,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.api.test_metrics import LATER, SPECIFICATION
 from tests.api.test_stats import SHOWN
-from tests.support.api import ApiClient
-from tests.support.served import Served, served
+from tests.support.api import ApiClient, ManagedNode, managed_node
 
 pytestmark = pytest.mark.asyncio
 
 Sample = tuple[tuple[str, str], ...]
 
 
-async def scrape(node: Served, path: str = "/metrics", **query: Any) -> dict[str, dict[Sample, float]]:
+async def scrape(node: ManagedNode, path: str = "/metrics", **query: Any) -> dict[str, dict[Sample, float]]:
     """Name -> labels -> value; no family may come twice."""
-    asked = ApiClient(node.node.management.url, "" if path == "/metrics" else "/api/v4")
+    asked = ApiClient(node.management.url, "" if path == "/metrics" else "/api/v4")
     try:
         reply = await asked.get(path, **query)
     finally:
@@ -46,8 +45,8 @@ def name_of(metric: str) -> str:
 
 
 async def test_every_metric_and_stat() -> None:
-    async with served() as node:
-        peer = await node.join()
+    async with managed_node() as node:
+        peer = await node.client("c1")
         await peer.subscribe("t")
         found = await scrape(node)
         metrics = (await node.api.get("/metrics")).data[0]["metrics"]
@@ -61,7 +60,7 @@ async def test_every_metric_and_stat() -> None:
 
 @pytest.mark.parametrize("path,query", [("/metrics", {}), ("/emqx_prometheus", {"type": "prometheus"})])
 async def test_both_places_of_the_text(path: str, query: dict[str, str]) -> None:
-    async with served() as node:
+    async with managed_node() as node:
         found = await scrape(node, path, **query)
         assert "emqx_bytes_received" in found and "taipan_info" in found
 
@@ -88,10 +87,10 @@ OWN = {
 
 @pytest.mark.parametrize("name", OWN)
 async def test_own_figure(name: str) -> None:
-    async with served(durability={"level": "disk"}) as node:
-        await (await node.join("gone")).disconnect()
+    async with managed_node(durability={"level": "disk"}) as node:
+        await (await node.client("gone")).disconnect()
         await node.settled(0)
-        await node.join()
+        await node.client("c1")
         samples = (await scrape(node))[name]
         wanted = OWN[name].items()
         values = [value for labels, value in samples.items() if wanted <= dict(labels).items()]
@@ -116,7 +115,7 @@ MACHINE = [
 
 @pytest.mark.parametrize("name", MACHINE)
 async def test_machine_figure(name: str) -> None:
-    async with served() as node:
+    async with managed_node() as node:
         (value,) = (await scrape(node))[name].values()
         json = (await node.api.get("/emqx_prometheus")).data["metrics"]
         assert name in json
@@ -142,8 +141,8 @@ GROUPS = {
 @pytest.mark.parametrize("query", [{}, {"type": "json"}])
 @pytest.mark.parametrize("group", GROUPS)
 async def test_json_group(group: str, query: dict[str, str]) -> None:
-    async with served() as node:
-        await node.join()
+    async with managed_node() as node:
+        await node.client("c1")
         data = (await node.api.get("/emqx_prometheus", **query)).data
         assert set(data) == set(GROUPS)
         assert GROUPS[group] in data[group]
@@ -152,18 +151,18 @@ async def test_json_group(group: str, query: dict[str, str]) -> None:
 
 
 async def test_an_unknown_type() -> None:
-    async with served() as node:
+    async with managed_node() as node:
         reply = await node.api.get("/emqx_prometheus", type="xml")
         assert (reply.status, reply.code) == (400, 108)
 
 
 @pytest.mark.parametrize("public", [False, True])
 async def test_credentials(public: bool) -> None:
-    async with served({"public_metrics": public}) as node:
+    async with managed_node({"public_metrics": public}) as node:
         for prefix, path in (("", "/metrics"), ("/api/v4", "/emqx_prometheus"), ("/api", "/emqx_prometheus")):
-            stranger = ApiClient(node.node.management.url, prefix, app=None)
+            stranger = ApiClient(node.management.url, prefix, app=None)
             assert (await stranger.get(path)).status == (200 if public else 401)
             await stranger.close()
-        stranger = ApiClient(node.node.management.url, app=None)
+        stranger = ApiClient(node.management.url, app=None)
         assert (await stranger.get("/metrics")).status == 401  # the counters of EMQX's API
         await stranger.close()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from broker.mqtt import constants as c
-from tests.support.served import served
+from tests.support.api import managed_node
 
 pytestmark = pytest.mark.asyncio
 
@@ -17,8 +17,8 @@ SUBSCRIBE: dict[str, Any] = {"topic": "t/1", "clientid": "c1"}
 @pytest.mark.parametrize("version", [4, 5])
 @pytest.mark.parametrize("qos", [0, 1, 2])
 async def test_publish_reaches_a_subscriber(version: int, qos: int) -> None:
-    async with served() as node:
-        peer = await node.join(version=version)
+    async with managed_node() as node:
+        peer = await node.client("c1", version=version)
         await peer.subscribe("t/#", qos=qos)
         before = node.server.metrics.snapshot()
         reply = await node.api.post("/mqtt/publish", {**PUBLISH, "qos": qos})
@@ -70,7 +70,7 @@ PUBLISH_REFUSALS: dict[str, tuple[dict[str, Any], int, int]] = {
 async def test_publish_refusal(case: str) -> None:
     changes, status, code = PUBLISH_REFUSALS[case]
     body = {key: value for key, value in {**PUBLISH, **changes}.items() if value is not None}
-    async with served() as node:
+    async with managed_node() as node:
         for path, sent in (("/mqtt/publish", body), ("/mqtt/publish_batch", [PUBLISH, body])):
             reply = await node.api.post(path, sent)
             assert (reply.status, reply.code) == (status, code), reply.text
@@ -83,15 +83,15 @@ async def test_publish_refusal(case: str) -> None:
     "raw,code", [(b"{", 109), (b"[]", 108), (b"5", 108), (b"", 107), (b"null", 108)], ids=lambda value: str(value)
 )
 async def test_publish_body(raw: bytes, code: int) -> None:
-    async with served() as node:
+    async with managed_node() as node:
         reply = await node.api.ask("POST", "/mqtt/publish", raw=raw)
         assert (reply.status, reply.code) == (400, code), reply.text
 
 
 @pytest.mark.parametrize("key", ["topic", "topics"])
 async def test_several_topics(key: str) -> None:
-    async with served() as node:
-        peer = await node.join()
+    async with managed_node() as node:
+        peer = await node.client("c1")
         await peer.subscribe("#")
         body = {"clientid": "api", "payload": "x", key: "w/a,w/b"}
         assert (await node.api.post("/mqtt/publish", body)).json == {"code": 0}
@@ -101,8 +101,8 @@ async def test_several_topics(key: str) -> None:
 
 
 async def test_topic_wins_over_topics() -> None:
-    async with served() as node:
-        peer = await node.join()
+    async with managed_node() as node:
+        peer = await node.client("c1")
         await peer.subscribe("#")
         await node.api.post("/mqtt/publish", {**PUBLISH, "topics": "no/1"})
         await peer.expect_publish("t/1")
@@ -110,8 +110,8 @@ async def test_topic_wins_over_topics() -> None:
 
 
 async def test_encoding_base64() -> None:
-    async with served() as node:
-        peer = await node.join()
+    async with managed_node() as node:
+        peer = await node.client("c1")
         await peer.subscribe("t/1")
         payload = base64.b64encode(b"\0\xff").decode()
         assert (await node.api.post("/mqtt/publish", {**PUBLISH, "encoding": "base64", "payload": payload})).code == 0
@@ -119,9 +119,9 @@ async def test_encoding_base64() -> None:
 
 
 async def test_retain() -> None:
-    async with served() as node:
+    async with managed_node() as node:
         assert (await node.api.post("/mqtt/publish", {**PUBLISH, "retain": True, "qos": 1})).code == 0
-        peer = await node.join()
+        peer = await node.client("c1")
         await peer.subscribe("t/1", qos=1)
         got = await peer.expect_publish("t/1", b"hello", qos=1)
         assert got.retain
@@ -144,8 +144,8 @@ PROPERTIES = {
 @pytest.mark.parametrize("name", PROPERTIES)
 async def test_property(name: str) -> None:
     given, identifier, expected = PROPERTIES[name]
-    async with served() as node:
-        peer = await node.join()
+    async with managed_node() as node:
+        peer = await node.client("c1")
         await peer.subscribe("t/1")
         assert (await node.api.post("/mqtt/publish", {**PUBLISH, "properties": {name: given}})).code == 0
         got = await peer.expect_publish("t/1")
@@ -153,22 +153,22 @@ async def test_property(name: str) -> None:
 
 
 async def test_property_message_expiry_interval() -> None:
-    async with served() as node:
+    async with managed_node() as node:
         body = {**PUBLISH, "retain": True, "properties": {"message_expiry_interval": 60}}
         assert (await node.api.post("/mqtt/publish", body)).code == 0
-        peer = await node.join()
+        peer = await node.client("c1")
         await peer.subscribe("t/1")
         got = await peer.expect_publish("t/1")
         assert 1 <= got.properties[c.MESSAGE_EXPIRY_INTERVAL] <= 60
-        await node.node.pass_time(61)
-        late = await node.join("late")
+        await node.pass_time(61)
+        late = await node.client("late")
         await late.subscribe("t/1")
         await late.nothing()
 
 
 async def test_user_properties_beside_properties() -> None:
-    async with served() as node:
-        peer = await node.join()
+    async with managed_node() as node:
+        peer = await node.client("c1")
         await peer.subscribe("t/1")
         body = {**PUBLISH, "user_properties": {"a": "1", "b": "1"}, "properties": {"user_properties": {"b": "2"}}}
         assert (await node.api.post("/mqtt/publish", body)).code == 0
@@ -177,7 +177,7 @@ async def test_user_properties_beside_properties() -> None:
 
 
 async def test_return_tells_the_ids() -> None:
-    async with served() as node:
+    async with managed_node() as node:
         one = (await node.api.post("/mqtt/publish", {**PUBLISH, "return": True})).data["msgid"]
         assert len(one) == 32 and int(one, 16) and one == one.upper()
         body = {"clientid": "api", "payload": "", "topics": "a,b", "return": 1}
@@ -187,22 +187,22 @@ async def test_return_tells_the_ids() -> None:
 
 
 async def test_a_query_key_wins_over_the_body() -> None:
-    async with served() as node:
-        peer = await node.join()
+    async with managed_node() as node:
+        peer = await node.client("c1")
         await peer.subscribe("#", qos=1)
         assert (await node.api.post("/mqtt/publish", PUBLISH, qos=1, topic="q/1")).code == 0
         await peer.expect_publish("q/1", qos=1)
 
 
 async def test_publish_goes_through_the_hooks() -> None:
-    async with served() as node:
+    async with managed_node() as node:
         seen = []
 
         def refuse(message: Any) -> None:
             seen.append((message.publisher.client_id, message.topic, message.payload))
 
         node.server.hooks.message_publish.add(refuse)
-        peer = await node.join()
+        peer = await node.client("c1")
         await peer.subscribe("#")
         assert (await node.api.post("/mqtt/publish", PUBLISH)).code == 0
         await peer.nothing()
@@ -210,8 +210,8 @@ async def test_publish_goes_through_the_hooks() -> None:
 
 
 async def test_no_local_holds_for_who_it_is_published_as() -> None:
-    async with served() as node:
-        peer = await node.join()
+    async with managed_node() as node:
+        peer = await node.client("c1")
         await peer.subscribe("#", no_local=True)
         assert (await node.api.post("/mqtt/publish", {**PUBLISH, "clientid": "c1"})).code == 0
         await peer.nothing()
@@ -220,8 +220,8 @@ async def test_no_local_holds_for_who_it_is_published_as() -> None:
 
 
 async def test_mountpoints_do_not_matter_to_publish_but_to_subscribe() -> None:
-    async with served(zone={"mountpoint": "m/%c/"}) as node:
-        peer = await node.join()
+    async with managed_node(zone={"mountpoint": "m/%c/"}) as node:
+        peer = await node.client("c1")
         assert (await node.api.post("/mqtt/subscribe", SUBSCRIBE)).code == 0
         assert (await node.api.post("/mqtt/publish", {**PUBLISH, "clientid": "c1"})).code == 0
         await peer.nothing()
@@ -232,26 +232,26 @@ async def test_mountpoints_do_not_matter_to_publish_but_to_subscribe() -> None:
 
 
 async def test_publish_delayed() -> None:
-    async with served() as node:
-        peer = await node.join()
+    async with managed_node() as node:
+        peer = await node.client("c1")
         await peer.subscribe("#")
         assert (await node.api.post("/mqtt/publish", {**PUBLISH, "topic": "$delayed/10/t/1"})).code == 0
         await peer.nothing()
         assert node.server.metrics.messages_delayed == 1
-        await node.node.pass_time(11)
+        await node.pass_time(11)
         await peer.expect_publish("t/1", b"hello")
 
 
 async def test_publish_delayed_too_far() -> None:
-    async with served(delayed={"max_seconds": 100}) as node:
+    async with managed_node(delayed={"max_seconds": 100}) as node:
         reply = await node.api.post("/mqtt/publish", {**PUBLISH, "topic": "$delayed/101/t/1"})
         assert (reply.status, reply.code) == (400, 108) and "delayed.max_seconds" in reply.json["message"]
         assert node.server.delayed.count == 0
 
 
 async def test_a_full_queue_that_refuses() -> None:
-    async with served(zone={"queue_full": "refuse", "max_queued_messages": 1}) as node:
-        peer = await node.join(expiry=100)
+    async with managed_node(zone={"queue_full": "refuse", "max_queued_messages": 1}) as node:
+        peer = await node.client("c1", expiry=100)
         await peer.subscribe("#", qos=1)
         await peer.disconnect()
         assert (await node.api.post("/mqtt/publish", {**PUBLISH, "qos": 1})).code == 0
@@ -270,7 +270,7 @@ RETAINED = {
 @pytest.mark.parametrize("setting", RETAINED)
 async def test_what_cannot_be_retained(setting: str) -> None:
     settings, topic = RETAINED[setting]
-    async with served(retained=settings) as node:
+    async with managed_node(retained=settings) as node:
         kept = {**PUBLISH, "retain": True, "payload": "tiny"}
         assert (await node.api.post("/mqtt/publish", kept)).code == 0
         reply = await node.api.post("/mqtt/publish", {**PUBLISH, "retain": True, "topic": topic})
@@ -281,23 +281,23 @@ async def test_what_cannot_be_retained(setting: str) -> None:
 
 
 async def test_what_was_answered_is_on_disk(tmp_path: Any) -> None:
-    rooms = {"durability": {"level": "disk"}, "node": {"data_dir": str(tmp_path)}}
-    async with served(**rooms) as node:
-        peer = await node.join(expiry=1000)
+    rooms: dict[str, Any] = {"durability": {"level": "disk"}, "node": {"data_dir": str(tmp_path)}}
+    async with managed_node(**rooms) as node:
+        peer = await node.client("c1", expiry=1000)
         await peer.disconnect()
         reply = await node.api.post("/mqtt/subscribe", {**SUBSCRIBE, "topic": "t/#", "qos": 2})
         assert reply.json == {"code": 0}
         assert node.server.broker.durability is not None and node.server.broker.durability.barrier == 0
         assert (await node.api.post("/mqtt/publish", {**PUBLISH, "qos": 1, "retain": True})).code == 0
         assert node.server.broker.durability.barrier == 0
-    async with served(**rooms) as node:
+    async with managed_node(**rooms) as node:
         assert node.server.broker.retained.get("t/1") is not None
-        peer = await node.join(expiry=1000)
+        peer = await node.client("c1", expiry=1000)
         await peer.expect_publish("t/1", b"hello", qos=1)
         await peer.puback(1)
         await peer.disconnect()
         assert (await node.api.post("/mqtt/unsubscribe", {"clientid": "c1", "topic": "t/#"})).code == 0
-    async with served(**rooms) as node:
+    async with managed_node(**rooms) as node:
         session = node.server.broker.sessions.get("c1")
         assert session is not None and not session.subscriptions
 
@@ -311,8 +311,8 @@ async def test_what_was_answered_is_on_disk(tmp_path: Any) -> None:
     ],
 )
 async def test_nothing_is_promised_while_the_store_is_in_trouble(path: str, body: dict[str, Any]) -> None:
-    async with served(durability={"level": "disk"}) as node:
-        peer = await node.join(expiry=1000)
+    async with managed_node(durability={"level": "disk"}) as node:
+        peer = await node.client("c1", expiry=1000)
         await peer.disconnect()
         durability = node.server.broker.durability
         assert durability is not None
@@ -328,8 +328,8 @@ async def test_nothing_is_promised_while_the_store_is_in_trouble(path: str, body
 
 
 async def test_publish_batch() -> None:
-    async with served() as node:
-        peer = await node.join()
+    async with managed_node() as node:
+        peer = await node.client("c1")
         await peer.subscribe("#", qos=1)
         batch = [PUBLISH, {"clientid": "api", "payload": "2", "topics": "b,c", "qos": 1}]
         reply = await node.api.post("/mqtt/publish_batch", batch)
@@ -341,7 +341,7 @@ async def test_publish_batch() -> None:
 
 
 async def test_publish_batch_tells_what_became_of_each() -> None:
-    async with served(delayed={"max_messages": 1}) as node:
+    async with managed_node(delayed={"max_messages": 1}) as node:
         batch = [{**PUBLISH, "topic": f"$delayed/10/{name}"} for name in "ab"]
         first, second = (await node.api.post("/mqtt/publish_batch", batch)).data
         assert first["code"] == 0
@@ -349,8 +349,8 @@ async def test_publish_batch_tells_what_became_of_each() -> None:
 
 
 async def test_a_large_batch_holds_nobody_up() -> None:
-    async with served() as node:
-        peer = await node.join()
+    async with managed_node() as node:
+        peer = await node.client("c1")
         await peer.subscribe("bulk/#")
         turns = node.server.flusher.turns
         batch = [{**PUBLISH, "topic": f"bulk/{number}"} for number in range(5000)]
@@ -367,9 +367,9 @@ async def test_a_large_batch_holds_nobody_up() -> None:
 @pytest.mark.parametrize("version", [3, 4, 5])
 @pytest.mark.parametrize("qos", [0, 1, 2])
 async def test_subscribe_an_online_client(version: int, qos: int) -> None:
-    async with served() as node:
+    async with managed_node() as node:
         await node.api.post("/mqtt/publish", {**PUBLISH, "topic": "t/kept", "retain": True})
-        peer = await node.join(version=version)
+        peer = await node.client("c1", version=version)
         reply = await node.api.post("/mqtt/subscribe", {**SUBSCRIBE, "topic": "t/#", "qos": qos})
         assert (reply.status, reply.json) == (200, {"code": 0})
         assert (await peer.expect_publish("t/kept", b"hello")).retain
@@ -398,8 +398,8 @@ SUBSCRIBE_REFUSALS: dict[str, tuple[dict[str, Any], int, int]] = {
 async def test_subscribe_refusal(case: str) -> None:
     changes, status, code = SUBSCRIBE_REFUSALS[case]
     body = {key: value for key, value in {**SUBSCRIBE, **changes}.items() if value is not None}
-    async with served() as node:
-        await node.join()
+    async with managed_node() as node:
+        await node.client("c1")
         for path, sent in (("/mqtt/subscribe", body), ("/mqtt/subscribe_batch", [SUBSCRIBE, body])):
             reply = await node.api.post(path, sent)
             assert (reply.status, reply.code) == (status, code), reply.text
@@ -421,8 +421,8 @@ UNSUBSCRIBE_REFUSALS: dict[str, tuple[dict[str, Any], int, int]] = {
 async def test_unsubscribe_refusal(case: str) -> None:
     changes, status, code = UNSUBSCRIBE_REFUSALS[case]
     body = {key: value for key, value in {**SUBSCRIBE, **changes}.items() if value is not None}
-    async with served() as node:
-        peer = await node.join()
+    async with managed_node() as node:
+        peer = await node.client("c1")
         await peer.subscribe("t/1")
         for path, sent in (("/mqtt/unsubscribe", body), ("/mqtt/unsubscribe_batch", [SUBSCRIBE, body])):
             reply = await node.api.post(path, sent)
@@ -432,8 +432,8 @@ async def test_unsubscribe_refusal(case: str) -> None:
 
 @pytest.mark.parametrize("path", ["/mqtt/subscribe", "/mqtt/unsubscribe"])
 async def test_a_client_that_is_not_there(path: str) -> None:
-    async with served() as node:
-        await node.join()
+    async with managed_node() as node:
+        await node.client("c1")
         reply = await node.api.post(path, {**SUBSCRIBE, "clientid": "nobody"})
         assert (reply.status, reply.code) == (404, 112)
         batch = [SUBSCRIBE, {**SUBSCRIBE, "clientid": "nobody"}]
@@ -445,8 +445,8 @@ async def test_a_client_that_is_not_there(path: str) -> None:
 
 
 async def test_subscribe_several_topics() -> None:
-    async with served() as node:
-        await node.join()
+    async with managed_node() as node:
+        await node.client("c1")
         assert (await node.api.post("/mqtt/subscribe", {"clientid": "c1", "topics": "a,b/+", "qos": 2})).code == 0
         session = node.server.broker.sessions.get("c1")
         assert session is not None
@@ -455,8 +455,8 @@ async def test_subscribe_several_topics() -> None:
 
 @pytest.mark.parametrize("filter", ["$share/g/t/1", "$queue/t/1"])
 async def test_shared_subscription(filter: str) -> None:
-    async with served() as node:
-        peers = [await node.join(name) for name in ("c1", "c2")]
+    async with managed_node() as node:
+        peers = [await node.client(name) for name in ("c1", "c2")]
         for peer in peers:
             assert (await node.api.post("/mqtt/subscribe", {"clientid": peer.client_id, "topic": filter})).code == 0
         await node.api.post("/mqtt/publish_batch", [PUBLISH] * 4)
@@ -469,8 +469,8 @@ async def test_shared_subscription(filter: str) -> None:
 
 
 async def test_max_subscriptions() -> None:
-    async with served(zone={"max_subscriptions": 2}) as node:
-        await node.join()
+    async with managed_node(zone={"max_subscriptions": 2}) as node:
+        await node.client("c1")
         reply = await node.api.post("/mqtt/subscribe", {"clientid": "c1", "topics": "a,b,c"})
         assert (reply.status, reply.code) == (400, 108) and "max_subscriptions" in reply.json["message"]
         assert not node.server.broker.sessions.get("c1").subscriptions  # type: ignore[union-attr]
@@ -489,22 +489,22 @@ ZONES: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("setting", ZONES)
 async def test_what_the_zone_forbids(setting: str) -> None:
     zone, filter = ZONES[setting]
-    async with served(zone=zone) as node:
-        await node.join()
+    async with managed_node(zone=zone) as node:
+        await node.client("c1")
         reply = await node.api.post("/mqtt/subscribe", {"clientid": "c1", "topic": filter})
         assert (reply.status, reply.code) == (400, 115) and setting in reply.json["message"]
 
 
 async def test_max_qos_caps_the_subscription() -> None:
-    async with served(zone={"max_qos": 1}) as node:
-        await node.join()
+    async with managed_node(zone={"max_qos": 1}) as node:
+        await node.client("c1")
         assert (await node.api.post("/mqtt/subscribe", {**SUBSCRIBE, "qos": 2})).code == 0
         assert node.server.broker.sessions.get("c1").subscriptions["t/1"].qos == 1  # type: ignore[union-attr]
 
 
 async def test_unsubscribe() -> None:
-    async with served() as node:
-        peer = await node.join()
+    async with managed_node() as node:
+        peer = await node.client("c1")
         await peer.subscribe("t/1")
         assert (await node.api.post("/mqtt/unsubscribe", {"clientid": "c1", "topic": "never"})).json == {"code": 0}
         assert (await node.api.post("/mqtt/unsubscribe", SUBSCRIBE)).json == {"code": 0}
@@ -513,8 +513,8 @@ async def test_unsubscribe() -> None:
 
 
 async def test_subscribe_and_unsubscribe_batch() -> None:
-    async with served() as node:
-        peers = [await node.join(name) for name in ("c1", "c2")]
+    async with managed_node() as node:
+        peers = [await node.client(name) for name in ("c1", "c2")]
         batch = [{"clientid": "c1", "topic": "a", "qos": 1}, {"clientid": "c2", "topics": "b,c"}]
         reply = await node.api.post("/mqtt/subscribe_batch", batch)
         assert reply.data == [

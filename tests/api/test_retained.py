@@ -4,13 +4,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.api import segment
-from tests.support.served import Served, served
+from tests.support.api import ManagedNode, managed_node, segment
 
 pytestmark = pytest.mark.asyncio
 
 
-async def keep(node: Served, *topics: str, **more: Any) -> None:
+async def keep(node: ManagedNode, *topics: str, **more: Any) -> None:
     for topic in topics:
         body = {"clientid": "api", "topic": topic, "payload": f"of {topic}", "retain": True, **more}
         assert (await node.api.post("/mqtt/publish", body)).code == 0
@@ -35,7 +34,7 @@ MORE: dict[str, Any] = {
 
 @pytest.mark.parametrize("field", FIELDS)
 async def test_field(field: str) -> None:
-    async with served() as node:
+    async with managed_node() as node:
         await keep(node, "t/1", **MORE)
         row = (await node.api.get("/retained/" + segment("t/1"))).data
         assert row[field] == FIELDS[field]
@@ -48,7 +47,7 @@ async def test_field(field: str) -> None:
 
 @pytest.mark.parametrize("field", ["publish_at", "expires_at"])
 async def test_time_field(field: str) -> None:
-    async with served() as node:
+    async with managed_node() as node:
         await keep(node, "t/1", properties={"message_expiry_interval": 60})
         await keep(node, "t/2")
         first, second = (await node.api.get("/retained")).data
@@ -57,14 +56,14 @@ async def test_time_field(field: str) -> None:
 
 
 async def test_a_payload_that_is_not_text() -> None:
-    async with served() as node:
+    async with managed_node() as node:
         await keep(node, "t", encoding="base64", payload="AP8=")
         row = (await node.api.get("/retained/t")).data
         assert (row["payload"], row["encoding"]) == ("AP8=", "base64")
 
 
 async def test_pages() -> None:
-    async with served() as node:
+    async with managed_node() as node:
         await keep(node, *(f"t/{number}" for number in range(5)))
         reply = await node.api.get("/retained", _page=2, _limit=2)
         assert [row["topic"] for row in reply.data] == ["t/2", "t/3"]
@@ -88,7 +87,7 @@ FILTERS = {
 @pytest.mark.parametrize("case", FILTERS)
 async def test_filter(case: str) -> None:
     query, expected = FILTERS[case]
-    async with served() as node:
+    async with managed_node() as node:
         await keep(node, "a/1", "a/2", "b")
         reply = await node.api.get("/retained", **query)
         assert sorted(row["topic"] for row in reply.data) == expected
@@ -96,9 +95,9 @@ async def test_filter(case: str) -> None:
 
 
 async def test_what_has_expired_is_not_there() -> None:
-    async with served() as node:
+    async with managed_node() as node:
         await keep(node, "t", properties={"message_expiry_interval": 5})
-        node.node.clock.shift += 6  # time passes, nothing is swept
+        node.clock.shift += 6  # time passes, nothing is swept
         assert (await node.api.get("/retained")).data == []
         assert (await node.api.get("/retained", _match_topic="#")).data == []
         assert (await node.api.get("/retained/t")).status == 404
@@ -107,8 +106,8 @@ async def test_what_has_expired_is_not_there() -> None:
 
 @pytest.mark.parametrize("version", [4, 5])
 async def test_what_a_client_retained(version: int) -> None:
-    async with served() as node:
-        peer = await node.join("c1", version)
+    async with managed_node() as node:
+        peer = await node.client("c1", version)
         await peer.publish("t", b"x", qos=1, retain=True)
         (row,) = (await node.api.get("/retained")).data
         assert (row["topic"], row["qos"], row["from_clientid"]) == ("t", 1, "c1")
@@ -125,7 +124,7 @@ REFUSALS = {
 @pytest.mark.parametrize("case", REFUSALS)
 async def test_refusal(case: str) -> None:
     method, topic, status, code = REFUSALS[case]
-    async with served() as node:
+    async with managed_node() as node:
         path = "/retained" + (topic if topic.startswith("?") else "/" + segment(topic))
         reply = await node.api.ask(method, path)
         assert (reply.status, reply.code) == (status, code)
@@ -136,13 +135,13 @@ DELETES = {"a/1": ["a/2", "b"], "a/+": ["b"], "#": [], "nothing": ["a/1", "a/2",
 
 @pytest.mark.parametrize("filter", DELETES)
 async def test_delete(filter: str) -> None:
-    async with served() as node:
+    async with managed_node() as node:
         await keep(node, "a/1", "a/2", "b")
         left = DELETES[filter]
         assert (await node.api.delete("/retained/" + segment(filter))).data == {"count": 3 - len(left)}
         assert [row["topic"] for row in (await node.api.get("/retained")).data] == left
         assert node.server.metrics.messages_retained == len(left)
-        peer = await node.join()
+        peer = await node.client("c1")
         await peer.subscribe("#")
         for _ in left:
             await peer.expect_publish()
@@ -151,7 +150,7 @@ async def test_delete(filter: str) -> None:
 
 async def test_a_deletion_is_on_disk(tmp_path: Any) -> None:
     rooms: dict[str, Any] = {"durability": {"level": "disk"}, "node": {"data_dir": str(tmp_path)}}
-    async with served(**rooms) as node:
+    async with managed_node(**rooms) as node:
         await keep(node, "a/1", "b")
         assert (await node.api.delete("/retained/" + segment("a/#"))).data == {"count": 1}
         durability = node.server.broker.durability
@@ -159,5 +158,5 @@ async def test_a_deletion_is_on_disk(tmp_path: Any) -> None:
         durability.trouble = "the disk is full"
         assert (await node.api.delete("/retained/b")).code == 101
         durability.trouble = None
-    async with served(**rooms) as node:
+    async with managed_node(**rooms) as node:
         assert [row["topic"] for row in (await node.api.get("/retained")).data] == ["b"]

@@ -2,9 +2,7 @@
 
 import pytest
 
-from tests.support.api import segment
-
-from .peers import peopled_node
+from tests.support.api import managed_node, segment
 
 pytestmark = pytest.mark.asyncio
 
@@ -14,8 +12,8 @@ TOPICS = ["t/1", "odd/ü/a b", "t/#", "t/+/x", "q/t", "s/t", "s/t", "t/1"]
 
 @pytest.mark.parametrize("field", ["topic", "node"])
 async def test_every_field(field: str) -> None:
-    async with peopled_node() as node:
-        peer = await node.connect("c")
+    async with managed_node() as node:
+        peer = await node.client("c", 4)
         await peer.subscribe(*FILTERS)
         await node.leave_session("off", "t/1", "t/off")
         reply = await node.api.get("/routes")
@@ -26,8 +24,8 @@ async def test_every_field(field: str) -> None:
 
 
 async def test_page_by_page() -> None:
-    async with peopled_node() as node:
-        peer = await node.connect("c")
+    async with managed_node() as node:
+        peer = await node.client("c", 4)
         await peer.subscribe(*FILTERS)
         seen = []
         for page in (1, 2, 3):
@@ -45,8 +43,8 @@ async def test_page_by_page() -> None:
     [("t/1", 2), ("t/#", 1), ("t/+/x", 1), ("s/t", 2), ("q/t", 1), ("odd/ü/a b", 1), ("t/2", 0), ("$share/g/s/t", 0)],
 )
 async def test_of_one_filter(topic: str, routes: int) -> None:
-    async with peopled_node() as node:
-        peer = await node.connect("c")
+    async with managed_node() as node:
+        peer = await node.client("c", 4)
         await peer.subscribe(*FILTERS)
         reply = await node.api.get("/routes/" + segment(topic))
         assert reply.json == {"code": 0, "data": [{"topic": topic, "node": node.name}] * routes}
@@ -56,8 +54,8 @@ async def test_of_one_filter(topic: str, routes: int) -> None:
 
 
 async def test_they_go_with_the_last_subscriber() -> None:
-    async with peopled_node() as node:
-        one, two = await node.connect("one"), await node.connect("two")
+    async with managed_node() as node:
+        one, two = await node.client("one", 4), await node.client("two", 4)
         await one.subscribe("a/+")
         await two.subscribe("a/+")
         await one.unsubscribe("a/+")

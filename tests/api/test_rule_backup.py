@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.golden.replay import cases
+from tests.api.golden.recordings import cases
 from tests.ruleengine.rig import HttpSink, until
 from tests.support.api import ManagedNode, managed_node, segment
 

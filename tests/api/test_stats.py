@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.served import served
+from tests.support.api import managed_node
 
 # Name -> (now, at most) of the story below.
 SHOWN = {
@@ -31,10 +31,10 @@ SHOWN = {
 @pytest.fixture(scope="module")
 def told() -> dict[str, Any]:
     async def story() -> dict[str, Any]:
-        async with served() as node:
-            one = await node.join("one", expiry=100)
+        async with managed_node() as node:
+            one = await node.client("one", expiry=100)
             await one.subscribe("a", "$share/g/b")
-            two = await node.join("two")
+            two = await node.client("two")
             await two.subscribe("a", "c/#")
             await two.publish("kept", b"x", retain=True)
             await two.publish("$delayed/100/t", b"x")
@@ -46,8 +46,8 @@ def told() -> dict[str, Any]:
             await one.disconnect()
             await node.settled(1)
             (entry,) = (await node.api.get("/stats")).data
-            assert entry["node"] == node.node.name
-            assert (await node.api.get(f"/nodes/{node.node.name}/stats")).data == entry["stats"]
+            assert entry["node"] == node.name
+            assert (await node.api.get(f"/nodes/{node.name}/stats")).data == entry["stats"]
             stats: dict[str, Any] = entry["stats"]
             return stats
 
@@ -66,7 +66,7 @@ def test_there_are_no_others(told: dict[str, Any]) -> None:
 
 @pytest.mark.asyncio
 async def test_rules_and_resources_are_counted() -> None:
-    async with served() as node:
+    async with managed_node() as node:
         rule = {"rawsql": 'SELECT * FROM "t/#"', "actions": [{"name": "do_nothing", "params": {}}]}
         made = (await node.api.post("/rules", rule)).data["id"]
         resource = {"type": "web_hook", "config": {"url": "http://127.0.0.1:9"}}
@@ -81,6 +81,6 @@ async def test_rules_and_resources_are_counted() -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("name", ["store.trouble", "store.pending", "store.bytes"])
 async def test_stat_of_the_store(name: str) -> None:
-    async with served(durability={"level": "disk"}) as node:
+    async with managed_node(durability={"level": "disk"}) as node:
         (entry,) = (await node.api.get("/stats")).data
         assert entry["stats"][f"{name}.count"] >= (name == "store.bytes")

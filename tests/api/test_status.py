@@ -5,15 +5,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.support.api import ApiClient
-from tests.support.served import Served, served
+from tests.support.api import ApiClient, ManagedNode, managed_node
 
 pytestmark = pytest.mark.asyncio
 
 
 @asynccontextmanager
-async def stranger(node: Served) -> AsyncIterator[ApiClient]:
-    client = ApiClient(node.node.management.url, "", app=None)
+async def stranger(node: ManagedNode) -> AsyncIterator[ApiClient]:
+    client = ApiClient(node.management.url, "", app=None)
     try:
         yield client
     finally:
@@ -21,32 +20,32 @@ async def stranger(node: Served) -> AsyncIterator[ApiClient]:
 
 
 async def test_running() -> None:
-    async with served() as node, stranger(node) as asks:
+    async with managed_node() as node, stranger(node) as asks:
         reply = await asks.get("/status")
         assert reply.status == 200 and reply.headers["Content-Type"].startswith("text/plain")
-        assert reply.text == f"Node {node.node.name} is started\nemqx is running"
+        assert reply.text == f"Node {node.name} is started\nemqx is running"
         head = await asks.ask("HEAD", "/status")
         assert head.status == 200
 
 
 async def test_stopping() -> None:
-    async with served() as node, stranger(node) as asks:
+    async with managed_node() as node, stranger(node) as asks:
         node.server.context.closing = True  # what Server.stop does first
         reply = await asks.get("/status")
-        assert (reply.status, reply.text) == (503, f"Node {node.node.name} is stopping\nemqx is not_running")
+        assert (reply.status, reply.text) == (503, f"Node {node.name} is stopping\nemqx is not_running")
 
 
 async def test_starting() -> None:
-    async with served() as node, stranger(node) as asks:
-        monitoring = node.node.management.operations.monitoring
+    async with managed_node() as node, stranger(node) as asks:
+        monitoring = node.management.operations.monitoring
         assert monitoring.running
         monitoring._restored = False
         reply = await asks.get("/status")
-        assert (reply.status, reply.text) == (503, f"Node {node.node.name} is starting\nemqx is not_running")
+        assert (reply.status, reply.text) == (503, f"Node {node.name} is starting\nemqx is not_running")
 
 
 async def test_only_at_the_root() -> None:
-    async with served() as node, stranger(node) as asks:
+    async with managed_node() as node, stranger(node) as asks:
         reply = await node.api.get("/status")
         assert (reply.status, reply.code) == (404, 102)
         assert (await asks.post("/status")).status == 404

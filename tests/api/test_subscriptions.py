@@ -6,22 +6,20 @@ from typing import Any
 
 import pytest
 
-from tests.support.api import segment
-
-from .peers import PeopledNode, peopled_node
+from tests.support.api import ManagedNode, managed_node, segment
 
 pytestmark = pytest.mark.asyncio
 
 
 @asynccontextmanager
-async def several() -> AsyncIterator[PeopledNode]:
+async def several() -> AsyncIterator[ManagedNode]:
     """c1 and c2 are connected, "off/ü" is a session whose client is away."""
-    async with peopled_node() as node:
-        one = await node.connect("c1")
+    async with managed_node() as node:
+        one = await node.client("c1", 4)
         await one.subscribe("t/1", "$queue/q/t", qos=1)
         await one.subscribe("t/+/x", qos=2)
         await one.subscribe("$share/g1/s/t", qos=0)
-        two = await node.connect("c2", 5)
+        two = await node.client("c2", 5)
         await two.subscribe("t/#", qos=2)
         await two.subscribe("$share/g12/s/t", "$share/g1/t/1", qos=1)
         await two.subscribe("#")
@@ -147,7 +145,7 @@ BAD = [
 
 @pytest.mark.parametrize(("key", "value", "code"), BAD, ids=[f"{each[0]}-{each[1]}" for each in BAD])
 async def test_a_filter_with_a_wrong_value(key: str, value: str, code: int) -> None:
-    async with peopled_node() as node:
+    async with managed_node() as node:
         reply = await node.api.get("/subscriptions", **{key: value})
         assert (reply.status, reply.code) == (400, code) and key in reply.json["message"]
 
@@ -164,14 +162,14 @@ async def test_of_one_client(path: str) -> None:
 
 @pytest.mark.parametrize("path", ["/nodes/x@y/subscriptions", "/nodes/x@y/subscriptions/c1"])
 async def test_another_node(path: str) -> None:
-    async with peopled_node() as node:
+    async with managed_node() as node:
         reply = await node.api.get(path)
         assert (reply.status, reply.code) == (404, 102)
 
 
 async def test_they_go_with_unsubscribe_and_with_the_session() -> None:
-    async with peopled_node() as node:
-        peer = await node.connect("c", 5)
+    async with managed_node() as node:
+        peer = await node.client("c", 5)
         await peer.subscribe("a", "b")
         await peer.subscribe("a", qos=2)
         assert rows((await node.api.get("/subscriptions")).data) == [("c", "a", 2), ("c", "b", 0)]
@@ -184,7 +182,7 @@ async def test_they_go_with_unsubscribe_and_with_the_session() -> None:
 
 async def test_with_a_mount_point() -> None:
     """The filter that is matched, as EMQX shows it."""
-    async with peopled_node(zone={"mountpoint": "of/%c/"}) as node:
-        peer = await node.connect("c")
+    async with managed_node(zone={"mountpoint": "of/%c/"}) as node:
+        peer = await node.client("c", 4)
         await peer.subscribe("a", "$share/g/b")
         assert rows((await node.api.get("/subscriptions")).data) == [("c", "of/c/a", 0), ("c", "$share/g/of/c/b", 0)]

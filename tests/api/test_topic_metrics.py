@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from broker.modules.topic_metrics import MOST, NAMES
-from tests.support.api import segment
-from tests.support.served import served
+from tests.support.api import managed_node, segment
 
 pytestmark = pytest.mark.asyncio
 
@@ -27,12 +26,12 @@ COUNTS = {
 @pytest.mark.parametrize("kind", ["count", "rate"])
 @pytest.mark.parametrize("name", NAMES)
 async def test_figure(name: str, kind: str) -> None:
-    async with served() as node:
+    async with managed_node() as node:
         assert (await node.api.post("/topic-metrics", {"topic": "t/1"})).json == {"code": 0}
-        peer = await node.join("pub")
+        peer = await node.client("pub")
         for qos in (1, 2):
             await peer.publish("t/1", b"nobody", qos=qos)
-        listeners = [await node.join(f"sub{number}") for number in range(2)]
+        listeners = [await node.client(f"sub{number}") for number in range(2)]
         for each in listeners:
             await each.subscribe("t/+", qos=2)
         for qos in (0, 1, 2):
@@ -42,7 +41,7 @@ async def test_figure(name: str, kind: str) -> None:
                 await each.expect_publish("t/1")
                 await each.expect_publish("t/2")
         await node.api.post("/mqtt/publish", {"clientid": "api", "topic": "$delayed/1/t/1", "payload": "", "qos": 2})
-        await node.node.pass_time(2)
+        await node.pass_time(2)
         metrics = (await node.api.get("/topic-metrics/" + segment("t/1"))).data
         if kind == "count":
             assert metrics[f"{name}.count"] == COUNTS[name]
@@ -50,13 +49,13 @@ async def test_figure(name: str, kind: str) -> None:
             # Of the seconds since it was added: two that were let pass, and what the test took.
             assert 0 < metrics[f"{name}.rate"] <= COUNTS[name] / 2
             for _ in range(7):  # the window of a rate, and one more
-                await node.node.pass_time(2)
+                await node.pass_time(2)
             again = (await node.api.get("/topic-metrics/" + segment("t/1"))).data
             assert again[f"{name}.rate"] == 0.0
 
 
 async def test_list() -> None:
-    async with served() as node:
+    async with managed_node() as node:
         assert (await node.api.get("/topic-metrics")).data == []
         for topic in ("b", "a"):
             await node.api.post("/topic-metrics", {"topic": topic})
@@ -80,15 +79,15 @@ REFUSALS = {
 @pytest.mark.parametrize("case", REFUSALS)
 async def test_refusal(case: str) -> None:
     method, path, body, status, code = REFUSALS[case]
-    async with served() as node:
+    async with managed_node() as node:
         await node.api.post("/topic-metrics", {"topic": "there"})
         reply = await node.api.ask(method, "/topic-metrics" + path, body)
         assert (reply.status, reply.code) == (status, code)
 
 
 async def test_most() -> None:
-    async with served() as node:
-        module = node.node.management.operations.topic_metrics.module
+    async with managed_node() as node:
+        module = node.management.operations.topic_metrics.module
         for number in range(MOST):
             module.add(str(number))
         reply = await node.api.post("/topic-metrics", {"topic": "one more"})
@@ -96,7 +95,7 @@ async def test_most() -> None:
 
 
 async def test_nothing_registered_costs_nothing() -> None:
-    async with served() as node:
+    async with managed_node() as node:
         hooks = node.server.hooks
         points = (hooks.message_publish, hooks.message_delivered, hooks.message_dropped)
         timers = len(node.server.timers)
@@ -114,9 +113,9 @@ async def test_nothing_registered_costs_nothing() -> None:
 
 async def test_topics_outlive_the_process(tmp_path: Any) -> None:
     rooms: dict[str, Any] = {"durability": {"level": "disk"}, "node": {"data_dir": str(tmp_path)}}
-    async with served(**rooms) as node:
+    async with managed_node(**rooms) as node:
         for topic in ("a", "b"):
             await node.api.post("/topic-metrics", {"topic": topic})
         await node.api.delete("/topic-metrics/a")
-    async with served(**rooms) as node:
+    async with managed_node(**rooms) as node:
         assert [each["topic"] for each in (await node.api.get("/topic-metrics")).data] == ["b"]

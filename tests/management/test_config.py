@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from broker.access.password import ScryptHash
 from broker.access.scram import ScramVerifier
 from broker.config import ListenerSettings, ZoneSettings
-from management.config import ConfigError, load, parse_bind
+from management.config import load
+from management.config_document import ConfigError
+from management.settings_faults import parse_bind
 
 HASH = str(ScryptHash.create(b"secret", n=16))
 SCRAM = str(ScramVerifier.create("secret"))

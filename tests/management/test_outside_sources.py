@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from management.config import ConfigError, load
+from management.config import load
+from management.config_document import ConfigError
 
 
 def refusal(tmp_path: Path, text: str) -> str:

@@ -13,14 +13,12 @@ from urllib.parse import quote, urlencode
 import aiohttp
 import msgspec
 
-from broker.mqtt.constants import SESSION_EXPIRY_INTERVAL
 from management.management import Management
 from management.settings import ManagementSettings
 from ruleengine.config import RuleEngineSettings
 from ruleengine.engine import RuleEngine
 
 from .node import Node, make_settings
-from .peer import Peer
 
 APP_ID, SECRET = "tester", "a secret"
 
@@ -126,20 +124,6 @@ class ManagedNode(Node):
         self.engine = RuleEngine(self.server, ruleengine or RuleEngineSettings())
         self.management = Management(self.server, management, self.engine)
         self.api: ApiClient
-        self._peers: list[Peer] = []
-
-    async def client(self, client_id: str, version: int = 5, transport: str = "tcp", **connect: Any) -> Peer:
-        """A connected MQTT client, closed with the node; ``connect`` as in ``Peer.connect``, and ``expiry`` seconds
-        for a session that stays (for 3.x: ``clean_start=False``)."""
-        expiry = connect.pop("expiry", 0)
-        if expiry:
-            connect["clean_start"] = connect.get("clean_start", False)
-            if version == 5:
-                connect["properties"] = {**connect.get("properties", {}), SESSION_EXPIRY_INTERVAL: expiry}
-        peer = Peer(self.address(transport), version)
-        self._peers.append(peer)
-        await peer.connect(client_id, **connect)
-        return peer
 
     @property
     def name(self) -> str:
@@ -155,8 +139,7 @@ class ManagedNode(Node):
         return self
 
     async def stop(self) -> None:
-        for peer in self._peers:
-            await peer.close()
+        await self.close_clients()
         await self.api.close()
         await self.management.stop()
         await self.engine.close()

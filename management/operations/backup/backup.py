@@ -27,18 +27,19 @@ from ruleengine.adoption import Adoption
 from ruleengine.engine import RuleEngine
 
 from ...settings import ManagementSettings
-from ..apps import Apps
+from ..apps import App, Apps
 from ..listing import Row
 from ..pace import Pace
-from ..refusal import MISSING, NOT_JSON, RPC_ERROR, WRONG, Refusal, not_found, wrong
+from ..refusal import MISSING, NOT_JSON, RPC_ERROR, WRONG, Refusal, not_found
 from ..stored import TROUBLE, promised
 from .carried import CarriedRecords
+from .documents import Documents, dry_run_of, env_of, filename_of
 from .emqx_formats import AccessRule
 from .export_file import ExportFile
 from .files import BackupFiles
 from .import_file import ImportFile, ImportRefused, Plan, RecordError
 from .import_plan import read_plan, written_plan
-from .json_document import BadRecord, Document
+from .json_document import Document
 from .retained_records import RetainedRecord
 
 logger = logging.getLogger(__name__)
@@ -47,6 +48,8 @@ PLAN_FILE: Final = "import.plan"
 _LATEST: Final = "latest"
 _DETAILS: Final = attrgetter("topic", "action", "allow", "created_at")
 _CHUNK: Final = 1_048_576
+_MOST_NAMED: Final = 100
+"""Applications that a line of the log names."""
 _ROWS_A_BATCH: Final = 1000
 """Rows that are stored before the disk is waited for: what a batch takes to encode holds the loop."""
 
@@ -63,6 +66,7 @@ class Backup:
     def __init__(self, server: Server, engine: RuleEngine, apps: Apps, settings: ManagementSettings) -> None:
         self.files = BackupFiles(server.settings.node.data_dir, server.settings.node.name)
         self.carried = CarriedRecords(server.tables)
+        self._documents = Documents(server)
         self._server = server
         self._engine = engine
         self._apps = apps
@@ -94,12 +98,22 @@ class Backup:
         """Raises Refusal 102."""
         await asyncio.to_thread(self.files.delete, name)
 
-    async def upload(self, name: str | None, octets: bytes) -> Row:
-        """Keep a JSON object as a file; its record. Raises Refusal."""
+    async def upload(self, octets: bytes, given: Mapping[str, str] | None = None) -> Row:
+        """Keep a JSON object as a file; its record. Raises Refusal.
+
+        ``octets``: an object with its text as ``file`` and the name as ``filename``. ``given`` wins over its members.
+        """
         now = self._server.clock.now()
+        given = given or {}
+        document = await self._documents.read(octets if octets.strip() else b"{}")
+        name = given.get("filename")
+        if name is None:
+            name = filename_of(document) if document.has("filename") else ""
         path = self.files.new_place(name or self.files.new_name(now))
-        await self._document(_decoded(octets))
-        size = await self._write(path, (octets[at : at + _CHUNK] for at in range(0, len(octets), _CHUNK)), now)
+        text = given["file"] if "file" in given else await self._documents.text(document, NOT_JSON)
+        await self._documents.find(text)
+        pieces = (text[at : at + _CHUNK].encode() for at in range(0, len(text), _CHUNK))
+        size = await self._write(path, pieces, now)
         return self.files.row(path.name, size, now)
 
     async def _write(self, path: Path, pieces: Iterator[bytes], now: float | None) -> int:
@@ -123,26 +137,30 @@ class Backup:
 
     # ------------------------------------------------------------------ import
 
-    async def import_octets(self, octets: bytes, env: Mapping[str, Any] | None = None, dry_run: bool = False) -> Row:
+    async def import_octets(
+        self, octets: bytes, env: Mapping[str, Any] | None = None, dry_run: bool = False
+    ) -> Row | None:
         """Import what HTTP was given: an exported file, a download of EMQX 4.x, or the name of a file that is here.
 
-        How many records of which kind there are. Raises Refusal, ``ImportRefused`` where records are wrong.
+        What is told of it: ``replaced_apps``, applications that were there and are the file's now, where there are
+        any; of a dry run these and how many records of which kind there are. Raises Refusal, ``ImportRefused`` where
+        records are wrong.
         """
-        document = await self._document(_decoded(octets))
-        given = _env(document)
+        document = await self._documents.read(octets)
+        given = env_of(document)
         wanted = {**given, **(env or {})}
-        dry_run = dry_run or _dry_run(document)
+        dry_run = dry_run or dry_run_of(document)
         if "version" not in document.members and "version" not in document.sections:
             if "file" in document.members:
-                document = await self._document(await self._inner(document))
+                document = await self._documents.inner(document)
             elif "filename" in document.members:
-                return await self.import_name(_member_text(document, "filename"), wanted, dry_run)
+                return await self.import_name(filename_of(document), wanted, dry_run)
             else:
                 raise Refusal(MISSING, "version is missing: expected an exported file, or the filename of one")
-            wanted = {**_env(document), **wanted}
+            wanted = {**env_of(document), **wanted}
         return await self._import(document, wanted, dry_run)
 
-    async def import_name(self, name: str, env: Mapping[str, Any], dry_run: bool = False) -> Row:
+    async def import_name(self, name: str, env: Mapping[str, Any], dry_run: bool = False) -> Row | None:
         """Import a file of the backup directory, or by its absolute path one inside the data directory."""
         if name.startswith("/"):
             path = await asyncio.to_thread(self.files.inside, name)
@@ -150,7 +168,7 @@ class Backup:
             path = self.files.place(name)
         return await self._import_file(path, env, dry_run)
 
-    async def import_path(self, path: str, env: Mapping[str, Any], dry_run: bool = False) -> Row:
+    async def import_path(self, path: str, env: Mapping[str, Any], dry_run: bool = False) -> Row | None:
         """Import any file that the node may read. Raises Refusal."""
         if not path.startswith("/"):
             raise Refusal(WRONG, f"{path}: expected an absolute path")
@@ -158,43 +176,21 @@ class Backup:
             raise not_found("file", path.replace("\0", "\\0"))
         return await self._import_file(Path(os.path.realpath(path)), env, dry_run)
 
-    async def _import_file(self, path: Path, env: Mapping[str, Any], dry_run: bool) -> Row:
+    async def _import_file(self, path: Path, env: Mapping[str, Any], dry_run: bool) -> Row | None:
         octets = await asyncio.to_thread(self.files.read, path, self._settings.max_import, "max_import")
-        document = await self._document(_decoded(octets))
+        document = await self._documents.read(octets)
         if "file" in document.members and "version" not in document.members:
-            document = await self._document(await self._inner(document))
-        return await self._import(document, {**_env(document), **env}, dry_run)
+            document = await self._documents.inner(document)
+        return await self._import(document, {**env_of(document), **env}, dry_run)
 
-    async def _document(self, text: str) -> Document:
-        pace = Pace(self._server)
-        document = Document(text)
-        for _ in document.read():
-            await pace.breathe()
-        return document
-
-    async def _inner(self, document: Document) -> str:
-        """The text in ``file``. Raises Refusal."""
-        pace = Pace(self._server)
-        span = document.members["file"]
-        if document.text[span.start] != '"':
-            raise Refusal(WRONG, "file: expected the text of an exported file as a string")
-        pieces = []
-        try:
-            for piece in document.long_text(span):
-                pieces.append(piece)
-                await pace.breathe()
-        except BadRecord as error:
-            raise Refusal(NOT_JSON, f"file: {error}") from None
-        return "".join(pieces)
-
-    async def _import(self, document: Document, env: Mapping[str, Any], dry_run: bool) -> Row:
+    async def _import(self, document: Document, env: Mapping[str, Any], dry_run: bool) -> Row | None:
         """Goes on to its end even where nobody waits any more."""
         task = asyncio.create_task(self._import_alone(document, env, dry_run))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return await asyncio.shield(task)
 
-    async def _import_alone(self, document: Document, env: Mapping[str, Any], dry_run: bool) -> Row:
+    async def _import_alone(self, document: Document, env: Mapping[str, Any], dry_run: bool) -> Row | None:
         async with self._lock:
             pace = Pace(self._server)
             most_payload = self._server.settings.retained.max_payload_size
@@ -206,14 +202,24 @@ class Backup:
             file.refuse_wrong()
             plan = file.plan
             await self._check_room(plan, pace)
-            counts = plan.counts()
-            if not dry_run:
-                await self._carry_out(plan, pace)
+            told: Row = {"replaced_apps": await self._replaced_apps(plan, pace)}
+            if dry_run:
+                told = {**plan.counts(), **told}
+            else:
+                await self._carry_out(plan, told["replaced_apps"], pace)
             for rows in (plan.users, plan.rules):
                 while rows:  # in slices: to free all of them at once takes long
                     del rows[-_ROWS_A_BATCH:]
                     await pace.breathe()
-            return counts
+            return told if dry_run or told["replaced_apps"] else None
+
+    async def _replaced_apps(self, plan: Plan, pace: Pace) -> list[str]:
+        """Applications that are there and will be others: whoever uses one may need another secret from then on."""
+        last: dict[str, App] = {}
+        for app in plan.apps:
+            last[app.app_id] = app
+            await pace.breathe()
+        return [app_id for app_id, app in last.items() if self._apps.is_replaced_by(app)]
 
     async def _check_room(self, plan: Plan, pace: Pace) -> None:
         """Raises Refusal where what is there and what comes are too much together."""
@@ -236,7 +242,7 @@ class Backup:
         if errors:
             raise ImportRefused(errors[:1], len(errors))
 
-    async def _carry_out(self, plan: Plan, pace: Pace) -> None:
+    async def _carry_out(self, plan: Plan, replaced_apps: list[str], pace: Pace) -> None:
         tables = self._server.tables
         durability = self._server.broker.durability
         if durability is not None and durability.trouble is not None:
@@ -245,6 +251,10 @@ class Backup:
         path = self.files.data_dir / PLAN_FILE
         if durability is not None:
             await self._write(path, written_plan(name, plan), None)
+        if replaced_apps:
+            # Before the first is: what a crash cuts off from here on the next start finishes.
+            apps = ",".join(replaced_apps[:_MOST_NAMED])
+            logger.info("import_replaces_apps count=%s apps=%s", len(replaced_apps), apps)
         changed: set[str] = set()
         for rows, _ in enumerate(self._steps(plan, changed), 1):
             if rows % _ROWS_A_BATCH == 0:
@@ -383,46 +393,3 @@ def _left(there: list[StoredRule], rules: list[AccessRule]) -> list[StoredRule]:
         if kept:
             left.append(row if kept == actions else msgspec.structs.replace(row, action=kept.pop()))
     return left
-
-
-def _decoded(octets: bytes) -> str:
-    try:
-        return octets.decode()
-    except UnicodeDecodeError as error:
-        raise Refusal(NOT_JSON, f"the document is not UTF-8: {error.reason} at byte {error.start}") from None
-
-
-def _member_text(document: Document, key: str) -> str:
-    value = _member(document, key)
-    if not isinstance(value, str):
-        raise wrong(key, "expected a string")
-    return value
-
-
-def _env(document: Document) -> dict[str, Any]:
-    """The document's own ``env``."""
-    value = _member(document, "env")
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise wrong("env", "expected a JSON object")
-    return value
-
-
-def _dry_run(document: Document) -> bool:
-    value = _member(document, "dry_run")
-    if value is None:
-        return False
-    if not isinstance(value, bool):
-        raise wrong("dry_run", "expected true or false")
-    return value
-
-
-def _member(document: Document, key: str) -> Any:
-    if key in document.sections:
-        return []
-    span = document.members.get(key)
-    try:
-        return None if span is None else document.value(span)
-    except ValueError as error:
-        raise wrong(key, str(error)) from None

@@ -116,15 +116,7 @@ class ImportFile:
 
     def _member(self, key: str) -> Any:
         """A member that is no array; ``None`` where it is not there."""
-        if key in self._env:
-            return self._env[key]
-        if key in self._document.sections:
-            return []
-        span = self._document.members.get(key)
-        try:
-            return None if span is None else self._document.value(span)
-        except ValueError as error:
-            raise wrong(key, str(error)) from None
+        return self._env[key] if key in self._env else self._document.member(key)
 
     def _read_version(self) -> tuple[int, int]:
         given = self._member("version")

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from ..refusal import NOT_JSON, WRONG, Refusal
+from ..refusal import NOT_JSON, WRONG, Refusal, wrong
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
@@ -167,6 +167,19 @@ class Document:
     def raw(self, span: Span) -> str:
         """As it stands in the text."""
         return self.text[span.start : span.end]
+
+    def has(self, key: str) -> bool:
+        return key in self.sections or key in self.members
+
+    def member(self, key: str) -> Any:
+        """What a member is, ``[]`` for any array; ``None`` where it is not there. Raises Refusal 108."""
+        if key in self.sections:
+            return []
+        span = self.members.get(key)
+        try:
+            return None if span is None else self.value(span)
+        except ValueError as error:
+            raise wrong(key, str(error)) from None
 
     def value(self, span: Span) -> Any:
         """Raises BadRecord for text that is not Unicode."""

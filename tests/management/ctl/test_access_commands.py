@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.api.peers import peopled_node
 from tests.support.api import managed_node
 from tests.support.ctl import ctl, ctl_json, done
 
@@ -50,10 +49,10 @@ async def test_accounts(noun: str) -> None:
 
 
 async def test_a_user_made_here_comes_in() -> None:
-    async with peopled_node(zone={"allow_anonymous": False}) as people:
-        await done(people.node, "users", "add", "eve", "secret")
-        await people.connect("c", username="eve", password=b"secret")
-        assert len(await done(people.node, "clients", "list")) == 1
+    async with managed_node(zone={"allow_anonymous": False}) as node:
+        await done(node, "users", "add", "eve", "secret")
+        await node.client("c", 4, username="eve", password=b"secret")
+        assert len(await done(node, "clients", "list")) == 1
 
 
 @pytest.mark.parametrize(
@@ -102,28 +101,26 @@ async def test_mqtt_acl() -> None:
 
 
 async def test_acl_cache_clean() -> None:
-    async with peopled_node(access={"rules": [{"allow": True, "topics": ["#"]}]}) as people:
-        node = people.node
-        peer = await people.connect("c")
+    async with managed_node(access={"rules": [{"allow": True, "topics": ["#"]}]}) as node:
+        peer = await node.client("c", 4)
 
         async def cached() -> int:
             await peer.publish("t/1", b"x", qos=1)
-            return len((await people.api.get("/clients/c/acl_cache")).data)
+            return len((await node.api.get("/clients/c/acl_cache")).data)
 
-        for words in (("c",), ("all",), ("node", people.name)):
+        for words in (("c",), ("all",), ("node", node.name)):
             assert await cached() > 0
             assert await done(node, "acl", "cache-clean", *words) == ["ACL cache drain start OK"]
-            assert (await people.api.get("/clients/c/acl_cache")).data == []
+            assert (await node.api.get("/clients/c/acl_cache")).data == []
         for words in (("nobody",), ("node", "nobody@nowhere")):
             said = await ctl(node, "acl", "cache-clean", *words)
             assert said.status == 1 and said.out.startswith("ACL cache drain FAILED: no ")
 
 
 async def test_banned() -> None:
-    async with peopled_node() as people:
-        node = people.node
+    async with managed_node() as node:
         assert await done(node, "banned", "list") == []
-        now = int(people.clock.now())
+        now = int(node.clock.now())
         command = ("banned", "add", "clientid", "bad", "--reason", "flood", "--seconds", "60")
         assert await done(node, *command) == ["ok"]
         (row,) = await ctl_json(node, "banned", "list")
@@ -132,9 +129,9 @@ async def test_banned() -> None:
             f"Banned(as=clientid, who=bad, by=taipan-ctl, reason=flood, at={row['at']}, until={row['until']})"
         ]
         with pytest.raises(AssertionError):
-            await people.connect("bad")
+            await node.client("bad", 4)
         assert await done(node, "banned", "del", "clientid", "bad") == ["ok"]
-        await people.connect("bad")
+        await node.client("bad", 4)
         assert await ctl(node, "banned", "del", "clientid", "bad") == (1, "Not Found.\n", "")
         for bad in (("shoe", "x"), ("peerhost", "nowhere"), ("clientid", "x", "--seconds", "-1")):
             said = await ctl(node, "banned", "add", *bad)

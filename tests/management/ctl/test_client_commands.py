@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.api.peers import peopled_node
+from tests.support.api import managed_node
 from tests.support.ctl import ctl, ctl_json, done
 
 pytestmark = pytest.mark.asyncio
@@ -19,11 +19,10 @@ LINE = re.compile(
 
 
 async def test_clients_list_and_show() -> None:
-    async with peopled_node() as people:
-        node = people.node
+    async with managed_node() as node:
         assert await done(node, "clients", "list") == []
-        await people.connect("here", 5, keep_alive=77, username="somebody", password=b"x")
-        await people.leave_session("away", "t/#")
+        await node.client("here", 5, keep_alive=77, username="somebody", password=b"x")
+        await node.leave_session("away", "t/#")
         async with asyncio.timeout(5):
             while (await ctl_json(node, "clients", "show", "away"))[0]["connected"]:
                 await asyncio.sleep(0)
@@ -35,8 +34,8 @@ async def test_clients_list_and_show() -> None:
         assert (away["connected"], away["subs"], away["clean"]) == ("false", "1", "false")
         assert re.fullmatch(r", disconnected_at=\d{13}", away["rest"])
         assert await done(node, "clients", "show", "away") == [second]
-        assert await ctl_json(node, "clients", "show", "here") == (await people.api.get("/clients/here")).data
-        assert await ctl_json(node, "clients", "list") == (await people.api.get("/clients")).data
+        assert await ctl_json(node, "clients", "show", "here") == (await node.api.get("/clients/here")).data
+        assert await ctl_json(node, "clients", "list") == (await node.api.get("/clients")).data
         missing = await ctl(node, "clients", "show", "nobody")
         assert missing == (1, "Not Found.\n", "")
         assert (await ctl(node, "clients", "show", "nobody", as_json=True)).out == (
@@ -45,26 +44,25 @@ async def test_clients_list_and_show() -> None:
 
 
 async def test_clients_kick() -> None:
-    async with peopled_node() as people:
-        peer = await people.connect("here")
-        assert await done(people.node, "clients", "kick", "here") == ["ok"]
+    async with managed_node() as node:
+        peer = await node.client("here", 4)
+        assert await done(node, "clients", "kick", "here") == ["ok"]
         await peer.expect_disconnect()
-        assert await ctl(people.node, "clients", "kick", "here") == (1, "Not Found.\n", "")
-        await people.connect("here")
-        assert await ctl_json(people.node, "clients", "kick", "here") == {"code": 0}
+        assert await ctl(node, "clients", "kick", "here") == (1, "Not Found.\n", "")
+        await node.client("here", 4)
+        assert await ctl_json(node, "clients", "kick", "here") == {"code": 0}
 
 
 async def test_a_name_cannot_draw_on_the_terminal() -> None:
-    async with peopled_node() as people:
-        await people.connect("a\x1b[2J\nb", 5)
-        (line,) = await done(people.node, "clients", "list")
+    async with managed_node() as node:
+        await node.client("a\x1b[2J\nb", 5)
+        (line,) = await done(node, "clients", "list")
         assert line.startswith("Client(a\\x1b[2J\\nb, ")
 
 
 async def test_long_listings_are_streamed_and_hold_nobody_up() -> None:
-    async with peopled_node() as people:
-        node = people.node
-        peer = await people.connect("many", 5)
+    async with managed_node() as node:
+        peer = await node.client("many", 5)
         for start in range(0, 20_000, 2000):
             await peer.subscribe(*(f"topic/{number:040}" for number in range(start, start + 2000)))
         # Nobody reads this one: what the socket does not take waits there, and the node goes on.
@@ -86,10 +84,9 @@ async def test_long_listings_are_streamed_and_hold_nobody_up() -> None:
 
 
 async def test_subscriptions() -> None:
-    async with peopled_node() as people:
-        node = people.node
+    async with managed_node() as node:
         assert await done(node, "subscriptions", "list") == []
-        peer = await people.connect("a")
+        peer = await node.client("a", 4)
         await peer.subscribe("t/1", "$share/g/t/2", qos=1)
         assert await done(node, "subscriptions", "show", "a") == ["a -> t/1", "a -> $share/g/t/2"]
         assert await done(node, "subscriptions", "add", "a", "t/3", "2") == ["ok"]
@@ -107,9 +104,8 @@ async def test_subscriptions() -> None:
 
 
 async def test_routes() -> None:
-    async with peopled_node() as people:
-        node = people.node
-        peer = await people.connect("a")
+    async with managed_node() as node:
+        peer = await node.client("a", 4)
         await peer.subscribe("t/1", "t/+")
         assert await done(node, "routes", "list") == [f"t/1 -> {node.name}", f"t/+ -> {node.name}"]
         assert await done(node, "routes", "show", "t/+") == [f"t/+ -> {node.name}"]

@@ -39,6 +39,19 @@ async def test_import() -> None:
         assert await ctl_json(node, "data", "import", exported) == {"code": 0}
 
 
+async def test_replaced_applications_are_named(tmp_path: Path) -> None:
+    path = str(tmp_path / "apps.json")
+    async with managed_node() as node:
+        for secret in ("old", "new"):
+            Path(path).write_text(json.dumps({"version": "4.4", "apps": [{"id": "a", "secret": secret, "name": "n"}]}))
+            dry = await done(node, "data", "import", path, "--dry-run", "true")
+            said = await done(node, "data", "import", path)
+        assert dry[-1] == "Replaced application: a" and "apps: 1" in dry
+        assert said == ["The emqx data has been imported successfully.", "Replaced application: a"]
+        Path(path).write_text(json.dumps({"version": "4.4", "apps": [{"id": "a", "secret": "newer", "name": "n"}]}))
+        assert await ctl_json(node, "data", "import", path) == {"replaced_apps": ["a"]}
+
+
 async def test_import_with_env() -> None:
     async with managed_node() as node:
         env = '{"auth.mnesia.as":"clientid"}'

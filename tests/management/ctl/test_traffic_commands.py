@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from tests.api.peers import peopled_node
 from tests.support.api import managed_node
 from tests.support.ctl import ctl, ctl_json, done
 
@@ -12,17 +11,17 @@ pytestmark = pytest.mark.asyncio
 
 
 async def test_listeners() -> None:
-    async with peopled_node(listeners=[{"type": "tcp", "name": "default", "max_connections": 1000}]) as people:
-        peer = await people.connect("gone")
-        await people.connect("here")
-        await done(people.node, "clients", "kick", "gone")
+    async with managed_node(listeners=[{"type": "tcp", "name": "default", "max_connections": 1000}]) as node:
+        peer = await node.client("gone", 4)
+        await node.client("here", 4)
+        await done(node, "clients", "kick", "gone")
         await peer.expect_closed()
         await peer.close()
         async with asyncio.timeout(5):
-            while (await ctl_json(people.node, "listeners"))[0]["current_conns"] > 1:
+            while (await ctl_json(node, "listeners"))[0]["current_conns"] > 1:
                 await asyncio.sleep(0)
-        address = people.node.address()
-        lines = await done(people.node, "listeners")
+        address = node.address()
+        lines = await done(node, "listeners")
         assert lines[:6] == [
             "mqtt:tcp:default",
             f"  listen_on       : 127.0.0.1:{address.port}",
@@ -31,40 +30,39 @@ async def test_listeners() -> None:
             "  current_conn    : 1",
             "  shutdown_count  : [{kicked,1}]",
         ]
-        records = await ctl_json(people.node, "listeners")
-        over_http = (await people.api.get(f"/nodes/{people.name}/listeners")).data
+        records = await ctl_json(node, "listeners")
+        over_http = (await node.api.get(f"/nodes/{node.name}/listeners")).data
         assert records[0] == over_http[0] and [each.keys() for each in records] == [each.keys() for each in over_http]
         assert len(lines) == 6 * len(records)
 
 
 async def test_listeners_restart() -> None:
-    async with peopled_node(listeners=[{"type": "tcp", "name": "default"}]) as people:
-        peer = await people.connect("here")
-        said = await done(people.node, "listeners", "restart", "mqtt:tcp:default")
+    async with managed_node(listeners=[{"type": "tcp", "name": "default"}]) as node:
+        peer = await node.client("here", 4)
+        said = await done(node, "listeners", "restart", "mqtt:tcp:default")
         assert said == ["Restarted mqtt:tcp:default listener successfully."]
         await peer.ping()
-        await people.connect("another")
-        unknown = await ctl(people.node, "listeners", "restart", "mqtt:tcp:none")
+        await node.client("another", 4)
+        unknown = await ctl(node, "listeners", "restart", "mqtt:tcp:none")
         assert unknown == (1, "No such listener mqtt:tcp:none\n", "")
-        http = await ctl(people.node, "listeners", "restart", "http:management")
+        http = await ctl(node, "listeners", "restart", "http:management")
         assert http.status == 1 and http.out.startswith("Failed to restart http:management listener: ")
 
 
 async def test_listeners_stop() -> None:
     listeners = [{"type": "tcp", "name": "default"}, {"type": "ws", "name": "web"}]
-    async with peopled_node(listeners=listeners) as people:
-        node = people.node
-        peer = await people.connect("here")
+    async with managed_node(listeners=listeners) as node:
+        peer = await node.client("here", 4)
         where = f"127.0.0.1:{node.address().port}"
         said = await done(node, "listeners", "stop", "mqtt:tcp:default")
         assert said == [f"Stop mqtt:tcp:default listener on {where} successfully."]
         await peer.ping()
         with pytest.raises(ConnectionRefusedError):
-            await people.connect("another")
+            await node.client("another", 4)
         twice = await ctl(node, "listeners", "stop", "mqtt:tcp:default")
         assert twice.status == 1 and twice.out.startswith("Failed to stop mqtt:tcp:default listener: ")
         await done(node, "listeners", "restart", "mqtt:tcp:default")
-        await people.connect("another")
+        await node.client("another", 4)
         for listen in (str(node.address().port), where):
             assert await done(node, "listeners", "stop", "mqtt:tcp", listen) == said
             await done(node, "listeners", "restart", "mqtt:tcp:default")
@@ -76,9 +74,8 @@ async def test_listeners_stop() -> None:
 
 
 async def test_retainer() -> None:
-    async with peopled_node() as people:
-        node = people.node
-        peer = await people.connect("a", 5)
+    async with managed_node() as node:
+        peer = await node.client("a", 5)
         for topic in ("r/1", "r/2", "s/1"):
             await peer.publish(topic, b"x", retain=True, qos=1)
         assert await done(node, "retainer", "info") == ["retained/total: 3"]
@@ -91,11 +88,10 @@ async def test_retainer() -> None:
 
 
 async def test_topic_metrics() -> None:
-    async with peopled_node() as people:
-        node = people.node
+    async with managed_node() as node:
         assert await done(node, "topic-metrics", "list") == []
         assert await done(node, "topic-metrics", "add", "t/1") == ["ok"]
-        peer = await people.connect("a", 5)
+        peer = await node.client("a", 5)
         await peer.publish("t/1", b"x", qos=1)
         lines = await done(node, "topic-metrics", "show", "t/1")
         assert f"{'messages.qos1.in.count':<30}: 1" in lines
@@ -103,7 +99,7 @@ async def test_topic_metrics() -> None:
         assert listed[0] == "t/1" and listed[1:] and all(line.startswith("  ") for line in listed[1:])
         (row,) = await ctl_json(node, "topic-metrics", "list")
         assert row["topic"] == "t/1" and row["metrics"]["messages.in.count"] == 1
-        assert row["metrics"].keys() == (await people.api.get("/topic-metrics/t%2F1")).data.keys()
+        assert row["metrics"].keys() == (await node.api.get("/topic-metrics/t%2F1")).data.keys()
         assert (await ctl(node, "topic-metrics", "add", "t/1")).status == 1
         assert await done(node, "topic-metrics", "del", "t/1") == ["ok"]
         assert (await ctl(node, "topic-metrics", "show", "t/1")).status == 1
@@ -114,14 +110,13 @@ async def test_slow_subs() -> None:
     async with managed_node() as node:
         off = await ctl(node, "slow-subs", "list")
         assert off.status == 1 and "slow_subscriptions.enabled" in off.out
-    async with peopled_node(slow_subscriptions={"enabled": True, "threshold": 0.1}) as people:
-        node = people.node
+    async with managed_node(slow_subscriptions={"enabled": True, "threshold": 0.1}) as node:
         assert await done(node, "slow-subs", "list") == []
-        slow, publisher = await people.connect("slow"), await people.connect("quick")
+        slow, publisher = await node.client("slow", 4), await node.client("quick", 4)
         await slow.subscribe("t", qos=1)
         await publisher.publish("t", b"x", qos=1)
         got = await slow.expect_publish("t", acknowledge=False)
-        people.clock.shift += 3
+        node.clock.shift += 3
         await slow.puback(got.packet_id)
         await slow.ping()
         (line,) = await done(node, "slow-subs", "list")

@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.api.peers import peopled_node
 from tests.support.api import managed_node
 from tests.support.ctl import ctl, ctl_json, done
 
@@ -29,13 +28,12 @@ async def test_alarms() -> None:
 
 
 async def test_traces() -> None:
-    async with peopled_node() as people:
-        node = people.node
+    async with managed_node() as node:
         assert await done(node, "traces", "list") == ["Cluster Trace is empty"]
         said = await done(node, "traces", "start", "mine", "clientid", "c", "60")
         assert said == ["Cluster_trace clientid c mine successfully"]
-        await people.pass_time(1)
-        assert await done(node, "traces", "list") == [f"Trace(mine: clientid=c, running, LogSize:{people.name}:0)"]
+        await node.pass_time(1)
+        assert await done(node, "traces", "list") == [f"Trace(mine: clientid=c, running, LogSize:{node.name}:0)"]
         again = await ctl(node, "traces", "start", "mine", "clientid", "d")
         assert again.status == 1 and again.out.startswith("[error] ")
         assert (await ctl(node, "traces", "start", "other", "shoe", "d")).status == 1
@@ -62,9 +60,8 @@ async def test_trace(kind: str, name: str) -> None:
 
 
 async def test_explain() -> None:
-    async with peopled_node() as people:
-        node = people.node
-        peer = await people.connect("c")
+    async with managed_node() as node:
+        peer = await node.client("c", 4)
         await peer.subscribe("t/+", "$share/g/t/1", qos=1)
         await peer.publish("t/1", b"abc", retain=True)
         await peer.ping()

@@ -1,4 +1,4 @@
-"""Replay of the rule engine's recordings: ids are those made here, and a web server takes the hook's part."""
+"""The rule engine's stage: ids are those made here, and a web server takes the hook's part."""
 
 import json
 import re
@@ -6,13 +6,12 @@ from typing import Any, Final
 
 from broker.mqtt.packets import Pingreq, Pingresp
 from tests.ruleengine.rig import HttpSink
-from tests.support.api import ApiClient, ManagedNode, Reply, managed_node
+from tests.support.api import ApiClient, ManagedNode, Reply
 from tests.support.wire import Publish
 
-from .compare import compare
-from .replay import NODE, SECRET, Case, Differences, cases
+from .recordings import Case
+from .stage import ADMIN
 
-GROUPS: Final = ("rules", "actions", "resource_types", "resources")
 HOOK: Final = "127.0.0.1:9910"
 """Where the recordings' web server was."""
 
@@ -20,51 +19,33 @@ _ID: Final = re.compile(r"(rule|resource):[0-9a-f]{8}")
 _NUMBER: Final = re.compile(r"_[0-9]{18,20}")
 
 
-async def replay(version: str, group: str) -> dict[int, Differences]:
-    """What differs, by the case's number. A status may be that of either ``error_status``."""
-    http = await _answers(version, group, "http")
-    emqx = await _answers(version, group, "emqx")
-    differences: dict[int, Differences] = {}
-    for case in cases(version, group):
-        seq, reply = case["seq"], http[case["seq"]]
-        if "response" not in case:
-            differences[seq] = () if reply == case["observed"] else (f"observed {case['observed']} -> {reply}",)
-            continue
-        recorded = case["response"]
-        found = [] if recorded["status"] in (reply.status, emqx[seq].status) else [f"status -> {reply.status}"]
-        if "body" in recorded:
-            paged = "_page=" in case["request"]["path"]
-            only, theirs, ours = _aligned(_plain(recorded["body"]), _plain(reply.json))
-            found += only + compare(theirs, ours, paged)
-        differences[seq] = tuple(dict.fromkeys(found))
-    return differences
+class RuleStage:
+    """A stage as ``Stage`` is one."""
 
-
-async def _answers(version: str, group: str, error_status: str) -> dict[int, Any]:
-    """The reply to each case, or what a client was seen to get."""
-    sink = await HttpSink().start()
-    table = {"error_status": error_status, "apps": [{"id": "admin", "secret": SECRET}]}
-    async with managed_node(table, node={"name": NODE}) as node:
-        stage = _Stage(node, sink, group)
-        api = ApiClient(node.management.url, prefix="", app=None)
-        try:
-            return {case["seq"]: await stage.play(api, case) for case in cases(version, group)}
-        finally:
-            await api.close()
-            await sink.stop()
-
-
-class _Stage:
-    def __init__(self, node: ManagedNode, sink: HttpSink, group: str) -> None:
+    def __init__(self, node: ManagedNode, version: str, group: str) -> None:
         self.node = node
         self.group = group
-        self.hook = sink.url.removeprefix("http://")
+        self.hook = ""
+        self._sink = HttpSink()
         self.ids: dict[str, str] = {}
         """Those of the recordings -> those made here in their place."""
 
-    async def play(self, api: ApiClient, case: Case) -> Any:
+    async def set_up(self) -> None:
+        await self._sink.start()
+        self.hook = self._sink.url.removeprefix("http://")
+
+    async def close(self) -> None:
+        await self._sink.stop()
+
+    def sides(self, recorded: Any, answered: Any) -> tuple[Any, Any]:
+        """Ids are all one, and rows stand by their names."""
+        return _by_name(_plain(recorded)), _by_name(_plain(answered))
+
+    async def play(self, api: ApiClient, case: Case) -> tuple[Reply | None, list[str]]:
+        """The answer to a case, and what differs beside it."""
         if "request" not in case:
-            return await self._republished()
+            seen, observed = await self._republished(), case["observed"]
+            return None, [] if seen == observed else [f"observed {observed} -> {seen}"]
         await self._before(case)
         request = case["request"]
         path, raw = request["path"], request.get("body_raw", "")
@@ -77,12 +58,12 @@ class _Stage:
         data = case["response"].get("body", {}).get("data") if request["method"] == "POST" else None
         if isinstance(data, dict) and "id" in data and isinstance(reply.json.get("data"), dict):
             self.ids[data["id"]] = reply.data["id"]
-        return Reply(reply.status, reply.headers, reply.octets.replace(self.hook.encode(), HOOK.encode()))
+        return Reply(reply.status, reply.headers, reply.octets.replace(self.hook.encode(), HOOK.encode())), []
 
     async def _before(self, case: Case) -> None:
         """What the selection left out and the case builds upon."""
         api, note = self.node.api, case["note"]
-        api.app = ("admin", SECRET)
+        api.app = ADMIN
         path = case["request"]["path"].removeprefix("/api/v4")
         if note == "own id again" and case["response"]["body"]["code"] != 0:
             await api.post("/resources", case["request"]["body"])
@@ -136,18 +117,15 @@ def _plain(value: Any) -> Any:
     return json.loads(_NUMBER.sub("_0", _ID.sub(r"\1:0", json.dumps(value))))
 
 
-def _aligned(recorded: Any, answered: Any) -> tuple[list[str], Any, Any]:
-    """Rows of types and events side by side by their names; which of them only one side has, as differences."""
-    rows = recorded.get("data")
-    if not isinstance(rows, list) or not rows or "metrics" in rows[0]:
-        return [], recorded, answered
-    key = "event" if "event" in rows[0] else "name"
-    theirs, ours = ({row[key]: _row(row) for row in side["data"]} for side in (recorded, answered))
-    found = [f"{name}: missing" for name in theirs if name not in ours]
-    found += [f"{name}: extra" for name in ours if name not in theirs]
-    both = sorted(theirs.keys() & ours.keys())
-    old = {**recorded, "data": {name: theirs[name] for name in both}}
-    return found, old, {**answered, "data": {name: ours[name] for name in both}}
+def _by_name(body: Any) -> Any:
+    """Rows of types and events as an object, columns in any order."""
+    rows = body.get("data") if isinstance(body, dict) else None
+    if not isinstance(rows, list) or not rows:
+        return body
+    key = next((key for key in ("event", "name") if key in rows[0]), None)
+    if key is None:
+        return body
+    return {**body, "data": {row[key]: _row(row) for row in rows}}
 
 
 def _row(row: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,80 @@
+"""Documents that come in: an export file, or what stands about one, read in steps that do not hold the loop."""
+
+from typing import Any
+
+from broker.server import Server
+
+from ..pace import Pace
+from ..refusal import NOT_JSON, WRONG, Refusal, missing, wrong
+from .json_document import BadRecord, Document
+
+
+class Documents:
+    """Reads them. All of it raises Refusal where they are none."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    async def read(self, octets: bytes) -> Document:
+        try:
+            text = octets.decode()
+        except UnicodeDecodeError as error:
+            raise Refusal(NOT_JSON, f"the document is not UTF-8: {error.reason} at byte {error.start}") from None
+        return await self.find(text)
+
+    async def find(self, text: str) -> Document:
+        """The document that a text is."""
+        pace = Pace(self._server)
+        document = Document(text)
+        for _ in document.read():
+            await pace.breathe()
+        return document
+
+    async def inner(self, document: Document) -> Document:
+        """The document in ``file``: a download of EMQX 4.x."""
+        return await self.find(await self.text(document))
+
+    async def text(self, document: Document, no_text: int = WRONG) -> str:
+        """The text in ``file``; ``no_text`` is the code where it is no string."""
+        pace = Pace(self._server)
+        if not document.has("file"):
+            raise missing("file")
+        span = document.members.get("file")
+        if span is None or document.text[span.start] != '"':
+            raise Refusal(no_text, "file: expected the text of an exported file as a string")
+        pieces = []
+        try:
+            for piece in document.long_text(span):
+                pieces.append(piece)
+                await pace.breathe()
+        except BadRecord as error:
+            raise Refusal(NOT_JSON, f"file: {error}") from None
+        return "".join(pieces)
+
+
+def filename_of(document: Document) -> str:
+    """Raises Refusal 108."""
+    value = document.member("filename")
+    if not isinstance(value, str):
+        raise wrong("filename", "expected a string")
+    return value
+
+
+def env_of(document: Document) -> dict[str, Any]:
+    """The document's own ``env``. Raises Refusal 108."""
+    value = document.member("env")
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise wrong("env", "expected a JSON object")
+    return value
+
+
+def dry_run_of(document: Document) -> bool:
+    """Whether it asks for a dry run. Raises Refusal 108."""
+    value = document.member("dry_run")
+    if value is None:
+        return False
+    if not isinstance(value, bool):
+        raise wrong("dry_run", "expected true or false")
+    return value

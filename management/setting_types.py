@@ -1,0 +1,91 @@
+"""The types of settings, walked: what a key of the configuration is by the types of the structs it ends up in."""
+
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from broker.config import ListenerSettings, ZoneSettings
+
+from .toml_lines import Path
+
+
+def type_at(roots: Mapping[str, Any], path: Path) -> Any:
+    """The type of the settings field at ``path``, ``None`` where there is no such field.
+
+    ``roots``: the types of the top-level keys.
+    """
+    if not path:
+        return None
+    kind = roots.get(str(path[0]))
+    for step in path[1:]:
+        struct = struct_of(kind)
+        if struct is not None:
+            fields = {field.name: field.type for field in msgspec.structs.fields(struct)}
+            if struct is ListenerSettings:
+                # Its zone's keys stand beside its own.
+                fields = {field.name: field.type for field in msgspec.structs.fields(ZoneSettings)} | fields
+            kind = fields.get(str(step))
+            continue
+        kind = next((found for member in union_members(kind) if (found := member_type(member)) is not None), None)
+    return kind
+
+
+def union_members(kind: Any) -> tuple[Any, ...]:
+    """What it may be: the members of a union, the types of literals, or itself alone."""
+    if typing.get_origin(kind) is typing.Annotated:
+        kind = typing.get_args(kind)[0]
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        return tuple(part for member in typing.get_args(kind) for part in union_members(member))
+    if typing.get_origin(kind) is Literal:
+        return tuple({type(value) for value in typing.get_args(kind)})
+    return (kind,)
+
+
+def literals(kind: Any) -> tuple[Any, ...]:
+    """The values that a field may have, where it says so."""
+    if typing.get_origin(kind) is Literal:
+        return typing.get_args(kind)
+    return tuple(value for member in typing.get_args(kind) for value in literals(member))
+
+
+def member_type(kind: Any) -> Any:
+    """What a list, tuple or dict holds."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (list, tuple) and arguments:
+        return arguments[0]
+    if origin is dict:
+        return arguments[1]
+    return None
+
+
+def is_list(kind: Any) -> bool:
+    return any(typing.get_origin(member) in (list, tuple) for member in union_members(kind))
+
+
+def struct_of(kind: Any) -> type[msgspec.Struct] | None:
+    for member in union_members(kind):
+        if isinstance(member, type) and issubclass(member, msgspec.Struct):
+            return member
+    return None
+
+
+def struct_in(kind: Any) -> type[msgspec.Struct] | None:
+    """The struct that a field is, or is a list of."""
+    return struct_of(kind) or next(
+        (found for member in union_members(kind) if (found := struct_of(member_type(member))) is not None), None
+    )
+
+
+def wrong_member(value: Any, kind: Any) -> Path:
+    """The keys that lead to the first member of a dict that is not what ``kind`` says."""
+    if isinstance(value, dict):
+        wanted = next((found for each in union_members(kind) if (found := member_type(each)) is not None), None)
+        for key, member in value.items():
+            try:
+                msgspec.convert(member, wanted)
+            except msgspec.ValidationError:
+                return (key, *wrong_member(member, wanted))
+    return ()

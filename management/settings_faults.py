@@ -1,0 +1,183 @@
+"""What can be wrong with settings that their types do not say: each fault with its place below what it is of."""
+
+import re
+from collections.abc import Callable, Collection, Iterator
+from typing import Final
+
+from broker.access.acl import Rule
+from broker.access.password import ScryptHash
+from broker.access.saslprep import saslprep
+from broker.access.scram import ScramVerifier
+from broker.config import (
+    AccessSettings,
+    ListenerSettings,
+    NodeSettings,
+    RuleSettings,
+    TlsSettings,
+    UserSettings,
+    ZoneSettings,
+)
+
+from . import outside_sources
+from .config_document import nearest, quoted
+from .outside_sources import Fault
+from .settings import ManagementSettings
+from .toml_lines import Path
+
+_SERVER_NAME_KEYS: Final = ("certfile", "keyfile", "key_password")
+_WEBSOCKET_KEYS: Final = ("path", "subprotocols", "subprotocol_required", "allowed_origins", "compress")
+# Reason Codes of SUBACK that refuse (MQTT 5.0 table 3-8).
+_SUBACK_REFUSALS: Final = (0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E, 0xA1, 0xA2)
+
+
+def parse_bind(bind: str) -> tuple[str, int]:
+    """``host:port`` or ``[v6]:port`` in its two parts; ``ValueError`` says what is wrong."""
+    found = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\[\]:\s]*)):(\d{1,5})", bind, re.ASCII)
+    if found is None or int(found[3]) > 65_535:
+        raise ValueError("expected host:port or [v6]:port with a port from 0 to 65535")
+    host = found[1] or found[2]
+    if not host:
+        raise ValueError("expected a host before the port; 0.0.0.0 or [::] for every address")
+    return host, int(found[3])
+
+
+def faults_of_node(node: NodeSettings) -> Iterator[Fault]:
+    if not re.fullmatch(r"[\w.-]+@[\w.:-]+", node.name, re.ASCII):
+        yield ("name",), "expected <name>@<host>"
+    if not node.data_dir or "\0" in node.data_dir:
+        yield ("data_dir",), "expected a directory"
+
+
+def faults_of_listener(listener: ListenerSettings, given: Collection[str]) -> Iterator[Fault]:
+    """``given``: the keys that were written."""
+    if not re.fullmatch(r"[\w.-]{1,64}", listener.name, re.ASCII):
+        yield ("name",), "expected 1 to 64 letters, digits, '_', '-' or '.'"
+    yield from _unless(parse_bind, listener.bind, ("bind",))
+    secure = listener.type in ("ssl", "wss")
+    if secure and listener.tls is None:
+        yield (), f"{quoted(listener.type)} needs tls with certfile and keyfile"
+    if listener.tls is not None:
+        if not secure:
+            yield ("tls",), f"a {quoted(listener.type)} listener has no TLS; use ssl or wss"
+        yield from _below(("tls",), _faults_of_tls(listener.tls))
+    if listener.type in ("tcp", "ssl"):
+        for key in _WEBSOCKET_KEYS:
+            if key in given:
+                yield (key,), "only ws and wss listeners have this key"
+    elif not listener.path.startswith("/"):
+        yield ("path",), "expected a path that begins with /"
+
+
+def _faults_of_tls(tls: TlsSettings) -> Iterator[Fault]:
+    for key in ("certfile", "keyfile"):
+        if not getattr(tls, key):
+            yield (key,), "expected the name of a PEM file"
+    if tls.verify != "none" and not tls.cafile:
+        yield ("verify",), "needs cafile, the authorities that sign client certificates"
+    if tls.verify == "none":
+        for key in ("cafile", "crlfile", "peer_cert_as_username"):
+            if getattr(tls, key):
+                yield (key,), "asks for client certificates, which verify does not"
+    for name, files in tls.server_names.items():
+        place = ("server_names", name)
+        for key in files:
+            if key not in _SERVER_NAME_KEYS:
+                yield (*place, key), f"unknown key{nearest(key, _SERVER_NAME_KEYS)}"
+        for key in ("certfile", "keyfile"):
+            if not files.get(key):
+                yield place, f"needs {key}"
+
+
+def faults_of_zone(zone: ZoneSettings) -> Iterator[Fault]:
+    if zone.suback_denied_code not in _SUBACK_REFUSALS:
+        codes = ", ".join(f"0x{code:02x}" for code in _SUBACK_REFUSALS)
+        yield ("suback_denied_code",), f"expected one of {codes}"
+    if re.search("[+#\0]", zone.mountpoint):
+        yield ("mountpoint",), "expected a topic prefix without + and #"
+    for key, most in (("client_id_prefix", 65_000), ("response_information", 65_535)):
+        text: str = getattr(zone, key)
+        if "\0" in text or not _is_text(text) or len(text.encode()) > most:
+            yield (key,), f"expected at most {most} bytes of UTF-8 without U+0000"
+    for topic_filter in zone.queue_priorities:
+        yield from _unless(_check_topic_filter, topic_filter, ("queue_priorities", topic_filter))
+
+
+def faults_of_access(access: AccessSettings) -> Iterator[Fault]:
+    """Reads the files that outside sources name."""
+    names: set[str] = set()
+    for index, user in enumerate(access.users):
+        yield from _below(("users", index), _faults_of_user(user, names))
+        names.add(user.username)
+    for index, rule in enumerate(access.rules):
+        yield from _below(("rules", index), _faults_of_rule(rule))
+    yield from outside_sources.faults(access)
+
+
+def _faults_of_user(user: UserSettings, names: set[str]) -> Iterator[Fault]:
+    """``names``: those of the users before."""
+    if not user.username:
+        yield ("username",), "expected a user name"
+    if user.username in names:
+        yield ("username",), f"{quoted(user.username)} is there twice"
+    if user.password_hash:
+        yield from _unless(ScryptHash.parse, user.password_hash, ("password_hash",))
+    if user.scram:
+        yield from _unless(ScramVerifier.parse, user.scram, ("scram",))
+        try:
+            prepared: str | None = saslprep(user.username, stored=True)
+        except ValueError:
+            prepared = None
+        if prepared != user.username:
+            yield ("username",), "with scram, a user name must be in its SASLprep form"
+
+
+def _faults_of_rule(rule: RuleSettings) -> Iterator[Fault]:
+    for key in ("username", "client_id"):
+        if getattr(rule, key) == "":
+            yield (key,), "matches nobody; leave it away for everybody"
+    for position, topic in enumerate(rule.topics):
+        yield from _unless(_check_topic_filter, topic, ("topics", position))
+    if rule.address is not None:
+        yield from _unless(_check_address, rule.address, ("address",))
+
+
+def faults_of_management(management: ManagementSettings) -> Iterator[Fault]:
+    yield from _unless(parse_bind, management.bind, ("bind",))
+    if management.tls is not None:
+        yield from _below(("tls",), _faults_of_tls(management.tls))
+    names: set[str] = set()
+    for index, app in enumerate(management.apps):
+        place: Path = ("apps", index)
+        if not re.fullmatch(r"[0-9A-Za-z][\w.-]{0,255}", app.id, re.ASCII):
+            yield (*place, "id"), "expected 1 to 256 letters, digits, '_', '-' or '.'"
+        if app.id in names:
+            yield (*place, "id"), f"{quoted(app.id)} is there twice"
+        names.add(app.id)
+        if not app.secret:
+            yield (*place, "secret"), "expected a secret"
+
+
+def _below(path: Path, faults: Iterator[Fault]) -> Iterator[Fault]:
+    for where, what in faults:
+        yield path + where, what
+
+
+def _unless(parse: Callable[[str], object], text: str, path: Path) -> Iterator[Fault]:
+    """A fault unless ``parse`` takes ``text``."""
+    try:
+        parse(text)
+    except ValueError as error:
+        yield path, str(error)
+
+
+def _check_topic_filter(text: str) -> None:
+    Rule(RuleSettings(allow=True, topics=[text]))
+
+
+def _check_address(text: str) -> None:
+    Rule(RuleSettings(allow=True, address=text))
+
+
+def _is_text(text: str) -> bool:
+    """Whether it can be written as UTF-8: bytes of the environment that are none come in as surrogates."""
+    return not any("\ud800" <= char <= "\udfff" for char in text)
