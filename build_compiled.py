@@ -24,6 +24,10 @@ WORK = ROOT / "build" / "mypyc"
 # another class in the place of (the clock), and whatever runs once a connection or more seldom.
 ROOMS = ("mqtt", "session", "routing")
 ABOVE = (
+    "access/acl",
+    "access/cache",
+    "access/control",
+    "access/stored_rules",
     "core/broker",
     "core/turn",
     "core/durability",

@@ -43,10 +43,13 @@ class AclCache:
             return
         key = topic if action == "publish" else "\0" + topic
         entries = self._entries
-        entries.pop(key, None)
+        if key in entries:
+            del entries[key]
         entries[key] = (allowed, now, setting)
         if len(entries) > self.size:
-            del entries[next(iter(entries))]
+            for oldest in entries:
+                del entries[oldest]
+                break
 
     def entries(self, now: float) -> Iterator[dict[str, str | int]]:
         """What ``/clients/{clientid}/acl_cache`` lists, oldest first; ``updated_time`` in milliseconds."""

@@ -176,6 +176,7 @@ class StoredRules:
         # kind -> rules; and rules of which ``PUBSUB`` counts as two
         self._counts = dict.fromkeys(KINDS, 0)
         self._halves = dict.fromkeys(KINDS, 0)
+        self._held = 0  # all of them, so that where there are none no message pays for them
         self._lowest = self._highest = 0
 
     def take_up(self) -> None:
@@ -196,6 +197,7 @@ class StoredRules:
         self._count(row, 1)
 
     def _count(self, row: StoredRule, step: int) -> None:
+        self._held += step
         self._counts[row.kind] += step
         self._halves[row.kind] += 2 * step if row.action == PUBSUB else step
 
@@ -276,7 +278,7 @@ class StoredRules:
         return path_of(self._latest) if self._latest is not None else ""
 
     def decide(self, client: ClientInfo, action: str, topic: str) -> bool | None:
-        if not len(self._table):
+        if not self._held:
             return None
         publish = action == "publish"
         if publish:

@@ -226,14 +226,17 @@ def _admit(channel: ChannelState, message: Message, now: float, answer: Answer |
     topic = message.topic
     if zone.max_topic_levels and topic.count("/") >= zone.max_topic_levels:
         return TOO_DEEP
-    real: str | None = topic
-    delayed = context.delayed.handles(topic)
-    if delayed:
-        real = context.delayed.inner_topic(topic)
-    if real is None:
-        return NOT_DELAYED
-    if reserved(real):
-        return RESERVED
+    real = topic
+    delayed = False
+    if topic.startswith("$"):
+        delayed = context.delayed.handles(topic)
+        if delayed:
+            inner = context.delayed.inner_topic(topic)
+            if inner is None:
+                return NOT_DELAYED
+            real = inner
+        if reserved(real):
+            return RESERVED
     allowed = authorize(channel, "publish", real, now) if answer is None else judge(channel, "publish", real, answer)
     if allowed is None:
         return UNDECIDED

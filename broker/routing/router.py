@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ..mqtt.topics import has_wildcard
 from ..session.subscription import Subscription, merge
+from .filter_index import FilterIndex
 from .shared import STRATEGIES, SharedGroup
-from .trie import Trie
 
 if TYPE_CHECKING:
     from ..session.session import Session
 
 MAX_CACHED_TOPIC: Final = 256  # characters; longer topics are matched anew each time
 TARGETS_PER_TOPIC: Final = 16  # the cache holds at most this many targets and groups per topic it may hold, on average
+# Once more topics come than the cache holds, it takes in one of so many new ones, by chance: what is asked for often is
+# in it soon, and what hardly comes again mostly costs no remembering and pushes nobody out.
+STRANGERS: Final = 8
 
 _Subscribers: TypeAlias = "Subscription | dict[Session, Subscription]"
 _Groups: TypeAlias = SharedGroup | dict[str, SharedGroup]
@@ -48,8 +51,8 @@ class Router:
 
     __slots__ = (
         "_capacity",
-        "_group_trie",
         "_groups",
+        "_groups_by_filter",
         "_heavy",
         "_older",
         "_recent",
@@ -65,8 +68,8 @@ class Router:
         self._strategy = STRATEGIES[strategy]
         self._rng = random.Random() if rng is None else rng
         # The bare Subscription where a filter has one, a dict by session where it has more: most filters have one.
-        self._subscribers: Trie[_Subscribers] = Trie()
-        self._group_trie: Trie[_Groups] = Trie()
+        self._subscribers: FilterIndex[_Subscribers] = FilterIndex()
+        self._groups_by_filter: FilterIndex[_Groups] = FilterIndex()
         self._groups: dict[str, SharedGroup] = {}  # by the whole "$share/..." filter
         # Two halves: when the recent one is full it becomes the older one, and what is asked for again comes back.
         # So old topics go in bulk and hot ones stay, and a hit is one lookup.
@@ -145,26 +148,26 @@ class Router:
         name = subscription.group or ""
         group = SharedGroup(name, topic_filter, subscription.filter, self._strategy, self._rng)
         self._groups[subscription.filter] = group
-        held = self._group_trie.get(topic_filter)
+        held = self._groups_by_filter.get(topic_filter)
         if held is None:
-            self._group_trie.put(topic_filter, group)
+            self._groups_by_filter.put(topic_filter, group)
         elif isinstance(held, dict):
             held[group.filter] = group
         else:
-            self._group_trie.put(topic_filter, {held.filter: held, group.filter: group})
+            self._groups_by_filter.put(topic_filter, {held.filter: held, group.filter: group})
         self._forget(topic_filter)
         return group
 
     def _drop_group(self, group: SharedGroup) -> None:
         del self._groups[group.filter]
-        held = self._group_trie.get(group.topic_filter)
+        held = self._groups_by_filter.get(group.topic_filter)
         if isinstance(held, dict):
             del held[group.filter]
             if len(held) == 1:
                 for left in held.values():
-                    self._group_trie.put(group.topic_filter, left)
+                    self._groups_by_filter.put(group.topic_filter, left)
         else:
-            self._group_trie.remove(group.topic_filter)
+            self._groups_by_filter.remove(group.topic_filter)
         self._forget(group.topic_filter)
 
     def _forget(self, topic_filter: str) -> None:
@@ -205,6 +208,8 @@ class Router:
         route = self._older.pop(topic, None) if self._older else None
         if route is None:
             route = self._find(topic)
+            if self._older and self._rng.random() * STRANGERS >= 1:
+                return route
         weight = len(route.targets) + len(route.groups)
         if len(topic) > MAX_CACHED_TOPIC or weight > self._heavy or not self._capacity:
             return route
@@ -227,7 +232,7 @@ class Router:
         groups: tuple[SharedGroup, ...] = ()
         if self._groups:
             matched: list[SharedGroup] = []
-            for some in self._group_trie.match(topic):
+            for some in self._groups_by_filter.match(topic):
                 if isinstance(some, dict):
                     matched.extend(some.values())
                 else:
@@ -256,7 +261,7 @@ class Router:
 
     def groups_of(self, topic_filter: str) -> list[SharedGroup]:
         """The Shared Subscriptions of just this filter, without their ``$share/...``."""
-        held = self._group_trie.get(topic_filter)
+        held = self._groups_by_filter.get(topic_filter)
         if held is None:
             return []
         return list(held.values()) if isinstance(held, dict) else [held]

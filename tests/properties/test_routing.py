@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from broker.mqtt.message import Delivery, Message
 from broker.routing import retained
+from broker.routing.filter_index import FilterIndex
 from broker.routing.retained import RetainedStore
 from broker.routing.router import Router
 from broker.routing.trie import Trie
@@ -77,7 +78,8 @@ def test_the_router_is_a_naive_one(
         assert subscription in router.subscriptions(subscription.filter)
         assert router.unsubscribe(subscription)
     assert router.route_count() == router.subscription_count == router.shared_count == 0
-    assert router._subscribers._root == router._group_trie._root == {}
+    assert len(router._subscribers) == len(router._groups_by_filter) == 0
+    assert not router._subscribers._flat and not router._groups_by_filter._flat
 
 
 def compare(router: Router, model: dict[tuple[Session, str], Subscription], topic: str) -> None:
@@ -107,6 +109,26 @@ def test_the_trie_is_a_naive_one(put: list[str], topic: str) -> None:
     for each in set(put):
         assert trie.get(each) == trie.remove(each) == each
     assert (len(trie), trie._root) == (0, {})
+
+
+@given(st.lists(st.tuples(filters(), st.booleans()), max_size=40), topics(), st.sampled_from((0, 1, 3, 16)))
+def test_the_index_of_filters_is_a_naive_one(put: list[tuple[str, bool]], topic: str, most_shapes: int) -> None:
+    """Also when a shape's place becomes free while filters of that shape are among the others."""
+    index: FilterIndex[str] = FilterIndex(most_shapes)
+    model: dict[str, str] = {}
+    for number, (each, stays) in enumerate(put):
+        if stays:
+            model[each] = f"{number}"
+            index.put(each, model[each])
+        else:
+            assert index.remove(each) == model.pop(each, None)
+        assert index.get(each) == model.get(each)
+        assert sorted(index.match(topic)) == sorted(value for each, value in model.items() if naive(each, topic))
+        assert (len(index), len(index._flat)) == (len(model), len(index._shapes))
+    assert sorted(index.filters()) == sorted(model)
+    for each, value in model.items():
+        assert index.get(each) == index.remove(each) == value
+    assert (len(index), index._flat, index._shapes, index._others._root) == (0, [], {}, {})
 
 
 @given(st.lists(st.tuples(topics(), st.booleans()), max_size=40), filters(), st.sampled_from((0, 3, 1024)))

@@ -155,6 +155,7 @@ def test_a_hundred_thousand_rules_do_not_slow_a_check(rules: StoredRules) -> Non
     assert seconds(rules) < 5 * seconds(few)
 
 
+@pytest.mark.interpreted
 def test_room(rules: StoredRules, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_rules, "MOST_RULES", 2)
     assert rules.room(ALL, "") == 2

@@ -150,7 +150,7 @@ def test_shared_groups_are_told_apart_by_name_and_filter() -> None:
         assert not router.unsubscribe(each)
     assert router.match("a/b") is EMPTY
     assert (router.shared_count, router.subscription_count, router.route_count()) == (0, 0, 0)
-    assert len(router._group_trie) == 0
+    assert len(router._groups_by_filter) == 0
 
 
 def test_a_change_within_a_group_keeps_the_route() -> None:
@@ -218,6 +218,21 @@ def test_hot_topics_outlive_a_flood_of_others() -> None:
         if number % 20 == 0:
             assert router.match("hot") is route
     assert len(router._recent) + len(router._older) <= 100
+
+
+def test_a_flood_of_topics_pushes_few_out_and_keeps_no_hot_one_from_coming_in() -> None:
+    router = Router(rng=random.Random(1), cache_size=1000)
+    router.subscribe(sub(A, "#"))
+    for number in range(5000):
+        router.match(f"cold/{number}")
+        if number >= 2000 and number % 20 == 0:
+            router.match("late")
+    assert "late" in router._recent or "late" in router._older
+    known = list(router._recent)
+    for number in range(500):
+        router.match(f"more/{number}")
+    assert sum(each in router._recent or each in router._older for each in known) == len(known)
+    assert sum(f"more/{number}" in router._recent for number in range(500)) < 150
 
 
 def test_long_topics_and_too_many_targets_are_not_kept() -> None:

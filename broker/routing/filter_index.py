@@ -1,0 +1,139 @@
+"""FilterIndex: Topic Filter -> value, asked by Topic Name, in a handful of look-ups whatever the number of filters."""
+
+from collections.abc import Iterator
+from typing import Final, Generic, TypeVar
+
+from ..mqtt.topics import has_wildcard
+from .trie import Trie
+
+T = TypeVar("T")
+
+MOST_SHAPES: Final = 16  # each that fits costs a match one look-up, so nobody may make them many
+
+
+class _Shape(Generic[T]):
+    """Topic Filters with their wildcards in the same places: ``+`` at ``pluses`` of ``depth`` levels, and ``#`` behind
+    these if it is ``open_ended``. ``values`` has them under themselves, which costs no memory but the dict's own.
+    """
+
+    __slots__ = ("depth", "leading", "open_ended", "pluses", "values")
+
+    def __init__(self, name: str) -> None:
+        levels = name.split("/")
+        self.open_ended = levels[-1] == "#"
+        if self.open_ended:
+            levels.pop()
+        self.depth = len(levels)
+        self.pluses = [place for place, level in enumerate(levels) if level == "+"]
+        self.leading = not levels or levels[0] == "+"  # begins with a wildcard
+        self.values: dict[str, T] = {}
+
+    def filter_for(self, topic: str, levels: list[str]) -> str:
+        """The one filter of this shape that matches a topic, whose levels are not fewer than ``depth``."""
+        if not self.pluses and self.depth == len(levels):
+            return topic + "/#"
+        wanted = levels[: self.depth]
+        for place in self.pluses:
+            wanted[place] = "+"
+        if self.open_ended:
+            wanted.append("#")
+        return "/".join(wanted)
+
+
+class FilterIndex(Generic[T]):
+    """Values by Topic Filter, as in a ``Trie``, but for very many filters of few shapes, such as all ``site/+/state``.
+
+    Of each shape at most one filter matches a topic, and its text follows from the topic's: one look-up in one dict
+    tells, where a trie would visit an object for each level, in memory that no cache of the processor has. Filters of
+    further shapes, when ``most_shapes`` are there already, go to a ``Trie`` and stay in it as long as they are held.
+    """
+
+    __slots__ = ("_exact", "_flat", "_most_shapes", "_others", "_shapes")
+
+    def __init__(self, most_shapes: int = MOST_SHAPES) -> None:
+        self._most_shapes = most_shapes
+        self._exact: dict[str, T] = {}
+        self._shapes: dict[str, _Shape[T]] = {}
+        self._flat: list[_Shape[T]] = []  # the same shapes, to be walked
+        self._others: Trie[T] = Trie()
+
+    def __len__(self) -> int:
+        count = len(self._exact) + len(self._others)
+        for shape in self._flat:
+            count += len(shape.values)
+        return count
+
+    def get(self, topic_filter: str) -> T | None:
+        """The value of just this filter."""
+        if not has_wildcard(topic_filter):
+            return self._exact.get(topic_filter)
+        shape = self._shapes.get(_shape_of(topic_filter))
+        value = None if shape is None else shape.values.get(topic_filter)
+        return self._others.get(topic_filter) if value is None else value
+
+    def put(self, topic_filter: str, value: T) -> None:
+        """Set the value of a filter, replacing the one it has."""
+        if not has_wildcard(topic_filter):
+            self._exact[topic_filter] = value
+            return
+        name = _shape_of(topic_filter)
+        shape = self._shapes.get(name)
+        if len(self._others) and self._others.get(topic_filter) is not None:
+            self._others.put(topic_filter, value)
+        elif shape is not None:
+            shape.values[topic_filter] = value
+        elif len(self._shapes) < self._most_shapes:
+            shape = self._shapes[name] = _Shape(name)
+            shape.values[topic_filter] = value
+            self._flat.append(shape)
+        else:
+            self._others.put(topic_filter, value)
+
+    def remove(self, topic_filter: str) -> T | None:
+        """Take a filter out; returns its value, ``None`` if it was not there."""
+        if not has_wildcard(topic_filter):
+            return self._exact.pop(topic_filter, None)
+        name = _shape_of(topic_filter)
+        shape = self._shapes.get(name)
+        value = None if shape is None else shape.values.pop(topic_filter, None)
+        if shape is None or value is None:
+            return self._others.remove(topic_filter)
+        if not shape.values:
+            del self._shapes[name]
+            self._flat.remove(shape)
+        return value
+
+    def match(self, topic: str) -> list[T]:
+        """The values of all filters that match a Topic Name, that of the exact filter first [MQTT-3.3.2-3]."""
+        found: list[T] = []
+        value = self._exact.get(topic)
+        if value is not None:
+            found.append(value)
+        if self._flat:
+            levels = topic.split("/")
+            depth = len(levels)
+            # A wildcard in the first level does not match a Topic Name beginning with $ [MQTT-4.7.2-1].
+            hides = topic.startswith("$")
+            for shape in self._flat:
+                # "#" includes its parent level: a/# matches a.
+                if (shape.depth == depth or (shape.open_ended and shape.depth < depth)) and not (
+                    hides and shape.leading
+                ):
+                    value = shape.values.get(shape.filter_for(topic, levels))
+                    if value is not None:
+                        found.append(value)
+        if len(self._others):
+            found.extend(self._others.match(topic))
+        return found
+
+    def filters(self) -> Iterator[str]:
+        """Every filter once, exact ones first. What comes and goes meanwhile may be among them or not."""
+        yield from list(self._exact)
+        for shape in list(self._flat):
+            yield from list(shape.values)
+        yield from self._others.filters()
+
+
+def _shape_of(topic_filter: str) -> str:
+    """A filter without all that is no wildcard: ``//+/#`` of ``a/b/+/#``."""
+    return "/".join([level if level == "+" or level == "#" else "" for level in topic_filter.split("/")])
