@@ -21,6 +21,9 @@ class Target(Protocol):
     """Whom an outlet writes to: ``transport.connection``."""
 
     def flush(self) -> None:
+        """Write what the outlet holds, and what may follow it."""
+
+    def write(self) -> None:
         """Write what the outlet holds."""
 
     def abort(self) -> None:
@@ -35,6 +38,9 @@ class Flushes(Protocol):
 
     def add(self, outlet: "Outlet") -> None:
         """The outlet has something to write now, and had nothing before."""
+
+    def withdraw(self, outlet: "Outlet") -> None:
+        """What it had to write is being written."""
 
 
 class Outlet:
@@ -189,6 +195,12 @@ class Outlet:
             for delivery in deliveries:
                 self._tell(delivery.message)
         return []
+
+    def hurry(self) -> None:
+        """Write what is here at once instead of at the end of the turn."""
+        if self.parts and self.writable:
+            self.flusher.withdraw(self)
+            self.target.write()
 
     def send_publish0(self, message: Message) -> None:
         """A QoS 0 PUBLISH with RETAIN 0 and no identifiers."""

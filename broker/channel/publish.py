@@ -14,7 +14,8 @@ from ..mqtt.constants import MAX_STRING, PUBACK, PUBREC, REASON_STRING, TOPIC_AL
 from ..mqtt.errors import ProtocolError
 from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES, Ack
-from ..session.session import DUPLICATE, FULL, Session
+from ..session.inbound import DUPLICATE, FULL
+from ..session.session import Session
 from .asking import Asked, ask
 from .authorization import authorize, judge
 from .closing import disconnect

@@ -37,6 +37,9 @@ class Link(Protocol):
         """Write what is in the outlet, then close so that the peer still reads it."""
 
     def flush(self) -> None:
+        """Write what the outlet holds, and what may follow it."""
+
+    def write(self) -> None:
         """Write what the outlet holds."""
 
     def abort(self) -> None:
@@ -56,6 +59,9 @@ class _Gone:
         pass
 
     def flush(self) -> None:
+        pass
+
+    def write(self) -> None:
         pass
 
     def abort(self) -> None:

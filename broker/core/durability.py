@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from ..mqtt.message import Delivery, Message
 from ..session.session import Session
+from ..session.state import SessionState
 from ..session.subscription import Subscription
 from ..storage import records
 from ..storage.batch import first_offset
@@ -396,10 +397,10 @@ class Durability:
     def completed(self, session: Session, packet_id: int) -> None:
         self._write(records.Completed(session.number, packet_id))
 
-    def received(self, session: Session, packet_id: int, now: float) -> None:
+    def received(self, session: SessionState, packet_id: int, now: float) -> None:
         self._write(records.Received(session.number, packet_id, now))
 
-    def freed(self, session: Session, packet_id: int) -> None:
+    def freed(self, session: SessionState, packet_id: int) -> None:
         self._write(records.Freed(session.number, packet_id))
 
     # ------------------------------------------------- retained, wills, delayed

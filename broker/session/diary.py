@@ -7,6 +7,7 @@ from ..mqtt.message import Delivery, Message
 
 if TYPE_CHECKING:
     from .session import Session
+    from .state import SessionState
 
 
 class Diary(Protocol):
@@ -46,8 +47,8 @@ class Diary(Protocol):
     def completed(self, session: "Session", packet_id: int) -> None:
         """QoS 2: PUBCOMP arrived."""
 
-    def received(self, session: "Session", packet_id: int, now: float) -> None:
+    def received(self, session: "SessionState", packet_id: int, now: float) -> None:
         """QoS 2 inbound: the identifier stands for one message until it is freed."""
 
-    def freed(self, session: "Session", packet_id: int) -> None:
+    def freed(self, session: "SessionState", packet_id: int) -> None:
         """QoS 2 inbound: PUBREL arrived, or the message was refused."""

@@ -17,9 +17,13 @@ UNREADABLE: Final = "unreadable"  # not one of EMQX's: it was paged out and the 
 
 
 class Outlet(Protocol):
-    """What a connected client offers its session. Sending only appends: it never closes, raises or calls back."""
+    """What a connected client offers its session. Sending only appends, and ``hurry`` writes: neither closes,
+    raises or calls back."""
 
     writable: bool
+
+    def hurry(self) -> None:
+        """Write what is here at once instead of at the end of the turn."""
 
     def send_publish0(self, message: Message) -> None:
         """A QoS 0 PUBLISH with RETAIN 0 and no Subscription Identifiers: the common case."""

@@ -128,7 +128,7 @@ class Connection(Output):
         self._alive_at = now
         self._timer = context.timers.at(now + facts.zone.idle_timeout, self._idle)
         self._everybody.add(self)
-        self._listener.opened(self)
+        self._listener.opened()
 
     def data_received(self, data: bytes) -> None:
         context = self._context
@@ -201,7 +201,7 @@ class Connection(Output):
         self._timer = self._rate_timer = None
         self._parked = None
         self._everybody.discard(self)
-        self._listener.closed(self, channel.end_reason)
+        self._listener.closed(channel.end_reason)
         self._leave_traffic()
         # Connection, channel and outlet know each other: taken apart here, they need no garbage collector.
         channel.link = channel.outlet.target = GONE

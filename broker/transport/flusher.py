@@ -58,6 +58,11 @@ class Flusher:
             self._scheduled = True
             self._loop.call_soon(self.run)
 
+    def withdraw(self, outlet: Outlet) -> None:
+        """It is written now, if it was the last to be added."""
+        if self._dirty and self._dirty[-1] is outlet:
+            self._dirty.pop()
+
     def wake(self) -> None:
         """See to it that a run comes soon."""
         if not self._scheduled:

@@ -317,13 +317,13 @@ class Listener:
 
     # What its Connections tell it
 
-    def opened(self, connection: asyncio.Protocol) -> None:
-        """``connection`` has its transport."""
+    def opened(self) -> None:
+        """One of them has its transport."""
         self.current_connections += 1
         self.accepted += 1
 
-    def closed(self, connection: asyncio.Protocol, reason: str) -> None:
-        """``connection``, once opened, has lost its transport; ``reason`` as EMQX names it (normal, kicked, ...)."""
+    def closed(self, reason: str) -> None:
+        """One that was opened has lost its transport; ``reason`` as EMQX names it (normal, kicked, ...)."""
         self.current_connections -= 1
         self.shutdown_count[reason] = self.shutdown_count.get(reason, 0) + 1
 

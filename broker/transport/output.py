@@ -10,7 +10,7 @@ from .flusher import Flusher
 from .slow_reader import SlowReader
 
 
-class Output(Counted, asyncio.Protocol):
+class Output(Counted):
     """The ``Flusher`` calls ``flush`` once a turn; the transport says when it takes no more, and when again."""
 
     __slots__ = ("_context", "_flusher", "_slow_reader", "_transport", "channel", "facts")
@@ -50,16 +50,18 @@ class Output(Counted, asyncio.Protocol):
             self._slow_reader = None
 
     def flush(self) -> None:
-        """Write what the outlet holds, unless the socket is full."""
-        channel = self.channel
-        outlet = channel.outlet
+        """Write what the outlet holds, unless the socket is full, then go on with what waits for room in it."""
+        outlet = self.channel.outlet
+        if outlet.writable and outlet.parts:
+            self.write()
+        if outlet.writable and self._transport is not None:
+            self._go_on_replaying()
+
+    def write(self) -> None:
+        """Write what the outlet holds."""
+        outlet = self.channel.outlet
         parts = outlet.parts
         transport = self._transport
-        if not outlet.writable:
-            return
-        if not parts:
-            self._go_on_replaying()
-            return
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         parts.clear()
         metrics = self._context.metrics
@@ -90,8 +92,6 @@ class Output(Counted, asyncio.Protocol):
         self.sent_octets += size
         self.sent_writes += 1
         transport.write(data)
-        if outlet.writable:
-            self._go_on_replaying()
 
     def _go_on_replaying(self) -> None:
         """Fetch the next slice of retained messages; where that found nothing yet, look on in the next turn."""

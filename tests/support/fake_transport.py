@@ -219,14 +219,14 @@ class FakeListener:
     name = "default"
 
     def __init__(self) -> None:
-        self.open: list[Connection] = []
+        self.open = 0
         self.reasons: list[str] = []
 
-    def opened(self, connection: Connection) -> None:
-        self.open.append(connection)
+    def opened(self) -> None:
+        self.open += 1
 
-    def closed(self, connection: Connection, reason: str) -> None:
-        self.open.remove(connection)
+    def closed(self, reason: str) -> None:
+        self.open -= 1
         self.reasons.append(reason)
 
 

@@ -9,6 +9,9 @@ class OneByOne:
     def send_publish(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
         raise NotImplementedError
 
+    def hurry(self) -> None:
+        """What is sent is there at once."""
+
     def send_run(self, deliveries: list[Delivery], packet_ids: list[int]) -> list[int]:
         together = zip(deliveries, packet_ids, strict=True)
         return [packet_id for delivery, packet_id in together if not self.send_publish(delivery, packet_id, False)]

@@ -8,9 +8,10 @@ import pytest
 from broker.mqtt.constants import MAX_PACKET_ID, MESSAGE_EXPIRY_INTERVAL
 from broker.mqtt.errors import ProtocolError
 from broker.mqtt.message import Delivery, Message
+from broker.session.inbound import DUPLICATE, FULL, NEW
 from broker.session.limits import Limits
 from broker.session.replay import REPLAY_SLICE
-from broker.session.session import DUPLICATE, FULL, NEW, Session
+from broker.session.session import Session
 from broker.session.subscription import Subscription
 from tests.support.one_by_one import OneByOne
 
@@ -24,6 +25,10 @@ class Wire(OneByOne):
         self.retains: list[bool] = []
         self.too_large: set[str] = set()
         self.on_send: Any = None
+        self.hurried: list[int] = []  # how many were sent when it had to hurry
+
+    def hurry(self) -> None:
+        self.hurried.append(len(self.sent))
 
     def send_publish0(self, message: Message) -> None:
         self.sent.append((message.payload.decode(), 0, 0, False))
@@ -90,6 +95,21 @@ def test_the_qos_is_the_lower_of_both(published: int, granted: int, upgrade: boo
     bench.deliver("x", published, granted=granted, **options)
     qos = max(published, granted) if upgrade else min(published, granted)
     assert bench.wire.sent == [("x", qos, 1 if qos else 0, False)]
+
+
+@pytest.mark.parametrize("window, halves", [(15, []), (16, [8]), (32, [16])])
+def test_a_client_with_nothing_in_flight_gets_half_a_window_first(window: int, halves: list[int]) -> None:
+    bench = Bench(connected=False)
+    for number in range(200):
+        bench.deliver(str(number))
+    wire = bench.attach(window)
+    assert wire.hurried == halves and [each[0] for each in wire.take()] == [str(n) for n in range(window)]
+    bench.session.puback(1, 2)
+    bench.session.advance(0.0)
+    assert wire.hurried == halves and len(wire.take()) == 2  # it has enough to do
+    bench.session.puback(*range(3, window + 3))
+    bench.session.advance(0.0)
+    assert wire.hurried == halves * 2 and len(wire.take()) == window
 
 
 @pytest.mark.parametrize("retain_as_published", [False, True])

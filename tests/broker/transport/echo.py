@@ -55,7 +55,7 @@ class Echo(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport) or hasattr(transport, "pause_reading")
         self.transport: Any = transport
-        self.listener.opened(self)
+        self.listener.opened()
 
     def data_received(self, data: bytes) -> None:
         assert type(data) is bytes
@@ -76,7 +76,7 @@ class Echo(asyncio.Protocol):
         self.eof = True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.listener.closed(self, "normal")
+        self.listener.closed("normal")
         self.lost.set_result(exc)
 
     def pause_writing(self) -> None:
@@ -121,12 +121,12 @@ class WatchedListener(Listener):
         super().refuse(reason, setting, peer, detail)
         self.changed()
 
-    def opened(self, connection: asyncio.Protocol) -> None:
-        super().opened(connection)
+    def opened(self) -> None:
+        super().opened()
         self.changed()
 
-    def closed(self, connection: asyncio.Protocol, reason: str) -> None:
-        super().closed(connection, reason)
+    def closed(self, reason: str) -> None:
+        super().closed(reason)
         self.changed()
 
 

@@ -26,7 +26,7 @@ PING = b"\xc0\x00"
 def test_it_is_known_from_its_first_moment() -> None:
     house = House()
     stranger = house.open()
-    assert house.listener.open == [stranger.connection]
+    assert house.listener.open == 1
     assert house.server.connections == {stranger.connection}
     client = stranger.channel.client
     assert (client.peer_host, client.peer_port, client.sock_port, client.loopback) == ("192.0.2.1", 50_000, 1883, True)

@@ -3,7 +3,7 @@
 import pytest
 
 from broker.core import broker as broker_module
-from broker.mqtt.packets import Pingreq, Pingresp, Subscribe, TopicFilter
+from broker.mqtt.packets import Connack, Connect, Pingreq, Pingresp, Subscribe, TopicFilter
 from broker.transport.connection import WRITE_LOW
 from tests.support.fake_transport import Conversation, House
 from tests.support.wire import Publish
@@ -46,6 +46,26 @@ def test_draining_may_fill_the_socket_again() -> None:
     assert reader.channel.outlet.writable or not reader.transport.writing
     reader.transport.unblock()
     assert len(reader.messages()) == 20
+
+
+def test_half_a_window_is_written_at_once_and_the_rest_at_the_end_of_the_turn() -> None:
+    house = House({"max_inflight": 32})
+    reader = house.connect("r", expiry=60)
+    reader.subscribe("t", qos=1)
+    reader.vanish()
+    for number in range(40):
+        house.publish("t", b"%d" % number, 1)
+    reader = house.open()
+    reader.feed(Connect(5, "r", clean_start=False))
+    connack, *first = reader.arrived()
+    assert isinstance(connack, Connack) and connack.session_present
+    rest = reader.messages()
+    assert (len(first), len(rest), reader.transport.writes) == (16, 16, 2)
+    together = [each.payload for each in [*first, *rest] if isinstance(each, Publish)]
+    assert together == [b"%d" % number for number in range(32)]
+    reader.puback(*range(1, 33))
+    assert [each.payload for each in reader.messages()] == [b"%d" % number for number in range(32, 40)]
+    assert house.flusher.waiting == 0
 
 
 def encode_connack(client: Conversation) -> bytes:

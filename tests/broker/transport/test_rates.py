@@ -48,7 +48,7 @@ def test_the_connection_goes_while_a_rate_holds_it() -> None:
     client.vanish()
     house.pass_time(100)
     assert len(house.timers) == 0
-    assert house.listener.open == []
+    assert house.listener.open == 0
 
 
 def test_acknowledgements_are_no_messages() -> None:
