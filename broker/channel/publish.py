@@ -105,7 +105,7 @@ def _publish_if_admitted(channel: ChannelState, message: Message, now: float, an
     if refusal is not None:
         _refuse(channel, message, refusal)
         return None
-    if channel.context.delayed.handles(message.topic):
+    if message.topic.startswith("$") and channel.context.delayed.handles(message.topic):
         _delay(channel, message, now)
         return None
     broker = channel.context.broker

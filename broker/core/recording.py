@@ -12,6 +12,8 @@ from .stored_message import StoredMessage
 Entry = records._Record | StoredMessage
 """What the open batch holds; a message is written with those who hold it when the batch is cut."""
 
+_WITH_A_BODY: Final = (records.RetainedStored, records.WillStored, records.DelayedStored)
+
 OVERHEAD: Final = 200
 """Bytes of a record in memory, beside a payload."""
 
@@ -83,7 +85,7 @@ def octets_of(entry: Entry) -> int:
     """About how many bytes it takes while it waits."""
     if isinstance(entry, StoredMessage):
         return OVERHEAD + len(entry.message.frame)
-    if isinstance(entry, records.RetainedStored | records.WillStored | records.DelayedStored):
+    if isinstance(entry, _WITH_A_BODY):
         return OVERHEAD + len(entry.body.payload)
     if isinstance(entry, records.RowStored):
         return OVERHEAD + len(entry.value)
