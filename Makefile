@@ -90,8 +90,8 @@ conformance: setup ## docs/conformance.md from the tags in code and tests; print
 interop: setup node-modules ## only the tests with the clients of others
 	@$(BIN)/python -m pytest tests/interop $(PYTEST_ARGS)
 
-soak: setup ## load, kill -9, restart, check every promise (CYCLES=1000 SEED=...)
-	@$(BIN)/python -m tests.soak --cycles $(or $(CYCLES),1000) $(if $(SEED),--seed $(SEED))
+soak: setup compiled ## load, kill -9, restart, check every promise (CYCLES=1000 SEED=...)
+	@TAIPAN_COMPILED=$(TAKEN) $(BIN)/python -m tests.soak --cycles $(or $(CYCLES),1000) $(if $(SEED),--seed $(SEED))
 
 soak-disk: setup ## a fake disk that loses power or fails at every single operation (EVERY=1 SEED=...)
 	@$(BIN)/python -m tests.soak.disk --every $(or $(EVERY),1) $(if $(SEED),--seed $(SEED))

@@ -120,8 +120,10 @@ async def _answer_when_stored(channel: ChannelState, connect: Connect, connack: 
     session = channel.session
     if channel.state != CONNECTED or session is None:
         return
-    if stored:
-        _answer(channel, connect, connack, channel.context.clock.now())
+    if stored or (connack.session_present and not durability.unconfirmed(session)):
+        _answer(
+            channel, connect, connack, channel.context.clock.now()
+        )  # a session that is there goes on in trouble, too
         return
     # Nobody was told of it: a session that was begun for this CONNECT is none.
     if not connack.session_present:

@@ -124,7 +124,11 @@ class Durability:
         return self.journal.batch
 
     def end_of_turn(self) -> None:
-        """Cut the batch if the writer is free and somebody waits for it, or could."""
+        """Cut the batch if the writer is free and somebody waits for it, or could, and let the writer's thread run."""
+        self._next_batch()
+        self.journal.give_way()
+
+    def _next_batch(self) -> None:
         if self.journal.idle:
             waited_for = bool(self._waiting or self._futures)
             if self.fates and (self._open or waited_for or self.fates.due):
@@ -135,7 +139,6 @@ class Durability:
             elif waited_for and not self.fates:
                 # All that was to be written has been taken back: nobody waits for an empty batch.
                 self._release(self.journal.batch)
-        self.journal.give_way()
 
     def _cut(self) -> None:
         seq = self.journal.batch
@@ -164,10 +167,10 @@ class Durability:
     def on_durable(self, seq: int) -> None:
         """The writer's word: everything up to ``seq`` is on disk."""
         if self._open:
-            self.end_of_turn()  # first of all, so that the disk has work while this batch's acknowledgements go out
+            self._next_batch()  # first of all, so that the disk has work while this batch's acknowledgements go out
         self._release(seq)
         self.paging.relieve()
-        if self._open or self.fates.due or self._waiting or self._futures:
+        if not self.journal.idle or self._open or self.fates.due or self._waiting or self._futures:
             self._wake()
 
     def _release(self, upto: int) -> None:

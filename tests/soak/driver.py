@@ -32,7 +32,7 @@ from management.node import main
 sys.exit(main())
 """
 """The node, with a log that is compacted long before it is large."""
-START = 15.0
+START = 30.0
 """Seconds within which a start must succeed."""
 
 

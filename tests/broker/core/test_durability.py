@@ -429,6 +429,19 @@ async def test_subscriptions_and_sessions_that_need_the_disk_are_refused() -> No
     assert isinstance(connack, Connack) and connack.reason_code == 0 and connack.session_present
 
 
+async def test_a_session_that_is_there_goes_on_when_trouble_begins_while_it_waits() -> None:
+    house = DurableHouse()
+    (await subscribed(house, "c")).vanish()
+    house.store()
+    client = house.greet("c")
+    await house.settle()
+    assert client.received() == []
+    house.trouble()
+    await house.settle()
+    (connack,) = client.received()
+    assert isinstance(connack, Connack) and connack.reason_code == 0 and connack.session_present
+
+
 async def test_a_connect_that_waits_when_trouble_begins_is_refused_and_leaves_nothing() -> None:
     house = DurableHouse()
     client = house.greet("c")
