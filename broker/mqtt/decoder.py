@@ -89,6 +89,9 @@ _PUBACK_0: Final = 0x40020000
 _MANY_ACKS: Final = 32
 """Bytes that may be PUBACKs, from which on it is worth looking at all of them at once."""
 
+_LARGE_PIECE: Final = 16_384
+"""Bytes read at once that are kept as they are until their packet is complete."""
+
 _FLAGS: Final = [2 if kind in (PUBREL, SUBSCRIBE, UNSUBSCRIBE) else 0 for kind in range(16)]
 """Control Packet type -> the low nibble of its first byte, PUBLISH aside."""
 
@@ -98,17 +101,18 @@ class Decoder:
 
     ``version`` is 0 until the level of CONNECT is read; everything else goes by its rules. ``server_side=False``
     reads what a server sends; then ``version`` is set by hand. ``max_packet_size`` (bytes, whole packet) may be
-    changed at any time.
+    changed at any time. ``pending``: bytes held of a packet that is not complete.
     """
 
     __slots__ = (
-        "_buffer",
         "_dead",
+        "_held",
         "_max_connect_size",
         "_needed",
         "_server_side",
         "_topic_names",
         "max_packet_size",
+        "pending",
         "version",
     )
 
@@ -120,14 +124,11 @@ class Decoder:
         self._max_connect_size = max_connect_size
         self._topic_names = topic_names
         self._server_side = server_side
-        self._buffer = bytearray()
+        # The beginning of a packet that is not complete, in pieces, and how many bytes these have.
+        self._held: list[bytes | bytearray] = []
+        self.pending = 0
         self._needed = 0
         self._dead = False
-
-    @property
-    def pending(self) -> int:
-        """Bytes held of a packet that is not complete."""
-        return len(self._buffer)
 
     def feed(self, data: bytes) -> list[Packet]:
         """The packets that are complete with ``data``, in order. Never raises.
@@ -138,26 +139,44 @@ class Decoder:
         packets: list[Packet] = []
         if self._dead:
             return packets
-        buffer = self._buffer
-        if buffer:
-            if len(buffer) + len(data) < self._needed:
-                buffer += data
-                return packets
-            data = b"".join((buffer, data))
-            buffer.clear()
+        at = 0
         try:
-            at = 0
-            if not self.version and self._server_side:
-                at = self._first(data, packets)
-            if at >= 0:
-                at = self._rest(data, at, packets)
-            if at < 0:
-                at = -at - 1
-                buffer += data[at:]
+            while self._held:
+                missing = self._needed - self.pending
+                if len(data) - at < missing:
+                    self._hold(data[at:])
+                    return packets
+                # Just this packet: its frame is then no copy, and what follows it is not moved.
+                whole = b"".join((*self._held, data[at : at + missing]))
+                at += missing
+                self._held.clear()
+                self.pending = 0
+                self._parse(whole, 0, packets)
+            if at < len(data):
+                self._parse(data, at, packets)
         except MqttError as error:
             self._dead = True
             packets.append(error)
         return packets
+
+    def _parse(self, data: bytes, at: int, packets: list[Packet]) -> None:
+        """Read packets from ``at`` on; hold the one that is not complete."""
+        if not self.version and self._server_side:
+            at = self._first(data, packets)
+        if at >= 0:
+            at = self._rest(data, at, packets)
+        if at < 0:
+            self._hold(data[-at - 1 :])
+
+    def _hold(self, piece: bytes) -> None:
+        held = self._held
+        if len(piece) >= _LARGE_PIECE:
+            held.append(piece)
+        elif held and isinstance(held[-1], bytearray):
+            held[-1] += piece
+        else:
+            held.append(bytearray(piece))  # small ones together: each alone would take many times its size
+        self.pending += len(piece)
 
     # _first and _rest return -1 - offset where an incomplete packet begins, and have set _needed.
 

@@ -143,6 +143,21 @@ def test_large_packet_in_small_pieces() -> None:
     assert message.payload_size == len(payload)
 
 
+def test_small_pieces_are_held_as_one_and_large_ones_as_they_are() -> None:
+    payload = bytes(range(256)) * 4096
+    data = encoder.publish0(Message("big", payload), 4) + b"\xc0\x00"
+    decoder = _decoder()
+    for at in range(3000):
+        assert decoder.feed(data[at : at + 1]) == []
+    assert (len(decoder._held), decoder.pending) == (1, 3000)
+    for at in range(3000, 1_003_000, 50_000):
+        assert decoder.feed(data[at : at + 50_000]) == []
+    assert (len(decoder._held), decoder.pending) == (21, 1_003_000)
+    message, ping = decoder.feed(data[1_003_000:])
+    assert isinstance(message, Message) and message.payload == payload and isinstance(ping, Pingreq)
+    assert (len(decoder._held), decoder.pending) == (0, 0)
+
+
 def test_a_piece_that_ends_one_packet_and_holds_others() -> None:
     one = wire("30 * s'a' '1'")
     decoder = _decoder()
