@@ -19,7 +19,7 @@ BUILT := $(CURDIR)/build/compiled
 TAKEN := $(if $(filter no,$(COMPILED)),,$(BUILT))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test compile test-compiled check format lint types cover fuzz bench bench-api bench-compiled conformance interop soak soak-disk clean
+.PHONY: help setup run test compile test-compiled check format lint types cover fuzz bench bench-api bench-profile bench-compiled conformance interop soak soak-disk clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,6 +80,9 @@ $(BENCH_STAMP): $(BENCH_DIR)/package-lock.json
 
 bench-compiled: compile ## what compiling is worth: interpreted, compiled, Mosquitto (ONLY="S1 S2" ROUNDS=3 DUR=2)
 	@$(BIN)/python -m tests.bench.compiled
+
+bench-profile: setup compiled ## where the processor time goes, into docs/profiles (ONLY="S10 S11" DUR=5)
+	@TAIPAN_COMPILED=$(TAKEN) $(BIN)/python -m tests.bench.profile
 
 bench-api: setup ## what listings cost a busy node (SESSIONS=20000 RATE=5000 DUR=5)
 	@$(BIN)/python -m tests.bench.api

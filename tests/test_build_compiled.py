@@ -1,5 +1,6 @@
 """Who has compiled modules built, and what becomes of it where they cannot be; nothing is compiled here."""
 
+import ast
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,6 +29,24 @@ def fails(error: BaseException) -> Callable[[], None]:
         raise error
 
     return compile_all
+
+
+def test_no_class_that_is_compiled_has_keywords() -> None:
+    """mypyc leaves out what stands behind the bases: an ``array_like`` Struct would be written as another one."""
+    found = [
+        f"{file}: {node.name}"
+        for file in build_compiled.sources()
+        for node in ast.walk(ast.parse((build_compiled.ROOT / file).read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef) and node.keywords
+    ]
+    assert found == []
+
+
+def test_ctrl_c_ends_it_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(build_compiled, "compile_all", fails(KeyboardInterrupt()))
+    monkeypatch.setattr("sys.argv", ["build_compiled.py", "--try"])
+    assert build_compiled.run() == 130
+    assert capsys.readouterr().err.splitlines()[-1].startswith("Compiling was interrupted")
 
 
 def test_without_a_compiler_run_goes_on_with_one_line_and_compile_fails(

@@ -103,6 +103,7 @@ def _open(channel: ChannelState, connect: Connect, now: float, extra: dict[int, 
     if durability is not None:
         # Also that a client is back must be on disk, or its session could end by its earlier absence after a crash.
         due = durability.due(channel.mark) if durability.trouble is None else durability.unconfirmed(session)
+        due = due or durability.ending(client.client_id)
         if connect.will is not None:
             session.will_number = durability.will_stored(
                 as_message(channel, connect.will, now), _delay_of(connect.will)
@@ -125,9 +126,8 @@ async def _answer_when_stored(channel: ChannelState, connect: Connect, connack: 
             channel, connect, connack, channel.context.clock.now()
         )  # a session that is there goes on in trouble, too
         return
-    # Nobody was told of it: a session that was begun for this CONNECT is none.
-    if not connack.session_present:
-        session.expiry_interval = 0
+    # Nobody was told of this session: it is none.
+    session.expiry_interval = 0
     channel.will = None
     refuse(channel, STORE_TROUBLE.code, STORE_TROUBLE.detail, STORE_TROUBLE.setting)
 
@@ -136,7 +136,8 @@ def _needs_disk(channel: ChannelState, connect: Connect, expiry: int) -> bool:
     """Whether the answer to a CONNECT would have to wait for the disk: a durable session begins or is discarded."""
     session = channel.context.broker.sessions.get(channel.client.client_id)
     if session is None or session.diary is None:
-        return expiry > 0
+        durability = channel.context.durability
+        return expiry > 0 or (durability is not None and durability.ending(channel.client.client_id) > 0)
     resumed = not connect.clean_start and (session.expiry_interval > 0 or not session.connected)
     return not resumed
 

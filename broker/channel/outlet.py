@@ -137,6 +137,10 @@ class Outlet:
         """Whether packets wait for the disk."""
         return self.held is not None
 
+    def abort(self) -> None:
+        """Close the connection at once."""
+        self.target.abort()
+
     def release(self, upto: int) -> bool:
         """Send what waits for batches up to ``upto``; whether anything still waits."""
         held = self.held

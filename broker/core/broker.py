@@ -11,7 +11,7 @@ from random import Random
 from ..config import BrokerSettings
 from ..mqtt.constants import NEVER_EXPIRES
 from ..mqtt.message import Delivery, Message
-from ..routing.retained import ABSENT, CLEARED, FULL, TOO_LARGE, RetainedStore
+from ..routing.retained import ABSENT, CLEARED, FULL, STORED, TOO_LARGE, RetainedStore
 from ..routing.router import Router
 from ..routing.shared import SharedGroup
 from ..session.limits import Limits
@@ -132,6 +132,8 @@ class Broker:
                     self._deliver_unless_local(message, subscription)
                 else:
                     subscription.session.deliver(message, subscription)
+            if message.plain1 is not None or message.plain2 is not None:
+                message.release_plain()
         if route.groups:
             for group in route.groups:
                 if self._deliver_shared(message, group):
@@ -209,7 +211,7 @@ class Broker:
             if outcome == CLEARED:
                 self.durability.retained_cleared(message.topic)
             elif outcome != ABSENT:
-                self.durability.retained_stored(message)
+                self.durability.retained_stored(message, outcome == STORED)
         self.metrics.messages_retained = len(self.retained)
 
     def _retained_messages(self, subscription: Subscription) -> Iterator[Message | None]:

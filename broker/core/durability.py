@@ -45,6 +45,9 @@ class Held(Protocol):
     def release(self, upto: int) -> bool:
         """Send what waits for batches up to this one; whether anything still waits."""
 
+    def abort(self) -> None:
+        """Close its connection at once."""
+
 
 class Durability:
     """The node's memory beyond its process. One for the node, absent at level ``memory``."""
@@ -85,11 +88,14 @@ class Durability:
         # Where the open batch speaks of a session, a retained topic, a will. Said again, it is said there, so that what
         # is true fits in memory however long the disk takes nothing.
         self._places: dict[int | str, int] = {}
+        # Of these, what no older batch knows of: should it go again, nothing of it needs the disk.
+        self._news: set[int | str] = set()
         self.fates = Fates(wake, later)
         # About how many bytes the open batch takes.
         self._octets = 0
-        # Sessions that nobody may be told of yet: number -> batch.
+        # Sessions that nobody may be told of yet: number -> batch; and clients who may not be told that theirs is over.
         self._unconfirmed: dict[int, int] = {}
+        self._ending: dict[str, int] = {}
         # Why nothing can be written at present; None: all is well.
         self.trouble: str | None = None
         self._recovered: asyncio.Future[None] | None = None
@@ -116,6 +122,21 @@ class Durability:
             return
         self._octets += octets_of(entry) - octets_of(self._open[key])
         self._open[key] = entry
+        self.written += 1
+
+    def _write_new(self, about: int | str, entry: records._Record) -> None:
+        """The same of what was not there before."""
+        if about not in self._places:
+            self._news.add(about)
+        self._write_over(about, entry)
+
+    def _write_gone(self, about: int | str, entry: records._Record) -> None:
+        """Write that something is gone, or take back what the open batch says about it."""
+        if about not in self._news:
+            self._write_over(about, entry)
+            return
+        self._news.discard(about)
+        self._octets -= octets_of(self._open.pop(self._places.pop(about)))
         self.written += 1
 
     @property
@@ -162,6 +183,7 @@ class Durability:
         self.journal.append(encoded)
         self._open.clear()
         self._places.clear()
+        self._news.clear()
         self._octets = 0
 
     def on_durable(self, seq: int) -> None:
@@ -178,8 +200,11 @@ class Durability:
             # What goes out may cause more that waits.
             waiting, self._waiting = self._waiting, {}
             for held in waiting:
-                if held.release(upto):
+                # An empty batch that is not empty any more is waited for as any other.
+                if (upto == self.journal.batch and self._open) or self._released_of(held, upto):
                     self._waiting[held] = None
+        if upto == self.journal.batch and self._open:
+            return
         if self._futures:
             left = []
             for entry in self._futures:
@@ -191,6 +216,17 @@ class Durability:
             self._futures = left
         if self._unconfirmed:
             self._unconfirmed = {number: seq for number, seq in self._unconfirmed.items() if seq > upto}
+        if self._ending:
+            self._ending = {client_id: seq for client_id, seq in self._ending.items() if seq > upto}
+
+    @staticmethod
+    def _released_of(held: Held, upto: int) -> bool:
+        try:
+            return held.release(upto)
+        except Exception:  # a fault of ours costs this client its connection, not the others their acknowledgements
+            logger.exception("release_failed")
+            held.abort()
+            return False
 
     def due(self, mark: int) -> int:
         """The batch to wait for, for who noted ``written`` before and has caused something since; 0: none."""
@@ -261,6 +297,10 @@ class Durability:
         """The batch that must be on disk before anybody is told that there is this session; 0: it is."""
         return self._unconfirmed.get(session.number, 0)
 
+    def ending(self, client_id: str) -> int:
+        """The batch that must be on disk before anybody is told that this client's last session is over; 0: it is."""
+        return self._ending.get(client_id, 0)
+
     # --------------------------------------------------------------- sessions
 
     def session_opened(self, session: Session) -> None:
@@ -279,6 +319,7 @@ class Durability:
     def session_ended(self, session: Session, deliveries: list[Delivery]) -> None:
         """A session is over; ``deliveries`` is what it still held."""
         self._write(records.SessionEnded(session.number))
+        self._ending[session.client_id] = self.journal.batch
         session.diary = None
         for delivery in deliveries:
             if delivery.message.stored is not None:
@@ -408,26 +449,35 @@ class Durability:
 
     # ------------------------------------------------- retained, wills, delayed
 
-    def retained_stored(self, message: Message) -> None:
-        self._write_over(message.topic, records.RetainedStored(body_of(message)))
+    def retained_stored(self, message: Message, new: bool) -> None:
+        """``new``: its topic had none."""
+        stored = records.RetainedStored(body_of(message))
+        if new:
+            self._write_new(message.topic, stored)
+        else:
+            self._write_over(message.topic, stored)
 
     def retained_cleared(self, topic: str) -> None:
-        self._write_over(topic, records.RetainedCleared(topic))
+        self._write_gone(topic, records.RetainedCleared(topic))
 
     def will_stored(self, message: Message, delay: int, due_at: float = 0.0, number: int = 0) -> int:
         """A will is in force, or (``due_at``) waits for its delay; its number."""
-        if not number:
+        new = not number
+        if new:
             number = self._next_will
             self._next_will += 1
         will = records.WillStored(number, body_of(message), delay, due_at)
         self.wills[number] = will
-        self._write_over(-number, will)
+        if new:
+            self._write_new(-number, will)
+        else:
+            self._write_over(-number, will)
         return number
 
     def will_gone(self, number: int) -> None:
         """It was published, or will not be."""
         if self.wills.pop(number, None) is not None:
-            self._write_over(-number, records.WillGone(number))
+            self._write_gone(-number, records.WillGone(number))
 
     def delayed_stored(self, message: Message, due_at: float) -> int:
         """A delayed message waits; its number."""

@@ -141,6 +141,10 @@ class Message:
             self.plain2 = Delivery(self, 2)
         return self.plain2
 
+    def release_plain(self) -> None:
+        """Everybody has got it. The two know each other: taken apart here, they need no garbage collector."""
+        self.plain1 = self.plain2 = None
+
     def __repr__(self) -> str:
         return f"Message({self.topic!r}, qos={self.qos}, retain={self.retain}, {self.payload_size} bytes)"
 

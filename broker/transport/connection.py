@@ -27,8 +27,8 @@ from .tls import peer_identity
 
 logger = logging.getLogger(__name__)
 
-WRITE_HIGH: Final = 262_144
-WRITE_LOW: Final = 65_536
+WRITE_HIGH = 262_144
+WRITE_LOW = 65_536
 LINGER: Final = 2.0
 """Seconds for a client to take our last packet and close its side: closing at once with input unread would reset the
 connection, and the client would see neither CONNACK nor DISCONNECT."""

@@ -107,6 +107,8 @@ class Client:
         self.expiry = FOREVER
         # When it left for the last time at the earliest, for a session of the last CONNACK, and at the latest.
         self._left = (0.0, 0.0)
+        # Whether a CONNECT that was not answered may have begun a new session where the last one had expired.
+        self._replaced = False
 
     @property
     def connected(self) -> bool:
@@ -136,6 +138,8 @@ class Client:
         if clean_start:
             self.ending()
         self.unsure = True
+        replaced = self._replaced
+        self._replaced = replaced or (self.expiry < FOREVER and not self._must_be_there())
         connack = await self.ask(
             Connect(self.version, self.client_id, clean_start, 0, None, None, will, properties), Connack, 0
         )
@@ -158,6 +162,9 @@ class Client:
             present = held and not clean_start
         self.held = self.persistent and not (clean_start and self.version < 5)
         self.unsure = False
+        self._replaced = False
+        if present and replaced:
+            self.ending()
         if old is not None and old.transport is not None:
             old.transport.close()
         self.opened(present)

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from .client import Taker
+from broker.mqtt.packets import Connack, Connect
+
+from .client import Gone, Taker
 from .driver import Soak
 from .ledger import Ledger
 
@@ -108,6 +110,46 @@ def test_the_ledger_knows_what_expires_and_what_was_refused() -> None:
     late.expired_at = time.monotonic() - 60
     ledger.delivered_to(session, late.name, "t/1/0", 1, False)
     assert "after it expired" in ledger.violations[-1]
+
+
+@pytest.mark.asyncio
+async def test_a_session_that_is_present_may_be_that_of_a_connect_that_was_not_answered() -> None:
+    ledger = Ledger()
+    taker = Taker(ledger, 0, "s", 5, True)
+    taker.expiry = 10
+    taker.held = True
+    present: list[bool | None] = [None, True]
+
+    async def ask(packet: Connect, answer: type, packet_id: int) -> Connack:
+        session_present = present.pop(0)
+        if session_present is None:
+            raise Gone
+        return Connack(0, session_present)
+
+    taker.ask = ask  # type: ignore[method-assign, assignment]
+    over = asyncio.Semaphore(0)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+        over.release()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    taker.port = server.sockets[0].getsockname()[1]
+    ledger.subscribing(taker.session, "t/#")
+    ledger.subscribed(taker.session, "t/#", 1)
+    ledger.acknowledged(ledger.sending("p", "t/1", 1))
+    assert taker.session.owed
+    taker._left = (time.monotonic() - 11, time.monotonic() - 11)
+    ledger.ready_at = time.monotonic()
+    with pytest.raises(Gone):
+        await taker.connect()  # the session has expired, and this may have begun another
+    assert await taker.connect()
+    assert not taker.session.owed
+    taker.drop()
+    server.close()
+    for _ in range(2):
+        await over.acquire()
 
 
 def test_a_session_that_expires_is_owed_what_came_before_only_if_it_is_back_in_time() -> None:

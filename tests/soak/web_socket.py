@@ -45,7 +45,7 @@ class WebSocket:
                     raise ValueError(f"subprotocol {self._protocol.subprotocol!r}")
                 waiting, self._waiting = self._waiting or [], None
                 for each in waiting:
-                    self._protocol.send_binary(each)
+                    self.send(each)
             elif isinstance(event, Frame) and event.opcode in (Opcode.BINARY, Opcode.CONT):
                 payload += event.data
             elif isinstance(event, Frame) and event.opcode is Opcode.TEXT:

@@ -22,6 +22,7 @@ import msgspec
 from broker.access.emqx_hash import parse_hash
 from broker.access.stored_rules import MOST_RULES, PUB, PUBSUB, SUB, StoredRule
 from broker.core.client_info import ClientInfo
+from broker.routing.retained import STORED
 from broker.server import Server
 from ruleengine.adoption import Adoption
 from ruleengine.engine import RuleEngine
@@ -353,9 +354,9 @@ class Backup:
         broker = self._server.broker
         message = record.message(self._publisher(record.client_id, record.username))
         message.id = os.urandom(16).hex().upper()
-        broker.retained.put(message)
+        outcome = broker.retained.put(message)
         if broker.durability is not None:
-            broker.durability.retained_stored(message)
+            broker.durability.retained_stored(message, outcome == STORED)
         broker.metrics.messages_retained = len(broker.retained)
 
     def _publisher(self, client_id: str | None, username: str | None) -> ClientInfo | None:

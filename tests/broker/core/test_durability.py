@@ -4,6 +4,7 @@ import pytest
 
 from broker.mqtt import constants as c
 from broker.mqtt import reason_codes as rc
+from broker.mqtt.message import Message
 from broker.mqtt.packets import (
     Ack,
     Connack,
@@ -15,6 +16,7 @@ from broker.mqtt.packets import (
     TopicFilter,
     Unsuback,
     Unsubscribe,
+    Will,
 )
 from broker.storage import records
 from tests.support.durable import DurableHouse
@@ -325,6 +327,82 @@ async def test_clean_start_waits_until_the_old_session_is_gone_on_disk() -> None
     assert "c" not in house.crash().broker.sessions
 
 
+@pytest.mark.parametrize("how", ["taken over", "ended by its client", "ended for a CONNECT that went"])
+async def test_clean_start_waits_for_the_end_of_a_session_whoever_ended_it(how: str) -> None:
+    house = DurableHouse()
+    old = await house.join("c", expiry=60)
+    house.store()
+    if how == "ended by its client":
+        old.send(Disconnect(0, {c.SESSION_EXPIRY_INTERVAL: 0}))
+    elif how == "ended for a CONNECT that went":
+        old.vanish()
+        house.store()
+        house.greet("c", expiry=0, clean=True).vanish()
+    client = house.greet("c", expiry=0, clean=True)
+    await house.settle()
+    assert client.received() == []
+    house.store()
+    await house.settle()
+    (connack,) = client.received()
+    assert isinstance(connack, Connack) and not connack.session_present
+    assert "c" not in house.crash().broker.sessions
+
+
+async def test_what_is_caused_while_an_empty_batch_is_released_waits_for_the_disk() -> None:
+    house = DurableHouse()
+    taker = await subscribed(house, "taker")
+    victim = await house.join("victim")
+    victim.send(Subscribe(1, [TopicFilter("v/#", 2)]))
+    for number in range(500):
+        house.publish(f"ret/{number}", b"r", 0, True)
+    house.store()
+    victim.received()
+    caused: list[int] = []
+
+    def cause(client: object, message: Message) -> None:
+        if message.topic.startswith("ret/") and house.journal.idle and not caused:
+            caused.append(house.journal.batch)
+            house.publish("v/1", b"caused", 2)
+
+    house.hooks.message_delivered.add(cause)
+    writer = house.connect("w")
+    writer.publish("t/0", b"x", 1, 1)
+    writer.publish("t/1", b"y", 1, 2)
+    victim.publish("t/2", b"z", 1, 3)
+    taker.puback(*[each.packet_id for each in taker.messages()][1:])  # the open batch has nothing to say any more
+    writer.feed(Subscribe(9, [TopicFilter("ret/#", 0)]))
+    assert house.journal.write()
+    house.run()
+    assert not [each for each in victim.received() if isinstance(each, Publish)]
+    house.store()
+    assert [each.payload for each in victim.received() if isinstance(each, Publish)] == [b"caused"]
+
+
+async def test_a_fault_in_releasing_one_client_s_answers_costs_the_others_nothing() -> None:
+    house = DurableHouse()
+    await subscribed(house)
+    first, second = await house.join("a"), await house.join("b")
+    first.publish("t", b"1", 1, 1)
+    second.publish("t", b"2", 1, 1)
+
+    class Faulty:
+        """A link that fails when it is told that nothing waits any more."""
+
+        aborted = False
+
+        def stored(self) -> None:
+            raise OSError("no such wire")
+
+        def abort(self) -> None:
+            self.aborted = True
+
+    first.channel.outlet.target = faulty = Faulty()
+    house.durability._release(house.journal.batch - 1)
+    assert faulty.aborted
+    house.store()
+    assert acks(second) == [(c.PUBACK, 1)]
+
+
 # --- trouble --------------------------------------------------------------------------------------------------------
 
 
@@ -442,6 +520,34 @@ async def test_a_session_that_is_there_goes_on_when_trouble_begins_while_it_wait
     assert isinstance(connack, Connack) and connack.reason_code == 0 and connack.session_present
 
 
+async def test_two_connects_that_wait_when_trouble_begins_leave_nothing() -> None:
+    house = DurableHouse()
+    house.greet("c")
+    await house.settle()
+    house.greet("c")
+    await house.settle()
+    house.trouble()
+    await house.settle()
+    assert "c" not in house.broker.sessions
+
+
+async def test_what_comes_and_goes_in_trouble_takes_no_room() -> None:
+    house = DurableHouse()
+    house.trouble()
+    writer = house.connect("w")
+    for number in range(100):
+        house.connect("x", will=Will("w", b"x" * 1000, 0)).send(Disconnect(0))
+        writer.publish(f"a/{number}", b"x", 0, retain=True)
+        writer.publish(f"a/{number}", b"", 0, retain=True)
+    assert house.durability.pending <= 2  # the first Will is on its way, so its end must be told
+    writer.publish("a", b"x", 0, retain=True)
+    house.trouble(None)
+    house.store()
+    writer.publish("a", b"", 0, retain=True)
+    house.store()
+    assert len(house.crash().broker.retained) == 0
+
+
 async def test_a_connect_that_waits_when_trouble_begins_is_refused_and_leaves_nothing() -> None:
     house = DurableHouse()
     client = house.greet("c")
@@ -513,6 +619,7 @@ async def test_while_too_much_waits_publishers_are_not_read_from() -> None:
     assert acks(writer) == [(c.PUBACK, number) for number in (1, 2, 3, 4)]
 
 
+@pytest.mark.interpreted
 async def test_a_client_with_too_many_unsent_answers_is_not_read_from(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.transport.connection._MOST_UNSTORED", 10)
     house = DurableHouse()

@@ -10,6 +10,8 @@ from broker.transport import flusher as module
 from broker.transport.flusher import SENDS_A_TURN, Flusher
 from tests.support.fake_transport import FakeLoop
 
+pytestmark = pytest.mark.interpreted  # its outlets are the test's own, and compiled code asks for the class
+
 
 class Target:
     """An outlet and its target at once."""
