@@ -199,6 +199,10 @@ class Server:
                 await self.store.flush()
             for take_up in self.on_restored:
                 take_up()
+            if self.tables.unreadable:
+                counts = ", ".join(f"{count} of {name}" for name, count in self.tables.unreadable.items())
+                details = {"setting": "node.data_dir"}
+                self.alarms.activate("rows_unreadable", f"rows that are not in force: {counts}", details)
             self.access.start()
             for index, opening in enumerate(self.listeners):
                 await opening.start()

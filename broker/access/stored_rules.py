@@ -184,6 +184,9 @@ class StoredRules:
         self._clear()
         for row in sorted(self._table.values(), key=_ORDER):
             self._index(row)
+        for key in self._table.unreadable:  # nobody else gets their places
+            self._lowest = min(self._lowest, int(key))
+            self._highest = max(self._highest, int(key))
 
     def _index(self, row: StoredRule) -> None:
         rule = _Rule(row)

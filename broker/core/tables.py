@@ -31,15 +31,19 @@ class RowDiary(Protocol):
 
 
 class Table(Generic[Row]):
-    """Rows of one kind by key, in the order in which the keys were first put."""
+    """Rows of one kind by key, in the order in which the keys were first put.
 
-    __slots__ = ("_rows", "_tables", "kind", "name")
+    ``unreadable``: keys of rows that are on disk and cannot be read; they stay there as they are.
+    """
+
+    __slots__ = ("_rows", "_tables", "kind", "name", "unreadable")
 
     def __init__(self, tables: "Tables", name: str, kind: type[Row]) -> None:
         self.name = name
         self.kind = kind
         self._tables = tables
         self._rows: dict[str, Row] = {}
+        self.unreadable: list[str] = []
 
     def get(self, key: str) -> Row | None:
         return self._rows.get(key)
@@ -69,17 +73,15 @@ class Table(Generic[Row]):
     def __len__(self) -> int:
         return len(self._rows)
 
-    def load(self, encoded: dict[str, bytes]) -> int:
-        """Take what was on disk; how many rows could not be read, which stay on disk as they are."""
-        unreadable = 0
+    def load(self, encoded: dict[str, bytes]) -> None:
+        """Take what was on disk."""
         decode = msgspec.msgpack.Decoder(self.kind).decode
         for key, value in encoded.items():
             try:
                 self._rows[key] = decode(value)
             except msgspec.MsgspecError as error:
-                unreadable += 1
+                self.unreadable.append(key)
                 logger.error("row_unreadable table=%s key=%s error=%s", self.name, key, error)
-        return unreadable
 
 
 class Tables:
@@ -132,6 +134,11 @@ class Tables:
                 value = self._encoded[name].get(key)
                 if value is not None:
                     yield name, key, value
+
+    @property
+    def unreadable(self) -> dict[str, int]:
+        """How many rows could not be read, by table; tables with none are left out."""
+        return {name: len(table.unreadable) for name, table in self._tables.items() if table.unreadable}
 
     @property
     def in_trouble(self) -> bool:

@@ -28,6 +28,18 @@ def test_no_rule(rules: StoredRules) -> None:
     assert rules.remove(ALL, "", "t") == 0 and rules.of(ALL) == []
 
 
+def test_a_row_that_cannot_be_read_keeps_its_place() -> None:
+    """It is on disk as it was; a rule in its place would overwrite it."""
+    tables = Tables()
+    rules = StoredRules(tables)
+    tables.restore({"rules_of_access": {"7": b"\x80", "-3": b"\xc1"}})
+    rules.take_up()
+    rules.append(ALL, "", "t", PUBSUB, False, 0.0)
+    rules.prepend(ALL, "", "u", PUB, False, 0.0)
+    assert sorted(row.order for row in rules.walk(ALL)) == [-4, 8]
+    assert tables.unreadable == {"rules_of_access": 2}
+
+
 def test_the_order_of_subjects(rules: StoredRules) -> None:
     rules.append(ALL, "", "t", PUBSUB, False, 0.0)
     assert rules.decide(client(), "publish", "t") is False and rules.setting == "/broker_acl/$all/t"

@@ -69,6 +69,19 @@ async def test_what_was_written_before_a_kill_comes_back(tmp_path: Path) -> None
     await again.stop()
 
 
+async def test_rows_that_cannot_be_read_raise_an_alarm(tmp_path: Path) -> None:
+    node = server(tmp_path)
+    await node.start()
+    node.tables.put("users", "u1", b"\xc1")
+    await flushed(node)
+    await node.stop()
+    again = server(tmp_path)
+    await again.start()
+    (alarm,) = again.alarms.active.values()
+    assert (alarm.name, alarm.message) == ("rows_unreadable", "rows that are not in force: 1 of users")
+    await again.stop()
+
+
 async def test_a_damaged_store_is_set_aside_and_an_alarm_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

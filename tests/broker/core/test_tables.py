@@ -38,6 +38,7 @@ def test_an_unreadable_row_is_told_and_the_others_are_there(caplog: pytest.LogCa
     tables.restore({"colours": {"bad": b"\xc1", "r": msgspec.msgpack.encode(Colour("red", 1))}})
     assert [key for key, _ in table.items()] == ["r"]
     assert "row_unreadable table=colours key=bad" in caplog.text
+    assert table.unreadable == ["bad"] and tables.unreadable == {"colours": 1}
 
 
 @pytest.mark.asyncio
