@@ -34,32 +34,38 @@ def measure(
 ) -> Row:
     """One scenario against one fresh broker; ``settings`` come on top of the scenario's."""
     wanted = SCENARIOS[scenario]
-    environment = {
-        **os.environ,
-        "ONLY": wanted.base or scenario,
-        "DUR": duration,
-        "REPEAT": "1",
-        "LG_RUN": " ".join(pinned(cores[1])),
-        "LG_ARGS": wanted.args,
-    }
     core = cores[0] if wanted.pinned else None
     try:
         with running(
             broker, core, (*wanted.settings, *settings), wanted.persistence, wanted.nodelay, wanted.transport
         ) as (port, pid):
-            done = subprocess.run(
-                [str(LOADGEN / "scenarios.sh"), "127.0.0.1", str(port), str(pid)],
-                env=environment,
-                stdout=subprocess.PIPE,
-                text=True,
-                timeout=150,
-                check=True,
-            )
-            row: Row = json.loads(done.stdout.strip().split("\n")[-1])
+            row = load(scenario, port, pid, duration, cores[1])
     except (BrokerError, subprocess.SubprocessError, ValueError) as error:
         return {"label": scenario, "error": str(error)}
     if not figure(row, wanted.figures[0].path):
         row.setdefault("error", "nothing was measured")
+    return row
+
+
+def load(scenario: str, port: int, pid: int, duration: str, core: int | None) -> Row:
+    """One scenario's load on a broker that runs. Raises SubprocessError, or ValueError where nothing is reported."""
+    wanted = SCENARIOS[scenario]
+    done = subprocess.run(
+        [str(LOADGEN / "scenarios.sh"), "127.0.0.1", str(port), str(pid)],
+        env={
+            **os.environ,
+            "ONLY": wanted.base or scenario,
+            "DUR": duration,
+            "REPEAT": "1",
+            "LG_RUN": " ".join(pinned(core)),
+            "LG_ARGS": wanted.args,
+        },
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=150,
+        check=True,
+    )
+    row: Row = json.loads(done.stdout.strip().split("\n")[-1])
     return row
 
 
@@ -93,14 +99,18 @@ def has_tls() -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def rounds_of(scenarios: list[str], brokers: dict[str, str], rounds: int, duration: str) -> Runs:
-    """Every run; a peer that cannot do a scenario at all is not asked a second time."""
-    cores: tuple[int | None, int | None] = (None, None)
+def cores_apart() -> tuple[int | None, int | None]:
+    """The core of the broker and the core of the load."""
     usable = sorted(os.sched_getaffinity(0))
     if len(usable) > 1:
-        cores = (usable[0], usable[1])
-    else:
-        print("one core only: broker and load share it, and the figures mean little", file=sys.stderr)
+        return usable[0], usable[1]
+    print("one core only: broker and load share it, and the figures mean little", file=sys.stderr)
+    return None, None
+
+
+def rounds_of(scenarios: list[str], brokers: dict[str, str], rounds: int, duration: str) -> Runs:
+    """Every run; a peer that cannot do a scenario at all is not asked a second time."""
+    cores = cores_apart()
     runs: Runs = defaultdict(list)
     for scenario in scenarios:
         first = SCENARIOS[scenario].figures[0]
