@@ -22,7 +22,7 @@ TAKEN := $(if $(filter no,$(COMPILED)),,$(BUILT))
 .PHONY: help setup run test compile test-compiled check format lint types cover fuzz bench bench-api bench-profile bench-compiled conformance interop soak soak-disk clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## the virtual environment in .venv, with everything in it
 	@:

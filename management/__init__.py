@@ -1,5 +1,5 @@
-"""The operators' side of the node: its command line and its configuration, later the HTTP API and the control command.
+"""The operators' side of the node: its command line, its configuration, the HTTP API and ``taipan-ctl``.
 
-Nothing of MQTT lives here: that is ``broker``, whose ``Server`` is built and run by ``node``. Nobody calls in but the
-console script and, one day, the operators' doors.
+Nothing of MQTT lives here: that is ``broker``, whose ``Server`` is built and run by ``node``, beside the rule engine.
+Nobody calls in but the console scripts and whoever embeds a node.
 """

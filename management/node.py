@@ -106,8 +106,13 @@ def _check(settings: Settings) -> None:
 
 def _hash_password(user: str | None, scram: bool) -> int:
     if sys.stdin.isatty():
-        password = getpass.getpass("Password: ")
-        if getpass.getpass("Again: ") != password:
+        try:
+            password = getpass.getpass("Password: ")
+            again = getpass.getpass("Again: ")
+        except (EOFError, KeyboardInterrupt):
+            print("\ntaipan: no password was given", file=sys.stderr)
+            return 1
+        if again != password:
             print("taipan: the two are not the same", file=sys.stderr)
             return 1
     else:

@@ -1,4 +1,4 @@
-"""Registry: which running rules want a message or an event, found as subscriptions are."""
+"""Registry: which running rules want a message or an event, found by a trie of their filters."""
 
 from __future__ import annotations
 

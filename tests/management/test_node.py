@@ -140,13 +140,27 @@ def test_hash_password_refuses(
     assert (output.out, output.err) == ("", f"taipan: {error}\n")
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("given_up", [EOFError, KeyboardInterrupt])
+def test_hash_password_that_is_given_up(
+    given_up: type[BaseException], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ask(prompt: str) -> str:
+        raise given_up
+
+    monkeypatch.setattr("sys.stdin", Terminal())
+    monkeypatch.setattr("getpass.getpass", ask)
+    assert main(["hash-password"]) == 1
+    assert capsys.readouterr().err == "\ntaipan: no password was given\n"
+
+
 def test_hash_password_asks_twice_at_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
     monkeypatch.setattr("sys.stdin", Terminal())
     answers = iter(["secret", "secret", "secret", "sceret"])
     monkeypatch.setattr("getpass.getpass", lambda prompt: next(answers))
