@@ -119,9 +119,16 @@ def compile_all() -> None:
     print(f"{len(files)} modules are compiled into {TARGET.relative_to(ROOT)}", file=sys.stderr)
 
 
+def is_fresh() -> bool:
+    """Whether just these modules are there, of these sources."""
+    compiled = Compiled(TARGET)
+    modules = [file.removesuffix(".py").replace("/", ".") for file in sources()]
+    return compiled.unusable() is None and compiled.modules == modules
+
+
 def bring_up_to_date(hint: str) -> None:
     """Compile what is not fresh. ``hint`` is said before. Ends the process where it cannot be done."""
-    if Compiled(TARGET).unusable() is None:
+    if is_fresh():
         return
     lacking = missing()
     if lacking is not None:
@@ -133,7 +140,7 @@ def bring_up_to_date(hint: str) -> None:
         except BlockingIOError:
             print(f"Waiting for somebody else who compiles the hot path{hint}", file=sys.stderr)
             fcntl.flock(lock, fcntl.LOCK_EX)  # and finds the work done
-        if Compiled(TARGET).unusable() is None:
+        if is_fresh():
             return
         print(f"Compiling the hot path (once; half a minute to a minute{hint})", file=sys.stderr)
         compile_all()

@@ -1,13 +1,15 @@
 """Who has compiled modules built, and what becomes of it where they cannot be; nothing is compiled here."""
 
 import ast
+import json
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import build_compiled
-from broker.compiled import Compiled
+from broker.compiled import MANIFEST, Compiled
 
 pytestmark = pytest.mark.usefixtures("stale")
 
@@ -84,12 +86,20 @@ def test_what_is_fresh_is_not_compiled_again(monkeypatch: pytest.MonkeyPatch) ->
 
     def compile_all() -> None:
         built.append(1)
-        monkeypatch.setattr(Compiled, "unusable", lambda self: None)
+        manifest = {
+            "suffix": sysconfig.get_config_var("EXT_SUFFIX"),
+            "modules": [file.removesuffix(".py").replace("/", ".") for file in build_compiled.sources()],
+            "sources": Compiled.digests(build_compiled.ROOT),
+        }
+        build_compiled.TARGET.mkdir(parents=True, exist_ok=True)
+        (build_compiled.TARGET / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
 
     monkeypatch.setattr(build_compiled, "compile_all", compile_all)
     for arguments in ((), (), ("--try",)):
         assert called_with(monkeypatch, *arguments)() == 0
     assert built == [1]
+    monkeypatch.setattr(build_compiled, "ABOVE", build_compiled.ABOVE[1:])  # another list is another build
+    assert called_with(monkeypatch)() == 0 and built == [1, 1]
 
 
 def test_all_that_is_to_be_compiled_is_there() -> None:

@@ -394,6 +394,7 @@ async def test_a_filter_with_pages_and_unknown_ones() -> None:
         assert (await node.api.get("/clients", nosuch=1)).meta["count"] == 4
 
 
+@pytest.mark.interpreted
 async def test_idle_is_who_waits_for_its_connack(monkeypatch: pytest.MonkeyPatch) -> None:
     stored = asyncio.Event()
 
