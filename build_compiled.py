@@ -26,6 +26,7 @@ ROOMS = ("mqtt", "session", "routing")
 ABOVE = (
     "access/acl",
     "access/cache",
+    "access/control",
     "core/broker",
     "core/turn",
     "core/durability",

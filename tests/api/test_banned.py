@@ -163,6 +163,7 @@ async def test_bans_outlive_the_node(tmp_path: Path) -> None:
         assert await code_of(node, "bad") == 0
 
 
+@pytest.mark.interpreted
 async def test_a_ban_put_while_the_password_is_looked_at_keeps_out() -> None:
     async with managed_node() as node:
         access = node.server.access

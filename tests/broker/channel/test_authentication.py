@@ -51,6 +51,7 @@ def begin(house: House, data: bytes = b"") -> Conversation:
     return client
 
 
+@pytest.mark.interpreted
 def test_an_exchange_before_connack() -> None:
     """[MQTT-4.12.0-2] [MQTT-4.12.0-3] [MQTT-4.12.0-5]"""
     house, method = auth_house(MORE, YES)
@@ -66,6 +67,7 @@ def test_an_exchange_before_connack() -> None:
     assert (house.metrics.packets_auth_sent, house.metrics.packets_auth_received) == (1, 1)
 
 
+@pytest.mark.interpreted
 def test_a_method_that_needs_one_step_and_knows_no_names() -> None:
     house, method = auth_house(NAMELESS)
     client = begin(house)
@@ -74,6 +76,7 @@ def test_a_method_that_needs_one_step_and_knows_no_names() -> None:
     assert (method.heard, client.channel.client.username) == ([None], None)
 
 
+@pytest.mark.interpreted
 def test_a_failed_exchange() -> None:
     """[MQTT-4.12.0-4]"""
     house, _ = auth_house(MORE, NO)
@@ -86,6 +89,7 @@ def test_a_failed_exchange() -> None:
 
 
 @pytest.mark.parametrize("packet", [Pingreq(), Publish("t"), Publish("t", qos=1, packet_id=1)])
+@pytest.mark.interpreted
 def test_nothing_but_auth_during_the_exchange(packet: Any) -> None:
     """[MQTT-3.1.2-30]"""
     house, _ = auth_house(MORE)
@@ -97,6 +101,7 @@ def test_nothing_but_auth_during_the_exchange(packet: Any) -> None:
 
 
 @pytest.mark.parametrize("packet", [Auth(0x19, OURS), Auth(0x18, {c.AUTHENTICATION_METHOD: "OTHER"}), Connect(5, "c")])
+@pytest.mark.interpreted
 def test_a_wrong_step_of_the_exchange(packet: Any) -> None:
     """[MQTT-4.12.0-3] [MQTT-4.12.0-5] [MQTT-3.1.0-2]"""
     house, _ = auth_house(MORE)
@@ -106,6 +111,7 @@ def test_a_wrong_step_of_the_exchange(packet: Any) -> None:
     assert client.closed
 
 
+@pytest.mark.interpreted
 def test_the_client_gives_up_the_exchange() -> None:
     house, _ = auth_house(MORE)
     client = begin(house)
@@ -122,6 +128,7 @@ def authenticated(*script: AuthStep) -> Conversation:
     return client
 
 
+@pytest.mark.interpreted
 def test_a_re_authentication_while_other_traffic_goes_on() -> None:
     """[MQTT-4.12.1-1]"""
     client = authenticated(MORE, AuthStep(SUCCESS, b"", "name", False))
@@ -132,6 +139,7 @@ def test_a_re_authentication_while_other_traffic_goes_on() -> None:
 
 
 @pytest.mark.parametrize("step", [NO, AuthStep(SUCCESS, b"", "somebody else")])
+@pytest.mark.interpreted
 def test_a_failed_re_authentication(step: AuthStep) -> None:
     """[MQTT-4.12.1-2]"""
     client = authenticated(step)
@@ -140,6 +148,7 @@ def test_a_failed_re_authentication(step: AuthStep) -> None:
     assert client.closed
 
 
+@pytest.mark.interpreted
 def test_a_method_that_is_gone() -> None:
     client = authenticated()
     client.house.context.access.enhanced = lambda name: None  # type: ignore[assignment]
@@ -147,6 +156,7 @@ def test_a_method_that_is_gone() -> None:
     assert codes(client) == [rc.NOT_AUTHORIZED]
 
 
+@pytest.mark.interpreted
 def test_auth_out_of_place() -> None:
     """[MQTT-4.12.0-7] [MQTT-4.12.1-1]"""
     plain = House().connect()

@@ -234,6 +234,7 @@ OUTCOME = SimpleNamespace(reason_code=0, anonymous=False, is_superuser=False, de
 
 
 @pytest.mark.asyncio
+@pytest.mark.interpreted
 async def test_packets_behind_a_connect_wait_for_its_answer_in_order() -> None:
     """[MQTT-3.2.0-1] [MQTT-3.1.4-6]"""
     house = House()
@@ -251,6 +252,7 @@ async def test_packets_behind_a_connect_wait_for_its_answer_in_order() -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.interpreted
 async def test_nothing_behind_the_waiting_connect() -> None:
     house = House()
     client, future = waiting_connect(house)
@@ -261,6 +263,7 @@ async def test_nothing_behind_the_waiting_connect() -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.interpreted
 async def test_the_client_goes_while_its_connect_waits() -> None:
     house = House()
     client, future = waiting_connect(house, Publish("t", b"x"))
@@ -274,6 +277,7 @@ async def test_the_client_goes_while_its_connect_waits() -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.interpreted
 async def test_the_idle_timeout_holds_while_a_connect_waits() -> None:
     house = House({"idle_timeout": 10})
     client, future = waiting_connect(house, Pingreq())
@@ -290,6 +294,7 @@ async def test_the_idle_timeout_holds_while_a_connect_waits() -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.interpreted
 async def test_the_client_ends_its_side_while_its_connect_waits() -> None:
     house = House()
     client, future = waiting_connect(house, Publish("t", b"x", 1, packet_id=1))
