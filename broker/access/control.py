@@ -446,7 +446,7 @@ class AccessControl:
         answers: list[Answer] = []
         for start in range(0, len(topics), _ASKED_AT_ONCE):
             some = topics[start : start + _ASKED_AT_ONCE]
-            answers += await asyncio.gather(*(self._ask(client, action, topic) for topic in some))
+            answers += await asyncio.gather(*[self._ask(client, action, topic) for topic in some])
         return answers
 
     async def _ask(self, client: ClientInfo, action: str, topic: str) -> Answer:

@@ -25,7 +25,8 @@ class JsProcess:
         self._lock = threading.Lock()
         self._answers: dict[int, queue.Queue[dict[str, Any]]] = {}
         self.clients: dict[str, MqttJsClient] = {}
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -50,9 +51,11 @@ class JsProcess:
         return answer["result"]
 
     def stop(self) -> None:
-        assert self._process.stdin is not None
+        assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
         self._process.wait(PATIENCE)
+        self._reader.join(PATIENCE)
+        self._process.stdout.close()
 
 
 class MqttJsClient(InteropClient):
