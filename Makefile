@@ -1,25 +1,30 @@
 # The two commands are `make run` and `make test`; everything else is for those who work on Taipan itself.
 
-PYTHON ?= python3
-CONFIG ?= config/taipan.toml
-PYTEST_ARGS ?=
-
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# The interpreter that was asked for by name (make setup PYTHON=python3.12) stays until another one is.
+ASKED_FOR := $(VENV)/.python
+PYTHON ?= $(or $(shell p=$$(cat $(ASKED_FOR) 2>/dev/null) && "$$p" -c '' 2>/dev/null && echo "$$p"),python3)
+CONFIG ?= config/taipan.toml
+PYTEST_ARGS ?=
+# Workers of the tests: so many as there are cores, at most eight; 0: no workers, one test after the other in one process.
+JOBS ?= auto
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --maxprocesses 8 --dist worksteal
+
 NODE_DIR := tests/interop
 NODE_STAMP := $(NODE_DIR)/node_modules/.package-lock.json
 BENCH_DIR := tests/bench/node
 BENCH_STAMP := $(BENCH_DIR)/node_modules/.package-lock.json
 SOURCES := broker ruleengine management tests build_compiled.py
-# Compiled modules, taken only while every source of broker is what they were made of. COMPILED=no: run and bench do
-# neither build nor take them.
-COMPILED ?= yes
-BUILT := $(CURDIR)/build/compiled
-TAKEN := $(if $(filter no,$(COMPILED)),,$(BUILT))
+# Compiled modules are taken wherever they are fresh (broker/compiled.py). COMPILED=no: neither built nor taken.
+COMPILED ?= $(if $(filter no,$(TAIPAN_COMPILED)),no,yes)
+ifeq ($(COMPILED),no)
+export TAIPAN_COMPILED := no
+endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test compile test-compiled check format lint types cover fuzz bench bench-api bench-profile bench-compiled conformance interop soak soak-disk clean
+.PHONY: help setup run test test-all compile test-compiled check format lint types cover fuzz bench bench-api bench-profile bench-compiled conformance interop soak soak-disk clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,10 +33,13 @@ setup: $(STAMP) ## the virtual environment in .venv, with everything in it
 	@:
 
 run: setup compiled ## start a node with config/taipan.toml (CONFIG=FILE for another; COMPILED=no: interpreted, at once)
-	@exec env TAIPAN_COMPILED=$(TAKEN) $(BIN)/taipan --config $(CONFIG)
+	@exec $(BIN)/taipan --config $(CONFIG)
 
-test: setup node-modules ## every test (PYTEST_ARGS="-k will" for some of them)
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+test: setup node-modules ## the tests but the slow ones (PYTEST_ARGS="-k will" for some of them; COMPILED=no: interpreted for certain)
+	@$(PYTEST) -m "not slow" $(PYTEST_ARGS)
+
+test-all: setup node-modules ## every test, the slow ones too
+	@$(PYTEST) $(PYTEST_ARGS)
 
 compile: setup ## the hot path with mypyc into build/compiled, from the same source (wants a C compiler and Python.h)
 	@$(BIN)/python build_compiled.py
@@ -39,10 +47,10 @@ compile: setup ## the hot path with mypyc into build/compiled, from the same sou
 # The same for who can do without: one line says so where it cannot be done.
 .PHONY: compiled
 compiled: setup
-	@$(if $(TAKEN),$(BIN)/python build_compiled.py --try,:)
+	@$(if $(filter no,$(COMPILED)),:,$(BIN)/python build_compiled.py --try)
 
 test-compiled: compile node-modules ## every test on the compiled modules
-	@TAIPAN_COMPILED=$(BUILT) $(BIN)/python -m pytest $(PYTEST_ARGS)
+	@TAIPAN_COMPILED=$(CURDIR)/build/compiled $(PYTEST) $(PYTEST_ARGS)
 
 check: lint types test ## what a change has to pass: format, lint, types, tests
 
@@ -67,7 +75,7 @@ fuzz: setup ## bad bytes against the decoder for SECONDS (60); LIVE=HOST:PORT ag
 	@$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60) $(if $(LIVE),--live $(LIVE))
 
 bench: setup compiled bench-modules ## what make run runs, against the brokers here (ONLY="S1 S2" ROUNDS=3 DUR=3 COMPILED=no)
-	@TAIPAN_COMPILED=$(TAKEN) $(BIN)/python -m tests.bench.run
+	@$(BIN)/python -m tests.bench.run
 
 # aedes, one of the brokers to measure against; left out where there is no Node.
 .PHONY: bench-modules
@@ -82,7 +90,7 @@ bench-compiled: compile ## what compiling is worth: interpreted, compiled, Mosqu
 	@$(BIN)/python -m tests.bench.compiled
 
 bench-profile: setup compiled ## where the processor time goes, into docs/profiles (ONLY="S10 S11" DUR=5)
-	@TAIPAN_COMPILED=$(TAKEN) $(BIN)/python -m tests.bench.profile
+	@$(BIN)/python -m tests.bench.profile
 
 bench-api: setup ## what listings cost a busy node (SESSIONS=20000 RATE=5000 DUR=5)
 	@$(BIN)/python -m tests.bench.api
@@ -94,7 +102,7 @@ interop: setup node-modules ## only the tests with the clients of others
 	@$(BIN)/python -m pytest tests/interop $(PYTEST_ARGS)
 
 soak: setup compiled ## load, kill -9, restart, check every promise (CYCLES=1000 SEED=...)
-	@TAIPAN_COMPILED=$(TAKEN) $(BIN)/python -m tests.soak --cycles $(or $(CYCLES),1000) $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m tests.soak --cycles $(or $(CYCLES),1000) $(if $(SEED),--seed $(SEED))
 
 soak-disk: setup ## a fake disk that loses power or fails at every single operation (EVERY=1 SEED=...)
 	@$(BIN)/python -m tests.soak.disk --every $(or $(EVERY),1) $(if $(SEED),--seed $(SEED))
@@ -103,7 +111,16 @@ clean: ## remove what setup and tests left behind
 	rm -rf $(VENV) $(NODE_DIR)/node_modules $(BENCH_DIR)/node_modules build dist *.egg-info htmlcov .coverage .coverage.* \
 	    .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-# A changed interpreter or pyproject.toml makes a new stamp; nothing else does, so the second time costs nothing.
+# A changed pyproject.toml or another interpreter makes a new stamp; nothing else does, so the second time costs nothing.
+# Another interpreter is one of another minor version or in another place, as after an upgrade of the distribution; the
+# .venv's own is none at all where it no longer finds what is installed there.
+WHICH := import sys; print("%d.%d" % sys.version_info[:2], "of", sys.base_prefix)
+WANTED := $(shell $(PYTHON) -c '$(WHICH)' 2>/dev/null)
+THERE := $(shell $(BIN)/python -I -c 'import pip; $(WHICH)' 2>/dev/null)
+ifneq ($(WANTED),$(THERE))
+.PHONY: $(STAMP)
+endif
+
 $(STAMP): pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { \
 	    echo "Taipan needs Python 3.11 or newer with venv. As root: apt-get install -y python3 python3-venv" >&2; exit 1; }
@@ -112,9 +129,15 @@ $(STAMP): pyproject.toml
 	    "Name another one: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	    echo "$(PYTHON) has no venv module. As root: apt-get install -y python3-venv" >&2; exit 1; }
-	@[ -x $(BIN)/python ] && $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@[ "$(WANTED)" = "$(THERE)" ] || { \
+	    [ ! -e $(VENV) ] || echo "Making $(VENV) anew:" \
+	        "its Python $(if $(THERE),is $(THERE),does not work), $(PYTHON) is $(WANTED)" >&2; \
+	    $(PYTHON) -m venv --clear $(VENV); }
 	@echo "Setting up $(VENV) (once; some seconds)" >&2
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,dev]' 2>$(VENV)/pip.log || { \
+	    echo "$(VENV) could not be set up; is there a network? (For a proxy or an index of your own: https_proxy," \
+	    "PIP_INDEX_URL.) pip says: $$(grep ERROR: $(VENV)/pip.log | tail -n 1) (all of it: $(VENV)/pip.log)" >&2; exit 1; }
+	@$(if $(filter file default,$(origin PYTHON)),:,echo "$(PYTHON)" >$(ASKED_FOR))
 	@touch $@
 
 # MQTT.js for the interoperability tests; those that want it are skipped where there is no Node.

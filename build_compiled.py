@@ -15,9 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from broker.compiled import MANIFEST, ROOT, Compiled
+from broker.compiled import BUILT, MANIFEST, ROOT, SUFFIX, Compiled
 
-TARGET = ROOT / "build" / "compiled"
+TARGET = BUILT
 WORK = ROOT / "build" / "mypyc"
 
 # The ground floor, and what a message passes above it. Left out: what subclasses a class that is not compiled, what
@@ -31,6 +31,7 @@ ABOVE = (
     "core/turn",
     "core/durability",
     "core/fates",
+    "core/holders",
     "core/paging",
     "core/recording",
     "core/stored_message",
@@ -110,9 +111,10 @@ def compile_all() -> None:
         shutil.rmtree(directory, ignore_errors=True)
     build(files, fresh)
     manifest = {
-        "suffix": sysconfig.get_config_var("EXT_SUFFIX"),
+        "suffix": SUFFIX,
         "modules": [file.removesuffix(".py").replace("/", ".") for file in files],
         "sources": before,
+        "sizes": Compiled.sizes(fresh),
     }
     (fresh / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
     shutil.rmtree(TARGET, ignore_errors=True)

@@ -3,3 +3,5 @@
 The rooms are packages, imports go down only (docs/architecture.md), and the rule engine and the operators' side are not
 here. ``management.node`` builds a ``broker.server.Server`` and runs it; tests and embedders do the same.
 """
+
+from . import compiled as compiled  # before anything else: it decides which modules those are

@@ -1,11 +1,14 @@
 """The compiled modules that ``make compile`` has built, taken in place of their sources where these are unchanged.
 
-Import this before anything else of ``broker``. It does nothing unless the environment variable ``TAIPAN_COMPILED``
-names the directory they are in; ``outcome`` says what came of it.
+``broker`` imports this before anything else. The modules are looked for in ``build/compiled`` beside the package, or in
+the directory that the environment variable ``TAIPAN_COMPILED`` names; with ``no`` in it none are taken. ``outcome``
+says what came of it.
 """
 
+import contextlib
 import hashlib
 import importlib
+import importlib.util
 import json
 import os
 import sys
@@ -15,7 +18,11 @@ from typing import Any, Final
 
 VARIABLE: Final = "TAIPAN_COMPILED"
 MANIFEST: Final = "manifest.json"
+FACTS: Final = {"suffix", "modules", "sources", "sizes"}
+SUFFIX: Final[str] = sysconfig.get_config_var("EXT_SUFFIX")
+NO: Final = "no"
 ROOT: Final = Path(__file__).resolve().parents[1]
+BUILT: Final = ROOT / "build" / "compiled"
 
 COMPILED: Final = "compiled"
 INTERPRETED: Final = "interpreted"
@@ -28,10 +35,10 @@ class Compiled:
         self.directory = directory.resolve()
         self.root = root
         self._manifest: dict[str, Any] = {}
-        try:
-            self._manifest = json.loads((self.directory / MANIFEST).read_bytes())
-        except (OSError, ValueError):
-            pass  # ``unusable`` tells
+        with contextlib.suppress(OSError, ValueError):  # ``unusable`` tells
+            found = json.loads((self.directory / MANIFEST).read_bytes())
+            if isinstance(found, dict) and found.keys() == FACTS:
+                self._manifest = found
 
     @property
     def modules(self) -> list[str]:
@@ -45,14 +52,22 @@ class Compiled:
         files = sorted((root / "broker").rglob("*.py"))
         return {file.relative_to(root).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
+    @staticmethod
+    def sizes(directory: Path) -> dict[str, int]:
+        """Every extension module below ``directory`` with its octets: one that was cut would end the process."""
+        files = sorted(directory.rglob(f"*{SUFFIX}"))
+        return {file.relative_to(directory).as_posix(): file.stat().st_size for file in files}
+
     def unusable(self) -> str | None:
         """Why these modules cannot stand for the sources; None: they can."""
         if not self._manifest:
             return "nothing is compiled"
-        if self._manifest["suffix"] != sysconfig.get_config_var("EXT_SUFFIX"):
+        if self._manifest["suffix"] != SUFFIX:
             return "compiled for another Python"
         if self._manifest["sources"] != self.digests(self.root):
             return "the sources have changed since"
+        if self._manifest["sizes"] != self.sizes(self.directory):
+            return "what was compiled is not complete"
         return None
 
     def prefer(self) -> str:
@@ -63,17 +78,41 @@ class Compiled:
             reason = f"{early[0]} was imported before" if early else None
         if reason is not None:
             return f"{INTERPRETED}: {reason}"
-        sys.path.append(str(self.directory))  # what they share lies at its top
+        try:
+            self._load_shared()
+        except ImportError as error:
+            return f"{INTERPRETED}: {error}"
         for name in sorted({module.rpartition(".")[0] for module in self.modules}):
             package = importlib.import_module(name)
             package.__path__.insert(0, str(self.directory.joinpath(*name.split("."))))
         return COMPILED
 
+    def _load_shared(self) -> None:
+        """What they share lies at the top, and they import it by its bare name.
+
+        The directory itself is put on no path: a process that inherits ``sys.path`` would find it before the package,
+        and in it a ``broker`` without its sources.
+        """
+        for file in self.directory.glob(f"*{SUFFIX}"):
+            name = file.name.removesuffix(SUFFIX)
+            spec = importlib.util.spec_from_file_location(name, file)
+            assert spec is not None and spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            sys.modules[name] = module
+
+
+def asked_for() -> str | None:
+    """The directory that the environment names, if it does."""
+    value = os.environ.get(VARIABLE)
+    return None if value == NO else value or None
+
 
 def _chosen() -> str:
-    directory = os.environ.get(VARIABLE)
-    return Compiled(Path(directory)).prefer() if directory else INTERPRETED
+    if os.environ.get(VARIABLE) == NO:
+        return INTERPRETED
+    return Compiled(Path(asked_for() or BUILT)).prefer()
 
 
 outcome: Final = _chosen()
-"""``compiled``, ``interpreted``, or ``interpreted: `` and why what was asked for cannot be had."""
+"""``compiled``; ``interpreted``, as was asked for; or ``interpreted: `` and why."""

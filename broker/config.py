@@ -22,10 +22,13 @@ Count = Annotated[int, Meta(ge=0)]
 Natural = Annotated[int, Meta(ge=1)]
 Uint16 = Annotated[int, Meta(ge=0, le=65_535)]
 Uint32 = Annotated[int, Meta(ge=0, le=4_294_967_295)]
-Seconds = Annotated[float, Meta(ge=0)]
-PositiveSeconds = Annotated[float, Meta(gt=0)]
-PacketSize = Annotated[int, Meta(ge=1, le=268_435_460)]  # bytes; the standard has no larger packets
-Rate = tuple[Natural, PositiveSeconds]
+Seconds = Annotated[float, Meta(ge=0, extra={"unit": "seconds"})]
+PositiveSeconds = Annotated[float, Meta(gt=0, extra={"unit": "seconds"})]
+Bytes = Annotated[int, Meta(ge=0, extra={"unit": "bytes"})]
+PositiveBytes = Annotated[int, Meta(ge=1, extra={"unit": "bytes"})]
+# The standard has no larger packets.
+PacketSize = Annotated[int, Meta(ge=1, le=268_435_460, extra={"unit": "bytes"})]
+Rate = Annotated[tuple[Natural, PositiveSeconds], Meta(extra={"expected": "[amount, seconds], both more than 0"})]
 
 
 class ZoneSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -50,15 +53,18 @@ class ZoneSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     wildcard_subscription: bool = True
     shared_subscription: bool = True
     # Keep alive
-    server_keep_alive: Uint16 = 0  # 0: the client's value; else the longest that is accepted, in seconds
+    server_keep_alive: Annotated[int, Meta(ge=0, le=65_535, extra={"unit": "seconds"})] = (
+        0  # 0: the client's value; else the longest that is accepted, in seconds
+    )
     server_keep_alive_v3: bool = False  # also shorten it for 3.x clients, who cannot be told
     keep_alive_multiplier: Annotated[float, Meta(ge=1)] = 1.5
     # Sessions
     max_subscriptions: Count = 100_000  # 0: no limit
+    max_subscription_bytes: Count = 16_777_216  # characters of a session's Topic Filters; 0: no limit
     upgrade_qos: bool = False
     # QoS 1 and 2 messages sent and not acknowledged; also caps a 5.0 client's Receive Maximum; 0: the client's
     max_inflight: Uint16 = 32
-    max_inflight_bytes: Count = 0  # 0: no limit
+    max_inflight_bytes: Bytes = 0  # 0: no limit
     # max_awaiting_rel's face towards 5.0 clients: unfinished QoS 1 and 2 they may send
     receive_maximum: Annotated[int, Meta(ge=1, le=65_535)] = 100
     # QoS 2 messages of a client waiting for PUBREL; 0: no limit. 5.0 clients keep to receive_maximum; 3.x ones cannot
@@ -67,15 +73,15 @@ class ZoneSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     await_rel_timeout: PositiveSeconds = 300.0
     retry_interval: Seconds = 0.0  # 3.x only; 0: retransmit on reconnect only
     # The longest a 5.0 client may ask for, and what 3.x sessions get; 0xFFFFFFFF: for ever
-    session_expiry_interval: Uint32 = 7200
+    session_expiry_interval: Annotated[int, Meta(ge=0, le=4_294_967_295, extra={"unit": "seconds"})] = 7200
     max_queued_messages: Count | None = None  # 0: no limit; None: 100,000 at level disk, 1,000 at memory
-    max_queued_bytes: Count = 67_108_864  # 0: no limit
+    max_queued_bytes: Bytes = 67_108_864  # 0: no limit
     queue_full: Literal["drop_oldest", "refuse"] = "drop_oldest"
     queue_qos0: bool = False
     queue_priorities: dict[str, Annotated[int, Meta(ge=1, le=255)]] = {}  # topic filter -> 1..255
     queue_default_priority: Annotated[int, Meta(ge=0, le=255)] = 0
     ignore_loop_deliver: bool = False  # No Local for clients that cannot ask for it
-    max_outbox_bytes: Natural = 16_777_216  # waiting for a slow reader's socket; beyond it QoS 0 is dropped
+    max_outbox_bytes: PositiveBytes = 16_777_216  # waiting for a slow reader's socket; beyond it QoS 0 is dropped
     slow_reader_timeout: Seconds = 60.0  # a socket that takes nothing for so long is closed; 0: never
     # Outgoing topic aliases: how many per connection, within the client's maximum; 0: none
     max_outgoing_topic_alias: Uint16 = 16
@@ -124,7 +130,8 @@ class ListenerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     path: str = "/mqtt"  # ws, wss
     subprotocols: tuple[str, ...] = ("mqtt", "mqttv3.1", "mqttv3.1.1")
     subprotocol_required: bool = True
-    allowed_origins: list[str] = []  # empty: any
+    # Empty: any; but only those of loopback where anonymous clients are let in because of loopback. "*": any.
+    allowed_origins: list[str] = []
     compress: bool = False
     nodelay: bool = True
     tls: TlsSettings | None = None
@@ -133,8 +140,9 @@ class ListenerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 class RetainedSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Bounds on retained messages of the whole node."""
 
-    max_messages: Count = 0  # 0: no limit
-    max_payload_size: Count = 1_048_576  # 0: no limit
+    max_messages: Count = 1_000_000  # 0: no limit
+    max_payload_size: Bytes = 1_048_576  # 0: no limit
+    max_bytes: Bytes = 1_073_741_824  # of all of them, with about 600 for each beside topic and payload; 0: no limit
     expiry_interval: Seconds = 0.0  # seconds after which any retained message goes; 0: never
     check_source: bool = False  # check_retain_source
 
@@ -144,7 +152,7 @@ class DelayedSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
     enabled: bool = True
     max_messages: Count = 100_000  # 0: no limit
-    max_bytes: Count = 268_435_456
+    max_bytes: Bytes = 268_435_456
     max_seconds: Annotated[int, Meta(ge=1, le=4_294_967_295)] = 4_294_967
 
 
@@ -231,7 +239,7 @@ class JwtSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     public_key_file: str = ""
     jwks_file: str = ""
     jwks_url: str = ""
-    jwks_refresh: Annotated[float, Meta(ge=5)] = 300.0
+    jwks_refresh: Annotated[float, Meta(ge=5, extra={"unit": "seconds"})] = 300.0
     leeway: Seconds = 0.0
     verify_claims: dict[str, str] = msgspec.field(default_factory=lambda: {"sub": "%u"})
     username_claim: str = "sub"  # the user name of a client that gave none
@@ -242,13 +250,19 @@ class AccessSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     # The order in which they are asked; those that are not set up have nothing to say.
     authenticators: tuple[AccessSource, ...] = ("configuration", "stored", "jwt", "http")
     authorizers: tuple[AccessSource, ...] = ("stored", "configuration", "jwt", "http")
+    unknown_user: Literal["refuse", "anonymous"] = "refuse"  # a user name that is nobody's, where there are users
     users: list[UserSettings] = []
     rules: list[RuleSettings] = []
     no_match: Literal["allow", "deny"] = "allow"  # where no rule says anything
+    # Who may take over a session by its Client Identifier: the user who made it, or any client
+    session_owner: Literal["user", "any"] = "user"
     cache: bool = True
     cache_max_size: Natural = 32  # topics a client
     cache_ttl: PositiveSeconds = 60.0
-    hash_threads: Annotated[int, Meta(ge=1, le=64)] = 2
+    hash_threads: Annotated[int, Meta(ge=1, le=64)] | None = None  # None: one for each processor
+    hash_wait: PositiveSeconds = 300.0  # how long a password may wait for a thread
+    guesses: Count = 10  # wrong passwords a minute of an address or for a user name that are not slowed; 0: none is
+    guess_delay: PositiveSeconds = 5.0  # how long the next attempts wait at most
     hash_cost: Annotated[int, Meta(ge=10, le=17)] = 14  # of new hashes: scrypt's N is 2 to this power
     jwt: JwtSettings | None = None
     http: HttpAccessSettings | None = None
@@ -256,7 +270,28 @@ class AccessSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 class DurabilitySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     level: Literal["memory", "disk"] = "disk"
-    queue_memory: Count = 268_435_456  # of queued messages; beyond it their bodies are on disk only; 0: no limit
+    queue_memory: Bytes = 268_435_456  # of queued messages; beyond it their bodies are on disk only; 0: no limit
+
+
+class DataSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a start does about a store that lacks what it had."""
+
+    # Users, access rules, bans or applications: let in nobody but operators until they accept that, or go on
+    access_lost: Literal["refuse", "accept"] = "refuse"
+
+
+class LimitsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What the node may use."""
+
+    # Bytes, or a part ("50%", "0.5") of the memory that the machine or the process' cgroup has
+    memory: int | str = "50%"
+
+
+class StopSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a graceful stop does."""
+
+    # With the wills of those who are connected: publish them now, or at the next start (level disk)
+    wills: Literal["publish", "keep"] = "publish"
 
 
 class NodeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -278,3 +313,6 @@ class BrokerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     shared: SharedSettings = SharedSettings()
     access: AccessSettings = AccessSettings()
     durability: DurabilitySettings = DurabilitySettings()
+    data: DataSettings = DataSettings()
+    limits: LimitsSettings = LimitsSettings()
+    stop: StopSettings = StopSettings()

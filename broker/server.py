@@ -4,30 +4,38 @@ import asyncio
 import gc
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import cast
 
+from .access.banned import TABLE as BANNED
 from .access.banned import Banned
 from .access.control import AccessControl
 from .access.flapping import Flapping
+from .access.stored_rules import TABLE as STORED_RULES
 from .access.stored_rules import StoredRules
+from .access.stored_users import TABLE as STORED_USERS
 from .access.stored_users import StoredUsers
 from .channel.channel import TURN_DELIVERIES
 from .channel.context import Context
+from .channel.review import Reviews
 from .channel.state import ListenerFacts
 from .config import BrokerSettings, ListenerSettings, ZoneSettings
 from .core.broker import Broker
-from .core.clock import Clock
+from .core.client_info import CLIENT_ID_OWNER, ClientInfo
+from .core.clock import Clock, WallTime
 from .core.durability import Durability
 from .core.hooks import Hooks
+from .core.memory import Memory, parse_limit
 from .core.metrics import Metrics
-from .core.store import Store
+from .core.store import OCTETS_A_SLICE, Store
 from .core.tables import Tables
 from .core.ticker import Ticker
 from .core.timers import Timers
-from .modules.delayed import Delayed
+from .modules.delayed import Delayed, reserved
 from .modules.slow_subscriptions import SlowSubscriptions
+from .mqtt import reason_codes
 from .mqtt.constants import V5
 from .mqtt.decoder import TopicNames
 from .mqtt.message import Message
@@ -39,14 +47,21 @@ from .observe.tracing import Tracing
 from .session.limits import Limits
 from .session.session import Session
 from .transport.connection import Connection
+from .transport.descriptors import descriptors
 from .transport.flusher import Flusher
 from .transport.listener import Listener
+from .transport.memory_guard import MemoryGuard, sources
 from .version import product_version
 
 logger = logging.getLogger(__name__)
 
 STOP_TIMEOUT = 5.0
 _RETAINED_A_SWEEP = 1000
+_DATED_A_SWEEP = 1000
+_GOODBYES_A_TURN = 200
+_QUIET = 0.25
+"""Seconds that a client has to close its connection when the node stops and owes it nothing."""
+_HELD = "sessions, subscriptions, queued, retained and delayed messages, rules and resources"
 
 
 class Server:
@@ -57,6 +72,8 @@ class Server:
         self.version = product_version()
         self.clock = clock or Clock()
         self.timers = Timers(self.clock)
+        # Due at a date, whenever the wall clock says that this is.
+        self.wall_timers = Timers(WallTime(self.clock))
         self.metrics = Metrics()
         self.hooks = Hooks()
         self.stats = Stats()
@@ -69,10 +86,12 @@ class Server:
         self.stored_rules = StoredRules(self.tables)
         self.banned = Banned(self.tables, self.clock)
         self.flapping = Flapping(self.banned, self.clock)
-        self.delayed = Delayed(settings.delayed, self.timers, self.broker.publish, self.metrics)
+        self.delayed = Delayed(
+            settings.delayed, self.timers, self.broker.publish, self.metrics, self.wall_timers, lambda: self.clock.skew
+        )
         self.slow_subscriptions = SlowSubscriptions(settings.slow_subscriptions, self.hooks, self.clock)
         traces = Path(settings.node.data_dir) / "trace"
-        self.tracing = Tracing(self.hooks, self.tables, self.clock.now, traces)
+        self.tracing = Tracing(self.hooks, self.tables, self.clock.wall, traces)
         self.context = Context(
             settings.node.name,
             self.clock,
@@ -82,7 +101,9 @@ class Server:
             self.broker,
             self.access,
             self.delayed,
+            self.wall_timers,
         )
+        self.context.reviews = Reviews(self.context)
         self.sys_topics = SysTopics(
             settings.sys_topics,
             settings.node.name,
@@ -92,20 +113,30 @@ class Server:
             self.clock,
             self.version,
             loop_lag=lambda: self.lag.snapshot(),
-            listeners=lambda: {listener.name: listener.counters() for listener in self.listeners},
+            listeners=lambda: {listener.label: listener.counters() for listener in self.listeners},
             reaches=self.broker.reaches,
         )
         self.alarms = Alarms(settings.node.name, self.broker.tell, self.clock)
         durability = settings.durability
         on_disk = durability.level == "disk"
-        self.store = Store(Path(settings.node.data_dir), durability.queue_memory) if on_disk else None
+        self.connections: set[Connection] = set()
+        self.memory = Memory(parse_limit(settings.limits.memory), self.broker.account)
+        self.guard = MemoryGuard(self.memory, self.broker, self.connections, self._memory_alarm)
+        # Bodies of queued messages may take a part of the budget and no more.
+        most = self.memory.limit // 4
+        queue_memory = min(durability.queue_memory or most, most)
+        accept_loss = settings.data.access_lost == "accept"
+        self.store = Store(Path(settings.node.data_dir), queue_memory, accept_loss) if on_disk else None
         # Of a zone that does not say ``max_queued_messages``.
         self._most_queued = 100_000 if on_disk else 1000
         self.listeners: list[Listener] = []
-        self.connections: set[Connection] = set()
+        self.descriptors = descriptors()
         self._facts: dict[str, ListenerFacts] = {}
         self._topic_names = {strict: TopicNames(strict) for strict in (False, True)}
         self._to_sweep: list[Session] = []
+        # Sessions whose dates on disk are of a clock that has been set since.
+        self._to_date: list[Session] = []
+        self._skew = self.clock.skew
         self.ticker: Ticker
         self.lag: LagProbe
         self.flusher: Flusher
@@ -117,7 +148,10 @@ class Server:
         access = self.access
         access.add_stored(self.stored_users, self.stored_rules)
         access.count_failure = self.metrics.refusals.add
+        access.passwords.guesses.count = self.metrics.refusals.add
+        access.passwords.was_here = self._was_here
         access.banned = self.banned
+        access.on_change = self.context.reviews.rules_changed
         for stored in (self.stored_users, self.stored_rules, self.banned):
             self.on_restored.append(stored.take_up)
         self.hooks.client_disconnected.add(self.flapping.client_disconnected)
@@ -126,7 +160,7 @@ class Server:
         if self.settings.slow_subscriptions.enabled:
             self.slow_subscriptions.load()
         broker.delay = self._delay
-        self.timers.enough = self._enough
+        self.timers.enough = self.wall_timers.enough = self._enough
         if self.settings.retained.check_source:
             broker.retained_allowed = self._retained_allowed
         broker.refusing = self._any_refuses(self.settings)
@@ -147,12 +181,31 @@ class Server:
         stats.gauge("retained", lambda: len(broker.retained))
         stats.gauge("delayed", lambda: self.delayed.count)
         stats.gauge("alarms", lambda: len(self.alarms.active))
+        self.delayed.account = broker.account
+        for name, octets in sources(broker, self.connections, self.guard).items():
+            self.memory.source(name, octets)
+        self.memory.source("delayed", lambda: self.delayed.size)
+        stats.gauge("memory.limit", lambda: self.memory.limit)
+        stats.gauge("memory.used", lambda: self.memory.used)
+        for name in self.memory.parts():
+            stats.gauge(f"memory.{name}", partial(self._memory_part, name))
         if self.store is not None:
             store = self.store
             store.on_trouble = self._store_trouble
             stats.gauge("store.trouble", lambda: int(self._durability().trouble is not None))
             stats.gauge("store.pending", lambda: self._durability().pending)
             stats.gauge("store.bytes", lambda: self._durability().journal.size_bytes)
+
+    def _memory_part(self, name: str) -> int:
+        return self.memory.parts()[name]
+
+    def _memory_alarm(self, short: bool) -> None:
+        if not short:
+            self.alarms.deactivate("high_system_memory_usage")
+            return
+        details = {"setting": "limits.memory", "limit": self.memory.limit, **self.memory.parts()}
+        message = "memory is short: new sessions, subscriptions and retained messages are refused"
+        self.alarms.activate("high_system_memory_usage", message, details)
 
     def _enough(self) -> bool:
         """Whether this loop turn has delivered what a turn should: wills and delayed messages wait for the next one."""
@@ -161,22 +214,55 @@ class Server:
         self.flusher.wake()
         return True
 
+    def _was_here(self, client: ClientInfo) -> bool:
+        """Whether a session shows that this client was let in before, from this address: under this user name, or
+        without one because its identifier was its own."""
+        session = self.broker.sessions.get(client.client_id)
+        if session is None or not (client.username or session.owner == CLIENT_ID_OWNER):
+            return False
+        before: ClientInfo = session.client
+        return before.username == client.username and before.peer_host == client.peer_host
+
     def _delay(self, message: Message) -> bool:
         if not self.delayed.handles(message.topic):
             return False
         self.delayed.accept(message, self.clock.now())
         return True
 
+    def publish(self, message: Message) -> int:
+        """Publish, now or with its delay, what no connection has brought: of a rule, of a bridge. A Reason Code of 5.0
+        tells what became of it, as ``Delayed.accept`` does."""
+        if reserved(message.topic):
+            return reason_codes.NOT_AUTHORIZED
+        if self.delayed.handles(message.topic):
+            return self.delayed.accept(message, self.clock.now())
+        self.broker.publish(message)
+        return reason_codes.SUCCESS
+
+    def _will_allowed(self, message: Message) -> bool:
+        """May who left a will publish it? Nobody was asked while the client was there."""
+        if reserved(message.topic):
+            return False
+        if not self.delayed.handles(message.topic):
+            return self._may_publish(message, message.topic)
+        inner = self.delayed.inner_topic(message.topic)
+        return inner is not None and self._may_publish(message, inner)
+
     def _retained_allowed(self, message: Message) -> bool:
         """``retained.check_source``: may who published it still do so?"""
+        return self._may_publish(message, message.topic)
+
+    def _may_publish(self, message: Message, topic: str) -> bool:
+        """``topic``: where the message ends up, the mount point of its publisher on it."""
         publisher = message.publisher
         if publisher is None:
             return True
-        topic = message.topic
         if publisher.mountpoint and topic.startswith(publisher.mountpoint):
             topic = topic[len(publisher.mountpoint) :]
+        if publisher.is_superuser:
+            publisher.is_superuser = self.access.superuser(publisher)  # it may be none any more since it left
         # Nobody outside can be asked about each of a million messages: it was allowed when it was published.
-        return self.access.authorize_now(publisher, "publish", topic) is not False
+        return self.access.authorize_now(publisher, "publish", topic) is not False or self.access.superuser(publisher)
 
     # ------------------------------------------------------------ start, stop
 
@@ -185,14 +271,18 @@ class Server:
         loop = asyncio.get_running_loop()
         self.flusher = Flusher(loop, self.broker.turn, self._end_of_turn)
         self.lag = LagProbe(loop)
-        self.ticker = Ticker(loop, self.timers, self.clock)
+        self.ticker = Ticker(loop, self.timers, self.clock, dated=self.wall_timers)
+        self.ticker.every(0.0, self.guard.tick)
         self.ticker.every(1.0, self._sweep)
         self.ticker.every(1.0, self.stats.sample)
         self.ticker.every(1.0, self.sys_topics.tick)
-        self.ticker.every(1.0, self.tracing.tick)
+        self.ticker.every(1.0, lambda _: self.tracing.tick(self.clock.wall()))
         for listener, zone in zip(self.settings.listeners, self.settings.listener_zones, strict=True):
-            self.listeners.append(Listener(listener, zone, self._connect, self.clock))
-            self._facts[listener.name] = self._facts_of(self.listeners[-1], listener, zone)
+            label = listener.name
+            if label in self._facts:
+                label = f"{listener.type}:{label}"
+            self.listeners.append(Listener(listener, zone, self._connect, self.clock, label, self.descriptors))
+            self._facts[label] = self._facts_of(self.listeners[-1], listener, zone)
         try:
             if self.store is not None:
                 self._restore(loop)
@@ -208,7 +298,7 @@ class Server:
                 await opening.start()
                 settings = self.settings.listeners[index]
                 zone = self.settings.listener_zones[index]
-                self._facts[settings.name] = self._facts_of(opening, settings, zone)
+                self._facts[opening.label] = self._facts_of(opening, settings, zone)
         except BaseException:
             for opened in self.listeners:
                 await opened.stop()
@@ -218,6 +308,7 @@ class Server:
             raise
         self.lag.start()
         self.ticker.start()
+        self.context.reviews.start()
 
     def _restore(self, loop: asyncio.AbstractEventLoop) -> None:
         """Everything that outlived the last process, before anybody is let in."""
@@ -227,8 +318,13 @@ class Server:
         gc.disable()
         try:
             durability = self.store.open(loop, self.flusher.wake, self.clock.now, self.tables)
+            durability.skew = lambda: self.clock.skew
             self.broker.durability = self.context.durability = self.delayed.durability = durability
-            self.store.restore(self.broker, self._zone_of, self.delayed.restore, self._retained_allowed)
+            # What is being written stands in memory several times.
+            self.store.octets_a_slice = min(OCTETS_A_SLICE, self.memory.limit // 128)
+            durability.journal.max_pending = min(durability.journal.max_pending, self.memory.limit // 16)
+            relieve = self.guard.relieve
+            self.store.restore(self.broker, self._zone_of, self.delayed.restore, self._will_allowed, relieve)
         finally:
             if collecting:
                 gc.enable()
@@ -236,6 +332,38 @@ class Server:
         if self.store.damage:
             details = {"file": str(self.store.file), "setting": "node.data_dir"}
             self.alarms.activate("store_damaged", self.store.damage, details)
+        self._tell_loss(self.store)
+
+    def _tell_loss(self, store: Store) -> None:
+        loss = store.loss
+        details = {"file": str(store.file), "setting": "node.data_dir"}
+        if loss.batches is not None:
+            first, last = loss.batches
+            message = f"the end of the store is gone: batches {first} to {last}, with what they said of {_HELD}"
+            self.alarms.activate("store_batches_lost", message, details)
+        if loss.access:
+            details = {**details, "setting": "data.access_lost", "tables": ", ".join(sorted(loss.tables))}
+            message = f"rows that decide who may are lost, or not what they were: {loss.access}"
+            self.alarms.activate("access_rows_lost", message, details)
+        if store.access_lost and loss.tables & {STORED_USERS, STORED_RULES, BANNED}:
+            self.access.lost = "rows that decide who may are lost; taipan-ctl data accept-loss lets clients in again"
+
+    @property
+    def tables_lost(self) -> frozenset[str]:
+        """Tables whose rows are not to be relied on, as long as nobody has accepted that."""
+        return self.store.loss.tables if self.store is not None and self.store.access_lost else frozenset()
+
+    async def accept_loss(self) -> bool:
+        """What was lost of the rows that decide who may is lost: let clients in. Whether that is on disk."""
+        if self.store is None or not self.store.access_lost:
+            return True
+        what = self.store.access_lost
+        if not await self.store.accept_loss():
+            return False
+        logger.warning("access_loss_accepted what=%s", what)
+        self.access.lost = ""
+        self.alarms.deactivate("access_rows_lost")
+        return True
 
     def _durability(self) -> Durability:
         durability = self.broker.durability
@@ -261,6 +389,7 @@ class Server:
         return facts.zone, facts.limits
 
     def _end_of_turn(self) -> None:
+        self.guard.end_of_turn()
         durability = self.context.durability
         if durability is not None:
             durability.end_of_turn()
@@ -276,7 +405,7 @@ class Server:
 
     def _facts_of(self, listener: Listener, settings: ListenerSettings, zone: ZoneSettings) -> ListenerFacts:
         identity = settings.tls.peer_cert_as_username if settings.tls is not None else ""
-        return ListenerFacts(settings.name, zone, settings.zone, self._limits_of(zone), identity, listener.loopback)
+        return ListenerFacts(listener.label, zone, settings.zone, self._limits_of(zone), identity, listener.loopback)
 
     def _limits_of(self, zone: ZoneSettings) -> Limits:
         return Limits(
@@ -294,29 +423,63 @@ class Server:
         )
 
     def _connect(self, listener: Listener) -> asyncio.Protocol:
-        facts = self._facts[listener.name]
+        facts = self._facts[listener.label]
         names = self._topic_names[facts.zone.strict_strings]
         connection = Connection(listener, facts, self.context, self.flusher, names, self.connections)
         return cast(asyncio.Protocol, connection)  # in all but name: a compiled class has no base that is not
 
-    async def stop(self) -> None:
-        """Accept nobody, say goodbye to everybody, close. Bounded in time."""
+    async def say_goodbye(self) -> None:
+        """Accept nobody any more, and send everybody away. Bounded in time."""
+        if self.context.closing:
+            return
         self.context.closing = True
         for listener in self.listeners:
             await listener.stop()
         if self.store is not None:
             # Who was promised something is told so before the goodbye.
             await asyncio.wait([asyncio.ensure_future(self.store.flush())], timeout=STOP_TIMEOUT)
-        for connection in list(self.connections):
-            connection.channel.shut_down()
-        deadline = asyncio.get_running_loop().time() + STOP_TIMEOUT
-        while self.connections and asyncio.get_running_loop().time() < deadline:
+        else:
+            self.broker.publish_waiting_wills()
+        keep = self.settings.stop.wills == "keep"
+        # Those with a will first, so that it reaches those without, who are there to see it.
+        await self._send_away([each for each in self.connections if each.channel.will is not None], keep)
+        await self._send_late_wills()
+        await self._send_away(list(self.connections), keep)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + STOP_TIMEOUT
+        look_again = loop.time() + _QUIET
+        while self.connections and loop.time() < deadline:
             self.ticker.tick(self.clock.now())
             await asyncio.sleep(0.01)
+            if loop.time() >= look_again:
+                # Its system has all that was written: whether it says goodbye, too, is not waited for.
+                for connection in list(self.connections):
+                    if not connection.owes:
+                        connection.abort()
+                look_again = loop.time() + _QUIET
         for connection in list(self.connections):
             connection.abort()
         await asyncio.sleep(0)
+
+    async def _send_away(self, connections: list[Connection], keep_wills: bool) -> None:
+        for number, connection in enumerate(connections, 1):
+            connection.channel.shut_down(keep_wills)
+            if number % _GOODBYES_A_TURN == 0:
+                await asyncio.sleep(0)
+
+    async def _send_late_wills(self) -> None:
+        """Those beyond what a loop turn should deliver are in the timers."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + STOP_TIMEOUT
+        while self.timers.due(self.clock.now()) and loop.time() < deadline:
+            self.timers.run(self.clock.now())
+            await asyncio.sleep(0)
+
+    async def stop(self) -> None:
+        """``say_goodbye``, unless that has been done, and close. Bounded in time."""
+        await self.say_goodbye()
         self.ticker.stop()
+        self.context.reviews.stop()
         self.lag.stop()
         self.tracing.flush()
         await self.access.stop()
@@ -335,7 +498,7 @@ class Server:
             (each.name, each.type, each.bind) for each in old.listeners
         ]:
             raise ValueError("listeners cannot be added, removed or bound elsewhere while the node runs")
-        for key in ("node", "durability", "delayed", "slow_subscriptions", "sys_topics", "shared"):
+        for key in ("node", "durability", "delayed", "slow_subscriptions", "sys_topics", "shared", "data"):
             if getattr(settings, key) != getattr(old, key):
                 raise ValueError(f"[{key}] cannot change while the node runs")
         # All that can fail comes first: the files, each read once, then the users and rules.
@@ -346,9 +509,12 @@ class Server:
         self.access.reload(settings.access)
         for listener, ready in zip(self.listeners, prepared, strict=True):
             listener.apply(ready)
-            self._facts[listener.name] = self._facts_of(listener, ready.settings, ready.zone)
+            self._facts[listener.label] = self._facts_of(listener, ready.settings, ready.zone)
         retained = settings.retained
-        self.broker.retained.resize(retained.max_messages, retained.max_payload_size, retained.expiry_interval)
+        self.broker.retained.resize(
+            retained.max_messages, retained.max_payload_size, retained.expiry_interval, retained.max_bytes
+        )
+        self.memory.resize(parse_limit(settings.limits.memory))
         self.broker.retained_allowed = self._retained_allowed if retained.check_source else None
         self.broker.refusing = self._any_refuses(settings)
         self.settings = settings
@@ -361,7 +527,16 @@ class Server:
 
     def _sweep(self, now: float) -> None:
         """Housekeeping in slices, so that a million retained messages or sessions never hold the loop."""
-        self.banned.sweep(now)
+        self.banned.sweep(self.clock.wall())
+        skew = self.clock.skew
+        if skew != self._skew:
+            logger.warning("wall_clock_set by_seconds=%.3f", skew - self._skew)
+            self._skew = skew
+            self._to_date = list(self.broker.sessions)
+        for _ in range(min(len(self._to_date), _DATED_A_SWEEP)):
+            session = self._to_date.pop()
+            if session.diary is not None and not session.connected:
+                self._durability().session_left(session)
         self.broker.sweep_retained(now, _RETAINED_A_SWEEP)
         if not self._to_sweep:
             self._to_sweep = list(self.broker.sessions)

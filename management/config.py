@@ -1,10 +1,10 @@
-"""From TOML file, environment and command line to settings. Whatever is wrong is told in one line with its place.
+"""From TOML file, environment and command line to settings. Each mistake is told in one line with its place.
 
 Later wins: built-in defaults < file < environment (``TAIPAN__NODE__NAME``) < command line (``--set node.name=...``).
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -12,29 +12,34 @@ import msgspec
 from broker.config import (
     AccessSettings,
     BrokerSettings,
+    DataSettings,
     DelayedSettings,
     DurabilitySettings,
+    LimitsSettings,
     ListenerSettings,
     NodeSettings,
     RetainedSettings,
     SharedSettings,
     SlowSubscriptionsSettings,
+    StopSettings,
     SysTopicsSettings,
     ZoneSettings,
 )
 from ruleengine.config import RuleEngineSettings
 
-from .config_document import ConfigDocument, ConfigError, nearest, quoted
+from .config_document import ConfigDocument, ConfigError
 from .settings import ManagementSettings
 from .settings_faults import (
+    binds_overlap,
     faults_of_access,
+    faults_of_limits,
     faults_of_listener,
     faults_of_management,
     faults_of_node,
     faults_of_zone,
-    parse_bind,
 )
 from .toml_lines import Path
+from .validation import Fault, nearest, quoted, shown
 
 ENVIRONMENT_PREFIX: Final = "TAIPAN__"
 DEFAULT_ZONE: Final = "external"
@@ -59,6 +64,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 TABLES: Final[dict[str, type[msgspec.Struct]]] = {
     "node": NodeSettings,
     "durability": DurabilitySettings,
+    "data": DataSettings,
+    "limits": LimitsSettings,
+    "stop": StopSettings,
     "retained": RetainedSettings,
     "delayed": DelayedSettings,
     "slow_subscriptions": SlowSubscriptionsSettings,
@@ -103,66 +111,112 @@ def _settings(document: ConfigDocument) -> Settings:
     document.check_keys(document.data, _ROOTS, ())
     document.check_finite(document.data)
     tables = {name: document.convert(document.data.get(name, {}), kind, (name,)) for name, kind in TABLES.items()}
-    log, management, ruleengine = tables.pop("log"), tables.pop("management"), tables.pop("ruleengine")
     zones = _zones(document)
-    listeners, listener_zones = _listeners(document, zones)
-    broker = BrokerSettings(listeners=tuple(listeners), listener_zones=tuple(listener_zones), zones=zones, **tables)
-    document.refuse(faults_of_node(broker.node), ("node",))
-    document.refuse(faults_of_access(broker.access), ("access",))
-    document.refuse(faults_of_management(management), ("management",))
+    listeners = _listeners(document, zones)
+    for name, validate in _VALIDATE.items():
+        if tables[name] is not None:
+            document.refuse(validate(tables[name]), (name,))
+    management = tables["management"]
+    if management is not None and management.enabled:
+        taken = [(f"listeners.{index}", each.bind) for index, (each, _) in sorted(listeners.items())]
+        _check_overlap(document, management.bind, ("management", "bind"), taken)
+    document.finish()
+    log, management, ruleengine = tables.pop("log"), tables.pop("management"), tables.pop("ruleengine")
+    broker = BrokerSettings(
+        listeners=tuple(listener for listener, _ in listeners.values()),
+        listener_zones=tuple(zone for _, zone in listeners.values()),
+        zones={name: zone for name, zone in zones.items() if zone is not None},
+        **tables,
+    )
     return Settings(broker=broker, management=management, ruleengine=ruleengine, log=log)
 
 
-def _zones(document: ConfigDocument) -> dict[str, ZoneSettings]:
-    raw = document.table(document.data.get("zones", {}), ("zones",))
+_VALIDATE: Final[dict[str, Callable[[Any], Iterator[Fault]]]] = {
+    "node": faults_of_node,
+    "access": faults_of_access,
+    "limits": faults_of_limits,
+    "management": faults_of_management,
+}
+"""What types do not say, by table."""
+
+
+def _zones(document: ConfigDocument) -> dict[str, ZoneSettings | None]:
+    """By name; ``None`` where one cannot be used, which is reported."""
+    zones: dict[str, ZoneSettings | None] = {DEFAULT_ZONE: ZoneSettings()}
+    raw = document.data.get("zones", {})
+    if not isinstance(raw, dict):
+        document.report(("zones",), f"expected a table, got {shown(raw)}")
+        return zones
     _check_misplaced(document, raw, ("zones",))
-    zones = {DEFAULT_ZONE: ZoneSettings()}
     for name, table in raw.items():
-        zones[name] = document.convert(table, ZoneSettings, ("zones", name))
-        document.refuse(faults_of_zone(zones[name]), ("zones", name))
+        zone = zones[name] = document.convert(table, ZoneSettings, ("zones", name))
+        if zone is not None:
+            document.refuse(faults_of_zone(zone), ("zones", name))
     return zones
 
 
 def _listeners(
-    document: ConfigDocument, zones: dict[str, ZoneSettings]
-) -> tuple[list[ListenerSettings], list[ZoneSettings]]:
-    """Each listener, and its zone with what the listener has of its own."""
+    document: ConfigDocument, zones: dict[str, ZoneSettings | None]
+) -> dict[int, tuple[ListenerSettings, ZoneSettings]]:
+    """Those that can be used, by index: each with its zone and what it has of its own. The others are reported."""
     raw = document.data["listeners"]
+    found: dict[int, tuple[ListenerSettings, ZoneSettings]] = {}
     if not isinstance(raw, list):
-        raise document.error(("listeners",), "expected tables [[listeners]]")
-    if not raw:
-        raise document.error(("listeners",), "expected at least one listener")
-    listeners: list[ListenerSettings] = []
-    listener_zones: list[ZoneSettings] = []
+        document.report(("listeners",), "expected tables [[listeners]]")
+    elif not raw:
+        document.report(("listeners",), "expected at least one listener")
+    else:
+        for index, member in enumerate(raw):
+            listener = _listener(document, member, ("listeners", index), zones)
+            if listener is None:
+                continue
+            settings = listener[0]
+            for other_index, (other, _) in found.items():
+                if (other.type, other.name) == (settings.type, settings.name):
+                    what = f"listeners.{other_index} has this name and this type already"
+                    document.report(("listeners", index, "name"), what)
+            taken = [(f"listeners.{other_index}", other.bind) for other_index, (other, _) in found.items()]
+            _check_overlap(document, settings.bind, ("listeners", index, "bind"), taken)
+            found[index] = listener
+    return found
+
+
+def _listener(
+    document: ConfigDocument, raw: Any, path: Path, zones: dict[str, ZoneSettings | None]
+) -> tuple[ListenerSettings, ZoneSettings] | None:
+    if not isinstance(raw, dict):
+        document.report(path, f"expected a table, got {shown(raw)}")
+        return None
     listener_keys = ListenerSettings.__struct_fields__
     zone_keys = ZoneSettings.__struct_fields__
-    for index, member in enumerate(raw):
-        path: Path = ("listeners", index)
-        table = document.table(member, path)
-        document.check_keys(table, {*listener_keys, *zone_keys}, path)
-        own = {key: value for key, value in table.items() if key in listener_keys}
-        listener = document.convert(own, ListenerSettings, path)
-        overridden = {key: value for key, value in table.items() if key in zone_keys}
-        overrides = document.convert(overridden, ZoneSettings, path)
-        zone = zones.get(listener.zone)
-        if zone is None:
-            what = f"no zone {quoted(listener.zone)}{nearest(listener.zone, zones)}"
-            raise document.error(path + ("zone",), what)
-        zone = msgspec.structs.replace(zone, **{key: getattr(overrides, key) for key in overridden})
-        document.refuse(faults_of_zone(zone), path)
-        document.refuse(faults_of_listener(listener, table), path)
-        for other_index, other in enumerate(listeners):
-            if other.name == listener.name:
-                raise document.error(path + ("name",), f"listeners.{other_index} has this name already")
-            if other.bind == listener.bind and parse_bind(listener.bind)[1] != 0:
-                raise document.error(path + ("bind",), f"listeners.{other_index} is bound to {listener.bind} already")
-        listeners.append(listener)
-        listener_zones.append(zone)
-    return listeners, listener_zones
+    document.check_keys(raw, {*listener_keys, *zone_keys}, path)
+    own = {key: value for key, value in raw.items() if key in listener_keys}
+    overridden = {key: value for key, value in raw.items() if key in zone_keys}
+    listener: ListenerSettings | None = document.convert(own, ListenerSettings, path)
+    overrides: ZoneSettings | None = document.convert(overridden, ZoneSettings, path)
+    if listener is None:
+        return None
+    document.refuse(faults_of_listener(listener, raw), path)
+    if listener.zone not in zones:
+        document.report(path + ("zone",), f"no zone {quoted(listener.zone)}{nearest(listener.zone, zones)}")
+    zone = zones.get(listener.zone)
+    if zone is None or overrides is None:
+        return None
+    zone = msgspec.structs.replace(zone, **{key: getattr(overrides, key) for key in overridden})
+    document.refuse(faults_of_zone(zone), path)
+    return listener, zone
+
+
+def _check_overlap(document: ConfigDocument, bind: str, path: Path, taken: Iterable[tuple[str, str]]) -> None:
+    """Report that somebody of ``taken`` (place and bind) has this address and port already."""
+    for place, other in taken:
+        if binds_overlap(bind, other):
+            document.report(path, f"{place} is bound to {other} already")
+            return
 
 
 def _check_misplaced(document: ConfigDocument, table: Mapping[str, Any], path: Path) -> None:
     """A zone's key that stands where zones, or the big tables, are named."""
     for key, value in table.items():
         if key in ZoneSettings.__struct_fields__ and not isinstance(value, dict):
-            raise document.error(path + (key,), f"belongs into [zones.{DEFAULT_ZONE}] or into a listener")
+            document.report(path + (key,), f"belongs into [zones.{DEFAULT_ZONE}] or into a listener")

@@ -1,21 +1,30 @@
 """The configuration as one document: file, environment and command line joined, each key with where it came from."""
 
-import difflib
 import math
 import re
+import sys
 import tomllib
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Final
 
 import msgspec
 
-from .outside_sources import Fault
-from .setting_types import is_list, literals, struct_in, type_at, union_members, wrong_member
+from .setting_types import is_list, struct_in, type_at, union_members
 from .toml_lines import Path, key_lines
+from .validation import Fault, faults, one_line, quoted, shown, unknown_keys
+
+MAX_TOLD: Final = 20
+"""Mistakes that are told at once."""
+_BEHIND_THE_FILE: Final = 1 << 62
+"""What comes from elsewhere is told after what stands in the file."""
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used. ``str(error)`` is one line: place, key, what is wrong."""
+    """The configuration cannot be used. ``lines``: place, key and what is wrong, one line for each mistake."""
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
 
 
 class ConfigDocument:
@@ -28,25 +37,31 @@ class ConfigDocument:
         self._file = ""
         self._lines: dict[Path, int] = {}
         self._origins: dict[Path, str] = {}  # of what environment and command line set
+        self._wrong: dict[Path, tuple[int, str]] = {}  # line of the file, and what is told
 
     def read_file(self, path: str) -> None:
         """Take a TOML file as the data. Raises ConfigError."""
         self._file = path
         try:
-            with open(path, "rb") as file:
-                text = file.read().decode("utf-8")
+            if path == "-":
+                text = sys.stdin.buffer.read().decode("utf-8")
+            else:
+                with open(path, "rb") as file:
+                    text = file.read().decode("utf-8")
         except OSError as error:
             raise ConfigError(f"{path}: {error.strerror or error}") from None
         except UnicodeDecodeError as error:
             raise ConfigError(f"{path}: not UTF-8 at byte {error.start}") from None
+        if text.startswith("\ufeff"):
+            raise ConfigError(f"{path}:1: begins with a byte order mark (BOM); save it as UTF-8 without one")
         try:
             self.data = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             message = str(error).replace("Invalid value", "Invalid value; text wants quotes")
             place = re.search(r" \(at line (\d+), column (\d+)\)$", message)
             if place is None:
-                raise ConfigError(f"{path}:{text.count(chr(10)) + 1}: {_one_line(message)}") from None
-            raise ConfigError(f"{path}:{place[1]}: {_one_line(message[: place.start()])}") from None
+                raise ConfigError(f"{path}:{text.count(chr(10)) + 1}: {one_line(message)}") from None
+            raise ConfigError(f"{path}:{place[1]}: {one_line(message[: place.start()])}") from None
         except RecursionError:
             raise ConfigError(f"{path}: nested too deeply") from None
         self._lines = key_lines(text)
@@ -76,78 +91,63 @@ class ConfigDocument:
             self._origins[path] = origin
 
     def convert(self, raw: Any, kind: type[msgspec.Struct], path: Path) -> Any:
-        """``raw`` as the struct ``kind``, unknown keys and wrong values told with their place."""
-        self._check_struct(self.table(raw, path), kind, path)
-        try:
-            return msgspec.convert(raw, kind)
-        except msgspec.ValidationError as error:
-            message, _, where = str(error).partition(" - at `$")
-            inner = _parse_path(where.rstrip("`"))
-            place = path + inner
-            if "[...]" in where:
-                place += wrong_member(_value_at(raw, inner), type_at(self._roots, place))
-            missing = re.search(r"missing required field `(\w+)`", message)
-            if missing is not None:
-                raise self.error(place, f"needs the key {quoted(missing[1])}") from None
-            if message.startswith("Invalid enum value"):
-                allowed = ", ".join(quoted(str(value)) for value in literals(type_at(self._roots, place)))
-                message = f"expected one of {allowed}, got{message.removeprefix('Invalid enum value')}"
-            message = message.replace("`", "").replace(" | null", "").replace("object", "table")
-            if place[-1] in ("message_rate", "byte_rate"):
-                message = message.replace("array of length 2", "array").replace("array", "[amount, seconds]")
-            raise self.error(place, message[0].lower() + message[1:]) from None
+        """``raw`` as the struct ``kind``; ``None`` where something in it is wrong, which is reported."""
+        if self.refuse(self._faults(raw, kind, path)):
+            return None
+        return msgspec.convert(raw, kind)
 
-    def _check_struct(self, table: dict[str, Any], kind: type[msgspec.Struct], path: Path) -> None:
-        fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
-        self.check_keys(table, set(fields), path)
-        for key, value in table.items():
-            inner = struct_in(fields[key])
-            if inner is None:
-                continue
-            if isinstance(value, dict):
-                if is_list(fields[key]):
-                    raise self.error(path + (key,), f"expected tables [[{_dotted(path + (key,))}]]")
-                self._check_struct(value, inner, path + (key,))
-            elif isinstance(value, list):
-                for index, member in enumerate(value):
-                    if isinstance(member, dict):
-                        self._check_struct(member, inner, path + (key, index))
+    def _faults(self, raw: Any, kind: type[msgspec.Struct], path: Path) -> Iterator[Fault]:
+        if not isinstance(raw, dict):
+            yield Fault(path, f"expected a table, got {shown(raw)}")
+            return
+        lists = {field.name for field in msgspec.structs.fields(kind) if struct_in(field.type) and is_list(field.type)}
+        for key in lists & raw.keys():
+            if isinstance(raw[key], dict):
+                yield Fault(path + (key,), f"expected tables [[{_dotted(path + (key,))}]]")
+                raw = {name: value for name, value in raw.items() if name != key}
+        yield from faults(raw, kind, path)
 
     def check_keys(self, table: Mapping[str, Any], known: Collection[str], path: Path) -> None:
-        """Refuse keys that are not ``known``, with the nearest of those."""
-        for key in table:
-            if key not in known:
-                raise self.error(path + (key,), f"unknown key{nearest(key, known)}")
+        """Report keys that are not ``known``, with the nearest of those."""
+        self.refuse(unknown_keys(table, known, path))
 
     def check_finite(self, value: Any, path: Path = ()) -> None:
-        """Refuse inf and nan, wherever they stand in ``value``."""
+        """Report inf and nan, wherever they stand in ``value``."""
         if isinstance(value, float) and not math.isfinite(value):
-            raise self.error(path, f"expected a finite number, got {value}")
+            self.report(path, f"expected a finite number, got {value}")
         members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
         for key, member in members:
             self.check_finite(member, path + (key,))
 
-    def table(self, raw: Any, path: Path) -> dict[str, Any]:
-        """``raw``, which must be a table."""
-        if not isinstance(raw, dict):
-            raise self.error(path, f"expected a table, got {type(raw).__name__}")
-        return raw
+    def refuse(self, found: Iterable[Fault], path: Path = ()) -> bool:
+        """Report each of them; whether there was one. ``path``: what their places are in."""
+        wrong = False
+        for fault in found:
+            self.report(path + fault.place, fault.what)
+            wrong = True
+        return wrong
 
-    def refuse(self, faults: Iterable[Fault], path: Path = ()) -> None:
-        """Raise the first of them, if any. ``path``: what their places are in."""
-        for where, what in faults:
-            raise self.error(path + where, what)
+    def report(self, path: Path, what: str) -> None:
+        """Something is wrong at ``path``: the first thing that is said of a place counts."""
+        self._wrong.setdefault(path, self._told(path, what))
 
-    def error(self, path: Path, what: str) -> ConfigError:
-        """Name the place of ``path``, or of the nearest thing around it that was written somewhere."""
+    def finish(self) -> None:
+        """Raises ConfigError with all that was reported."""
+        if self._wrong:
+            lines = [line for _, line in sorted(self._wrong.values(), key=lambda each: each[0])]
+            more = [f"and {len(lines) - MAX_TOLD} more"] if len(lines) > MAX_TOLD else []
+            raise ConfigError(*lines[:MAX_TOLD], *more)
+
+    def _told(self, path: Path, what: str) -> tuple[int, str]:
+        """With the place of ``path``, or of the nearest thing around it that was written somewhere."""
         for length in range(len(path), 0, -1):
             origin = self._origins.get(path[:length])
             if origin is not None:
-                return ConfigError(f"{origin}: {_dotted(path)}: {what}")
+                return _BEHIND_THE_FILE, f"{origin}: {_dotted(path)}: {what}"
             line = self._lines.get(path[:length])
             if line is not None:
-                return ConfigError(f"{self._file}:{line}: {_dotted(path)}: {what}")
-        return ConfigError(f"{self._file or 'configuration'}: {_dotted(path)}: {what}")
+                return line, f"{self._file}:{line}: {_dotted(path)}: {what}"
+        return _BEHIND_THE_FILE, f"{self._file or 'configuration'}: {_dotted(path)}: {what}"
 
 
 def _override_value(text: str, kind: Any) -> Any:
@@ -163,38 +163,7 @@ def _override_value(text: str, kind: Any) -> Any:
     return value["value"]
 
 
-def _parse_path(where: str) -> Path:
-    """msgspec's ``.users[0].name``; what it cannot name (``[...]``, a key of a dict) ends it."""
-    path: Path = ()
-    for name, index in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", where):
-        if index == "...":
-            break
-        path = path + ((name,) if name else (int(index),))
-    return path
-
-
-def _value_at(value: Any, path: Path) -> Any:
-    for step in path:
-        value = value[step]
-    return value
-
-
-def nearest(key: str, known: Collection[str]) -> str:
-    """What was probably meant, as the end of a message; empty where nothing is near."""
-    found = difflib.get_close_matches(key, sorted(known), n=1, cutoff=0.5)
-    return f"; did you mean {quoted(found[0])}?" if found else ""
-
-
 def _dotted(path: Path) -> str:
     return ".".join(
         str(step) if isinstance(step, int) or re.fullmatch(r"[\w-]+", step, re.ASCII) else quoted(step) for step in path
     )
-
-
-def quoted(text: str) -> str:
-    """In double quotes, control characters escaped, so that an error stays one line."""
-    return '"' + _one_line(text).replace('"', '\\"') + '"'
-
-
-def _one_line(text: str) -> str:
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)

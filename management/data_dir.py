@@ -1,8 +1,21 @@
-"""The data directory: one node at a time."""
+"""The data directory: one node at a time, and nobody's but that node's."""
 
 import fcntl
+import logging
 import os
+import stat
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
+
+logger = logging.getLogger(__name__)
+
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+_STRANGERS: Final = stat.S_IRWXO
+LOCK: Final = "lock"
+DATABASE: Final = "taipan.db"
+LOST_AND_FOUND: Final = "lost+found"
+"""In the root of every file system of the ext family."""
 
 
 class DataDirError(Exception):
@@ -10,27 +23,98 @@ class DataDirError(Exception):
 
 
 class DataDir:
-    """Made where it is missing (mode 0700), and held by a lock for as long as the process lives."""
+    """Made where it is missing (mode 0700), and held by a lock for as long as the process lives.
 
-    def __init__(self, path: str) -> None:
-        """Raises DataDirError: not a directory, no permission, or another process has it."""
+    What others may read or write of it is taken from them; where that cannot be done, it is not used.
+    """
+
+    def __init__(self, path: str, config: str | None = None) -> None:
+        """``config``: the node's configuration file, by which ``taipan-ctl`` knows the directory again.
+
+        Raises DataDirError: not a directory, no permission, open to others, or another process has it.
+        """
         self.path = Path(path)
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            if _is_own(self.path):
+                _close_to_others(self.path)
+            self._lock = _open_lock(self.path / LOCK)
         except OSError as error:
             raise DataDirError(f"node.data_dir {path}: {error.strerror}") from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            owner = os.read(self._lock, 32).decode("ascii", "replace").strip()
+            owner = os.read(self._lock, 32).partition(b"\n")[0].decode("ascii", "replace").strip()
             os.close(self._lock)
             raise DataDirError(
                 f"node.data_dir {path}: in use by process {owner or 'unknown'}; each node needs its own"
             ) from None
         os.ftruncate(self._lock, 0)
-        os.write(self._lock, f"{os.getpid()}\n".encode())
+        named = "" if config is None else os.path.realpath(config)
+        os.write(self._lock, f"{os.getpid()}\n".encode() + os.fsencode(named) + b"\n")
 
     def close(self) -> None:
         """Let another process have it."""
         os.close(self._lock)
+
+
+def _is_own(directory: Path) -> bool:
+    """Whether nothing is in it but a node's data: rights are not taken from others in /tmp, /etc or somebody's home.
+    Raises DataDirError where others may use such a directory, and OSError."""
+    mode = directory.stat().st_mode
+    names = {each.name for each in directory.iterdir()} - {LOST_AND_FOUND}
+    own = not names or not names.isdisjoint({LOCK, DATABASE})
+    if mode & stat.S_ISVTX or (mode & _STRANGERS and not own):
+        what = f"others use this directory; name one of the node's own, such as {directory / 'taipan'}"
+        raise DataDirError(f"node.data_dir {directory}: {what}")
+    return own
+
+
+def _open_lock(path: Path) -> int:
+    """Raises OSError, and DataDirError for what is no file of the node's own: its contents would be overwritten."""
+    if path.is_symlink():
+        raise DataDirError(f"node.data_dir {path}: is a link, and the node would write where it leads; remove it")
+    # It may have become a link meanwhile; and a pipe would be waited for.
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    found = os.fstat(lock)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        os.close(lock)
+        raise DataDirError(f"node.data_dir {path}: is not a file of its own; remove it")
+    return lock
+
+
+def _close_to_others(directory: Path) -> None:
+    """What is in it has users, password hashes, messages and secrets of resources. Raises DataDirError and OSError."""
+    repaired, lent = 0, 0
+    for path in (directory, *_inside(directory)):
+        found = path.stat(follow_symlinks=path == directory)
+        if stat.S_ISLNK(found.st_mode) or not found.st_mode & _OTHERS:
+            continue
+        try:
+            path.chmod(stat.S_IMODE(found.st_mode) & ~_OTHERS)
+        except OSError as error:
+            if found.st_mode & _STRANGERS:
+                what = f"everybody may use it, and that cannot be changed ({error.strerror})"
+                raise DataDirError(f"node.data_dir {path}: {what}; chmod 700 the directory and 600 its files") from None
+            lent += 1
+            continue
+        repaired += 1
+        if path.stat().st_mode & _STRANGERS:
+            # A file system without permissions: whoever may mount it may read it.
+            logger.warning("data_dir_without_permissions path=%s setting=node.data_dir", path)
+            return
+    if lent:
+        # As where its owner lends it to us by a group: a volume of Kubernetes with an fsGroup.
+        logger.warning("data_dir_shared_with_group path=%s shared=%s setting=node.data_dir", directory, lent)
+    if repaired:
+        logger.warning(
+            "data_dir_repaired path=%s repaired=%s setting=node.data_dir: others could read or write it",
+            directory,
+            repaired,
+        )
+
+
+def _inside(directory: Path) -> Iterator[Path]:
+    for parent, directories, files in os.walk(directory):
+        for name in (*directories, *files):
+            yield Path(parent) / name

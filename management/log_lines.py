@@ -5,7 +5,7 @@
     {"time": "2026-11-21T09:00:00.123", "level": "INFO", "logger": "broker.channel", "event": "client_connected", ...}
 
 A text argument that holds blanks, quotes, ``=`` or anything unprintable is quoted and escaped, so that it can neither
-begin a new line nor pretend to be another field.
+begin a new line nor pretend to be another field. A long one is cut, and none at all is ``-`` (``null`` in JSON).
 
 Lines of one turn of the event loop are written together at its end: a client that comes and goes is two lines, and a
 write for each would cost more than making it.
@@ -19,6 +19,8 @@ import sys
 import time
 from functools import lru_cache
 from typing import Any, Final, TextIO
+
+from broker.core.shown import shown
 
 from .config import LogSettings
 
@@ -109,8 +111,12 @@ def escape(text: str) -> str:
 
 
 def field(value: object) -> str:
-    """A field's value: as it is where that cannot be mistaken, else in double quotes."""
-    text = str(value)
+    """A field's value, cut where it is long (``shown``), in quotes where it needs them."""
+    return quoted(shown(value))
+
+
+def quoted(text: str) -> str:
+    """``text`` as it is where that cannot be mistaken, else in double quotes."""
     if _ASCII(text) or (text.isprintable() and _PLAIN.fullmatch(text)):
         return text
     return '"' + escape(text.replace("\\", "\\\\").replace('"', '\\"')) + '"'
@@ -122,7 +128,7 @@ class TextLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line = f"{_time(record)} {record.levelname} {record.name} {escape(_message(record))}"
         trace = self._trace(record)
-        return f"{line} exception={field(trace)}" if trace else line
+        return f"{line} exception={quoted(trace)}" if trace else line
 
     def _trace(self, record: logging.LogRecord) -> str:
         if record.exc_info and not record.exc_text:
@@ -138,7 +144,7 @@ class JsonLines(TextLines):
         event, fields = _event_and_fields(record)
         line["event"] = event
         for name, value in fields.items():
-            plain = value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+            plain = value if value is None or isinstance(value, (bool, int, float)) else shown(value)
             line.setdefault(name, plain)
         trace = self._trace(record)
         if trace:

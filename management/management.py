@@ -1,8 +1,10 @@
 """Management: the operators' side of a node, over a running broker. Opens its doors and closes them."""
 
 import asyncio
+import errno
 import logging
 from ipaddress import ip_address
+from typing import Any, Final
 
 import msgspec
 from aiohttp import web
@@ -22,12 +24,21 @@ from .settings import ManagementSettings
 
 logger = logging.getLogger(__name__)
 
+RELOADED: Final[dict[str, Any]] = {"apps": [], "host_names": [], "allowed_origins": []}
+"""What a reload may change, as it is unless it is set."""
 _STOP_TIMEOUT = 2.0
 _KEEP_ALIVE = 75.0
 
 
 class ManagementError(Exception):
-    """The management server cannot start; one line that names the setting."""
+    """The management server cannot start; one line that names the setting.
+
+    ``taken``: the address, where another process has it.
+    """
+
+    def __init__(self, text: str, taken: str = "") -> None:
+        super().__init__(text)
+        self.taken = taken
 
 
 class Management:
@@ -43,7 +54,7 @@ class Management:
         self._runner: web.AppRunner | None = None
         self._door: Door | None = None
         self._certificates: Certificates | None = None
-        self._superusers = self._configured_superusers()
+        self._access = server.settings.access
         self._telling: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -69,17 +80,25 @@ class Management:
         )
         await runner.setup()
         server, loop = runner.server, asyncio.get_running_loop()
+        patience = min(self.settings.read_timeout, self.settings.first_request_timeout)
 
         def read() -> Reader:
-            return Reader(server, loop, self.settings.read_timeout, access_log=None, keepalive_timeout=_KEEP_ALIVE)
+            return Reader(server, loop, patience, access_log=None, keepalive_timeout=_KEEP_ALIVE)
 
-        door = Door(read, self.settings.max_connections, self.server.clock)
+        door = Door(
+            read,
+            self.settings.max_connections,
+            self.settings.max_unauthenticated,
+            self.server.clock,
+            self.server.descriptors,
+        )
         try:
             await door.open(host.strip("[]"), int(port), context, tls.handshake_timeout if tls is not None else None)
         except OSError as error:
             await runner.cleanup()
-            why = (error.strerror or str(error)).rpartition(": ")[2]  # asyncio names the address again
-            raise ManagementError(f"management.bind {self.settings.bind}: {why}") from None
+            why = error.strerror or str(error)
+            taken = self.settings.bind if error.errno == errno.EADDRINUSE else ""
+            raise ManagementError(f"management.bind {self.settings.bind}: {why}", taken) from None
         self._runner, self._door = runner, door
         self.operations.listeners.doors.append(door)
         self._first_app()
@@ -110,26 +129,34 @@ class Management:
         return f"{scheme}://{host}:{port}"
 
     def check(self, settings: ManagementSettings) -> None:
-        """Whether ``reload`` could take these. Raises ValueError where more than ``apps`` is new or certificates, which
-        are read anew, cannot be used."""
-        if msgspec.structs.replace(settings, apps=[]) != msgspec.structs.replace(self.settings, apps=[]):
-            raise ValueError("[management] cannot change while the node runs, except for its apps")
+        """Whether ``reload`` could take these. Raises ValueError where more than ``RELOADED`` is new or certificates,
+        which are read anew, cannot be used."""
+        if msgspec.structs.replace(settings, **RELOADED) != msgspec.structs.replace(self.settings, **RELOADED):
+            raise ValueError(f"[management] cannot change while the node runs, except for {', '.join(RELOADED)}")
         if self._certificates is not None:
             self._certificates.prepare()
 
     def reload(self, settings: ManagementSettings) -> None:
-        """Take new ``apps`` and the certificates that ``check`` has read; superusers who are connected and are none any
-        more, by the broker's new settings, lose that right."""
+        """Take what is ``RELOADED``, and the certificates that ``check`` has read; superusers who are connected and are
+        none any more, by the broker's new settings, lose that right."""
         self.operations.apps.configure(settings.apps)
+        self.application.cross_site.configure(settings)
         if self._certificates is not None:
             self._certificates.apply()
-        before, self._superusers = self._superusers, self._configured_superusers()
-        if before != self._superusers:
-            self._telling = asyncio.ensure_future(self.operations.users.tell_connected(before ^ self._superusers))
+            if self._door is not None:
+                self._door.context = self._certificates.context
+        before, now = self._access, self.server.settings.access
+        self._access = now
+        changed: set[str] | None = {user.username for user in frozenset(before.users) ^ frozenset(now.users)}
+        if before.authenticators != now.authenticators or before.http != now.http:
+            changed = None  # whose users count is another
+        gone = {user.username for user in before.users} - {user.username for user in now.users}
+        self._telling = asyncio.ensure_future(self._tell(gone, changed))
         self.settings = settings
 
-    def _configured_superusers(self) -> frozenset[str]:
-        return frozenset(user.username for user in self.server.settings.access.users if user.is_superuser)
+    async def _tell(self, gone: set[str], changed: set[str] | None) -> None:
+        await self.operations.users.end_connected(gone)
+        await self.operations.users.tell_connected(changed)
 
     async def stop(self) -> None:
         await self.control.stop()

@@ -1,7 +1,8 @@
 """The ``taipan`` command: reads the configuration, builds the rooms, runs them until told to stop.
 
 taipan [--config FILE] [--set key.path=value]...    run the node
-taipan check FILE                                   validate a configuration and the certificates it names
+taipan --print-defaults                             print every setting with its default
+taipan check FILE | -                               validate a configuration and the certificates it names
 taipan hash-password [--user NAME] [--scram]        print what [[access.users]] wants
 """
 
@@ -13,6 +14,7 @@ import importlib.metadata
 import logging
 import os
 import resource
+import shlex
 import signal
 import socket
 import sys
@@ -20,7 +22,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from broker import compiled  # before anything else of it
+from broker import compiled
 from broker.access.password import ScryptHash
 from broker.access.saslprep import saslprep
 from broker.access.scram import ScramVerifier
@@ -28,6 +30,7 @@ from broker.core.clock import Clock
 from broker.transport.tls import TlsError, build_context
 from broker.version import product_version
 
+from . import start
 from .config import Settings, load
 from .config_document import ConfigError
 from .data_dir import DataDir
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from broker.server import Server
     from ruleengine.engine import RuleEngine
 
+    from .certificate_expiry import ExpiryAlarms
     from .management import Management
 
 logger = logging.getLogger("management.node")  # also when run by python -m
@@ -46,23 +50,52 @@ _GC_THRESHOLD: Final = 50_000
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The console script. Returns the exit status."""
+    """The command, after ``management.start``. Returns the exit status."""
     parser = _parser()
-    arguments = parser.parse_args(argv)
-    if arguments.command is not None and arguments.config is not None:
-        parser.error(f"--config is for running a node, not for {arguments.command}")
+    given = list(sys.argv[1:] if argv is None else argv)
+    file = _stray_file(given)
+    if file is not None:
+        print(
+            f"taipan: a configuration file is named with --config: taipan --config {shlex.quote(file)}", file=sys.stderr
+        )
+        return 2
+    arguments = parser.parse_args(given)
+    if arguments.print_defaults:
+        return _print_defaults()
+    if arguments.command == "hash-password" and arguments.config is not None:
+        parser.error("--config is for running a node, not for hash-password")
+    if arguments.command == "check" and (arguments.file is None) == (arguments.config is None):
+        parser.error("check wants one FILE (-: the input)")
     try:
+        if arguments.command is not None:
+            start.release()  # only a node stops and reloads
         if arguments.command == "hash-password":
             return _hash_password(arguments.user, arguments.scram)
         if arguments.command == "check":
-            _check(load(arguments.file, arguments.set + arguments.more))
-            print(f"{arguments.file}: ok")
+            file = arguments.file or arguments.config
+            _check(load(file, arguments.set + arguments.more))
+            print(f"{file}: ok")
             return 0
+        start.keep()
         settings = load(arguments.config, arguments.set)
+        return _run(settings, arguments.config, lambda: load(arguments.config, arguments.set))
     except ConfigError as error:
-        print(f"taipan: {error}", file=sys.stderr)
+        for line in error.lines:
+            print(f"taipan: {line}", file=sys.stderr)
         return 1
-    return _run(settings, lambda: load(arguments.config, arguments.set))
+    finally:
+        start.release()
+
+
+def _stray_file(given: list[str]) -> str | None:
+    """A file where a command is expected."""
+    rest = iter(given)
+    for word in rest:
+        if word in ("-c", "--config", "--set"):
+            next(rest, None)
+        elif not word.startswith("-"):
+            return word if word.endswith(".toml") or os.path.isfile(word) else None
+    return None
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -70,14 +103,17 @@ def _parser() -> argparse.ArgumentParser:
         prog="taipan", description="An MQTT 3.1, 3.1.1 and 5.0 broker.", allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"taipan {product_version()}")
-    parser.add_argument("--config", metavar="FILE", help="configuration file (TOML); without it, defaults on loopback")
+    parser.add_argument("--print-defaults", action="store_true", help="print every setting with its default, as TOML")
+    parser.add_argument(
+        "-c", "--config", metavar="FILE", help="configuration file (TOML); without it, defaults on loopback"
+    )
     parser.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[],
         help="set one key, such as listeners.0.bind=127.0.0.1:1884; wins over file and environment",
     )  # fmt: skip
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     check = commands.add_parser("check", help="validate a configuration file and its certificates, and exit")
-    check.add_argument("file", metavar="FILE")
+    check.add_argument("file", metavar="FILE", nargs="?", help="the file, -: the input; or named with --config")
     check.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="more", help="set one key")
     hashing = commands.add_parser("hash-password", help="read a password, print the hash for the configuration")
     hashing.add_argument("--user", metavar="NAME", help="print a whole [[access.users]] table")
@@ -85,11 +121,27 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _print_defaults() -> int:
+    from .defaults import as_toml
+
+    try:
+        print(as_toml(), end="", flush=True)
+    except BrokenPipeError:  # whoever reads has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return 0
+
+
 # taipan check
 
 
 def _check(settings: Settings) -> None:
-    """Whether the files that listeners and management name can be used: a start would read them. Raises ConfigError."""
+    """Whether what the settings name is there and can be used: a start would need it. Raises ConfigError."""
+    from ruleengine.extensions import faults_of_modules
+
+    from .certificate_expiry import served_certificates
+
+    wrong: list[str] = []
     served = [(f"listeners.{index}", each.tls) for index, each in enumerate(settings.broker.listeners)]
     if settings.management.enabled:
         served.append(("management", settings.management.tls))
@@ -98,7 +150,11 @@ def _check(settings: Settings) -> None:
             try:
                 build_context(tls)
             except TlsError as error:
-                raise ConfigError(f"{place}.{error}") from None
+                wrong.append(f"{place}.{error}")
+    wrong += filter(None, (each.fault(time.time()) for each in served_certificates(settings)))
+    wrong += faults_of_modules([each.module for each in settings.ruleengine.functions])
+    if wrong:
+        raise ConfigError(*wrong)
 
 
 # taipan hash-password
@@ -143,28 +199,29 @@ def _hash_password(user: str | None, scram: bool) -> int:
 # taipan
 
 
-def _run(settings: Settings, reread: Callable[[], Settings]) -> int:
+def _run(settings: Settings, config: str | None, reread: Callable[[], Settings]) -> int:
     setup_logging(settings.log)
     logger.info("ground_floor outcome=%s", compiled.outcome)
     _raise_file_limit()
     factory = _loop_factory()
     try:
         with asyncio.Runner(loop_factory=factory) as runner:
-            return runner.run(_serve(settings, reread))
+            return runner.run(_serve(settings, config, reread))
     except KeyboardInterrupt:  # a second Ctrl-C
         return 130
 
 
-async def _serve(settings: Settings, reread: Callable[[], Settings]) -> int:
+async def _serve(settings: Settings, config: str | None, reread: Callable[[], Settings]) -> int:
     # Imported here: `taipan check` and `taipan hash-password` need none of it.
     from broker.server import Server
     from ruleengine.engine import RuleEngine
 
+    from .certificate_expiry import ExpiryAlarms
     from .management import Management
 
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    ready = False
+    ready = reload_asked = False
 
     def on_stop(number: signal.Signals) -> None:
         logger.info("stopping signal=%s", number.name)
@@ -174,15 +231,23 @@ async def _serve(settings: Settings, reread: Callable[[], Settings]) -> int:
         stop.set()
 
     def on_reload() -> None:
+        nonlocal reload_asked
+        reload_asked = not ready  # then it is done as soon as there is something to reload
         if ready and not stop.is_set():
-            _reload(server, engine, management, reread)
+            _reload(server, engine, management, expiry, reread)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in start.STOPS:
         loop.add_signal_handler(number, on_stop, number)
     loop.add_signal_handler(signal.SIGHUP, on_reload)
+    for number in start.kept():
+        if number is signal.SIGHUP:
+            on_reload()
+        else:
+            on_stop(number)
+            return 0
 
     try:
-        data_dir = DataDir(settings.broker.node.data_dir)
+        data_dir = DataDir(settings.broker.node.data_dir, config)
         server = Server(settings.broker, Clock())
         engine = RuleEngine(server, settings.ruleengine)
         management = Management(server, settings.management, engine)
@@ -194,6 +259,7 @@ async def _serve(settings: Settings, reread: Callable[[], Settings]) -> int:
         try:
             engine.start()
             await management.start()
+            expiry = ExpiryAlarms(server, settings)
         except BaseException:
             await engine.close()
             await server.stop()
@@ -201,7 +267,8 @@ async def _serve(settings: Settings, reread: Callable[[], Settings]) -> int:
     except Exception as error:
         # Whatever it is, the operator wants one line; the whole story is for who turned on debug.
         logger.debug("start_failed", exc_info=True)
-        print(f"taipan: cannot start: {escape(str(error) or type(error).__name__)}", file=sys.stderr)
+        what = escape(str(error) or type(error).__name__)
+        print(f"taipan: cannot start: {what}{_way_out(error, settings)}", file=sys.stderr)
         return 1
     _tune_collector()
     ready = True
@@ -210,9 +277,12 @@ async def _serve(settings: Settings, reread: Callable[[], Settings]) -> int:
         listening += f" management={management.url}"
     print(f"taipan ready version={server.version} node={settings.broker.node.name} {listening}", flush=True)
     _notify("READY=1")
+    if reload_asked:
+        on_reload()
     await stop.wait()
     _notify("STOPPING=1")
     await management.stop()
+    await server.say_goodbye()  # rules still hear of wills and of who leaves
     await engine.close()
     await server.stop()
     data_dir.close()
@@ -220,7 +290,26 @@ async def _serve(settings: Settings, reread: Callable[[], Settings]) -> int:
     return 0
 
 
-def _reload(server: "Server", engine: "RuleEngine", management: "Management", reread: Callable[[], Settings]) -> None:
+def _way_out(error: Exception, settings: Settings) -> str:
+    """Where another process has the address: how to take another one."""
+    taken = getattr(error, "taken", "")
+    if not taken:
+        return ""
+    binds = {f"listeners.{index}.bind": each.bind for index, each in enumerate(settings.broker.listeners)}
+    binds["management.bind"] = settings.management.bind
+    key = next(key for key, bind in binds.items() if bind == taken)
+    host, _, port = taken.rpartition(":")
+    other = f"{host}:{int(port) % 65_535 + 1}"
+    return f"; another address for this run: --set {key}={other}, for ever: in the file of --config"
+
+
+def _reload(
+    server: "Server",
+    engine: "RuleEngine",
+    management: "Management",
+    expiry: "ExpiryAlarms",
+    reread: Callable[[], Settings],
+) -> None:
     """Take what the file says now. What is wrong with it is logged, and everything stays as it was."""
     _notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
     try:
@@ -229,6 +318,7 @@ def _reload(server: "Server", engine: "RuleEngine", management: "Management", re
         engine.check(settings.ruleengine)
         server.reload(settings.broker)
         management.reload(settings.management)
+        expiry.reload(settings)
     except Exception as error:
         # What the operator asked for and cannot have is a ConfigError or ValueError; anything else is a bug.
         known = isinstance(error, (ConfigError, ValueError)) and not logger.isEnabledFor(logging.DEBUG)

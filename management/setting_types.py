@@ -44,13 +44,6 @@ def union_members(kind: Any) -> tuple[Any, ...]:
     return (kind,)
 
 
-def literals(kind: Any) -> tuple[Any, ...]:
-    """The values that a field may have, where it says so."""
-    if typing.get_origin(kind) is Literal:
-        return typing.get_args(kind)
-    return tuple(value for member in typing.get_args(kind) for value in literals(member))
-
-
 def member_type(kind: Any) -> Any:
     """What a list, tuple or dict holds."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
@@ -77,15 +70,3 @@ def struct_in(kind: Any) -> type[msgspec.Struct] | None:
     return struct_of(kind) or next(
         (found for member in union_members(kind) if (found := struct_of(member_type(member))) is not None), None
     )
-
-
-def wrong_member(value: Any, kind: Any) -> Path:
-    """The keys that lead to the first member of a dict that is not what ``kind`` says."""
-    if isinstance(value, dict):
-        wanted = next((found for each in union_members(kind) if (found := member_type(each)) is not None), None)
-        for key, member in value.items():
-            try:
-                msgspec.convert(member, wanted)
-            except msgspec.ValidationError:
-                return (key, *wrong_member(member, wanted))
-    return ()

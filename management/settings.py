@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from broker.config import TlsSettings
+from broker.config import PositiveBytes, PositiveSeconds, TlsSettings
 
 Natural = Annotated[int, Meta(ge=1)]
 
@@ -26,11 +26,15 @@ class ManagementSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     max_row_limit: Natural = 10_000  # rows a page, where a request says nothing and at most
     error_status: Literal["http", "emqx"] = "http"  # emqx: failures come with HTTP 200
     shutdown_count: Literal["array", "object"] = "array"  # the form of a listener's shutdown_count
-    max_body: Natural = 8_388_608  # bytes of a request
-    max_import: Natural = 268_435_456  # bytes of a request that imports
+    max_body: PositiveBytes = 8_388_608  # of a request
+    max_import: PositiveBytes = 268_435_456  # of a request that imports
     max_connections: Natural = 512
-    read_timeout: Annotated[float, Meta(gt=0)] = 30.0  # seconds until a connection has sent its first request
+    max_unauthenticated: Natural = 256  # of these from one address, those that gave no right credentials yet
+    first_request_timeout: PositiveSeconds = 5.0  # seconds until a connection has sent its first request
+    read_timeout: PositiveSeconds = 30.0  # for a body of less than 16 KiB a second
     public_metrics: bool = False  # Prometheus without credentials
     public_openapi: bool = False  # the OpenAPI document without credentials
     backup_retained: bool = False  # whether exports hold retained messages
+    host_names: list[str] = []  # by which it may be asked; empty: any
+    allowed_origins: list[str] = []  # of pages that may change things, beside those of the same origin
     apps: list[AppSettings] = []

@@ -2,14 +2,16 @@
 
 import re
 from collections.abc import Callable, Collection, Iterator
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
 from broker.access.acl import Rule
-from broker.access.password import ScryptHash
+from broker.access.known_hashes import parse_hash
 from broker.access.saslprep import saslprep
 from broker.access.scram import ScramVerifier
 from broker.config import (
     AccessSettings,
+    LimitsSettings,
     ListenerSettings,
     NodeSettings,
     RuleSettings,
@@ -17,15 +19,15 @@ from broker.config import (
     UserSettings,
     ZoneSettings,
 )
+from broker.core.memory import parse_limit
 
 from . import outside_sources
-from .config_document import nearest, quoted
-from .outside_sources import Fault
 from .settings import ManagementSettings
 from .toml_lines import Path
+from .validation import Fault, nearest, quoted
 
 _SERVER_NAME_KEYS: Final = ("certfile", "keyfile", "key_password")
-_WEBSOCKET_KEYS: Final = ("path", "subprotocols", "subprotocol_required", "allowed_origins", "compress")
+WEBSOCKET_KEYS: Final = ("path", "subprotocols", "subprotocol_required", "allowed_origins", "compress")
 # Reason Codes of SUBACK that refuse (MQTT 5.0 table 3-8).
 _SUBACK_REFUSALS: Final = (0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E, 0xA1, 0xA2)
 
@@ -41,63 +43,107 @@ def parse_bind(bind: str) -> tuple[str, int]:
     return host, int(found[3])
 
 
+def binds_overlap(one: str, other: str) -> bool:
+    """Whether two binds want the same port of the same address; port 0 is another one each time.
+
+    Every address of a family (``0.0.0.0``, ``[::]``) holds each one of it, ``localhost`` is the loopback of both.
+    """
+    try:
+        (host, port), (other_host, other_port) = parse_bind(one), parse_bind(other)
+    except ValueError:
+        return False
+    if port != other_port or port == 0:
+        return False
+    if host.lower() == other_host.lower():
+        return True
+    return any(
+        a == b or (a.version == b.version and 0 in (int(a), int(b)))
+        for a in _addresses(host)
+        for b in _addresses(other_host)
+    )
+
+
+def _addresses(host: str) -> list[IPv4Address | IPv6Address]:
+    if host.lower() == "localhost":
+        return [ip_address("127.0.0.1"), ip_address("::1")]
+    try:
+        return [ip_address(host.partition("%")[0])]
+    except ValueError:
+        return []
+
+
 def faults_of_node(node: NodeSettings) -> Iterator[Fault]:
     if not re.fullmatch(r"[\w.-]+@[\w.:-]+", node.name, re.ASCII):
-        yield ("name",), "expected <name>@<host>"
+        yield Fault(("name",), "expected <name>@<host>")
     if not node.data_dir or "\0" in node.data_dir:
-        yield ("data_dir",), "expected a directory"
+        yield Fault(("data_dir",), "expected a directory")
+
+
+def faults_of_limits(limits: LimitsSettings) -> Iterator[Fault]:
+    yield from _unless(lambda _: parse_limit(limits.memory), str(limits.memory), ("memory",))
 
 
 def faults_of_listener(listener: ListenerSettings, given: Collection[str]) -> Iterator[Fault]:
     """``given``: the keys that were written."""
     if not re.fullmatch(r"[\w.-]{1,64}", listener.name, re.ASCII):
-        yield ("name",), "expected 1 to 64 letters, digits, '_', '-' or '.'"
+        yield Fault(("name",), "expected 1 to 64 letters, digits, '_', '-' or '.'")
     yield from _unless(parse_bind, listener.bind, ("bind",))
     secure = listener.type in ("ssl", "wss")
     if secure and listener.tls is None:
-        yield (), f"{quoted(listener.type)} needs tls with certfile and keyfile"
+        yield Fault((), f"{quoted(listener.type)} needs tls with certfile and keyfile")
     if listener.tls is not None:
         if not secure:
-            yield ("tls",), f"a {quoted(listener.type)} listener has no TLS; use ssl or wss"
+            yield Fault(("tls",), f"a {quoted(listener.type)} listener has no TLS; use ssl or wss")
         yield from _below(("tls",), _faults_of_tls(listener.tls))
     if listener.type in ("tcp", "ssl"):
-        for key in _WEBSOCKET_KEYS:
+        for key in WEBSOCKET_KEYS:
             if key in given:
-                yield (key,), "only ws and wss listeners have this key"
-    elif not listener.path.startswith("/"):
-        yield ("path",), "expected a path that begins with /"
+                yield Fault((key,), "only ws and wss listeners have this key")
+        return
+    if not listener.path.startswith("/"):
+        yield Fault(("path",), "expected a path that begins with /")
+    yield from _faults_of_origins(listener.allowed_origins, ("*", "null"))
+
+
+def _faults_of_origins(origins: list[str], words: Collection[str] = ()) -> Iterator[Fault]:
+    """``words``: what may stand in place of an origin."""
+    for index, origin in enumerate(origins):
+        if origin not in words and not re.fullmatch(r"[A-Za-z][\w+.-]*://[^/\s]*", origin, re.ASCII):
+            yield Fault(
+                ("allowed_origins", index), 'expected an origin without a path, such as "https://app.example.org"'
+            )
 
 
 def _faults_of_tls(tls: TlsSettings) -> Iterator[Fault]:
     for key in ("certfile", "keyfile"):
         if not getattr(tls, key):
-            yield (key,), "expected the name of a PEM file"
+            yield Fault((key,), "expected the name of a PEM file")
     if tls.verify != "none" and not tls.cafile:
-        yield ("verify",), "needs cafile, the authorities that sign client certificates"
+        yield Fault(("verify",), "needs cafile, the authorities that sign client certificates")
     if tls.verify == "none":
         for key in ("cafile", "crlfile", "peer_cert_as_username"):
             if getattr(tls, key):
-                yield (key,), "asks for client certificates, which verify does not"
+                yield Fault((key,), "asks for client certificates, which verify does not")
     for name, files in tls.server_names.items():
         place = ("server_names", name)
         for key in files:
             if key not in _SERVER_NAME_KEYS:
-                yield (*place, key), f"unknown key{nearest(key, _SERVER_NAME_KEYS)}"
+                yield Fault((*place, key), f"unknown key{nearest(key, _SERVER_NAME_KEYS)}")
         for key in ("certfile", "keyfile"):
             if not files.get(key):
-                yield place, f"needs {key}"
+                yield Fault(place, f"needs {key}")
 
 
 def faults_of_zone(zone: ZoneSettings) -> Iterator[Fault]:
     if zone.suback_denied_code not in _SUBACK_REFUSALS:
         codes = ", ".join(f"0x{code:02x}" for code in _SUBACK_REFUSALS)
-        yield ("suback_denied_code",), f"expected one of {codes}"
+        yield Fault(("suback_denied_code",), f"expected one of {codes}")
     if re.search("[+#\0]", zone.mountpoint):
-        yield ("mountpoint",), "expected a topic prefix without + and #"
+        yield Fault(("mountpoint",), "expected a topic prefix without + and #")
     for key, most in (("client_id_prefix", 65_000), ("response_information", 65_535)):
         text: str = getattr(zone, key)
         if "\0" in text or not _is_text(text) or len(text.encode()) > most:
-            yield (key,), f"expected at most {most} bytes of UTF-8 without U+0000"
+            yield Fault((key,), f"expected at most {most} bytes of UTF-8 without U+0000")
     for topic_filter in zone.queue_priorities:
         yield from _unless(_check_topic_filter, topic_filter, ("queue_priorities", topic_filter))
 
@@ -116,11 +162,11 @@ def faults_of_access(access: AccessSettings) -> Iterator[Fault]:
 def _faults_of_user(user: UserSettings, names: set[str]) -> Iterator[Fault]:
     """``names``: those of the users before."""
     if not user.username:
-        yield ("username",), "expected a user name"
+        yield Fault(("username",), "expected a user name")
     if user.username in names:
-        yield ("username",), f"{quoted(user.username)} is there twice"
+        yield Fault(("username",), f"{quoted(user.username)} is there twice")
     if user.password_hash:
-        yield from _unless(ScryptHash.parse, user.password_hash, ("password_hash",))
+        yield from _unless(parse_hash, user.password_hash, ("password_hash",))
     if user.scram:
         yield from _unless(ScramVerifier.parse, user.scram, ("scram",))
         try:
@@ -128,13 +174,13 @@ def _faults_of_user(user: UserSettings, names: set[str]) -> Iterator[Fault]:
         except ValueError:
             prepared = None
         if prepared != user.username:
-            yield ("username",), "with scram, a user name must be in its SASLprep form"
+            yield Fault(("username",), "with scram, a user name must be in its SASLprep form")
 
 
 def _faults_of_rule(rule: RuleSettings) -> Iterator[Fault]:
     for key in ("username", "client_id"):
         if getattr(rule, key) == "":
-            yield (key,), "matches nobody; leave it away for everybody"
+            yield Fault((key,), "matches nobody; leave it away for everybody")
     for position, topic in enumerate(rule.topics):
         yield from _unless(_check_topic_filter, topic, ("topics", position))
     if rule.address is not None:
@@ -145,21 +191,25 @@ def faults_of_management(management: ManagementSettings) -> Iterator[Fault]:
     yield from _unless(parse_bind, management.bind, ("bind",))
     if management.tls is not None:
         yield from _below(("tls",), _faults_of_tls(management.tls))
+    for index, name in enumerate(management.host_names):
+        if not re.fullmatch(r"[\w.-]+", name, re.ASCII):
+            yield Fault(("host_names", index), 'expected a name without scheme and port, such as "mqtt.example.org"')
+    yield from _faults_of_origins(management.allowed_origins)
     names: set[str] = set()
     for index, app in enumerate(management.apps):
         place: Path = ("apps", index)
         if not re.fullmatch(r"[0-9A-Za-z][\w.-]{0,255}", app.id, re.ASCII):
-            yield (*place, "id"), "expected 1 to 256 letters, digits, '_', '-' or '.'"
+            yield Fault((*place, "id"), "expected 1 to 256 letters, digits, '_', '-' or '.'")
         if app.id in names:
-            yield (*place, "id"), f"{quoted(app.id)} is there twice"
+            yield Fault((*place, "id"), f"{quoted(app.id)} is there twice")
         names.add(app.id)
         if not app.secret:
-            yield (*place, "secret"), "expected a secret"
+            yield Fault((*place, "secret"), "expected a secret")
 
 
 def _below(path: Path, faults: Iterator[Fault]) -> Iterator[Fault]:
-    for where, what in faults:
-        yield path + where, what
+    for fault in faults:
+        yield fault._replace(place=path + fault.place)
 
 
 def _unless(parse: Callable[[str], object], text: str, path: Path) -> Iterator[Fault]:
@@ -167,7 +217,7 @@ def _unless(parse: Callable[[str], object], text: str, path: Path) -> Iterator[F
     try:
         parse(text)
     except ValueError as error:
-        yield path, str(error)
+        yield Fault(path, str(error))
 
 
 def _check_topic_filter(text: str) -> None:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from .error import WRONG, RuleEngineError
 from .params import ParamError, check_params
 from .rules import MAX_ACTIONS, MAX_FALLBACK_DEPTH, ON_FAILED
@@ -22,26 +24,32 @@ class Adoption:
         self._engine = engine
         self._new_resources: set[str] = set()
         self._new_rules: set[str] = set()
-        self._now = int(engine.server.clock.now() * 1000)
+        self._now = int(engine.server.clock.wall() * 1000)
 
     def check_resource(self, record: Mapping[str, Any]) -> StoredResource | None:
-        """The row of a record; ``None``: its type is not offered here. Raises RuleEngineError."""
+        """The row of a record; ``None``: its type is not offered here. Raises RuleEngineError.
+
+        One whose configuration cannot be used here has a ``fault``, and does not start until it is mended.
+        """
         kind = self._engine.resource_types.get(record["type"])
         if kind is None:
             return None
         id = _checked_id(record["id"])
+        fault = ""
         try:
             config = check_params(record["config"], kind.params)
         except ParamError as error:
-            raise RuleEngineError.of_param(error) from error
+            config, fault = record["config"], str(error)
         if id not in self._engine.resource_book:
             self._new_resources.add(id)
         most = self._engine.settings.max_resources
         if len(self._engine.resource_book) + len(self._new_resources) > most:
             raise RuleEngineError(WRONG, f"more than {most} resources (setting ruleengine.max_resources)")
-        return check_stored(
-            StoredResource(id, kind.name, config, record.get("description", ""), record.get("created_at") or self._now)
-        )
+        created_at = record.get("created_at") or self._now
+        row = StoredResource(id, kind.name, config, record.get("description", ""), created_at, fault)
+        if not fault:
+            row = msgspec.structs.replace(row, fault=self._engine.resource_book.fault_of(row))
+        return check_stored(row)
 
     async def check_rule(self, record: Mapping[str, Any]) -> StoredRule | None:
         """The row of a record; ``None``: it has an action that is not offered here. Raises RuleEngineError.

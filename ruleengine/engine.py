@@ -9,10 +9,12 @@ from typing import Any
 from broker.server import Server
 
 from . import tester
-from .actions.action import ActionType
+from .actions.action import ActionFailed, ActionType
+from .actions.buffer import Buffer
 from .actions.buffer_store import BufferStore
+from .actions.dead_letters import DeadLetter
 from .config import RuleEngineSettings
-from .error import IN_USE, UNKNOWN, RuleEngineError
+from .error import IN_USE, UNKNOWN, WRONG, RuleEngineError
 from .event import Near
 from .events import KINDS
 from .extensions import ExtensionError, load_extensions
@@ -21,6 +23,7 @@ from .offered import ACTION_TYPES, RESOURCE_TYPES
 from .registry import Registry
 from .resources.book import ResourceBook
 from .resources.resource import Resource, ResourceType
+from .rule import Rule
 from .rules import Rules
 from .runtime import Runtime
 from .sql.error import SqlError
@@ -48,9 +51,9 @@ class RuleEngine:
             if added.name in self.action_types:
                 raise ExtensionError(f"there is an action {added.name} already")
             self.action_types[added.name] = added
-        self.buffers = BufferStore(server.tables)
+        self.buffers = BufferStore(server.tables, server.metrics.refusals.add)
         self.registry = Registry(settings.ignore_sys_message)
-        near = Near(server.settings.node.name, server.broker.rng)
+        near = Near(server.settings.node.name, server.broker.rng, lambda: server.clock.skew)
         self.runtime = Runtime(settings, server.metrics, server.clock, near, server.broker.turn)
         self.taps = Taps(server.broker, self.registry, self.runtime)
         self.off_loop = OffLoop()
@@ -84,6 +87,7 @@ class RuleEngine:
         self._closed = True
         self.rule_book.close()
         await self.resource_book.close()
+        self.rule_book.save_counters()
         self.off_loop.close()
         for name in ("rules", "resources", "actions"):
             self.server.stats.remove(name)
@@ -122,7 +126,7 @@ class RuleEngine:
 
     def rules(self) -> list[dict[str, Any]]:
         """Records, in the order of creation."""
-        return [rule.record(self._node) for rule in self.rule_book.all()]
+        return [self.rule_record(rule) for rule in self.rule_book.all()]
 
     def rule_ids(self) -> list[str]:
         return [rule.row.id for rule in self.rule_book.all()]
@@ -148,7 +152,7 @@ class RuleEngine:
         expect("rawsql", rawsql, str, "a string")
         expect("ctx", ctx, Mapping, "an object")
         try:
-            statement = await self.off_loop.parse(rawsql, self.server.clock.now())
+            statement = await self.off_loop.parse(rawsql, self.server.clock.wall())
         except SqlError as error:
             raise RuleEngineError.of_sql(error) from error
         return tester.test_sql(statement, ctx, self.settings, self._node)
@@ -171,17 +175,18 @@ class RuleEngine:
             entry = await self.resource_book.create(type, config, id, description)
         return self.resource_record(entry.row.id)
 
-    async def test_resource(self, type: str, config: Mapping[str, Any]) -> None:
-        """Whether such a resource could be reached; nothing is stored."""
-        await self.resource_book.test(type, config)
+    async def test_resource(self, type: str, config: Mapping[str, Any], id: str | None = None) -> None:
+        """Whether such a resource could be reached; nothing is stored. What is masked is that of ``id``."""
+        await self.resource_book.test(type, config, id)
 
     async def update_resource(
         self, id: str, config: Mapping[str, Any] | None = None, description: str | None = None
     ) -> dict[str, Any]:
-        """A new ``config`` is refused while an enabled rule uses the resource, and where it cannot be reached."""
+        """A new ``config`` is refused while an enabled rule uses the resource, unless that could not be started, and
+        where it cannot be reached."""
         async with self._changing:
-            self.resource_book.get(id)
-            if config is not None:
+            running = self.resource_book.get(id).instance is not None
+            if config is not None and running:
                 self._refuse_in_use(id, [rule.row.id for rule in self.rule_book.users_of(id) if rule.row.enabled])
             await self.resource_book.update(id, config, description)
         return self.resource_record(id)
@@ -219,6 +224,37 @@ class RuleEngine:
             raise RuleEngineError(UNKNOWN, f"resource {id} does not run: {entry.fault}")
         return entry.instance
 
+    def dead_letters(self, id: str) -> dict[int, DeadLetter]:
+        """The rows of a resource that were set aside, by number, the oldest first."""
+        self.resource_book.get(id)
+        return self.buffers.dead_letters.of(id)
+
+    def send_dead_letters(self, id: str, numbers: Sequence[int] | None = None) -> int:
+        """Put them among the rows that wait, in their order; all without ``numbers``. How many."""
+        wanted = self._chosen(id, numbers)
+        buffer = getattr(self.resource(id), "buffer", None)
+        assert isinstance(buffer, Buffer)
+        for sent, number in enumerate(wanted):
+            try:
+                buffer.send_again(number)
+            except ActionFailed as error:
+                raise RuleEngineError(WRONG, f"{sent} of {len(wanted)} were sent again: {error}") from error
+        return len(wanted)
+
+    def remove_dead_letters(self, id: str, numbers: Sequence[int] | None = None) -> int:
+        """Forget them; all without ``numbers``. How many."""
+        wanted = self._chosen(id, numbers)
+        for number in wanted:
+            self.buffers.dead_letters.remove(id, number)
+        return len(wanted)
+
+    def _chosen(self, id: str, numbers: Sequence[int] | None) -> list[int]:
+        there = self.dead_letters(id)
+        for number in numbers or ():
+            if number not in there:
+                raise RuleEngineError(UNKNOWN, f"no row {number} of {id} was set aside")
+        return sorted(there if numbers is None else set(numbers))
+
     def stored_resources(self) -> list[StoredResource]:
         """Rows as they are, secrets included, for an export."""
         return [entry.row for entry in self.resource_book.all()]
@@ -251,8 +287,12 @@ class RuleEngine:
     def _node(self) -> str:
         return self.server.settings.node.name
 
+    def rule_record(self, rule: Rule) -> dict[str, Any]:
+        """Specification, Rule. Secrets are masked."""
+        return rule.record(self._node, self.action_types)
+
     def _rule_record(self, id: str) -> dict[str, Any]:
-        return self.rule_book.get(id).record(self._node)
+        return self.rule_record(self.rule_book.get(id))
 
     @staticmethod
     def _refuse_in_use(id: str, rules: list[str]) -> None:

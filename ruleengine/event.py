@@ -10,6 +10,7 @@ from broker.core.client_info import ClientInfo
 from broker.mqtt.message import Message
 
 from .columns import Columns
+from .hops import hops_of
 from .params import Text
 
 Maker = Callable[["Event"], Any]
@@ -18,13 +19,15 @@ _NO_FACTS: Final[Mapping[str, Any]] = {}
 
 
 class Near:
-    """What the makers of columns need beside the event: the node's name, and randomness for message identifiers."""
+    """What the makers of columns need beside the event: the node's name, randomness for message identifiers, and what
+    makes dates of times (``broker.core.clock``)."""
 
-    __slots__ = ("node", "rng")
+    __slots__ = ("node", "rng", "skew")
 
-    def __init__(self, node: str, rng: Random) -> None:
+    def __init__(self, node: str, rng: Random, skew: Callable[[], float] = lambda: 0.0) -> None:
         self.node = node
         self.rng = rng
+        self.skew = skew
 
 
 class EventKind:
@@ -98,5 +101,6 @@ class Event:
 
     @property
     def hops(self) -> int:
-        """How many republish actions its message has gone through."""
-        return 0 if self.message is None else self.message.hops
+        """How many republish actions and bridges its message has gone through."""
+        message = self.message
+        return 0 if message is None else max(message.hops, hops_of(message.properties))

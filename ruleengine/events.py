@@ -70,6 +70,11 @@ def _receiver(event: Event) -> ClientInfo | None:
     return event.client
 
 
+def _connected_at(event: Event) -> Any:
+    client = _receiver(event)
+    return UNDEFINED if client is None else _milliseconds(client.connected_at + event.near.skew())
+
+
 def _of(whose: Callable[[Event], ClientInfo | None], read: Callable[[ClientInfo], Any]) -> Maker:
     """A column about a client; undefined where there is none, or it has no such value."""
 
@@ -133,7 +138,7 @@ _MESSAGE: Final[dict[str, Maker]] = {
     "flags": lambda event: {"retain": _message(event).retain, "dup": _message(event).dup},
     "headers": _headers,
     "pub_props": lambda event: present_properties(_message(event).properties),
-    "publish_received_at": lambda event: _milliseconds(_message(event).timestamp),
+    "publish_received_at": lambda event: _milliseconds(_message(event).timestamp + event.near.skew()),
 }
 _FROM: Final[dict[str, Maker]] = {
     "clientid": _of(_publisher, _client_id),
@@ -283,7 +288,7 @@ CLIENT_CONNECTED: Final = _kind(
         "mountpoint": _of(_receiver, lambda client: client.mountpoint or None),
         "receive_maximum": _of(_receiver, _receive_maximum),
         "is_bridge": _of(_receiver, lambda client: client.is_bridge),
-        "connected_at": _of(_receiver, lambda client: _milliseconds(client.connected_at)),
+        "connected_at": _connected_at,
     },
 )
 CLIENT_DISCONNECTED: Final = _kind(

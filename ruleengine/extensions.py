@@ -6,8 +6,9 @@ Found by entry points (``taipan.rule_functions`` and ``taipan.rule_actions``) an
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Final
@@ -50,6 +51,17 @@ def load_extensions(modules: Iterable[str]) -> list[ActionType]:
                 raise ExtensionError(f"{where}: {point.value} is neither a module nor an ActionType")
             logger.info("extension_loaded group=%s name=%s value=%s", group, point.name, point.value)
     return list(dict.fromkeys(found))
+
+
+def faults_of_modules(modules: Iterable[str]) -> Iterator[str]:
+    """Which of the configured modules are not there; none is run."""
+    for name in modules:
+        try:
+            found = importlib.util.find_spec(name)
+        except (ImportError, ValueError, AttributeError):  # a package on the way is missing or is none
+            found = None
+        if found is None:
+            yield f"ruleengine.functions: module {name}: there is no such module on the path of Python"
 
 
 def _import(name: str) -> ModuleType:

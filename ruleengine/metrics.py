@@ -55,6 +55,14 @@ class RuleCounters:
         self._before = 0
         self._speeds: deque[float] = deque(maxlen=TICKS)
 
+    def resume(self, matched: int, passed: int, no_result: int, exception: int, speed_max: float) -> None:
+        """Go on counting from here."""
+        self.matched = self._before = matched
+        self.passed = passed
+        self.no_result = no_result
+        self.exception = exception
+        self.speed_max = speed_max
+
     @property
     def failed(self) -> int:
         return self.no_result + self.exception
@@ -104,6 +112,12 @@ class ActionCounters:
         self.taken = 0
         self.success = 0
         self.failed = 0
+
+    def resume(self, taken: int, success: int, failed: int) -> None:
+        """Go on counting from here."""
+        self.taken = taken
+        self.success = success
+        self.failed = failed
 
     def record(self, node: str) -> dict[str, Any]:
         """Specification, Action entry, ``metrics``; with what EMQX 4.4 adds."""

@@ -5,6 +5,7 @@ of an IPv6 one gets by.
 """
 
 import asyncio
+import contextlib
 import errno
 import ipaddress
 import socket
@@ -12,8 +13,12 @@ import ssl
 from collections.abc import Iterable
 from typing import Any, Final
 
+from broker.core.masking import mask_text
+
 SETTING: Final = "ruleengine.refused_networks"
 
+_ALERT: Final = 0.2
+"""Seconds that a probe waits for a server that does not like our certificate to say so."""
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
 
 AddrInfo = tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, tuple[Any, ...]]
@@ -85,17 +90,34 @@ class Networks:
                     raise
             raise refusal or OSError(f"{host} has no address")
 
-    async def probe(self, host: str, port: int, timeout: float) -> None:
-        """Does something listen there? Connects, says nothing, and leaves. Raises OSError."""
-        _, writer = await self.connect(host, port, timeout)
-        writer.close()
+    async def probe(
+        self,
+        host: str,
+        port: int,
+        timeout: float,
+        tls: ssl.SSLContext | None = None,
+        server_hostname: str | None = None,
+    ) -> None:
+        """Does something listen there, and is there no trouble with certificates, its own or ours? Connects, says
+        nothing, and leaves. Raises OSError."""
+        reader, writer = await self.connect(host, port, timeout, tls, server_hostname)
+        try:
+            if tls is not None:
+                # Of TLS 1.3 our half of the handshake is over before the server has looked at our certificate.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(min(_ALERT, timeout)):
+                        await reader.read(1)
+                if reader.at_eof():
+                    raise ConnectionResetError("closed after the TLS handshake: perhaps it wants a client certificate")
+        finally:
+            writer.transport.abort()
 
 
 def reason_of(error: BaseException) -> str:
     """Why a connection did not come about, in one line."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
-    return (str(error) or type(error).__name__).replace("\n", " ")
+    return mask_text(str(error) or type(error).__name__).replace("\n", " ")
 
 
 def _faces(address: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:

@@ -4,8 +4,9 @@ The definitions have the keys of EMQX 4.x (rule-engine API: ``order``, ``type``,
 ``format``, ``range``, ``schema``, ``items``, ``input``, ``title``, ``description``).
 """
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -19,6 +20,19 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
     "object": (dict,),
     "array": (list,),
 }
+_NAMES: Final = {
+    "string": "a text",
+    "password": "a text",
+    "file": "the name of a file",
+    "binary_file": "the name of a file",
+    "number": "a number",
+    "boolean": "true or false",
+    "object": "an object",
+    "array": "a list",
+}
+_SHOWN: Final = 60
+MAX_FILE: Final = 262_144
+"""Characters of a file that is given with its text."""
 _TRUTH: Final = {"true": True, "false": False}
 
 
@@ -53,6 +67,7 @@ class Param:
         "enum",
         "extra",
         "format",
+        "insist",
         "name",
         "order",
         "range",
@@ -73,9 +88,11 @@ class Param:
         enum: list[Any] | None = None,
         format: str | None = None,
         range: tuple[float, float] | None = None,
+        insist: bool = False,
         **extra: Any,
     ) -> None:
-        """``format``: ``url`` or a regular expression that must match the whole text."""
+        """``format``: ``url`` or a regular expression that must match the whole text. ``insist``: it must be given
+        although it has a default, which is for forms to show."""
         self.name = name
         self.order = order
         self.type = type
@@ -86,6 +103,7 @@ class Param:
         self.enum = enum
         self.format = format
         self.range = range
+        self.insist = insist
         self.extra = extra
 
     def record(self) -> dict[str, Any]:
@@ -108,31 +126,71 @@ class Param:
     def check(self, value: Any) -> Any:
         """``value`` as the parameter has it. Raises ParamError."""
         types = [self.type] if isinstance(self.type, str) else self.type
+        if value == [] and "object" in types and "array" not in types:
+            return {}  # as PHP writes an object without members
+        if "file" in types and isinstance(value, dict | None):
+            return _file(self.name, value)
         if isinstance(value, str) and "boolean" in types and value in _TRUTH:
             value = _TRUTH[value]
         if self.enum is not None:
             # True == 1 in Python, not here.
             if not any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in self.enum):
-                raise ParamError(self.name, f"expected one of {', '.join(map(repr, self.enum))}")
+                raise ParamError(self.name, f"expected one of {one_of(self.enum)}")
             return value
         if not any(_is_a(value, each) for each in types):
-            raise ParamError(self.name, f"expected a {' or '.join(types)}, got {type(value).__name__}")
+            raise ParamError(self.name, f"expected {' or '.join(_NAMES[each] for each in types)}, got {_given(value)}")
         if isinstance(value, str) and self.format == "url":
             _check_url(self.name, value)
         elif isinstance(value, str) and self.format is not None and not re.fullmatch(self.format, value):
             raise ParamError(self.name, f"expected the form {self.format}")
         if self.range is not None and not self.range[0] <= value <= self.range[1]:
-            raise ParamError(self.name, f"expected {self.range[0]:g} to {self.range[1]:g}")
+            raise ParamError(self.name, f"expected {number(self.range[0])} to {number(self.range[1])}")
         return value
+
+    def gives(self, value: Any) -> bool:
+        """Whether ``value`` says anything: an empty text in the place of a choice is what a form sends unfilled."""
+        return value != "" or self.enum is None or "" in self.enum
+
+
+def _file(name: str, value: dict[str, Any] | None) -> str | dict[str, str]:
+    """A file as EMQX's dashboard sends it, ``{"filename", "file"}``: its text with it; an empty one is none."""
+    given = value or {}
+    filename, text = given.get("filename") or "", given.get("file") or ""
+    if not given.keys() <= {"filename", "file"} or not isinstance(filename, str) or not isinstance(text, str):
+        raise ParamError(name, "expected the name of a file, or an object with filename and file, its text")
+    if len(text) > MAX_FILE:
+        raise ParamError(name, f"the file has more than {MAX_FILE} characters")
+    return {"filename": filename[:_SHOWN], "file": text} if text else ""
+
+
+def one_of(values: Iterable[Any]) -> str:
+    """Allowed values as JSON has them."""
+    return ", ".join(json.dumps(each, ensure_ascii=False) for each in values)
+
+
+def number(value: float) -> str:
+    """A bound in digits."""
+    return str(int(value)) if value == int(value) else str(value)
+
+
+def _given(value: Any) -> str:
+    """A wrong value as JSON has it, short enough for a line."""
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list):
+        return "a list"
+    return json.dumps(value)[:_SHOWN]
 
 
 def check_params(given: Mapping[str, Any], params: tuple[Param, ...]) -> dict[str, Any]:
     """``given`` checked, defaults filled in; keys that nobody declared are kept. Raises ParamError."""
     checked = dict(given)
     for param in params:
-        if param.name in given:
+        if param.name in given and param.gives(given[param.name]):
             checked[param.name] = param.check(given[param.name])
-        elif param.default is not None:
+            continue
+        checked.pop(param.name, None)
+        if param.default is not None and not param.insist:
             checked[param.name] = param.default
         elif param.required:
             raise ParamError(param.name, "", missing=True)

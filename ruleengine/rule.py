@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from .actions.action import Action, ActionFailed, Row
+from .actions.action import Action, ActionFailed, ActionType, Row
+from .masked import shown
 from .metrics import ActionCounters, LastError, RuleCounters
 from .trace import Evaluation, Trace, sample
 
@@ -77,7 +78,7 @@ class RuleAction:
         now = runtime.clock.now()
         self.counters.failed += count
         runtime.metrics.actions_failure += count
-        self.last_error = LastError(now, "", reason, "" if row is None else sample(row)[:MOST_SAMPLE])
+        self.last_error = LastError(runtime.clock.wall(), "", reason, "" if row is None else sample(row)[:MOST_SAMPLE])
         if now - self._logged_at >= QUIET:
             self._logged_at = now
             logger.warning("action_failed action=%s reason=%s", self.row.id, reason)
@@ -104,14 +105,15 @@ class RuleAction:
             if instance is not None:
                 instance.close()
 
-    def record(self, node: str) -> dict[str, Any]:
-        """Specification, Action entry of a rule."""
+    def record(self, node: str, types: Mapping[str, ActionType]) -> dict[str, Any]:
+        """Specification, Action entry of a rule. Secrets are masked."""
+        kind = types.get(self.row.name)
         record: dict[str, Any] = {
             "id": self.row.id,
             "name": self.row.name,
-            "params": dict(self.row.params),
+            "params": shown(self.row.params, () if kind is None else kind.params),
             "metrics": [self.counters.record(node)],
-            "fallbacks": [each.record(node) for each in self.fallbacks],
+            "fallbacks": [each.record(node, types) for each in self.fallbacks],
         }
         if self.last_error is not None:
             record["last_error"] = self.last_error.record()
@@ -166,7 +168,7 @@ class Rule:
         for action, before in zip(self.actions, other.actions, strict=False):
             action.inherit(before)
 
-    def record(self, node: str) -> dict[str, Any]:
+    def record(self, node: str, types: Mapping[str, ActionType]) -> dict[str, Any]:
         """Specification, Rule; with what EMQX 4.4 adds, and ``last_error`` and ``suspended`` where there is one."""
         row = self.row
         record: dict[str, Any] = {
@@ -178,7 +180,7 @@ class Rule:
             "on_action_failed": row.on_action_failed,
             "created_at": row.created_at,
             "metrics": [self.counters.record(node)],
-            "actions": [action.record(node) for action in self.actions],
+            "actions": [action.record(node, types) for action in self.actions],
         }
         if self.suspended:
             record["suspended"] = self.suspended

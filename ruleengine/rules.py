@@ -12,6 +12,7 @@ import msgspec
 from broker.core.tables import Table
 
 from .actions.action import ActionPlace, ActionType
+from .counted import Counted
 from .error import MISSING, UNKNOWN, WRONG, RuleEngineError
 from .events import EVENTS
 from .functions.registry import FUNCTIONS
@@ -46,11 +47,12 @@ class Rules:
     def __init__(self, engine: RuleEngine) -> None:
         self._engine = engine
         self._table: Table[StoredRule] = engine.server.tables.open(TABLE, StoredRule)
+        self._counted = Counted(engine.server.tables)
         self._rules: dict[str, Rule] = {}
         self._order = 0
         self._last_number = 0
         node = engine.server.settings.node.name
-        self._surroundings = Surroundings(node, {}, engine.server.clock.now)
+        self._surroundings = Surroundings(node, {}, engine.server.clock.wall)
 
     def __len__(self) -> int:
         return len(self._rules)
@@ -78,6 +80,7 @@ class Rules:
                 rule.suspended = f"rawsql: {error}"
                 logger.error("rule_unusable rule=%s reason=%s", row.id, error)
             self._rules[row.id] = rule
+            self._counted.restore(rule)
             self._order = max(self._order, row.order)
             if row.enabled and rule.usable:
                 self._start_or_suspend(rule)
@@ -98,7 +101,7 @@ class Rules:
         _check_on_failed(on_action_failed)
         statement = await self._parse(rawsql)
         stored = self._check_actions(actions, output_names(statement))
-        now = int(self._engine.server.clock.now() * 1000)
+        now = int(self._engine.server.clock.wall() * 1000)
         row = StoredRule(id, rawsql, stored, enabled, description, on_action_failed, now, self._order + 1)
         check_stored(row)
         rule = self._build(row, statement, None)
@@ -161,6 +164,7 @@ class Rules:
         self._stop(rule)
         del self._rules[id]
         self._table.remove(id)
+        self._counted.forget(id)
         self._engine.taps.settle()
         logger.info("rule_deleted rule=%s", id)
 
@@ -208,6 +212,11 @@ class Rules:
     def tick(self) -> None:
         for rule in self._rules.values():
             rule.counters.tick()
+        self._counted.save_some(self._rules.values())
+
+    def save_counters(self) -> None:
+        """For the next process: the last that is done here."""
+        self._counted.save(self._rules.values())
 
     def close(self) -> None:
         for rule in self._rules.values():
@@ -219,7 +228,7 @@ class Rules:
     async def _parse(self, rawsql: str) -> Statement:
         expect("rawsql", rawsql, str, "a string")
         try:
-            return await self._engine.off_loop.parse(rawsql, self._engine.server.clock.now())
+            return await self._engine.off_loop.parse(rawsql, self._engine.server.clock.wall())
         except SqlError as error:
             raise RuleEngineError.of_sql(error) from error
 
@@ -324,7 +333,7 @@ class Rules:
         for key in ("name", "params"):
             if given.get(key) is None:
                 raise RuleEngineError(MISSING, f"actions: {key} is missing")
-        name, params = given["name"], given["params"]
+        name, params = given["name"], {} if given["params"] == [] else given["params"]
         if not isinstance(name, str) or not isinstance(params, Mapping):
             raise RuleEngineError(WRONG, "actions: expected name as a string and params as an object")
         fallbacks = given.get("fallbacks") or ()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.core.metrics import Metrics
-from broker.core.timers import TimeSource
+from broker.core.timers import DatedTimeSource
 from broker.core.turn import Turn
 
 from .actions.action import ActionFailed
@@ -28,11 +28,15 @@ STEPS_PER_DELIVERY: Final = 4
 """What an evaluation takes stands in the broker's account of the loop turn as deliveries."""
 
 
+_STEPS_A_SECOND: Final = 100_000
+"""What an event takes that leads to more than one thing, in the same account: a turn ends after 40 ms of it."""
+
+
 class Runtime:
     """What all rules of the node run in."""
 
     def __init__(
-        self, settings: RuleEngineSettings, metrics: Metrics, clock: TimeSource, near: Near, turn: Turn
+        self, settings: RuleEngineSettings, metrics: Metrics, clock: DatedTimeSource, near: Near, turn: Turn
     ) -> None:
         self.settings = settings
         self.metrics = metrics
@@ -42,6 +46,9 @@ class Runtime:
         self._turn = turn
         self._depth = 0
         self._chained = 0
+        # When the running second began, and how many of its messages rules made of republished ones.
+        self._second = 0.0
+        self._this_second = 0
         # Of the event under way, from the second thing that is done about it on: when to look at the processor time,
         # and what that was then. 0: not yet.
         self._look_at = 0.0
@@ -49,7 +56,7 @@ class Runtime:
 
     def bygone(self) -> Event:
         """Stands for an event that is not in memory any more."""
-        return Event(BYGONE, self.near, self.clock.now())
+        return Event(BYGONE, self.near, self.clock.wall())
 
     def apply(self, rules: tuple[Rule, ...], event: Event) -> None:
         """Run each rule that still runs when its turn comes."""
@@ -71,6 +78,8 @@ class Runtime:
                         self._evaluate(rule, event)
         finally:
             self._depth -= 1
+            if self._look_at and self._depth == 0:
+                self._turn.deliveries += int((self.processor_time() - self._began) * _STEPS_A_SECOND)
 
     def _late(self) -> bool:
         """Whether what the event under way has led to has taken its time."""
@@ -99,16 +108,35 @@ class Runtime:
         hops = event.hops + 1
         if hops > self.settings.max_hops:
             raise ActionFailed(
-                f"a loop of rules: the message was republished {event.hops} times already (ruleengine.max_hops)"
+                f"a loop of rules: the message was republished or bridged {event.hops} times already "
+                "(ruleengine.max_hops)"
             )
         if hops > 1 or self._depth > 1:
             self._chained += 1
+            self._take_from_second()
             if self._chained > self.settings.max_chained:
                 raise ActionFailed(
                     f"a loop of rules: one event led to more than {self.settings.max_chained} messages republished "
                     "by rules that saw republished messages (ruleengine.max_chained)"
                 )
         return hops
+
+    def _take_from_second(self) -> None:
+        """Count it, unless it is one of the few that an event leads to where rules follow one another once."""
+        most = self.settings.max_chained_rate
+        if not most or self._chained <= self.settings.max_hops:
+            return
+        now = self.clock.now()
+        if not 0 <= now - self._second < 1:
+            self._second = now
+            self._this_second = 0
+        self._this_second += 1
+        if self._this_second > most:
+            self.metrics.refusals.add("rules_chained_rate")
+            raise ActionFailed(
+                f"a loop of rules: rules that saw republished messages made more than {most} messages within a second "
+                "(ruleengine.max_chained_rate)"
+            )
 
     def _evaluate(self, rule: Rule, event: Event) -> None:
         trace = rule.trace
@@ -161,7 +189,9 @@ class Runtime:
         rule.counters.exception += 1
         columns = event.columns
         seen = columns.get("payload") if event.message is not None else None
-        rule.last_error = LastError(now, clause, reason, "" if seen is None else sample(seen)[:MOST_SAMPLE])
+        rule.last_error = LastError(
+            self.clock.wall(), clause, reason, "" if seen is None else sample(seen)[:MOST_SAMPLE]
+        )
         if evaluation is not None:
             evaluation.refused("exception", f"{clause}: {reason}" if clause else reason)
         if now - rule.logged_at >= QUIET:

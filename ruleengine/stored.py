@@ -36,13 +36,15 @@ class StoredRule(msgspec.Struct, frozen=True):
 
 
 class StoredResource(msgspec.Struct, frozen=True):
-    """``config`` is checked, with defaults; ``created_at`` is Unix milliseconds."""
+    """``config`` is checked, with defaults; ``created_at`` is Unix milliseconds. ``fault``: why it cannot be used, of
+    one that was imported; ``config`` is then as it came."""
 
     id: str
     type: str
     config: dict[str, Any] = {}
     description: str = ""
     created_at: int = 0
+    fault: str = ""
 
 
 Stored = TypeVar("Stored", StoredRule, StoredResource)

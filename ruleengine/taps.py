@@ -90,7 +90,7 @@ class Taps:
         rules = self._registry.match(message.topic)
         if rules:
             runtime = self._runtime
-            runtime.apply(rules, Event(events.MESSAGE_PUBLISH, runtime.near, self._clock.now(), None, message))
+            runtime.apply(rules, Event(events.MESSAGE_PUBLISH, runtime.near, self._clock.wall(), None, message))
 
     def _message_delivered(self, client: ClientInfo, message: Message) -> None:
         self._tell(events.MESSAGE_DELIVERED, client, message)
@@ -157,7 +157,7 @@ class Taps:
         rules = self._registry.events.get(kind.topic)
         if rules:
             runtime = self._runtime
-            event = Event(kind, runtime.near, self._clock.now(), client, message, facts or {})
+            event = Event(kind, runtime.near, self._clock.wall(), client, message, facts or {})
             if message is not None and not message.paged:
                 latest = self._latest
                 if latest is not None and latest.message is message:

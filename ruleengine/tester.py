@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -14,6 +15,7 @@ from .config import RuleEngineSettings
 from .error import UNKNOWN, WRONG, RuleEngineError
 from .events import EVENTS, kind_of
 from .functions.registry import FUNCTIONS
+from .functions.values import encode_json
 from .sql.ast import Statement
 from .sql.compiler import compile
 from .sql.error import EvaluationError, SqlError
@@ -23,7 +25,9 @@ NO_MATCH = "SQL Not Match"
 
 
 def test_sql(statement: Statement, given: Mapping[str, Any], settings: RuleEngineSettings, node: str) -> Any:
-    """The row, for FOREACH the list of rows. ``given`` stands over the example columns of the event.
+    """The row, for FOREACH the list of rows, empty where no element is left.
+
+    ``given`` stands over the example columns of the event.
 
     Raises RuleEngineError: wrong SQL, an evaluation that fails, and ``unknown`` where the rule would not match.
     """
@@ -47,9 +51,14 @@ def test_sql(statement: Statement, given: Mapping[str, Any], settings: RuleEngin
         rows = program.run(Columns(columns), Budget(settings.max_steps, settings.max_output))
     except EvaluationError as error:
         raise RuleEngineError(WRONG, str(error)) from error
-    if not rows:
+    if rows is None:
         raise RuleEngineError(UNKNOWN, NO_MATCH)
-    return rows if program.is_foreach else rows[0]
+    found: Any = rows if program.is_foreach else rows[0]
+    try:
+        # As the JSON that an action would send: what is undefined is null there.
+        return json.loads(encode_json(found, Budget(settings.max_steps, settings.max_output)))
+    except ValueError as error:
+        raise RuleEngineError(WRONG, str(error)) from error
 
 
 test_sql.__test__ = False  # type: ignore[attr-defined]

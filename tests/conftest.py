@@ -1,16 +1,38 @@
-"""``make test-compiled`` runs all of this on compiled modules, but for what is marked ``interpreted``.
+"""What holds for all tests: which modules run, who runs alone, and whose data stays untouched.
 
-Nothing of the broker may be imported before this.
+Compiled modules are taken where they are fresh, as by a node (``broker.compiled``); the head of the report says so.
+With ``TAIPAN_COMPILED=no`` nothing compiled is taken; with a directory in it, as ``make test-compiled`` has it, its
+modules must be usable. What is marked ``interpreted`` is left out on compiled modules.
 """
 
+import contextlib
+import fcntl
 import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from broker import compiled
 
-if os.environ.get(compiled.VARIABLE) and compiled.outcome != compiled.COMPILED:
+ROOT = Path(__file__).resolve().parents[1]
+LOCKS = "TAIPAN_TEST_LOCKS"
+"""Names the directory in which the workers of one run keep their locks."""
+
+if compiled.asked_for() and compiled.outcome != compiled.COMPILED:
     raise RuntimeError(compiled.outcome)
+
+
+def pytest_report_header() -> str:
+    return f"broker: {compiled.outcome}"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if config.option.markexpr == "not slow":
+        terminalreporter.write_line("Tests marked slow were left out; make test-all runs them too.")
+    if config.option.verbose < 0:  # no head of the report
+        terminalreporter.write_line(pytest_report_header())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -19,3 +41,54 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("interpreted"):
                 item.add_marker(left_out)
+
+
+# --- workers ----------------------------------------------------------------------------------------------------------
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        directory = tempfile.TemporaryDirectory(prefix="taipan-tests-")
+        os.environ[LOCKS] = directory.name  # the workers inherit it
+        config.add_cleanup(directory.cleanup)
+
+
+@contextlib.contextmanager
+def _held(file: Path, how: int) -> Iterator[None]:
+    with file.open("w") as lock:
+        fcntl.flock(lock, how)
+        yield
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # outside of pytest-timeout: waiting is not the test's time
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Tests of several workers run beside each other, but for those that are marked ``alone``."""
+    if LOCKS not in os.environ:
+        return (yield)
+    alone = item.get_closest_marker("alone") is not None
+    directory = Path(os.environ[LOCKS])
+    with contextlib.ExitStack() as room:
+        with _held(directory / "door", fcntl.LOCK_EX):  # whoever waits for an empty room lets nobody else in
+            room.enter_context(_held(directory / "room", fcntl.LOCK_EX if alone else fcntl.LOCK_SH))
+        return (yield)
+
+
+# --- the checkout's data directory ------------------------------------------------------------------------------------
+
+
+def _node_of_the_checkout() -> tuple[int, int] | None:
+    """A node writes the lock of its data directory when it starts."""
+    try:
+        found = (ROOT / "data" / "lock").stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+@pytest.fixture(autouse=True)
+def _no_node_in_the_checkout() -> Iterator[None]:
+    before = _node_of_the_checkout()
+    yield
+    assert _node_of_the_checkout() == before, (
+        f"a node was started on {ROOT / 'data'} during this test; each has its own"
+    )

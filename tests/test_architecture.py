@@ -29,6 +29,7 @@ MAY_IMPORT = {
 }
 MAY_IMPORT["broker.version"] = set()
 MAY_IMPORT["broker.compiled"] = set()
+MAY_IMPORT["broker"] = {"broker.compiled"}  # whoever imports anything of it: what is compiled is taken first
 MAY_IMPORT["broker.channel"] = set(MAY_IMPORT)
 MAY_IMPORT["broker.transport"] = set(MAY_IMPORT)
 MAY_IMPORT["broker.server"] = set(MAY_IMPORT)
@@ -126,7 +127,8 @@ def test_every_package_says_what_lives_in_it(file: str) -> None:
     tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
     docstring = ast.get_docstring(tree)
     assert docstring is not None and docstring.count(".") >= 2
-    assert len(tree.body) == 1
+    # The first door decides which modules are behind all others.
+    assert len(tree.body) == 1 or (file == "broker/__init__.py" and len(tree.body) == 2)
 
 
 @pytest.mark.parametrize("file", [file for file in FILES if not file.endswith("__init__.py")])

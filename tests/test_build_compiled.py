@@ -90,6 +90,7 @@ def test_what_is_fresh_is_not_compiled_again(monkeypatch: pytest.MonkeyPatch) ->
             "suffix": sysconfig.get_config_var("EXT_SUFFIX"),
             "modules": [file.removesuffix(".py").replace("/", ".") for file in build_compiled.sources()],
             "sources": Compiled.digests(build_compiled.ROOT),
+            "sizes": {},
         }
         build_compiled.TARGET.mkdir(parents=True, exist_ok=True)
         (build_compiled.TARGET / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")

@@ -30,6 +30,11 @@ class RuleSource(Protocol):
     name: str
 
     @property
+    def has_rules(self) -> bool:
+        """Whether it may have something to say about anybody."""
+        ...
+
+    @property
     def setting(self) -> str:
         """What stands behind the latest answer of ``decide``, such as ``access.rules.3``, for the log."""
         ...
@@ -64,6 +69,15 @@ class TopicPattern:
         if _PLACEHOLDER.search(text):
             self.templates = tuple(tuple(_PLACEHOLDER.split(level)) for level in self.levels)
 
+    def hits(self, client: ClientInfo, allow: bool, topic: str, levels: tuple[str, ...]) -> bool:
+        """Whether it covers (``allow``) or meets (deny) ``topic``, given as ``asked_about`` does."""
+        if self.exact is not None:
+            return self.exact == topic
+        wanted = self.levels_for(client)
+        if wanted is None:
+            return False
+        return covers(wanted, levels) if allow else intersects(wanted, levels)
+
     def levels_for(self, client: ClientInfo) -> tuple[str, ...] | None:
         """The levels with the client's identifier and user name filled in, ``None`` if the pattern matches nothing.
 
@@ -80,7 +94,7 @@ class TopicPattern:
             parts: list[str] = []
             for part in template:
                 if part == "%c" or part == "%u":
-                    value = client.client_id if part == "%c" else client.username
+                    value = client.client_id if part == "%c" else client.user
                     if not value or _NO_LEVEL.search(value):
                         return None
                     parts.append(value)
@@ -110,7 +124,7 @@ class Rule:
 
     def concerns(self, client: ClientInfo) -> bool:
         """Whether every condition on the client holds."""
-        if self.username is not None and self.username != client.username:
+        if self.username is not None and self.username != client.user:
             return False
         if self.client_id is not None and self.client_id != client.client_id:
             return False
@@ -123,16 +137,7 @@ class Rule:
         """Whether a pattern covers (``allow``) or meets (deny) ``topic``, given whole and in levels."""
         if not self.patterns:
             return True
-        test = covers if self.allow else intersects
-        for pattern in self.patterns:
-            if pattern.exact is not None:
-                if pattern.exact == topic:
-                    return True
-                continue
-            wanted = pattern.levels_for(client)
-            if wanted is not None and test(wanted, levels):
-                return True
-        return False
+        return any(pattern.hits(client, self.allow, topic, levels) for pattern in self.patterns)
 
 
 class ConfiguredRules:
@@ -145,15 +150,15 @@ class ConfiguredRules:
         self.setting = ""
         self.rules = tuple(Rule(rule, f"access.rules.{index}") for index, rule in enumerate(settings))
 
+    @property
+    def has_rules(self) -> bool:
+        return bool(self.rules)
+
     def decide(self, client: ClientInfo, action: str, topic: str) -> bool | None:
         if not self.rules:
             return None
         publish = action == "publish"
-        if publish:
-            levels = tuple(topic.split("/"))
-        else:
-            topic = inner_filter(topic)
-            levels = filter_levels(topic)
+        topic, levels = asked_about(publish, topic)
         for rule in self.rules:
             if not (rule.publish if publish else rule.subscribe):
                 continue
@@ -161,6 +166,14 @@ class ConfiguredRules:
                 self.setting = rule.setting
                 return rule.allow
         return None
+
+
+def asked_about(publish: bool, topic: str) -> tuple[str, tuple[str, ...]]:
+    """What rules are asked about: a Topic Name, or the Topic Filter within a shared one; whole and in levels."""
+    if publish:
+        return topic, tuple(topic.split("/"))
+    topic = inner_filter(topic)
+    return topic, filter_levels(topic)
 
 
 def inner_filter(topic_filter: str) -> str:

@@ -15,6 +15,7 @@ from .acl import address_of
 
 logger = logging.getLogger(__name__)
 
+TABLE: Final = "banned"
 CLIENT_ID: Final = "clientid"
 USERNAME: Final = "username"
 PEER_HOST: Final = "peerhost"
@@ -44,7 +45,7 @@ class Banned:
 
     def __init__(self, tables: Tables, clock: Clock) -> None:
         self._clock = clock
-        self._table = tables.open("banned", Ban)
+        self._table = tables.open(TABLE, Ban, access=True)
         # (until, key), also of bans that were lifted or replaced since
         self._ends: list[tuple[float, str]] = []
         self._addresses = 0
@@ -77,7 +78,7 @@ class Banned:
 
     def _in_force(self, kind: str, who: str) -> Ban | None:
         ban = self._table.get(_key(kind, who)) if who else None
-        return ban if ban is not None and ban.until > self._clock.now() else None
+        return ban if ban is not None and ban.until > self._clock.wall() else None
 
     def put(self, ban: Ban) -> None:
         """Add a ban or replace the one of the same client. Its ``who`` is as ``normal`` writes it."""

@@ -3,11 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from ..config import AccessSettings
-from ..core.client_info import ClientInfo
+from ..core.client_info import CERTIFICATE, RESTORED, ClientInfo
 from ..core.clock import Clock
 from ..mqtt import reason_codes
 from .acl import ConfiguredRules, RuleSource
@@ -16,18 +15,18 @@ from .cache import AclCache
 from .enhanced import EnhancedMethod
 from .http import HttpSource
 from .jwt import JwtSource
-from .outcome import SUPERUSER, USER, Answer, Authenticator, AuthOutcome
-from .password import PasswordVerifier, ScryptHash, VerifiedCredentials
+from .outcome import WRONG, Answer, Authenticator, AuthOutcome
+from .passwords import Passwords
 from .scram import NAME as SCRAM_SHA_256
 from .scram import FakeVerifiers, ScramSha256
-from .users import ConfiguredUsers, User, UserSource
+from .users import CONFIGURATION, ConfiguredUsers, User, UserSource
 
 logger = logging.getLogger(__name__)
 
-# Passwords waiting for a hash thread, per thread. At 40 ms each the last of them waits half of the idle timeout.
-_QUEUE_PER_THREAD: Final = 128
 # Permissions of one client that are asked for at a time.
 _ASKED_AT_ONCE: Final = 16
+# Sources that know users of others, by their names in ``ClientInfo.proved_by``.
+_OUTSIDE: Final = ("jwt", "http")
 
 
 _ANONYMOUS: Final = AuthOutcome(anonymous=True)
@@ -37,17 +36,9 @@ _NO_ANONYMOUS: Final = AuthOutcome(
 _NO_USERS: Final = AuthOutcome(
     reason_codes.BAD_USER_NAME_OR_PASSWORD, detail="no_users_are_configured", setting="allow_anonymous"
 )
-_WRONG: Final = AuthOutcome(
-    reason_codes.BAD_USER_NAME_OR_PASSWORD, detail="bad_username_or_password", setting="access.users"
-)
 _UNKNOWN: Final = AuthOutcome(
     reason_codes.BAD_USER_NAME_OR_PASSWORD, detail="no_source_knows_it", setting="access.authenticators"
 )
-_BUSY: Final = AuthOutcome(
-    reason_codes.SERVER_BUSY, detail="too_many_passwords_to_verify", setting="access.hash_threads"
-)
-_STOPPING: Final = AuthOutcome(reason_codes.SERVER_UNAVAILABLE, detail="server_stopping")
-_BROKEN: Final = AuthOutcome(reason_codes.SERVER_UNAVAILABLE, detail="password_hash_failed")
 
 
 class AccessControl:
@@ -58,6 +49,7 @@ class AccessControl:
     ``jwt`` and ``http`` are the outside ones, in their places in both lists where they are set up; ``asks``: whether
     ``http`` is asked for permissions.
     ``banned``: who is not even asked who it is, ``None`` where nobody can be.
+    ``lost``: why nobody is let in at all, ``""`` where all the rows are there that ``tables`` keep.
     ``cache_hits`` counts decisions that came from a client's cache, ``ignored`` those that no source had a rule for.
     ``setting``: what the latest denial came from, such as ``access.rules.3`` or ``access.no_match``.
     """
@@ -70,14 +62,16 @@ class AccessControl:
         self.setting = ""
         self.generation = 0
         self.banned: Banned | None = None
-        self._closed = False
-        self._renewing: set[bytes] = set()
-        self._verified = VerifiedCredentials()
-        self._pending: dict[bytes, asyncio.Future[bool]] = {}
+        self.lost = ""
+        # Bytes of clients that wait to be let in; their connections count them.
+        self.waiting_octets = 0
+        self.passwords = Passwords(settings, clock, self._find_user)
         self.authenticators: list[UserSource | Authenticator] = []
         self.authorizers: list[RuleSource | HttpSource] = []
         # Told why an outside source gave no answer; ``server`` counts it.
         self.count_failure: Callable[[str], None] = _uncounted
+        # Called when rules have changed.
+        self.on_change: Callable[[], None] = _unheard
         self.http: HttpSource | None = None
         self.jwt: JwtSource | None = None
         self._started = False
@@ -88,9 +82,6 @@ class AccessControl:
         self._stored_rules: RuleSource | None = None
         self._own_users: list[UserSource | Authenticator] = []
         self._own_rules: list[RuleSource | HttpSource] = []
-        self._threads = settings.hash_threads
-        self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="taipan-hash")
-        self._hashing = asyncio.Semaphore(self._threads)
         self._take(settings)
         self._order()
 
@@ -111,8 +102,7 @@ class AccessControl:
         self.settings = settings
         self._configured_users = users
         self._configured_rules = rules
-        self._hash_n = 1 << settings.hash_cost
-        self._stand_in = users.stand_in(self._hash_n)
+        self.passwords.reload(settings, users.stand_in(1 << settings.hash_cost))
         self._no_match = settings.no_match == "allow"
         self._cache = settings.cache
         self._scram = ScramSha256(self._find_user, FakeVerifiers(users.scram_verifiers()))
@@ -167,27 +157,28 @@ class AccessControl:
         """Take new users and rules; ``ValueError`` leaves the old ones in force. Sources of others stay."""
         self._take(settings)
         self._order()
-        if settings.hash_threads != self._threads:
-            # What waits in the old pool is finished there.
-            self._pool.shutdown(wait=False)
-            self._threads = settings.hash_threads
-            self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="taipan-hash")
-            self._hashing = asyncio.Semaphore(self._threads)
         self.drop_caches()
 
     def drop_caches(self) -> None:
         """Make every decision and every verified credential void, in all clients at once."""
         self.forget_decisions()
-        self._verified.clear()
+        self.passwords.verified.clear()
 
     def forget_decisions(self) -> None:
-        """Make the decisions that clients remember void, in all of them at once."""
+        """Rules have changed: make the decisions that clients remember void, in all of them at once."""
         self.generation += 1
+        self.on_change()
+
+    @property
+    def restricts(self) -> bool:
+        """Whether anybody could be refused anything."""
+        if self.settings.no_match == "deny":
+            return True
+        return any(isinstance(source, HttpSource) or source.has_rules for source in self.authorizers)
 
     def close(self) -> None:
         """Stop the hash threads; who still waits for one, or comes later, is told that the Server is unavailable."""
-        self._closed = True
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self.passwords.close()
         if self.jwt is not None:
             self.jwt.retire()
 
@@ -204,21 +195,32 @@ class AccessControl:
         """The ban that keeps this client out."""
         return self.banned.find(client) if self.banned is not None else None
 
-    async def hash_password(self, password: bytes) -> ScryptHash:
-        """A new hash, made off the loop. Of any number asked for at once only as many as there are threads stand
-        before the passwords of clients that wait to be let in."""
-        async with self._hashing:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._pool, ScryptHash.create, password, self._hash_n)
+    @property
+    def has_users(self) -> bool:
+        """Whether anybody's name is known: then others are refused (``unknown_user``)."""
+        return any(source.has_users for source in self._users())
 
     def is_configured(self, username: str) -> bool:
         """Whether the configuration file has a user of this name, whom no stored one can replace."""
         return self._configured_users.has(username)
 
     def superuser(self, client: ClientInfo) -> bool:
-        """Whether the sources call this client's user a superuser now."""
-        user = self._find_user(client, client.username) if client.username else None
-        return user is not None and user.is_superuser
+        """Whether this client has a superuser's right now.
+
+        It has the right of the user that it has proved to be: one of the same name that another source knows, or that
+        took the name since, is somebody else. What a service outside has said of it counts as long as that is asked.
+        """
+        name = client.user
+        if name is None:
+            return False
+        by = client.proved_by
+        user = self._find_named(client, name)
+        if by in _OUTSIDE or (by == CERTIFICATE and user is None):
+            return client.is_superuser and self._http_for_superusers() is not None
+        if user is None or not user.is_superuser or by not in (user.source, CERTIFICATE, RESTORED):
+            return False
+        # A user of the file may have been another before the reload: it gains the right with its next CONNECT.
+        return by != CONFIGURATION or client.is_superuser
 
     def authenticate(
         self, client: ClientInfo, password: bytes | None, certified: bool = False
@@ -230,20 +232,23 @@ class AccessControl:
         """
         username = client.username
         if certified and username:
-            user = self._find_user(client, username)
-            if user is None and self.http is not None and self.http.knows_superusers and self._asks_who("http"):
-                return self._certify(client, self.http)
-            return SUPERUSER if user is not None and user.is_superuser else USER
+            client.proved_by = CERTIFICATE
+            user = self._find_named(client, username)
+            http = self._http_for_superusers()
+            if user is None and http is not None:
+                return self._certify(client, http)
+            return AuthOutcome(is_superuser=user is not None and user.is_superuser, proved_by=CERTIFICATE)
         if self._outside:
             return self._walk(client, password, tuple(self.authenticators), 0)
         return self._authenticate_here(client, password)
 
-    def _asks_who(self, name: str) -> bool:
-        return name in self.settings.authenticators
+    def _http_for_superusers(self) -> HttpSource | None:
+        http = self.http
+        return http if http is not None and http.knows_superusers and "http" in self.settings.authenticators else None
 
     @staticmethod
     async def _certify(client: ClientInfo, http: HttpSource) -> AuthOutcome:
-        return SUPERUSER if await http.is_superuser(client) else USER
+        return AuthOutcome(is_superuser=await http.is_superuser(client), proved_by=CERTIFICATE)
 
     def _walk(
         self,
@@ -282,108 +287,38 @@ class AccessControl:
     def _authenticate_here(self, client: ClientInfo, password: bytes | None) -> AuthOutcome | Awaitable[AuthOutcome]:
         """By our own users; whoever is none of them is anonymous or refused."""
         username = client.username
-        has_users = any(source.has_users for source in self._users())
+        has_users = self.has_users
         # Without a user name a source may still know it by its client identifier.
         user = self._find_user(client, username or "") if has_users else None
+        zone = client.zone
+        anonymous = client.loopback if zone.allow_anonymous is None else zone.allow_anonymous
+        if user is None and anonymous and self.settings.unknown_user == "anonymous":
+            return _ANONYMOUS
         if self._outside and user is None and (username or password):
             # Others have been asked: a name that nobody knows is not an anonymous client's.
             if not has_users:
                 return _UNKNOWN
         elif not has_users or (user is None and not username and not password):
-            allowed = client.zone.allow_anonymous
-            if allowed or (allowed is None and client.loopback):
+            if anonymous:
                 return _ANONYMOUS
             return _NO_USERS if username else _NO_ANONYMOUS
         if password is None:
-            return _WRONG
-        # A wrong password, an unknown user and a user without a password all cost one hash off the loop.
-        verifier: PasswordVerifier = self._stand_in
-        if user is not None and user.password is not None:
-            verifier = user.password
-        else:
-            user = None
-        fingerprint = verifier.fingerprint
-        digest = self._verified.digest(username or "", fingerprint, password)
-        if user is not None and digest in self._verified:
-            return SUPERUSER if user.is_superuser else USER
-        future = self._pending.get(digest)
-        if future is None:
-            if self._closed:
-                return _STOPPING
-            if len(self._pending) >= self._threads * _QUEUE_PER_THREAD:
-                return _BUSY
-            future = self._submit(digest, verifier, password)
-        return self._verify(client, username or "", user, password, digest, future)
-
-    def _submit(self, digest: bytes, verifier: PasswordVerifier, password: bytes) -> asyncio.Future[bool]:
-        # The same credentials sent by many clients at once are hashed once.
-        future = asyncio.get_running_loop().run_in_executor(self._pool, verifier.verify, password)
-        self._pending[digest] = future
-
-        def finished(done: asyncio.Future[bool]) -> None:
-            self._pending.pop(digest, None)
-            if not done.cancelled():
-                # Looked at here: those who asked may all be gone.
-                done.exception()
-
-        future.add_done_callback(finished)
-        return future
-
-    async def _verify(
-        self,
-        client: ClientInfo,
-        username: str,
-        user: User | None,
-        password: bytes,
-        digest: bytes,
-        future: asyncio.Future[bool],
-    ) -> AuthOutcome:
-        fingerprint = user.password.fingerprint if user is not None and user.password is not None else b""
-        try:
-            # Shielded: a client that leaves must not take the answer away from others.
-            right = await asyncio.shield(future)
-        except asyncio.CancelledError:
-            if not future.cancelled():
-                raise
-            return _STOPPING
-        except (ValueError, OSError, MemoryError, RuntimeError) as error:
-            logger.error("password_hash_failed client_id=%s username=%s error=%s", client.client_id, username, error)
-            return _BROKEN
-        if user is None or not right:
-            return _WRONG
-        # Users may have been reloaded meanwhile: only what is true now counts.
-        user = self._find_user(client, username)
-        if user is None or user.password is None or user.password.fingerprint != fingerprint:
-            return _WRONG
-        self._verified.add(digest)
-        if user.renew is not None:
-            self._renew(user.renew, fingerprint, password)
-        return SUPERUSER if user.is_superuser else USER
-
-    def _renew(self, renew: Callable[[ScryptHash], None], fingerprint: bytes, password: bytes) -> None:
-        """Put a hash of ours in the place of an old one, a moment later; at the next login where there is no time."""
-        if fingerprint in self._renewing or self._closed or len(self._renewing) >= _QUEUE_PER_THREAD:
-            return
-        self._renewing.add(fingerprint)
-        task = asyncio.ensure_future(self.hash_password(password))
-
-        def finished(done: asyncio.Future[ScryptHash]) -> None:
-            self._renewing.discard(fingerprint)
-            if done.cancelled():
-                return
-            error = done.exception()
-            if error is not None:
-                logger.warning("stored_hash_not_renewed error=%s", error)
-            else:
-                renew(done.result())
-
-        task.add_done_callback(finished)
+            return WRONG
+        return self.passwords.check(client, username or "", user, password)
 
     def _find_user(self, client: ClientInfo, username: str) -> User | None:
         """``username``: empty for a client that gave none."""
         for source in self._users():
             user = source.lookup(client, username)
             if user is not None:
+                return user
+        return None
+
+    def _find_named(self, client: ClientInfo, username: str) -> User | None:
+        """The user of this name, whatever the client's identifier is."""
+        for source in self._users():
+            user = source.lookup(client, username)
+            if user is not None and user.by_name:
                 return user
         return None
 
@@ -479,6 +414,10 @@ def _placed(chain: list[Source], old: list[Source], new: list[Source]) -> list[S
     ours = {id(source) for source in old}
     first = next((index for index, source in enumerate(chain) if id(source) in ours), len(chain))
     return chain[:first] + new + [source for source in chain[first:] if id(source) not in ours]
+
+
+def _unheard() -> None:
+    """Nobody listens."""
 
 
 def _uncounted(reason: str) -> None:

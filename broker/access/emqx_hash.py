@@ -21,6 +21,9 @@ class EmqxHash:
 
     __slots__ = ("algorithm", "digest", "salt")
 
+    fast: Final = False
+    outdated: Final = True
+
     def __init__(self, algorithm: str, salt: bytes, digest: str) -> None:
         self.algorithm = algorithm
         self.salt = salt
@@ -67,11 +70,6 @@ class EmqxHash:
 
     def __str__(self) -> str:
         return f"emqx${self.algorithm}${to_base64(self.salt)}${self.digest}"
-
-
-def parse_hash(text: str) -> ScryptHash | EmqxHash:
-    """A stored password in its written form; ``ValueError`` where it is neither of ours nor of EMQX's."""
-    return EmqxHash.parse(text) if text.startswith("emqx$") else ScryptHash.parse(text)
 
 
 def _is_hex(text: bytes) -> bool:

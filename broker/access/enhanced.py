@@ -14,11 +14,12 @@ class AuthStep:
     """What the Server says next.
 
     ``CONTINUE``: AUTH with 0x18 and ``data``. ``SUCCESS``: CONNACK (or AUTH 0x00) with ``data``; the client is
-    ``username``. ``FAILURE``: CONNACK or DISCONNECT with ``reason_code``; ``detail`` and
-    ``setting`` (the key of the configuration that decided, ``-``: none) are for the log, never for the peer.
+    ``username``, which ``proved_by`` has proved. ``FAILURE``: CONNACK or DISCONNECT with ``reason_code``; ``detail``
+    and ``setting`` (the key of the configuration that decided, ``-``: none) are for the log, never for the peer.
+    ``wrong``: the proof was, which may have been a guess.
     """
 
-    __slots__ = ("data", "detail", "is_superuser", "reason_code", "setting", "status", "username")
+    __slots__ = ("data", "detail", "is_superuser", "proved_by", "reason_code", "setting", "status", "username", "wrong")
 
     def __init__(
         self,
@@ -29,6 +30,8 @@ class AuthStep:
         reason_code: int = reason_codes.SUCCESS,
         detail: str = "",
         setting: str = "-",
+        proved_by: str = "",
+        wrong: bool = False,
     ) -> None:
         self.status = status
         self.data = data
@@ -37,6 +40,8 @@ class AuthStep:
         self.reason_code = reason_code
         self.detail = detail
         self.setting = setting
+        self.proved_by = proved_by
+        self.wrong = wrong
 
 
 class Exchange(Protocol):

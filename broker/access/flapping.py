@@ -48,12 +48,13 @@ class Flapping:
                 self._forget(next(iter(self._ends)))
             return
         self._forget(client_id)
+        today = self._clock.wall()
         told = f"{count} connections ended within {zone.flapping_window:g} s"
         logger.warning(
             "client_flapping client_id=%s peer=%s ended=%s setting=flapping_threshold", client_id, client.peer, count
         )
         self._banned.put(
-            Ban(CLIENT_ID, client_id, "flapping detector", f"flapping: {told}", now, now + zone.flapping_ban)
+            Ban(CLIENT_ID, client_id, "flapping detector", f"flapping: {told}", today, today + zone.flapping_ban)
         )
 
     def _forget(self, client_id: str) -> None:

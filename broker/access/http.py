@@ -20,7 +20,7 @@ from ..config import HttpAccessSettings
 from ..core.client_info import ClientInfo
 from ..core.clock import Clock
 from ..mqtt import reason_codes
-from .outcome import SUPERUSER, USER, AuthOutcome
+from .outcome import AuthOutcome
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +65,10 @@ class _Question:
         return {
             name: _PLACEHOLDER.sub(lambda found: values.get(found[1], ""), template) for name, template in self.params
         }
+
+    def tells(self, letter: str) -> bool:
+        """Whether a parameter holds the placeholder of this letter."""
+        return any(letter in _PLACEHOLDER.findall(template) for _, template in self.params)
 
 
 class HttpSource:
@@ -117,7 +121,7 @@ class HttpSource:
         """Whether it is who it says; anonymous clients are asked about too. ``None``: it is for others to say."""
         if not self.authenticates:
             return None
-        values = _facts(client)
+        values = _facts(client, client.username)
         # Bytes that are no UTF-8 come out of ``urlencode`` as they went in.
         values["P"] = (password or b"").decode("utf-8", "surrogateescape")
         verdict = await self._ask(self._auth, values)
@@ -129,18 +133,21 @@ class HttpSource:
             named = client.username or password is not None
             code = reason_codes.BAD_USER_NAME_OR_PASSWORD if named else reason_codes.NOT_AUTHORIZED
             return AuthOutcome(code, detail="denied", setting=verdict.setting)
-        return SUPERUSER if await self.is_superuser(client) else USER
+        # What it was not told it has not judged.
+        client.proved_by = self.name if self._auth.tells("u") and client.username else ""
+        superuser = await self.is_superuser(client)
+        return AuthOutcome(is_superuser=superuser, proved_by=client.proved_by, proves_client_id=self._auth.tells("c"))
 
     async def is_superuser(self, client: ClientInfo) -> bool:
         """Whether 200 is the answer, a failure being none."""
         if not self.knows_superusers:
             return False
-        verdict = await self._ask(self._super, _facts(client))
+        verdict = await self._ask(self._super, _facts(client, client.user))
         return verdict.decision == ALLOW and not verdict.failure
 
     async def authorize(self, client: ClientInfo, action: str, topic: str) -> Verdict:
         """Whether it may ``"publish"`` to a Topic Name or ``"subscribe"`` to a Topic Filter."""
-        values = _facts(client)
+        values = _facts(client, client.user)
         values["A"] = "2" if action == "publish" else "1"
         values["t"] = topic
         return await self._ask(self._acl, values)
@@ -294,9 +301,10 @@ def check_placeholders(known: str, template: str) -> None:
             raise ValueError(f"%{letter} is none of {', '.join('%' + each for each in known)}")
 
 
-def _facts(client: ClientInfo) -> dict[str, Any]:
+def _facts(client: ClientInfo, username: str | None) -> dict[str, Any]:
+    """``username``: what the client calls itself where that is to be judged, else what it has proved to be."""
     return {
-        "u": client.username or "",
+        "u": username or "",
         "c": client.client_id,
         "a": client.peer_host,
         "r": "mqtt",

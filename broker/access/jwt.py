@@ -9,9 +9,9 @@ from ..config import JwtSettings, RuleSettings
 from ..core.client_info import ClientInfo
 from ..core.clock import Clock
 from ..mqtt import reason_codes
-from .acl import Rule, filter_levels, inner_filter
+from .acl import Rule, asked_about
 from .jwt_keys import JwksUrl, JwtKeys, KeyNotFound
-from .outcome import USER, AuthOutcome
+from .outcome import AuthOutcome
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +41,7 @@ class JwtSource:
     def __init__(self, settings: JwtSettings, clock: Clock) -> None:
         """``ValueError`` for a key that cannot be read."""
         self.name = "jwt"
+        self.has_rules = True
         self.setting = "access.jwt.acl_claim"
         self.settings = settings
         self._clock = clock
@@ -89,32 +90,37 @@ class JwtSource:
 
     def _judge(self, client: ClientInfo, claims: dict[str, Any]) -> AuthOutcome:
         settings = self.settings
-        now = self._clock.now()
-        expires = claims.get("exp")
-        if expires is not None:
+        now = self._clock.wall()
+        expires: Any = claims.get("exp")
+        if "exp" in claims:
             if not _is_time(expires):
                 return _refuse("token_exp_unreadable", "access.jwt")
             expires = expires + settings.leeway
             if now >= expires:
                 return _refuse("token_expired", "access.jwt.leeway")
-        begins = claims.get("nbf")
-        if begins is not None and not (_is_time(begins) and now + settings.leeway >= begins):
+        begins: Any = claims.get("nbf")
+        if "nbf" in claims and not (_is_time(begins) and now + settings.leeway >= begins):
             return _refuse("token_not_valid_yet", "access.jwt.leeway")
         username = claims.get(settings.username_claim) if settings.username_claim else None
         if client.username is None and isinstance(username, str) and username:
             client.username = username
+        # What a claim of the token says is proved; any other name is only what the client calls itself.
+        names = bool(client.username) and client.username == username
+        identifies = False
         for claim, template in settings.verify_claims.items():
             wanted = {"%u": client.username or "", "%c": client.client_id}.get(template, template)
             value = claims.get(claim)
             # An audience may be several.
             if not wanted or not (value == wanted or (isinstance(value, list) and wanted in value)):
                 return _refuse(f"token_claim_{claim}_differs", f"access.jwt.verify_claims.{claim}")
+            names = names or template == "%u"
+            identifies = identifies or template == "%c"
         try:
             rules = self._rules(claims)
         except ValueError as error:
             return _refuse(f"token_acl_unreadable: {error}", "access.jwt.acl_claim")
         client.token = Token(expires, rules)
-        return USER
+        return AuthOutcome(proved_by=self.name if names else "", proves_client_id=identifies)
 
     def _rules(self, claims: dict[str, Any]) -> tuple[Rule, ...] | None:
         claim = self.settings.acl_claim
@@ -142,11 +148,7 @@ class JwtSource:
         if token is None or token.rules is None:
             return None
         publish = action == "publish"
-        if publish:
-            levels = tuple(topic.split("/"))
-        else:
-            topic = inner_filter(topic)
-            levels = filter_levels(topic)
+        topic, levels = asked_about(publish, topic)
         for rule in token.rules:
             if (rule.publish if publish else rule.subscribe) and rule.matches_topic(client, topic, levels):
                 return True

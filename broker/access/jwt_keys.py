@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from jwt.algorithms import get_default_algorithms
 
 from ..config import JwtSettings
+from ..core.masking import mask_text
 
 logger = logging.getLogger(__name__)
 
@@ -158,7 +159,9 @@ class JwksUrl:
             self._keys.replace_set(read_set(text))
         except (aiohttp.ClientError, OSError, ValueError, TimeoutError) as error:
             logger.warning(
-                "jwks_not_fetched setting=access.jwt.jwks_url error=%s detail=%s", type(error).__name__, error
+                "jwks_not_fetched setting=access.jwt.jwks_url error=%s detail=%s",
+                type(error).__name__,
+                mask_text(str(error)),
             )
             return False
         return True

@@ -4,16 +4,27 @@ from collections.abc import Awaitable
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from ..core.client_info import ClientInfo
+from ..mqtt import reason_codes
 
 
 class AuthOutcome:
     """How an authentication ended: ``reason_code`` 0, or the 5.0 Reason Code that refuses.
 
-    ``anonymous``: allowed without having proved to be anybody. ``detail`` says why and ``setting`` which key of the
+    ``anonymous``: allowed without having proved to be anybody. ``proved_by``: the source that has proved the client's
+    user name, empty where none has: then no rule sees that name. ``proves_client_id``: its Client Identifier is proved.
+    ``detail`` says why and ``setting`` which key of the
     configuration decided (``-``: none), for the log only.
     """
 
-    __slots__ = ("anonymous", "detail", "is_superuser", "reason_code", "setting")
+    __slots__ = (
+        "anonymous",
+        "detail",
+        "is_superuser",
+        "proved_by",
+        "proves_client_id",
+        "reason_code",
+        "setting",
+    )
 
     def __init__(
         self,
@@ -22,16 +33,24 @@ class AuthOutcome:
         anonymous: bool = False,
         detail: str = "",
         setting: str = "-",
+        proved_by: str = "",
+        proves_client_id: bool = False,
     ) -> None:
         self.reason_code = reason_code
         self.is_superuser = is_superuser
         self.anonymous = anonymous
         self.detail = detail
         self.setting = setting
+        self.proved_by = proved_by
+        self.proves_client_id = proves_client_id
 
 
-USER: Final = AuthOutcome()
-SUPERUSER: Final = AuthOutcome(is_superuser=True)
+WRONG: Final = AuthOutcome(
+    reason_codes.BAD_USER_NAME_OR_PASSWORD, detail="bad_username_or_password", setting="access.users"
+)
+BUSY: Final = AuthOutcome(reason_codes.SERVER_BUSY, detail="too_many_passwords_to_verify", setting="access.hash_wait")
+STOPPING: Final = AuthOutcome(reason_codes.SERVER_UNAVAILABLE, detail="server_stopping")
+BROKEN: Final = AuthOutcome(reason_codes.SERVER_UNAVAILABLE, detail="password_hash_failed")
 
 
 @runtime_checkable

@@ -5,22 +5,36 @@ import binascii
 import hashlib
 import hmac
 import os
+from collections import OrderedDict
 from typing import Final, Protocol
 
 N: Final = 2**14
 R: Final = 8
 P: Final = 1
 _MAX_MEMORY: Final = 256 * 1024 * 1024
+_MAX_WORK: Final = 2**23
+"""Of n * r * p: 64 times that of ours, some seconds of a thread."""
 
 
 class PasswordVerifier(Protocol):
-    """A stored form of a password. ``fingerprint`` changes whenever the stored form does."""
+    """A stored form of a password. ``fingerprint`` changes whenever the stored form does.
+
+    ``fast``: of a secret that nobody can guess; it is verified at once. ``outdated``: to be replaced by a hash of ours
+    when a login has told the password.
+    """
 
     @property
     def fingerprint(self) -> bytes: ...
 
+    @property
+    def fast(self) -> bool: ...
+
+    @property
+    def outdated(self) -> bool: ...
+
     def verify(self, password: bytes) -> bool:
-        """Whether ``password`` is the one; slow on purpose, releases the interpreter lock, called off the loop."""
+        """Whether ``password`` is the one. Unless ``fast``: slow on purpose, releases the interpreter lock, called off
+        the loop."""
         ...
 
 
@@ -28,6 +42,9 @@ class ScryptHash:
     """``scrypt$n$r$p$salt$hash``, salt and hash in base64: the ``password_hash`` of a user."""
 
     __slots__ = ("digest", "n", "p", "r", "salt")
+
+    fast: Final = False
+    outdated: Final = False
 
     def __init__(self, n: int, r: int, p: int, salt: bytes, digest: bytes) -> None:
         self.n = n
@@ -47,6 +64,8 @@ class ScryptHash:
             raise ValueError("scrypt wants n a power of two, r and p from 1 to 64")
         if 128 * n * r > _MAX_MEMORY:
             raise ValueError(f"scrypt with n={n} and r={r} takes more than 256 MiB")
+        if n * r * p > _MAX_WORK:
+            raise ValueError(f"scrypt with n={n}, r={r} and p={p} takes too long: n * r * p is {_MAX_WORK} at most")
         salt = from_base64(parts[4])
         digest = from_base64(parts[5])
         if len(salt) < 8 or not 16 <= len(digest) <= 64:
@@ -88,33 +107,41 @@ class VerifiedCredentials:
     def __init__(self, limit: int = 100_000) -> None:
         self.limit = limit
         self._key = os.urandom(32)
-        self._entries: dict[bytes, None] = {}
+        # Of user name and stored hash -> of these and the password that is right.
+        self._entries: OrderedDict[bytes, bytes] = OrderedDict()
 
-    def digest(self, username: str, fingerprint: bytes, password: bytes) -> bytes:
-        """The entry of one user name, stored hash and password. A changed hash is another entry."""
+    def user(self, username: str, fingerprint: bytes) -> bytes:
+        """The entry of one user name and stored hash. A changed hash is another entry."""
         name = username.encode("utf-8", "surrogatepass")
-        # Lengths first, so that no two triples run together to the same bytes.
-        head = b"%d %d " % (len(name), len(fingerprint))
-        return hmac.digest(self._key, head + name + fingerprint + password, "sha256")
+        # The length first, so that no two pairs run together to the same bytes.
+        return self._digest(b"user %d " % len(name) + name + fingerprint)
 
-    def __contains__(self, digest: bytes) -> bool:
-        if digest not in self._entries:
-            return False
-        del self._entries[digest]
-        self._entries[digest] = None
-        return True
+    def digest(self, user: bytes, password: bytes) -> bytes:
+        """What ``add`` keeps of a password, ``user`` being its entry."""
+        return self._digest(b"password " + user + password)
+
+    def check(self, user: bytes, digest: bytes) -> bool | None:
+        """Whether this is the password; ``None``: no password of this user was verified yet."""
+        right = self._entries.get(user)
+        if right is None:
+            return None
+        self._entries.move_to_end(user)
+        return hmac.compare_digest(right, digest)
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def add(self, digest: bytes) -> None:
-        self._entries.pop(digest, None)
-        self._entries[digest] = None
+    def add(self, user: bytes, digest: bytes) -> None:
+        self._entries[user] = digest
+        self._entries.move_to_end(user)
         if len(self._entries) > self.limit:
-            del self._entries[next(iter(self._entries))]
+            self._entries.popitem(last=False)
 
     def clear(self) -> None:
         self._entries.clear()
+
+    def _digest(self, data: bytes) -> bytes:
+        return hmac.digest(self._key, data, "sha256")
 
 
 def to_base64(data: bytes) -> str:

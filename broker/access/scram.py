@@ -241,19 +241,22 @@ class ScramExchange:
         proved = hmac.compare_digest(hashlib.sha256(client_key).digest(), verifier.stored_key)
         if not proved or self._user is None:
             why = "wrong password" if self._user is not None else "unknown user"
-            return self._fail("invalid-proof", why, "access.users")
+            return self._fail("invalid-proof", why, "access.users", wrong=True)
         self._next = self._over
         server_signature = base64.b64encode(hmac.digest(verifier.server_key, message, "sha256"))
-        return AuthStep(SUCCESS, b"v=" + server_signature, self.username, self._user.is_superuser)
+        user = self._user
+        data = b"v=" + server_signature
+        return AuthStep(SUCCESS, data, self.username, user.is_superuser, proved_by=user.source)
 
     def _over(self, text: str) -> AuthStep:
         return self._fail("other-error", "the exchange is over")
 
-    def _fail(self, error: str, detail: str, setting: str = "-") -> AuthStep:
+    def _fail(self, error: str, detail: str, setting: str = "-", wrong: bool = False) -> AuthStep:
         self._next = self._over
         data = b"e=" + error.encode("ascii")
         # 0x87 for all: CONNACK and DISCONNECT both know it [MQTT-4.12.0-4] [MQTT-4.12.1-2].
-        return AuthStep(FAILURE, data, reason_code=reason_codes.NOT_AUTHORIZED, detail=detail, setting=setting)
+        code = reason_codes.NOT_AUTHORIZED
+        return AuthStep(FAILURE, data, reason_code=code, detail=detail, setting=setting, wrong=wrong)
 
 
 def _saslname(escaped: str) -> str | None:

@@ -15,8 +15,9 @@ import msgspec
 
 from ..core.client_info import ClientInfo
 from ..core.tables import Tables
-from .acl import HASH, PLUS, TopicPattern, covers, filter_levels, inner_filter, intersects
+from .acl import HASH, PLUS, TopicPattern, asked_about
 
+TABLE: Final = "rules_of_access"
 CLIENT_ID: Final = "clientid"
 USERNAME: Final = "username"
 ALL: Final = "all"
@@ -82,10 +83,7 @@ class _Rule:
         pattern = self._pattern
         if pattern is None:
             pattern = self._pattern = TopicPattern(self.row.topic)
-        if pattern.exact is not None:
-            return pattern.exact == topic
-        wanted = pattern.levels_for(client)
-        return wanted is not None and (covers if self.row.allow else intersects)(wanted, levels)
+        return pattern.hits(client, self.row.allow, topic, levels)
 
 
 class _Index:
@@ -166,7 +164,7 @@ class StoredRules:
 
     def __init__(self, tables: Tables) -> None:
         self.name = "stored"
-        self._table = tables.open("rules_of_access", StoredRule)
+        self._table = tables.open(TABLE, StoredRule, access=True)
         self._latest: StoredRule | None = None
         self._clear()
 
@@ -276,6 +274,10 @@ class StoredRules:
     # The source
 
     @property
+    def has_rules(self) -> bool:
+        return self._held > 0
+
+    @property
     def setting(self) -> str:
         """The latest rule that decided: the path that takes it away."""
         return path_of(self._latest) if self._latest is not None else ""
@@ -284,12 +286,8 @@ class StoredRules:
         if not self._held:
             return None
         publish = action == "publish"
-        if publish:
-            levels = tuple(topic.split("/"))
-        else:
-            topic = inner_filter(topic)
-            levels = filter_levels(topic)
-        for kind, name in ((CLIENT_ID, client.client_id), (USERNAME, client.username or ""), (ALL, "")):
+        topic, levels = asked_about(publish, topic)
+        for kind, name in ((CLIENT_ID, client.client_id), (USERNAME, client.user or ""), (ALL, "")):
             subject = self._subjects[kind].get(name)
             if subject is None:
                 continue

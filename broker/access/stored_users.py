@@ -9,19 +9,20 @@ import msgspec
 from ..core.client_info import ClientInfo
 from ..core.clock import Clock
 from ..core.tables import Tables
-from .emqx_hash import EmqxHash, parse_hash
+from .known_hashes import PasswordHash, parse_hash
 from .password import ScryptHash
 from .users import User
 
 logger = logging.getLogger(__name__)
 
+TABLE: Final = "users"
 USERNAME: Final = "username"
 CLIENT_ID: Final = "clientid"
 
 
 class StoredUser(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """``kind``: what ``name`` is, ``USERNAME`` or ``CLIENT_ID``. ``password``: its written hash, as ``emqx_hash`` reads
-    it. ``created_at``: unix seconds."""
+    """``kind``: what ``name`` is, ``USERNAME`` or ``CLIENT_ID``. ``password``: its written hash, as ``known_hashes``
+    reads it. ``created_at``: unix seconds."""
 
     kind: str
     name: str
@@ -42,7 +43,7 @@ class StoredUsers:
     def __init__(self, tables: Tables, clock: Clock) -> None:
         self.name = "stored"
         self._clock = clock
-        self._table = tables.open("users", StoredUser)
+        self._table = tables.open(TABLE, StoredUser, access=True)
         self._counts: dict[str, int] = {}
 
     def take_up(self) -> None:
@@ -69,16 +70,19 @@ class StoredUsers:
         self,
         kind: str,
         name: str,
-        password: ScryptHash | EmqxHash,
+        password: PasswordHash,
         is_superuser: bool = False,
         created_at: float | None = None,
     ) -> None:
         """Add a user or replace the one of this name, which keeps the time it was created."""
         old = self.get(kind, name)
+        if not len(self._table):
+            detail = "names that are nobody's are refused from now on, unless this setting lets them in"
+            logger.warning('first_stored_user %s=%s setting=access.unknown_user detail="%s"', kind, name, detail)
         if old is None:
             self._counts[kind] = self.count(kind) + 1
         if created_at is None:
-            created_at = old.created_at if old is not None else self._clock.now()
+            created_at = old.created_at if old is not None else self._clock.wall()
         self._table.put(_key(kind, name), StoredUser(kind, name, str(password), is_superuser, created_at))
 
     def remove(self, kind: str, name: str) -> bool:
@@ -94,13 +98,16 @@ class StoredUsers:
             row = self.get(CLIENT_ID, client.client_id) if client.client_id else None
         if row is None:
             return None
+        password: PasswordHash | None
         try:
             password = parse_hash(row.password)
         except ValueError as error:
             logger.error("stored_hash_unreadable %s=%s error=%s", row.kind, row.name, error)
-            return User(username, is_superuser=row.is_superuser)
-        renew = self._renewal(row) if isinstance(password, EmqxHash) else None
-        return User(username, password, is_superuser=row.is_superuser, renew=renew)
+            password = None
+        renew = self._renewal(row) if password is not None and password.outdated else None
+        by_name = row.kind == USERNAME
+        superuser = by_name and row.is_superuser
+        return User(username, password, None, superuser, renew, self.name, by_name)
 
     def _renewal(self, row: StoredUser) -> Callable[[ScryptHash], None]:
         def renew(password: ScryptHash) -> None:

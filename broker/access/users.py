@@ -2,21 +2,28 @@
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from ..config import UserSettings
 from ..core.client_info import ClientInfo
+from .known_hashes import parse_hash
 from .password import N, PasswordVerifier, ScryptHash
 from .scram import ScramVerifier
+
+CONFIGURATION: Final = "configuration"
+"""The source of users, and of rules, that is the configuration file."""
 
 
 class User:
     """One user as a source knows it. Without ``password`` no plain password opens, without ``scram`` no SCRAM does.
 
+    ``source``: the name of that source. ``by_name``: its secret proves the user name; else it was found by the client's
+    identifier, and its secret proves that and nothing else.
+
     ``renew``: where the stored form of the password is an old one, takes the new one that a login has made possible.
     """
 
-    __slots__ = ("is_superuser", "password", "renew", "scram", "username")
+    __slots__ = ("by_name", "is_superuser", "password", "renew", "scram", "source", "username")
 
     def __init__(
         self,
@@ -25,12 +32,16 @@ class User:
         scram: ScramVerifier | None = None,
         is_superuser: bool = False,
         renew: Callable[[ScryptHash], None] | None = None,
+        source: str = "users",
+        by_name: bool = True,
     ) -> None:
         self.username = username
         self.password = password
         self.scram = scram
         self.is_superuser = is_superuser
         self.renew = renew
+        self.source = source
+        self.by_name = by_name
 
 
 class UserSource(Protocol):
@@ -65,7 +76,7 @@ class ConfiguredUsers:
     __slots__ = ("_users", "has_scram", "name")
 
     def __init__(self, settings: Sequence[UserSettings]) -> None:
-        self.name = "configuration"
+        self.name = CONFIGURATION
         self._users = {entry.username: _user(entry) for entry in settings}
         self.has_scram = any(user.scram is not None for user in self._users.values())
 
@@ -96,7 +107,8 @@ class ConfiguredUsers:
 def _user(entry: UserSettings) -> User:
     return User(
         entry.username,
-        ScryptHash.parse(entry.password_hash) if entry.password_hash else None,
+        parse_hash(entry.password_hash) if entry.password_hash else None,
         ScramVerifier.parse(entry.scram) if entry.scram else None,
         entry.is_superuser,
+        source=CONFIGURATION,
     )

@@ -2,10 +2,10 @@
 
 from collections.abc import Awaitable
 from inspect import isawaitable
-from typing import Any
+from typing import Any, Final
 
 from ..access.enhanced import CONTINUE, SUCCESS, AuthStep
-from ..access.outcome import AuthOutcome
+from ..access.outcome import BUSY, AuthOutcome
 from ..mqtt import reason_codes
 from ..mqtt.constants import AUTHENTICATION_DATA, AUTHENTICATION_METHOD
 from ..mqtt.errors import ProtocolError
@@ -15,6 +15,8 @@ from .closing import disconnect, refuse
 from .identity import check_banned, check_client_id
 from .opening import accept
 from .state import AUTHENTICATING, CONNECTING, ChannelState, Waiting
+
+_HOOK: Final = "hook"
 
 
 def authenticate(channel: ChannelState, connect: Connect, now: float) -> Waiting:
@@ -57,6 +59,9 @@ def _authenticated(channel: ChannelState, connect: Connect, outcome: AuthOutcome
         metrics.client_auth_ignore += 1  # nobody knew it; the default let it in
     client.anonymous = outcome.anonymous
     client.is_superuser = outcome.is_superuser
+    # Where a hook lets in whom the sources refuse, it vouches for the name.
+    client.proved_by = _HOOK if outcome.reason_code else outcome.proved_by
+    client.proved_client_id = outcome.proves_client_id
     return accept(channel, connect, now, {})
 
 
@@ -76,7 +81,26 @@ def start_exchange(channel: ChannelState, connect: Connect, method: str, now: fl
 
 
 def _step(channel: ChannelState, data: bytes | None, now: float) -> Waiting:
-    """One step of the exchange that a CONNECT began."""
+    """One step of the exchange that a CONNECT began; a proof has to wait where too many were wrong."""
+    exchange = channel.exchange
+    assert exchange is not None
+    wait = channel.context.access.passwords.wait(channel.client, exchange.username) if exchange.username else None
+    return _take_step(channel, data, now) if wait is None else _step_later(channel, data, wait)
+
+
+async def _step_later(channel: ChannelState, data: bytes | None, wait: Awaitable[bool]) -> None:
+    room = await until_answered(channel, wait)
+    if channel.state != AUTHENTICATING or room is None:
+        return
+    if not room:
+        refuse(channel, BUSY.reason_code, BUSY.detail, BUSY.setting, tell=False)
+        return
+    waiting = _take_step(channel, data, channel.context.clock.now())
+    if waiting is not None:
+        await waiting
+
+
+def _take_step(channel: ChannelState, data: bytes | None, now: float) -> Waiting:
     exchange = channel.exchange
     connect = channel.connect
     assert exchange is not None and connect is not None
@@ -90,8 +114,11 @@ def _step(channel: ChannelState, data: bytes | None, now: float) -> Waiting:
         metrics = channel.context.metrics
         metrics.client_auth_success += 1
         client = channel.client
+        if step.username:
+            channel.context.access.passwords.proved(client, step.username, True)
         client.anonymous = False
         client.is_superuser = step.is_superuser
+        client.proved_by = step.proved_by
         if step.username:
             client.username = step.username
             if channel.zone.use_username_as_client_id:
@@ -102,6 +129,8 @@ def _step(channel: ChannelState, data: bytes | None, now: float) -> Waiting:
                 return None
         return accept(channel, connect, now, _auth_properties(channel, step))
     channel.context.metrics.client_auth_failure += 1
+    if exchange.username and step.wrong:
+        channel.context.access.passwords.proved(channel.client, exchange.username, False)
     if channel.client.username is None:
         channel.client.username = exchange.username or None  # who it said it was, as with a password
     # [MQTT-4.12.0-4]
@@ -157,9 +186,13 @@ def _step_again(channel: ChannelState, data: bytes | None) -> None:
         if channel.client.is_superuser != step.is_superuser:
             channel.client.is_superuser = step.is_superuser
             channel.admitted.clear()
+            if channel.session is not None:
+                channel.context.reviews.add(channel.session)
         channel.send_auth(Auth(reason_codes.SUCCESS, _auth_properties(channel, step)))
         return
     # [MQTT-4.12.1-2]
+    if exchange.username and step.wrong:
+        channel.context.access.passwords.proved(channel.client, exchange.username, False)
     channel.context.metrics.client_auth_failure += 1
     detail = "re-authentication failed"
     disconnect(channel, reason_codes.NOT_AUTHORIZED, detail, "not_authorized", "access.users")

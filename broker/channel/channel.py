@@ -89,6 +89,9 @@ class Channel(ChannelState):
                         on_pubcomp(self, packet_id, now)
                 else:
                     waiting = self._handle(packet, now)
+                    if waiting is None and turn.deliveries > TURN_DELIVERIES and self.state != CLOSED:
+                        self.rest = list(remaining)
+                        return not self.rest
                 if self.state == CLOSED:
                     return True
                 if waiting is not None:
@@ -130,7 +133,7 @@ class Channel(ChannelState):
         elif isinstance(packet, Subscribe):
             return on_subscribe(self, packet, now)
         elif isinstance(packet, Unsubscribe):
-            on_unsubscribe(self, packet, now)
+            return on_unsubscribe(self, packet, now)
         elif isinstance(packet, Disconnect):
             on_disconnect(self, packet, now)
         elif isinstance(packet, Auth):
@@ -154,9 +157,13 @@ class Channel(ChannelState):
             self.session.expiry_interval = 0
         closing.disconnect(self, reason_code, "", closing.KICKED)
 
-    def shut_down(self) -> None:
-        """The node stops. Wills of clients that the Server itself sends away are not published."""
-        self.will = None
+    def shut_down(self, keep_will: bool = False) -> None:
+        """The node stops; the will goes out [MQTT-3.1.2-8]. ``keep_will``: it stays in the store for the next start."""
+        if self.session is None or self.outlet.session is None:
+            self.will = None  # nobody was told that it is in force
+        elif keep_will and self.will is not None:
+            self.will = None
+            self.session.will_number = 0
         if self.state == CONNECTED:
             closing.disconnect(self, reason_codes.SERVER_SHUTTING_DOWN, "", closing.SHUTTING_DOWN)
         else:
@@ -168,13 +175,24 @@ class Channel(ChannelState):
             self, reason_codes.KEEP_ALIVE_TIMEOUT, "no packet within 1.5 times Keep Alive", closing.KEEP_ALIVE_TIMEOUT
         )
 
+    def too_busy(self) -> None:
+        """Too much of others waits to be let in already."""
+        if self.state == AUTHENTICATING:
+            detail = "too much waits to be let in"
+            closing.refuse(self, reason_codes.SERVER_BUSY, detail, "access.hash_wait", tell=False)
+
     def idle_timeout(self) -> None:
-        """No complete CONNECT in time."""
-        closing.end(self, closing.IDLE_TIMEOUT, "no complete CONNECT in time")
+        """No complete CONNECT, or no AUTH, in time."""
+        what = "no complete CONNECT in time" if self.state == CONNECTING else "no AUTH in time"
+        closing.end(self, closing.IDLE_TIMEOUT, what)
 
     def slow_reader(self) -> None:
         """The client's socket took nothing for too long."""
         closing.end(self, closing.SLOW_READER, "the client reads nothing")
+
+    def too_much_memory(self) -> None:
+        """The node's memory is used up, and what waits for this client takes much of it."""
+        closing.end(self, closing.MEMORY, "much waits for a client that reads slowly, and memory is short")
 
     def internal_error(self) -> None:
         """The broker failed on one of this client's packets."""

@@ -3,12 +3,14 @@
 import logging
 from typing import Final
 
+from ..modules.delayed import reserved
 from ..mqtt import reason_codes
 from ..mqtt.constants import MAX_STRING, REASON_STRING, V5, WILL_DELAY_INTERVAL
 from ..mqtt.errors import MqttError, UnknownProtocol
 from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES, Connack, Disconnect, Will
-from .refusal import MOUNTED_TOO_LONG, NOT_DELAYED, RESERVED, Refusal, reserved
+from ..session.account import OF_AN_ALIAS
+from .refusal import MOUNTED_TOO_LONG, NOT_DELAYED, RESERVED, Refusal
 from .state import CLOSED, CONNECTED, ChannelState
 
 logger = logging.getLogger(__name__)
@@ -22,7 +24,9 @@ KEEP_ALIVE_TIMEOUT: Final = "keepalive_timeout"
 SOCKET_CLOSED: Final = "tcp_closed"
 IDLE_TIMEOUT: Final = "idle_timeout"
 SLOW_READER: Final = "slow_reader"
+MEMORY: Final = "memory"
 TOKEN_EXPIRED: Final = "token_expired"
+USER_DELETED: Final = "user_deleted"
 SHUTTING_DOWN: Final = "server_shutting_down"
 INTERNAL_ERROR: Final = "internal_error"
 
@@ -31,6 +35,7 @@ SETTINGS: Final[dict[str, str]] = {
     KEEP_ALIVE_TIMEOUT: "keep_alive_multiplier",
     IDLE_TIMEOUT: "idle_timeout",
     SLOW_READER: "slow_reader_timeout",
+    MEMORY: "limits.memory",
     TOKEN_EXPIRED: "access.jwt",
     "receive_maximum_exceeded": "receive_maximum",
     "retain_not_supported": "retain_available",
@@ -54,17 +59,19 @@ def fail(channel: ChannelState, error: MqttError) -> None:
     end(channel, name, str(error), error.setting)
 
 
-def refuse(channel: ChannelState, code: int, detail: str, setting: str = "", tell: bool = True) -> None:
+def refuse(
+    channel: ChannelState, code: int, detail: str, setting: str = "", tell: bool = True, reason: str = ""
+) -> None:
     """Answer a CONNECT with a failure and close [MQTT-3.2.2-7].
 
     ``setting``: the key that decided, see ``end``. ``tell``: whether the client may read ``detail``, which else is
-    for the log alone.
+    for the log alone. ``reason``: the one for log and metrics, where that says more than the name of ``code``.
     """
     properties: dict[int, object] = {}
     if tell and channel.version == V5 and detail and channel.problem_information:
         properties[REASON_STRING] = detail
     channel.send_connack(Connack(code, False, properties))
-    end(channel, reason_codes.name(code), detail, setting)
+    end(channel, reason or reason_codes.name(code), detail, setting)
 
 
 def disconnect(channel: ChannelState, code: int, detail: str, reason: str, setting: str = "") -> None:
@@ -77,6 +84,12 @@ def disconnect(channel: ChannelState, code: int, detail: str, reason: str, setti
 def token_expired(channel: ChannelState) -> None:
     """The token that let the client in is good no more."""
     disconnect(channel, reason_codes.NOT_AUTHORIZED, "the token has expired", TOKEN_EXPIRED)
+
+
+def user_deleted(channel: ChannelState, setting: str) -> None:
+    """The user that the client has proved to be is there no more. Its session stays. ``setting``: see ``end``."""
+    if channel.state == CONNECTED:
+        disconnect(channel, reason_codes.NOT_AUTHORIZED, "the user was deleted", USER_DELETED, setting)
 
 
 def end(channel: ChannelState, reason: str, detail: str = "", setting: str = "") -> None:
@@ -129,6 +142,9 @@ def end(channel: ChannelState, reason: str, detail: str = "", setting: str = "")
     if channel.token_timer is not None:
         channel.token_timer.cancel()
         channel.token_timer = None
+    if channel.aliases is not None:
+        context.broker.account.aliases -= channel.aliased + OF_AN_ALIAS * len(channel.aliases)
+        channel.aliases = None
     client.acl_cache = None  # retained messages and the session may keep the ClientInfo for long
     channel.link.close()
 
@@ -146,7 +162,8 @@ def _leave(channel: ChannelState, reason: str, now: float, told: bool) -> None:
         message = None
         if will is not None:
             channel.will = None
-            delay = int(will.properties.get(WILL_DELAY_INTERVAL, 0))
+            if not context.closing or context.durability is not None:  # else all sessions end with the node
+                delay = int(will.properties.get(WILL_DELAY_INTERVAL, 0))
             message = will_message(channel, will, now)
         context.broker.leave(session, message, delay, now, reason)
     if not told:
@@ -203,4 +220,4 @@ def will_topic(channel: ChannelState, topic: str) -> str | Refusal:
     real = delayed.inner_topic(topic) if delayed.handles(topic) else topic
     if real is None:
         return NOT_DELAYED
-    return RESERVED if reserved(real) else real
+    return RESERVED if reserved(topic) else real

@@ -36,6 +36,9 @@ def on_connect(channel: ChannelState, connect: Connect, now: float) -> Waiting:
     if context.closing:
         refuse(channel, reason_codes.SERVER_UNAVAILABLE, "the server is stopping", NONE)
         return None
+    if context.access.lost:
+        refuse(channel, reason_codes.SERVER_UNAVAILABLE, context.access.lost, "data.access_lost")
+        return None
     if not (check_client_id(channel, connect) and check_banned(channel) and _check_will(channel, connect)):
         return None
     method = connect.properties.get(AUTHENTICATION_METHOD)
@@ -49,6 +52,7 @@ def _read_facts(channel: ChannelState, connect: Connect) -> None:
     client.proto_ver = connect.version
     client.is_bridge = connect.is_bridge
     client.clean_start = connect.clean_start
+    client.keep_alive = connect.keep_alive  # the zone may have its own from CONNACK on
     client.username = connect.username
     client.client_id = connect.client_id
     identity = channel.listener.cert_username

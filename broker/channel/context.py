@@ -12,6 +12,7 @@ from ..core.timers import Timers
 from ..modules.delayed import Delayed
 
 if TYPE_CHECKING:
+    from .review import Reviews
     from .state import ChannelState
 
 
@@ -29,7 +30,9 @@ class Context:
         "hooks",
         "metrics",
         "node",
+        "reviews",
         "timers",
+        "wall_timers",
     )
 
     def __init__(
@@ -42,10 +45,13 @@ class Context:
         broker: Broker,
         access: AccessControl,
         delayed: Delayed,
+        wall_timers: Timers | None = None,
     ) -> None:
         self.node = node
         self.clock = clock
         self.timers = timers
+        # Due at a date rather than after a while.
+        self.wall_timers = timers if wall_timers is None else wall_timers
         self.metrics = metrics
         self.hooks = hooks
         self.broker = broker
@@ -54,5 +60,7 @@ class Context:
         # None at level ``memory``.
         self.durability: Durability | None = None
         self.channels: dict[str, ChannelState] = {}
+        # Set by the server, which makes it of this.
+        self.reviews: Reviews
         # The node is stopping: no new CONNECT is accepted.
         self.closing = False

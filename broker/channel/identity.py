@@ -43,6 +43,27 @@ def check_banned(channel: ChannelState) -> bool:
     return False
 
 
+def check_owner(channel: ChannelState) -> bool:
+    """Whether the session of its Client Identifier, if there is one, is its own to go on with or to end."""
+    context = channel.context
+    client = channel.client
+    session = context.broker.sessions.get(client.client_id)
+    if session is None or context.access.settings.session_owner == "any":
+        return True
+    owner = session.owner
+    if owner is None:  # an older version did not write down whose it is, but what its client called itself
+        known: str | None = session.client.username
+        if not known or known == client.username:
+            return True
+        owner = f"whoever is called {known}"
+    elif not owner or owner == client.owner:
+        return True
+    detail = f"the session belongs to {owner}"
+    setting = "access.session_owner"
+    refuse(channel, reason_codes.NOT_AUTHORIZED, detail, setting, tell=False, reason="session_of_another")
+    return False
+
+
 def new_client_id(channel: ChannelState) -> str:
     """For a client that has brought none: one that no session has."""
     broker = channel.context.broker
@@ -57,12 +78,12 @@ def check_mountpoint(channel: ChannelState) -> bool:
     of the server (``$SYS``, ``$delayed``): it is refused where it is used."""
     client = channel.client
     template = channel.zone.mountpoint
-    if "%u" in template and not client.username:
-        refuse(channel, reason_codes.NOT_AUTHORIZED, "the mountpoint wants a user name", "mountpoint")
+    if "%u" in template and not client.user:
+        refuse(channel, reason_codes.NOT_AUTHORIZED, "the mountpoint wants a user name that is proved", "mountpoint")
     elif "%c" in template and _SPECIAL.search(client.client_id):
         detail = "the mountpoint takes no identifier with + # / or a leading $"
         refuse(channel, reason_codes.CLIENT_IDENTIFIER_NOT_VALID, detail, "mountpoint")
-    elif "%u" in template and _SPECIAL.search(client.username or ""):
+    elif "%u" in template and _SPECIAL.search(client.user or ""):
         detail = "the mountpoint takes no user name with + # / or a leading $"
         refuse(channel, reason_codes.NOT_AUTHORIZED, detail, "mountpoint")
     else:

@@ -1,9 +1,12 @@
 """Opening: the client is let in. Its session is taken over or begun, CONNACK goes out, then what the session owes."""
 
+import asyncio
 import logging
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
+from ..access.outcome import Answer
 from ..mqtt import reason_codes
 from ..mqtt.constants import (
     ASSIGNED_CLIENT_IDENTIFIER,
@@ -23,6 +26,7 @@ from ..mqtt.constants import (
     WILL_DELAY_INTERVAL,
 )
 from ..mqtt.packets import NO_PROPERTIES, Connack, Connect, Will
+from ..session.session import Session
 from .asking import ask
 from .closing import (
     DISCARDED,
@@ -35,11 +39,14 @@ from .closing import (
     token_expired,
     will_topic,
 )
-from .identity import check_banned, check_mountpoint, mountpoint_of, new_client_id
-from .refusal import STORE_TROUBLE
+from .identity import check_banned, check_mountpoint, check_owner, mountpoint_of, new_client_id
+from .refusal import NO_MEMORY, STORE_TROUBLE
+from .review import NO_ANSWERS, SessionReview, unknown_filters, until_reviewed
 from .state import AUTHENTICATING, CONNECTED, CONNECTING, ChannelState, Waiting
 
 logger = logging.getLogger(__name__)
+
+_LOOKED_AT_ONCE: Final = 100
 
 
 def accept(channel: ChannelState, connect: Connect, now: float, extra: dict[int, Any]) -> Waiting:
@@ -49,29 +56,71 @@ def accept(channel: ChannelState, connect: Connect, now: float, extra: dict[int,
         client.client_id = new_client_id(channel)
     if not check_mountpoint(channel):
         return None
-    client.mountpoint = mountpoint_of(channel.zone.mountpoint, client.client_id, client.username)
-    if connect.will is not None and channel.context.access.asks:
-        topic = will_topic(channel, connect.will.topic)
-        if isinstance(topic, str) and channel.context.access.authorize_now(client, "publish", topic, now) is None:
+    client.mountpoint = mountpoint_of(channel.zone.mountpoint, client.client_id, client.user)
+    if channel.context.access.asks:
+        topic: str | None = None
+        if connect.will is not None:
+            asked = will_topic(channel, connect.will.topic)
+            if isinstance(asked, str) and channel.context.access.authorize_now(client, "publish", asked, now) is None:
+                topic = asked
+        session = None if connect.clean_start else channel.context.broker.sessions.get(client.client_id)
+        if topic is not None or (session is not None and session.subscriptions):
+            if not check_owner(channel):
+                return None
             channel.state = AUTHENTICATING
-            return _ask_about_will(channel, connect, topic, extra)
-    return _open(channel, connect, now, extra)
+            return _ask_first(channel, connect, topic, session, extra)
+    return _open(channel, connect, now, extra, NO_ANSWERS)
 
 
-async def _ask_about_will(channel: ChannelState, connect: Connect, topic: str, extra: dict[int, Any]) -> None:
-    answers = await ask(channel, "publish", [topic])
-    if channel.state != AUTHENTICATING or answers is None:
+async def _ask_first(
+    channel: ChannelState, connect: Connect, will: str | None, session: Session | None, extra: dict[int, Any]
+) -> None:
+    """About its Will, and about what the session that it goes on with is subscribed to."""
+    generation = channel.context.access.generation
+    if will is not None:
+        told = await ask(channel, "publish", [will])
+        if channel.state != AUTHENTICATING or told is None:
+            return
+        channel.will_answer = told[0]
+    answers: dict[str, Answer] = {}
+    if session is not None:
+        unknown: dict[str, None] = {}
+        for looked, topic_filter in enumerate(unknown_filters(channel, session, channel.context.clock.now()), 1):
+            if topic_filter is not None:
+                unknown[topic_filter] = None
+            if looked % _LOOKED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        if unknown and channel.state == AUTHENTICATING:
+            told = await ask(channel, "subscribe", list(unknown))
+            if channel.state != AUTHENTICATING or told is None:
+                return
+            answers = dict(zip(unknown, told, strict=True))
+    if channel.state != AUTHENTICATING:
         return
-    channel.will_answer = answers[0]
+    for answer in answers.values():
+        if not answer.allowed and not answer.lasting:
+            # That a service is away neither takes a subscription from a client nor delivers what nobody allowed.
+            detail = "no answer whether it may read what it is subscribed to"
+            refuse(channel, reason_codes.SERVER_UNAVAILABLE, detail, answer.setting)
+            return
+    if session is not None and generation != channel.context.access.generation:
+        channel.context.reviews.add(session)  # by what was in force when it was asked
     channel.state = CONNECTING
-    waiting = _open(channel, connect, channel.context.clock.now(), extra)
+    waiting = _open(channel, connect, channel.context.clock.now(), extra, answers)
     if waiting is not None:
         await waiting
 
 
-def _open(channel: ChannelState, connect: Connect, now: float, extra: dict[int, Any]) -> Waiting:
-    """Everything is checked: take the session over, and answer when a new one is on disk."""
+def _open(
+    channel: ChannelState, connect: Connect, now: float, extra: dict[int, Any], answers: Mapping[str, Answer]
+) -> Waiting:
+    """Everything is checked: take the session over, judge what it is subscribed to, and answer when that is on disk.
+
+    ``answers``: of an outside source, by Topic Filter.
+    """
     if not check_banned(channel):  # again: somebody may have been asked for seconds
+        return None
+    if not check_owner(channel):
         return None
     context = channel.context
     broker = context.broker
@@ -89,6 +138,9 @@ def _open(channel: ChannelState, connect: Connect, now: float, extra: dict[int, 
     if durability is not None and durability.trouble is not None and _needs_disk(channel, connect, expiry):
         refuse(channel, STORE_TROUBLE.code, STORE_TROUBLE.detail, STORE_TROUBLE.setting)
         return None
+    if broker.short_of_memory and client.client_id not in broker.sessions:
+        refuse(channel, NO_MEMORY.code, NO_MEMORY.detail, NO_MEMORY.setting)
+        return None
     old = context.channels.get(client.client_id)
     if old is not None:
         take_over(old, connect.clean_start)  # [MQTT-3.1.4-3]: out before the answer goes out
@@ -99,7 +151,34 @@ def _open(channel: ChannelState, connect: Connect, now: float, extra: dict[int, 
     channel.state = CONNECTED
     context.channels[client.client_id] = channel
     if client.token is not None and client.token.expires is not None:
-        channel.token_timer = context.timers.at(client.token.expires, partial(token_expired, channel))
+        channel.token_timer = context.wall_timers.at(client.token.expires, partial(token_expired, channel))
+    if present and session.subscriptions:
+        review = SessionReview(context, session, answers)
+        if not review.go_on():
+            return _settle_when_reviewed(channel, connect, properties, review)
+        if review.undecided:
+            context.reviews.add(session)
+    return _settle(channel, connect, session, present, properties, now)
+
+
+async def _settle_when_reviewed(
+    channel: ChannelState, connect: Connect, properties: dict[int, Any], review: SessionReview
+) -> None:
+    if not await until_reviewed(channel, review):
+        return
+    if review.undecided:
+        channel.context.reviews.add(review.session)
+    waiting = _settle(channel, connect, review.session, True, properties, channel.context.clock.now())
+    if waiting is not None:
+        await waiting
+
+
+def _settle(
+    channel: ChannelState, connect: Connect, session: Session, present: bool, properties: dict[int, Any], now: float
+) -> Waiting:
+    """Answer, when what must be on disk for it is."""
+    client = channel.client
+    durability = channel.context.durability
     if durability is not None:
         # Also that a client is back must be on disk, or its session could end by its earlier absence after a crash.
         due = durability.due(channel.mark) if durability.trouble is None else durability.unconfirmed(session)

@@ -5,16 +5,19 @@ the loop turn. Version decides the class: 3.x has neither properties nor aliases
 """
 
 from collections import deque
-from typing import Protocol
+from typing import Final, Protocol
 
 from ..core.clock import Clock
 from ..core.durability import Durability
 from ..core.hooks import Hooks
 from ..mqtt import encoder
-from ..mqtt.constants import MESSAGE_EXPIRY_INTERVAL, PUBREL, V4, V5
+from ..mqtt.constants import MESSAGE_EXPIRY_INTERVAL, PUBACK, PUBREL, V4, V5
 from ..mqtt.message import Delivery, Message
-from ..session.outlet import EXPIRED, QUEUE_FULL, TOO_LARGE
+from ..session.outlet import EXPIRED, MEMORY, QUEUE_FULL, TOO_LARGE
 from ..session.session import Session
+
+_PUBACK: Final = PUBACK << 4  # first byte
+_QOS: Final = 0x06  # in that of a PUBLISH
 
 
 class Target(Protocol):
@@ -42,12 +45,15 @@ class Flushes(Protocol):
     def withdraw(self, outlet: "Outlet") -> None:
         """What it had to write is being written."""
 
+    def wake(self) -> None:
+        """This turn is to have an end."""
+
 
 class Outlet:
     """For MQTT 3.1 and 3.1.1, and what both share.
 
     ``fast`` says that a QoS 0 message may go out in its shared form: socket writable, no mount point to take off,
-    and for 5.0 neither aliases nor a Maximum Packet Size.
+    no PUBLISH waiting for the disk, and for 5.0 neither aliases nor a Maximum Packet Size.
     """
 
     __slots__ = (
@@ -58,7 +64,10 @@ class Outlet:
         "fast",
         "flusher",
         "held",
+        "held0",
+        "held1",
         "hooks",
+        "lined",
         "max_outbox",
         "mountpoint",
         "parts",
@@ -69,6 +78,7 @@ class Outlet:
         "session",
         "target",
         "writable",
+        "written1",
     )
 
     version = V4
@@ -80,9 +90,16 @@ class Outlet:
         self.hooks = hooks
         self.delivered = hooks.message_delivered
         self.session: Session | None = None
-        # Packets that wait for a batch of the journal, in order: (batch, bytes). What follows them waits as well.
+        # Packets that wait for a batch of the journal, in order, and what must not overtake them: (batch, 0 for none of
+        # its own; bytes; Topic Name of a PUBLISH, else "").
         self.durability: Durability | None = None
-        self.held: deque[tuple[int, bytes]] | None = None
+        self.held: deque[tuple[int, bytes, str]] | None = None
+        self.held0 = 0  # bytes of QoS 0 PUBLISHes among them
+        self.held1 = 0  # PUBACKs among them
+        # Topic Names of the PUBLISHes among them, and how many of each; None: no PUBLISH is.
+        self.lined: dict[str, int] | None = None
+        # QoS 1 PUBLISHes of the client whose PUBACK is written; the connection counts them.
+        self.written1 = 0
         self.max_outbox = max_outbox
         self.mountpoint = ""
         self.parts: list[bytes] = []
@@ -103,7 +120,7 @@ class Outlet:
         self._set_fast()
 
     def _set_fast(self) -> None:
-        self.fast = self.writable and not self.mountpoint
+        self.fast = self.writable and not self.mountpoint and self.lined is None
 
     def set_writable(self, writable: bool) -> None:
         """The socket's word: False means that its buffer is full."""
@@ -122,15 +139,47 @@ class Outlet:
 
     def answer(self, data: bytes, batch: int) -> None:
         """An acknowledgement that promises something: not before ``batch`` is on disk (0: at once), and in order."""
-        held = self.held
         durability = self.durability
-        if durability is None or (held is None and batch <= durability.journal.durable):
+        if durability is None or (self.held is None and batch <= durability.journal.durable):
             self.send(data)
             return
+        self._hold(batch, data, "")
+        if data[0] == _PUBACK:
+            self.held1 += 1
+
+    def _hold(self, batch: int, data: bytes, topic: str) -> None:
+        held = self.held
         if held is None:
             held = self.held = deque()
-            durability.hold_back(self)
-        held.append((batch, data))
+            if self.durability is not None:
+                self.durability.hold_back(self)
+        held.append((batch, data, topic))
+
+    def _line_up(self, batch: int, frame: bytes, delivery: Delivery) -> None:
+        """A PUBLISH that waits for the disk, or comes after one: the order of sending is that of resending, and a topic
+        has one order whatever the QoS [MQTT-4.6.0-1] [MQTT-4.6.0-6]."""
+        topic = delivery.message.topic
+        self._hold(batch, frame, topic)
+        lined = self.lined
+        if lined is None:
+            lined = self.lined = {}
+            self.fast = False
+        lined[topic] = lined.get(topic, 0) + 1
+        self.sent_other -= 1  # ``release`` counts it as one of these
+        self._count(delivery)
+
+    def _follow(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
+        """A PUBLISH that waits for nothing but those before it. False: this client cannot take it, or not now."""
+        frame = self._frame(delivery, packet_id, dup)
+        if frame is None:
+            return False
+        if delivery.qos == 0:
+            if self.held0 + len(frame) > self.max_outbox:
+                self._drop(delivery, QUEUE_FULL)
+                return False
+            self.held0 += len(frame)
+        self._line_up(0, frame, delivery)
+        return True
 
     @property
     def holding(self) -> bool:
@@ -147,14 +196,34 @@ class Outlet:
         if held is None:
             return False
         while held:
-            if held[0][0] > upto:
+            batch, data, topic = held[0]
+            if batch > upto:
                 return True
-            self.send(held.popleft()[1])
+            held.popleft()
+            if topic:
+                self._leave_line(topic, data)
+            elif data[0] == _PUBACK:
+                self.held1 -= 1
+            self.send(data)
         self.held = None
         self.target.stored()
         if self.session is not None:
             self.session.advance(self.clock.now())  # retained messages follow the SUBACK
         return self.holding  # that may have brought a QoS 2 PUBLISH
+
+    def _leave_line(self, topic: str, frame: bytes) -> None:
+        lined = self.lined
+        assert lined is not None
+        left = lined[topic] - 1
+        if left:
+            lined[topic] = left
+        else:
+            del lined[topic]
+            if not lined:
+                self.lined = None
+                self._set_fast()
+        if not frame[0] & _QOS:
+            self.held0 -= len(frame)
 
     def send_publish_after(self, batch: int, delivery: Delivery, packet_id: int, dup: bool = False) -> bool:
         """A QoS 2 PUBLISH whose Packet Identifier is not on disk yet; False: this client cannot take it."""
@@ -164,9 +233,7 @@ class Outlet:
         frame = self._frame(delivery, packet_id, dup)
         if frame is None:
             return False
-        self.answer(frame, batch)
-        self.sent_other -= 1  # ``release`` counts it as one of these
-        self._count(delivery)
+        self._line_up(batch, frame, delivery)
         return True
 
     def _frame(self, delivery: Delivery, packet_id: int, dup: bool) -> bytes | None:
@@ -175,6 +242,8 @@ class Outlet:
             topic = self._local_topic(delivery.message.topic)
             return encoder.publish(topic, delivery.message, V4, delivery.qos, delivery.retain, dup, packet_id)
         head, tail = encoder.wire(delivery, V4)
+        if delivery.qos == 0:
+            return head
         return b"".join((_repeated(head) if dup else head, encoder.PACKET_ID[packet_id], tail))
 
     def send_run(self, deliveries: list[Delivery], packet_ids: list[int]) -> list[int]:
@@ -224,6 +293,8 @@ class Outlet:
 
     def send_publish(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
         """Any other PUBLISH. False: this client cannot take it."""
+        if self.lined is not None and (delivery.qos or delivery.message.topic in self.lined):
+            return self._follow(delivery, packet_id, dup)
         if not self.writable and not self._room(delivery):
             return False
         parts = self.parts
@@ -261,10 +332,18 @@ class Outlet:
     def _room(self, delivery: Delivery) -> bool:
         """Count a PUBLISH for a client that does not read; False (dropped) for QoS 0 beyond ``max_outbox_bytes``."""
         size = delivery.size
-        if delivery.qos == 0 and self.backlog + size > self.max_outbox:
-            self._drop(delivery, QUEUE_FULL)
-            return False
+        session = self.session
+        if delivery.qos == 0:
+            if session is not None and session.account.level:
+                self._drop(delivery, MEMORY)
+                return False
+            if self.backlog + size > self.max_outbox:
+                self._drop(delivery, QUEUE_FULL)
+                return False
         self.backlog += size
+        if session is not None:
+            session.account.unread += size
+            self.flusher.wake()  # nothing is to be written, but at the end of the turn somebody looks at the memory
         return True
 
     def _drop(self, delivery: Delivery, reason: str) -> None:
@@ -296,7 +375,8 @@ class Outlet5(Outlet):
         self._aliases: dict[str, int] | None = None
 
     def _set_fast(self) -> None:
-        self.fast = self.writable and not (self.mountpoint or self.alias_maximum or self.max_packet_size)
+        plain = not (self.mountpoint or self.alias_maximum or self.max_packet_size)
+        self.fast = plain and self.writable and self.lined is None
 
     def send_publish0(self, message: Message) -> None:
         if not self.fast or (message.properties and MESSAGE_EXPIRY_INTERVAL in message.properties):
@@ -315,6 +395,8 @@ class Outlet5(Outlet):
 
     def send_publish(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
         message = delivery.message
+        if self.lined is not None and (delivery.qos or message.topic in self.lined):
+            return self._follow(delivery, packet_id, dup)
         expires = bool(message.properties) and MESSAGE_EXPIRY_INTERVAL in message.properties
         if not self.writable and not self._room(delivery):
             return False

@@ -9,11 +9,13 @@ from collections.abc import Awaitable
 from typing import Final
 
 from ..access.outcome import Answer
+from ..modules.delayed import reserved
 from ..mqtt import encoder, reason_codes
 from ..mqtt.constants import MAX_STRING, PUBACK, PUBREC, REASON_STRING, TOPIC_ALIAS, V5
 from ..mqtt.errors import ProtocolError
 from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES, Ack
+from ..session.account import OF_AN_ALIAS
 from ..session.inbound import DUPLICATE, FULL
 from ..session.session import Session
 from .asking import Asked, ask
@@ -31,7 +33,6 @@ from .refusal import (
     TOO_MANY_QOS2,
     UNDECIDED,
     Refusal,
-    reserved,
 )
 from .state import CLOSED, ChannelState, Quota, Waiting
 
@@ -40,6 +41,7 @@ _MOST_ADMITTED: Final = 1024
 _LONGEST_ADMITTED: Final = 256
 # Characters of all Topic Names that a client's Topic Aliases stand for: 65,535 long ones would take 4 GiB.
 _MOST_ALIASED: Final = 4_194_304
+_FEW_ALIASED: Final = 65_536  # when memory is short
 _RETRY_FULL: Final = 0.05
 _LONGEST_WAIT: Final = 60.0
 _LOOK_AGAIN: Final = 5.0
@@ -71,12 +73,13 @@ def on_publish(channel: ChannelState, message: Message, now: float) -> Waiting:
         assert session is not None
         if qos == 1:
             metrics.messages_qos1_received += 1
-            if session.awaiting_rel is not None and channel.version == V5:
-                if message.packet_id in session.awaiting_rel:
+            if channel.version == V5:
+                awaiting = session.awaiting_rel
+                if awaiting is not None and message.packet_id in awaiting:
                     metrics.packets_publish_inuse += 1
                     _refuse(channel, message, IN_USE)
                     return None
-                _check_receive_maximum(channel, len(session.awaiting_rel))
+                _check_receive_maximum(channel, channel.received1 - 1 + (0 if awaiting is None else len(awaiting)))
         else:
             metrics.messages_qos2_received += 1
             if not _note_qos2(channel, session, message, now):
@@ -175,20 +178,26 @@ def _resolve_alias(channel: ChannelState, message: Message) -> None:
     if message.topic:
         if aliases is None:
             aliases = channel.aliases = {}
-        channel.aliased += len(message.topic) - len(aliases.get(alias, ""))
+        more = len(message.topic) - len(aliases.get(alias, ""))
+        channel.aliased += more
+        account = channel.context.broker.account
+        account.aliases += more if alias in aliases else more + OF_AN_ALIAS
+        aliases[alias] = message.topic
         if channel.aliased > _MOST_ALIASED:
             raise ProtocolError("Topic Aliases for more text than a client may have kept", reason_codes.QUOTA_EXCEEDED)
-        aliases[alias] = message.topic
+        if account.level and channel.aliased > _FEW_ALIASED:
+            raise ProtocolError("no memory for more Topic Aliases", reason_codes.QUOTA_EXCEEDED, "limits.memory")
         return
     topic = aliases.get(alias) if aliases is not None else None
     if topic is None:
-        raise ProtocolError("unknown Topic Alias", reason_codes.TOPIC_ALIAS_INVALID)
+        raise ProtocolError("unknown Topic Alias")  # section 3.3.4: no Topic Name, and none that the alias stands for
     message.topic = topic
 
 
-def _check_receive_maximum(channel: ChannelState, unfinished: int) -> None:
-    """QoS 1 and 2 together; a QoS 1 PUBLISH is finished as it is taken, so those waiting for PUBREL are all."""
-    if unfinished >= channel.zone.receive_maximum:
+def _check_receive_maximum(channel: ChannelState, begun: int) -> None:
+    """QoS 1 and 2 together [MQTT-3.3.4-7]. ``begun``: QoS 1 PUBLISHes before this one, and QoS 2 that wait for PUBREL;
+    of the former, those are finished whose PUBACK was written when this one arrived."""
+    if begun - channel.answered1 >= channel.zone.receive_maximum:
         channel.context.metrics.packets_publish_dropped += 1
         raise ProtocolError("more than Receive Maximum unfinished", reason_codes.RECEIVE_MAXIMUM_EXCEEDED)
 
@@ -197,8 +206,8 @@ def _note_qos2(channel: ChannelState, session: Session, message: Message, now: f
     """Whether this QoS 2 PUBLISH is a new message that may be published."""
     metrics = channel.context.metrics
     awaiting = session.awaiting_rel
-    if channel.version == V5 and awaiting is not None and message.packet_id not in awaiting:
-        _check_receive_maximum(channel, len(awaiting))
+    if channel.version == V5 and (awaiting is None or message.packet_id not in awaiting):
+        _check_receive_maximum(channel, channel.received1 + (0 if awaiting is None else len(awaiting)))
     outcome = session.receive2(message.packet_id, now)
     if outcome == DUPLICATE:
         # [MQTT-4.3.3-10] the same message: answered as often as it comes, published once
@@ -236,7 +245,7 @@ def _admit(channel: ChannelState, message: Message, now: float, answer: Answer |
             if inner is None:
                 return NOT_DELAYED
             real = inner
-        if reserved(real):
+        if reserved(topic):
             return RESERVED
     allowed = authorize(channel, "publish", real, now) if answer is None else judge(channel, "publish", real, answer)
     if allowed is None:

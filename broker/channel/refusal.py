@@ -29,6 +29,9 @@ class Refusal:
 
 
 TOO_DEEP: Final = Refusal(reason_codes.TOPIC_NAME_INVALID, "max_topic_levels")
+TOO_DEEP_FILTER: Final = Refusal(reason_codes.TOPIC_FILTER_INVALID, "max_topic_levels")
+NO_SHARED: Final = Refusal(reason_codes.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED, "shared_subscription")
+NO_WILDCARDS: Final = Refusal(reason_codes.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED, "wildcard_subscription")
 RESERVED: Final = Refusal(reason_codes.NOT_AUTHORIZED, "-", "reserved for the server")
 NOT_DELAYED: Final = Refusal(reason_codes.TOPIC_NAME_INVALID, "-", "expected $delayed/<seconds>/<topic>")
 MOUNTED_TOO_LONG: Final = Refusal(reason_codes.TOPIC_NAME_INVALID, "mountpoint", "too long with the mount point")
@@ -37,9 +40,5 @@ TOO_MANY_QOS2: Final = Refusal(reason_codes.QUOTA_EXCEEDED, "max_awaiting_rel")
 QUEUE_FULL: Final = Refusal(reason_codes.QUOTA_EXCEEDED, "queue_full")
 OVER_QUOTA: Final = Refusal(reason_codes.QUOTA_EXCEEDED, "-", "over the quota that an operator has set")
 UNDECIDED: Final = Refusal(reason_codes.NOT_AUTHORIZED, "-", "an outside source must be asked first")
+NO_MEMORY: Final = Refusal(reason_codes.QUOTA_EXCEEDED, "limits.memory", "the node has no memory for more")
 STORE_TROUBLE: Final = Refusal(reason_codes.QUOTA_EXCEEDED, "node.data_dir", "nothing can be stored at present")
-
-
-def reserved(topic: str) -> bool:
-    """Whether nobody but the server publishes to ``topic``, whatever the access rules say."""
-    return topic == "$SYS" or topic.startswith("$SYS/")

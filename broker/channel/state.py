@@ -115,6 +115,7 @@ class ChannelState:
         "admitted_generation",
         "aliased",
         "aliases",
+        "answered1",
         "auth_method",
         "certified",
         "client",
@@ -183,6 +184,9 @@ class ChannelState:
         self.received1 = 0
         self.received2 = 0
         self.refused_messages = 0
+        # PUBLISHes of QoS 1 whose PUBACK was written before the packets in hand arrived: to what came in one piece with
+        # them, no PUBACK can have been known.
+        self.answered1 = 0
         # An operator's bound for what it may have routed; ``limit_routing`` sets it.
         self.quota: Quota | None = None
         self.end_reason = ""

@@ -1,5 +1,12 @@
 """SUBSCRIBE and UNSUBSCRIBE: each filter judged on its own, one Reason Code each, in order."""
 
+import asyncio
+from collections.abc import Collection
+from typing import Final
+
+from ..config import ZoneSettings
+from ..core.broker import Broker
+from ..core.client_info import ClientInfo
 from ..mqtt import reason_codes
 from ..mqtt.constants import SUBSCRIPTION_IDENTIFIER, V5
 from ..mqtt.errors import ProtocolError
@@ -7,11 +14,17 @@ from ..mqtt.packets import NO_PROPERTIES, Suback, Subscribe, TopicFilter, Unsuba
 from ..mqtt.topics import has_wildcard, parse_shared, valid_filter
 from ..session.session import Session
 from ..session.subscription import Subscription
-from .asking import Asked, ask
+from .asking import Asked, ask, until_answered
 from .authorization import authorize, judge
-from .closing import disconnect
-from .refusal import STORE_TROUBLE, Refusal
+from .closing import NONE, disconnect
+from .refusal import NO_SHARED, NO_WILDCARDS, STORE_TROUBLE, TOO_DEEP_FILTER, Refusal
+from .review import end_subscription
 from .state import CONNECTED, ChannelState, Waiting
+
+FILTERS_A_TURN: Final = 256
+"""Filters of one SUBSCRIBE or UNSUBSCRIBE that are judged before others are heard: some milliseconds."""
+FILTER_STEPS: Final = 8
+"""What a filter takes, in the account of the loop turn as so many deliveries."""
 
 Decisions = dict[str, tuple[bool, str]]
 """By Topic Filter without ``$share/...``: whether it may be subscribed to, and the setting behind that."""
@@ -28,15 +41,21 @@ def on_subscribe(channel: ChannelState, packet: Subscribe, now: float) -> Waitin
     filters = packet.filters
     if context.hooks.client_subscribe:
         filters = context.hooks.client_subscribe(filters, channel.client, packet.properties)
+    _check_answer(channel, Suback(packet.packet_id, [0] * len(filters)))
     if not context.access.asks:
-        _subscribe_all(channel, packet, filters, now, {})
-        return None
+        return _subscribe_all(channel, packet, filters, now, {})
     decided, unknown = _decide(channel, filters, now)
     if unknown:
         asked = ask(channel, "subscribe", unknown)
         return _subscribe_when_answered(channel, packet, filters, decided, unknown, asked)
-    _subscribe_all(channel, packet, filters, now, decided)
-    return None
+    return _subscribe_all(channel, packet, filters, now, decided)
+
+
+def _check_answer(channel: ChannelState, answer: Suback | Unsuback) -> None:
+    """Nothing is done that the client cannot be told of: the size of the answer is known from the request."""
+    if not channel.fits(answer):
+        detail = f"the answer to {len(answer.reason_codes)} Topic Filters is above the client's Maximum Packet Size"
+        raise ProtocolError(detail, reason_codes.PACKET_TOO_LARGE, NONE)  # [MQTT-3.1.2-24]
 
 
 def _decide(channel: ChannelState, filters: list[TopicFilter], now: float) -> tuple[Decisions, list[str]]:
@@ -66,47 +85,105 @@ async def _subscribe_when_answered(
     unknown: list[str],
     asked: Asked,
 ) -> None:
+    generation = channel.context.access.generation
     answers = await asked
     if answers is None or channel.state != CONNECTED:
         return
+    if generation != channel.context.access.generation and channel.session is not None:
+        channel.context.reviews.add(channel.session)  # by what was in force when it was asked
     for topic_filter, answer in zip(unknown, answers, strict=True):
         allowed = judge(channel, "subscribe", topic_filter, answer)
         decided[topic_filter] = allowed, channel.context.access.setting
-    _subscribe_all(channel, packet, filters, channel.context.clock.now(), decided)
+    waiting = _subscribe_all(channel, packet, filters, channel.context.clock.now(), decided)
+    if waiting is not None:
+        await waiting
 
 
 def _subscribe_all(
     channel: ChannelState, packet: Subscribe, filters: list[TopicFilter], now: float, decided: Decisions
-) -> None:
+) -> Waiting:
     context = channel.context
-    metrics = context.metrics
     session = channel.session
     assert session is not None
     channel.note()
     identifier = packet.properties.get(SUBSCRIPTION_IDENTIFIER)
     identifiers = (identifier,) if identifier is not None else ()
-    answer = channel.answer_packet
     durability = context.durability
     if in_use(session, channel.version, packet.packet_id):
         codes = [reason_codes.PACKET_IDENTIFIER_IN_USE] * len(packet.filters)
     elif durability is not None and durability.trouble is not None and session.diary is not None:
         codes = [STORE_TROUBLE.code] * len(filters)
-        answer = channel.send  # not behind what waits for the disk
         STORE_TROUBLE.note(channel, "subscribe_refused", filters[0].filter if filters else "", now)
+        _answer(channel, session, Suback(packet.packet_id, codes), now, at_once=True)
+        return None
+    elif len(filters) > FILTERS_A_TURN:
+        return until_answered(channel, _subscribe_in_turns(channel, session, packet, filters, identifiers, decided))
     else:
-        codes = []
-        channel.client.packet_properties = packet.properties
-        for entry in filters:
-            codes.append(_subscribe(channel, session, entry, identifiers, now, decided))
-            if channel.state != CONNECTED:
-                break  # acl_deny_action = "disconnect": the session may have ended with it
-        channel.client.packet_properties = NO_PROPERTIES
-    if any(code >= 0x80 for code in codes):
+        codes = _subscribe_some(channel, session, packet, filters, identifiers, now, decided)
+    _answer(channel, session, Suback(packet.packet_id, codes), now)
+    return None
+
+
+async def _subscribe_in_turns(
+    channel: ChannelState,
+    session: Session,
+    packet: Subscribe,
+    filters: list[TopicFilter],
+    identifiers: tuple[int, ...],
+    decided: Decisions,
+) -> None:
+    """Very many filters, with others heard in between; the client's next packet waits for the answer to all."""
+    generation = channel.context.access.generation
+    codes: list[int] = []
+    for at in range(0, len(filters), FILTERS_A_TURN):
+        if at:
+            await asyncio.sleep(0)
+        if channel.state != CONNECTED or channel.session is not session:
+            return
+        now = channel.context.clock.now()
+        some = filters[at : at + FILTERS_A_TURN]
+        codes += _subscribe_some(channel, session, packet, some, identifiers, now, decided)
+    if decided and generation != channel.context.access.generation:
+        channel.context.reviews.add(session)  # as in _subscribe_when_answered
+    _answer(channel, session, Suback(packet.packet_id, codes), channel.context.clock.now())
+
+
+def _subscribe_some(
+    channel: ChannelState,
+    session: Session,
+    packet: Subscribe,
+    filters: list[TopicFilter],
+    identifiers: tuple[int, ...],
+    now: float,
+    decided: Decisions,
+) -> list[int]:
+    context = channel.context
+    codes: list[int] = []
+    channel.client.packet_properties = packet.properties
+    ended: list[Subscription] = []
+    for entry in filters:
+        codes.append(_subscribe(channel, session, entry, identifiers, now, decided, ended))
+        if channel.state != CONNECTED:
+            break  # acl_deny_action = "disconnect": the session may have ended with it
+    channel.client.packet_properties = NO_PROPERTIES
+    context.broker.turn.deliveries += FILTER_STEPS * len(filters)
+    if ended:
+        context.reviews.clear_queue(session, ended)
+    return codes
+
+
+def _answer(channel: ChannelState, session: Session, suback: Suback, now: float, at_once: bool = False) -> None:
+    """``at_once``: not behind what waits for the disk."""
+    metrics = channel.context.metrics
+    if any(code >= 0x80 for code in suback.reason_codes):
         metrics.packets_subscribe_error += 1
         if channel.state != CONNECTED:
             return  # acl_deny_action = "disconnect"
-    if answer(Suback(packet.packet_id, codes)):
-        metrics.packets_suback_sent += 1
+    if at_once:
+        channel.send(suback)
+    else:
+        channel.answer_packet(suback)
+    metrics.packets_suback_sent += 1
     if channel.outlet.held is None:
         session.advance(now)
 
@@ -123,8 +200,10 @@ def _subscribe(
     identifiers: tuple[int, ...],
     now: float,
     decided: Decisions,
+    ended: list[Subscription],
 ) -> int:
-    """Carry out one entry; the granted QoS or why not."""
+    """Carry out one entry; the granted QoS or why not. A subscription that is there and is refused now is over, and
+    added to ``ended``."""
     context = channel.context
     zone = channel.zone
     client = channel.client
@@ -134,22 +213,22 @@ def _subscribe(
         return _refused(channel, entry, reason_codes.TOPIC_FILTER_INVALID, "-")
     if not valid_filter(topic_filter):
         return _refused(channel, entry, reason_codes.TOPIC_FILTER_INVALID, "-")  # [MQTT-4.7.1-1] [MQTT-4.7.1-2]
-    if zone.max_topic_levels and topic_filter.count("/") >= zone.max_topic_levels:
-        return _refused(channel, entry, reason_codes.TOPIC_FILTER_INVALID, "max_topic_levels")
-    if group is not None:
-        if not zone.shared_subscription:
-            code = reason_codes.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
-            return _refused(channel, entry, code, "shared_subscription")
-        if entry.no_local:
-            raise ProtocolError("No Local on a shared subscription")  # [MQTT-3.8.3-4]
-    if not zone.wildcard_subscription and has_wildcard(topic_filter):
-        return _refused(channel, entry, reason_codes.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED, "wildcard_subscription")
+    if group is not None and entry.no_local:
+        raise ProtocolError("No Local on a shared subscription")  # [MQTT-3.8.3-4]
+    refusal = zone_refusal(zone, group, topic_filter)
+    if refusal is not None:
+        return _refused(channel, entry, refusal.code, refusal.setting)
     known = decided.get(topic_filter)
     if known is not None:
         allowed, context.access.setting = known
     else:
         allowed = bool(authorize(channel, "subscribe", topic_filter, now))
+    full, mounted = mounted_filter(entry.filter, topic_filter, client.mountpoint)
     if not allowed:
+        there = session.subscriptions.get(full)
+        if there is not None and not there.by_operator:
+            end_subscription(context, session, there, topic_filter, context.access.setting)
+            ended.append(there)
         context.metrics.packets_subscribe_auth_error += 1
         code = zone.suback_denied_code
         setting = context.access.setting
@@ -159,31 +238,71 @@ def _subscribe(
             detail = "not authorized to subscribe"
             disconnect(channel, reason_codes.NOT_AUTHORIZED, detail, "not_authorized", setting)
         return code
-    mountpoint = client.mountpoint
+    if full not in session.subscriptions:
+        setting = no_room(context.broker, session, (full,))
+        if setting:
+            return _refused(channel, entry, reason_codes.QUOTA_EXCEEDED, setting)
+    subscription = granted(session, client, entry, full, group, mounted, identifiers)
+    context.broker.subscribe(session, subscription)
+    return subscription.qos
+
+
+def zone_refusal(zone: ZoneSettings, group: str | None, topic_filter: str) -> Refusal | None:
+    """Why no client of this zone has such a filter, whoever asks for it."""
+    if zone.max_topic_levels and topic_filter.count("/") >= zone.max_topic_levels:
+        return TOO_DEEP_FILTER
+    if group is not None and not zone.shared_subscription:
+        return NO_SHARED
+    if not zone.wildcard_subscription and has_wildcard(topic_filter):
+        return NO_WILDCARDS
+    return None
+
+
+def mounted_filter(full: str, topic_filter: str, mountpoint: str) -> tuple[str, str]:
+    """The same with the mount point: all of it, and what follows the group of a shared one."""
+    if not mountpoint:
+        return full, topic_filter
     mounted = mountpoint + topic_filter
-    full = entry.filter if not mountpoint else entry.filter[: len(entry.filter) - len(topic_filter)] + mounted
-    most = zone.max_subscriptions
-    if most and full not in session.subscriptions and len(session.subscriptions) >= most:
-        return _refused(channel, entry, reason_codes.QUOTA_EXCEEDED, "max_subscriptions")
-    qos = min(entry.qos, zone.max_qos)
+    return full[: len(full) - len(topic_filter)] + mounted, mounted
+
+
+def granted(
+    session: Session,
+    client: ClientInfo,
+    entry: TopicFilter,
+    full: str,
+    group: str | None,
+    mounted: str,
+    identifiers: tuple[int, ...] = (),
+    by_operator: bool = False,
+) -> Subscription:
+    """What the client has of ``entry``: ``full`` and ``mounted`` as ``mounted_filter`` has them."""
+    zone = client.zone
     # A bridge of 3.x cannot ask for No Local and Retain As Published; its protocol level asks for both
-    unasked = client.is_bridge or (zone.ignore_loop_deliver and channel.version != V5)
-    no_local = entry.no_local or (unasked and group is None)
-    context.broker.subscribe(
+    unasked = client.is_bridge or (zone.ignore_loop_deliver and client.proto_ver != V5)
+    return Subscription(
         session,
-        Subscription(
-            session,
-            full,
-            qos,
-            no_local,
-            entry.retain_as_published or client.is_bridge,
-            entry.retain_handling,
-            identifiers,
-            group,
-            mounted,
-        ),
+        full,
+        min(entry.qos, zone.max_qos),
+        entry.no_local or (unasked and group is None),
+        entry.retain_as_published or client.is_bridge,
+        entry.retain_handling,
+        identifiers,
+        group,
+        mounted,
+        by_operator=by_operator,
     )
-    return qos
+
+
+def no_room(broker: Broker, session: Session, filters: Collection[str]) -> str:
+    """The setting that leaves no room for these, which the session does not have; empty: there is room."""
+    zone: ZoneSettings = session.client.zone
+    if zone.max_subscriptions and len(session.subscriptions) + len(filters) > zone.max_subscriptions:
+        return "max_subscriptions"
+    most = zone.max_subscription_bytes
+    if most and session.filter_octets + sum([len(each) for each in filters]) > most:
+        return "max_subscription_bytes"
+    return "limits.memory" if broker.short_of_memory else ""
 
 
 def _refused(channel: ChannelState, entry: TopicFilter, code: int, setting: str, detail: str = "") -> int:
@@ -191,7 +310,7 @@ def _refused(channel: ChannelState, entry: TopicFilter, code: int, setting: str,
     return code
 
 
-def on_unsubscribe(channel: ChannelState, packet: Unsubscribe, now: float) -> None:
+def on_unsubscribe(channel: ChannelState, packet: Unsubscribe, now: float) -> Waiting:
     """One UNSUBACK always [MQTT-3.10.4-4] [MQTT-3.10.4-5]; what was begun goes on [MQTT-3.10.4-3]."""
     context = channel.context
     metrics = context.metrics
@@ -203,26 +322,49 @@ def on_unsubscribe(channel: ChannelState, packet: Unsubscribe, now: float) -> No
     channel.note()
     if context.hooks.client_unsubscribe:
         filters = context.hooks.client_unsubscribe(filters, channel.client, packet.properties)
+    _check_answer(channel, Unsuback(packet.packet_id, [0] * len(filters)))
     if in_use(session, channel.version, packet.packet_id):
         metrics.packets_unsubscribe_error += 1
         codes = [reason_codes.PACKET_IDENTIFIER_IN_USE] * len(filters)
+    elif len(filters) > FILTERS_A_TURN:
+        return until_answered(channel, _unsubscribe_in_turns(channel, session, packet, filters))
     else:
-        channel.client.packet_properties = packet.properties
-        codes = [_unsubscribe(channel, session, entry) for entry in filters]
-        channel.client.packet_properties = NO_PROPERTIES
-    if channel.answer_packet(Unsuback(packet.packet_id, codes)):
-        metrics.packets_unsuback_sent += 1
+        codes = _unsubscribe_some(channel, session, packet, filters)
+    channel.answer_packet(Unsuback(packet.packet_id, codes))
+    metrics.packets_unsuback_sent += 1
+    return None
+
+
+async def _unsubscribe_in_turns(
+    channel: ChannelState, session: Session, packet: Unsubscribe, filters: list[str]
+) -> None:
+    codes: list[int] = []
+    for at in range(0, len(filters), FILTERS_A_TURN):
+        if at:
+            await asyncio.sleep(0)
+        if channel.state != CONNECTED or channel.session is not session:
+            return
+        codes += _unsubscribe_some(channel, session, packet, filters[at : at + FILTERS_A_TURN])
+    channel.answer_packet(Unsuback(packet.packet_id, codes))
+    channel.context.metrics.packets_unsuback_sent += 1
+
+
+def _unsubscribe_some(channel: ChannelState, session: Session, packet: Unsubscribe, filters: list[str]) -> list[int]:
+    channel.client.packet_properties = packet.properties
+    codes = [_unsubscribe(channel, session, entry) for entry in filters]
+    channel.client.packet_properties = NO_PROPERTIES
+    channel.context.broker.turn.deliveries += FILTER_STEPS * len(filters)
+    return codes
 
 
 def _unsubscribe(channel: ChannelState, session: Session, entry: str) -> int:
-    full = entry
+    try:
+        _, topic_filter = parse_shared(entry)
+    except ValueError:
+        return reason_codes.TOPIC_FILTER_INVALID
     mountpoint = channel.client.mountpoint
-    if mountpoint:
-        try:
-            _, topic_filter = parse_shared(entry)
-        except ValueError:
-            return reason_codes.TOPIC_FILTER_INVALID
-        full = entry[: len(entry) - len(topic_filter)] + mountpoint + topic_filter
+    full = entry if not mountpoint else entry[: len(entry) - len(topic_filter)] + mountpoint + topic_filter
     if channel.context.broker.unsubscribe(session, full):
         return reason_codes.SUCCESS
-    return reason_codes.NO_SUBSCRIPTION_EXISTED
+    # As SUBSCRIBE answers what is no Topic Filter.
+    return reason_codes.NO_SUBSCRIPTION_EXISTED if valid_filter(topic_filter) else reason_codes.TOPIC_FILTER_INVALID

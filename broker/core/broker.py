@@ -7,15 +7,17 @@ Everything that publishes - a client, a will, ``$SYS``, a delayed message, later
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from random import Random
+from typing import Final
 
 from ..config import BrokerSettings
 from ..mqtt.constants import NEVER_EXPIRES
 from ..mqtt.message import Delivery, Message
-from ..routing.retained import ABSENT, CLEARED, FULL, STORED, TOO_LARGE, RetainedStore
+from ..routing.retained import ABSENT, CLEARED, FULL, FULL_OCTETS, STORED, TOO_LARGE, RetainedStore
 from ..routing.router import Router
 from ..routing.shared import SharedGroup
+from ..session.account import NORMAL, Account
 from ..session.limits import Limits
-from ..session.outlet import EXPIRED, NO_LOCAL, QOS0_MSG, QUEUE_FULL
+from ..session.outlet import EXPIRED, MEMORY, NO_LOCAL, QOS0_MSG, QUEUE_FULL, REVOKED
 from ..session.outlet import TOO_LARGE as DELIVERY_TOO_LARGE
 from ..session.queue import EXPIRY_SLICE
 from ..session.registry import SessionRegistry
@@ -32,12 +34,25 @@ from .turn import Turn
 
 logger = logging.getLogger(__name__)
 
+WILL_STEPS: Final = 8
+"""What the end of a connection with a will takes, in the same account."""
+
 PUBLISH_STEPS = 1
 """What a message takes by itself, whoever gets it, stands in the account of the loop turn as so many deliveries."""
 
 _WALK_STEPS = 2000
 _SESSIONS_A_SWEEP = 1000
 _A_SWEEP = 20_000  # of queued messages, where sessions have some
+
+
+NO_MEMORY: Final = -1
+# What is said of a message that is not retained.
+_NOT_RETAINED: Final[dict[int, tuple[str, str]]] = {
+    FULL: ("full", "retained.max_messages"),
+    FULL_OCTETS: ("full", "retained.max_bytes"),
+    TOO_LARGE: ("too_large", "retained.max_payload_size"),
+    NO_MEMORY: ("memory", "limits.memory"),
+}
 
 
 def _nobody_hears(message: Message) -> None:
@@ -62,10 +77,15 @@ class Broker:
         self.metrics = metrics
         self.hooks = hooks
         self.turn = Turn()
+        # What queues take, and how short the node's memory is.
+        self.account = Account()
         self.rng = rng or Random()
         self.router = Router(settings.shared.strategy, self.rng)
         self.retained = RetainedStore(
-            settings.retained.max_messages, settings.retained.max_payload_size, settings.retained.expiry_interval
+            settings.retained.max_messages,
+            settings.retained.max_payload_size,
+            settings.retained.expiry_interval,
+            settings.retained.max_bytes,
         )
         self.sessions = SessionRegistry()
         # Whether a retained message may still be delivered, by its publisher's rights of today; None: not asked.
@@ -200,10 +220,13 @@ class Broker:
 
     def _retain(self, message: Message) -> None:
         # [MQTT-3.3.1-5] [MQTT-3.3.1-6] [MQTT-3.3.1-7]
-        outcome = self.retained.put(message)
-        if outcome in (FULL, TOO_LARGE):
-            reason = "full" if outcome == FULL else "too_large"
-            setting = "retained.max_messages" if outcome == FULL else "retained.max_payload_size"
+        if self.account.level and self.retained.grows_by(message) > 0 and not message.topic.startswith("$SYS"):
+            outcome = NO_MEMORY
+        else:
+            outcome = self.retained.put(message)
+        refused = _NOT_RETAINED.get(outcome)
+        if refused is not None:
+            reason, setting = refused
             client_id = "" if message.publisher is None else message.publisher.client_id
             self.quiet_log.say("retain_refused", client_id, message.topic, reason, setting, message.timestamp)
             self.metrics.refusals.add("retained_" + reason)
@@ -246,6 +269,8 @@ class Broker:
         """Add or replace a subscription. Retained messages it is entitled to follow at the next ``advance``."""
         existed = session.subscriptions.get(subscription.filter)
         session.subscriptions[subscription.filter] = subscription
+        if existed is None:
+            session.filter_octets += len(subscription.filter)
         self.router.subscribe(subscription)
         if session.diary is not None and self.durability is not None:
             self.durability.subscribed(session, subscription)
@@ -263,6 +288,7 @@ class Broker:
         subscription = session.subscriptions.pop(filter, None)
         if subscription is None:
             return False
+        session.filter_octets -= len(filter)
         self.router.unsubscribe(subscription)
         session.stop_replay(filter)
         if session.diary is not None and self.durability is not None:
@@ -288,7 +314,9 @@ class Broker:
         present = session is not None
         if session is None:
             session = Session(client.client_id, limits, self, now, expiry_interval)
+            session.account = self.account
             session.client = client
+            session.owner = client.owner
             self.sessions.add(session)
             self.metrics.session_created += 1
             if self.hooks.session_created:
@@ -303,6 +331,7 @@ class Broker:
             session.disconnected_at = 0.0
             session.expiry_interval = expiry_interval
             session.client = client
+            session.owner = client.owner or session.owner or ""
             self.metrics.session_resumed += 1
             if self.hooks.session_resumed:
                 self.hooks.session_resumed(client, session)
@@ -363,13 +392,7 @@ class Broker:
         orphans = session.end()
         self._publish_will(session)
         for delivery in orphans:
-            if delivery.message.expired(now):
-                self.delivery_dropped(session, delivery, EXPIRED)
-                continue
-            # By its name: the group it came through may have lost all members and have been made anew since.
-            group = self.router.group(delivery.group)
-            if group is None or not self._deliver_shared(delivery.message, group, (session,)):
-                self.delivery_dropped(session, delivery, QUEUE_FULL)
+            self._pass_on(session, delivery, now, QUEUE_FULL)
         if self.durability is not None and session.diary is not None:
             # After the others have it: there is no moment in which nobody holds a message.
             self.durability.session_ended(session, owed)
@@ -379,16 +402,54 @@ class Broker:
         if self.hooks.session_terminated:
             self.hooks.session_terminated(session.client, session, reason)
 
+    def _pass_on(self, session: Session, delivery: Delivery, now: float, reason: str) -> None:
+        """Another member of the group gets it; it is dropped for ``reason`` where there is none."""
+        if delivery.message.expired(now):
+            self.delivery_dropped(session, delivery, EXPIRED)
+            return
+        # By its name: the group it came through may have lost all members and have been made anew since.
+        group = self.router.group(delivery.group) if delivery.group else None
+        if group is None or not self._deliver_shared(delivery.message, group, (session,)):
+            self.delivery_dropped(session, delivery, reason)
+
+    def withdraw(self, session: Session, deliveries: list[Delivery], now: float) -> None:
+        """What was taken out of a session's queue, since its client may not read it any more, is not owed to it."""
+        for delivery in deliveries:
+            self._pass_on(session, delivery, now, REVOKED)
+        if session.diary is not None:
+            session.diary.done(session, [delivery for delivery in deliveries if delivery.qos])
+
+    def publish_waiting_wills(self) -> None:
+        """Every session ends now [MQTT-3.1.2-8]."""
+        for session in list(self.sessions):
+            if session.will_timer is not None:
+                session.will_timer.cancel()
+                self._publish_will(session)
+
     def _publish_will(self, session: Session) -> None:
         session.will_timer = None
         will: Message | None = session.will
         if will is None:
             return
         session.will = None
+        if self.timers.enough is not None and self.timers.enough():
+            # Of a crowd whose connections end at once. On disk the will stays until it is published.
+            number, session.will_number = session.will_number, 0
+            self.timers.at(self.clock.now(), lambda: self._publish_late(will, number))
+            return
+        self._send_will(will)
+        self._will_gone(session)
+
+    def _publish_late(self, will: Message, number: int) -> None:
+        self._send_will(will)
+        if number and self.durability is not None:
+            self.durability.will_gone(number)
+
+    def _send_will(self, will: Message) -> None:
+        self.turn.deliveries += WILL_STEPS
         will.timestamp = self.clock.now()  # its Message Expiry counts from publication
         if self.delay is None or not self.delay(will):
             self.publish(will)
-        self._will_gone(session)
 
     def _will_gone(self, session: Session) -> None:
         if session.will_number and self.durability is not None:
@@ -421,6 +482,11 @@ class Broker:
                         forgotten,
                     )
 
+    @property
+    def short_of_memory(self) -> bool:
+        """Whether nothing may begin that takes memory for long: sessions, subscriptions, retained messages."""
+        return self.account.level > NORMAL
+
     # -------------------------------------------------------------- observer
 
     def delivery_dropped(self, session: Session, delivery: Delivery, reason: str) -> None:
@@ -436,6 +502,10 @@ class Broker:
             metrics.delivery_dropped_too_large += 1
         elif reason == NO_LOCAL:
             metrics.delivery_dropped_no_local += 1
+        elif reason == REVOKED:
+            metrics.refusals.add("delivery_revoked")
+        elif reason == MEMORY:
+            metrics.refusals.add("delivery_memory")
         client: ClientInfo | None = session.client
         if client is not None:
             if client.dropped is None:

@@ -37,10 +37,21 @@ class Traffic(NamedTuple):
 
 NO_TRAFFIC: Final = Traffic()
 
+USERNAME_OWNER: Final = "username:"
+CLIENT_ID_OWNER: Final = "clientid"
+
+CERTIFICATE: Final = "certificate"
+RESTORED: Final = "restored"
+DELETED: Final = "deleted"
+"""Values of ``ClientInfo.proved_by`` that are no source's name: by the client certificate; at a time before the start,
+or elsewhere; and by a source that has deleted the user since."""
+
 
 class ClientInfo:
     """Who a client is. Made when its CONNECT arrives; also the ``publisher`` of its messages.
 
+    ``username`` is what the client calls itself; ``proved_by`` which source has proved that, empty: none has.
+    ``proved_client_id``: a source has proved that the Client Identifier is its own.
     ``mountpoint`` has its placeholders filled in. ``connected_at`` is unix seconds. ``acl_cache`` belongs to
     ``access.cache`` and is ``None`` until the first check; ``token`` to ``access.jwt``. ``cn`` and ``dn`` come from a
     verified client certificate.
@@ -72,6 +83,8 @@ class ClientInfo:
         "peer_port",
         "proto_name",
         "proto_ver",
+        "proved_by",
+        "proved_client_id",
         "sock_host",
         "sock_port",
         "token",
@@ -94,6 +107,7 @@ class ClientInfo:
         client_id: str = "",
         username: str | None = None,
         proto_ver: int = 0,
+        proved_by: str = "",
     ) -> None:
         self.node = node
         self.zone = zone
@@ -106,6 +120,8 @@ class ClientInfo:
         self.loopback = loopback  # whether its *listener* is bound to a loopback address
         self.client_id = client_id
         self.username = username
+        self.proved_by = proved_by
+        self.proved_client_id = False
         self.proto_name = "MQTT"
         self.proto_ver = proto_ver
         self.is_bridge = False
@@ -123,6 +139,21 @@ class ClientInfo:
         self.token: Any = None
         self.traffic: Traffic | None = None
         self.dropped: dict[str, int] | None = None
+
+    @property
+    def user(self) -> str | None:
+        """The user name, where it is proved: what access rules go by, and nothing else does."""
+        return (self.username or None) if self.proved_by else None
+
+    @property
+    def owner(self) -> str:
+        """Whose the sessions are that it makes: ``username:<name>``, ``clientid``, or empty: nobody's.
+
+        ``clientid``: of whoever proves this Client Identifier, and no user name.
+        """
+        if self.user is not None:
+            return USERNAME_OWNER + self.user
+        return CLIENT_ID_OWNER if self.proved_client_id else ""
 
     @property
     def peer(self) -> str:

@@ -24,7 +24,16 @@ from ..storage.batch import first_offset
 from ..storage.journal import Journal
 from .fates import Fates
 from .paging import Paging
-from .recording import OVERHEAD, Entry, body_of, message_record, octets_of, session_record, subscription_record
+from .recording import (
+    OVERHEAD,
+    Entry,
+    body_of,
+    message_record,
+    octets_of,
+    retained_record,
+    session_record,
+    subscription_record,
+)
 from .stored_message import StoredMessage
 from .tables import Tables
 
@@ -37,6 +46,7 @@ COMPACT_ABOVE: Final = 67_108_864
 """Bytes a log may have whatever is live in it; beyond, it is compacted where less than half of it is live."""
 
 _OF_A_DELIVERY: Final = 24
+_OF_A_HOLDER: Final = 16
 
 
 class Held(Protocol):
@@ -67,6 +77,8 @@ class Durability:
         """
         self.journal = journal
         self.tables = tables or Tables()
+        # What makes dates of times; only dates are written down (``core.clock``).
+        self.skew: Callable[[], float] = lambda: 0.0
         self.paging = Paging(journal, queue_memory, now)
         self.queued = self.paging.queued
         self.fetch = self.paging.fetch
@@ -91,8 +103,9 @@ class Durability:
         # Of these, what no older batch knows of: should it go again, nothing of it needs the disk.
         self._news: set[int | str] = set()
         self.fates = Fates(wake, later)
-        # About how many bytes the open batch takes.
+        # About how many bytes the open batch takes; and those of them that say what is held no longer.
         self._octets = 0
+        self._octets_done = 0
         # Sessions that nobody may be told of yet: number -> batch; and clients who may not be told that theirs is over.
         self._unconfirmed: dict[int, int] = {}
         self._ending: dict[str, int] = {}
@@ -166,9 +179,10 @@ class Durability:
         encode = records.encode
         offset = first_offset(len(self._open))
         encoded: list[bytes] = []
+        skew = self.skew()
         for entry in self._open.values():
             if isinstance(entry, StoredMessage):
-                data = encode(message_record(entry))
+                data = encode(message_record(entry, skew))
                 size = len(data)
                 self._stored_octets += size - entry.size
                 entry.seq = seq
@@ -180,11 +194,11 @@ class Durability:
                 data = encode(entry)
                 offset += len(data)
             encoded.append(data)
-        self.journal.append(encoded)
+        self.journal.append(encoded, self.tables.changed_access())
         self._open.clear()
         self._places.clear()
         self._news.clear()
-        self._octets = 0
+        self._octets = self._octets_done = 0
 
     def on_durable(self, seq: int) -> None:
         """The writer's word: everything up to ``seq`` is on disk."""
@@ -286,7 +300,17 @@ class Durability:
     @property
     def congested(self) -> bool:
         """More waits for the disk than should: what adds to it is not to be read until it is written."""
-        return self.journal.pending_octets + self._octets > self.journal.max_pending
+        return self.pending_octets > self.journal.max_pending
+
+    @property
+    def pending_octets(self) -> int:
+        """About how many bytes wait for the disk."""
+        return self.journal.pending_octets + self._octets
+
+    @property
+    def held_octets(self) -> int:
+        """The same, but for what says that deliveries are held no longer: who sheds some must not shed more for it."""
+        return self.pending_octets - self._octets_done
 
     @property
     def pending(self) -> int:
@@ -310,11 +334,11 @@ class Durability:
             self._next_session += 1
             session.diary = self
             self._unconfirmed[session.number] = self.journal.batch
-        self._write_over(session.number, session_record(session))
+        self._write_over(session.number, session_record(session, self.skew()))
 
     def session_left(self, session: Session) -> None:
         """Its client is gone."""
-        self._write_over(session.number, session_record(session))
+        self._write_over(session.number, session_record(session, self.skew()))
 
     def session_ended(self, session: Session, deliveries: list[Delivery]) -> None:
         """A session is over; ``deliveries`` is what it still held."""
@@ -353,6 +377,7 @@ class Durability:
         self._next_message = number + 1
         stored = message.stored = self.messages[number] = StoredMessage(number, message)
         stored.key = self._write(stored, OVERHEAD + len(message.frame))
+        self.paging.bodies += len(message.frame)
         return stored
 
     def _add_holder(self, session: Session, stored: StoredMessage, delivery: Delivery) -> None:
@@ -364,6 +389,7 @@ class Durability:
             holder = (session.number, delivery.group, delivery.qos, delivery.retain, delivery.identifiers, 0)
             self._write(records.DeliveryAdded(stored.number, holder))
         else:
+            self._octets += _OF_A_HOLDER
             self.written += 1
 
     def sent(self, session: Session, delivery: Delivery, packet_id: int) -> int:
@@ -388,7 +414,7 @@ class Durability:
             self.written += 1
             self._octets += _OF_A_DELIVERY * (len(sent) - before)
 
-    def done(self, session: Session, deliveries: Iterable[Delivery]) -> None:
+    def done(self, session: SessionState, deliveries: Iterable[Delivery]) -> None:
         number = session.number
         done = self.fates.done.get(number)
         before = 0 if done is None else len(done)
@@ -396,7 +422,7 @@ class Durability:
             stored: StoredMessage | None = delivery.message.stored
             if stored is None:
                 continue
-            if stored.delivery is delivery and stored.owner == number and not stored.others:
+            if stored.delivery is delivery and stored.owner == number and stored.others is None:
                 stored.owner = 0
                 stored.delivery = None
                 self._forget(stored)
@@ -409,12 +435,16 @@ class Durability:
                 done.append((stored.number, group) if group else stored.number)
         if done is not None:
             self.written += 1
-            self._octets += _OF_A_DELIVERY * (len(done) - before)
+            octets = _OF_A_DELIVERY * (len(done) - before)
+            self._octets += octets
+            self._octets_done += octets
 
     def _drop(self, session: int, stored: StoredMessage, delivery: Delivery) -> bool:
         """Take a holder off; the message goes with its last one. False: it was not one."""
         if not stored.let_go(session, delivery.group):
             return False
+        if stored.key and stored.held:
+            self._octets -= _OF_A_HOLDER
         if not stored.held:
             self._forget(stored)
         elif stored.weight:
@@ -426,19 +456,20 @@ class Durability:
         stored.message.stored = None
         if self.messages.pop(stored.number, None) is not None:
             self._stored_octets -= stored.size
+            self.paging.bodies -= len(stored.message.frame)
         if stored.weight:
             self.paging.forgotten(stored)
         if stored.key and self._open.pop(stored.key, None) is not None:
             self._octets -= octets_of(stored)
 
-    def released(self, session: Session, delivery: Delivery, packet_id: int) -> int:
+    def released(self, session: SessionState, delivery: Delivery, packet_id: int) -> int:
         stored: StoredMessage | None = delivery.message.stored
         group = delivery.group
         number = stored.number if stored is not None and self._drop(session.number, stored, delivery) else 0
         self._write(records.Released(session.number, packet_id, number, group))
         return self.journal.batch
 
-    def completed(self, session: Session, packet_id: int) -> None:
+    def completed(self, session: SessionState, packet_id: int) -> None:
         self._write(records.Completed(session.number, packet_id))
 
     def received(self, session: SessionState, packet_id: int, now: float) -> None:
@@ -451,7 +482,7 @@ class Durability:
 
     def retained_stored(self, message: Message, new: bool) -> None:
         """``new``: its topic had none."""
-        stored = records.RetainedStored(body_of(message))
+        stored = retained_record(message, self.skew())
         if new:
             self._write_new(message.topic, stored)
         else:
@@ -466,7 +497,11 @@ class Durability:
         if new:
             number = self._next_will
             self._next_will += 1
-        will = records.WillStored(number, body_of(message), delay, due_at)
+        skew = self.skew()
+        client = message.publisher
+        mountpoint, listener = ("", "") if client is None else (client.mountpoint, client.listener)
+        due_at = due_at + skew if due_at else 0.0
+        will = records.WillStored(number, body_of(message, skew), delay, due_at, mountpoint, listener)
         self.wills[number] = will
         if new:
             self._write_new(-number, will)
@@ -480,10 +515,10 @@ class Durability:
             self._write_gone(-number, records.WillGone(number))
 
     def delayed_stored(self, message: Message, due_at: float) -> int:
-        """A delayed message waits; its number."""
+        """A delayed message waits until the date ``due_at``; its number."""
         number = self._next_will
         self._next_will += 1
-        delayed = records.DelayedStored(number, body_of(message), due_at)
+        delayed = records.DelayedStored(number, body_of(message, self.skew()), due_at)
         self.delayed[number] = delayed
         self._write(delayed)
         return number
@@ -513,6 +548,7 @@ class Durability:
         """A message that the log holds, and sessions."""
         self.messages[stored.number] = stored
         self._stored_octets += stored.size
+        self.paging.bodies += len(stored.message.frame)
 
     # ------------------------------------------------------------ compaction
 
@@ -520,7 +556,8 @@ class Durability:
         """About how many bytes everything that is true now takes."""
         waiting = sum(octets_of(each) for table in (self.wills, self.delayed) for each in table.values())
         small = len(broker.sessions) + broker.router.subscription_count
-        return self._stored_octets + broker.retained.bytes + self.tables.octets + waiting + 400 * small
+        filters = broker.router.filter_octets
+        return self._stored_octets + broker.retained.bytes + self.tables.octets + waiting + filters + 400 * small
 
     def write_again(self, record: Entry) -> None:
         """For compaction: say what is true already once more. A message must be in memory for that."""

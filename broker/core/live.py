@@ -6,7 +6,7 @@ from ..session.session import Session
 from ..storage import records
 from .broker import Broker
 from .durability import Durability
-from .recording import Entry, body_of, session_record, subscription_record
+from .recording import Entry, retained_record, session_record, subscription_record
 
 
 def live(durability: Durability, broker: Broker, before: int) -> Iterator[Entry]:
@@ -17,12 +17,12 @@ def live(durability: Durability, broker: Broker, before: int) -> Iterator[Entry]
     """
     for session in list(broker.sessions):
         if session.diary is not None:
-            yield session_record(session)
+            yield session_record(session, durability.skew())
             yield from _live_of(session)
     for topic in list(broker.retained.topics()):
         message = broker.retained.get(topic)
         if message is not None and not topic.startswith("$SYS"):
-            yield records.RetainedStored(body_of(message))
+            yield retained_record(message, durability.skew())
     for number in list(durability.messages):
         stored = durability.messages.get(number)
         if stored is not None and 0 < stored.seq < before and not stored.key:

@@ -37,6 +37,8 @@ FETCH_BYTES: Final = 262_144
 _GAP: Final = 4096
 """Bytes between two records that are read along, rather than reading twice."""
 _A_SLICE: Final = 2000
+_TIGHT: Final = 1_048_576
+"""Bytes of bodies that stay when memory is short."""
 _TRIES: Final = 5
 _PAUSE = 1.0
 
@@ -88,12 +90,16 @@ def whole_twin(message: Message, body: records.StoredBody) -> Message:
 
 
 class Paging:
-    """``octets`` is what bodies in queues take in memory, ``bound`` how much they may; 0: no bound."""
+    """``octets`` is what bodies in queues take in memory, ``bound`` how much they may; 0: no bound. ``bodies``: what
+    all bodies that durable sessions hold take, those in flight as well."""
 
     def __init__(self, journal: Journal, bound: int, now: Callable[[], float]) -> None:
         self.journal = journal
         self.bound = bound
         self.octets = 0
+        self.bodies = 0
+        # Memory is short: all that can go has to.
+        self._tight = False
         self._now = now
         # In memory and in a queue, longest there first.
         self._here: dict[int, StoredMessage] = {}
@@ -107,7 +113,7 @@ class Paging:
         """It waits in the queue of a session that holds it."""
         message = delivery.message
         stored: StoredMessage | None = message.stored
-        if self.bound and stored is not None and not stored.weight and message.payload_at >= 0:
+        if stored is not None and not stored.weight and message.payload_at >= 0:
             stored.weight = weight = len(message.frame)
             if weight:
                 self._here[stored.number] = stored
@@ -136,15 +142,28 @@ class Paging:
 
     def relieve(self) -> None:
         """Page out, a slice at a time, until the bound is kept again or nothing more can go."""
-        if self._more is None and self.bound and self.octets > self.bound:
+        if self._more is None and self.octets > self._goal:
             self._slice()
+
+    def tighten(self, tight: bool) -> None:
+        """Page out all that can go, or keep to the bound again."""
+        self._tight = tight
+        self.relieve()
+
+    @property
+    def _goal(self) -> int:
+        """How much may stay."""
+        if self._tight:
+            return min(self.bound or _TIGHT, _TIGHT)
+        return self.bound or self.octets
 
     def _slice(self) -> None:
         self._more = None
         here = self._here
         durable = self.journal.durable
         # Some way below, so that it is not slice after slice of one message.
-        goal = self.bound - self.bound // 16
+        goal = self._goal
+        goal -= goal // 16
         for number, stored in list(islice(here.items(), _A_SLICE)):
             if self.octets <= goal or stored.key or not 0 < stored.seq <= durable:
                 return
@@ -152,6 +171,7 @@ class Paging:
             self.octets -= stored.weight
             if not stored.sent:
                 message = stored.message
+                self.bodies -= len(message.frame)
                 stored.become(paged_twin(message, stored.weight))
                 message.stored = None
         if self.octets > goal and here:
@@ -268,7 +288,10 @@ class Paging:
                 stored.weight = -message.payload_at
             stored.become(whole_twin(message, record.body))
             if stored.held:
+                self.bodies += len(stored.message.frame)
                 self.add(stored)
+            else:
+                stored.message.stored = None  # it is gone meanwhile, and nothing is counted or written of it
         return True
 
 

@@ -7,14 +7,14 @@ since its last line, without being a flood of its own.
 import logging
 from typing import Final
 
-from ..session.outlet import EXPIRED, NO_LOCAL, QOS0_MSG, QUEUE_FULL, TOO_LARGE, UNREADABLE
+from ..session.outlet import EXPIRED, MEMORY, NO_LOCAL, QOS0_MSG, QUEUE_FULL, REVOKED, TOO_LARGE, UNREADABLE
 from .client_events import ClientEvents
+from .shown import shown
 
 logger = logging.getLogger(__name__)
 
 EVERY: Final = 60.0
 MOST: Final = 1024
-_LONGEST_TOPIC: Final = 256
 
 _DROPS: Final[dict[str, tuple[int, str]]] = {
     QUEUE_FULL: (logging.WARNING, "max_queued_messages, max_queued_bytes or max_outbox_bytes"),
@@ -22,6 +22,8 @@ _DROPS: Final[dict[str, tuple[int, str]]] = {
     EXPIRED: (logging.INFO, "the message's Message Expiry Interval"),
     QOS0_MSG: (logging.DEBUG, "queue_qos0"),
     NO_LOCAL: (logging.DEBUG, "the subscription's No Local"),
+    REVOKED: (logging.WARNING, "the access rules"),
+    MEMORY: (logging.WARNING, "limits.memory"),
     UNREADABLE: (logging.ERROR, "node.data_dir"),
 }
 
@@ -36,7 +38,7 @@ class QuietLog:
 
     def __init__(self, events: ClientEvents | None = None) -> None:
         self.events = ClientEvents() if events is None else events
-        # (event, Client Identifier, reason, setting) -> [when the next line may come, how often since the last]
+        # (event, Client Identifier as shown, reason, setting) -> [when the next line may come, how often since then]
         self._seen: dict[tuple[str, str, str, str], list[float]] = {}
 
     def dropped(self, client_id: str, topic: str, reason: str, now: float) -> None:
@@ -60,7 +62,7 @@ class QuietLog:
         if not logger.isEnabledFor(level):
             return
         seen = self._seen
-        key = (event, client_id, reason, setting)
+        key = (event, shown(client_id), reason, setting)
         entry = seen.get(key)
         if entry is None:
             if len(seen) >= MOST:
@@ -70,6 +72,6 @@ class QuietLog:
         if now < entry[0]:
             return
         line = event + " client_id=%s topic=%s reason=%s setting=%s count=%s detail=%s"
-        logger.log(level, line, client_id, topic[:_LONGEST_TOPIC], reason, setting, int(entry[1]), detail)
+        logger.log(level, line, client_id, topic, reason, setting, int(entry[1]), detail)
         entry[0] = now + EVERY
         entry[1] = 0

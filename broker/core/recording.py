@@ -18,8 +18,8 @@ OVERHEAD: Final = 200
 """Bytes of a record in memory, beside a payload."""
 
 
-def body_of(message: Message) -> records.StoredBody:
-    """A message as it is written down."""
+def body_of(message: Message, skew: float = 0.0) -> records.StoredBody:
+    """A message as it is written down. ``skew``, here and below: what makes dates of times (``core.clock``)."""
     publisher = message.publisher
     return records.StoredBody(
         message.topic,
@@ -27,22 +27,29 @@ def body_of(message: Message) -> records.StoredBody:
         message.qos,
         message.retain,
         message.properties,
-        message.timestamp,
+        message.timestamp + skew,
         None if publisher is None else publisher.client_id,
         None if publisher is None else publisher.username,
         message.id,
+        publisher is None or bool(publisher.proved_by),
     )
 
 
-def message_record(stored: StoredMessage) -> records.MessageStored:
+def retained_record(message: Message, skew: float = 0.0) -> records.RetainedStored:
+    """A retained message as it is written down."""
+    publisher = message.publisher
+    return records.RetainedStored(body_of(message, skew), "" if publisher is None else publisher.mountpoint)
+
+
+def message_record(stored: StoredMessage, skew: float = 0.0) -> records.MessageStored:
     """A message with all who hold it now."""
     holders = []
     for session, delivery, packet_id in stored.holders():
         holders.append((session, delivery.group, delivery.qos, delivery.retain, delivery.identifiers, packet_id))
-    return records.MessageStored(stored.number, body_of(stored.message), holders)
+    return records.MessageStored(stored.number, body_of(stored.message, skew), holders)
 
 
-def session_record(session: Session) -> records.SessionStored:
+def session_record(session: Session, skew: float = 0.0) -> records.SessionStored:
     """A session as it is written down."""
     client: ClientInfo = session.client
     return records.SessionStored(
@@ -55,14 +62,15 @@ def session_record(session: Session) -> records.SessionStored:
         client.zone_name,
         client.listener,
         client.mountpoint,
-        session.created_at,
-        client.connected_at,
-        0.0 if session.connected else session.disconnected_at,
+        session.created_at + skew,
+        client.connected_at + skew,
+        0.0 if session.connected else session.disconnected_at + skew,
         session.expiry_interval,
         client.keep_alive,
         client.clean_start,
         client.is_bridge,
         session.last_packet_id,
+        session.owner,
     )
 
 
@@ -78,6 +86,7 @@ def subscription_record(session: Session, subscription: Subscription) -> records
         subscription.retain_as_published,
         subscription.retain_handling,
         subscription.identifiers,
+        subscription.by_operator,
     )
 
 
@@ -87,6 +96,8 @@ def octets_of(entry: Entry) -> int:
         return OVERHEAD + len(entry.message.frame)
     if isinstance(entry, _WITH_A_BODY):
         return OVERHEAD + len(entry.body.payload)
+    if isinstance(entry, records.SubscriptionStored):
+        return OVERHEAD + len(entry.filter)
     if isinstance(entry, records.RowStored):
         return OVERHEAD + len(entry.value)
     return OVERHEAD

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from ..config import ZoneSettings
-from ..mqtt.constants import NEVER_EXPIRES
+from ..mqtt.constants import MAX_PACKET_ID, NEVER_EXPIRES
 from ..mqtt.message import Delivery, Message
 from ..session.limits import Limits
 from ..session.session import Session
@@ -16,14 +16,17 @@ from ..session.subscription import Subscription
 from ..storage import records
 from ..storage.batch import first_offset
 from .broker import Broker
-from .client_info import ClientInfo
+from .client_info import CLIENT_ID_OWNER, RESTORED, USERNAME_OWNER, ClientInfo
 from .durability import Durability
+from .holders import Holders
 from .paging import lean, paged_twin, properties_of
 from .stored_message import StoredMessage
 
 logger = logging.getLogger(__name__)
 
 _PROGRESS: Final = 100_000
+_LOOK_EVERY: Final = 100_000
+"""Places in queues, between two looks at the node's memory."""
 
 
 class Restored:
@@ -43,11 +46,10 @@ class Restored:
         self.paged: set[int] = set()
         # Bytes of the other ones' records.
         self.octets = 0
-        # message -> (session, group) -> holder
-        self.holders: dict[int, dict[tuple[int, str], records.Holder]] = {}
+        self.holders: dict[int, Holders[records.Holder]] = {}
         self.released: dict[int, dict[int, None]] = {}
         self.received: dict[int, dict[int, float]] = {}
-        self.retained: dict[str, records.StoredBody] = {}
+        self.retained: dict[str, records.RetainedStored] = {}
         self.wills: dict[int, records.WillStored] = {}
         self.delayed: dict[int, records.DelayedStored] = {}
         self.rows: dict[str, dict[str, bytes]] = {}
@@ -95,7 +97,8 @@ class Restored:
     def bring_sent(self, read: Callable[[int, int, int], bytes]) -> None:
         """Fetch the bodies of messages in flight, which their clients may need at once. Raises StoreError."""
         for number in list(self.paged):
-            if any(holder[5] for holder in self.holders[number].values()):
+            holders = self.holders[number]
+            if holders.packet_ids or any(holder[5] for holder in (holders.others or {}).values()):
                 record = records.decode(read(*self.places[number]))
                 assert isinstance(record, records.MessageStored)
                 self.bodies[number] = record.body
@@ -117,7 +120,10 @@ class Restored:
         else:
             self.octets += size
         self.bodies[number] = body
-        self.holders[number] = {(holder[0], holder[1]): holder for holder in record.holders}
+        holders: Holders[records.Holder] = Holders()
+        self.holders[number] = holders
+        for holder in record.holders:
+            _hold(holders, holder)
 
     def _forget(self, number: int) -> None:
         if number in self.paged:
@@ -129,15 +135,17 @@ class Restored:
     def _added(self, record: records.DeliveryAdded) -> None:
         holders = self.holders.get(record.message)
         if holders is not None:
-            holder = record.holder
-            holders[holder[0], holder[1]] = holder
+            _hold(holders, record.holder)
 
     def _sent(self, record: records.DeliveriesSent) -> None:
         for message, group, packet_id in record.deliveries:
             holders = self.holders.get(message)
-            key = (record.session, group)
-            if holders is not None and key in holders:
-                holders[key] = (*holders[key][:5], packet_id)
+            if holders is not None:
+                other = holders.other(record.session, group)
+                if other is not None:
+                    holders.add_other(record.session, group, (*other[:5], packet_id))
+                elif not group:
+                    holders.sent_plain(record.session, packet_id)
 
     def _finished(self, record: records.DeliveriesDone) -> None:
         for each in record.deliveries:
@@ -149,7 +157,7 @@ class Restored:
     def _done(self, message: int, session: int, group: str) -> None:
         holders = self.holders.get(message)
         if holders is not None:
-            holders.pop((session, group), None)
+            holders.let_go(session, group)
             if not holders:
                 self._forget(message)
 
@@ -176,13 +184,15 @@ class Restored:
             table.pop(record.number, None)
 
     def _subscribed(self, record: records.SubscriptionStored) -> None:
+        if record.topic_filter == record.filter:
+            record.topic_filter = record.filter  # one text, not two that are equal
         self.subscriptions.setdefault(record.session, {})[record.filter] = record
 
     def _unsubscribed(self, record: records.SubscriptionRemoved) -> None:
         self.subscriptions.get(record.session, {}).pop(record.filter, None)
 
     def _retained(self, record: records.RetainedStored) -> None:
-        self.retained[record.body.topic] = record.body
+        self.retained[record.body.topic] = record
 
     def _will(self, record: records.WillStored) -> None:
         self.last_will = max(self.last_will, record.number)
@@ -194,6 +204,14 @@ class Restored:
 
     def _row(self, record: records.RowStored) -> None:
         self.rows.setdefault(record.table, {})[record.key] = record.value
+
+
+def _hold(holders: Holders[records.Holder], holder: records.Holder) -> None:
+    session, group, qos, retain, identifiers, packet_id = holder
+    if qos == 0 or retain or identifiers or group:
+        holders.add_other(session, group, holder)
+    else:
+        holders.add_plain(session, qos, packet_id)
 
 
 def read(batches: Iterable[tuple[int, list[bytes]]], bound: int = 0) -> Restored:
@@ -218,14 +236,15 @@ def restore(
     zone_of: Callable[[str], tuple[ZoneSettings, Limits]],
     delay: Callable[[Message, float, int], None],
     may_publish: Callable[[Message], bool],
+    relieve: Callable[[], None] = lambda: None,
 ) -> None:
     """Put what was read into ``broker``; sessions whose time is over end here, and wills go out that are due.
 
     ``zone_of`` tells settings and limits by a listener's name, ``delay`` takes a delayed message back, ``may_publish``
-    asks for a will's publisher.
+    asks for a will's publisher. ``relieve`` is called now and then: the node's memory may be less than it was.
     """
     started = time.perf_counter()
-    builder = _Builder(state, broker, durability, zone_of)
+    builder = _Builder(state, broker, durability, zone_of, relieve)
     builder.build()
     builder.delayed(delay)
     builder.wills(may_publish)
@@ -240,6 +259,19 @@ def restore(
     )
 
 
+def in_order_of_sending(packet_ids: Iterable[int]) -> list[int]:
+    """Packet Identifiers in flight, the oldest first: each is the next free one after the last, and 1 comes after
+    65,535. So few are in flight that the widest gap lies before the oldest [MQTT-4.6.0-1]."""
+    ascending = sorted(packet_ids)
+    widest = ascending[0] + MAX_PACKET_ID - ascending[-1]
+    first = 0
+    for place in range(1, len(ascending)):
+        gap = ascending[place] - ascending[place - 1]
+        if gap > widest:
+            widest, first = gap, place
+    return ascending[first:] + ascending[:first]
+
+
 class _Builder:
     """Makes the broker's objects of what was restored."""
 
@@ -249,19 +281,21 @@ class _Builder:
         broker: Broker,
         durability: Durability,
         zone_of: Callable[[str], tuple[ZoneSettings, Limits]],
+        relieve: Callable[[], None],
     ) -> None:
+        self.relieve = relieve
         self.state = state
         self.broker = broker
         self.durability = durability
         self.zone_of = zone_of
         self.topics: dict[str, str] = {}
-        self.publishers: dict[tuple[str, str | None], ClientInfo] = {}
+        self.publishers: dict[tuple[str, str | None, bool, str], ClientInfo] = {}
         self.sessions: dict[int, Session] = {}
 
     def build(self) -> None:
         self.durability.continue_from(self.state.last_session, self.state.last_message, self.state.last_will)
-        for body in self.state.retained.values():
-            self.broker.retained.put(self._message(body))
+        for retained in self.state.retained.values():
+            self.broker.retained.put(self._message(retained.body, retained.mountpoint))
         for record in self.state.sessions.values():
             self._session(record)
         self._messages()
@@ -272,17 +306,25 @@ class _Builder:
                 self.durability.session_left(session)
             self._time_out(session, now)
 
-    def _publisher(self, client_id: str, username: str | None) -> ClientInfo:
-        key = (client_id, username)
+    def _publisher(self, client_id: str, username: str | None, proved: bool, mountpoint: str) -> ClientInfo:
+        key = (client_id, username, proved, mountpoint)
         publisher = self.publishers.get(key)
         if publisher is None:
-            zone, _ = self.zone_of("")
-            publisher = ClientInfo(self.broker.node, zone, client_id=client_id, username=username)
-            self.publishers[key] = publisher
+            publisher = self.publishers[key] = self._client(client_id, username, proved)
+            publisher.mountpoint = mountpoint
         return publisher
 
-    def _message(self, body: records.StoredBody) -> Message:
-        publisher = None if body.client_id is None else self._publisher(body.client_id, body.username)
+    def _client(self, client_id: str, username: str | None, proved: bool, listener: str = "") -> ClientInfo:
+        zone, _ = self.zone_of(listener)
+        client = ClientInfo(self.broker.node, zone, listener=listener, client_id=client_id, username=username)
+        client.proved_by = RESTORED if proved else ""
+        return client
+
+    def _message(self, body: records.StoredBody, mountpoint: str = "") -> Message:
+        """``mountpoint``: its publisher's, where what that may publish is asked about again."""
+        publisher = None
+        if body.client_id is not None:
+            publisher = self._publisher(body.client_id, body.username, body.proved, mountpoint)
         message = Message(
             self.topics.setdefault(body.topic, body.topic),
             body.payload,
@@ -290,7 +332,7 @@ class _Builder:
             body.retain,
             properties_of(body),
             publisher,
-            body.timestamp,
+            min(body.timestamp, self.broker.clock.now()),  # one of a clock that was ahead would never expire
         )
         message.id = body.id
         return message
@@ -300,11 +342,16 @@ class _Builder:
         zone, limits = self.zone_of(record.listener)
         session = Session(record.client_id, limits, self.broker, record.created_at, record.expiry_interval)
         session.number = record.number
+        session.account = self.broker.account
         session.diary = self.durability
         client = ClientInfo(
             self.broker.node, zone, record.zone, record.listener, record.peer_host, record.peer_port,
             client_id=record.client_id, username=record.username, proto_ver=record.proto_ver,
         )  # fmt: skip
+        session.owner = owner = record.owner
+        if owner is None or owner == f"{USERNAME_OWNER}{record.username}":
+            client.proved_by = RESTORED
+        client.proved_client_id = owner == CLIENT_ID_OWNER
         client.mountpoint = record.mountpoint
         client.connected_at = record.connected_at
         client.keep_alive = record.keep_alive
@@ -321,9 +368,10 @@ class _Builder:
         for each in self.state.subscriptions.get(record.number, {}).values():
             subscription = Subscription(
                 session, each.filter, each.qos, each.no_local, each.retain_as_published, each.retain_handling,
-                tuple(each.identifiers), each.group, each.topic_filter,
+                tuple(each.identifiers), each.group, each.topic_filter, (), each.by_operator,
             )  # fmt: skip
             session.subscriptions[each.filter] = subscription
+            session.filter_octets += len(each.filter)
             self.broker.router.subscribe(subscription)
         received = self.state.received.get(record.number)
         if received:
@@ -332,6 +380,7 @@ class _Builder:
     def _messages(self) -> None:
         """Queues and what was in flight, in the order of publication."""
         state = self.state
+        left = _LOOK_EVERY
         for number in sorted(state.bodies):
             message = self._message(state.bodies.pop(number))
             seq, offset, size = state.places.pop(number)
@@ -340,37 +389,55 @@ class _Builder:
             stored = message.stored = StoredMessage(number, message)
             stored.seq, stored.offset, stored.size = seq, offset, size
             waiting: list[tuple[Session, Delivery]] = []
-            for (owner, group), (_, _, qos, retain, identifiers, packet_id) in state.holders.pop(number).items():
-                session = self.sessions.get(owner)
-                if session is None:
-                    continue
-                if qos == 0 or retain or identifiers or group:
-                    delivery = Delivery(message, qos, retain, tuple(identifiers), group)
-                else:
-                    delivery = stored.plain(qos)
-                stored.hold(owner, delivery, packet_id)
-                if packet_id:
-                    session.inflight[packet_id] = delivery
-                    session.last_packet_id = packet_id
-                else:
-                    waiting.append((session, delivery))
+            holders = state.holders.pop(number)
+            for owner, qos, packet_id in holders.plain():
+                self._hold(stored, owner, stored.plain(qos), packet_id, waiting)
+            for (owner, group), (_, _, qos, retain, identifiers, packet_id) in (holders.others or {}).items():
+                delivery = Delivery(message, qos, retain, tuple(identifiers), group)
+                self._hold(stored, owner, delivery, packet_id, waiting)
             if not stored.held:
                 message.stored = None
                 continue
             self.durability.restored(stored)
             for session, delivery in waiting:
                 session.requeue(delivery)  # which may drop it, or another, where bounds are lower now
+            left -= 1 + len(waiting)
+            if left < 0:
+                left = _LOOK_EVERY
+                self.relieve()
+        for session in self.sessions.values():
+            if session.inflight:
+                order = in_order_of_sending(session.inflight)
+                session.inflight = {packet_id: session.inflight[packet_id] for packet_id in order}
+                session.last_packet_id = order[-1]
         for owner, released in self.state.released.items():
-            session = self.sessions.get(owner)
-            if session is not None:
+            holder = self.sessions.get(owner)
+            if holder is not None:
                 for packet_id in released:
-                    session.inflight[packet_id] = None
+                    holder.inflight[packet_id] = None
+
+    def _hold(
+        self,
+        stored: StoredMessage,
+        owner: int,
+        delivery: Delivery,
+        packet_id: int,
+        waiting: list[tuple[Session, Delivery]],
+    ) -> None:
+        session = self.sessions.get(owner)
+        if session is None:
+            return
+        stored.hold(owner, delivery, packet_id)
+        if packet_id:
+            session.inflight[packet_id] = delivery
+        else:
+            waiting.append((session, delivery))
 
     def _time_out(self, session: Session, now: float) -> None:
         expiry = session.expiry_interval
         if expiry == NEVER_EXPIRES:
             return
-        due = session.disconnected_at + expiry
+        due = min(session.disconnected_at, now) + expiry
         if due <= now:
             self.broker.end_session(session, "expired", now)
         else:
@@ -387,11 +454,16 @@ class _Builder:
         for record in self.state.wills.values():
             self.durability.wills[record.number] = record
             message = self._message(record.body)
+            client_id = record.body.client_id
+            if client_id is not None and (record.mountpoint or record.listener):
+                client = self._client(client_id, record.body.username, record.body.proved, record.listener)
+                client.mountpoint = record.mountpoint
+                message.publisher = client
             if not may_publish(message):
                 self.durability.will_gone(record.number)
                 continue
-            session = None if record.body.client_id is None else self.broker.sessions.get(record.body.client_id)
-            due = record.due_at or now + record.delay
+            session = None if client_id is None else self.broker.sessions.get(client_id)
+            due = min(record.due_at or now + record.delay, now + record.delay)
             if session is None or due <= now:
                 message.timestamp = now
                 if self.broker.delay is None or not self.broker.delay(message):

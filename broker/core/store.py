@@ -7,17 +7,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from ..config import ZoneSettings
 from ..mqtt.message import Message
 from ..session.limits import Limits
 from ..storage import records
 from ..storage.batch import decode
+from ..storage.check_file import CheckFile
 from ..storage.journal import Journal
 from ..storage.sqlite_log import SqliteLog
 from ..storage.trouble import StoreError
 from .broker import Broker
 from .durability import COMPACT_ABOVE, Durability
 from .live import live
+from .loss import MARKED, Loss, judge
+from .recording import octets_of
 from .restore import Restored, read, restore
 from .stored_message import StoredMessage
 from .tables import Tables
@@ -25,19 +30,34 @@ from .tables import Tables
 logger = logging.getLogger(__name__)
 
 FILE: Final = "taipan.db"
+CHECK_FILE: Final = "taipan.check"
+MADE: Final = "made"
+ACCEPTED: Final = "loss_accepted"
 CLOSE_TIMEOUT: Final = 10.0
 _A_SLICE: Final = 2000
-_OCTETS_A_SLICE: Final = 8_388_608
+OCTETS_A_SLICE: Final = 8_388_608
 """Records that one tick of a compaction writes, and bytes of messages."""
+
+
+class Mark(msgspec.Struct, array_like=True, frozen=True):
+    """When it was, in unix seconds."""
+
+    at: float
 
 
 class Store:
     """Opened before the first listener, closed after the last client."""
 
-    def __init__(self, directory: Path, queue_memory: int = 0) -> None:
-        """``queue_memory``: bytes of queued messages' bodies in memory, 0: no bound."""
+    def __init__(self, directory: Path, queue_memory: int = 0, accept_loss: bool = False) -> None:
+        """``queue_memory``: bytes of queued messages' bodies in memory, 0: no bound. ``accept_loss``: of access rows,
+        without being told to."""
         self._queue_memory = queue_memory
-        self._log = SqliteLog(directory / FILE)
+        self.octets_a_slice = OCTETS_A_SLICE
+        self._accept_loss = accept_loss
+        self._check = CheckFile(directory / CHECK_FILE)
+        self._log = SqliteLog(directory / FILE, check=self._check)
+        # What the start has found.
+        self.loss = Loss()
         self._state: Restored | None = None
         self._live: Iterator[records._Record | StoredMessage] | None = None
         self._from = 0
@@ -59,6 +79,7 @@ class Store:
             log.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"node.data_dir {log.path.parent}: {error.strerror}") from None
+        self._check.read()
         log.open()
         self._state = read(self._batches(), self._queue_memory)
         self._state.bring_sent(log.read)
@@ -68,8 +89,54 @@ class Store:
         self.durability = Durability(journal, wake, self._queue_memory, now, tables, loop.call_later)
         self.durability.tables.restore(self._state.rows)
         self.durability.tables.durability = self.durability
+        self._look_for_loss(self.durability.tables)
         journal.start()
         return self.durability
+
+    def _look_for_loss(self, tables: Tables) -> None:
+        """Whether the store has all that it had, by the check file."""
+        check, log = self._check, self._log
+        if check.expected is not None:
+            tables.watch(check.expected.after)
+        rows = tables.access()
+        marked = len(tables.open(MARKED, Mark)) > 0
+        self.loss = loss = judge(check, log.last, rows, marked, log.salvaged is not None)
+        if loss.batches is not None:
+            logger.error("store_batches_lost file=%s first=%s last=%s setting=node.data_dir", log.path, *loss.batches)
+        held = bool(loss.access) and not self._accept_loss
+        if loss.access:
+            logger.error(
+                "access_rows_lost file=%s accepted=%s what=%s setting=data.access_lost",
+                log.path, "no" if held else "yes", loss.access,
+            )  # fmt: skip
+        check.settle(log.last, rows, held)
+
+    def _mark(self) -> None:
+        """Say in the store that there is a check file, so that it is missed; and have it made."""
+        tables = self.durability.tables
+        marks = tables.open(MARKED, Mark)
+        missing = self._check.expected is None and not self._check.held
+        if MADE not in marks:
+            marks.put(MADE, Mark(time.time()))
+        elif missing:
+            marks.put(ACCEPTED, Mark(time.time()))
+        if missing:
+            tables.tell_access()
+
+    async def accept_loss(self) -> bool:
+        """The rows that decide who may are right as they are; whether that is on disk."""
+        tables = self.durability.tables
+        self._check.held = False
+        tables.open(MARKED, Mark).put(ACCEPTED, Mark(time.time()))
+        tables.tell_access()
+        stored = await tables.stored()
+        self._check.held = not stored  # nobody was told that it is accepted
+        return stored
+
+    @property
+    def access_lost(self) -> str:
+        """Why nobody but operators may be let in, in one line; empty: nothing is lost, or it was accepted."""
+        return self.loss.access if self._check.held else ""
 
     def _batches(self) -> Iterator[tuple[int, list[bytes]]]:
         for seq, data in self._log.scan():
@@ -84,11 +151,13 @@ class Store:
         zone_of: Callable[[str], tuple[ZoneSettings, Limits]],
         delay: Callable[[Message, float, int], None],
         may_publish: Callable[[Message], bool],
+        relieve: Callable[[], None] = lambda: None,
     ) -> None:
-        """Put what was read into the broker."""
+        """Put what was read into the broker. ``relieve``: see there."""
         state, self._state = self._state, None
         assert state is not None
-        restore(state, broker, self.durability, zone_of, delay, may_publish)
+        self._mark()
+        restore(state, broker, self.durability, zone_of, delay, may_publish, relieve)
 
     def _on_durable(self, seq: int) -> None:
         self.durability.on_durable(seq)
@@ -117,13 +186,15 @@ class Store:
         if self._dropping is not None and not self._dropping.done():
             return
         if self._live is None:
+            if journal.dropping:
+                return  # the file is larger than it is going to be
             size = journal.size_bytes
             if size < COMPACT_ABOVE or size < 2 * self.durability.live_octets(broker):
                 return
             self._from = journal.batch
             self._live = live(self.durability, broker, self._from)
             logger.info("store_compaction_started bytes=%s", size)
-        if self.durability.congested or self.durability.trouble is not None:
+        if self.durability.pending_octets > self.octets_a_slice or self.durability.trouble is not None:
             return
         octets = 0
         paged: list[StoredMessage] = []
@@ -136,10 +207,9 @@ class Store:
                 paged.append(entry)
             else:
                 self.durability.write_again(entry)
-            if isinstance(entry, StoredMessage):
-                octets += entry.size
-                if octets > _OCTETS_A_SLICE:
-                    break
+            octets += entry.size if isinstance(entry, StoredMessage) else octets_of(entry)
+            if octets > self.octets_a_slice:
+                break
         if paged or self._live is None:
             self._dropping = asyncio.ensure_future(self._after(paged, self._live is None))
 

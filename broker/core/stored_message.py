@@ -1,6 +1,7 @@
 """StoredMessage: a message that durable sessions hold, who they are, and where on disk it lies."""
 
 from ..mqtt.message import Delivery, Message
+from .holders import Holders
 
 
 class Holding:
@@ -17,7 +18,7 @@ class StoredMessage:
     """A message that durable sessions hold.
 
     Most are held by one session: ``owner`` (its number, 0: nobody), ``delivery`` and ``packet_id`` (0: not sent) are
-    the first holder, ``others`` has the rest by (session number, group filter or ""), ``None`` while there was none.
+    the first holder, ``others`` are the rest, ``None`` while there is none.
     ``seq``, ``offset`` and ``size`` say where its record is: the batch (0 while none was cut with it), and the piece of
     it. ``key`` is its place in the open batch, 0 when it does not stand there.
     """
@@ -45,7 +46,7 @@ class StoredMessage:
         self.owner = 0
         self.delivery: Delivery | None = None
         self.packet_id = 0
-        self.others: dict[tuple[int, str], Holding] | None = None
+        self.others: Holders[Holding] | None = None
         self.seq = 0
         self.offset = 0
         self.size = 0
@@ -72,21 +73,29 @@ class StoredMessage:
         if self.owner == session and first is not None and first.group == delivery.group:
             self.delivery = delivery
             self.packet_id = packet_id
-        elif self.others is not None:
-            self.others[session, delivery.group] = Holding(delivery, packet_id)
-        elif self.owner:
-            self.others = {(session, delivery.group): Holding(delivery, packet_id)}
+            return
+        if self.others is None:
+            if not self.owner:
+                self.owner = session
+                self.delivery = delivery
+                self.packet_id = packet_id
+                return
+            self.others = Holders()
+        if delivery is self.plain1 or delivery is self.plain2:
+            self.others.add_plain(session, delivery.qos, packet_id)
         else:
-            self.owner = session
-            self.delivery = delivery
-            self.packet_id = packet_id
+            self.others.add_other(session, delivery.group, Holding(delivery, packet_id))
 
     def sent_to(self, session: int, delivery: Delivery, packet_id: int) -> None:
         """It went out to a holder."""
         if self.delivery is delivery and self.owner == session:
             self.packet_id = packet_id
         elif self.others is not None:
-            self.others[session, delivery.group].packet_id = packet_id
+            other = self.others.other(session, delivery.group)
+            if other is not None:
+                other.packet_id = packet_id
+            else:
+                self.others.sent_plain(session, packet_id)
 
     def let_go(self, session: int, group: str) -> bool:
         """A session does not hold it any more; False: it did not."""
@@ -96,32 +105,45 @@ class StoredMessage:
             self.delivery = None
             self.packet_id = 0
             return True
-        return self.others is not None and self.others.pop((session, group), None) is not None
+        others = self.others
+        if others is None or not others.let_go(session, group):
+            return False
+        if not others:
+            self.others = None
+        return True
 
     @property
     def held(self) -> bool:
         """Whether any session holds it."""
-        return self.owner != 0 or bool(self.others)
+        return self.owner != 0 or self.others is not None
 
     def holders(self) -> list[tuple[int, Delivery, int]]:
         """All who hold it: session number, delivery, Packet Identifier."""
-        first = [] if self.delivery is None else [(self.owner, self.delivery, self.packet_id)]
-        if self.others:
-            first += [(session, held.delivery, held.packet_id) for (session, _), held in self.others.items()]
-        return first
+        found = [] if self.delivery is None else [(self.owner, self.delivery, self.packet_id)]
+        others = self.others
+        if others is not None:
+            found += [(session, self.plain(qos), packet_id) for session, qos, packet_id in others.plain()]
+            for (session, _), held in (others.others or {}).items():
+                found.append((session, held.delivery, held.packet_id))
+        return found
 
     @property
     def sent(self) -> bool:
         """Whether it is in flight to somebody, who may need it again at any moment."""
-        return self.packet_id != 0 or (self.others is not None and any(each.packet_id for each in self.others.values()))
+        others = self.others
+        return self.packet_id != 0 or (
+            others is not None
+            and (bool(others.packet_ids) or any(each.packet_id for each in (others.others or {}).values()))
+        )
 
     def become(self, message: Message) -> None:
         """Let all that wait for it have this message."""
         message.stored = self
         self.message = message
-        for _, delivery, _ in self.holders():
-            delivery.message = message
-            delivery.wire_v3 = delivery.wire_v5 = None
-        for plain in (self.plain1, self.plain2):
-            if plain is not None:
-                plain.message = message
+        waiting = [self.delivery, self.plain1, self.plain2]
+        if self.others is not None and self.others.others:
+            waiting += [each.delivery for each in self.others.others.values()]
+        for delivery in waiting:
+            if delivery is not None:
+                delivery.message = message
+                delivery.wire_v3 = delivery.wire_v5 = None

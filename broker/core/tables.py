@@ -5,14 +5,18 @@ batch, for which ``Tables.stored`` waits. At level ``memory`` nothing of it surv
 """
 
 import logging
-from collections.abc import Iterator
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
+
+from ..storage.check_file import Digests
 
 logger = logging.getLogger(__name__)
 
 Row = TypeVar("Row", bound=msgspec.Struct)
+_DIGEST: Final = 16
 
 
 class RowDiary(Protocol):
@@ -84,6 +88,30 @@ class Table(Generic[Row]):
                 logger.error("row_unreadable table=%s key=%s error=%s", self.name, key, error)
 
 
+class _Digest:
+    """Of the rows of one table, whatever their order."""
+
+    __slots__ = ("count", "value")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.value = 0
+
+    def add(self, key: str, row: bytes) -> None:
+        self.count += 1
+        self.value ^= self._of(key, row)
+
+    def take(self, key: str, row: bytes) -> None:
+        self.count -= 1
+        self.value ^= self._of(key, row)
+
+    @staticmethod
+    def _of(key: str, row: bytes) -> int:
+        encoded = key.encode("utf-8", "surrogatepass")
+        head = len(encoded).to_bytes(4, "little")
+        return int.from_bytes(blake2b(head + encoded + row, digest_size=_DIGEST).digest(), "little")
+
+
 class Tables:
     """All tables of the node, and the encoded rows that a compaction writes again.
 
@@ -96,9 +124,17 @@ class Tables:
         # table -> key -> row, of tables that nobody has opened too
         self._encoded: dict[str, dict[str, bytes]] = {}
         self.octets = 0
+        # Of tables whose rows decide who may.
+        self._digests: dict[str, _Digest] = {}
+        self._access_changed = False
 
-    def open(self, name: str, kind: type[Row]) -> Table[Row]:
-        """The table of this name. Opened before the store is, it is filled by ``restore``."""
+    def open(self, name: str, kind: type[Row], *, access: bool = False) -> Table[Row]:
+        """The table of this name. Opened before the store is, it is filled by ``restore``.
+
+        ``access``: its rows decide who may connect, publish, subscribe or manage; their loss is noticed.
+        """
+        if access:
+            self.watch([name])
         table = self._tables[name] = Table(self, name, kind)
         table.load(self._encoded.get(name, {}))
         return table
@@ -109,6 +145,31 @@ class Tables:
         self.octets = sum(len(key) + len(value) for table in rows.values() for key, value in table.items())
         for name, table in self._tables.items():
             table.load(rows.get(name, {}))
+        self.watch(list(self._digests))
+
+    def watch(self, names: Iterable[str]) -> None:
+        """The rows of these tables decide who may, be they open or not."""
+        for name in names:
+            digest = self._digests[name] = _Digest()
+            for key, row in self._encoded.get(name, {}).items():
+                digest.add(key, row)
+
+    def access(self) -> Digests:
+        """Of the rows that decide who may, as they are now."""
+        return {
+            name: (digest.count, digest.value.to_bytes(_DIGEST, "little")) for name, digest in self._digests.items()
+        }
+
+    def changed_access(self) -> Digests | None:
+        """The same, where it has changed since this was last asked."""
+        if not self._access_changed:
+            return None
+        self._access_changed = False
+        return self.access()
+
+    def tell_access(self) -> None:
+        """The next batch says how these rows are, whether they have changed or not."""
+        self._access_changed = True
 
     def put(self, table: str, key: str, value: bytes) -> None:
         if self.durability is None:
@@ -117,6 +178,12 @@ class Tables:
         before = rows.get(key)
         self.octets += len(value) - len(before) if before is not None else len(key) + len(value)
         rows[key] = value
+        digest = self._digests.get(table)
+        if digest is not None:
+            if before is not None:
+                digest.take(key, before)
+            digest.add(key, value)
+            self._access_changed = True
         self.durability.row_stored(table, key, value)
 
     def remove(self, table: str, key: str) -> None:
@@ -125,6 +192,10 @@ class Tables:
         value = self._encoded.get(table, {}).pop(key, None)
         if value is not None:
             self.octets -= len(key) + len(value)
+            digest = self._digests.get(table)
+            if digest is not None:
+                digest.take(key, value)
+                self._access_changed = True
             self.durability.row_removed(table, key)
 
     def rows(self) -> Iterator[tuple[str, str, bytes]]:

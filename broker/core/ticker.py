@@ -28,13 +28,20 @@ class Ticker:
     served in between. Never more than one call is outstanding.
     """
 
-    __slots__ = ("_clock", "_handle", "_interval", "_loop", "_next", "_sweeps", "_timers", "errors")
+    __slots__ = ("_clock", "_dated", "_handle", "_interval", "_loop", "_next", "_sweeps", "_timers", "errors")
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, timers: Timers, clock: TimeSource, interval: float = 0.1
+        self,
+        loop: asyncio.AbstractEventLoop,
+        timers: Timers,
+        clock: TimeSource,
+        interval: float = 0.1,
+        dated: Timers | None = None,
     ) -> None:
+        """``dated``: timers of another clock."""
         self._loop = loop
         self._timers = timers
+        self._dated = dated
         self._clock = clock
         self._interval = interval
         self._next = 0.0
@@ -68,6 +75,8 @@ class Ticker:
     def tick(self, now: float) -> None:
         """One tick at ``now``: timers, and whichever sweeps are due."""
         self._timers.run(now)
+        if self._dated is not None:
+            self._dated.run(self._dated.now())
         if now < self._next:  # an extra turn for timers only
             return
         self._next = now + self._interval
@@ -86,7 +95,7 @@ class Ticker:
         self.tick(now)
         if self._handle is None:  # a sweep stopped us
             return
-        if self._timers.due(now):
+        if self._timers.due(now) or (self._dated is not None and self._dated.due(self._dated.now())):
             self._handle = self._loop.call_soon(self._on_loop)
         else:
             self._handle = self._loop.call_later(max(0.0, self._next - self._clock.now()), self._on_loop)

@@ -20,6 +20,15 @@ class TimeSource(Protocol):
         ...
 
 
+class DatedTimeSource(TimeSource, Protocol):
+    """The same, and dates."""
+
+    @property
+    def skew(self) -> float: ...
+
+    def wall(self) -> float: ...
+
+
 class Timer:
     """One callback at one moment; ``when`` is in unix seconds. Fires once, unless cancelled before."""
 
@@ -74,6 +83,10 @@ class Timers:
     def after(self, seconds: float, callback: Callable[[], None]) -> Timer:
         """Call ``callback`` in ``seconds`` from now."""
         return self.at(self._clock.now() + seconds, callback)
+
+    def now(self) -> float:
+        """By the clock that they go by."""
+        return self._clock.now()
 
     def due(self, now: float) -> bool:
         """Whether a run at ``now`` would find something to fire."""

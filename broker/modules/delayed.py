@@ -1,13 +1,17 @@
 """Delayed publish: what is sent to ``$delayed/<seconds>/<topic>`` is published to ``<topic>`` that much later.
 
-Every door for messages (PUBLISH, a will, the management API) does the same::
+Every entrance for messages (PUBLISH, a will, the management API, a rule, a bridge) does the same::
 
-    if delayed.handles(topic):
+    if reserved(topic):
+        ...                                                 # refused, whatever access rules say
+    elif delayed.handles(topic):
         inner = delayed.inner_topic(topic)                  # None: not well formed; the one to ask access control for
         message.topic = delayed.mounted(topic, mountpoint)  # where there is a mount point
         reason_code = delayed.accept(message, now)
     else:
         broker.publish(message)
+
+What comes over no connection does it by ``Server.publish``.
 
 Not a callback at ``message.publish``: that could not tell the publisher why it was refused, and every message of the
 node would pay for it. When its time has come a message goes through ``Broker.publish``, hooks and all.
@@ -22,7 +26,8 @@ from ..core.durability import Durability
 from ..core.metrics import Metrics
 from ..core.timers import Timers
 from ..mqtt.message import Message
-from ..mqtt.reason_codes import QUOTA_EXCEEDED, SUCCESS, TOPIC_NAME_INVALID
+from ..mqtt.reason_codes import NOT_AUTHORIZED, QUOTA_EXCEEDED, SUCCESS, TOPIC_NAME_INVALID
+from ..session.account import NOBODYS, Account
 from .module import Module
 
 logger = logging.getLogger(__name__)
@@ -44,10 +49,19 @@ class Delayed(Module):
     description: ClassVar[str] = "Delayed publish"
 
     def __init__(
-        self, settings: DelayedSettings, timers: Timers, publish: Callable[[Message], object], metrics: Metrics
+        self,
+        settings: DelayedSettings,
+        timers: Timers,
+        publish: Callable[[Message], object],
+        metrics: Metrics,
+        wall_timers: Timers | None = None,
+        skew: Callable[[], float] = lambda: 0.0,
     ) -> None:
+        """``wall_timers``: what is due at a date; ``skew``: from the clock of ``timers`` to that of these."""
         self._settings = settings
         self._timers = timers
+        self._wall_timers = timers if wall_timers is None else wall_timers
+        self._skew = skew
         self._publish = publish
         self._metrics = metrics
         self._active = False
@@ -55,6 +69,8 @@ class Delayed(Module):
         self.setting = ""
         # What outlives the process; None at durability level ``memory``.
         self.durability: Durability | None = None
+        # How short the node's memory is.
+        self.account: Account = NOBODYS
         self.count = 0
         self.size = 0
 
@@ -91,37 +107,48 @@ class Delayed(Module):
     def accept(self, message: Message, now: float) -> int:
         """Hold ``message`` until its time; a Reason Code of 5.0 tells what became of it.
 
-        SUCCESS; TOPIC_NAME_INVALID: the seconds or the topic are not well formed; QUOTA_EXCEEDED: too many or too
-        much waiting, or too far off. What is not accepted is dropped, counted in ``metrics.refusals``.
+        SUCCESS; TOPIC_NAME_INVALID: the seconds or the topic are not well formed; NOT_AUTHORIZED: a topic of the
+        server's own; QUOTA_EXCEEDED: too many or too much waiting, or too far off. What is not accepted is dropped,
+        counted in ``metrics.refusals``.
         """
+        if reserved(message.topic):
+            return self._refuse(message, NOT_AUTHORIZED, "delayed_reserved", "-")
         found = _split(message.topic)
         if found is None:
             return self._refuse(message, TOPIC_NAME_INVALID, "delayed_topic_invalid", "-")
         number, topic = found
-        when = now + number if number < ABSOLUTE else float(number)
+        dated = number >= ABSOLUTE
+        when = float(number) - self._skew() if dated else now + number
         if when - now > self._settings.max_seconds or now - when > ABSOLUTE:
             return self._refuse(message, QUOTA_EXCEEDED, "delayed_too_far", "delayed.max_seconds")
         held = _readdressed(message, topic)
         size = _size(held)
         settings = self._settings
+        if self.account.level:
+            return self._refuse_full(message, now, "limits.memory")
         if settings.max_messages and self.count >= settings.max_messages:
             return self._refuse_full(message, now, "delayed.max_messages")
         if settings.max_bytes and self.size + size > settings.max_bytes:
             return self._refuse_full(message, now, "delayed.max_bytes")
         self._metrics.messages_delayed += 1
-        number = 0 if self.durability is None else self.durability.delayed_stored(held, when)
-        self._hold(held, when, number)
+        date = when + self._skew()
+        number = 0 if self.durability is None else self.durability.delayed_stored(held, date)
+        self._hold(held, date if dated else when, number, self._wall_timers if dated else self._timers)
         return SUCCESS
 
     def restore(self, message: Message, when: float, number: int) -> None:
-        """Take a message back that waited when the node stopped; ``number`` is the journal's."""
-        self._hold(message, when, number)
+        """Take a message back that waited when the node stopped, until the date ``when``; ``number`` is the journal's.
 
-    def _hold(self, message: Message, when: float, number: int) -> None:
+        Only dates outlive a process; whether this one was told to wait for a while or for a date is the same now.
+        """
+        self._hold(message, when, number, self._wall_timers)
+
+    def _hold(self, message: Message, when: float, number: int, timers: Timers) -> None:
         size = _size(message)
         self.count += 1
         self.size += size
-        self._timers.at(when, lambda: self._release(message, size, when, number))
+        skew = self._skew() if timers is self._wall_timers else 0.0
+        timers.at(when, lambda: self._release(message, size, when - skew, number))
 
     def _release(self, message: Message, size: int, when: float, number: int) -> None:
         self.count -= 1
@@ -130,6 +157,9 @@ class Delayed(Module):
             self.durability.delayed_gone(number)
         if message.expired(when):  # its Message Expiry Interval ran meanwhile
             self._metrics.refusals.add("delayed_expired")
+            return
+        if reserved(message.topic):  # taken by an earlier version
+            self._refuse(message, NOT_AUTHORIZED, "delayed_reserved", "-")
             return
         self._publish(message)
 
@@ -145,8 +175,18 @@ class Delayed(Module):
         if logger.isEnabledFor(logging.DEBUG):
             publisher = message.publisher
             client_id = None if publisher is None else publisher.client_id
-            logger.debug("%s client_id=%r topic=%r setting=%s", reason, client_id, message.topic, setting)
+            logger.debug("%s client_id=%s topic=%s setting=%s", reason, client_id, message.topic, setting)
         return reason_code
+
+
+def reserved(topic: str) -> bool:
+    """Whether nobody but the server publishes to ``topic``, whatever the access rules say: ``$SYS`` and what is below,
+    and what would get there by a delay, whether delayed publish is loaded or not."""
+    if not topic.startswith("$"):
+        return False
+    found = _split(topic)
+    real = topic if found is None else found[1]
+    return real == "$SYS" or real.startswith("$SYS/")
 
 
 def _size(message: Message) -> int:

@@ -5,7 +5,7 @@ from typing import ClassVar
 from ..config import SlowSubscriptionsSettings
 from ..core.client_info import ClientInfo
 from ..core.hooks import Hooks
-from ..core.timers import TimeSource
+from ..core.timers import DatedTimeSource
 from ..mqtt.message import Message
 from .module import Module
 
@@ -28,7 +28,7 @@ class SlowSubscriptions(Module):
     name: ClassVar[str] = "emqx_mod_slow_subs"
     description: ClassVar[str] = "Slow subscriptions"
 
-    def __init__(self, settings: SlowSubscriptionsSettings, hooks: Hooks, clock: TimeSource) -> None:
+    def __init__(self, settings: SlowSubscriptionsSettings, hooks: Hooks, clock: DatedTimeSource) -> None:
         self.settings = settings
         self._hooks = hooks
         self._clock = clock

@@ -6,7 +6,7 @@ from typing import ClassVar, Final
 
 from ..core.client_info import ClientInfo
 from ..core.hooks import Hooks
-from ..core.timers import Timer, Timers, TimeSource
+from ..core.timers import DatedTimeSource, Timer, Timers
 from ..mqtt.message import Message
 from .module import Module
 
@@ -50,7 +50,7 @@ class TopicMetrics(Module):
     name: ClassVar[str] = "emqx_mod_topic_metrics"
     description: ClassVar[str] = "Topic metrics"
 
-    def __init__(self, hooks: Hooks, timers: Timers, clock: TimeSource) -> None:
+    def __init__(self, hooks: Hooks, timers: Timers, clock: DatedTimeSource) -> None:
         self._hooks = hooks
         self._timers = timers
         self._clock = clock

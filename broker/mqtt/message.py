@@ -49,6 +49,7 @@ class Message:
         "stored",
         "timestamp",
         "topic",
+        "waiting",
         "wire0_v3",
         "wire0_v5",
     )
@@ -87,6 +88,8 @@ class Message:
         # What ``core.durability`` knows of it; nobody else looks.
         self.stored: Any = None
         self.hops = 0
+        # In so many queues of sessions that do not outlive their connection.
+        self.waiting = 0
         # Serialised forms, made once and shared by all subscribers that take the message this way.
         self.wire0_v3: bytes | None = None
         self.wire0_v5: bytes | None = None
@@ -181,6 +184,12 @@ class Delivery:
         """About what it holds in memory, in bytes: what queue bounds count."""
         message = self.message
         return (len(message.frame) or -message.payload_at) + len(message.topic) + OVERHEAD
+
+    @property
+    def octets(self) -> int:
+        """Bytes of its Topic Name and payload, which is about what a client is sent."""
+        message = self.message
+        return len(message.topic) + len(message.frame) - message.payload_at
 
     def __repr__(self) -> str:
         return f"Delivery({self.message!r}, qos={self.qos}, retain={self.retain})"

@@ -18,7 +18,7 @@ def read_subscribe(data: bytes, at: int, end: int, version: int, strict: bool) -
     """Everything behind the fixed header of a SUBSCRIBE. Raises MalformedPacket and ProtocolError."""
     packet_id, at = read_packet_id(data, at, end)
     properties = NO_PROPERTIES
-    # 3.x has only the QoS in this byte [3.1.1 MQTT-3.8.3-4], 5.0 two reserved bits [MQTT-3.8.3-5].
+    # 3.x has only the QoS in this byte, 0 to 2 [3.1.1 MQTT-3.8.3-4], 5.0 two reserved bits [MQTT-3.8.3-5].
     reserved = 0xFC
     if version == V5:
         reserved = 0xC0
@@ -32,8 +32,13 @@ def read_subscribe(data: bytes, at: int, end: int, version: int, strict: bool) -
             raise MalformedPacket("Topic Filter without options")
         options = data[at]
         at += 1
-        if options & reserved or options & 3 == 3 or options & 0x30 == 0x30:
+        if options & reserved or (version != V5 and options == 3):
             raise MalformedPacket("reserved bits in the Subscription Options")
+        # Section 3.8.3.1: these two are Protocol Errors.
+        if options & 3 == 3:
+            raise ProtocolError("Maximum QoS 3 in the Subscription Options")
+        if options & 0x30 == 0x30:
+            raise ProtocolError("Retain Handling 3 in the Subscription Options")
         if options & 4 and version == V5 and is_shared(filter):
             raise ProtocolError("No Local on a Shared Subscription")  # [MQTT-3.8.3-4]
         if len(filters) >= MAX_FILTERS:

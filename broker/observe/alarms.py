@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from ..core.timers import TimeSource
+from ..core.timers import DatedTimeSource
 from ..mqtt.constants import CONTENT_TYPE
 from ..mqtt.message import Message
 from .sys_topics import topic_level
@@ -35,16 +35,16 @@ class Alarm:
         self.activate_at = now
         self.deactivate_at: float | None = None
 
-    def record(self, now: float) -> dict[str, Any]:
-        """Its record in the words of EMQX's HTTP API."""
+    def record(self, now: float, skew: float = 0.0) -> dict[str, Any]:
+        """Its record in the words of EMQX's HTTP API. ``skew``: as in ``core.clock``."""
         until = self.deactivate_at
         return {
             "activated": until is None,
             "name": self.name,
             "message": self.message,
             "details": dict(self.details),
-            "activate_at": round(self.activate_at * 1_000_000),
-            "deactivate_at": "infinity" if until is None else round(until * 1_000_000),
+            "activate_at": round((self.activate_at + skew) * 1_000_000),
+            "deactivate_at": "infinity" if until is None else round((until + skew) * 1_000_000),
             "duration": round(((now if until is None else until) - self.activate_at) * 1_000_000),
         }
 
@@ -53,7 +53,7 @@ class Alarms:
     """Those that are active, by name, and the latest ``history`` of those that are over."""
 
     def __init__(
-        self, node_name: str, publish: Callable[[Message], object], clock: TimeSource, history: int = HISTORY
+        self, node_name: str, publish: Callable[[Message], object], clock: DatedTimeSource, history: int = HISTORY
     ) -> None:
         self._prefix = f"$SYS/brokers/{topic_level(node_name)}/alarms/"
         self._publish = publish
@@ -69,6 +69,12 @@ class Alarms:
         logger.warning("alarm_activated name=%s message=%s", name, message)
         self._tell("activate", alarm)
         return True
+
+    def amend(self, name: str, details: Mapping[str, Any]) -> None:
+        """What is known of an alarm that is active has changed; nobody is told anew."""
+        alarm = self.active.get(name)
+        if alarm is not None:
+            alarm.details = details
 
     def deactivate(self, name: str) -> bool:
         """It is over. False: it was not active."""
@@ -88,10 +94,11 @@ class Alarms:
     def records(self) -> list[dict[str, Any]]:
         """All of them as records, the active ones first, the latest first in each part."""
         now = self._clock.now()
-        return [each.record(now) for each in [*reversed(self.active.values()), *reversed(self.history)]]
+        skew = self._clock.skew
+        return [each.record(now, skew) for each in [*reversed(self.active.values()), *reversed(self.history)]]
 
     def _tell(self, event: str, alarm: Alarm) -> None:
         now = self._clock.now()
-        payload = json.dumps(alarm.record(now), ensure_ascii=False, separators=(",", ":")).encode()
+        payload = json.dumps(alarm.record(now, self._clock.skew), ensure_ascii=False, separators=(",", ":")).encode()
         properties = {CONTENT_TYPE: "application/json"}
         self._publish(Message(self._prefix + event, payload, properties=properties, timestamp=now))

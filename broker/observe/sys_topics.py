@@ -30,13 +30,13 @@ from typing import Any, Final
 from ..config import SysTopicsSettings
 from ..core.client_info import ClientInfo
 from ..core.metrics import Metrics
-from ..core.timers import TimeSource
+from ..core.timers import DatedTimeSource
 from ..mqtt.message import Message
 from .stats import Stats
 
 logger = logging.getLogger(__name__)
 
-SYSDESCR: Final = "Taipan MQTT Broker"
+SYSDESCR: Final = "Taipan Broker"
 _MAX_TOPIC: Final = 65_535  # bytes of UTF-8 that fit a Topic Name
 _ESCAPES: Final = str.maketrans({"%": "%25", "/": "%2F", "+": "%2B", "#": "%23"})
 
@@ -77,7 +77,7 @@ class SysTopics:
         publish: Callable[[Message], object],
         metrics: Metrics,
         stats: Stats,
-        clock: TimeSource,
+        clock: DatedTimeSource,
         version: str,
         brokers: Callable[[], list[str]] | None = None,
         loop_lag: Callable[[], dict[str, float]] | None = None,
@@ -105,7 +105,7 @@ class SysTopics:
         if self._heartbeat > 0 and now >= self._next_heartbeat:
             self._next_heartbeat = now + self._heartbeat
             self._send("uptime", uptime_text(int(now - self._started_at)))
-            self._send("datetime", time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now)))
+            self._send("datetime", time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self._clock.wall())))
         if self._interval > 0 and now >= self._next_interval:
             self._next_interval = now + self._interval
             names = [self._node] if self._brokers is None else self._brokers()
@@ -133,12 +133,12 @@ class SysTopics:
             connack=0,
             clean_start=client.clean_start,
             expiry_interval=client.expiry_interval,
-            connected_at=int(client.connected_at * 1000),
+            connected_at=int((client.connected_at + self._clock.skew) * 1000),
         )
 
     def client_disconnected(self, client: ClientInfo, reason: str) -> None:
         """Tell that the connection of an accepted ``client`` ended; ``reason`` as in ``Hooks``."""
-        self._tell(client, "disconnected", reason=reason, disconnected_at=int(self._clock.now() * 1000))
+        self._tell(client, "disconnected", reason=reason, disconnected_at=int(self._clock.wall() * 1000))
 
     def _tell(self, client: ClientInfo, event: str, **facts: Any) -> None:
         topic = f"{self._prefix}clients/{topic_level(client.client_id)}/{event}"
@@ -156,7 +156,7 @@ class SysTopics:
             "sockport": client.sock_port,
             "proto_name": client.proto_name,
             "proto_ver": client.proto_ver,
-            "ts": int(now * 1000),
+            "ts": int(self._clock.wall() * 1000),
             **facts,
         }
         payload = json.dumps(presence, ensure_ascii=False, separators=(",", ":")).encode()

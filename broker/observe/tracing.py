@@ -17,6 +17,7 @@ import msgspec
 
 from ..core.client_info import ClientInfo
 from ..core.hooks import Hooks
+from ..core.shown import shown
 from ..core.tables import Tables
 from ..mqtt.message import Message
 from ..mqtt.packets import Properties
@@ -234,8 +235,8 @@ class Tracing:
         if not files:
             return
         when = datetime.fromtimestamp(self._now(), UTC).isoformat(timespec="milliseconds")
-        who = f"{client.client_id}@{client.peer}" if client is not None else "-"
-        line = f"{when} [{event}] {who}{f' topic={topic}' if topic else ''}{f' {what}' if what else ''}"
+        who = f"{shown(client.client_id)}@{client.peer}" if client is not None else "-"
+        line = f"{when} [{event}] {who}{f' topic={shown(topic)}' if topic else ''}{f' {what}' if what else ''}"
         line = line.replace("\n", "\\n").replace("\r", "\\r") + "\n"
         for file in dict.fromkeys(files):
             file.add(line)
@@ -250,7 +251,7 @@ class Tracing:
         return properties
 
     def _connected(self, client: ClientInfo) -> None:
-        self._say("client.connected", client, what=f"username={client.username}")
+        self._say("client.connected", client, what=f"username={shown(client.username)} keepalive={client.keep_alive}")
 
     def _disconnected(self, client: ClientInfo, reason: str) -> None:
         self._say("client.disconnected", client, what=f"reason={reason}")
@@ -279,7 +280,7 @@ class Tracing:
         self._say("message.dropped", message.publisher, message.topic, f"reason={reason}")
 
     def _delivery_dropped(self, client: ClientInfo | None, session: Session, message: Message, reason: str) -> None:
-        self._say("delivery.dropped", client, message.topic, f"reason={reason} receiver={session.client_id}")
+        self._say("delivery.dropped", client, message.topic, f"reason={reason} receiver={shown(session.client_id)}")
 
 
 @lru_cache(4096)

@@ -14,6 +14,7 @@ CLEARED: Final = 2
 ABSENT: Final = 3
 FULL: Final = 4
 TOO_LARGE: Final = 5
+FULL_OCTETS: Final = 6
 
 WIDE: Final = 1024  # children from which on a node keeps them in a list too, to be walked bit by bit
 
@@ -56,7 +57,8 @@ class _Order:
 class RetainedStore:
     """Retained Messages by topic.
 
-    ``max_messages`` and ``max_payload_size`` are bounds, 0 for none. ``expiry_interval``: seconds after which any
+    ``max_messages``, ``max_payload_size`` and ``max_bytes`` (of ``bytes``) are bounds, 0 for none.
+    ``expiry_interval``: seconds after which any
     message goes, whatever it says itself; 0 for never. ``bytes`` is about what all take in
     memory, properties not counted.
     """
@@ -64,6 +66,7 @@ class RetainedStore:
     __slots__ = (
         "_deadlines",
         "_expiry_interval",
+        "_max_bytes",
         "_max_messages",
         "_max_payload_size",
         "_messages",
@@ -72,8 +75,11 @@ class RetainedStore:
         "bytes",
     )
 
-    def __init__(self, max_messages: int = 0, max_payload_size: int = 0, expiry_interval: float = 0.0) -> None:
+    def __init__(
+        self, max_messages: int = 0, max_payload_size: int = 0, expiry_interval: float = 0.0, max_bytes: int = 0
+    ) -> None:
         self._max_messages = max_messages
+        self._max_bytes = max_bytes
         self._max_payload_size = max_payload_size
         self._expiry_interval = expiry_interval
         self._messages: dict[str, Message] = {}
@@ -85,8 +91,11 @@ class RetainedStore:
     def __len__(self) -> int:
         return len(self._messages)
 
-    def resize(self, max_messages: int, max_payload_size: int, expiry_interval: float = 0.0) -> None:
+    def resize(
+        self, max_messages: int, max_payload_size: int, expiry_interval: float = 0.0, max_bytes: int = 0
+    ) -> None:
         """Set other bounds. They hold for what is put from now on."""
+        self._max_bytes = max_bytes
         self._max_messages = max_messages
         self._max_payload_size = max_payload_size
         self._expiry_interval = expiry_interval
@@ -94,7 +103,8 @@ class RetainedStore:
     def put(self, message: Message) -> int:
         """Store a message in place of its topic's earlier one, or clear the topic if the payload is empty.
 
-        Returns STORED, REPLACED, CLEARED, ABSENT (nothing to clear), FULL or TOO_LARGE; the last two change nothing.
+        Returns STORED, REPLACED, CLEARED, ABSENT (nothing to clear), FULL (of messages), FULL_OCTETS or TOO_LARGE; the
+        last three change nothing.
         """
         topic = message.topic
         size = message.payload_size
@@ -107,6 +117,8 @@ class RetainedStore:
         old = self._messages.get(topic)
         if old is None and 0 < self._max_messages <= len(self._messages):
             return FULL
+        if self._max_bytes and self.bytes + self.grows_by(message) > self._max_bytes:
+            return FULL_OCTETS
         stored = _kept(message, topic if old is None else old.topic)
         # Of any QoS, in place of the one before [MQTT-3.3.1-5] [3.1.1 MQTT-3.3.1-7].
         self._messages[stored.topic] = stored
@@ -121,6 +133,12 @@ class RetainedStore:
             return REPLACED
         self._insert(topic)
         return STORED
+
+    def grows_by(self, message: Message) -> int:
+        """By how much ``bytes`` grows, or shrinks, when this is put."""
+        old = self._messages.get(message.topic)
+        before = 0 if old is None else _size(old)
+        return (_size(message) if message.payload_size else 0) - before
 
     def get(self, topic: str) -> Message | None:
         """The message of a topic. It may have expired (``expired``) and wait for ``sweep``."""

@@ -38,13 +38,13 @@ class Diary(Protocol):
     def sent_run(self, session: "Session", deliveries: list[Delivery], packet_ids: list[int]) -> None:
         """These go out, all with QoS 1."""
 
-    def done(self, session: "Session", deliveries: Iterable[Delivery]) -> None:
+    def done(self, session: "SessionState", deliveries: Iterable[Delivery]) -> None:
         """They are acknowledged, expired, dropped or refused."""
 
-    def released(self, session: "Session", delivery: Delivery, packet_id: int) -> int:
+    def released(self, session: "SessionState", delivery: Delivery, packet_id: int) -> int:
         """QoS 2: PUBREC arrived; from here on only PUBREL is due."""
 
-    def completed(self, session: "Session", packet_id: int) -> None:
+    def completed(self, session: "SessionState", packet_id: int) -> None:
         """QoS 2: PUBCOMP arrived."""
 
     def received(self, session: "SessionState", packet_id: int, now: float) -> None:

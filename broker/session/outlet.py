@@ -13,7 +13,10 @@ QUEUE_FULL: Final = "queue_full"
 QOS0_MSG: Final = "qos0_msg"
 EXPIRED: Final = "expired"
 NO_LOCAL: Final = "no_local"
-UNREADABLE: Final = "unreadable"  # not one of EMQX's: it was paged out and the disk does not give it back
+REVOKED: Final = "revoked"  # nor this: its client may not read it any more
+# Not EMQX's: it was paged out and the disk does not give it back; the node has no memory for it.
+UNREADABLE: Final = "unreadable"
+MEMORY: Final = "memory"
 
 
 class Outlet(Protocol):

@@ -14,7 +14,10 @@ from typing import Final
 from ..mqtt.constants import MESSAGE_EXPIRY_INTERVAL
 from ..mqtt.message import OVERHEAD, Delivery
 from ..mqtt.topics import has_wildcard, matches
+from .account import NOBODYS, Account
 
+MOST_TOPICS: Final = 256
+"""Different topics of a queue that are told apart: beyond, a dict of them would take more than the messages do."""
 EXPIRY_SLICE: Final = 5000
 """Messages that one look for expired ones passes at most, in a millisecond or two."""
 
@@ -29,9 +32,11 @@ class MessageQueue:
     """
 
     __slots__ = (
+        "_account",
         "_active",
         "_count",
         "_default",
+        "_durable",
         "_expiry",
         "_found",
         "_keep",
@@ -53,9 +58,16 @@ class MessageQueue:
         priorities: Mapping[str, int] | None = None,
         default_priority: int = 0,
         keep: bool = False,
+        account: Account = NOBODYS,
+        durable: bool = False,
     ) -> None:
-        """``keep``: nothing that is here is dropped for room (``queue_full = "refuse"``)."""
+        """``keep``: nothing that is here is dropped for room (``queue_full = "refuse"``).
+
+        ``account`` is told what comes and goes; ``durable``: messages of QoS 1 and 2 are counted by somebody else.
+        """
         self._keep = keep
+        self._account = account
+        self._durable = durable
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._default = default_priority
@@ -66,7 +78,8 @@ class MessageQueue:
         self._only: deque[Delivery] = deque()
         self._lanes: dict[int, deque[Delivery]] | None = {} if priorities else None
         self._active: list[int] | None = [] if priorities else None
-        self._topics: dict[str, int] = {}  # topic -> how many of it wait
+        # Topic -> how many of it wait; None: too many topics, until all is gone.
+        self._topics: dict[str, int] | None = {}
         self._count = 0
         self._expiry: float | None = None  # nothing here expires before
         # Of a look for expired ones that is not through: how many it has passed, and when the first of them expires.
@@ -86,8 +99,12 @@ class MessageQueue:
             yield from lane
 
     def holds(self, topic: str) -> bool:
-        """Whether a message of this topic waits; a later one must not overtake it [MQTT-4.6.0-6]."""
-        return topic in self._topics
+        """Whether a message of this topic waits; a later one must not overtake it [MQTT-4.6.0-6].
+
+        Of more than ``MOST_TOPICS`` topics it says so of any.
+        """
+        topics = self._topics
+        return self._count > 0 if topics is None else topic in topics
 
     def full_for(self, size: int) -> bool:
         """Whether something of ``size`` bytes cannot come in without something being dropped."""
@@ -155,6 +172,8 @@ class MessageQueue:
         run: list[Delivery] = []
         lane = self._only
         topics = self._topics
+        account = self._account
+        durable = self._durable
         size = 0
         for delivery in lane:
             message = delivery.message
@@ -168,17 +187,40 @@ class MessageQueue:
             run.append(delivery)
             topic = message.topic
             size += len(message.frame) + len(topic)
-            left = topics[topic] - 1
-            if left:
-                topics[topic] = left
-            else:
-                del topics[topic]
+            if delivery.identifiers or delivery.retain or delivery.group:
+                account.apart -= 1
+            if not durable:
+                message.waiting -= 1
+                if not message.waiting:
+                    account.octets -= delivery.size
+            if topics is not None:
+                left = topics[topic] - 1
+                if left:
+                    topics[topic] = left
+                else:
+                    del topics[topic]
         for _ in run:
             lane.popleft()
+        account.entries -= len(run)
         self._count -= len(run)
+        if topics is None and not self._count:
+            self._topics = {}
         self._looked = max(0, self._looked - len(run))
         self.size -= size + len(run) * OVERHEAD
         return run
+
+    def shed(self, most: int) -> list[Delivery]:
+        """Take out at most ``most``: the oldest of the lowest priority, as ``push`` would for room."""
+        gone: list[Delivery] = []
+        for lane in self._ascending():
+            while lane and len(gone) < most:
+                gone.append(lane.popleft())
+        for delivery in gone:
+            self._removed(delivery)
+        if self._lanes is not None:
+            self._lanes = {priority: lane for priority, lane in self._lanes.items() if lane}
+            self._active = sorted(self._lanes)
+        return gone
 
     def drop_expired(self, now: float) -> list[Delivery]:
         """Take out those whose Message Expiry Interval has passed [MQTT-3.3.2-5].
@@ -205,8 +247,7 @@ class MessageQueue:
         for delivery in expired:
             self._removed(delivery)
         if self._lanes is not None:
-            self._lanes = {priority: lane for priority, lane in self._lanes.items() if lane}
-            self._active = sorted(self._lanes)
+            self._drop_empty_lanes(self._lanes)
         return expired
 
     def _drop_slice(self, now: float) -> list[Delivery]:
@@ -237,14 +278,45 @@ class MessageQueue:
             self._found = None
         return expired
 
+    def topics(self) -> list[str]:
+        """The topics of what waits, each once."""
+        if self._topics is None:
+            return list({delivery.message.topic for delivery in self})
+        return list(self._topics)
+
+    def take(self, topics: set[str], groups: set[str]) -> list[Delivery]:
+        """Take out what is of one of these topics and came through no shared subscription, and what came through one
+        of these."""
+        taken: list[Delivery] = []
+        for lane in self._ascending():
+            for _ in range(len(lane)):
+                delivery = lane.popleft()
+                if (delivery.group in groups) if delivery.group else (delivery.message.topic in topics):
+                    taken.append(delivery)
+                else:
+                    lane.append(delivery)
+        self._looked = 0
+        self._found = None
+        for delivery in taken:
+            self._removed(delivery)
+        if self._lanes is not None:
+            self._drop_empty_lanes(self._lanes)
+        return taken
+
+    def _drop_empty_lanes(self, lanes: dict[int, deque[Delivery]]) -> None:
+        self._lanes = {priority: lane for priority, lane in lanes.items() if lane}
+        self._active = sorted(self._lanes)
+
     def clear(self) -> list[Delivery]:
         """Take all out, in the order of delivery."""
         left = list(self)
+        for delivery in left:
+            self._leaves(delivery)
         self._only.clear()
         if self._lanes is not None:
             self._lanes = {}
             self._active = []
-        self._topics.clear()
+        self._topics = {}
         self._count = 0
         self._expiry = self._found = None
         self._looked = 0
@@ -318,9 +390,23 @@ class MessageQueue:
     def _added(self, delivery: Delivery, size: int) -> None:
         message = delivery.message
         topic = message.topic
-        self._topics[topic] = self._topics.get(topic, 0) + 1
+        topics = self._topics
+        if topics is not None:
+            before = topics.get(topic, 0)
+            if before or len(topics) < MOST_TOPICS:
+                topics[topic] = before + 1
+            else:
+                self._topics = None
         self._count += 1
         self.size += size
+        account = self._account
+        account.entries += 1
+        if delivery.identifiers or delivery.retain or delivery.group:
+            account.apart += 1
+        if not self._durable or delivery.qos == 0:
+            if not message.waiting:
+                account.octets += size
+            message.waiting += 1
         if message.properties:
             expires_at = message.expires_at
             if expires_at is not None:
@@ -329,14 +415,30 @@ class MessageQueue:
                 if self._looked and (self._found is None or expires_at < self._found):
                     self._found = expires_at
 
+    def _leaves(self, delivery: Delivery) -> None:
+        account = self._account
+        account.entries -= 1
+        if delivery.identifiers or delivery.retain or delivery.group:
+            account.apart -= 1
+        if not self._durable or delivery.qos == 0:
+            message = delivery.message
+            message.waiting -= 1
+            if not message.waiting:
+                account.octets -= delivery.size
+
     def _removed(self, delivery: Delivery) -> None:
-        topic = delivery.message.topic
-        left = self._topics[topic] - 1
-        if left:
-            self._topics[topic] = left
-        else:
-            del self._topics[topic]
+        self._leaves(delivery)
+        topics = self._topics
         self._count -= 1
+        if topics is not None:
+            topic = delivery.message.topic
+            left = topics[topic] - 1
+            if left:
+                topics[topic] = left
+            else:
+                del topics[topic]
+        elif not self._count:
+            self._topics = {}
         self.size -= delivery.size
         if self._looked:
             self._looked -= 1

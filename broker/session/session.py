@@ -16,9 +16,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from ..mqtt.constants import MAX_PACKET_ID
-from ..mqtt.errors import ProtocolError
 from ..mqtt.message import Delivery, Message
-from .inbound import Inbound
+from .acknowledged import Acknowledged
 from .limits import MOST_IN_FLIGHT, Limits
 from .outlet import EXPIRED, QOS0_MSG, QUEUE_FULL, UNREADABLE, Outlet
 from .queue import MessageQueue
@@ -29,7 +28,7 @@ WORTH_HALVING: Final = 16
 """A send window that is smaller goes out in one piece."""
 
 
-class Session(Inbound):
+class Session(Acknowledged):
     """A session and what happens to it."""
 
     __slots__ = ()
@@ -44,7 +43,8 @@ class Session(Inbound):
                 qos = subscription.qos
         elif subscription.qos < qos:
             qos = subscription.qos  # [MQTT-3.8.4-8]
-        if subscription.plain:
+        retain = message.retain and subscription.retain_as_published  # [MQTT-3.3.1-12] [MQTT-3.3.1-13]
+        if subscription.plain or not (retain or subscription.identifiers):
             if qos == 0:
                 outlet = self.outlet
                 if outlet is not None and self.queue is None:
@@ -54,12 +54,7 @@ class Session(Inbound):
                 return
             self._offer(message.plain(qos) if self.diary is None else self.diary.hold_plain(self, message, qos))
             return
-        delivery = Delivery(
-            message,
-            qos,
-            message.retain and subscription.retain_as_published,  # [MQTT-3.3.1-12] [MQTT-3.3.1-13]
-            subscription.identifiers,
-        )
+        delivery = Delivery(message, qos, retain, subscription.identifiers)
         if qos == 0:
             self._deliver0(delivery)
         else:
@@ -98,10 +93,14 @@ class Session(Inbound):
                 self._enqueue(delivery)
             else:
                 self.observer.delivery_dropped(self, delivery, QOS0_MSG)
-        elif queue is not None and queue.holds(delivery.message.topic):
-            self._enqueue(delivery)  # must not overtake a queued message of its topic
+        elif queue is not None and self._waits(queue, delivery.message.topic):
+            self._enqueue(delivery)
         else:
             outlet.send_publish(delivery, 0, False)
+
+    def _waits(self, queue: MessageQueue, topic: str) -> bool:
+        """Whether a message of this topic waits, which a later one must not overtake [MQTT-4.6.0-6]."""
+        return queue.holds(topic) or (self._resend_topics is not None and topic in self._resend_topics)
 
     def _owe(self, delivery: Delivery) -> None:
         if self.diary is not None:
@@ -124,7 +123,7 @@ class Session(Inbound):
 
     def _heavy(self, delivery: Delivery) -> bool:
         most = self.limits.max_inflight_bytes
-        return most > 0 and self.inflight_bytes > 0 and self.inflight_bytes + delivery.size > most
+        return most > 0 and self.inflight_bytes > 0 and self.inflight_bytes + delivery.octets > most
 
     def _send(self, outlet: Outlet, delivery: Delivery) -> None:
         inflight = self.inflight
@@ -134,7 +133,7 @@ class Session(Inbound):
         self.last_packet_id = packet_id
         inflight[packet_id] = delivery
         if self.limits.max_inflight_bytes:
-            self.inflight_bytes += delivery.size
+            self.inflight_bytes += delivery.octets
         if self.sent_at is not None:
             self.sent_at[packet_id] = max(self.now, delivery.message.timestamp)
         due = 0 if self.diary is None else self.diary.sent(self, delivery, packet_id)
@@ -169,7 +168,9 @@ class Session(Inbound):
         limits = self.limits
         bounds = (limits.max_queued_messages, limits.max_queued_bytes)
         keep = limits.refuse_when_full
-        queue = self.queue = MessageQueue(*bounds, limits.priorities, limits.default_priority, keep)
+        durable = self.diary is not None
+        queue = MessageQueue(*bounds, limits.priorities, limits.default_priority, keep, self.account, durable)
+        self.queue = queue
         return queue
 
     def advance(self, now: float) -> None:
@@ -181,9 +182,8 @@ class Session(Inbound):
         if self._resend is not None:
             self._retransmit(outlet)
         queue = self.queue
-        if queue is not None:
-            if self._resend is None:
-                self._drain(outlet, queue, now)
+        if queue is not None and self._resend is None:
+            self._drain(outlet, queue, now)
             if not len(queue):
                 self.queue = None
         if self.replays is not None and self.queue is None and outlet.writable:
@@ -278,105 +278,6 @@ class Session(Inbound):
         if not self.replays:
             self.replays = None
 
-    # --------------------------------------------------------- from the client
-
-    def puback(self, *packet_ids: int) -> list[Delivery]:
-        """QoS 1 deliveries are complete; returns them, without identifiers that are not in use.
-
-        :raises ProtocolError: an identifier belongs to a QoS 2 delivery. Those before it are done.
-        """
-        inflight = self.inflight
-        acknowledged: list[Delivery] = []
-        simple = self.sent_at is None and self._resend is None and not self.limits.max_inflight_bytes
-        try:
-            for packet_id in packet_ids:
-                delivery = inflight.get(packet_id)
-                if delivery is None or delivery.qos != 1:
-                    if packet_id in inflight:
-                        raise ProtocolError("PUBACK for a QoS 2 message")
-                    continue
-                if simple:
-                    del inflight[packet_id]
-                else:
-                    self._finish(packet_id, delivery)
-                acknowledged.append(delivery)
-        finally:
-            if self.diary is not None:
-                self.diary.done(self, acknowledged)
-        return acknowledged
-
-    def pubrec(self, packet_id: int, failed: bool = False) -> tuple[bool, Delivery | None]:
-        """First acknowledgement of QoS 2: (whether the identifier is known, the delivery it concerned).
-
-        A second PUBREC for a released identifier is known, with ``None``. ``failed`` (Reason Code >= 0x80)
-        ends the exchange [MQTT-4.4.0-2].
-
-        :raises ProtocolError: the identifier belongs to a QoS 1 delivery.
-        """
-        inflight = self.inflight
-        if packet_id not in inflight:
-            return False, None
-        delivery = inflight[packet_id]
-        if delivery is not None:
-            if delivery.qos != 2:
-                raise ProtocolError("PUBREC for a QoS 1 message")
-            self._finish(packet_id, delivery)
-            if not failed:
-                if self.sent_at is not None:
-                    self.sent_at[packet_id] = self.now
-                if self.diary is not None:
-                    self.diary.released(self, delivery, packet_id)
-                inflight[packet_id] = None  # last in order: PUBRELs are repeated in order of their PUBRECs
-            else:
-                self._done(delivery)
-        elif failed:
-            self._forget(packet_id)
-            if self.diary is not None:
-                self.diary.completed(self, packet_id)
-        return True, delivery
-
-    def pubcomp(self, packet_id: int) -> bool:
-        """A QoS 2 delivery is complete. False: no such identifier is in use.
-
-        :raises ProtocolError: PUBREL was not sent for it yet.
-        """
-        inflight = self.inflight
-        if packet_id not in inflight:
-            return False
-        if inflight[packet_id] is not None:
-            raise ProtocolError("PUBCOMP before PUBREL")
-        self._forget(packet_id)
-        if self.diary is not None:
-            self.diary.completed(self, packet_id)
-        return True
-
-    def note_completion(self, packet_id: int, message: Message) -> None:
-        """Keep the message of a released identifier until its PUBCOMP."""
-        if self.completions is None:
-            self.completions = {}
-        self.completions[packet_id] = message
-
-    def completion_of(self, packet_id: int) -> Message | None:
-        """The message kept for this identifier, once."""
-        return None if self.completions is None else self.completions.pop(packet_id, None)
-
-    def _done(self, delivery: Delivery) -> None:
-        """It is not owed any more."""
-        if self.diary is not None and delivery.qos:
-            self.diary.done(self, (delivery,))
-
-    def _finish(self, packet_id: int, delivery: Delivery) -> None:
-        if self.limits.max_inflight_bytes:
-            self.inflight_bytes -= delivery.size
-        self._forget(packet_id)
-
-    def _forget(self, packet_id: int) -> None:
-        del self.inflight[packet_id]
-        if self.sent_at is not None:
-            self.sent_at.pop(packet_id, None)
-        if self._resend is not None:
-            self._resend.pop(packet_id, None)
-
     # ---------------------------------------------------- coming, going, ending
 
     def attach(self, outlet: Outlet, window: int, limits: Limits, now: float) -> None:
@@ -386,10 +287,11 @@ class Session(Inbound):
         self.now = now
         if limits is not self.limits:
             self.limits = limits
-            self.inflight_bytes = sum([each.size for each in self.inflight.values() if each is not None])
             self.sent_at = dict.fromkeys(self.inflight, now) if limits.retry_interval else None
             if self.queue is not None:
                 self.queue.resize(limits.max_queued_messages, limits.max_queued_bytes, limits.refuse_when_full)
+        if limits.max_inflight_bytes:
+            self.inflight_bytes = sum([each.octets for each in self.inflight.values() if each is not None])
         # [MQTT-4.4.0-1]
         self._resend = OrderedDict.fromkeys(self.inflight) if self.inflight else None
 
@@ -400,6 +302,13 @@ class Session(Inbound):
             held.extend(self.queue)
         return held
 
+    def take_queued(self, topics: set[str], groups: set[str]) -> list[Delivery]:
+        """Take out of the queue what ``MessageQueue.take`` does; it is owed until the diary is told otherwise."""
+        taken = [] if self.queue is None else self.queue.take(topics, groups)
+        if not self.queue and self._resend_topics is None:
+            self.queue = None
+        return taken
+
     def requeue(self, delivery: Delivery) -> None:
         """Queue a delivery that was owed before the node's restart."""
         self._enqueue(delivery)
@@ -407,7 +316,9 @@ class Session(Inbound):
     def detach(self) -> None:
         """The client is gone; what was sent and not acknowledged stays in flight."""
         self.outlet = None
-        self._resend = None
+        self._resend = self._resend_topics = None
+        if not self.queued:
+            self.queue = None
 
     def _retransmit(self, outlet: Outlet) -> None:
         resend = self._resend
@@ -418,7 +329,14 @@ class Session(Inbound):
             if delivery is None:
                 outlet.send_pubrel(packet_id)
             elif len(self.inflight) - len(resend) >= self.window or not outlet.writable:
-                return  # the new connection's Receive Maximum holds for these too [MQTT-3.3.4-9]
+                # The new connection's Receive Maximum holds for these too [MQTT-3.3.4-9]. Some may not have been sent
+                # at all: their identifiers were not on disk when the last connection ended.
+                if self._resend_topics is None:
+                    waiting = [self.inflight[each] for each in resend]
+                    self._resend_topics = {each.message.topic for each in waiting if each is not None}
+                    if self.queue is None:
+                        self._new_queue()
+                return
             elif not self._send_again(outlet, packet_id, delivery):
                 self._finish(packet_id, delivery)
                 self._done(delivery)
@@ -426,7 +344,7 @@ class Session(Inbound):
             if self.sent_at is not None:
                 self.sent_at[packet_id] = self.now
             resend.pop(packet_id, None)
-        self._resend = None
+        self._resend = self._resend_topics = None
 
     def retransmit_older(self, before: float, now: float) -> None:
         """Send again what was sent before then and not acknowledged, on a live connection.
@@ -460,8 +378,23 @@ class Session(Inbound):
             for delivery in queue.drop_expired(now):
                 self._done(delivery)
                 self.observer.delivery_dropped(self, delivery, EXPIRED)
-            if not len(queue):
+            if not len(queue) and self._resend_topics is None:
                 self.queue = None
+
+    def shed(self, most: int, reason: str) -> int:
+        """The node needs the memory: drop at most ``most`` of the queue; how many."""
+        queue = self.queue
+        if queue is None:
+            return 0
+        dropped = queue.shed(most)
+        if not len(queue) and self._resend_topics is None:
+            self.queue = None
+        self.mqueue_dropped += len(dropped)
+        if self.diary is not None:
+            self.diary.done(self, [each for each in dropped if each.qos])
+        for delivery in dropped:
+            self.observer.delivery_dropped(self, delivery, reason)
+        return len(dropped)
 
     def end(self) -> list[Delivery]:
         """The session is over. Returns what shared subscriptions must give to another member.
@@ -478,8 +411,10 @@ class Session(Inbound):
             orphans.extend(delivery for delivery in self.queue if delivery.group)
         self.inflight.clear()
         self.inflight_bytes = 0
-        self.queue = None
-        self._resend = None
+        if self.queue is not None:
+            self.queue.clear()
+            self.queue = None
+        self._resend = self._resend_topics = None
         self.replays = None
         self.awaiting_rel = None
         self.completions = None

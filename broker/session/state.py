@@ -4,6 +4,7 @@ from collections import OrderedDict
 from typing import Any
 
 from ..mqtt.message import Delivery, Message
+from .account import NOBODYS, Account
 from .diary import Diary
 from .limits import MOST_IN_FLIGHT, Limits
 from .outlet import Observer, Outlet
@@ -16,10 +17,10 @@ class SessionState:
     """Session State (section 4.1), field by field. Times are unix seconds."""
 
     __slots__ = (
-        "_resend", "awaiting_rel", "client", "client_id", "completions", "created_at", "diary",
-        "disconnected_at", "expiry_interval", "expiry_timer", "inflight", "inflight_bytes", "last_packet_id",
-        "limits", "mqueue_dropped", "now", "number", "observer", "outlet", "queue", "replays", "sent_at",
-        "subscriptions", "will", "will_number", "will_timer", "window",
+        "_resend", "_resend_topics", "account", "awaiting_rel", "client", "client_id", "completions", "created_at",
+        "diary", "disconnected_at", "expiry_interval", "expiry_timer", "filter_octets", "inflight", "inflight_bytes",
+        "last_packet_id", "limits", "mqueue_dropped", "now", "number", "observer", "outlet", "owner",
+        "queue", "replays", "sent_at", "subscriptions", "will", "will_number", "will_timer", "window",
     )  # fmt: skip
 
     def __init__(
@@ -34,15 +35,18 @@ class SessionState:
         self.expiry_interval = expiry_interval
         # Topic Filter as the client wrote it -> Subscription.
         self.subscriptions: dict[str, Subscription] = {}
+        self.filter_octets = 0  # characters of these filters
         # QoS 1 and 2 sent and not completely acknowledged, in order of sending; None once PUBREL is out.
         self.inflight: dict[int, Delivery | None] = {}
-        self.inflight_bytes = 0
+        self.inflight_bytes = 0  # of those not released, only where ``max_inflight_bytes`` is set
         # When each identifier in flight was last sent, only where the zone has a retry interval.
         self.sent_at: dict[int, float] | None = {} if limits.retry_interval else None
         # Messages of released identifiers, kept only while somebody asks for ``delivery.completed``.
         self.completions: dict[int, Message] | None = None
         # Inflight identifiers that a new connection's Receive Maximum did not yet let out again.
         self._resend: OrderedDict[int, None] | None = None
+        # Their topics, once it is known that they do not go out at once: QoS 0 of these waits for them.
+        self._resend_topics: set[str] | None = None
         # QoS 1 and 2 (and QoS 0, where configured) waiting for the window or for the client.
         self.queue: MessageQueue | None = None
         # QoS 2 received and not released: Packet Identifier -> when.
@@ -51,11 +55,15 @@ class SessionState:
         self.replays: Replay | None = None
         self.last_packet_id = 0
         self.outlet: Outlet | None = None
+        # What the node's queues take.
+        self.account: Account = NOBODYS
         self.window = min(limits.max_inflight or MOST_IN_FLIGHT, MOST_IN_FLIGHT)
         self.mqueue_dropped = 0
         # Who writes down what it holds, and under which number; None and 0 where nothing outlives the process.
         self.diary: Diary | None = None
         self.number = 0
+        # Whose it is (``ClientInfo.owner``); None: it was stored by a version that did not write that down.
+        self.owner: str | None = ""
         # Kept here for ``core``, never looked at: ClientInfo of the last connection, when it ended, the Will Message
         # waiting for its delay, and the two running timers.
         self.client: Any = None

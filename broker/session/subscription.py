@@ -16,11 +16,14 @@ class Subscription:
     ``identifiers`` has at most one entry, but any number in the merged form that the router makes where several
     filters of one session match.
 
+    ``by_operator``: an operator made it for the client, whatever the access rules say.
+
     ``plain``: neither No Local, Retain As Published nor identifiers nor shared; the publish path then needs
     only ``session`` and ``qos``.
     """
 
     __slots__ = (
+        "by_operator",
         "filter",
         "group",
         "identifiers",
@@ -46,6 +49,7 @@ class Subscription:
         group: str | None = None,
         topic_filter: str | None = None,
         parts: "tuple[Subscription, ...]" = (),
+        by_operator: bool = False,
     ) -> None:
         self.session = session
         self.filter = filter
@@ -57,6 +61,7 @@ class Subscription:
         self.group = group
         self.topic_filter = filter if topic_filter is None else topic_filter
         self.parts = parts
+        self.by_operator = by_operator
         self.plain = not (no_local or retain_as_published or identifiers or group is not None)
 
     def info(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from .batch import encode
+from .check_file import Digests
 from .sqlite_log import SqliteLog
 from .writer import Append, Drop, Read, Stop, Writer
 
@@ -31,6 +32,7 @@ class Journal:
         "_closed",
         "_data",
         "_drained",
+        "_dropping",
         "_log",
         "_loop",
         "_on_durable",
@@ -74,6 +76,7 @@ class Journal:
         self.pending_octets = 0
         self._data = b""
         self._yielded = 0.0
+        self._dropping = 0
         self._drained: asyncio.Future[None] | None = None
         self._closed = loop.create_future()
         self._writer = Writer(log, loop, self._written, self._troubled, self._ended)
@@ -99,14 +102,15 @@ class Journal:
         await asyncio.to_thread(self._writer.join)
         return True
 
-    def append(self, records: list[bytes]) -> None:
-        """Write these as the next batch, in this order. Only while the writer is ``idle``."""
+    def append(self, records: list[bytes], access: Digests | None = None) -> None:
+        """Write these as the next batch, in this order. Only while the writer is ``idle``. ``access`` as in
+        ``SqliteLog.append``."""
         assert self.idle
         self.idle = False
         self._data = data = encode(records)
         self.pending = len(records)
         self.pending_octets = len(data)
-        self._writer.post(Append(self.batch, data))
+        self._writer.post(Append(self.batch, data, access))
         self.batch += 1
 
     def give_way(self) -> None:
@@ -129,7 +133,13 @@ class Journal:
 
     def drop_before(self, seq: int) -> None:
         """Forget the batches older than ``seq``, in slices between other work; the newest one stays in any case."""
+        self._dropping = max(self._dropping, seq)
         self._writer.post(Drop(seq))
+
+    @property
+    def dropping(self) -> bool:
+        """Whether batches that are to be forgotten still take room in the file."""
+        return self._dropping > self._writer.dropped
 
     @property
     def size_bytes(self) -> int:

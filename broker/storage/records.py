@@ -21,7 +21,8 @@ class _Record(msgspec.Struct, array_like=True, gc=False):
 
 
 class SessionStored(_Record, tag=1):
-    """A session exists. ``disconnected_at`` is 0 while its client is connected."""
+    """A session exists. ``disconnected_at`` is 0 while its client is connected. ``owner``: as in ``ClientInfo``, None
+    where an older version wrote this."""
 
     number: int
     client_id: str
@@ -40,6 +41,7 @@ class SessionStored(_Record, tag=1):
     clean_start: bool
     is_bridge: bool
     last_packet_id: int
+    owner: str | None = None
 
 
 class SessionEnded(_Record, tag=2):
@@ -47,6 +49,8 @@ class SessionEnded(_Record, tag=2):
 
 
 class SubscriptionStored(_Record, tag=3):
+    """``by_operator``: see ``Subscription``."""
+
     session: int
     filter: str
     topic_filter: str
@@ -56,6 +60,7 @@ class SubscriptionStored(_Record, tag=3):
     retain_as_published: bool
     retain_handling: int
     identifiers: tuple[int, ...]
+    by_operator: bool = False
 
 
 class SubscriptionRemoved(_Record, tag=4):
@@ -64,7 +69,7 @@ class SubscriptionRemoved(_Record, tag=4):
 
 
 class StoredBody(msgspec.Struct, array_like=True, gc=False, frozen=True):
-    """An Application Message and who published it (``None``: the node)."""
+    """An Application Message and who published it (``None``: the node). ``proved``: its user name was proved."""
 
     topic: str
     payload: bytes
@@ -75,6 +80,7 @@ class StoredBody(msgspec.Struct, array_like=True, gc=False, frozen=True):
     client_id: str | None
     username: str | None
     id: str
+    proved: bool = True
 
 
 class MessageStored(_Record, tag=5):
@@ -138,7 +144,10 @@ class Freed(_Record, tag=12):
 
 
 class RetainedStored(_Record, tag=13):
+    """``mountpoint``: its publisher's."""
+
     body: StoredBody
+    mountpoint: str = ""
 
 
 class RetainedCleared(_Record, tag=14):
@@ -146,12 +155,15 @@ class RetainedCleared(_Record, tag=14):
 
 
 class WillStored(_Record, tag=15):
-    """A will is in force. ``due_at`` 0: its client is connected; else when its delay ends."""
+    """A will is in force. ``due_at`` 0: its client is connected; else when its delay ends. ``mountpoint`` and
+    ``listener`` are its client's, by which it is judged."""
 
     number: int
     body: StoredBody
     delay: int
     due_at: float
+    mountpoint: str = ""
+    listener: str = ""
 
 
 class WillGone(_Record, tag=16):

@@ -14,6 +14,7 @@ from typing import ClassVar, Final
 
 import apsw
 
+from .check_file import CheckFile, Digests
 from .salvage import (
     PAGE,
     SalvageReport,
@@ -58,8 +59,10 @@ class SqliteLog:
     """What leads from each version of the schema to the next, the first from an empty file. A step that changes the
     columns of ``log`` changes ``salvage`` too."""
 
-    def __init__(self, path: Path, vfs: str | None = None) -> None:
+    def __init__(self, path: Path, vfs: str | None = None, check: CheckFile | None = None) -> None:
+        """``check``: told what is stored, once it is settled what was."""
         self.path = path
+        self.check = check
         self.salvaged: SalvageReport | None = None
         self.first = 0
         self.last = 0
@@ -104,11 +107,14 @@ class SqliteLog:
                 self.salvaged = SalvageReport("checksum of a batch")
             self.salvaged.missing.append((seq, seq))
 
-    def append(self, seq: int, data: bytes) -> None:
+    def append(self, seq: int, data: bytes, access: Digests | None = None) -> None:
         """Store a batch; it is durable when this returns. The same again replaces it.
 
-        Raises WriteTrouble: nothing is stored, or it is and nobody may rely on it; append it again.
+        ``access``: it changes rows that decide who may, to these digests. Raises WriteTrouble: nothing is stored, or it
+        is and nobody may rely on it; append it again.
         """
+        if self.check is not None and access is not None:
+            self.check.prepare(access)
         try:
             if self._suspect:
                 self._reopen()
@@ -118,11 +124,16 @@ class SqliteLog:
         except (apsw.Error, OSError) as error:
             raise self._trouble(error) from error
         self._wal_pages += len(data) // PAGE + 4
+        if self.check is not None and access is not None:
+            self.check.confirm(seq, access)
         self.first = low
         self.last = max(self.last, seq)
 
     def tidy(self) -> None:
-        """Move the write-ahead log into the file once it is long. Raises WriteTrouble."""
+        """Note how far it is written, and move the write-ahead log into the file once it is long. Raises
+        WriteTrouble."""
+        if self.check is not None:
+            self.check.note(self.last)
         if self._wal_pages < CHECKPOINT_PAGES and not self._suspect:
             return
         try:
@@ -202,6 +213,9 @@ class SqliteLog:
         """Leave one file with everything in it. Raises WriteTrouble: closed all the same, nothing durable is lost."""
         if self._db is None:
             return
+        if self.check is not None:
+            self.check.note(self.last)
+            self.check.close()
         try:
             if self._suspect:
                 self._reopen()
@@ -229,6 +243,8 @@ class SqliteLog:
         """Connect and look whether all is well. Raises _Damaged, NewerSchema, StoreError, apsw.Error of the disk."""
         # Read before SQLite may write.
         beyond, _, data = max(rows_in_wal(self.path), default=(0, 0, b""))
+        if beyond and not self.path.stat().st_size:
+            raise _Damaged("it is empty")  # and SQLite would remove the write-ahead log of an empty file
         try:
             db = self._connect()
             if not self._number("SELECT count(*) FROM sqlite_schema"):

@@ -12,6 +12,7 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Final
 
+from .check_file import Digests
 from .sqlite_log import SqliteLog
 from .trouble import StoreError, describe
 
@@ -22,13 +23,14 @@ LONGEST_PAUSE: Final = 1.0
 
 
 class Append:
-    """Store batch ``seq``."""
+    """Store batch ``seq``; ``access`` as in ``SqliteLog.append``."""
 
-    __slots__ = ("data", "seq")
+    __slots__ = ("access", "data", "seq")
 
-    def __init__(self, seq: int, data: bytes) -> None:
+    def __init__(self, seq: int, data: bytes, access: Digests | None = None) -> None:
         self.seq = seq
         self.data = data
+        self.access = access
 
 
 class Drop:
@@ -92,6 +94,8 @@ class Writer(threading.Thread):
         self._trouble = trouble
         self._ended = ended
         self._stopping = False
+        # What ``Drop`` asked for is done up to here; read by the loop's thread.
+        self.dropped = 0
 
     def run(self) -> None:
         try:
@@ -116,7 +120,7 @@ class Writer(threading.Thread):
             logger.warning("store_abandoned")
 
     def _append(self, job: Append) -> None:
-        if self._until_done(lambda: self._log.append(job.seq, job.data)):
+        if self._until_done(lambda: self._log.append(job.seq, job.data, job.access)):
             self._loop.call_soon_threadsafe(self._written, job.seq)
             # After the word is out: this batch does not wait for the checkpoint.
             self._until_done(self._log.tidy)
@@ -129,9 +133,12 @@ class Writer(threading.Thread):
             more = self._log.drop_some(job.seq)
             self._log.tidy()
 
-        if self._until_done(slice_) and more:
-            # To the end of the queue, so that batches and reads come between the slices.
-            self.post(job)
+        if self._until_done(slice_):
+            if more:
+                # To the end of the queue, so that batches and reads come between the slices.
+                self.post(job)
+            else:
+                self.dropped = max(self.dropped, job.seq)
 
     def _read(self, job: Read) -> None:
         error = None

@@ -15,19 +15,22 @@ import ssl
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from .origins import accepted_origins
 from .proxy_protocol import ProxiedTransport, ProxyHeader, ProxyProtocolError, read_header
+from .tls import arriving
 from .websocket import WebSocketLayer
 
 if TYPE_CHECKING:
     from .listener import Listener
 
+ALERT_TIMEOUT: Final = 2.0  # seconds a peer whose handshake failed has to read why, and to close
 TLS_SHUTDOWN_TIMEOUT: Final = 5.0  # seconds a peer has to answer our close_notify
 
 
 class Arrival(asyncio.Protocol):
     """Takes one accepted socket through its handshakes; the listener counts it among its sockets until ``settle``."""
 
-    __slots__ = ("_header", "_listener", "_sock", "_task", "_transport", "peer")
+    __slots__ = ("_counted", "_header", "_listener", "_sock", "_task", "_transport", "peer")
 
     def __init__(self, listener: "Listener", sock: socket.socket, peer: tuple[str, int]) -> None:
         self._listener = listener
@@ -35,6 +38,7 @@ class Arrival(asyncio.Protocol):
         self._header: ProxyHeader | None = None
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
+        self._counted = False  # as refused
         self.peer = peer
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -73,12 +77,17 @@ class Arrival(asyncio.Protocol):
 
     def settle(self) -> None:
         """The socket has its Connection, or is gone."""
-        self._listener.arrivals.discard(self)
+        self._listener.settled(self)
 
     def refuse(self, reason: str, setting: str, detail: str = "") -> None:
         """The socket gets no Connection, because of ``setting``; the caller closes it. Counted once."""
         if self in self._listener.arrivals:
             self.settle()
+            self._count(reason, setting, detail)
+
+    def _count(self, reason: str, setting: str, detail: str) -> None:
+        if not self._counted:
+            self._counted = True
             self._listener.refuse(reason, setting, self.peer, detail)
 
     async def _run(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -112,6 +121,7 @@ class Arrival(asyncio.Protocol):
             if context is None or tls is None:
                 await loop.connect_accepted_socket(lambda: self, sock)
             else:
+                arriving.set(self._handshake_failed)
                 await loop.connect_accepted_socket(
                     lambda: self,
                     sock,
@@ -119,17 +129,24 @@ class Arrival(asyncio.Protocol):
                     ssl_handshake_timeout=tls.handshake_timeout,
                     ssl_shutdown_timeout=TLS_SHUTDOWN_TIMEOUT,
                 )
-        except ssl.SSLCertVerificationError as exc:
-            self.refuse("tls_certificate", "tls.verify", exc.verify_message)
-        except ssl.SSLError as exc:
-            if exc.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
-                self.refuse("tls_certificate", "tls.verify", "no client certificate")
-            else:
-                self.refuse("tls_handshake", "tls", exc.reason or str(exc))
         except ConnectionAbortedError:
             self.refuse("tls_timeout", "tls.handshake_timeout")
         except OSError:
             self.refuse("closed_early", "tls" if tls is not None else "")
+
+    def _handshake_failed(self, exc: ssl.SSLError) -> None:
+        """Count it, and let the peer read the alert: it closes then, as it must, or we do."""
+        if isinstance(exc, ssl.SSLCertVerificationError):
+            self._count("tls_certificate", "tls.verify", exc.verify_message)
+        elif exc.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
+            self._count("tls_certificate", "tls.verify", "no client certificate")
+        else:
+            self._count("tls_handshake", "tls", exc.reason or str(exc))
+        asyncio.get_running_loop().call_later(ALERT_TIMEOUT, self._give_up)
+
+    def _give_up(self) -> None:
+        if self._task is not None:
+            self.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Step aside: from here on the transport talks to the Connection, or to its WebSocket layer."""
@@ -145,7 +162,8 @@ class Arrival(asyncio.Protocol):
         top = below if self._header is None else ProxiedTransport(below, self._header)
         if settings.type in ("ws", "wss"):
             self._transport = below
-            layer = WebSocketLayer(settings, listener.zone, listener.connect, self)
+            origins = accepted_origins(settings, listener.zone, listener.loopback)
+            layer = WebSocketLayer(settings, listener.zone, listener.connect, self, origins)
             below.set_protocol(layer)
             layer.connection_made(top)
         else:

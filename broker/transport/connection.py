@@ -6,13 +6,15 @@ The only one there is, for tcp, ssl, ws and wss: whatever lies below looks like 
 import asyncio
 import logging
 from collections.abc import Awaitable
+from fcntl import ioctl
 from sys import intern
+from termios import TIOCOUTQ
 from typing import Final, cast
 
 from ..channel.channel import TURN_DELIVERIES, Channel
 from ..channel.closing import NORMAL, fail
 from ..channel.context import Context
-from ..channel.state import CLOSED, CONNECTED, CONNECTING, GONE, ListenerFacts
+from ..channel.state import AUTHENTICATING, CLOSED, CONNECTED, GONE, ListenerFacts
 from ..core.client_info import ClientInfo, Traffic
 from ..core.timers import Timer
 from ..mqtt.decoder import Decoder, Packet, TopicNames
@@ -29,6 +31,12 @@ logger = logging.getLogger(__name__)
 
 WRITE_HIGH = 262_144
 WRITE_LOW = 65_536
+MOST_WAITING_OCTETS: Final = 134_217_728
+"""Of all clients that wait to be let in; beyond it the one that comes or sends more is told that the node is busy."""
+_AHEAD: Final = 65_536
+"""Bytes that a client may send before its CONNECT is answered. So long it is read from: only so is it seen to leave,
+and nobody verifies its password for nothing."""
+_SECOND_LOOK: Final = 0.05
 LINGER: Final = 2.0
 """Seconds for a client to take our last packet and close its side: closing at once with input unread would reset the
 connection, and the client would see neither CONNACK nor DISCONNECT."""
@@ -38,13 +46,20 @@ _TURN: Final = 1  # output must go out first, or others be heard
 _WAITING: Final = 2  # a packet waits for something outside (a password hash)
 _RATE: Final = 4  # message_rate, byte_rate
 _SLOW: Final = 8  # the client does not read what it asks for
+_MEMORY: Final = 32  # the node's memory is short, and this client sends more than others
 _STORE: Final = 16  # much of what it is to be told waits for the disk
 
 _AFTER_LOSS: Final = 10.0
 """Seconds for outside sources to answer about what a client sent before its socket was gone."""
+LOSS_STEPS: Final = 40
+"""Deliveries that the end of a connection counts as in the account of the loop turn: a turn ends about a hundred."""
 
 _MOST_UNSTORED: Final = 8192
 """Packets of one client that may wait for the disk; 3.x has no Receive Maximum to bound them."""
+
+
+def _publishes(packets: list[Packet]) -> bool:
+    return any(type(packet) is Message for packet in packets)
 
 
 def _adds_to_store(packets: list[Packet]) -> bool:
@@ -63,12 +78,15 @@ class Connection(Output):
         "_held",
         "_keep_alive",
         "_listener",
+        "_loss_waits",
         "_lost",
+        "_memory_timer",
         "_parked",
         "_rate_timer",
         "_rates",
         "_task",
         "_timer",
+        "_waiting_octets",
     )
 
     def __init__(
@@ -89,16 +107,20 @@ class Connection(Output):
         # Decoded packets that wait, in order; None where nothing waits.
         self._parked: list[Packet] | None = None
         self._held = 0
+        # What was read of a client that waits to be let in; 0: it does not.
+        self._waiting_octets = 0
         self._alive_at = 0.0
         self._keep_alive = 0.0
         self._timer: Timer | None = None
         self._rate_timer: Timer | None = None
+        self._memory_timer: Timer | None = None
         self._rates = rates_of(zone.message_rate, zone.byte_rate)
         self._task: asyncio.Future[None] | None = None
         self._closing = False
         self._eof = False
         # Why the socket is gone, while what came over it is still to be taken.
         self._lost: str | None = None
+        self._loss_waits = False
 
     # --------------------------------------------------------------- asyncio
 
@@ -138,6 +160,8 @@ class Connection(Output):
         self.received_reads += 1
         if self._closing:
             return
+        channel = self.channel
+        channel.answered1 = channel.outlet.written1
         packets = self._decoder.feed(data)
         now = context.clock.now()
         if packets:
@@ -146,6 +170,11 @@ class Connection(Output):
             self.received_packets += len(packets)
         if self._rates is not None:
             self._limit(self._rates.pause_after(size, packets, now), now)
+        if self._waiting_octets:
+            if not self._count_waiting(size):
+                return
+            if self._held == _WAITING and self.received_octets > _AHEAD and self._transport is not None:
+                self._transport.pause_reading()
         if not packets:
             return
         turn = context.broker.turn
@@ -154,7 +183,7 @@ class Connection(Output):
         elif (
             self._held
             or turn.deliveries > TURN_DELIVERIES
-            or turn.octets > HIGH_WATER
+            or (turn.octets > HIGH_WATER and _publishes(packets))
             or (turn.congested and _adds_to_store(packets))
         ):
             self._parked = packets
@@ -166,17 +195,32 @@ class Connection(Output):
         self._eof = True
         # Packets that wait are still to be answered; the transport stays open for that, unless it is TLS, which cannot.
         transport = self._transport
-        return self._parked is not None and not self._closing and transport is not None and transport.can_write_eof()
+        if self._parked is None or self._closing or transport is None or not transport.can_write_eof():
+            return False
+        # Of a client that asked for nothing but to be let in, it is a farewell.
+        return bool(self._parked) or self.channel.state != AUTHENTICATING
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self._listener.freed(self)
         self._lost = "closed by the client" if exc is None else type(exc).__name__
+        if self._context.broker.turn.deliveries > TURN_DELIVERIES:  # a crowd that goes at once goes in several turns
+            self._loss_waits = True
+            self._flusher.hold(self, spent=True)
+        else:
+            self._account_for_loss()
+            self._flusher.wake()
+
+    def _account_for_loss(self) -> None:
+        self._context.broker.turn.deliveries += LOSS_STEPS
         self._after_loss()
 
     def _after_loss(self) -> None:
         """What was received is taken, whoever has gone since; then it is over. An outside source that is being asked
         about some of it has a moment to answer."""
         channel = self.channel
+        if channel.state == AUTHENTICATING and self._parked and self._held & _WAITING and not self._closing:
+            return  # ``_wait`` comes again
         while self._parked is not None and channel.state != CLOSED and not self._held & _WAITING:
             packets, self._parked = self._parked, None
             self._take(packets, self._context.clock.now(), last=True)
@@ -195,10 +239,10 @@ class Connection(Output):
         self._closing = True
         reason, self._lost = self._lost or "", None
         channel.connection_lost(reason)
-        for timer in (self._timer, self._rate_timer):
+        for timer in (self._timer, self._rate_timer, self._memory_timer):
             if timer is not None:
                 timer.cancel()
-        self._timer = self._rate_timer = None
+        self._timer = self._rate_timer = self._memory_timer = None
         self._parked = None
         self._everybody.discard(self)
         self._listener.closed(channel.end_reason)
@@ -236,8 +280,23 @@ class Connection(Output):
                 self._hold_for_turn(spent=True)
             return
         self._parked = channel.rest or []
-        self._hold(_WAITING)
+        if channel.state == AUTHENTICATING and not self._held and self.received_octets <= _AHEAD:
+            self._held = _WAITING
+        else:
+            self._hold(_WAITING)
         self._task = asyncio.ensure_future(self._wait(taken))
+        if channel.state == AUTHENTICATING:
+            self._count_waiting(self.received_octets)
+
+    def _count_waiting(self, octets: int) -> bool:
+        """False: it was too much."""
+        access = self._context.access
+        self._waiting_octets += octets
+        access.waiting_octets += octets
+        if access.waiting_octets <= MOST_WAITING_OCTETS:
+            return True
+        self.channel.too_busy()
+        return False
 
     async def _wait(self, waiting: Awaitable[None]) -> None:
         channel = self.channel
@@ -250,8 +309,10 @@ class Connection(Output):
             channel.internal_error()
         finally:
             self._task = None
+            self._context.access.waiting_octets -= self._waiting_octets
+            self._waiting_octets = 0
             self._release(_WAITING)
-            if self._lost is not None:
+            if self._lost is not None and not self._loss_waits:
                 self._after_loss()
 
     def _hold_for_turn(self, spent: bool = False) -> None:
@@ -260,11 +321,16 @@ class Connection(Output):
             self._flusher.hold(self, spent)
 
     def proceed(self) -> None:
-        """The output that this connection waited for is written."""
-        self._release(_TURN)
+        """The output that this connection waited for is written, or its loss has its turn."""
+        if self._loss_waits:
+            self._loss_waits = False
+            if self._lost is not None:
+                self._account_for_loss()
+        else:
+            self._release(_TURN)
 
     def _hold(self, why: int) -> None:
-        if not self._held and self._transport is not None and not self._closing:
+        if (not self._held or self._held == _WAITING) and self._transport is not None and not self._closing:
             self._transport.pause_reading()
         self._held |= why
 
@@ -283,7 +349,7 @@ class Connection(Output):
             turn = context.broker.turn
             if (
                 turn.deliveries > TURN_DELIVERIES
-                or turn.octets > HIGH_WATER
+                or (turn.octets > HIGH_WATER and _publishes(packets))
                 or (turn.congested and _adds_to_store(packets))
             ):
                 self._parked = packets
@@ -307,6 +373,40 @@ class Connection(Output):
     def _rate_over(self) -> None:
         self._rate_timer = None
         self._release(_RATE)
+
+    # ---------------------------------------------------------------- memory
+
+    def pause(self, seconds: float) -> bool:
+        """Take nothing from the socket for so long. False: it is paused already, or over."""
+        if self._closing or self._transport is None or self._memory_timer is not None:
+            return False
+        self._hold(_MEMORY)
+        context = self._context
+        self._memory_timer = context.timers.at(context.clock.now() + seconds, self._pause_over)
+        return True
+
+    def _pause_over(self) -> None:
+        self._memory_timer = None
+        self._release(_MEMORY)
+
+    @property
+    def burden(self) -> int:
+        """How much it has sent, a message of QoS 1 or 2 counting as more than its bytes."""
+        channel = self.channel
+        return self.received_octets + 100 * (channel.received1 + channel.received2)
+
+    @property
+    def blocked(self) -> bool:
+        """Whether its client takes no more of what is written."""
+        return not self.channel.outlet.writable
+
+    @property
+    def waiting_octets(self) -> int:
+        """Bytes in its buffers, in both directions."""
+        transport = self._transport
+        unwritten = 0 if transport is None else transport.get_write_buffer_size()
+        parked = 0 if self._parked is None else 300 * len(self._parked)
+        return unwritten + self.channel.outlet.backlog + self._decoder.pending + parked
 
     # ------------------------------------------------------ the channel's wishes
 
@@ -376,13 +476,14 @@ class Connection(Output):
             self._timer.cancel()
         blocked = not outlet.writable
         self.flush()
-        outlet.held = None  # nobody is there to be told, and nothing follows a DISCONNECT
+        outlet.held = outlet.lined = None  # nobody is there to be told, and nothing follows a DISCONNECT
         self._leave_traffic()
         if self.channel.end_reason == NORMAL and transport.can_write_eof() and not transport.get_write_buffer_size():
             # It has said goodbye and is owed nothing: there is nobody to be waited for.
             transport.close()
             return
         self._timer = context.timers.at(context.clock.now() + LINGER, self.abort)
+        self._listener.lingers(self)
         if blocked or self._eof or not transport.can_write_eof():
             transport.close()
             return
@@ -395,6 +496,20 @@ class Connection(Output):
             self._held = 0
             transport.resume_reading()
 
+    @property
+    def owes(self) -> bool:
+        """Whether something that was written has not arrived at the peer's system yet."""
+        transport = self._transport
+        if transport is None:
+            return False
+        if transport.get_write_buffer_size():
+            return True
+        sock = transport.get_extra_info("socket")
+        try:
+            return sock is None or any(ioctl(sock.fileno(), TIOCOUTQ, bytes(4)))
+        except OSError:  # nobody can say here
+            return True
+
     def abort(self) -> None:
         """Close at once, whatever is still to be sent."""
         self._timer = None
@@ -403,10 +518,19 @@ class Connection(Output):
 
     # ---------------------------------------------------------------- timers
 
-    def _idle(self) -> None:
+    def _idle(self, looked: bool = False) -> None:
         self._timer = None
-        if self.channel.state <= CONNECTING + 1:
-            self.channel.idle_timeout()
+        channel = self.channel
+        if channel.state > AUTHENTICATING:
+            return
+        if self._parked is None and looked:
+            channel.idle_timeout()
+            return
+        # It has done its part and waits for us, and may owe an AUTH after that; or its CONNECT lies in the socket, and
+        # a busy loop comes to it now.
+        context = self._context
+        wait = _SECOND_LOOK if self._parked is None else self.facts.zone.idle_timeout
+        self._timer = context.timers.at(context.clock.now() + wait, lambda: self._idle(True))
 
     def _check_alive(self) -> None:
         self._timer = None

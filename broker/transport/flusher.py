@@ -1,8 +1,8 @@
 """Flusher: every connection that has something to write is written once, at the end of the loop turn.
 
 Collecting output is what makes the broker fast: one ``send`` for all that a turn produced for a client. A turn writes
-to at most ``SENDS_A_TURN`` clients; who is left comes first in the next one, and exactly one further run is outstanding
-at any time.
+to at most ``SENDS_A_TURN`` clients and about ``OCTETS_A_TURN`` bytes; who is left comes first in the next one, and
+exactly one further run is outstanding at any time.
 """
 
 import asyncio
@@ -18,6 +18,8 @@ logger = logging.getLogger(__name__)
 
 SENDS_A_TURN: Final = 256
 """About a millisecond of the kernel's time."""
+OCTETS_A_TURN: Final = 4_194_304
+"""Bytes that a turn writes, about: some milliseconds of copying to the kernel, but one client at least."""
 HIGH_WATER: Final = 67_108_864
 """Bytes of output waiting beyond which no publisher's packets are taken."""
 
@@ -35,7 +37,18 @@ class Holdable(Protocol):
 class Flusher:
     """Knows who has output waiting and which publishers wait for it to go."""
 
-    __slots__ = ("_dirty", "_end_of_turn", "_held", "_loop", "_scheduled", "_spent", "_turn", "turns")
+    __slots__ = (
+        "_dirty",
+        "_end_of_turn",
+        "_held",
+        "_left",
+        "_left_octets",
+        "_loop",
+        "_scheduled",
+        "_spent",
+        "_turn",
+        "turns",
+    )
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, turn: Turn, end_of_turn: Callable[[], None] | None = None
@@ -45,6 +58,9 @@ class Flusher:
         self._loop = loop
         self._turn = turn
         self._dirty: list[Outlet] = []
+        # Of an earlier turn that had more to write than it should, and about how many bytes they have.
+        self._left: list[Outlet] = []
+        self._left_octets = 0
         self._held: list[Holdable] = []
         # Of those, who have had their share of a turn: after the others.
         self._spent: list[Holdable] = []
@@ -81,16 +97,8 @@ class Flusher:
         self._scheduled = False
         self.turns += 1
         turn = self._turn
-        dirty = self._dirty
         turn.deliveries = 0
-        if len(dirty) <= SENDS_A_TURN:
-            self._dirty = []
-            turn.octets = 0
-        else:
-            left = dirty[SENDS_A_TURN:]
-            turn.octets = turn.octets * len(left) // len(dirty)
-            del dirty[SENDS_A_TURN:]
-            self._dirty = left
+        dirty = self._next(turn)
         for outlet in dirty:
             try:
                 outlet.target.flush()
@@ -113,11 +121,43 @@ class Flusher:
                 except Exception:
                     logger.exception("packets_failed")
                     connection.abort()
-        if self._dirty and not self._scheduled:
+        if (self._dirty or self._left) and not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self.run)
+
+    def _next(self, turn: Turn) -> list[Outlet]:
+        """Who is written to now. ``octets`` of the turn are left with what those who wait for the next one have."""
+        left, new = self._left, self._dirty
+        self._dirty = []
+        if turn.octets <= OCTETS_A_TURN:
+            dirty = left + new if left else new
+            self._left = dirty[SENDS_A_TURN:]
+            if self._left:
+                turn.octets = turn.octets * len(self._left) // len(dirty)
+                del dirty[SENDS_A_TURN:]
+            else:
+                turn.octets = 0
+            self._left_octets = turn.octets
+            return dirty
+        # Whoever has come since does not wait behind large messages to others, but one of those goes out in any case.
+        octets = max(0, turn.octets - self._left_octets)
+        count = _share(len(new), octets, SENDS_A_TURN, OCTETS_A_TURN)
+        of_new = octets * count // max(1, len(new))
+        again = _share(len(left), self._left_octets, max(1, SENDS_A_TURN - count), max(1, OCTETS_A_TURN - of_new))
+        of_left = self._left_octets * again // max(1, len(left))
+        self._left = left[again:] + new[count:]
+        waiting = max(0, octets - of_new) + self._left_octets - of_left
+        self._left_octets = turn.octets = waiting if self._left else 0
+        return new[:count] + left[:again]
 
     @property
     def waiting(self) -> int:
         """Connections with output waiting for a run."""
-        return len(self._dirty)
+        return len(self._dirty) + len(self._left)
+
+
+def _share(count: int, octets: int, sends: int, most: int) -> int:
+    """How many of so many may be written to, by what each has on average: nobody counts what is in an outlet."""
+    if octets > most:
+        sends = max(1, min(sends, most * count // octets))
+    return min(count, sends)

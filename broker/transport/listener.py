@@ -6,14 +6,17 @@ import logging
 import os
 import socket
 import ssl
+from collections import deque
 from collections.abc import Callable
 from ipaddress import ip_address
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from ..config import ListenerSettings, ZoneSettings
 from ..core.client_info import authority
 from ..core.clock import Clock
 from .arrival import Arrival
+from .binding import listening_sockets
+from .descriptors import SETTING, UNLIMITED, Descriptors
 from .limiter import TokenBucket
 from .tls import TlsError, build_context
 
@@ -22,11 +25,28 @@ logger = logging.getLogger(__name__)
 ACCEPTS_A_TURN: Final = 64  # so that a storm of new clients leaves room for those who are there
 EXHAUSTED: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 REST_WHEN_EXHAUSTED: Final = 1.0  # seconds without accepting when the system has no more sockets to give
+PLACE_TIMEOUT: Final = 0.25
+"""Seconds that a new client waits for one of ``max_connections``: who has just gone may not have been noticed yet."""
+MOST_WAITING: Final = 64  # for a place
 REFUSAL_LOG_INTERVAL: Final = 10.0  # seconds between two log lines about the same reason
 
 
+class Lingering(Protocol):
+    """A connection that is closed but for its client, which has not closed its side yet."""
+
+    def abort(self) -> None:
+        """Wait no longer."""
+
+
 class ListenerError(Exception):
-    """A listener that cannot start, or cannot take new settings; the text is one line."""
+    """A listener that cannot start, or cannot take new settings; the text is one line.
+
+    ``taken``: the address, where another process has it.
+    """
+
+    def __init__(self, text: str, taken: str = "") -> None:
+        super().__init__(text)
+        self.taken = taken
 
 
 class Prepared:
@@ -43,8 +63,11 @@ class Prepared:
 class Listener:
     """Accepts clients at one address within its limits and gives each socket, once it is ready, a Connection.
 
-    ``connect(listener)`` builds one Connection. The Connection calls ``opened`` and ``closed``. ``settings`` and
-    ``zone`` are those of new clients. ``refused`` and ``shutdown_count`` count by reason.
+    ``label`` tells it from all others of the node: its name, with its type before it where an earlier listener of
+    another type has that name.
+
+    ``connect(listener)`` builds one Connection. The Connection calls ``opened``, ``freed`` and ``closed``. ``settings``
+    and ``zone`` are those of new clients. ``refused`` and ``shutdown_count`` count by reason.
     """
 
     def __init__(
@@ -53,10 +76,13 @@ class Listener:
         zone: ZoneSettings,
         connect: Callable[["Listener"], asyncio.Protocol],
         clock: Clock,
+        label: str | None = None,
+        descriptors: Descriptors = UNLIMITED,
     ) -> None:
         self.settings = settings
         self.zone = zone
         self.name = settings.name
+        self.label = label or settings.name
         self.type = settings.type
         self.accepted = 0  # Connections made
         self.throttled = 0  # times that accepting paused for ``accept_rate``
@@ -65,8 +91,11 @@ class Listener:
         self.current_connections = 0
         self.context: ssl.SSLContext | None = None
         self.arrivals: set[Arrival] = set()  # accepted sockets that have no Connection yet
+        self._lingering: dict[Lingering, None] = {}
+        self._placeless: deque[tuple[socket.socket, tuple[str, int]]] = deque()  # for a place
         self._connect = connect
         self._clock = clock
+        self._descriptors = descriptors
         self._host, self._port = parse_bind(settings)
         self._sockets: list[socket.socket] = []
         self._rest: asyncio.TimerHandle | None = None
@@ -144,51 +173,17 @@ class Listener:
         if self._sockets:
             raise ListenerError(f"listener {self.name}: is running")
         self.context = _tls_context(self.settings)
-        loop = asyncio.get_running_loop()
         try:
-            found = await loop.getaddrinfo(
-                self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
-            )
+            self._sockets = await listening_sockets(self._host, self._port, self.settings.backlog)
         except socket.gaierror as exc:
             raise ListenerError(f"listener {self.name}: cannot resolve {self._host!r}: {exc.strerror}") from None
-        self._sockets = self._bind(list(dict.fromkeys((family, address) for family, _, _, _, address in found)))
+        except OSError as exc:
+            why = os.strerror(exc.errno or 0)
+            taken = self.settings.bind if exc.errno == errno.EADDRINUSE else ""
+            raise ListenerError(f"listener {self.name}: cannot bind {self.settings.bind}: {why}", taken) from None
         self._port = self.port  # a restart comes back to the port that was given
         self._resume_accepting()
         logger.info("listener_started listener=%s protocol=%s listen_on=%s", self.name, self.protocol, self.listen_on)
-
-    def _bind(self, addresses: list[tuple[int, Any]]) -> list[socket.socket]:
-        sockets: list[socket.socket] = []
-        failure: OSError | None = None
-        port = self._port
-        for family, address in addresses:
-            try:
-                # With the protocol named, since asyncio sets TCP_NODELAY only where it is.
-                sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-            except OSError as exc:  # this machine does not speak that family
-                failure = failure or exc
-                continue
-            try:
-                sock.setblocking(False)
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                sock.bind((address[0], port, *address[2:]))
-                sock.listen(self.settings.backlog)
-            except OSError as exc:
-                sock.close()
-                failure = failure or exc
-                if exc.errno == errno.EADDRNOTAVAIL:  # a host name may have addresses that are not ours to bind
-                    continue
-                for other in sockets:
-                    other.close()
-                sockets = []
-                break
-            port = sock.getsockname()[1]
-            sockets.append(sock)
-        if not sockets:
-            why = "no address" if failure is None else os.strerror(failure.errno or 0)
-            raise ListenerError(f"listener {self.name}: cannot bind {self.settings.bind}: {why}")
-        return sockets
 
     async def stop(self) -> None:
         """Accept nobody any more. Connections stay; sockets that have no Connection yet are closed."""
@@ -198,6 +193,9 @@ class Listener:
         for sock in self._sockets:
             sock.close()
         self._sockets = []
+        for waiting, _ in self._placeless:
+            waiting.close()
+        self._placeless.clear()
         for arrival in list(self.arrivals):
             arrival.abort()
         logger.info("listener_stopped listener=%s protocol=%s", self.name, self.protocol)
@@ -230,6 +228,7 @@ class Listener:
             for sock in self._sockets:
                 sock.listen(settings.backlog)
         self.settings, self.zone, self.context = settings, prepared.zone, prepared.context
+        self._place_free()
 
     # Accepting
 
@@ -260,9 +259,12 @@ class Listener:
                 if exc.errno not in EXHAUSTED:
                     self.refuse("closed_early", "", ("", 0), text)
                     continue
-                self.refuse("no_sockets", "the system's limit on open files", ("", 0), text)
-                self._pause_accepting()
-                self._rest = loop.call_later(REST_WHEN_EXHAUSTED, self._resume_accepting)
+                self._exhausted(("", 0), text)
+                return
+            if sock.fileno() >= self._descriptors.for_clients:
+                sock.close()
+                kept = self._descriptors.limit - self._descriptors.for_clients
+                self._exhausted(address[:2], f"{kept} of {self._descriptors.limit} are kept for the node itself")
                 return
             self._admit(sock, address[:2], loop)
             if self._rate is not None:
@@ -275,16 +277,61 @@ class Listener:
                     self._rest = loop.call_later(wait, self._resume_accepting)
                     return
 
-    def _admit(self, sock: socket.socket, peer: tuple[str, int], loop: asyncio.AbstractEventLoop) -> None:
+    def _exhausted(self, peer: tuple[str, int], detail: str) -> None:
+        """Nobody has a descriptor to give: who comes now waits in the backlog."""
+        self.refuse("no_sockets", SETTING, peer, detail)
+        self._pause_accepting()
+        self._rest = asyncio.get_running_loop().call_later(REST_WHEN_EXHAUSTED, self._resume_accepting)
+
+    @property
+    def _full(self) -> bool:
         limit = self.settings.max_connections
-        if limit and self.current_connections + len(self.arrivals) >= limit:
-            self.refuse("max_connections", "max_connections", peer)
-            sock.close()
+        return limit > 0 and self.current_connections + len(self.arrivals) >= limit
+
+    def _admit(self, sock: socket.socket, peer: tuple[str, int], loop: asyncio.AbstractEventLoop) -> None:
+        if not self._placeless and not self._full:
+            self._begin(sock, peer, loop)
+        elif len(self._placeless) < MOST_WAITING:
+            self._placeless.append((sock, peer))
+            loop.call_later(PLACE_TIMEOUT, self._give_up, sock)
+            if self._lingering:
+                oldest = next(iter(self._lingering))
+                del self._lingering[oldest]
+                oldest.abort()
         else:
-            sock.setblocking(False)
-            arrival = Arrival(self, sock, peer)
-            self.arrivals.add(arrival)
-            arrival.begin(loop)
+            self._refuse_full(sock, peer)
+
+    def _begin(self, sock: socket.socket, peer: tuple[str, int], loop: asyncio.AbstractEventLoop) -> None:
+        sock.setblocking(False)
+        arrival = Arrival(self, sock, peer)
+        self.arrivals.add(arrival)
+        arrival.begin(loop)
+
+    def _refuse_full(self, sock: socket.socket, peer: tuple[str, int]) -> None:
+        self.refuse("max_connections", "max_connections", peer)
+        sock.close()
+
+    def _give_up(self, sock: socket.socket) -> None:
+        """It has waited for a place long enough, if it waits still."""
+        for waiting in self._placeless:
+            if waiting[0] is sock:
+                self._placeless.remove(waiting)
+                self._refuse_full(*waiting)
+                return
+
+    def settled(self, arrival: Arrival) -> None:
+        """It has its Connection, which has a place of its own from then on, or its socket is gone."""
+        self.arrivals.discard(arrival)
+        self._place_free()
+
+    def _place_free(self) -> None:
+        if self._placeless:
+            asyncio.get_running_loop().call_soon(self._admit_waiting)
+
+    def _admit_waiting(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._placeless and not self._full:
+            self._begin(*self._placeless.popleft(), loop)
 
     def connect(self) -> asyncio.Protocol:
         """A new Connection of this listener."""
@@ -322,9 +369,18 @@ class Listener:
         self.current_connections += 1
         self.accepted += 1
 
-    def closed(self, reason: str) -> None:
-        """One that was opened has lost its transport; ``reason`` as EMQX names it (normal, kicked, ...)."""
+    def lingers(self, connection: Lingering) -> None:
+        """One waits for its client to close: it gives way to a new client where there is no place."""
+        self._lingering[connection] = None
+
+    def freed(self, connection: Lingering) -> None:
+        """One has lost its transport."""
+        self._lingering.pop(connection, None)
         self.current_connections -= 1
+        self._place_free()
+
+    def closed(self, reason: str) -> None:
+        """One is over; ``reason`` as EMQX names it (normal, kicked, ...)."""
         self.shutdown_count[reason] = self.shutdown_count.get(reason, 0) + 1
 
 

@@ -1,6 +1,7 @@
 """Output: the writing side of a connection. What its outlet holds goes to the socket, as long as that takes it."""
 
 import asyncio
+from typing import Final
 
 from ..channel.channel import Channel
 from ..channel.context import Context
@@ -8,6 +9,9 @@ from ..channel.state import ListenerFacts
 from .counted import Counted
 from .flusher import Flusher
 from .slow_reader import SlowReader
+
+LARGE: Final = 65_536
+"""Bytes of one part that are not copied to go out together with what stands before them."""
 
 
 class Output(Counted):
@@ -62,6 +66,10 @@ class Output(Counted):
         outlet = self.channel.outlet
         parts = outlet.parts
         transport = self._transport
+        large = b""
+        if len(parts) > 1 and len(parts[-1]) > LARGE:
+            # A large PUBLISH: its payload is the same for all who get it, and stays one piece of memory.
+            large = parts.pop()
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         parts.clear()
         metrics = self._context.metrics
@@ -83,15 +91,18 @@ class Output(Counted):
                 outlet.sent2 = 0
             metrics.messages_delivered += messages
             self.sent_messages += messages
+        outlet.written1 = self.channel.received1 - outlet.held1
         self.sent_packets += messages + outlet.sent_other
         outlet.sent_other = 0
         if transport is None:
             return
-        size = len(data)
+        size = len(data) + len(large)
         metrics.bytes_sent += size
         self.sent_octets += size
         self.sent_writes += 1
         transport.write(data)
+        if large:
+            transport.write(large)
 
     def _go_on_replaying(self) -> None:
         """Fetch the next slice of retained messages; where that found nothing yet, look on in the next turn."""

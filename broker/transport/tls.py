@@ -3,9 +3,12 @@
 import os
 import ssl
 from collections.abc import Callable
+from contextvars import ContextVar
+from functools import cached_property
 from typing import Any, Final
 
 from ..config import TlsSettings
+from . import resumption
 
 _RDN_NAMES: Final = {
     "commonName": "CN",
@@ -28,6 +31,71 @@ class TlsError(ValueError):
         super().__init__(f"{setting}: {text}")
         self.setting = setting
         self.text = text
+
+
+class Handshake(ssl.SSLObject):
+    """A handshake that, when it fails, has its alert sent: the loop writes nothing more of one that raises.
+
+    ``refused`` is told of the failure once and closes the socket when the peer has had time to read the alert. Until
+    then the handshake looks unfinished to the loop, and what comes from the peer is dropped.
+    """
+
+    refused: Callable[[ssl.SSLError], None] | None = None
+    incoming: ssl.MemoryBIO
+    _failed = False
+
+    def do_handshake(self) -> None:
+        if self._failed:
+            self.incoming.read()
+            raise ssl.SSLWantReadError
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError as exc:
+            if self.refused is None:
+                raise
+            self._failed = True
+            self.refused(exc)
+            raise ssl.SSLWantReadError from None
+        refused, self.refused = self.refused, None
+        if self.session_reused and self.context.verify_mode != ssl.CERT_NONE:
+            self._verify_again(refused)
+
+    def _verify_again(self, refused: Callable[[ssl.SSLError], None] | None) -> None:
+        """The handshake is done, so that no alert can be sent any more: the connection is closed."""
+        context = self.context
+        assert isinstance(context, ServerContext)
+        required = context.verify_mode == ssl.CERT_REQUIRED
+        what = resumption.fault(self, context.authorities, required)
+        if what is not None:
+            exc = ssl.SSLCertVerificationError(1, what)
+            exc.verify_message = what
+            if refused is not None:
+                refused(exc)
+            raise exc
+
+
+arriving: ContextVar[Callable[[ssl.SSLError], None] | None] = ContextVar("arriving", default=None)
+"""Who is told when the handshake fails that the running task begins."""
+
+
+class ServerContext(ssl.SSLContext):
+    """Its handshakes tell whom ``arriving`` names."""
+
+    sslobject_class = Handshake
+
+    @cached_property
+    def authorities(self) -> resumption.Authorities:
+        """Read once: a context does not change when it is in use."""
+        return resumption.authorities_of(self)
+
+    def wrap_bio(self, incoming: ssl.MemoryBIO, *others: Any, **options: Any) -> ssl.SSLObject:
+        made = super().wrap_bio(incoming, *others, **options)
+        assert isinstance(made, Handshake)
+        made.incoming = incoming
+        made.refused = arriving.get()
+        return made
 
 
 def build_context(settings: TlsSettings) -> ssl.SSLContext:
@@ -66,7 +134,7 @@ def _chooser(others: dict[str, ssl.SSLContext]) -> Callable[[ssl.SSLObject, str 
 
 
 def _context(settings: TlsSettings, place: str, certfile: str, keyfile: str, key_password: str) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[settings.min_version]
     context.options |= ssl.OP_NO_RENEGOTIATION  # a renegotiation costs the server far more than the client
     if settings.ciphers:
@@ -111,7 +179,7 @@ def _load_verification(context: ssl.SSLContext, settings: TlsSettings) -> None:
     if not settings.cafile:
         raise TlsError("tls.cafile", f'is needed while tls.verify is "{settings.verify}"')
     context.verify_mode = ssl.CERT_REQUIRED if settings.verify == "required" else ssl.CERT_OPTIONAL
-    # A resumed session skips the look at the certificate, which may have expired since.
+    # A resumed session skips the look at the certificate, which may have expired since; see resumption for the rest.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
     if settings.crlfile:

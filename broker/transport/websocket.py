@@ -12,10 +12,11 @@ from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request, Response
 from websockets.protocol import OPEN
 from websockets.server import ServerProtocol
-from websockets.typing import Origin, Subprotocol
+from websockets.typing import Subprotocol
 
 from ..config import ListenerSettings, ZoneSettings
 from .layer import Layer
+from .origins import Origins
 
 if TYPE_CHECKING:
     from .arrival import Arrival
@@ -55,11 +56,7 @@ class WebSocketError(ConnectionError):
 class FrameProtocol(ServerProtocol):
     """The library's protocol with MQTT's subprotocols, and with ``max_size`` for each frame instead of each message."""
 
-    def __init__(self, settings: ListenerSettings, max_size: int) -> None:
-        origins: list[Origin | None] | None = None
-        if settings.allowed_origins:
-            # Browsers always tell; a device that is none has no origin to tell and no user to protect.
-            origins = [None, *(Origin(origin) for origin in settings.allowed_origins)]
+    def __init__(self, settings: ListenerSettings, origins: Origins | None, max_size: int) -> None:
         super().__init__(
             origins=origins,
             extensions=[_COMPRESSION] if settings.compress else None,
@@ -87,6 +84,7 @@ class WebSocketLayer(Layer, asyncio.Protocol):
     """Takes one socket through the WebSocket handshake, then carries bytes both ways, one binary frame per ``write``.
 
     ``connect()`` builds the Connection, once the handshake is done; ``arrival`` is told how the handshake ended.
+    ``origins``: pages that may connect, as ``accepted_origins`` says.
     """
 
     __slots__ = (
@@ -115,6 +113,7 @@ class WebSocketLayer(Layer, asyncio.Protocol):
         zone: ZoneSettings,
         connect: Callable[[], asyncio.Protocol],
         arrival: "Arrival",
+        origins: Origins | None,
     ) -> None:
         super().__init__()
         self._settings = settings
@@ -122,7 +121,7 @@ class WebSocketLayer(Layer, asyncio.Protocol):
         self._connect = connect
         self._arrival: Arrival | None = arrival  # until the handshake ended
         self._connection: asyncio.Protocol | None = None
-        self._protocol = FrameProtocol(settings, zone.max_connect_size + SLACK)
+        self._protocol = FrameProtocol(settings, origins, zone.max_connect_size + SLACK)
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._raw = b""  # received, not yet parsed

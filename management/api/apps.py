@@ -9,7 +9,9 @@ from ..http.routes import Call, OrEmpty, Routes
 
 routes = Routes("Applications")
 
-Expired = Annotated[int, Meta(ge=0, le=253_402_300_799)] | Literal["undefined"] | None
+Expired = (
+    Annotated[int, Meta(ge=0, le=253_402_300_799, extra={"unit": "unix seconds"})] | Literal["undefined", ""] | None
+)
 Text = Annotated[str, Meta(max_length=1024)]
 
 
@@ -25,11 +27,11 @@ class AppRecord(msgspec.Struct):
 
 
 class NewApp(msgspec.Struct):
-    """``secret``: made by the node unless it is given."""
+    """``secret``: made by the node unless it is given; an empty one, as of a form, is none."""
 
     app_id: str
     name: Text
-    secret: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
+    secret: Text | None = None
     desc: Text = ""
     status: bool = True
     expired: Expired = None
@@ -62,7 +64,7 @@ def lookup_app(call: Call) -> Any:
 async def add_app(call: Call) -> Any:
     given: NewApp = call.body
     secret = await call.operations.apps.add(
-        given.app_id, given.name, given.secret, given.desc, given.status, _end(given.expired)
+        given.app_id, given.name, given.secret or None, given.desc, given.status, _end(given.expired)
     )
     return {"secret": secret}
 

@@ -6,10 +6,12 @@ import msgspec
 
 from broker.access.stored_users import CLIENT_ID, USERNAME
 
+from ..http.envelope import Extra
 from ..http.reading import PageQuery
 from ..http.routes import Call, OnDemand, OrEmpty, Routes
-from ..operations.users import NewUser, account_record
-from .auth_user import Name, Password
+from ..operations.refusal import EXISTS, Refusal
+from ..operations.users import OK, account_record
+from .credentials import Credentials, Name, add_users, update_user
 
 routes = Routes("Users of EMQX 4.4")
 
@@ -34,18 +36,12 @@ class UsernameAccount(msgspec.Struct):
     created_at: int
 
 
-class NewClientId(msgspec.Struct):
+class NewClientId(Credentials, kw_only=True):
     clientid: Name
-    password: Password
 
 
-class NewUsername(msgspec.Struct):
+class NewUsername(Credentials, kw_only=True):
     username: Name
-    password: Password
-
-
-class PasswordUpdate(msgspec.Struct):
-    password: Password
 
 
 @routes.get("/auth_clientid", "Users by client identifier", query=ClientIdQuery, reply=list[ClientIdAccount])
@@ -88,14 +84,14 @@ async def add_auth_username(call: Call) -> Any:
     return await _add(call, USERNAME)
 
 
-@routes.put("/auth_clientid/{clientid}", "Change a password", body=PasswordUpdate)
+@routes.put("/auth_clientid/{clientid}", "Change a password", body=Credentials, reply=OnDemand(dict[str, str]))
 async def update_auth_clientid(call: Call) -> Any:
-    await call.operations.users.update(call.path[CLIENT_ID], call.body.password, kind=CLIENT_ID)
+    return await update_user(call, call.path[CLIENT_ID], None, CLIENT_ID)
 
 
-@routes.put("/auth_username/{username}", "Change a password", body=PasswordUpdate)
+@routes.put("/auth_username/{username}", "Change a password", body=Credentials, reply=OnDemand(dict[str, str]))
 async def update_auth_username(call: Call) -> Any:
-    await call.operations.users.update(call.path[USERNAME], call.body.password, kind=USERNAME)
+    return await update_user(call, call.path[USERNAME], None)
 
 
 @routes.delete("/auth_clientid/{clientid}", "Remove a user by client identifier")
@@ -121,11 +117,12 @@ def _lookup(call: Call, kind: str) -> Any:
 
 async def _add(call: Call, kind: str) -> Any:
     """An array is answered by name; one alone by success or refusal."""
-    if isinstance(call.body, list):
-        return await call.operations.users.add([_new(each, kind) for each in call.body], kind)
-    await call.operations.users.add_one(_new(call.body, kind), kind)
-    return None
-
-
-def _new(given: NewClientId | NewUsername, kind: str) -> NewUser:
-    return NewUser(getattr(given, kind), given.password)
+    body = call.body
+    given = body if isinstance(body, list) else [body]
+    answer = await add_users(call, [(getattr(each, kind), each, False) for each in given], kind)
+    if isinstance(body, list):
+        return answer
+    name = getattr(body, kind)
+    if answer.data[name] != OK:
+        raise Refusal(EXISTS, f"{name} is there already")
+    return Extra(None, **answer.members)

@@ -1,18 +1,15 @@
 """/auth_user: users by user name, which EMQX 4.1 calls the login."""
 
-from typing import Annotated, Any
+from typing import Any, Literal
 
 import msgspec
-from msgspec import Meta
 
 from ..http.reading import PageQuery
-from ..http.routes import Call, OrEmpty, Routes
-from ..operations.users import NewUser, login_record
+from ..http.routes import Call, OnDemand, OrEmpty, Routes
+from ..operations.users import login_record
+from .credentials import Credentials, Name, add_users, update_user
 
 routes = Routes("Authentication users")
-
-Name = Annotated[str, Meta(min_length=1, max_length=65_535)]
-Password = Annotated[str, Meta(min_length=1, max_length=65_535)]
 
 
 class LoginRecord(msgspec.Struct):
@@ -23,15 +20,25 @@ class LoginRecord(msgspec.Struct):
     is_superuser: bool
 
 
-class NewLogin(msgspec.Struct):
+class NewLogin(Credentials, kw_only=True):
     login: Name
-    password: Password
     is_superuser: bool
 
 
-class LoginUpdate(msgspec.Struct):
-    password: Password
+class LoginUpdate(Credentials, kw_only=True):
     is_superuser: bool
+
+
+class RequestState(msgspec.Struct):
+    """``data``: the answer, once ``state`` is ``done``; ``message``: why it is ``failed``."""
+
+    state: Literal["running", "done", "failed"]
+    users: int
+    done: int
+    data: dict[str, str] | None = None
+    passwords: dict[str, str] | None = None
+    warning: str | None = None
+    message: str | None = None
 
 
 @routes.get("/auth_user", "Users by user name", query=PageQuery, reply=list[LoginRecord])
@@ -49,12 +56,21 @@ def lookup_auth_user(call: Call) -> Any:
 @routes.post("/auth_user", "Add users", body=list[NewLogin] | NewLogin, reply=dict[str, str])
 async def add_auth_user(call: Call) -> Any:
     given = call.body if isinstance(call.body, list) else [call.body]
-    return await call.operations.users.add([NewUser(each.login, each.password, each.is_superuser) for each in given])
+    return await add_users(call, [(each.login, each, each.is_superuser) for each in given])
 
 
-@routes.put("/auth_user/{login}", "Change a user", body=LoginUpdate)
+@routes.get("/auth_user_requests/{key}", "What came of a request with this Idempotency-Key", reply=RequestState)
+def lookup_auth_user_request(call: Call) -> Any:
+    state = call.operations.user_requests.state(call.path["key"])
+    answer = state.get("data")
+    if answer is not None:
+        state |= {"data": answer.data, **answer.members}
+    return state
+
+
+@routes.put("/auth_user/{login}", "Change a user", body=LoginUpdate, reply=OnDemand(dict[str, str]))
 async def update_auth_user(call: Call) -> Any:
-    await call.operations.users.update(call.path["login"], call.body.password, call.body.is_superuser)
+    return await update_user(call, call.path["login"], call.body.is_superuser)
 
 
 @routes.delete("/auth_user/{login}", "Remove a user")

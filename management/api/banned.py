@@ -10,7 +10,7 @@ from ..http.routes import Call, Routes
 
 routes = Routes("Banned")
 
-Time = Annotated[int, Meta(ge=0, le=253_402_300_799)]
+Time = Annotated[int, Meta(ge=0, le=253_402_300_799, extra={"unit": "unix seconds"})]
 Text = Annotated[str, Meta(max_length=65_535)]
 
 

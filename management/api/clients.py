@@ -75,7 +75,7 @@ class AclCacheEntry(msgspec.Struct):
     updated_time: int
 
 
-When = Annotated[int, Meta(ge=0, le=253_402_300_799_999)]
+When = Annotated[int, Meta(ge=0, le=253_402_300_799_999, extra={"unit": "unix milliseconds"})]
 """Unix seconds or milliseconds."""
 
 

@@ -62,11 +62,21 @@ class ImportFile(msgspec.Struct, kw_only=True):
     retained: list[dict[str, Any]] | UnsetType = UNSET
 
 
+class DisabledRecord(msgspec.Struct, kw_only=True):
+    """A record that is taken and does not run: which of its section, and why."""
+
+    section: str
+    index: int
+    id: str
+    what: str
+
+
 class ImportRecord(msgspec.Struct, kw_only=True):
-    """``replaced_apps``: applications that were there and are the file's now. Of a dry run also how many records of
-    which section there are."""
+    """``replaced_apps``: applications that were there and are the file's now. ``disabled``: resources that cannot be
+    used as they are. Of a dry run also how many records of which section there are."""
 
     replaced_apps: list[str]
+    disabled: list[DisabledRecord] | UnsetType = UNSET
     resources: int | UnsetType = UNSET
     rules: int | UnsetType = UNSET
     auth_mnesia: int | UnsetType = UNSET
@@ -75,6 +85,26 @@ class ImportRecord(msgspec.Struct, kw_only=True):
     apps: int | UnsetType = UNSET
     retained: int | UnsetType = UNSET
     carried: dict[str, int] | UnsetType = UNSET
+
+
+class LossRecord(msgspec.Struct):
+    """What the store lacked at the start. ``access``: why rows that decide who may are not to be relied on; ``tables``:
+    which; ``accepted``: clients are let in. ``batches``: the first and the last that is gone at its end."""
+
+    accepted: bool
+    access: str
+    tables: list[str]
+    batches: list[int] | None
+
+
+@routes.get("/data/loss", "What the store lacked at the start", reply=LossRecord)
+async def get_loss(call: Call) -> Any:
+    return call.operations.loss.record()
+
+
+@routes.post("/data/loss/accept", "Let clients in though rows that decide who may are lost", reply=LossRecord)
+async def accept_loss(call: Call) -> Any:
+    return await call.operations.loss.accept()
 
 
 @routes.post("/data/export", "Write an export file", reply=ExportRecord)

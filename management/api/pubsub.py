@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from ..http.routes import Call, OnDemand, Routes
-from ..operations.pubsub import PublishRequest, SubscribeRequest, UnsubscribeRequest
+from ..http.routes import Call, Lenient, OnDemand, Routes
+from ..operations.pubsub import NamelessPublishRequest, PublishRequest, SubscribeRequest, UnsubscribeRequest
 
 routes = Routes("Publish, subscribe, unsubscribe")
 
@@ -36,7 +36,12 @@ class SubscribedRecord(msgspec.Struct):
     message: str | UnsetType = UNSET
 
 
-@routes.post("/mqtt/publish", "Publish messages as a client", body=PublishRequest, reply=OnDemand(MessageIds))
+@routes.post(
+    "/mqtt/publish",
+    "Publish messages as a client",
+    body=Lenient(PublishRequest, NamelessPublishRequest),
+    reply=OnDemand(MessageIds),
+)
 async def mqtt_publish(call: Call) -> Any:
     request: PublishRequest = call.body
     ids = await call.operations.pubsub.publish(request)
@@ -45,7 +50,12 @@ async def mqtt_publish(call: Call) -> Any:
     return {"msgid": ids[-1]} if request.topics is UNSET else {"msgids": ids}
 
 
-@routes.post("/mqtt/publish_batch", "Publish many messages", body=list[PublishRequest], reply=list[PublishedRecord])
+@routes.post(
+    "/mqtt/publish_batch",
+    "Publish many messages",
+    body=Lenient(list[PublishRequest], list[NamelessPublishRequest]),
+    reply=list[PublishedRecord],
+)
 async def mqtt_publish_batch(call: Call) -> Any:
     return await call.operations.pubsub.publish_batch(call.body)
 

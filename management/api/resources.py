@@ -1,19 +1,23 @@
 """/resources: the connections that actions share."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from ..http.reading import PageQuery
 from ..http.routes import Call, OnDemand, Routes
-from .rules import Description, Id
+from ..operations.refusal import wrong
+from .rules import Description, Id, Members, members
 
 routes = Routes("Resources")
+
+_DIGITS: Final = 17
 
 
 class ListedResource(msgspec.Struct, kw_only=True):
     """Specification, Resource. ``status``: whether it is alive on all nodes. ``fault`` (beyond the specification): why
-    its configuration cannot be used any more. Passwords are masked."""
+    its configuration cannot be used any more. Secrets are masked."""
 
     id: str
     type: str
@@ -31,7 +35,7 @@ class ResourceStatus(msgspec.Struct, kw_only=True):
 
 
 class ResourceRecord(msgspec.Struct, kw_only=True):
-    """Specification, Resource; ``status`` where one was asked for. Passwords are masked."""
+    """Specification, Resource; ``status`` where one was asked for. Secrets are masked."""
 
     id: str
     type: str
@@ -49,17 +53,41 @@ class NewResource(msgspec.Struct, kw_only=True):
     """With ``test`` nothing is created: the answer tells whether such a resource can be reached."""
 
     type: Annotated[str, Meta(max_length=256)]
-    config: dict[str, Any]
+    config: Members
     id: Id | UnsetType = UNSET
     description: Description = ""
     test: bool = False
 
 
 class ResourceChanges(msgspec.Struct, kw_only=True):
-    """What is given changes; a password that comes masked stays as it is."""
+    """What is given changes; a secret that comes masked stays as it is."""
 
-    config: dict[str, Any] | UnsetType = UNSET
+    config: Members | UnsetType = UNSET
     description: Description | UnsetType = UNSET
+
+
+class DeadLetterRecord(msgspec.Struct, kw_only=True):
+    """A row that the server kept answering with an error of its own. ``taken_at``: when a rule made it, ``at``: when it
+    was set aside, in milliseconds; ``row``: as JSON, cut to 4096 characters."""
+
+    id: int
+    action: str
+    clientid: str
+    at: int
+    taken_at: int
+    attempts: int
+    reason: str
+    row: str
+
+
+class Chosen(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Which rows; all without ``ids``, so that a misspelt key must not pass."""
+
+    ids: Annotated[list[int], Meta(max_length=100_000)] | UnsetType = UNSET
+
+
+class Count(msgspec.Struct):
+    count: int
 
 
 @routes.get("/resources", "The resources", reply=list[ListedResource])
@@ -77,15 +105,18 @@ async def create_resource(call: Call) -> Any:
     """It is created although nobody may answer yet; the node goes on trying."""
     new: NewResource = call.body
     resources = call.operations.resources
+    resource_id = None if new.id is UNSET else new.id
     if new.test:
-        await resources.test(new.type, new.config)
+        await resources.test(new.type, members(new.config), resource_id)
         return None
-    return await resources.create(new.type, new.config, None if new.id is UNSET else new.id, new.description)
+    return await resources.create(new.type, members(new.config), resource_id, new.description)
 
 
 @routes.put("/resources/{id}", "Change a resource that no enabled rule uses", body=ResourceChanges)
 async def update_resource(call: Call) -> None:
     changes: dict[str, Any] = msgspec.to_builtins(call.body)
+    if "config" in changes:
+        changes["config"] = members(changes["config"])
     await call.operations.resources.update(call.path["id"], **changes)
 
 
@@ -97,6 +128,36 @@ async def start_resource(call: Call) -> None:
 @routes.delete("/resources/{id}", "Delete a resource that no rule uses")
 async def delete_resource(call: Call) -> None:
     await call.operations.resources.delete(call.path["id"])
+
+
+@routes.get("/resources/{id}/dead_letters", "Rows that were set aside", query=PageQuery, reply=list[DeadLetterRecord])
+def list_dead_letters(call: Call) -> Any:
+    """The oldest first."""
+    rows = call.query.rows(call.operations.settings.max_row_limit)
+    return call.operations.resources.dead_letters(call.path["id"], call.query.page, rows)
+
+
+@routes.post("/resources/{id}/dead_letters", "Send rows that were set aside again", body=Chosen, reply=Count)
+async def send_dead_letters(call: Call) -> Any:
+    """Those of ``ids``, or all; they wait among the others, and are counted anew as they fare."""
+    return {"count": await call.operations.resources.send_dead_letters(call.path["id"], _ids(call.body))}
+
+
+@routes.delete("/resources/{id}/dead_letters", "Forget the rows that were set aside", reply=Count)
+async def clear_dead_letters(call: Call) -> Any:
+    return {"count": await call.operations.resources.remove_dead_letters(call.path["id"])}
+
+
+@routes.delete("/resources/{id}/dead_letters/{number}", "Forget a row that was set aside")
+async def delete_dead_letter(call: Call) -> None:
+    number = call.path["number"]
+    if not (number.isascii() and number.isdigit() and len(number) < _DIGITS):
+        raise wrong("number", "expected the id of a row")
+    await call.operations.resources.remove_dead_letters(call.path["id"], [int(number)])
+
+
+def _ids(body: Chosen) -> list[int] | None:
+    return None if body.ids is UNSET else body.ids
 
 
 @routes.get("/resource_status/{id}", "Whether a resource is alive", reply=Liveness)

@@ -14,7 +14,13 @@ routes = Routes("Rules")
 
 Id = Annotated[str, Meta(min_length=1, max_length=256)]
 Description = Annotated[str, Meta(max_length=65_535)]
+Members = dict[str, Any] | Annotated[list[Any], Meta(max_length=0)]
+"""An object; one without members may come as ``[]``, as PHP writes it."""
 OnActionFailed = Literal["continue", "stop"]
+
+
+def members(given: dict[str, Any] | list[Any]) -> dict[str, Any]:
+    return given if isinstance(given, dict) else {}
 
 
 class RuleMetrics(msgspec.Struct, kw_only=True):
@@ -82,7 +88,7 @@ class NewAction(msgspec.Struct, kw_only=True):
     """``fallbacks`` run, one after another, where the action fails."""
 
     name: str
-    params: dict[str, Any]
+    params: Members
     fallbacks: list["NewAction"] = []
 
 

@@ -11,7 +11,7 @@ from ..operations.listing import Listing, everything
 from ..operations.refusal import EXISTS, NO_USER, UNKNOWN, Refusal
 from ..operations.users import NewUser, login_record
 from .client_commands import EVERYTHING
-from .command import NOT_FOUND, OK, Answer, Call, Commands, not_found, telling, word
+from .command import NOT_FOUND, OK, Answer, Call, Commands, not_found, telling, told, word
 
 commands = Commands()
 
@@ -24,15 +24,23 @@ _LATEST: Final = 253_402_300_799
 
 async def _add_login(call: Call) -> Answer:
     superuser = call.get("IsSuperuser") is not None and call.flag("IsSuperuser")
+    return await _added(call, NewUser(call["Login"], call["Password"], superuser), USERNAME)
+
+
+async def _added(call: Call, user: NewUser, kind: str) -> Answer:
+    users = call.operations.users
+    warning = users.first_user()
     with telling(_account_words):
-        await call.operations.users.add_one(NewUser(call["Login"], call["Password"], superuser))
-    return Answer(None, OK)
+        await users.add_one(user, kind)
+    if warning is None:
+        return Answer(None, OK)
+    return Answer({"warning": warning}, lambda answer: [OK, f"Warning: {answer['warning']}"])
 
 
 async def _update_login(call: Call) -> Answer:
     superuser = None if call.get("IsSuperuser") is None else call.flag("IsSuperuser")
     with telling(_account_words):
-        await call.operations.users.update(call["Login"], call["Password"], superuser)
+        await call.operations.users.update(NewUser(call["Login"], call["Password"]), superuser)
     return Answer(None, OK)
 
 
@@ -73,13 +81,11 @@ def _accounts(noun: str, kind: str, name: str, what: str) -> None:
         return Answer(listing, lambda row: str(row[kind]))
 
     async def add_account(call: Call) -> Answer:
-        with telling(_account_words):
-            await call.operations.users.add_one(NewUser(call[name], call["Password"]), kind)
-        return Answer(None, OK)
+        return await _added(call, NewUser(call[name], call["Password"]), kind)
 
     async def update_account(call: Call) -> Answer:
         with telling(_account_words):
-            await call.operations.users.update(call[name], call["NewPassword"], kind=kind)
+            await call.operations.users.update(NewUser(call[name], call["NewPassword"]), kind=kind)
         return Answer(None, OK)
 
     async def delete_account(call: Call) -> Answer:
@@ -257,7 +263,7 @@ def _login_rule_line(row: dict[str, Any]) -> str:
 def list_banned(call: Call) -> Answer:
     keys = ("as", "who", "by", "reason", "at", "until")
     listing = call.operations.banned.listing(1, EVERYTHING)
-    return Answer(listing, lambda row: f"Banned({', '.join(f'{key}={row[key]}' for key in keys)})")
+    return Answer(listing, lambda row: f"Banned({', '.join(f'{key}={told(row[key])}' for key in keys)})")
 
 
 @commands.add(
@@ -267,7 +273,7 @@ def list_banned(call: Call) -> Answer:
 async def add_banned(call: Call) -> Answer:
     until = None
     if call.get("Seconds") is not None:
-        now = int(call.operations.server.clock.now())
+        now = int(call.operations.server.clock.wall())
         until = now + call.integer("Seconds", 1, _LATEST - now)
     await call.operations.banned.add(call["As"], call["Who"], "taipan-ctl", call.get("Reason") or "", None, until)
     return Answer(None, OK)

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from broker.core.shown import NOTHING
+
 from ..operations.refusal import EXISTS, UNKNOWN
 from .command import NOT_FOUND, OK, Answer, Call, Commands, not_found, telling, word
 
@@ -47,5 +49,5 @@ async def delete_app(call: Call) -> Answer:
 def _app_line(row: dict[str, Any]) -> str:
     return (
         f"app_id: {row['app_id']}, secret: {row['secret']}, name: {row['name']}, desc: {row['desc']}, "
-        f"status: {word(row['status'])}, expired: {row['expired']}"
+        f"status: {word(row['status'])}, expired: {NOTHING if row['expired'] == 'undefined' else row['expired']}"
     )

@@ -8,7 +8,7 @@ from ..operations.clients import ClientFilters
 from ..operations.pubsub import SubscribeRequest, UnsubscribeRequest
 from ..operations.refusal import NOT_ONLINE, WRONG
 from ..operations.subscriptions import SubscriptionFilters
-from .command import NOT_FOUND, OK, Answer, Call, Commands, Failure, not_found, telling, word
+from .command import NOT_FOUND, OK, Answer, Call, Commands, Failure, not_found, telling, told, word
 
 commands = Commands()
 
@@ -100,13 +100,16 @@ def _client_line(call: Call, row: dict[str, Any]) -> str:
         "dropped_msgs": row["mqueue_dropped"],
         "connected": word(row["connected"]),
     }
-    # The record has its times as text, this line as milliseconds. It is written in the turn that made the record.
+    # The record has its times as text and no user name as a word, this line has milliseconds and ``-``. It is written
+    # in the turn that made the record.
     session = call.operations.server.broker.sessions.get(row["clientid"])
     if session is not None:
-        facts["created_at"] = int(session.created_at * 1000)
-        facts["connected_at"] = int(session.client.connected_at * 1000)
+        facts["username"] = told(session.client.username)
+        skew = call.operations.server.clock.skew
+        facts["created_at"] = int((session.created_at + skew) * 1000)
+        facts["connected_at"] = int((session.client.connected_at + skew) * 1000)
         if not row["connected"]:
-            facts["disconnected_at"] = int(session.disconnected_at * 1000)
+            facts["disconnected_at"] = int((session.disconnected_at + skew) * 1000)
     return f"Client({row['clientid']}, {', '.join(f'{key}={value}' for key, value in facts.items())})"
 
 

@@ -4,8 +4,11 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+from broker.core.shown import NOTHING
+
 from ..operations.operations import Operations
 from ..operations.refusal import UNKNOWN, WRONG, Refusal
+from ..validation import nearest, shown
 
 DASHES: Final = "-" * 110
 _USAGE_WIDTH: Final = 70
@@ -191,10 +194,21 @@ def find(commands: Iterable[Command], given: Sequence[str]) -> tuple[Command, di
         values = command.read(given[len(command.words) :])
         if values is not None:
             return command, values
-    group = [each for each in known if given and each.words[0] == given[0]]
-    if group:
-        raise UsageError([usage_line(each) for each in group])
-    raise UsageError(overview(known))
+    if not given:
+        raise UsageError(overview(known))
+    group = [each for each in known if each.words[0] == given[0]]
+    if not group:
+        raise UsageError(
+            [
+                f"unknown command {shown(given[0])}{nearest(given[0], {each.words[0] for each in known})}",
+                "taipan-ctl help shows all commands",
+            ]
+        )
+    usages = [usage_line(each) for each in group]
+    seconds = {each.words[1] for each in group if len(each.words) > 1}
+    if not named and len(given) > 1 and seconds:
+        usages.insert(0, f"unknown command {shown(' '.join(given[:2]))}{nearest(given[1], seconds)}")
+    raise UsageError(usages)
 
 
 def _named(command: Command, given: Sequence[str]) -> bool:
@@ -235,3 +249,10 @@ def not_found(what: str, code: int = UNKNOWN) -> Failure:
 def word(flag: bool) -> str:
     """``true`` or ``false``."""
     return "true" if flag else "false"
+
+
+def told(value: Any) -> Any:
+    """A value as a line has it; ``-`` where there is none."""
+    if isinstance(value, bool):
+        return word(value)
+    return NOTHING if value is None else value

@@ -7,7 +7,7 @@ import msgspec
 
 from ..operations.backup.import_file import ImportRefused, UnsupportedVersion
 from ..operations.refusal import NOT_JSON, UNKNOWN, WRONG, Refusal
-from .command import Answer, Call, Commands, telling
+from .command import OK, Answer, Call, Commands, telling, word
 
 commands = Commands()
 
@@ -68,13 +68,38 @@ def _wrong_records(refusal: ImportRefused) -> str:
 def _dry_run_lines(told: dict[str, Any]) -> Iterator[str]:
     yield "Nothing is imported; this would be:"
     for section, count in told.items():
-        if section != "replaced_apps":
+        if section not in ("replaced_apps", "disabled"):
             yield f"{section}: {count}"
-    for app_id in told["replaced_apps"]:
-        yield f"Replaced application: {app_id}"
+    yield from _told_lines(told)
 
 
 def _import_lines(told: dict[str, Any] | None) -> Iterator[str]:
     yield "The emqx data has been imported successfully."
-    for app_id in told["replaced_apps"] if told is not None else ():
+    yield from _told_lines(told or {})
+
+
+def _told_lines(told: dict[str, Any]) -> Iterator[str]:
+    for app_id in told.get("replaced_apps", ()):
         yield f"Replaced application: {app_id}"
+    for row in told.get("disabled", ()):
+        yield f"Not running: {row['section']}[{row['index']}] {row['id']}: {row['what']}"
+
+
+@commands.add("data loss", "Show what the store lacked at the start")
+def show_loss(call: Call) -> Answer:
+    return Answer(call.operations.loss.record(), _loss_lines)
+
+
+@commands.add("data accept-loss", "Let clients in though rows that decide who may are lost")
+async def accept_loss(call: Call) -> Answer:
+    return Answer(await call.operations.loss.accept(), OK)
+
+
+def _loss_lines(loss: dict[str, Any]) -> Iterator[str]:
+    if loss["batches"] is not None:
+        yield "Lost batches: {} to {}".format(*loss["batches"])
+    if loss["access"]:
+        yield f"Access rows lost: {loss['access']}"
+        yield f"Accepted: {word(loss['accepted'])}"
+    if loss["batches"] is None and not loss["access"]:
+        yield "Nothing is lost."

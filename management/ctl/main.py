@@ -1,6 +1,7 @@
 """The ``taipan-ctl`` command: says its words to the running node over the Unix socket and prints what comes back.
 
 taipan-ctl [--data-dir DIR | --config FILE] [--timeout SECONDS] [--json] COMMAND [ARGUMENT]...
+taipan-ctl --version
 
 Standard library only, and little of it: the command is started from scripts, often. What it sends and gets is in
 ``socket.py``. Exit status: 0 done, 1 refused, not found or failed, 2 wrong usage, 3 the node cannot be reached.
@@ -21,9 +22,12 @@ BROKEN_PIPE: Final = 141
 """What a shell says of a program that wrote to a pipe nobody reads any more."""
 
 SOCKET_NAME: Final = "ctl.sock"
+LOCK_NAME: Final = "lock"
+"""In the data directory: the process of its node, and on a second line the node's configuration file."""
 HEAD: Final = 5
 """Bytes before each frame's text: its kind (``o`` output, ``e`` error output, ``x`` exit status) and its length."""
 DEFAULT_TIMEOUT: Final = 60.0
+_VERSION: Final = "--version"
 _OPTIONS: Final = ("--data-dir", "--config", "--timeout")
 _LONGEST_PATH: Final = 100
 """Bytes that a Unix socket's address may have everywhere."""
@@ -41,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The console script. Returns the exit status."""
     try:
         options, as_json, words = read_command_line(sys.argv[1:] if argv is None else argv)
+        if words == [_VERSION]:
+            return _show_version()
         timeout = _seconds(options.get("--timeout"))
         path = os.path.join(find_data_dir(options, os.environ), SOCKET_NAME)
     except UsageError as error:
@@ -83,6 +89,8 @@ def read_command_line(argv: Sequence[str]) -> tuple[dict[str, str], bool, list[s
             words.append(word)
         elif word in ("--help", "-h"):
             words.append("help")
+        elif word == _VERSION:
+            return options, as_json, [_VERSION]
         elif name in _OPTIONS:
             if not equals and not rest:
                 raise UsageError(f"{name} needs a value")
@@ -104,12 +112,33 @@ def find_data_dir(options: Mapping[str, str], environ: Mapping[str, str]) -> str
     elif "TAIPAN__NODE__DATA_DIR" in environ:
         found = environ["TAIPAN__NODE__DATA_DIR"]
     elif "--config" in options:
-        found = _configured(options["--config"])
+        found = _of_config(_configured(options["--config"]), options["--config"])
     else:
         found = "data"
     if not found or "\0" in found:
         raise UsageError("the data directory's name is empty or not a name")
     return os.path.abspath(found)
+
+
+def _of_config(data_dir: str, config: str) -> str:
+    """A relative ``data_dir`` is relative to where the node was started: the directory here, that of ``config`` or one
+    above it, whose node says that it runs with this file."""
+    config = os.path.realpath(config)
+    base = os.path.dirname(config)
+    places = [os.getcwd(), base]
+    while base != os.path.dirname(base):
+        base = os.path.dirname(base)
+        places.append(base)
+    for place in places:
+        candidate = os.path.join(place, data_dir)
+        try:
+            with open(os.path.join(candidate, LOCK_NAME), "rb") as lock:
+                named = lock.read(8192).split(b"\n")[1:2]
+        except OSError:
+            continue
+        if named == [os.fsencode(config)]:
+            return candidate
+    return data_dir
 
 
 def _configured(file: str) -> str:
@@ -202,6 +231,13 @@ def _converse(node: socket.socket, request: dict[str, object], path: str) -> int
             stream.buffer.write(text)
             if text:
                 stream.flush()
+
+
+def _show_version() -> int:
+    from broker.version import product_version
+
+    print(f"taipan-ctl {product_version()}")
+    return DONE
 
 
 def _help(words: list[str]) -> int:

@@ -14,6 +14,7 @@ from .command import OK, Answer, Call, Commands, telling
 commands = Commands()
 
 _MOST_SIZE: Final = 100
+_ALL: Final = 10**15
 
 
 @commands.add("rules list", "List the rules")
@@ -149,6 +150,28 @@ async def delete_resource(call: Call) -> Answer:
     return Answer(None, OK)
 
 
+@commands.add("resources dead-letters <ResourceId>", "List the rows of a resource that were set aside")
+def list_dead_letters(call: Call) -> Answer:
+    with _finding(call["ResourceId"]):
+        return Answer(call.operations.resources.dead_letters(call["ResourceId"], 1, _ALL), _json)
+
+
+@commands.add("resources send-again <ResourceId> [-n <Number>]", "Send all rows that were set aside again, or one")
+async def send_dead_letters(call: Call) -> Answer:
+    with _finding(call["ResourceId"]):
+        call.operations.resources.lookup(call["ResourceId"])
+    count = await call.operations.resources.send_dead_letters(call["ResourceId"], _number(call))
+    return Answer({"count": count}, f"{count} sent again")
+
+
+@commands.add("resources clear-dead-letters <ResourceId> [-n <Number>]", "Forget the rows that were set aside, or one")
+async def clear_dead_letters(call: Call) -> Answer:
+    with _finding(call["ResourceId"]):
+        call.operations.resources.lookup(call["ResourceId"])
+    count = await call.operations.resources.remove_dead_letters(call["ResourceId"], _number(call))
+    return Answer({"count": count}, f"{count} removed")
+
+
 @commands.add("resource-types list", "List the types of resources")
 def list_resource_types(call: Call) -> Answer:
     return Answer(call.operations.resources.types(), lambda rows: map(_type_line, rows))
@@ -158,6 +181,10 @@ def list_resource_types(call: Call) -> Answer:
 def show_resource_type(call: Call) -> Answer:
     with _finding(call["ResourceType"]):
         return Answer(call.operations.resources.type(call["ResourceType"]), _type_line)
+
+
+def _number(call: Call) -> list[int] | None:
+    return None if call.get("Number") is None else [call.integer("Number", 1, _ALL)]
 
 
 def _rule_options(call: Call) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 from broker.observe.tracing import Kind
 
 from ..operations.refusal import UNKNOWN, Refusal
-from .command import OK, Answer, Call, Commands, Failure, telling, word
+from .command import OK, Answer, Call, Commands, Failure, telling, told, word
 
 commands = Commands()
 
@@ -36,8 +36,8 @@ def clean_alarms(call: Call) -> Answer:
 
 def _alarm_line(row: dict[str, Any]) -> str:
     return (
-        f"Alarm({row['name']}, activated={word(row['activated'])}, activate_at={row['activate_at']}, "
-        f"deactivate_at={row['deactivate_at']}, message={row['message']})"
+        f"Alarm({row['name']}, activated={word(row['activated'])}, activate_at={told(row['activate_at'])}, "
+        f"deactivate_at={told(row['deactivate_at'])}, message={row['message']})"
     )
 
 
@@ -147,28 +147,22 @@ def explain_topic(call: Call) -> Answer:
 
 
 def _explained_client(data: dict[str, Any]) -> Iterator[str]:
-    yield f"Client({data['clientid']}, connected={_shown(data['connected'])})"
+    yield f"Client({data['clientid']}, connected={told(data['connected'])})"
     if data["session"] is None:
         yield "no session"
     else:
-        yield f"Session({', '.join(f'{key}={_shown(value)}' for key, value in data['session'].items())})"
+        yield f"Session({', '.join(f'{key}={told(value)}' for key, value in data['session'].items())})"
     for event in data["events"]:
-        facts = ", ".join(f"{key}={_shown(value)}" for key, value in event.items() if key != "at" and value)
+        facts = ", ".join(f"{key}={told(value)}" for key, value in event.items() if key != "at" and value)
         yield f"{event['at']} Event({facts})"
 
 
 def _explained_topic(data: dict[str, Any]) -> Iterator[str]:
-    yield f"Topic({data['topic']}, receivers={data['receivers_count']}, delayed={_shown(data['delayed'])})"
+    yield f"Topic({data['topic']}, receivers={data['receivers_count']}, delayed={told(data['delayed'])})"
     for each in data["receivers"]:
-        facts = ", ".join(f"{key}={_shown(each[key])}" for key in ("connected", "topic", "qos"))
+        facts = ", ".join(f"{key}={told(each[key])}" for key in ("connected", "topic", "qos"))
         yield f"Receiver({each['clientid']}, {facts})"
     for group in data["shared"]:
         yield f"Shared({group['topic']}, members={','.join(group['members'])})"
     if data["retained"] is not None:
-        yield f"Retained({', '.join(f'{key}={_shown(value)}' for key, value in data['retained'].items())})"
-
-
-def _shown(value: Any) -> Any:
-    if isinstance(value, bool):
-        return word(value)
-    return "undefined" if value is None else value
+        yield f"Retained({', '.join(f'{key}={told(value)}' for key, value in data['retained'].items())})"

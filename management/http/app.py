@@ -9,11 +9,12 @@ from aiohttp import web
 
 from ..operations.operations import Operations
 from ..operations.refusal import UNKNOWN, WRONG, Refusal, not_found
-from .credentials import Credentials
+from .credentials import Credentials, WrongCredentials
+from .cross_site import CrossSite
 from .envelope import answer, json_response, refused
-from .reader import Reader
+from .reader import SERVER, Reader
 from .reading import read_body, read_octets, read_query
-from .routes import PREFIXES, Call, Octets, Route, RouteTable, split_path
+from .routes import PREFIXES, Call, Lenient, Octets, Route, RouteTable, split_path
 
 logger = logging.getLogger(__name__)
 
@@ -29,13 +30,16 @@ class Application:
     ) -> None:
         """``root_routes`` stand beside the prefixes: ``/status``, ``/metrics``."""
         self.operations = operations
-        self.credentials = Credentials(operations.apps, operations.server.clock)
+        server = operations.server
+        self.credentials = Credentials(operations.apps, server.clock, server.metrics.refusals)
+        self.cross_site = CrossSite(operations.settings, server.clock, server.metrics.refusals)
         self._table = RouteTable(routes)
         self._root = RouteTable(root_routes)
 
     def web_application(self) -> web.Application:
         # Bodies are bounded route by route, in ``reading``.
         application = web.Application(client_max_size=0, middlewares=[self._receive])
+        application.on_response_prepare.append(_sign)
         application.router.add_route("*", r"/{path:[\s\S]*}", self.handle, expect_handler=_expect)
         return application
 
@@ -55,8 +59,10 @@ class Application:
         """Every request. Whatever happens, the answer is JSON with a code."""
         try:
             return await self._handle(request)
+        except WrongCredentials as wrong:
+            return await self._slowly(request, wrong)
         except Refusal as refusal:
-            return refused(refusal, self.operations.settings.error_status == "emqx")
+            return self._refused(refusal)
         except (ConnectionError, web.HTTPException):
             raise
         except Exception:
@@ -64,7 +70,20 @@ class Application:
             logger.exception("api_error method=%s path=%s", request.method, request.raw_path)
             return json_response({"code": UNKNOWN, "message": "internal error; the log tells more"}, 500)
 
+    def _refused(self, refusal: Refusal) -> web.Response:
+        return refused(refusal, self.operations.settings.error_status == "emqx")
+
+    async def _slowly(self, request: web.Request, wrong: WrongCredentials) -> web.Response:
+        """After a while; the next guess then wants another connection."""
+        response = self._refused(wrong)
+        if wrong.wait:
+            if isinstance(request.protocol, Reader):
+                await request.protocol.hold(wrong.wait)
+            response.force_close()
+        return response
+
     async def _handle(self, request: web.Request) -> web.StreamResponse:
+        self.cross_site.check(request)
         segments = split_path(request.raw_path)
         table, rest = self._root, segments
         for prefix in PREFIXES:
@@ -77,6 +96,8 @@ class Application:
         public = self._is_public(table is self._root, rest)
         if not public:
             self.credentials.check(request)
+            if isinstance(request.protocol, Reader):
+                request.protocol.on_known()
         method = "GET" if request.method == "HEAD" else request.method
         found = table.find(method, rest)
         if found is None:
@@ -104,11 +125,19 @@ class Application:
             if isinstance(route.body, Octets):
                 call.body = await read_octets(request, most, route.max_body, patience)
             else:
-                call.body = await read_body(request, route.body, most, route.max_body, patience)
+                kind = route.body
+                if isinstance(kind, Lenient):
+                    kind = kind.of(self.operations.settings.error_status)
+                call.body = await read_body(request, kind, most, route.max_body, patience)
         outcome = route.handler(call)
         if inspect.isawaitable(outcome):
             outcome = await outcome
         return outcome
+
+
+async def _sign(_: web.Request, response: web.StreamResponse) -> None:
+    """Who answers; not in which versions, by which a stranger would know what is wrong with them."""
+    response.headers["Server"] = SERVER
 
 
 async def _expect(request: web.Request) -> web.StreamResponse | None:

@@ -1,15 +1,16 @@
-"""Credentials: HTTP Basic with AppID and AppSecret, and patience with whoever guesses."""
+"""Credentials: HTTP Basic with AppID and AppSecret, and slow answers for whoever guesses."""
 
 import base64
 import binascii
-import ipaddress
 import logging
 from collections import OrderedDict
 from typing import Final
 
 from aiohttp import web
 
+from broker.access.guesses import origin
 from broker.core.clock import Clock
+from broker.core.metrics import Reasons
 
 from ..operations.apps import Apps
 from ..operations.refusal import NO_CREDENTIALS, WRONG_CREDENTIALS, Refusal
@@ -17,31 +18,41 @@ from ..operations.refusal import NO_CREDENTIALS, WRONG_CREDENTIALS, Refusal
 logger = logging.getLogger(__name__)
 
 FREE_FAILURES: Final = 10
-"""Wrong credentials of one address before it has to wait; all of an IPv6 /64 are one."""
-MOST_WAIT: Final = 60.0
+"""Wrong credentials from one address, or for one application, before answers to wrong ones become slow."""
+MOST_WAIT: Final = 5.0
+"""Seconds that such an answer takes at most: shorter than most programs wait for one."""
 FORGET_AFTER: Final = 600.0
-_ADDRESSES: Final = 10_000
+"""Seconds without a failure after which the earlier ones do not count."""
+_MOST_REMEMBERED: Final = 10_000
+_LONGEST_APP_ID: Final = 256
+
+
+class WrongCredentials(Refusal):
+    """``wait``: seconds until the caller is told."""
+
+    def __init__(self, wait: float) -> None:
+        super().__init__(WRONG_CREDENTIALS, "wrong AppID or AppSecret")
+        self.wait = wait
 
 
 class Credentials:
-    """Tells who may come in. One for the node."""
+    """Tells who may come in. One for the node.
 
-    def __init__(self, apps: Apps, clock: Clock) -> None:
+    Right credentials are answered at once, whatever was guessed before and by whom.
+    """
+
+    def __init__(self, apps: Apps, clock: Clock, refusals: Reasons) -> None:
         self._apps = apps
         self._clock = clock
-        # address -> (failures, when the last was, when it may try again); the one that failed longest ago first
-        self._failures: OrderedDict[str, tuple[int, float, float]] = OrderedDict()
+        self._refusals = refusals
+        self._of_address = _Failures()
+        self._of_app = _Failures()
 
     def check(self, request: web.Request) -> str:
-        """The AppID. Raises Refusal 104 where there are no credentials, 103 where they are wrong or come too fast."""
+        """The AppID. Raises Refusal 104 where there are no credentials, WrongCredentials where they are wrong."""
         scheme, _, encoded = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "basic" or not encoded.strip():
             raise Refusal(NO_CREDENTIALS, "HTTP Basic credentials are wanted: AppID and AppSecret")
-        address = origin_of(request.remote or "")
-        now = self._clock.now()
-        wait = self._failures.get(address, (0, 0.0, 0.0))[2] - now
-        if wait > 0:
-            raise Refusal(WRONG_CREDENTIALS, f"too many wrong credentials from {address}; wait {wait:.0f} seconds")
         try:
             app_id, _, secret = base64.b64decode(encoded.strip(), validate=True).decode("utf-8").partition(":")
         except (binascii.Error, UnicodeDecodeError):
@@ -49,31 +60,33 @@ class Credentials:
         if not app_id and not secret:
             raise Refusal(NO_CREDENTIALS, "AppID and AppSecret are empty")
         if not self._apps.verify(app_id, secret):
-            self._failed(address, app_id, now)
-            raise Refusal(WRONG_CREDENTIALS, "wrong AppID or AppSecret")
-        self._failures.pop(address, None)
+            raise WrongCredentials(self._failed(origin(request.remote or ""), app_id[:_LONGEST_APP_ID]))
         return app_id
 
-    def _failed(self, address: str, app_id: str, now: float) -> None:
-        count, last, _ = self._failures.pop(address, (0, 0.0, 0.0))
-        count = 1 if now - last > FORGET_AFTER else count + 1
-        over = count - FREE_FAILURES
-        wait = min(MOST_WAIT, 2.0**over) if over >= 0 else 0.0
-        self._failures[address] = (count, now, now + wait)
-        if len(self._failures) > _ADDRESSES:
-            self._failures.popitem(last=False)
+    def _failed(self, address: str, app_id: str) -> float:
+        """Count it; the seconds until it is answered."""
+        now = self._clock.now()
+        count = self._of_address.add(address, now)
+        for_app = self._of_app.add(app_id, now)
+        self._refusals.add("api_credentials")
         if count <= FREE_FAILURES or count % 100 == 0:
             logger.warning("api_credentials_wrong address=%s app_id=%s failures=%s", address, app_id, count)
+        over = max(count, for_app) - FREE_FAILURES
+        return min(MOST_WAIT, 2.0 ** min(over, 10)) if over >= 0 else 0.0
 
 
-def origin_of(host: str) -> str:
-    """Who is meant by an address: whoever has one of an IPv6 /64 has all of it."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return host
-    if isinstance(address, ipaddress.IPv4Address):
-        return str(address)
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return host if address.is_loopback else str(ipaddress.ip_network((address, 64), strict=False))
+class _Failures:
+    """How often each of the latest ``_MOST_REMEMBERED`` failed."""
+
+    def __init__(self) -> None:
+        # -> (failures, when the last was); the one that failed longest ago first
+        self._counts: OrderedDict[str, tuple[int, float]] = OrderedDict()
+
+    def add(self, who: str, now: float) -> int:
+        """One more; the number of failures without a pause of ``FORGET_AFTER`` seconds."""
+        count, last = self._counts.pop(who, (0, 0.0))
+        count = 1 if now - last > FORGET_AFTER else count + 1
+        self._counts[who] = (count, now)
+        if len(self._counts) > _MOST_REMEMBERED:
+            self._counts.popitem(last=False)
+        return count

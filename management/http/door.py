@@ -1,111 +1,264 @@
-"""Door: the HTTP server's listening socket, with a bound on how many may be in."""
+"""Door: the HTTP server's listening sockets. Whoever showed right credentials stays; others make room for who comes."""
 
 import asyncio
 import logging
+import socket
 import ssl
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol, cast
 
+from broker.access.guesses import origin
 from broker.core.client_info import authority
 from broker.core.clock import Clock
+from broker.transport.binding import listening_sockets
+from broker.transport.descriptors import SETTING, UNLIMITED, Descriptors
+from broker.transport.listener import EXHAUSTED, REST_WHEN_EXHAUSTED
 
 logger = logging.getLogger(__name__)
 
-BACKLOG: Final = 128
+BACKLOG: Final = 1024
+ACCEPTS_A_TURN: Final = 16  # so that who has come is heard before others put it out
+_TLS_SHUTDOWN_TIMEOUT: Final = 5.0
 _SAY_EVERY: Final = 60.0
 
 
-class Door:
-    """Lets connections in to what ``handler`` makes, as long as there are fewer than ``max_connections``.
+class Inner(Protocol):
+    """What is made for a connection: ``Reader``. It calls ``on_known`` once it was given right credentials."""
 
-    Those beyond are closed at once and counted in ``refused``.
+    on_known: Callable[[], None]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
+    def data_received(self, data: bytes) -> None: ...
+    def eof_received(self) -> bool | None: ...
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+    def connection_lost(self, exc: Exception | None) -> None: ...
+
+
+class Door:
+    """Lets connections in to what ``handler`` makes: at most ``max_connections`` of them, and of one address at most
+    ``max_unauthenticated`` that gave no right credentials yet.
+
+    One more puts out the oldest of those; where there is none, it is closed itself. Either is counted in ``refused``
+    by the setting.
     """
 
-    def __init__(self, handler: Callable[[], asyncio.Protocol], max_connections: int, clock: Clock) -> None:
+    def __init__(
+        self,
+        handler: Callable[[], Inner],
+        max_connections: int,
+        max_unauthenticated: int,
+        clock: Clock,
+        descriptors: Descriptors = UNLIMITED,
+    ) -> None:
         self.handler = handler
         self.max_connections = max_connections
-        self.current_connections = 0
         self.accepted = 0
-        self.refused = 0
+        self.refused = {"max_connections": 0, "max_unauthenticated": 0, "no_sockets": 0}
+        self._max_unauthenticated = max_unauthenticated
         self._clock = clock
-        self._say_at = 0.0
-        self._server: asyncio.Server | None = None
+        self._descriptors = descriptors
+        self._visits: set[_Visit] = set()
+        # Those who gave no right credentials yet, the oldest first: all, and by address.
+        self._strangers: dict[_Visit, None] = {}
+        self._strangers_of: dict[str, dict[_Visit, None]] = {}
+        self._say_at: dict[str, float] = {}
+        self._sockets: list[socket.socket] = []
+        self._rest: asyncio.TimerHandle | None = None
         self._host = ""
-        self._secure = False
+        self.context: ssl.SSLContext | None = None  # of the connections to come
+        self._handshake_timeout: float | None = None
 
     async def open(
         self, host: str, port: int, context: ssl.SSLContext | None, handshake_timeout: float | None = None
     ) -> None:
         """Raises OSError."""
-        loop = asyncio.get_running_loop()
-        self._host, self._secure = host, context is not None
-        self._server = await loop.create_server(
-            lambda: _Visit(self),
-            host,
-            port,
-            ssl=context,
-            ssl_handshake_timeout=None if context is None else handshake_timeout,
-            backlog=BACKLOG,
-            reuse_address=True,
-        )
+        self._sockets = await listening_sockets(host, port, BACKLOG)
+        self._host, self.context = host, context
+        self._handshake_timeout = None if context is None else handshake_timeout
+        self._resume_accepting()
 
     def close(self) -> None:
-        """Nobody comes in any more; who is in stays."""
-        if self._server is not None:
-            self._server.close()
+        """Nobody comes in any more; who gave right credentials stays."""
+        self._pause_accepting()
+        for listening in self._sockets:
+            listening.close()
+        self._sockets = []
+        for visit in list(self._strangers):
+            visit.abort()
+
+    @property
+    def current_connections(self) -> int:
+        return len(self._visits)
 
     @property
     def port(self) -> int:
         """0 while it is not open."""
-        if self._server is None or not self._server.sockets:
+        if not self._sockets:
             return 0
-        port: int = self._server.sockets[0].getsockname()[1]
+        port: int = self._sockets[0].getsockname()[1]
         return port
 
     @property
     def protocol(self) -> str:
-        return "https:management" if self._secure else "http:management"
+        return "http:management" if self.context is None else "https:management"
 
     @property
     def listen_on(self) -> str:
         return authority(self._host, self.port)
 
-    def enter(self) -> bool:
-        """Whether there is room for one more, who is in from now on."""
-        if self.current_connections < self.max_connections:
-            self.current_connections += 1
-            self.accepted += 1
-            return True
-        self.refused += 1
-        now = self._clock.now()
-        if now >= self._say_at:
-            self._say_at = now + _SAY_EVERY
-            logger.warning(
-                "management_full connections=%s refused=%s setting=management.max_connections",
-                self.current_connections,
-                self.refused,
-            )
-        return False
+    # Accepting
 
-    def leave(self) -> None:
-        self.current_connections -= 1
+    def _resume_accepting(self) -> None:
+        self._rest = None
+        loop = asyncio.get_running_loop()
+        for listening in self._sockets:
+            loop.add_reader(listening, self._accept, listening)
+
+    def _pause_accepting(self) -> None:
+        if self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
+        loop = asyncio.get_running_loop()
+        for listening in self._sockets:
+            loop.remove_reader(listening)
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPTS_A_TURN):
+            try:
+                sock, peer = listening.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                # accept() also reports what befell a client that was still in the backlog; that one is gone.
+                if error.errno not in EXHAUSTED:
+                    continue
+                self._refuse("no_sockets")
+                if self._strangers:
+                    next(iter(self._strangers)).abort()
+                self._pause_accepting()
+                self._rest = asyncio.get_running_loop().call_later(REST_WHEN_EXHAUSTED, self._resume_accepting)
+                return
+            address = origin(peer[0])
+            if self._has_room(address, sock.fileno()):
+                self.accepted += 1
+                self._enter(_Visit(self, address), sock)
+            else:
+                sock.close()
+
+    def _has_room(self, address: str, number: int) -> bool:
+        """Whether one more from ``address``, whose socket has this ``number``, may stay: others may have to go."""
+        same = self._strangers_of.get(address)
+        if same is not None and len(same) >= self._max_unauthenticated:
+            self._refuse("max_unauthenticated")
+            next(iter(same)).abort()
+        if len(self._visits) >= self.max_connections:
+            reason = "max_connections"
+        elif number >= self._descriptors.for_operators:
+            reason = "no_sockets"
+        else:
+            return True
+        self._refuse(reason)
+        if not self._strangers:
+            return False
+        next(iter(self._strangers)).abort()
+        return True
+
+    def _refuse(self, reason: str) -> None:
+        """Count a connection that is closed for want of room, and say so, at most once in a while for each reason."""
+        self.refused[reason] += 1
+        now = self._clock.now()
+        if now >= self._say_at.get(reason, 0.0):
+            self._say_at[reason] = now + _SAY_EVERY
+            logger.warning(
+                "management_full reason=%s connections=%s unauthenticated=%s refused=%s setting=%s",
+                reason,
+                len(self._visits),
+                len(self._strangers),
+                self.refused[reason],
+                SETTING if reason == "no_sockets" else f"management.{reason}",
+            )
+
+    def _enter(self, visit: "_Visit", sock: socket.socket) -> None:
+        self._visits.add(visit)
+        self._strangers[visit] = None
+        self._strangers_of.setdefault(visit.address, {})[visit] = None
+        visit.begin(sock, self.context, self._handshake_timeout)
+
+    def known(self, visit: "_Visit") -> None:
+        """It gave right credentials: nobody else's coming ends it."""
+        if self._strangers.pop(visit, self) is None:
+            same = self._strangers_of[visit.address]
+            del same[visit]
+            if not same:
+                del self._strangers_of[visit.address]
+
+    def leave(self, visit: "_Visit") -> None:
+        """It is over."""
+        self.known(visit)
+        self._visits.discard(visit)
+
+    def has(self, visit: "_Visit") -> bool:
+        """Whether it is not over yet."""
+        return visit in self._visits
 
 
 class _Visit(asyncio.Protocol):
-    """One connection: passes everything on to a protocol of the handler's, once it is let in."""
+    """One connection: passes everything on to a protocol of the handler's, once its handshake is done."""
 
-    __slots__ = ("_door", "_inner")
+    __slots__ = ("_door", "_inner", "_sock", "_task", "_transport", "address")
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Door, address: str) -> None:
+        self.address = address
         self._door = door
-        self._inner: asyncio.Protocol | None = None
+        self._sock: socket.socket | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._transport: asyncio.Transport | None = None
+        self._inner: Inner | None = None
+
+    def begin(self, sock: socket.socket, context: ssl.SSLContext | None, handshake_timeout: float | None) -> None:
+        sock.setblocking(False)
+        self._sock = sock
+        self._task = asyncio.get_running_loop().create_task(self._connect(context, handshake_timeout))
+
+    async def _connect(self, context: ssl.SSLContext | None, handshake_timeout: float | None) -> None:
+        sock, self._sock = self._sock, None
+        assert sock is not None
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: self,
+                sock,
+                ssl=context,
+                ssl_handshake_timeout=handshake_timeout,
+                ssl_shutdown_timeout=None if context is None else _TLS_SHUTDOWN_TIMEOUT,
+            )
+        except OSError:  # it went, or does not speak TLS
+            self._door.leave(self)
+        finally:
+            self._task = None
+
+    def abort(self) -> None:
+        """Close it at once, whatever stage it is at."""
+        self._door.leave(self)
+        if self._transport is not None:
+            self._transport.abort()
+        else:
+            if self._task is not None:
+                self._task.cancel()
+            if self._sock is not None:
+                self._sock.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if not self._door.enter():
-            transport.close()
+        self._transport = cast(asyncio.Transport, transport)
+        if not self._door.has(self):
+            self._transport.abort()
             return
         self._inner = self._door.handler()
+        self._inner.on_known = self._known
         self._inner.connection_made(transport)
+
+    def _known(self) -> None:
+        self._door.known(self)
 
     def data_received(self, data: bytes) -> None:
         if self._inner is not None:
@@ -123,6 +276,7 @@ class _Visit(asyncio.Protocol):
             self._inner.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._door.leave(self)
         if self._inner is not None:
-            self._door.leave()
             self._inner.connection_lost(exc)
+            self._inner = None

@@ -31,7 +31,7 @@ encode: Final = msgspec.json.Encoder(enc_hook=str).encode
 
 
 class Extra:
-    """An answer with ``data`` and further members beside it, ``code`` included if it is not 0."""
+    """An answer with ``data``, unless it is ``None``, and further members beside it, ``code`` included if not 0."""
 
     def __init__(self, data: Any, **members: Any) -> None:
         self.data = data
@@ -65,7 +65,8 @@ async def answer(request: web.Request, outcome: Any) -> web.StreamResponse:
     if isinstance(outcome, Listing):
         return await _stream(request, outcome)
     if isinstance(outcome, Extra):
-        return json_response({"code": 0, "data": outcome.data, **outcome.members})
+        data = {} if outcome.data is None else {"data": outcome.data}
+        return json_response({"code": 0, **data, **outcome.members})
     return json_response({"code": 0, "data": outcome})
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from ..settings import ManagementSettings
 from .reading import PageQuery
-from .routes import PREFIXES, Octets, OnDemand, OrEmpty, Raw, Route
+from .routes import PREFIXES, Lenient, Octets, OnDemand, OrEmpty, Raw, Route
 
 _REF: Final = "#/components/schemas/{name}"
 _JSON: Final = "application/json"
@@ -39,7 +39,7 @@ async def document(
     prefix = "/" + "/".join(PREFIXES[0])
     placed = [(prefix + route.path.rstrip("/"), route) for route in routes]
     placed += [(route.path, route) for route in root_routes]
-    schemas = _Schemas([route for _, route in placed])
+    schemas = _Schemas([route for _, route in placed], settings)
     await asyncio.sleep(0)
     paths: dict[str, dict[str, Any]] = {}
     names: dict[str, int] = {}
@@ -83,10 +83,11 @@ def _is_public(path: str, prefix: str, settings: ManagementSettings) -> bool:
 class _Schemas:
     """The schema of every type that a route names."""
 
-    def __init__(self, routes: list[Route]) -> None:
+    def __init__(self, routes: list[Route], settings: ManagementSettings) -> None:
+        self._error_status = settings.error_status
         types: list[Any] = []
         for route in routes:
-            types += [each for each in (_inner(route.body), _inner(route.reply)) if each is not None]
+            types += [each for each in (self._inner(route.body), self._inner(route.reply)) if each is not None]
         found, components = msgspec.json.schema_components(types, ref_template=_REF)
         self._of = dict(zip(map(repr, types), found, strict=True))
         self.components: dict[str, Any] = {
@@ -115,16 +116,15 @@ class _Schemas:
     def of(self, kind: Any) -> dict[str, Any]:
         if isinstance(kind, OrEmpty):
             return {"anyOf": [self.of(kind.kind), {"type": "object", "maxProperties": 0}]}
-        if isinstance(kind, OnDemand | Octets):
-            return self.of(kind.kind)
-        return self._of[repr(kind)]
+        return self._of[repr(self._inner(kind))]
 
-
-def _inner(kind: Any) -> Any:
-    """The type that a body or a reply is about."""
-    if isinstance(kind, OrEmpty | OnDemand | Octets):
-        return kind.kind
-    return None if isinstance(kind, Raw) else kind
+    def _inner(self, kind: Any) -> Any:
+        """The type that a body or a reply is about."""
+        if isinstance(kind, Lenient):
+            return kind.of(self._error_status)
+        if isinstance(kind, OrEmpty | OnDemand | Octets):
+            return kind.kind
+        return None if isinstance(kind, Raw) else kind
 
 
 def _operation(route: Route, name: str, schemas: _Schemas, settings: ManagementSettings) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import sys
+from collections.abc import Callable
 from typing import Any, Final
 
 from aiohttp import web
@@ -13,6 +14,8 @@ from .envelope import json_response
 
 logger = logging.getLogger(__name__)
 
+SERVER: Final = "taipan"
+"""In place of the library's ``Server`` header, which tells versions."""
 LONGEST_LINE: Final = 262_144
 """Bytes of a request line: room for a name of MQTT's longest, 65,535 bytes, percent-encoded."""
 
@@ -22,12 +25,14 @@ MOST_UNHEARD: Final = 2_097_152
 
 
 class Reader(RequestHandler):
-    """Closes unless ``greet`` is called within ``patience`` seconds; between requests aiohttp's own timer holds.
+    """``on_known`` is to be called when it was given right credentials.
+
+    Closes unless ``greet`` is called within ``patience`` seconds; between requests aiohttp's own timer holds.
 
     aiohttp bounds the lines of a head that comes in one piece; here what comes in many is bounded.
     """
 
-    __slots__ = ("_answering", "_impatience", "_patience", "_unheard")
+    __slots__ = ("_answering", "_held", "_impatience", "_patience", "_unheard", "on_known")
 
     def __init__(self, manager: Any, loop: asyncio.AbstractEventLoop, patience: float, **options: Any) -> None:
         super().__init__(manager, loop=loop, max_line_size=LONGEST_LINE, **options)
@@ -35,6 +40,8 @@ class Reader(RequestHandler):
         self._impatience: asyncio.TimerHandle | None = None
         self._answering = False
         self._unheard = 0
+        self._held: asyncio.Future[None] | None = None
+        self.on_known: Callable[[], None] = _nobody_asks
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -42,6 +49,7 @@ class Reader(RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self.greet()
+        self._release()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -64,6 +72,23 @@ class Reader(RequestHandler):
         self._answering = False
         self._unheard = 0
 
+    async def hold(self, seconds: float) -> None:
+        """Wait so long, or until the connection is lost."""
+        if self.transport is None:
+            return
+        loop = asyncio.get_running_loop()
+        self._held = loop.create_future()
+        timer = loop.call_later(seconds, self._release)
+        try:
+            await self._held
+        finally:
+            timer.cancel()
+            self._held = None
+
+    def _release(self) -> None:
+        if self._held is not None and not self._held.done():
+            self._held.set_result(None)
+
     def log_exception(self, *args: Any, **kw: Any) -> None:
         """A caller who goes amid the answer, or whose body breaks its headers' word, is no fault of the node."""
         error = kw.get("exc_info") or sys.exception()
@@ -84,5 +109,10 @@ class Reader(RequestHandler):
             return super().handle_error(request, status, exc, message)
         text = " ".join((message or "Bad Request").split())
         response = json_response({"code": WRONG, "message": f"this is no HTTP request: {text[:200]}"}, status)
+        response.headers["Server"] = SERVER
         response.force_close()
         return response
+
+
+def _nobody_asks() -> None:
+    pass

@@ -1,7 +1,6 @@
 """Reading requests: query and body become the types that the route names, or a refusal that says what is wrong."""
 
 import asyncio
-import re
 import time
 import types
 import typing
@@ -12,9 +11,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from ..operations.refusal import MISSING, NOT_JSON, WRONG, Refusal
-
-_MISSING_FIELD: Final = re.compile(r"missing required field `([^`]+)`")
-_PLACE: Final = re.compile(r" - at `([^`]+)`")
+from ..validation import Fault, faults
 
 _LARGE: Final = 65_536
 """Bytes from which on an array is read in slices of ``_SLICE`` seconds."""
@@ -120,15 +117,13 @@ def convert(value: Any, kind: Any, strict: bool = True, place: str = "") -> Any:
     try:
         return msgspec.convert(value, kind, strict=strict)
     except msgspec.ValidationError as error:
-        text = str(error)
-        within = _PLACE.search(text)
-        where = (place + (within[1].removeprefix("$") if within is not None else "")).removeprefix(".")
-        absent = _MISSING_FIELD.search(text)
-        if absent is not None:
-            inside = f" in {where}" if where else ""
-            raise Refusal(MISSING, f"{absent[1]} is missing{inside}") from None
-        what = _PLACE.sub("", text)
-        raise Refusal(WRONG, f"{where}: {what}" if where else what) from None
+        # Only where something is wrong are the types walked to say it well.
+        fault = next(faults(value, kind, strict=strict, table="object"), Fault((), str(error)))
+        where = place + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in fault.place)
+        where = where.removeprefix(".")
+        if fault.missing:
+            raise Refusal(MISSING, fault.what + (f" in {where}" if where else "")) from None
+        raise Refusal(WRONG, f"{where}: {fault.what}" if where else fault.what) from None
 
 
 def _member_of(kind: Any) -> Any:

@@ -65,6 +65,19 @@ class Octets:
         self.kind = kind
 
 
+class Lenient:
+    """A route's ``body`` of type ``kind``, or ``emqx`` where ``management.error_status`` is that: EMQX takes more."""
+
+    __slots__ = ("emqx", "kind")
+
+    def __init__(self, kind: Any, emqx: Any) -> None:
+        self.kind = kind
+        self.emqx = emqx
+
+    def of(self, error_status: str) -> Any:
+        return self.emqx if error_status == "emqx" else self.kind
+
+
 class Raw:
     """A route's ``reply`` that comes without the envelope.
 
@@ -81,8 +94,8 @@ class Raw:
 class Route:
     """``path`` is relative to the prefixes: ``/clients/{clientid}``.
 
-    ``body`` is the type that the body is read as, or ``Octets``. ``reply`` names the type of ``data`` for the OpenAPI
-    document: a type, or one of the above about it. ``max_body`` names the setting that bounds the body.
+    ``body`` is the type that the body is read as, or ``Octets`` or ``Lenient``. ``reply`` names the type of ``data`` in
+    the OpenAPI document: a type, or one of the above about it. ``max_body`` names the setting that bounds the body.
     """
 
     __slots__ = ("body", "descr", "handler", "max_body", "method", "name", "path", "query", "reply", "segments", "tag")

@@ -56,7 +56,7 @@ class Acl:
 
     async def add(self, rules: Sequence[NewRule]) -> None:
         """Add rules behind those that are there. One that is there already changes nothing."""
-        now = self._server.clock.now()
+        now = self._server.clock.wall()
         await self._change(
             rules, lambda rule: self._rules.append(*rule.subject, rule.topic, rule.action, rule.allow, now)
         )
@@ -69,7 +69,7 @@ class Acl:
 
     async def add_first(self, rules: Sequence[NewRule]) -> None:
         """Put rules before those that are there, in place of those of the same action and topic."""
-        now = self._server.clock.now()
+        now = self._server.clock.wall()
 
         def put(rule: NewRule) -> None:
             for action in halves(rule.action):

@@ -4,20 +4,22 @@ import hashlib
 import hmac
 import re
 import secrets
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 
 from broker.core.clock import Clock
+from broker.core.masking import MASK
 from broker.core.tables import Tables
 
 from ..settings import AppSettings
 from .listing import Row
-from .refusal import EXISTS, WRONG, Refusal, not_found, wrong
+from .refusal import EXISTS, WRONG, WRONG_CREDENTIALS, Refusal, not_found, wrong
 from .stored import promised, ready
 
+TABLE: Final = "apps"
 FIRST_APP: Final = "admin"
-MASK: Final = "******"
 _APP_ID: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,255}")
 _NOBODY: Final = hashlib.sha256(secrets.token_bytes(32)).digest()
 
@@ -36,10 +38,18 @@ class App(msgspec.Struct, array_like=True, frozen=True):
 class Apps:
     """The stored ones and those of the configuration, which win."""
 
-    def __init__(self, tables: Tables, clock: Clock, configured: list[AppSettings]) -> None:
+    def __init__(
+        self,
+        tables: Tables,
+        clock: Clock,
+        configured: list[AppSettings],
+        lost: Callable[[], frozenset[str]] = frozenset,
+    ) -> None:
+        """``lost``: names of tables whose rows are not to be relied on."""
         self._clock = clock
+        self._lost = lost
         self._tables = tables
-        self._table = tables.open("apps", App)
+        self._table = tables.open(TABLE, App, access=True)
         self._configured: dict[str, App] = {}
         self.configure(configured)
 
@@ -49,7 +59,7 @@ class Apps:
 
     def create_first(self) -> tuple[str, str] | None:
         """Where there is no application at all, make one; its id and its secret, told this once."""
-        if self._configured or len(self._table):
+        if self._configured or len(self._table) or TABLE in self._lost():
             return None
         secret = secrets.token_hex(32)
         self._table.put(FIRST_APP, App(FIRST_APP, hash_of(secret), "Default", "Application user"))
@@ -124,12 +134,21 @@ class Apps:
         return self._table.get(app_id)
 
     def verify(self, app_id: str, secret: str) -> bool:
-        """Whether this is a live application's secret. Takes as long for an application that is not there."""
+        """Whether this is a live application's secret. Takes as long for an application that is not there.
+
+        Raises Refusal for a stored one while these may be lost: one that was taken away may be back.
+        """
         app = self._configured.get(app_id) or self._table.get(app_id)
         right = hmac.compare_digest(hash_of(secret), app.secret_hash if app is not None else _NOBODY)
         if app is None or not right or not app.status:
             return False
-        return app.expired is None or app.expired >= self._clock.now()
+        if TABLE in self._lost() and app_id not in self._configured:
+            raise Refusal(
+                WRONG_CREDENTIALS,
+                "stored applications may be lost (data.access_lost): those of [[management.apps]] are let in,"
+                " and taipan-ctl data accept-loss accepts it",
+            )
+        return app.expired is None or app.expired >= self._clock.wall()
 
 
 def app_record(app: App) -> Row:

@@ -22,7 +22,7 @@ class Bans:
 
     def listing(self, page: int, limit: int) -> Listing:
         """Those in force, the oldest first."""
-        now = self._server.clock.now()
+        now = self._server.clock.wall()
         in_force = searched(self._banned.all(), lambda ban: ban.until > now)
         return Listing(in_force, page, limit, ban_record, len(self._banned))
 
@@ -39,7 +39,7 @@ class Bans:
 
         Who is connected stays so: kick the client as well where it has to go.
         """
-        now = int(self._server.clock.now())
+        now = int(self._server.clock.wall())
         ban = Ban(
             kind,
             self._normal(kind, who),

@@ -25,8 +25,9 @@ _text: Final = lru_cache(4096)(times.text)
 _NO_DROPS: Final[dict[str, int]] = {}
 
 
-def client_record(node: str, session: Session, state: str, traffic: Traffic) -> Row:
-    """``state`` is CONNECTED, DISCONNECTED, or IDLE: its CONNECT is accepted and not answered yet."""
+def client_record(node: str, session: Session, state: str, traffic: Traffic, skew: float = 0.0) -> Row:
+    """``state`` is CONNECTED, DISCONNECTED, or IDLE: its CONNECT is accepted and not answered yet. ``skew``: what makes
+    dates of times (``broker.core.clock``)."""
     client: ClientInfo = session.client
     limits = session.limits
     received = traffic.received0 + traffic.received1 + traffic.received2
@@ -41,13 +42,13 @@ def client_record(node: str, session: Session, state: str, traffic: Traffic) -> 
         "ip_address": address_of(client),
         "port": client.peer_port,
         "is_bridge": client.is_bridge,
-        "connected_at": _text(int(client.connected_at)),
+        "connected_at": _text(int(client.connected_at + skew)),
         "connected": state == CONNECTED,
         "zone": client.zone_name,
         "keepalive": client.keep_alive,
         "clean_start": client.clean_start,
         "expiry_interval": session.expiry_interval,
-        "created_at": _text(int(session.created_at)),
+        "created_at": _text(int(session.created_at + skew)),
         "subscriptions_cnt": len(session.subscriptions),
         "max_subscriptions": client.zone.max_subscriptions,
         "inflight": len(session.inflight),
@@ -81,7 +82,7 @@ def client_record(node: str, session: Session, state: str, traffic: Traffic) -> 
         "reductions": traffic.received_packets + traffic.sent_packets,
     }
     if state == DISCONNECTED:
-        row["disconnected_at"] = _text(int(session.disconnected_at))
+        row["disconnected_at"] = _text(int(session.disconnected_at + skew))
     if client.mountpoint:
         row["mountpoint"] = client.mountpoint
     return row

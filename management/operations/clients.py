@@ -89,7 +89,9 @@ class Clients:
 
     def record(self, session: Session) -> Row:
         """The client record (specification), with the further fields of EMQX 4.4."""
-        return client_record(self._server.broker.node, session, self._state(session), self._traffic(session))
+        return client_record(
+            self._server.broker.node, session, self._state(session), self._traffic(session), self._server.clock.skew
+        )
 
     def _state(self, session: Session) -> str:
         if session.connected:
@@ -221,7 +223,7 @@ class Clients:
 
     def clean_acl_caches(self) -> None:
         """The same for every client."""
-        self._server.access.generation += 1
+        self._server.access.forget_decisions()
 
     # ---------------------------------------------------------------- who it is
 

@@ -36,8 +36,8 @@ class Explain:
         return {
             "clientid": client_id,
             "connected": connected,
-            "session": None if session is None else _session(session),
-            "events": [_event(each) for each in events],
+            "session": None if session is None else _session(session, self._server.clock.skew),
+            "events": [_event(each, self._server.clock.skew) for each in events],
         }
 
     def topic(self, topic: str) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class Explain:
         }
 
 
-def _event(event: ClientEvent) -> dict[str, Any]:
+def _event(event: ClientEvent, skew: float) -> dict[str, Any]:
     return {
         "event": event.event,
         "reason": event.reason,
@@ -71,20 +71,21 @@ def _event(event: ClientEvent) -> dict[str, Any]:
         "topic": event.topic,
         "detail": event.detail,
         "count": event.count,
-        "at": times.text(event.at),
-        "last_at": times.text(event.last_at),
+        "at": times.text(event.at + skew),
+        "last_at": times.text(event.last_at + skew),
     }
 
 
-def _session(session: Session) -> dict[str, Any]:
+def _session(session: Session, skew: float) -> dict[str, Any]:
     limits = session.limits
     never = session.expiry_interval == NEVER_EXPIRES
     return {
-        "created_at": times.text(session.created_at),
+        "created_at": times.text(session.created_at + skew),
         "expires_at": None
         if session.connected or never
-        else times.text(session.disconnected_at + session.expiry_interval),
+        else times.text(session.disconnected_at + session.expiry_interval + skew),
         "durable": session.diary is not None,
+        "owner": session.owner,
         "subscriptions": len(session.subscriptions),
         "queued": session.queued,
         "max_queued": limits.max_queued_messages,

@@ -22,9 +22,12 @@ class Door(Protocol):
     """What is asked of an HTTP listener: ``http.door``."""
 
     max_connections: int
-    current_connections: int
     accepted: int
-    refused: int
+    refused: dict[str, int]
+
+    @property
+    def current_connections(self) -> int:
+        """How many are in."""
 
     @property
     def protocol(self) -> str:

@@ -7,12 +7,12 @@ import threading
 from pathlib import Path
 from typing import Any, Final
 
+from broker.observe.sys_topics import SYSDESCR
 from broker.server import Server
 
 from . import times
 from .refusal import not_found
 
-DESCRIPTION: Final = "Taipan Broker"
 _STATUS: Final = Path("/proc/self/status")
 _MEMORY: Final = Path("/proc/meminfo")
 _PID_MAX: Final = Path("/proc/sys/kernel/pid_max")
@@ -41,10 +41,10 @@ class Nodes:
             "node": self.name,
             "node_status": "Running",
             "otp_release": runtime_release(),
-            "sysdescr": DESCRIPTION,
+            "sysdescr": SYSDESCR,
             "uptime": self.uptime,
             "version": self._server.version,
-            "datetime": times.text(self._server.clock.now()),
+            "datetime": times.text(self._server.clock.wall()),
         }
 
     def status(self, memory_text: bool) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from .clients import Clients
 from .explain import Explain
 from .listeners import Listeners
 from .logs import Logs
+from .loss import LossOfRows
 from .modules import Modules
 from .monitoring import Monitoring
 from .nodes import Nodes
@@ -26,6 +27,7 @@ from .slow_subscriptions import SlowRanking
 from .subscriptions import Subscriptions
 from .topic_metrics import TopicCounts
 from .tracing import Traces
+from .user_requests import UserRequests
 from .users import Users
 
 
@@ -40,11 +42,13 @@ class Operations:
         self.subscriptions = Subscriptions(server)
         self.routes = Routes(server)
         self.users = Users(server)
+        self.user_requests = UserRequests()
         self.acl = Acl(server)
         self.banned = Bans(server)
-        self.apps = Apps(server.tables, server.clock, settings.apps)
+        self.apps = Apps(server.tables, server.clock, settings.apps, lambda: server.tables_lost)
         self.explain = Explain(server)
         self.logs = Logs()
+        self.loss = LossOfRows(server)
         self.pubsub = PubSub(server)
         self.retained = Retained(server)
         self.listeners = Listeners(server, settings.shutdown_count)
@@ -57,4 +61,4 @@ class Operations:
         self.modules = Modules(server, self.topic_metrics)
         self.tracing = Traces(server)
         self.slow_subscriptions = SlowRanking(server)
-        self.backup = Backup(server, engine, self.apps, settings)
+        self.backup = Backup(server, engine, self.users, self.apps, settings)

@@ -163,7 +163,7 @@ class Prometheus:
             "connections refused",
             [
                 *(sample for labels, each in listeners for sample in _by(each.refused, labels)),
-                *(sample for labels, door in doors for sample in _by({"max_connections": door.refused}, labels)),
+                *(sample for labels, door in doors for sample in _by(door.refused, labels)),
             ],
         )
         yield (
@@ -182,7 +182,8 @@ def emqx_name(name: str) -> str:
 
 
 def taipan_name(name: str) -> str:
-    return "taipan_" + name.replace(".", "_")
+    """``alarms.count`` -> ``taipan_alarms``: in Prometheus only histograms and summaries have a ``_count``."""
+    return "taipan_" + name.removesuffix(".count").replace(".", "_")
 
 
 def _by(counts: Mapping[str, int], labels: Labels = ()) -> list[tuple[Labels, int]]:

@@ -8,18 +8,18 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from broker.channel.refusal import reserved
+from broker.channel.subscribe import granted, mounted_filter, no_room, zone_refusal
 from broker.config import ZoneSettings
 from broker.core.client_info import ClientInfo
+from broker.modules.delayed import reserved
 from broker.mqtt import constants as c
 from broker.mqtt.message import Message
-from broker.mqtt.packets import NO_PROPERTIES, Properties
+from broker.mqtt.packets import NO_PROPERTIES, Properties, TopicFilter
 from broker.mqtt.properties import MAX_USER_PROPERTIES
 from broker.mqtt.reason_codes import TOPIC_NAME_INVALID
-from broker.mqtt.topics import QUEUE_GROUP, QUEUE_PREFIX, has_wildcard, parse_shared, valid_filter, valid_name
+from broker.mqtt.topics import QUEUE_GROUP, QUEUE_PREFIX, parse_shared, valid_filter, valid_name
 from broker.server import Server
 from broker.session.session import Session
-from broker.session.subscription import Subscription
 
 from .pace import Pace
 from .refusal import BAD_TOPIC, MISSING, NOT_ONLINE, RPC_ERROR, WRONG, Refusal, wrong
@@ -48,7 +48,7 @@ class PublishProperties(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
 class PublishRequest(msgspec.Struct, kw_only=True):
     """What to publish. ``return``, whatever its value, asks for the messages' ids."""
 
-    client_id: str = msgspec.field(name="clientid")
+    client_id: str | UnsetType = msgspec.field(name="clientid")
     payload: str
     topic: str | UnsetType = UNSET
     topics: str | UnsetType = UNSET
@@ -58,6 +58,12 @@ class PublishRequest(msgspec.Struct, kw_only=True):
     properties: PublishProperties | UnsetType = UNSET
     user_properties: UserProperties = {}
     ids: Any = msgspec.field(name="return", default=UNSET)
+
+
+class NamelessPublishRequest(PublishRequest, kw_only=True):
+    """The same as EMQX takes it: nobody need be named, and then the node publishes."""
+
+    client_id: str | UnsetType = msgspec.field(name="clientid", default=UNSET)
 
 
 class SubscribeRequest(msgspec.Struct, kw_only=True):
@@ -79,7 +85,7 @@ class UnsubscribeRequest(msgspec.Struct, kw_only=True):
 class _Publication(NamedTuple):
     """A request that is found to be well formed."""
 
-    client_id: str
+    client_id: str | UnsetType
     topics: list[str]
     payload: bytes
     qos: int
@@ -140,7 +146,7 @@ class PubSub:
                 inner = self._server.delayed.inner_topic(topic)
             if inner is None or not valid_name(inner) or not valid_name(topic):
                 raise Refusal(BAD_TOPIC, f"not a Topic Name: {_short(topic)!r}")
-            if reserved(inner):
+            if reserved(topic):
                 raise Refusal(BAD_TOPIC, f"reserved for the server: {_short(topic)!r}")
         if request.encoding == "base64":
             try:
@@ -164,7 +170,9 @@ class PubSub:
             await promised(self._server.tables)
 
     async def _publish(self, publication: _Publication, pace: Pace) -> list[str]:
-        publisher = ClientInfo(self._server.settings.node.name, self._zone(), client_id=publication.client_id)
+        publisher = None
+        if publication.client_id is not UNSET:
+            publisher = ClientInfo(self._server.settings.node.name, self._zone(), client_id=publication.client_id)
         ids: list[str] = []
         for topic in publication.topics:
             await pace.breathe()
@@ -267,27 +275,16 @@ class PubSub:
             if not valid_filter(there.topic_filter):
                 raise Refusal(BAD_TOPIC, f"too long with the client's mount point: {_short(each.full)!r}")
         new = {each.full for each in mounted} - session.subscriptions.keys()
-        most = zone.max_subscriptions
-        if most and len(session.subscriptions) + len(new) > most:
-            raise Refusal(WRONG, f"{request.client_id} may have {most} subscriptions (setting max_subscriptions)")
+        setting = no_room(self._server.broker, session, new) if new else ""
+        if setting:
+            raise Refusal(WRONG, f"no room for more subscriptions of {request.client_id} (setting {setting})")
         client = session.client
-        # What a SUBSCRIBE of this client would mean: see channel.subscribe.
-        unasked = client.is_bridge or (zone.ignore_loop_deliver and client.proto_ver != c.V5)
         for each in mounted:
             await pace.breathe()
             if self._server.broker.sessions.get(request.client_id) is not session:
                 raise _nobody(request.client_id)  # it ended meanwhile
-            subscription = Subscription(
-                session,
-                each.full,
-                min(request.qos, zone.max_qos),
-                unasked and each.group is None,
-                client.is_bridge,
-                0,
-                (),
-                each.group,
-                each.topic_filter,
-            )
+            entry = TopicFilter(each.full, request.qos)
+            subscription = granted(session, client, entry, each.full, each.group, each.topic_filter, by_operator=True)
             self._server.broker.subscribe(session, subscription)
         return session
 
@@ -391,22 +388,15 @@ def _filters(texts: list[str]) -> list[_Filter]:
 
 
 def _mounted(each: _Filter, mountpoint: str) -> _Filter:
-    if not mountpoint:
-        return each
-    before = each.full[: len(each.full) - len(each.topic_filter)]
-    return _Filter(before + mountpoint + each.topic_filter, each.group, mountpoint + each.topic_filter)
+    full, mounted = mounted_filter(each.full, each.topic_filter, mountpoint)
+    return _Filter(full, each.group, mounted)
 
 
 def _check(each: _Filter, zone: ZoneSettings) -> None:
     """Whether the client itself could have this filter, access rules aside."""
-    setting = ""
-    if zone.max_topic_levels and each.topic_filter.count("/") >= zone.max_topic_levels:
-        setting = "max_topic_levels"
-    elif each.group is not None and not zone.shared_subscription:
-        setting = "shared_subscription"
-    elif has_wildcard(each.topic_filter) and not zone.wildcard_subscription:
-        setting = "wildcard_subscription"
-    if setting:
+    refusal = zone_refusal(zone, each.group, each.topic_filter)
+    if refusal is not None:
+        setting = refusal.setting
         raise Refusal(BAD_TOPIC, f"the client's zone does not allow {_short(each.full)!r} (setting {setting})")
 
 

@@ -1,18 +1,21 @@
 """Resources: the connections that actions share, and their types."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ruleengine.actions.dead_letters import DeadLetter
+from ruleengine.actions.entry import decode_row
 from ruleengine.engine import RuleEngine
+from ruleengine.trace import sample
 
-from .listing import Row
+from .listing import Listing, Row
 from .rule_refusal import engine_refusals
 from .storable import check_storable
 from .stored import promised
 
 
 class Resources:
-    """What is refused is refused with Refusal; a change is on disk when its call returns. Passwords are masked."""
+    """What is refused is refused with Refusal; a change is on disk when its call returns. Secrets are masked."""
 
     def __init__(self, engine: RuleEngine) -> None:
         self._engine = engine
@@ -50,16 +53,16 @@ class Resources:
         del record["status"]
         return record
 
-    async def test(self, kind: str, config: Mapping[str, Any]) -> None:
-        """Whether such a resource can be reached; nothing is stored."""
+    async def test(self, kind: str, config: Mapping[str, Any], resource_id: str | None = None) -> None:
+        """Whether such a resource can be reached; nothing is stored. A masked secret is that of ``resource_id``."""
         check_storable("config", config)
         with engine_refusals():
-            await self._engine.test_resource(kind, config)
+            await self._engine.test_resource(kind, config, resource_id)
 
     async def update(
         self, resource_id: str, config: Mapping[str, Any] | None = None, description: str | None = None
     ) -> Row:
-        """What is given changes; a password given masked stays as it is."""
+        """What is given changes; a secret given masked stays as it is."""
         check_storable("config", config or {})
         with engine_refusals():
             record = await self._engine.update_resource(resource_id, config, description)
@@ -71,8 +74,43 @@ class Resources:
         with engine_refusals():
             await self._engine.start_resource(resource_id)
 
+    def dead_letters(self, resource_id: str, page: int, limit: int) -> Listing:
+        """Rows that were set aside, the oldest first."""
+        with engine_refusals():
+            letters = list(self._engine.dead_letters(resource_id).items())
+        return Listing(letters, page, limit, _letter, len(letters))
+
+    async def send_dead_letters(self, resource_id: str, numbers: Sequence[int] | None = None) -> int:
+        """Send them again, or all; how many."""
+        with engine_refusals():
+            sent = self._engine.send_dead_letters(resource_id, numbers)
+        await promised(self._tables)
+        return sent
+
+    async def remove_dead_letters(self, resource_id: str, numbers: Sequence[int] | None = None) -> int:
+        """Forget them, or all; how many."""
+        with engine_refusals():
+            removed = self._engine.remove_dead_letters(resource_id, numbers)
+        await promised(self._tables)
+        return removed
+
     async def delete(self, resource_id: str) -> None:
         """Refused while rules use it."""
         with engine_refusals():
             await self._engine.delete_resource(resource_id)
         await promised(self._tables)
+
+
+def _letter(item: tuple[int, DeadLetter]) -> Row:
+    number, letter = item
+    entry = letter.entry
+    return {
+        "id": number,
+        "action": entry.action,
+        "clientid": entry.key,
+        "at": int(letter.at * 1000),
+        "taken_at": int(entry.at * 1000),
+        "attempts": letter.attempts,
+        "reason": letter.reason,
+        "row": sample(decode_row(entry.row)),
+    }

@@ -69,13 +69,14 @@ class Retained:
         """Its record without the payload."""
         publisher: ClientInfo | None = message.publisher
         deadline = self._server.broker.retained.deadline(message)
+        skew = self._server.clock.skew
         return {
             "node": self._server.settings.node.name,
             "topic": message.topic,
             "qos": message.qos,
             "payload_size": message.payload_size,
-            "publish_at": times.text(message.timestamp),
-            "expires_at": None if deadline is None else times.text(deadline),
+            "publish_at": times.text(message.timestamp + skew),
+            "expires_at": None if deadline is None else times.text(deadline + skew),
             "from_clientid": None if publisher is None else publisher.client_id,
             "from_username": None if publisher is None else publisher.username,
         }

@@ -7,6 +7,7 @@ import msgspec
 
 from broker.mqtt.topics import matches, valid_filter
 from ruleengine.engine import RuleEngine
+from ruleengine.masked import actions_given_back
 from ruleengine.rule import Rule
 from ruleengine.stored import StoredAction
 
@@ -71,6 +72,7 @@ class Rules:
         """Its record. ``actions``: ``name``, ``params`` and perhaps ``fallbacks`` of each."""
         check_storable("actions", list(actions))
         with engine_refusals():
+            actions = actions_given_back(actions, (), self._engine.action_types)
             record = await self._engine.create_rule(rawsql, actions, id, description, enabled, on_action_failed)
         await promised(self._tables)
         return record
@@ -78,12 +80,17 @@ class Rules:
     async def update(self, rule_id: str, changes: Mapping[str, Any]) -> Row:
         """Its record after changing any of what ``create`` takes but ``id``; the rest stays.
 
-        Actions that are the same as before stay, with their ids and what they have begun.
+        Actions that are the same as before stay, with their ids and what they have begun; a secret that comes masked
+        stays as it is.
         """
         check_storable("actions", changes.get("actions", []))
         with engine_refusals():
-            if "actions" in changes and _are(self._engine.rule_book.get(rule_id).row.actions, changes["actions"]):
+            if "actions" in changes:
+                stored = self._engine.rule_book.get(rule_id).row.actions
+                actions = actions_given_back(changes["actions"], stored, self._engine.action_types)
                 changes = {key: value for key, value in changes.items() if key != "actions"}
+                if not _are(stored, actions):
+                    changes["actions"] = actions
             record = await self._engine.update_rule(rule_id, changes)
         await promised(self._tables)
         return record
@@ -126,7 +133,7 @@ class Rules:
             return self._engine.action_type(name)
 
     def _record(self, rule: Rule) -> Row:
-        return rule.record(self._engine.server.settings.node.name)
+        return self._engine.rule_record(rule)
 
 
 def _are(stored: Sequence[StoredAction], given: Any) -> bool:

@@ -22,7 +22,7 @@ class SlowRanking:
                 "node": self._server.settings.node.name,
                 "topic": each.topic,
                 "timespan": round(each.timespan * 1000),
-                "last_update_time": round(each.updated_at * 1000),
+                "last_update_time": round((each.updated_at + self._server.clock.skew) * 1000),
             }
             for each in self._server.slow_subscriptions.ranking()
         ]

@@ -1,7 +1,6 @@
 """Subscriptions: who has subscribed to what, as records."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
 
 import msgspec
 
@@ -14,7 +13,6 @@ from .listing import FILTERED, PAUSE_EVERY, Listing, Row, everything, offset_of,
 from .refusal import BAD_TOPIC, Refusal
 
 Matches = Callable[[Subscription], bool]
-Item = TypeVar("Item")
 
 
 class SubscriptionFilters(msgspec.Struct, kw_only=True):
@@ -31,25 +29,6 @@ class SubscriptionFilters(msgspec.Struct, kw_only=True):
     match_topic: str | None = None
 
 
-class _Counted(Listing):
-    """A listing that finds all that match before it gives the page, so that ``count`` is how many there are."""
-
-    def __init__(self, items: Iterator[Item | None], page: int, limit: int, row: Callable[[Item], Row]) -> None:
-        super().__init__(items, page, limit, row)
-        self._all = items
-
-    def __iter__(self) -> Iterator[Row | None]:
-        found: list[Any] = []
-        for item in self._all:
-            if item is None:
-                yield None
-            else:
-                found.append(item)
-        self.count = len(found)
-        self._items = found
-        yield from super().__iter__()
-
-
 class Subscriptions:
     """All subscriptions of the node, those of sessions whose client is away among them."""
 
@@ -57,10 +36,7 @@ class Subscriptions:
         self._server = server
 
     def search(self, filters: SubscriptionFilters, page: int, limit: int) -> Listing:
-        """One page of those that the filters leave, session by session. Raises Refusal for a bad ``match_topic``.
-
-        With ``topic`` the count is the number of those that match, as in EMQX 4.4.
-        """
+        """One page of those that the filters leave, session by session. Raises Refusal for a bad ``match_topic``."""
         conditions = list(_conditions(filters))
         if not conditions:
             return self._page(page, limit)
@@ -74,8 +50,6 @@ class Subscriptions:
             found = _found(list(sessions), _all_of(conditions))
             return Listing(found, page, limit, self.record, FILTERED)
         matching = searched(candidates, _all_of(conditions))
-        if filters.topic is not None:
-            return _Counted(matching, page, limit, self.record)
         return Listing(matching, page, limit, self.record, FILTERED)
 
     def lookup(self, client_id: str) -> Listing:

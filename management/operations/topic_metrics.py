@@ -50,7 +50,7 @@ class TopicCounts:
             raise Refusal(WRONG, f"topic: {MOST} topics are counted, there cannot be more")
         ready(self._server.tables)
         self.module.add(topic)
-        self._table.put(topic, CountedTopic(self._server.clock.now()))
+        self._table.put(topic, CountedTopic(self._server.clock.wall()))
         await promised(self._server.tables)
 
     async def remove(self, topic: str) -> None:

@@ -41,7 +41,7 @@ class Traces:
             trace.kind: trace.filter,
             "start_at": rfc3339(trace.start_at),
             "end_at": rfc3339(trace.end_at),
-            "status": trace.status(self._server.clock.now()),
+            "status": trace.status(self._server.clock.wall()),
             "log_size": {self._server.settings.node.name: self._tracing.octets(trace.name)},
         }
 
@@ -57,7 +57,7 @@ class Traces:
             raise wrong("topic", "expected a topic filter")
         if kind == "ip_address" and not _is_address(condition):
             raise wrong("ip_address", "expected an IPv4 or IPv6 address")
-        start = self._server.clock.now() if start_at is None else start_at
+        start = self._server.clock.wall() if start_at is None else start_at
         end = start + DEFAULT_SECONDS if end_at is None else end_at
         trace = Trace(name, kind, condition, start, min(end, _LATEST))
         ready(self._server.tables)

@@ -1,13 +1,19 @@
 """Users that the node keeps: by user name (EMQX 4.1's ``login``, 4.4's ``username``) and by client identifier."""
 
 import asyncio
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from typing import Final
 
 import msgspec
 
+from broker.access.known_hashes import PasswordHash
 from broker.access.password import ScryptHash
+from broker.access.random_secret import RandomSecretHash
 from broker.access.stored_users import USERNAME, StoredUser
+from broker.access.users import CONFIGURATION
+from broker.channel.closing import NONE, user_deleted
+from broker.channel.state import ChannelState
+from broker.core.client_info import DELETED
 from broker.server import Server
 
 from .listing import FILTERED, Listing, Row, searched
@@ -17,17 +23,22 @@ from .stored import promised, ready
 OK: Final = "ok"
 EXISTED: Final = "{error,existed}"
 
-MOST_USERS: Final = 2000
-"""New users in one request: each costs one hash of about 40 ms."""
+MOST_USERS: Final = 10_000
+"""New users in one request."""
 
 _CLIENTS_A_SLICE: Final = 2000
-_USERS_A_SLICE: Final = 200
+_ENDED_A_SLICE: Final = 50
+_USERS_A_SLICE: Final = 100
 
 
 class NewUser(msgspec.Struct, frozen=True):
+    """``hash``: of the password, where there is one already. ``high_entropy``: nobody can guess the password."""
+
     name: str
-    password: str
+    password: str = ""
     is_superuser: bool = False
+    hash: PasswordHash | None = None
+    high_entropy: bool = False
 
 
 class Users:
@@ -60,39 +71,93 @@ class Users:
     def lookup(self, name: str, kind: str = USERNAME) -> StoredUser | None:
         return self._users.get(kind, name)
 
-    async def add(self, users: Sequence[NewUser], kind: str = USERNAME) -> dict[str, str]:
-        """Add those that are not there yet, when every password is hashed; how it went, by name."""
+    async def add(
+        self, users: Sequence[NewUser], kind: str = USERNAME, progress: Callable[[int], None] | None = None
+    ) -> dict[str, str]:
+        """Add those that are not there yet, each as soon as it has a hash; how it went, by name.
+
+        ``progress`` is told how many are done.
+        """
         if not users:
             raise missing("a user")
         if len(users) > MOST_USERS:
-            raise Refusal(WRONG, f"more than {MOST_USERS} users in one request: each costs 40 ms of hashing")
+            raise Refusal(WRONG, f"more than {MOST_USERS} users in one request")
         ready(self._server.tables)
         first: dict[str, NewUser] = {}
         for user in users:
             first.setdefault(user.name, user)
-        new = [user for user in first.values() if not self._taken(user.name, kind)]
-        hashes = await asyncio.gather(*(self._hash(user.password) for user in new))
-        ready(self._server.tables)
         outcome = dict.fromkeys(first, EXISTED)
-        for index, (user, password) in enumerate(zip(new, hashes, strict=True), 1):
-            if index % _USERS_A_SLICE == 0:
-                await asyncio.sleep(0)
-            # Another request may have been quicker.
-            if not self._taken(user.name, kind):
-                self._users.put(kind, user.name, password, user.is_superuser)
-                outcome[user.name] = OK
+        remaining = iter(enumerate(first.values()))
+        # Hashes are done in any order, and stored in that of the request.
+        hashed: dict[int, PasswordHash | None] = {}
+        names = list(first)
+        stored = 0
+
+        async def hash_some() -> None:
+            nonlocal stored
+            for index, user in remaining:
+                if self._taken(user.name, kind):
+                    made = None
+                else:
+                    made = _cheap_hash(user) or await self._hash(user.password)
+                hashed[index] = made
+                while stored in hashed:
+                    self._put(first[names[stored]], kind, hashed.pop(stored), outcome)
+                    stored += 1
+                if progress is not None:
+                    progress(stored)
+                if index % _USERS_A_SLICE == 0:
+                    await asyncio.sleep(0)
+
+        # As many as keep every thread at work.
+        workers = min(len(first), self._server.access.passwords.queue.threads + 2)
+        tasks = [asyncio.ensure_future(hash_some()) for _ in range(workers)]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
         await promised(self._server.tables)
         return outcome
+
+    def _put(self, user: NewUser, kind: str, hash: PasswordHash | None, outcome: dict[str, str]) -> None:
+        # Another request may have been quicker.
+        if hash is not None and not self._taken(user.name, kind):
+            ready(self._server.tables)
+            self._users.put(kind, user.name, hash, user.is_superuser)
+            outcome[user.name] = OK
+
+    def first_user(self) -> str | None:
+        """What the first user that is added now changes for others; ``None``: nothing, or it would not be the first."""
+        server = self._server
+        access = server.access
+        if access.has_users or access.settings.unknown_user == "anonymous" or not self._open():
+            return None
+        given = sum(1 for channel in server.context.channels.values() if channel.client.username)
+        return (
+            "this is the first user: from now on clients that give a user name or a password that is nobody's are"
+            f" refused (setting access.unknown_user); {given} of the clients connected now gave a user name, they stay"
+            " until they reconnect"
+        )
+
+    def _open(self) -> bool:
+        """Whether some listener lets anonymous clients in."""
+        settings = self._server.settings
+        pairs = zip(self._server.listeners, settings.listener_zones, strict=True)
+        return any(
+            listener.loopback if zone.allow_anonymous is None else zone.allow_anonymous for listener, zone in pairs
+        )
 
     async def add_one(self, user: NewUser, kind: str = USERNAME) -> None:
         """Refused where it is there already."""
         if (await self.add([user], kind))[user.name] != OK:
             raise Refusal(EXISTS, f"{user.name} is there already")
 
-    async def update(self, name: str, password: str, is_superuser: bool | None = None, kind: str = USERNAME) -> None:
+    async def update(self, new: NewUser, is_superuser: bool | None = None, kind: str = USERNAME) -> None:
         """A new password, and unless ``is_superuser`` is ``None`` another right, which counts for connected clients."""
+        name = new.name
         self._existing(name, kind)
-        hashed = await self._hash(password)
+        hashed = _cheap_hash(new) or await self._hash(new.password)
         user = self._existing(name, kind)
         ready(self._server.tables)
         superuser = user.is_superuser if is_superuser is None else is_superuser
@@ -102,13 +167,24 @@ class Users:
         await promised(self._server.tables)
 
     async def delete(self, name: str, kind: str = USERNAME) -> None:
-        """Its connected clients stay connected; one that was a superuser is no longer."""
-        user = self._existing(name, kind)
+        """Clients that have proved to be it are disconnected (0x87); their sessions stay."""
+        self._existing(name, kind)
         ready(self._server.tables)
         self._users.remove(kind, name)
-        if user.is_superuser:
+        gone = []
+        for channel in self._server.context.channels.values():
+            client = channel.client
+            if kind == USERNAME:
+                if client.username == name and client.proved_by == self._users.name:
+                    # Whoever is given this name after this is somebody else.
+                    client.proved_by = DELETED
+                    gone.append(channel)
+            elif client.client_id == name and client.proved_client_id and not client.proved_by:
+                gone.append(channel)
+        if kind == USERNAME:
             await self.tell_connected({name})
         await promised(self._server.tables)
+        await _end(gone, NONE)
 
     def _taken(self, name: str, kind: str) -> bool:
         in_file = kind == USERNAME and self._server.access.is_configured(name)
@@ -124,28 +200,52 @@ class Users:
 
     async def _hash(self, password: str) -> ScryptHash:
         try:
-            return await self._server.access.hash_password(password.encode("utf-8", "surrogatepass"))
+            return await self._server.access.passwords.hash(password.encode("utf-8", "surrogatepass"))
         except (RuntimeError, MemoryError, ValueError, asyncio.CancelledError) as error:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
                 raise
             raise Refusal(RPC_ERROR, "no password can be hashed: the node is stopping or out of memory") from error
 
-    async def tell_connected(self, names: Set[str]) -> None:
-        """Who is connected as one of these users, and has proved it, has from now on the right that the user has."""
+    async def end_connected(self, names: Set[str]) -> None:
+        """Clients that have proved to be one of these users of the file, which are not in it any more, are
+        disconnected; their sessions stay."""
+        channels = list(self._server.context.channels.values())
+        gone = [each for each in channels if each.client.username in names and each.client.proved_by == CONFIGURATION]
+        for channel in gone:
+            channel.client.proved_by = DELETED
+        await _end(gone, "access.users")
+
+    async def tell_connected(self, names: Set[str] | None) -> None:
+        """Who is connected as one of these users (None: any), and has proved it, has from now on the right that the
+        user has."""
+        if names is not None and not names:
+            return
         access = self._server.access
         for looked, channel in enumerate(list(self._server.context.channels.values()), 1):
             client = channel.client
-            username = client.username
-            if username is not None and username in names and not client.anonymous:
-                # Who came before there was this user has proved to be somebody else.
-                user = self._users.get(USERNAME, username)
-                proved = client.is_superuser or (user is not None and user.created_at <= client.connected_at)
-                client.is_superuser = proved and access.superuser(client)
+            if client.user is not None and (names is None or client.user in names):
+                client.is_superuser = access.superuser(client)
                 # What nobody was asked about while it was one.
                 channel.admitted.clear()
             if looked % _CLIENTS_A_SLICE == 0:
                 await asyncio.sleep(0)
+        # What was subscribed to by such a right may not be read without it, by who is away either.
+        self._server.context.reviews.rules_changed()
+
+
+async def _end(channels: list[ChannelState], setting: str) -> None:
+    for ended, channel in enumerate(channels, 1):
+        user_deleted(channel, setting)
+        if ended % _ENDED_A_SLICE == 0:
+            await asyncio.sleep(0)
+
+
+def _cheap_hash(user: NewUser) -> PasswordHash | None:
+    """One that needs no thread."""
+    if user.hash is not None or not user.high_entropy:
+        return user.hash
+    return RandomSecretHash.create(user.password.encode("utf-8", "surrogatepass"))
 
 
 def login_record(user: StoredUser) -> Row:

@@ -42,6 +42,20 @@ class Breaker:
             except TimeoutError:
                 pass
 
+    @property
+    def blocked(self) -> bool:
+        """Whether whoever comes now would have to wait."""
+        if self.state == OPEN:
+            return asyncio.get_running_loop().time() < self._until
+        return self.state == HALF_OPEN
+
+    def withdraw(self) -> None:
+        """Whoever was let in has nothing to try, or nothing that would tell: it is the next one's turn."""
+        if self.state == HALF_OPEN:
+            self.state = OPEN
+            self._until = 0.0
+            self._tell()
+
     def succeeded(self) -> None:
         self._failures = 0
         if self.state != CLOSED:

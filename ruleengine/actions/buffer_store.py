@@ -1,13 +1,19 @@
 """BufferStore: every entry of every buffer, by resource, and on disk where the node has one."""
 
+from collections.abc import Callable
 from typing import Final
 
 from broker.core.tables import Table, Tables
 
 from .action import Report
+from .dead_letters import DeadLetters
 from .entry import Entry
 
 TABLE: Final = "rule_buffers"
+
+
+def _uncounted(reason: str, count: int) -> None:
+    pass
 
 
 class BufferStore:
@@ -18,7 +24,10 @@ class BufferStore:
     ``reports``: where the outcome of an action's entries is told, by action id, those of an earlier process too.
     """
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, count: Callable[[str, int], None] = _uncounted) -> None:
+        """``count`` is told, by reason, of rows that did not get where they should."""
+        self.count = count
+        self.dead_letters = DeadLetters(tables)
         self._tables = tables
         self._table: Table[Entry] = tables.open(TABLE, Entry)
         self._entries: dict[str, dict[int, Entry]] | None = None
@@ -48,6 +57,7 @@ class BufferStore:
 
     def forget(self, resource_id: str) -> int:
         """The resource is deleted, and what waited for it with it; how many entries that were."""
+        self.dead_letters.forget(resource_id)
         entries = self._all().pop(resource_id, {})
         for number in entries:
             self._table.remove(_key(resource_id, number))

@@ -20,7 +20,8 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 
     ``key``: entries of one key are delivered one after the other, in order. ``group``: only entries of one group share
     a request, at most ``most`` of them. ``request`` is what the resource understands, ``row`` the row for fallbacks
-    (``decode_row``). ``at`` is unix seconds.
+    (``decode_row``). ``at`` is unix seconds. ``until``: when it fails although the other side is only away; 0: never,
+    ``at``: with its first attempt.
     """
 
     action: str
@@ -30,11 +31,22 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     at: float
     request: bytes
     row: bytes
+    until: float = 0.0
+
+    @property
+    def at_once(self) -> bool:
+        """Whether it is tried once and does not wait for a side that is away."""
+        return 0.0 < self.until <= self.at
 
     @property
     def size(self) -> int:
         """About what it takes in memory, in octets."""
         return len(self.request) + len(self.row) + OVERHEAD
+
+
+def deadline(at: float, retry_for: float | None) -> float:
+    """``until`` of an entry of ``at`` whose action wants it tried for so many seconds; None: as long as it takes."""
+    return 0.0 if retry_for is None else at + retry_for
 
 
 def encode_row(row: Mapping[str, Any]) -> bytes:

@@ -2,13 +2,15 @@
 
 from typing import TYPE_CHECKING, Final
 
+from broker.modules.delayed import reserved
 from broker.mqtt.topics import has_wildcard, valid_name
 
+from ..durations import read_retry_for, retry_for_param
 from ..params import Param, ParamError, Text
 from ..resources.mqtt_bridge import Forward, MqttBridge
 from .action import ActionFailed, ActionPlace, ActionType, Row
 from .origin import order_key, origin_of
-from .template import Template
+from .template import Template, always_reserved
 
 if TYPE_CHECKING:
     from ..event import Event
@@ -26,7 +28,11 @@ class DataToMqttBroker:
         if has_wildcard(topic):
             raise ParamError("forward_topic", "a topic that is published to has no wildcards")
         self._topic = Template(topic)
+        resource = place.engine.resource(self._resource_id)
+        if isinstance(resource, MqttBridge) and always_reserved(Template(resource.mountpoint + topic)):
+            raise ParamError("forward_topic", "$SYS is reserved for the other broker's own messages")
         self._payload = Template(place.params["payload_tmpl"])
+        self._retry_for = read_retry_for(place.params)
         self._report = place.report
         place.engine.buffers.reports[place.id] = place.report
 
@@ -45,11 +51,17 @@ class DataToMqttBroker:
         topic = resource.mountpoint + rendered
         if not valid_name(topic) or has_wildcard(topic):
             raise ActionFailed(f"forward_topic: {topic!r} is no topic to publish to")
+        if reserved(topic):
+            raise ActionFailed(f"forward_topic: {topic!r} is reserved for the other broker's own messages")
         loop = resource.comes_back(topic)
         if loop is not None:
             raise ActionFailed(f"{topic} would come back by the ingress {loop} of {self._resource_id}")
-        message = Forward(topic, payload, origin.qos, origin.retain)
-        resource.send(self._id, order_key(event), message, row)
+        hops = event.hops + 1
+        most = self._engine.settings.max_hops
+        if hops > most:
+            raise ActionFailed(f"a loop: {most} rules and brokers were on the way already (ruleengine.max_hops)")
+        message = Forward(topic, payload, origin.qos, origin.retain, hops)
+        resource.send(self._id, order_key(event), message, row, self._retry_for)
         return False
 
     def close(self) -> None:
@@ -70,6 +82,7 @@ TYPE: Final = ActionType(
         Param("payload_tmpl", 2, "string", Text("Payload Template", "消息内容模板"),
               Text("Template of the payload; empty: the whole row as JSON", "消息内容模板;留空则为整条数据的 JSON"),
               default="", input="textarea"),
+        retry_for_param(3),
     ),
     resource_types=("bridge_mqtt",),
     events="message.publish",

@@ -5,6 +5,7 @@ import math
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from ..durations import read_retry_for, retry_for_param
 from ..functions.values import float_text
 from ..params import Param, ParamError, Text
 from ..resources.opentsdb import DataPoint, OpenTsdb, PutOptions
@@ -37,6 +38,7 @@ class DataToOpenTsdb:
                 raise ParamError(name, "expected a whole number")
         self._options = PutOptions(params["details"], params["summary"], params["sync"], params["sync_timeout"])
         self._most: int = 1 if params["sync"] else params["max_batch_size"]
+        self._retry_for = read_retry_for(params)
         self._report = place.report
         place.engine.buffers.reports[place.id] = place.report
 
@@ -44,8 +46,8 @@ class DataToOpenTsdb:
         resource = self._engine.resource(self._resource_id)
         if not isinstance(resource, OpenTsdb):
             raise ActionFailed(f"the resource {self._resource_id} is not running")
-        point = data_point(row, self._engine.server.clock.now())
-        resource.send(self._id, point, self._options, self._most, row)
+        point = data_point(row, self._engine.server.clock.wall())
+        resource.send(self._id, point, self._options, self._most, row, self._retry_for)
         return False
 
     def close(self) -> None:
@@ -133,6 +135,7 @@ TYPE: Final = ActionType(
         Param("sync_timeout", 5, "number", Text("Synchronous Call Timeout", "同步调用超时"),
               Text("How long the server may take for that, in milliseconds; 0: as long as it needs",
                    "同步调用的最长时间 (毫秒),0 表示不限"), default=0, range=(0, 86_400_000)),
+        retry_for_param(6),
     ),
     resource_types=("backend_opentsdb",),
     category="data_persist",

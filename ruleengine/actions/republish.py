@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from broker.config import ZoneSettings
 from broker.core.client_info import ClientInfo
+from broker.modules.delayed import reserved
 from broker.mqtt import reason_codes
 from broker.mqtt.constants import MAX_STRING, USER_PROPERTY
 from broker.mqtt.message import Message
@@ -14,9 +15,10 @@ from broker.mqtt.topics import has_wildcard, valid_name
 
 from ..event import Event
 from ..functions.function import FunctionError
-from ..params import Param, ParamError, Text
+from ..hops import hops_of, with_hops
+from ..params import Param, ParamError, Text, one_of
 from .action import ActionFailed, ActionPlace, ActionType, Row
-from .template import Template
+from .template import Template, always_reserved
 
 _RETAIN: Final[dict[Any, bool]] = {True: True, False: False, "true": True, "false": False, "1": True, "0": False}
 _QOS: Final[dict[Any, int]] = {0: 0, 1: 1, 2: 2, "0": 0, "1": 1, "2": 2}
@@ -43,6 +45,8 @@ class Republish:
             raise ParamError("target_topic", "a message cannot be published to a topic with wildcards")
         if not self._topic.placeholders and not valid_name(topic):
             raise ParamError("target_topic", f"{topic[:64]!r} is no topic")
+        if always_reserved(self._topic):
+            raise ParamError("target_topic", f"{topic[:64]!r} is reserved for the server")
         self._payload = Template(str(params.get("payload_tmpl", "${payload}")))
         self._qos = _one_of("target_qos", params.get("target_qos", 0), {**_QOS, -1: -1, "-1": -1})
         self._retain = _one_of("target_retain", params.get("target_retain", False), {**_RETAIN, 1: True, 0: False})
@@ -68,6 +72,8 @@ class Republish:
         except (ValueError, FunctionError) as error:
             raise ActionFailed(str(error)) from error
         message.hops = self._engine.runtime.take_hop(event)
+        if source is not None and hops_of(source.properties):  # it came over a bridge, and may go over the next one
+            message.properties = with_hops(message.properties, message.hops)
         server = self._engine.server
         metrics = server.metrics
         if message.qos == 0:
@@ -76,9 +82,7 @@ class Republish:
             metrics.messages_qos1_received += 1
         else:
             metrics.messages_qos2_received += 1
-        if not server.delayed.handles(message.topic):
-            server.broker.publish(message)
-        elif code := server.delayed.accept(message, server.clock.now()):
+        if code := server.publish(message):
             raise ActionFailed(f"it cannot be delayed: {reason_codes.name(code)}")
         return True
 
@@ -91,8 +95,8 @@ class Republish:
             raise ValueError("target_topic: the topic is not UTF-8")
         if has_wildcard(topic) or not valid_name(topic) or len(topic.encode("utf-8", "replace")) > MAX_STRING:
             raise ValueError(f"target_topic: {topic[:64]!r} is no topic to publish to")
-        if topic.startswith("$SYS/"):
-            raise ValueError(f"target_topic: {topic[:64]!r} is the broker's own")
+        if reserved(topic):
+            raise ValueError(f"target_topic: {topic[:64]!r} is reserved for the server")
         source = event.message
         qos = _chosen("target_qos", self._qos, row, _QOS)
         if qos == -1:
@@ -139,7 +143,7 @@ def _one_of(key: str, value: Any, choices: dict[Any, Any]) -> Any:
     try:
         return choices[value]
     except (KeyError, TypeError):
-        raise ParamError(key, f"{value!r} is none of {', '.join(map(repr, choices))}") from None
+        raise ParamError(key, f"expected one of {one_of(choices)}, or one placeholder") from None
 
 
 def _chosen(key: str, value: Any, row: Row, choices: dict[Any, Any]) -> Any:
@@ -172,6 +176,7 @@ REPUBLISH: Final = ActionType(
             Text("Where to publish; placeholders are filled in", "发布到的主题，可使用占位符"),
             required=True,
             default="repub/to/${clientid}",
+            insist=True,
         ),
         Param(
             "target_qos",

@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+from broker.modules.delayed import reserved
 
 from ..budget import Budget
 from ..functions.values import encode_json, restore, value_text
@@ -10,12 +12,21 @@ from ..sql.paths import read_key
 from ..undefined import UNDEFINED
 
 _PLACEHOLDER: Final = re.compile(r"\$\{([^}]*)\}")
+_AS_JSON: Final = re.compile(r"json\((.*)\)", re.DOTALL)
+
+
+class _Placeholder(NamedTuple):
+    """``path`` to a value of the row; ``as_json``: the value is written as JSON."""
+
+    path: tuple[str, ...]
+    as_json: bool
 
 
 class Template:
     """A text compiled once. ``placeholders`` are the paths it reads, in order: ``payload.x`` as ``("payload", "x")``.
 
     A template that is empty stands for the JSON of the whole row. What is missing prints as ``undefined``, as in EMQX.
+    ``${json(payload.x)}`` is the value as JSON, a text with its quotes and escapes, and ``null`` where it is missing.
     """
 
     __slots__ = ("_pieces", "placeholders", "text")
@@ -23,13 +34,22 @@ class Template:
     def __init__(self, text: str) -> None:
         self.text = text
         # Literal text and paths in turn, beginning and ending with literal text.
-        self._pieces: list[str | tuple[str, ...]] = []
+        self._pieces: list[str | _Placeholder] = []
         end = 0
         for match in _PLACEHOLDER.finditer(text):
-            self._pieces += [text[end : match.start()], tuple(match[1].split("."))]
+            wrapped = _AS_JSON.fullmatch(match[1])
+            path = tuple((match[1] if wrapped is None else wrapped[1]).split("."))
+            self._pieces += [text[end : match.start()], _Placeholder(path, wrapped is not None)]
             end = match.end()
         self._pieces.append(text[end:])
-        self.placeholders = tuple(each for each in self._pieces if isinstance(each, tuple))
+        self.placeholders = tuple(each.path for each in self._pieces if isinstance(each, _Placeholder))
+
+    @property
+    def beginning(self) -> str:
+        """What stands before the first placeholder."""
+        first = self._pieces[0]
+        assert isinstance(first, str)
+        return first
 
     @property
     def single(self) -> bool:
@@ -39,9 +59,10 @@ class Template:
     def value(self, row: Mapping[str, Any]) -> Any:
         """What a ``single`` template stands for, as it is: a number, a boolean, binary; text otherwise."""
         if self.single:
-            path = self._pieces[1]
-            assert isinstance(path, tuple)
-            return _read(row, path, Budget())
+            piece = self._pieces[1]
+            assert isinstance(piece, _Placeholder)
+            if not piece.as_json:
+                return _read(row, piece.path, Budget())
         return self.render(row)
 
     def render(self, row: Mapping[str, Any]) -> str | bytes:
@@ -53,7 +74,7 @@ class Template:
             return self.text
         parts: list[str | bytes] = []
         for piece in self._pieces:
-            part = piece if isinstance(piece, str) else value_text(_read(row, piece, budget), budget)
+            part = piece if isinstance(piece, str) else _text(row, piece, budget)
             budget.octets(len(part))
             parts.append(part)
         if all(isinstance(each, str) for each in parts):
@@ -73,8 +94,19 @@ class Template:
             if isinstance(piece, str):
                 parts.append(piece)
             else:
-                parts.append(escape(value_text(_read(row, piece, budget), budget)))
+                parts.append(escape(_text(row, piece, budget)))
         return "".join(parts)
+
+
+def always_reserved(topic: Template) -> bool:
+    """Whether every topic that the template can stand for is one of the server's own."""
+    # A placeholder may stand for anything: it ends no level and begins none here.
+    return reserved(f"{topic.beginning}x" if topic.placeholders else topic.text)
+
+
+def _text(row: Mapping[str, Any], piece: _Placeholder, budget: Budget) -> str | bytes:
+    value = _read(row, piece.path, budget)
+    return encode_json(value, budget) if piece.as_json else value_text(value, budget)
 
 
 def _read(row: Mapping[str, Any], path: tuple[str, ...], budget: Budget) -> Any:

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from ..durations import read_retry_for, retry_for_param
 from ..params import Param, ParamError, Text
 from ..resources.web_hook import HttpRequest, WebHook, header_name, header_value
 from .action import ActionFailed, ActionPlace, ActionType, Row
@@ -37,6 +38,7 @@ class DataToWebServer:
             raise ParamError("path", "cannot hold '#', white space or control characters")
         self._path = Template(path)
         self._headers = [_header(name, value) for name, value in params.get("headers", {}).items()]
+        self._retry_for = read_retry_for(params)
         self._report = place.report
         place.engine.buffers.reports[place.id] = place.report
 
@@ -56,7 +58,7 @@ class DataToWebServer:
             raise ActionFailed(str(error)) from None
         if body is None:
             headers.pop("content-type", None)
-        resource.send(self._id, order_key(event), HttpRequest(method, target, headers, body), row)
+        resource.send(self._id, order_key(event), HttpRequest(method, target, headers, body), row, self._retry_for)
         return False
 
     def close(self) -> None:
@@ -116,11 +118,13 @@ TYPE: Final = ActionType(
               Text("Put over the resource's headers; ${...} is filled in. The content type is JSON unless one is given",
                    "覆盖资源的请求头,支持 ${...};默认 content-type 为 JSON"), schema={}),
         Param("body", 4, "string", Text("Body", "请求体"),
-              Text("Template of the body; empty: the whole row as JSON", "请求体模板;留空则为整条数据的 JSON"),
+              Text("Template of the body; empty: the whole row as JSON. In a body that is JSON write ${json(name)}",
+                   "请求体模板;留空则为整条数据的 JSON;JSON 请求体中请用 ${json(name)}"),
               default="", input="textarea"),
         Param("payload_tmpl", 5, "string", Text("Payload Template", "消息内容模板"),
               Text("The body under its name of EMQX 4.0", "请求体模板 (EMQX 4.0 中的名称)"),
               default="", input="textarea"),
+        retry_for_param(6),
     ),
     resource_types=("web_hook",),
     category="data_forward",

@@ -13,8 +13,10 @@ import msgspec
 from broker.core.tables import Table
 
 from ..error import UNKNOWN, WRONG, RuleEngineError
+from ..masked import given_back, shown
 from ..params import ParamError, check_params
 from ..stored import MAX_ID, StoredResource, check_stored, expect, new_id
+from .liveness import NOT_TRIED
 from .resource import Resource, ResourceError, ResourcePlace, ResourceType
 
 if TYPE_CHECKING:
@@ -24,7 +26,6 @@ logger = logging.getLogger(__name__)
 
 TABLE: Final = "resources"
 PROBE: Final = "__probe__:"
-MASK: Final = "******"
 _SILENT: Final = "no answer in time"
 FIRST_TRY: Final = 3.0
 """Seconds that a creation waits for the first answer of the other side."""
@@ -33,16 +34,26 @@ FIRST_TRY: Final = 3.0
 class Entry:
     """One resource. ``instance`` is None where its configuration cannot be used any more; ``fault`` says why."""
 
-    __slots__ = ("fault", "instance", "row")
+    __slots__ = ("fault", "instance", "row", "tried")
 
     def __init__(self, row: StoredResource) -> None:
         self.row = row
         self.instance: Resource | None = None
         self.fault = ""
+        # What its first attempt said, which may be before the instance has made one of its own.
+        self.tried = ""
 
     @property
     def alive(self) -> bool:
         return self.instance is not None and self.instance.alive
+
+    @property
+    def reason(self) -> str:
+        """Why it is not alive."""
+        if self.instance is None:
+            return self.fault
+        reason = str(self.instance.status.get("reason", ""))
+        return self.tried if reason in ("", NOT_TRIED) and self.tried else reason
 
 
 class ResourceBook:
@@ -76,15 +87,17 @@ class ResourceBook:
                 self._start(entry)
             except RuleEngineError as error:
                 entry.fault = error.message
-                logger.error("resource_unusable resource=%s reason=%s", row.id, error.message)
+                level = logging.WARNING if row.fault else logging.ERROR  # the former was told when it was imported
+                logger.log(level, "resource_unusable resource=%s reason=%s", row.id, error.message)
 
     async def create(self, type: str, config: Mapping[str, Any], id: str | None, description: str) -> Entry:
         """It is there, alive or not: its first attempt is waited for a moment, and its failure is no error."""
         id = new_id("resource", id, self._entries, reserved=PROBE)
         if len(self._entries) >= self._engine.settings.max_resources:
             raise RuleEngineError(WRONG, "there are as many resources as ruleengine.max_resources allows")
-        checked = self._check(self._type(type), config)
-        now = int(self._engine.server.clock.now() * 1000)
+        kind = self._type(type)
+        checked = self._check(kind, self._unmasked(kind, config, {}))
+        now = int(self._engine.server.clock.wall() * 1000)
         entry = Entry(check_stored(StoredResource(id, type, checked, description, now)))
         self._start(entry)
         self._entries[id] = entry
@@ -93,10 +106,18 @@ class ResourceBook:
         await self._first_try(entry)
         return entry
 
-    async def test(self, type: str, config: Mapping[str, Any]) -> None:
-        """Whether it could be reached, with nothing stored. Raises RuleEngineError."""
+    async def test(self, type: str, config: Mapping[str, Any], id: str | None = None) -> None:
+        """Whether it could be reached, with nothing stored; what is masked is that of the resource ``id``.
+
+        Raises RuleEngineError.
+        """
         kind = self._type(type)
-        row = check_stored(StoredResource(PROBE + secrets.token_hex(8), type, self._check(kind, config)))
+        known = self._entries.get(id) if id is not None else None
+        config = self._unmasked(kind, config, known.row.config if known is not None and known.row.type == type else {})
+        await self._test(kind, self._check(kind, config))
+
+    async def _test(self, kind: ResourceType, config: dict[str, Any]) -> None:
+        row = check_stored(StoredResource(PROBE + secrets.token_hex(8), kind.name, config))
         instance = self._make(kind, row, probe=True)
         try:
             await asyncio.wait_for(instance.test(), self._patience)
@@ -109,8 +130,14 @@ class ResourceBook:
         """Try again at once. Raises RuleEngineError where it cannot be reached."""
         entry = self.get(id)
         if entry.instance is None:
-            self._start(entry)
+            row = entry.row
+            if row.fault:  # what was missing may be there by now
+                row = msgspec.structs.replace(row, config=self._check(self._type(row.type), row.config), fault="")
+            self._start(entry, row)
             entry.fault = ""
+            if row is not entry.row:
+                entry.row = row
+                self._table.put(id, row)
             self._engine.rule_book.restart_users_of(id)
         assert entry.instance is not None
         try:
@@ -132,10 +159,9 @@ class ResourceBook:
             self._table.put(id, row)
             return entry
         kind = self._type(row.type)
-        merged = {key: row.config.get(key, value) if value == MASK else value for key, value in config.items()}
-        checked = self._check(kind, merged)
-        await self.test(row.type, checked)
-        row = msgspec.structs.replace(row, config=checked)
+        checked = self._check(kind, self._unmasked(kind, dict(config), row.config))
+        await self._test(kind, checked)
+        row = msgspec.structs.replace(row, config=checked, fault="")
         new = Entry(row)
         old, entry.instance = entry.instance, None
         if old is not None:
@@ -196,11 +222,10 @@ class ResourceBook:
     # Records
 
     def record(self, entry: Entry) -> dict[str, Any]:
-        """Specification, Resource. Passwords are masked."""
+        """Specification, Resource. Secrets are masked."""
         row = entry.row
         kind = self._engine.resource_types.get(row.type)
-        secret = {param.name for param in kind.params if param.type == "password"} if kind is not None else set()
-        config = {key: MASK if key in secret and value else value for key, value in row.config.items()}
+        config = shown(row.config, () if kind is None else kind.params)
         record = {"id": row.id, "type": row.type, "config": config, "description": row.description}
         if entry.fault:
             record["fault"] = entry.fault
@@ -225,6 +250,11 @@ class ResourceBook:
         return kind
 
     @staticmethod
+    def _unmasked(kind: ResourceType, config: Mapping[str, Any], stored: Mapping[str, Any]) -> Mapping[str, Any]:
+        expect("config", config, Mapping, "an object")
+        return given_back(config, stored, kind.params)
+
+    @staticmethod
     def _check(kind: ResourceType, config: Mapping[str, Any]) -> dict[str, Any]:
         expect("config", config, Mapping, "an object")
         try:
@@ -243,8 +273,19 @@ class ResourceBook:
         except ParamError as error:
             raise RuleEngineError.of_param(error) from error
 
-    def _start(self, entry: Entry) -> None:
-        instance = self._make(self._type(entry.row.type), entry.row)
+    def fault_of(self, row: StoredResource) -> str:
+        """Why a resource of this configuration could not be started; empty: it could."""
+        try:
+            self._make(self._type(row.type), row, probe=True)
+        except RuleEngineError as error:
+            return error.message
+        return ""
+
+    def _start(self, entry: Entry, row: StoredResource | None = None) -> None:
+        row = row or entry.row
+        if row.fault:
+            raise RuleEngineError(WRONG, row.fault)
+        instance = self._make(self._type(row.type), row)
         instance.start()
         entry.instance = instance
 
@@ -257,7 +298,8 @@ class ResourceBook:
             try:
                 await asyncio.wait_for(instance.test(), FIRST_TRY)
             except (ResourceError, TimeoutError) as error:
-                logger.info("resource_not_reached resource=%s reason=%s", entry.row.id, str(error) or _SILENT)
+                entry.tried = str(error) or _SILENT
+                logger.info("resource_not_reached resource=%s reason=%s", entry.row.id, entry.tried)
             else:
                 # The instance learns of it by its own pass.
                 while loop.time() < end and not entry.alive:
@@ -273,8 +315,9 @@ class ResourceBook:
             if alarms.deactivate(name):
                 self._engine.rule_book.retry_suspended()
         elif self._entries.get(row.id) is entry:
-            details = {"id": row.id, "type": row.type, "fault": entry.fault}
-            alarms.activate(name, f"resource {row.id} is down", details)
+            details = {"id": row.id, "type": row.type, "fault": entry.reason}
+            if not alarms.activate(name, f"resource {row.id} is down", details):
+                alarms.amend(name, details)
 
 
 def _alarm(row: StoredResource) -> str:

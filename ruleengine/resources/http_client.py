@@ -75,10 +75,12 @@ class HttpClient:
                 server_hostname=self._server_hostname,
             ) as response:
                 return Reply(response.status, await self._read(response))
-        except ValueError as error:  # aiohttp.InvalidURL is one, and what it says of bad headers
+        except aiohttp.InvalidURL as error:
             raise BadRequest(reason_of(error)) from error
-        except (aiohttp.ClientError, OSError) as error:
+        except (aiohttp.ClientError, OSError) as error:  # also a certificate that does not hold, which is a ValueError
             raise ResourceError(reason_of(error)) from error
+        except ValueError as error:  # what aiohttp says of bad headers
+            raise BadRequest(reason_of(error)) from error
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         parts: list[bytes] = []

@@ -3,15 +3,30 @@
 import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from ..actions.buffer import Buffer, Outcome
 from ..actions.entry import Entry
 from ..networks import Networks, reason_of
-from ..params import ParamError
+from ..params import Param, ParamError, Text
 from .http_client import BadRequest, HttpClient, Reply, host_and_port
 from .liveness import Liveness
 from .resource import ResourceError, ResourcePlace
+
+_LIMITS: Final = ("retry_attempts", "dead_letters")
+
+
+def limit_params(order: int) -> tuple[Param, ...]:
+    """What a resource may have of its own instead of the node's; numbered from ``order``."""
+    return (
+        Param("retry_attempts", order, "number", Text("Attempts", "尝试次数"),
+              Text("How often a row is tried that the server answers with an error of its own (HTTP 500); then it is "
+                   "set aside. Without: ruleengine.retry_attempts", "服务器以 HTTP 500 应答的数据的尝试次数"),
+              range=(1, 1000)),
+        Param("dead_letters", order + 1, "number", Text("Dead Letters", "死信数"),
+              Text("How many rows that were set aside are kept, to be seen and sent again; 0: none. Without: "
+                   "ruleengine.dead_letters", "保留的死信条数;0 则不保留"), range=(0, 100_000)),
+    )  # fmt: skip
 
 
 class HttpResource(ABC):
@@ -31,6 +46,10 @@ class HttpResource(ABC):
         pool_size = place.config["pool_size"]
         if not isinstance(pool_size, int):
             raise ParamError("pool_size", "expected a whole number")
+        limits: dict[str, int] = {name: place.config[name] for name in _LIMITS if place.config.get(name) is not None}
+        for name, limit in limits.items():
+            if not isinstance(limit, int):
+                raise ParamError(name, "expected a whole number")
         engine = place.engine
         self.pool_size = pool_size
         self._host, self._port = host_and_port(url)
@@ -45,7 +64,16 @@ class HttpResource(ABC):
         self._client: HttpClient | None = None
         self._on_alive = place.on_alive
         self._liveness = Liveness(place.id, self._probe, self._settings.liveness_interval, self._changed)
-        self.buffer = Buffer(place.id, engine.buffers, self._settings, self, pool_size, engine.server.broker.rng)
+        self.buffer = Buffer(
+            place.id,
+            engine.buffers,
+            self._settings,
+            self,
+            pool_size,
+            engine.server.broker.rng,
+            now=self._clock.now,
+            limits=limits,
+        )
 
     @property
     def alive(self) -> bool:
@@ -98,7 +126,8 @@ class HttpResource(ABC):
         return reply
 
     async def _probe(self) -> None:
-        await self._networks.probe(self._host, self._port, self._settings.liveness_timeout)
+        timeout = self._settings.liveness_timeout
+        await self._networks.probe(self._host, self._port, timeout, self._tls, self._server_hostname)
 
     def _changed(self, alive: bool) -> None:
         if alive:

@@ -1,19 +1,25 @@
 """Ingress: what a bridge fetches from the other broker, and where it is published here."""
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from broker.mqtt.topics import is_shared, valid_filter
 
-from ..actions.template import Template
+from ..actions.template import Template, always_reserved
 from ..params import ParamError
 
 _MOST = 100
 _NAMES = frozenset({"topic", "qos", "retain"})
+_EXPECTED: Final[dict[str, tuple[tuple[type, ...], str]]] = {
+    "remote_topic": ((str,), "a text"),
+    "qos": ((int,), "0, 1 or 2"),
+    "local_topic": ((str,), "a text"),
+    "retain": ((bool, type(None)), "true or false"),
+}
 
 
-class Ingress(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Ingress(msgspec.Struct, frozen=True, kw_only=True):
     """One subscription there. ``local_topic`` is a template over ``topic``, ``qos`` and ``retain`` of the message.
 
     ``qos``: the most that is asked for and published with. ``retain`` None: as the message came.
@@ -34,10 +40,7 @@ def read_ingress(given: list[Any]) -> list[Ingress]:
     """The subscriptions of a bridge's configuration. Raises ParamError."""
     if len(given) > _MOST:
         raise ParamError("ingress", f"more than {_MOST} subscriptions")
-    try:
-        read = msgspec.convert(given, list[Ingress])
-    except msgspec.ValidationError as error:
-        raise ParamError("ingress", str(error)) from None
+    read = [_read(index, each) for index, each in enumerate(given)]
     for each in read:
         if not valid_filter(each.remote_topic) or is_shared(each.remote_topic):
             raise ParamError("ingress", f"remote_topic {each.remote_topic!r} is no topic filter")
@@ -46,6 +49,22 @@ def read_ingress(given: list[Any]) -> list[Ingress]:
         local = Template(each.local_topic)
         if not each.local_topic or any(char in each.local_topic for char in "#+"):
             raise ParamError("ingress", "local_topic is a topic without wildcards")
+        if always_reserved(local) or (each.remote_topic.startswith("$SYS/") and local.text == "${topic}"):
+            raise ParamError("ingress", f"local_topic {each.local_topic!r} leads below $SYS, reserved for the server")
         if any(len(path) != 1 or path[0] not in _NAMES for path in local.placeholders):
             raise ParamError("ingress", "local_topic takes ${topic}, ${qos} and ${retain}")
     return read
+
+
+def _read(index: int, given: Any) -> Ingress:
+    if not isinstance(given, dict):
+        raise ParamError("ingress", f"[{index}]: expected an object")
+    if "remote_topic" not in given:
+        raise ParamError("ingress", f"[{index}].remote_topic is missing")
+    for key, value in given.items():
+        if key not in _EXPECTED:
+            raise ParamError("ingress", f"[{index}].{key}: unknown, expected {', '.join(_EXPECTED)}")
+        kinds, words = _EXPECTED[key]
+        if type(value) not in kinds:
+            raise ParamError("ingress", f"[{index}].{key}: expected {words}")
+    return Ingress(**given)

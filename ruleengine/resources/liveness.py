@@ -3,10 +3,13 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from ..networks import reason_of
 
 logger = logging.getLogger(__name__)
+
+NOT_TRIED: Final = "not tried yet"
 
 
 class Liveness:
@@ -21,11 +24,12 @@ class Liveness:
     ) -> None:
         """``probe`` raises OSError where nothing can be reached, and bounds its own time."""
         self.alive = False
-        self.reason = "not tried yet"
+        self.reason = NOT_TRIED
         self._resource_id = resource_id
         self._probe = probe
         self._interval = interval
         self._on_change = on_change
+        self._known = False
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -40,14 +44,16 @@ class Liveness:
         """What somebody has found out: alive, or not for this ``reason``."""
         alive = not reason
         self.reason = reason
-        if alive == self.alive:
+        first, self._known = not self._known, True
+        if alive == self.alive and not first:
             return
-        self.alive = alive
         if alive:
             logger.info("resource_alive resource=%s", self._resource_id)
         else:
             logger.warning("resource_down resource=%s reason=%s", self._resource_id, reason)
-        self._on_change(alive)
+        if alive != self.alive:
+            self.alive = alive
+            self._on_change(alive)
 
     async def _watch(self) -> None:
         while True:

@@ -1,36 +1,48 @@
 """The resource type ``bridge_mqtt``: another MQTT broker that messages are forwarded to, and fetched from."""
 
 import asyncio
+import logging
 import uuid
 from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
+from broker.modules.delayed import reserved
+from broker.mqtt import reason_codes
 from broker.mqtt.message import Message
 from broker.mqtt.topics import has_wildcard, matches, valid_name
 
 from ..actions.buffer import DELIVERED, Buffer, Outcome
-from ..actions.entry import Entry, encode_row
+from ..actions.entry import Entry, deadline, encode_row
 from ..durations import read_duration
+from ..hops import with_hops
 from ..networks import Networks
 from ..params import Param, ParamError, Text
 from .ingress import Ingress, read_ingress
+from .mqtt5_protocol import NotTaken
 from .mqtt_link import LinkOptions, MqttLink
 from .resource import ResourceError, ResourcePlace, ResourceType
 from .tls import asked_name, client_context, tls_params
 
+logger = logging.getLogger(__name__)
+
 _WINDOW: Final = 32
+_VERSIONS: Final = {"mqttv4": 4, "mqttv5": 5}
+_SHOWN: Final = 256
+_QUIET: Final = 60.0
+"""Seconds between two log lines about messages that one bridge does not take."""
 _NAMESPACE: Final = uuid.UUID("8a1f8dd4-6c0b-4c5e-9a3e-0d5f8f2f7c11")
 
 
 class Forward(msgspec.Struct, frozen=True, array_like=True):
-    """One message for the other broker; ``topic`` is the whole one there."""
+    """One message for the other broker; ``topic`` is the whole one there, ``hops`` what it has come through."""
 
     topic: str
     payload: bytes
     qos: int
     retain: bool
+    hops: int = 0
 
 
 class MqttBridge:
@@ -43,8 +55,11 @@ class MqttBridge:
     def __init__(self, place: ResourcePlace) -> None:
         """Raises ParamError."""
         config = place.config
-        if config["proto_ver"] != "mqttv4":
-            raise ParamError("proto_ver", "bridges speak MQTT 3.1.1 (mqttv4); MQTT 3.1 and 5.0 are not offered")
+        if config["proto_ver"] not in _VERSIONS:
+            raise ParamError("proto_ver", "bridges speak MQTT 3.1.1 (mqttv4) and 5.0 (mqttv5); 3.1 is not offered")
+        self._carries_hops = config["proto_ver"] == "mqttv5"
+        if self._carries_hops and config["bridge_mode"]:
+            raise ParamError("bridge_mode", "MQTT 5.0 has no such level; it is for 3.1.1 (mqttv4)")
         if not isinstance(config["pool_size"], int):
             raise ParamError("pool_size", "expected a whole number")
         engine = place.engine
@@ -52,7 +67,10 @@ class MqttBridge:
         self._settings = engine.settings
         self._networks = Networks(self._settings.refused_networks)
         self._clock = server.clock
-        self._publish = server.broker.publish
+        self._id = place.id
+        self._publish = server.publish
+        self._refusals = server.metrics.refusals
+        self._said = float("-inf")
         self._stored = server.tables.stored
         self._on_alive = place.on_alive
         self._alive = False
@@ -60,6 +78,8 @@ class MqttBridge:
         self.mountpoint = str(config["mountpoint"]).replace("${node}", server.settings.node.name)
         if self.mountpoint and not valid_name(self.mountpoint):
             raise ParamError("mountpoint", "expected the beginning of a topic, without wildcards")
+        if reserved(f"{self.mountpoint}x"):
+            raise ParamError("mountpoint", "$SYS is reserved for the other broker's own messages")
         self.bridge_mode: bool = config["bridge_mode"]
         self.ingress: list[Ingress] = read_ingress(config.get("ingress") or [])
         self.received = 0
@@ -87,6 +107,7 @@ class MqttBridge:
             len(self._links),
             server.broker.rng,
             config["disk_cache"] == "on",
+            self._clock.now,
         )
 
     @property
@@ -126,10 +147,13 @@ class MqttBridge:
             return None
         return next((each.remote_topic for each in self.ingress if matches(each.remote_topic, topic)), None)
 
-    def send(self, action: str, key: str, message: Forward, row: Mapping[str, Any]) -> None:
+    def send(
+        self, action: str, key: str, message: Forward, row: Mapping[str, Any], retry_for: float | None = None
+    ) -> None:
         """Take a message; its outcome is told to the report of the action. Raises ActionFailed."""
         now = self._clock.now()
-        self.buffer.append(Entry(action, key, "", _WINDOW, now, msgspec.msgpack.encode(message), encode_row(row)))
+        request = msgspec.msgpack.encode(message)
+        self.buffer.append(Entry(action, key, "", _WINDOW, now, request, encode_row(row), deadline(now, retry_for)))
 
     async def deliver(self, lane: int, batch: list[Entry]) -> list[Outcome]:
         link = self._links[lane]
@@ -138,23 +162,52 @@ class MqttBridge:
     async def _deliver(self, link: MqttLink, entry: Entry) -> Outcome:
         message = msgspec.msgpack.decode(entry.request, type=Forward)
         try:
-            await link.publish(message.topic, message.payload, message.qos, message.retain)
+            await link.publish(message.topic, message.payload, message.qos, message.retain, message.hops)
+        except NotTaken as error:
+            return Outcome(str(error))
         except ResourceError as error:
             return Outcome(str(error), again=True, down=True)
         return DELIVERED
 
-    async def _receive(self, topic: str, payload: bytes, qos: int, retain: bool) -> bool:
+    async def _receive(self, topic: str, payload: bytes, qos: int, retain: bool, hops: int = 0) -> bool:
         """Publish here what came from there; whether it may be acknowledged there."""
         found = next((each for each in self.ingress if matches(each.remote_topic, topic)), None)
         local = "" if found is None else found.local(topic, qos, retain)
         if found is None or not valid_name(local) or has_wildcard(local):
             # It would not be taken the next time either.
-            self.refused += 1
+            self._refuse(topic, local, reason_codes.TOPIC_NAME_INVALID)
+            return True
+        keep = retain if found.retain is None else found.retain
+        message = Message(local, payload, min(qos, found.qos), keep, timestamp=self._clock.now())
+        if self._carries_hops:
+            if hops >= self._settings.max_hops:
+                self._refuse(topic, local, reason_codes.QUOTA_EXCEEDED, "ruleengine.max_hops")
+                return True
+            message.hops = hops + 1
+            message.properties = with_hops(message.properties, message.hops)
+        code = self._publish(message)
+        if code:
+            self._refuse(topic, local, code)
             return True
         self.received += 1
-        keep = retain if found.retain is None else found.retain
-        self._publish(Message(local, payload, min(qos, found.qos), keep, timestamp=self._clock.now()))
         return True if qos == 0 else await self._stored()
+
+    def _refuse(self, topic: str, local: str, code: int, setting: str = "ingress.local_topic") -> None:
+        self.refused += 1
+        name = reason_codes.name(code)
+        self._refusals.add(f"bridge_{name}")
+        now = self._clock.now()
+        if now - self._said >= _QUIET:
+            self._said = now
+            logger.warning(
+                "bridge_message_refused resource=%s topic=%r local_topic=%r reason=%s setting=%s refused=%s",
+                self._id,
+                topic[:_SHOWN],
+                local[:_SHOWN],
+                name,
+                setting,
+                self.refused,
+            )
 
     def _all_links(self) -> list[MqttLink]:
         return self._links if self._receiving is None else [*self._links, self._receiving]
@@ -190,6 +243,7 @@ def _link_options(config: Mapping[str, Any]) -> LinkOptions:
         config["bridge_mode"],
         client_context(config) if config["ssl"] else None,
         asked_name(config),
+        _VERSIONS[config["proto_ver"]],
     )
 
 
@@ -220,7 +274,8 @@ TYPE: Final = ResourceType(
               Text("Keep what waits on disk, where the node keeps anything on disk; off: in memory only",
                    "将等待转发的消息保存到磁盘;off 则仅在内存中"), default="on", enum=["on", "off"]),
         Param("proto_ver", 9, "string", Text("Protocol Version", "协议版本"),
-              Text("MQTT 3.1.1 is mqttv4; others are refused", "仅支持 MQTT 3.1.1 (mqttv4)"),
+              Text("MQTT 3.1.1 is mqttv4, 5.0 mqttv5: with 5.0 a message carries how many brokers it has come through; "
+                   "mqttv3 is refused", "mqttv4 为 MQTT 3.1.1,mqttv5 为 5.0;不支持 mqttv3"),
               default="mqttv4", enum=["mqttv3", "mqttv4", "mqttv5"]),
         Param("keepalive", 10, "string", Text("Keep Alive", "心跳间隔"),
               Text("The keep alive of each connection", "各连接的心跳间隔"), default="60s"),

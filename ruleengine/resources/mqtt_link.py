@@ -1,9 +1,9 @@
-"""MqttLink: one MQTT 3.1.1 connection to another broker, in the client's role, which comes back by itself."""
+"""MqttLink: one MQTT connection to another broker, in the client's role, which comes back by itself."""
 
 import asyncio
 import logging
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from amqtt.adapters import StreamReaderAdapter, StreamWriterAdapter  # type: ignore[import-untyped]
@@ -20,7 +20,12 @@ from amqtt.mqtt.pubrel import PubrelPacket  # type: ignore[import-untyped]
 from amqtt.plugins.manager import PluginManager  # type: ignore[import-untyped]
 from amqtt.session import Session  # type: ignore[import-untyped]
 
+from broker.mqtt.constants import V4, V5
+from broker.mqtt.packets import Connect
+
 from ..networks import Networks, reason_of
+from .liveness import NOT_TRIED
+from .mqtt5_protocol import OnMessage, Protocol5
 from .resource import ResourceError
 
 logger = logging.getLogger(__name__)
@@ -34,9 +39,6 @@ _REFUSALS: Final = {
     5: "not authorized",
 }
 _PROTOCOL_ERRORS: Final = (OSError, AMQTTError, MQTTError, NoDataError, ProtocolHandlerError)
-
-OnMessage = Callable[[str, bytes, int, bool], Awaitable[bool]]
-"""Topic, payload, QoS, RETAIN of a message that came in; whether it may be acknowledged."""
 
 
 class LinkOptions(NamedTuple):
@@ -53,6 +55,7 @@ class LinkOptions(NamedTuple):
     bridge_mode: bool
     tls: ssl.SSLContext | None
     server_hostname: str | None
+    version: int = V4
 
 
 class MqttLink:
@@ -70,13 +73,13 @@ class MqttLink:
         on_message: OnMessage | None = None,
     ) -> None:
         self.client_id = client_id
-        self.reason = "not tried yet"
+        self.reason = NOT_TRIED
         self._options = options
         self._networks = networks
         self._on_change = on_change
         self._subscriptions = subscriptions or []
         self._on_message = on_message
-        self._protocol: _Protocol | None = None
+        self._protocol: _Protocol | Protocol5 | None = None
         # Identifiers of QoS 2 messages that were taken and not released; they outlive a connection.
         self._unreleased: set[int] = set()
         self._task: asyncio.Task[None] | None = None
@@ -101,12 +104,13 @@ class MqttLink:
             raise ResourceError(reason_of(error)) from None
         await protocol.leave()
 
-    async def publish(self, topic: str, payload: bytes, qos: int, retain: bool) -> None:
-        """Until the other side has acknowledged it (QoS 0: until it is sent). Raises ResourceError."""
+    async def publish(self, topic: str, payload: bytes, qos: int, retain: bool, hops: int = 0) -> None:
+        """Until the other side has acknowledged it (QoS 0: until it is sent). Raises ResourceError; NotTaken where it
+        will never be."""
         if self._protocol is None:
             raise ResourceError(f"not connected: {self.reason}")
         try:
-            await self._protocol.publish(topic, payload, qos, retain, self._options.acknowledge_timeout)
+            await self._protocol.publish(topic, payload, qos, retain, self._options.acknowledge_timeout, hops)
         except _PROTOCOL_ERRORS as error:
             raise ResourceError(reason_of(error)) from None
 
@@ -138,11 +142,13 @@ class MqttLink:
                 self._on_change()
             await asyncio.sleep(self._options.reconnect_interval)
 
-    async def _connect(self) -> "_Protocol":
+    async def _connect(self) -> "_Protocol | Protocol5":
         options = self._options
         reader, writer = await self._networks.connect(
             options.host, options.port, options.connect_timeout, options.tls, options.server_hostname
         )
+        if options.version == V5:
+            return await self._connect5(reader, writer)
         session = Session()
         session.client_id = self.client_id
         session.clean_session = not self._subscriptions
@@ -169,6 +175,26 @@ class MqttLink:
         except BaseException:
             writer.transport.abort()
             await protocol.stop()
+            raise
+        return protocol
+
+    async def _connect5(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Protocol5:
+        options = self._options
+        protocol = Protocol5(reader, writer, self._unreleased, self._on_message)
+        connect = Connect(
+            V5,
+            self.client_id,
+            not self._subscriptions,
+            options.keep_alive,
+            options.username or None,
+            options.password.encode() if options.password else None,
+        )
+        try:
+            async with asyncio.timeout(options.connect_timeout):
+                await protocol.connect(connect, self._subscriptions)
+        except BaseException:
+            writer.transport.abort()
+            await protocol.leave()
             raise
         return protocol
 
@@ -207,7 +233,8 @@ class _Protocol(ClientProtocolHandler):  # type: ignore[misc]
         self._stream.transport.abort()
         await self.stop()
 
-    async def publish(self, topic: str, payload: bytes, qos: int, retain: bool, timeout: float) -> None:
+    async def publish(self, topic: str, payload: bytes, qos: int, retain: bool, timeout: float, hops: int) -> None:
+        """``hops`` have no place in 3.1.1."""
         if self.session is None or self.lost.is_set():
             raise ConnectionResetError("the connection was lost")
         if qos == 0:
@@ -261,7 +288,7 @@ class _Protocol(ClientProtocolHandler):  # type: ignore[misc]
         if qos == 2:
             self._unreleased.add(packet_id)
         try:
-            kept = await self._on_message(topic, bytes(data or b""), qos, publish_packet.retain_flag)
+            kept = await self._on_message(topic, bytes(data or b""), qos, publish_packet.retain_flag, 0)
         except Exception as error:
             logger.exception("bridge_message_failed topic=%s error=%s", topic, error)
             kept = False

@@ -8,11 +8,12 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ..actions.buffer import DELIVERED, Outcome
-from ..actions.entry import Entry, encode_row
+from ..actions.entry import Entry, deadline, encode_row
 from ..params import Param, ParamError, Text
 from .http_client import Reply, outcome_of
-from .http_resource import HttpResource
+from .http_resource import HttpResource, limit_params
 from .resource import ResourcePlace, ResourceType
+from .tls import client_context
 
 _HEADERS: Final = {"content-type": "application/json"}
 _REASON: Final = 200
@@ -60,17 +61,31 @@ class OpenTsdb(HttpResource):
             raise ParamError("server", "expected http://host:port, https://host:port or host:port")
         self._appended = 0
         settings = place.engine.settings
-        super().__init__(place, self._url, settings.opentsdb_connect_timeout, settings.opentsdb_response_timeout)
+        super().__init__(
+            place,
+            self._url,
+            settings.opentsdb_connect_timeout,
+            settings.opentsdb_response_timeout,
+            client_context({"verify": True}) if parts.scheme == "https" else None,
+        )
 
-    def send(self, action: str, point: DataPoint, options: PutOptions, most: int, row: Mapping[str, Any]) -> None:
+    def send(
+        self,
+        action: str,
+        point: DataPoint,
+        options: PutOptions,
+        most: int,
+        row: Mapping[str, Any],
+        retry_for: float | None = None,
+    ) -> None:
         """Take a point, to be sent with at most ``most`` others of this action. Raises ActionFailed."""
         # So many in a row into one lane: they can share a request, and the next ones take another connection.
         key = str(self._appended // most)
         self._appended += 1
         group = f"{action} {msgspec.json.encode(options).decode()}"
-        self.buffer.append(
-            Entry(action, key, group, most, self._clock.now(), msgspec.msgpack.encode(point), encode_row(row))
-        )
+        now = self._clock.now()
+        until = deadline(now, retry_for)
+        self.buffer.append(Entry(action, key, group, most, now, msgspec.msgpack.encode(point), encode_row(row), until))
 
     async def deliver(self, lane: int, batch: list[Entry]) -> list[Outcome]:
         points = [msgspec.msgpack.decode(each.request, type=DataPoint) for each in batch]
@@ -150,5 +165,6 @@ TYPE: Final = ResourceType(
               required=True, default="http://127.0.0.1:4242"),
         Param("pool_size", 2, "number", Text("Pool Size", "连接池大小"),
               Text("Requests at the same time", "同时进行的请求数"), default=8, range=(1, 256)),
+        *limit_params(3),
     ),
 )  # fmt: skip

@@ -1,7 +1,9 @@
 """The TLS parameters that resources share, and the context that they make."""
 
+import contextlib
 import ssl
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from ..params import Param, ParamError, Text
@@ -45,7 +47,7 @@ def tls_params(order: int, ciphers: bool = False) -> tuple[Param, ...]:
 def client_context(config: Mapping[str, Any]) -> ssl.SSLContext:
     """The context for these parameters; the files are read here. Raises ParamError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    cacertfile = config.get("cacertfile") or None
+    cacertfile: str | dict[str, str] | None = config.get("cacertfile") or None
     if config.get("verify"):
         context.check_hostname = server_name(config) != NO_CHECK
         if cacertfile is None:
@@ -55,16 +57,20 @@ def client_context(config: Mapping[str, Any]) -> ssl.SSLContext:
         context.verify_mode = ssl.CERT_NONE
     if cacertfile is not None:
         try:
-            context.load_verify_locations(cacertfile)
+            if isinstance(cacertfile, str):
+                context.load_verify_locations(cacertfile)
+            else:
+                context.load_verify_locations(cadata=cacertfile["file"])
         except (OSError, ValueError):
             raise ParamError("cacertfile", "no readable PEM file of certificates") from None
     certfile, keyfile = config.get("certfile") or None, config.get("keyfile") or None
     if (certfile is None) != (keyfile is None):
         raise ParamError("keyfile" if keyfile is None else "certfile", "certfile and keyfile go together")
-    if certfile is not None:
+    if certfile is not None and keyfile is not None:
         try:
-            # Without a password function OpenSSL would ask on the terminal.
-            context.load_cert_chain(certfile, keyfile, password="")
+            with _on_disk(certfile) as certificate, _on_disk(keyfile) as key:
+                # Without a password function OpenSSL would ask on the terminal.
+                context.load_cert_chain(certificate, key, password="")
         except (OSError, ValueError):
             raise ParamError("certfile", "no readable pair of certificate and unencrypted key") from None
     if config.get("ciphers"):
@@ -73,6 +79,19 @@ def client_context(config: Mapping[str, Any]) -> ssl.SSLContext:
         except ssl.SSLError:
             raise ParamError("ciphers", "no cipher suite that this OpenSSL knows") from None
     return context
+
+
+@contextlib.contextmanager
+def _on_disk(file: str | dict[str, str]) -> Iterator[str]:
+    """The path of a file; one that came with its text is there for its owner only, and only meanwhile: OpenSSL takes
+    a chain and its key from files alone."""
+    if isinstance(file, str):
+        yield file
+        return
+    with tempfile.NamedTemporaryFile("w", suffix=".pem") as made:
+        made.write(file["file"])
+        made.flush()
+        yield made.name
 
 
 def server_name(config: Mapping[str, Any]) -> str | None:

@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ..actions.buffer import Outcome
-from ..actions.entry import Entry, encode_row
+from ..actions.entry import Entry, deadline, encode_row
 from ..durations import read_duration
 from ..params import Param, ParamError, Text
 from .http_client import outcome_of
-from .http_resource import HttpResource
+from .http_resource import HttpResource, limit_params
 from .resource import ResourcePlace, ResourceType
 from .tls import asked_name, client_context, tls_params
 
@@ -76,10 +76,13 @@ class WebHook(HttpResource):
             config["enable_pipelining"],
         )
 
-    def send(self, action: str, key: str, request: HttpRequest, row: Mapping[str, Any]) -> None:
+    def send(
+        self, action: str, key: str, request: HttpRequest, row: Mapping[str, Any], retry_for: float | None = None
+    ) -> None:
         """Take a request; its outcome is told to the report of the action. Raises ActionFailed."""
         now = self._clock.now()
-        self.buffer.append(Entry(action, key, "", 1, now, msgspec.msgpack.encode(request), encode_row(row)))
+        until = deadline(now, retry_for)
+        self.buffer.append(Entry(action, key, "", 1, now, msgspec.msgpack.encode(request), encode_row(row), until))
 
     async def deliver(self, lane: int, batch: list[Entry]) -> list[Outcome]:
         return [await self._deliver(each) for each in batch]
@@ -113,5 +116,6 @@ TYPE: Final = ResourceType(
               Text("Send one request after the other on a connection; false: a new connection for each",
                    "在同一连接上依次发送多个请求;false 则每个请求新建连接"), default=True),
         *tls_params(8),
+        *limit_params(13),
     ),
 )  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from typing import Any, Final
 
-from broker.mqtt.topics import valid_filter
+from broker.mqtt.topics import is_shared, valid_filter
 
 from ..budget import Budget
 from ..columns import Columns
@@ -124,13 +124,17 @@ def compile(
     metadata: dict[str, Any] | None = None,
     events: Collection[str] | None = None,
 ) -> Program:
-    """The program of a statement; `SqlError` for an unknown function, a wrong arity, no Topic Filter, no such event.
+    """The program of a statement; `SqlError` for an unknown function, a wrong arity, no Topic Filter that a rule can
+    have, no such event.
 
     `metadata` is the column of that name (`{"rule_id": ...}`); `events` are all topics that begin with `$events/`.
     """
     for source in statement.sources:
         if not valid_filter(source.topic):
             raise SqlError.at(source.place, f"{source.topic[:64]!r} is no topic filter")
+        if is_shared(source.topic):
+            words = f"{source.topic[:64]!r}: a rule sees every message itself, name the filter behind the group"
+            raise SqlError.at(source.place, words)
         if events is not None and source.topic.startswith(EVENT_PREFIX) and source.topic not in events:
             raise SqlError.at(
                 source.place,

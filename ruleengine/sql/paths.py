@@ -58,8 +58,7 @@ def store(holder: Any, steps: list[Any], value: Any, budget: Budget, create: boo
     """A copy of `holder` with `value` at the end of `steps`: a key in a tuple, an index, or `TAIL`.
 
     What is missing on the way is created, what cannot hold it replaced; a text that is JSON is decoded first. An index
-    out of range leaves the list as it is; where there is no list, one is created for `HEAD`, `TAIL` and, with `create`,
-    any other index.
+    out of range leaves the list as it is; where there is no list, one of this element is created for any index.
     """
     if not steps:
         return value
@@ -83,7 +82,7 @@ def _store(holder: Any, steps: list[Any], at: int, value: Any, budget: Budget, c
         return copy
     is_end = step is TAIL or (step == HEAD and type(step) is int)
     if type(holder) is not list:
-        if is_end or create:
+        if is_end or create or type(step) is int:
             return [_store(UNDEFINED, steps, at + 1, value, budget, create)]
         return holder
     budget.octets(16 * len(holder))

@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.api import ManagedNode, Reply, managed_node, segment
 from tests.support.peer import Peer
+from tests.support.users import PASSWORD, users
 
 pytestmark = pytest.mark.asyncio
 
@@ -32,7 +33,8 @@ async def test_users(kind: str) -> None:
     async with managed_node(access=CHEAP) as node:
         api, path = node.api, f"/auth_{kind}"
         assert (await api.get(path)).data == []
-        assert (await api.post(path, {kind: "dev1", "password": "p"})).json == {"code": 0}
+        added = (await api.post(path, {kind: "dev1", "password": "p"})).json
+        assert added == {"code": 0, "warning": added["warning"]}  # the first of all, which shuts out others
         assert_refused(await api.post(path, {kind: "dev1", "password": "p"}), 400, 113, "dev1")
         answers = (await api.post(path, [{kind: "dev1", "password": "x"}, {kind: "dev2", "password": "p"}])).data
         assert answers == {"dev1": "{error,existed}", "dev2": "ok"}
@@ -125,9 +127,9 @@ async def test_rules_newest_first() -> None:
 
 
 async def test_client_identifier_before_user_name_before_everybody() -> None:
-    async with managed_node() as node:
+    async with managed_node(access={"users": users("alice")}) as node:
         peer = Peer(node.address(), 5)
-        await peer.connect("c", username="alice", password=b"x")
+        await peer.connect("c", username="alice", password=PASSWORD)
         for who, allowed in ({}, False), ({"username": "alice"}, True), ({"clientid": "c"}, False):
             access = "allow" if allowed else "deny"
             await node.api.post("/acl", {**who, "topic": "t", "action": "pub", "access": access})

@@ -10,6 +10,7 @@ import pytest
 from broker.access.emqx_hash import EmqxHash
 from broker.access.password import ScryptHash
 from broker.access.stored_users import USERNAME
+from tests.broker.access.test_known_hashes import mosquitto6, mosquitto7
 from tests.support.api import ManagedNode, Reply, managed_node, segment
 from tests.support.peer import Peer
 
@@ -88,13 +89,24 @@ async def test_one_bad_item_refuses_all(item: Any, code: int) -> None:
         assert listed.data == [] and listed.meta["count"] == 0
 
 
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+async def test_a_password_is_needed(method: str) -> None:
+    async with managed_node(access=CHEAP) as node:
+        if method == "POST":
+            given: Any = {"login": "alice", "is_superuser": False}
+            assert_refused(await node.api.post("/auth_user", [given]), 400, 107, "password")
+        else:
+            await node.api.post("/auth_user", [ALICE])
+            assert_refused(await node.api.put("/auth_user/alice", {"is_superuser": False}), 400, 107, "password")
+
+
 async def test_bodies_that_are_none() -> None:
     async with managed_node(access=CHEAP) as node:
         assert_refused(await node.api.ask("POST", "/auth_user", raw=b"{"), 400, 109)
         assert_refused(await node.api.post("/auth_user", []), 400, 107)
         assert_refused(await node.api.post("/auth_user"), 400, 107)
-        many = [{**ALICE, "login": f"u{number}"} for number in range(2001)]
-        assert_refused(await node.api.post("/auth_user", many), 400, 108, "2000")
+        many = [{**ALICE, "login": f"u{number}"} for number in range(10_001)]
+        assert_refused(await node.api.post("/auth_user", many), 400, 108, "10000")
 
 
 async def test_put_changes_password_and_right() -> None:
@@ -148,36 +160,27 @@ async def test_users_of_the_file_stay() -> None:
         assert_refused(await node.api.delete("/auth_user/fixed"), 400, 108, "configuration")
 
 
-@pytest.mark.parametrize("change", ["put", "delete"])
 @pytest.mark.parametrize("version", [4, 5])
-async def test_a_connected_superuser_who_is_none_any_more(version: int, change: str) -> None:
+async def test_a_connected_superuser_who_is_none_any_more(version: int) -> None:
     async with managed_node(access={**CHEAP, "no_match": "deny"}) as node:
         await node.api.post("/auth_user", [ROOT])
         peer = Peer(node.address(), version)
         await peer.connect("c", username="root1", password=b"r1")
         await peer.subscribe("free")
-        if change == "put":
-            await node.api.put("/auth_user/root1", {"password": "r1", "is_superuser": False})
-        else:
-            await node.api.delete("/auth_user/root1")
+        await node.api.put("/auth_user/root1", {"password": "r1", "is_superuser": False})
         await peer.subscribe("shut", expect=[0x87 if version == 5 else 0x80])
-        if change == "put":
-            await node.api.put("/auth_user/root1", {"password": "r1", "is_superuser": True})
-            await peer.subscribe("open again")
+        await node.api.put("/auth_user/root1", {"password": "r1", "is_superuser": True})
+        await peer.subscribe("open again")
         await peer.close()
 
 
-@pytest.mark.parametrize("change", ["put", "delete"])
-async def test_topics_that_were_open_to_a_superuser_are_shut_with_the_right(change: str) -> None:
+async def test_topics_that_were_open_to_a_superuser_are_shut_with_the_right() -> None:
     """Also those it was just publishing to, which the broker remembers."""
     async with managed_node(access={**CHEAP, "no_match": "deny"}) as node:
         await node.api.post("/auth_user", [ROOT])
         peer = await node.client("c", username="root1", password=b"r1")
         assert await peer.publish("t", qos=1, expect=(0, 0x10, 0x87)) != 0x87
-        if change == "put":
-            await node.api.put("/auth_user/root1", {"password": "r1", "is_superuser": False})
-        else:
-            await node.api.delete("/auth_user/root1")
+        await node.api.put("/auth_user/root1", {"password": "r1", "is_superuser": False})
         assert await peer.publish("t", qos=1, expect=(0, 0x10, 0x87)) == 0x87
 
 
@@ -265,3 +268,152 @@ async def test_users_outlive_the_node(tmp_path: Path) -> None:
         assert [user["login"] for user in listed.data] == ["root1"] and listed.meta["count"] == 1
         assert await code_of(node, "root1", b"r1", 5) == 0
         assert await code_of(node, "alice", b"a1", 5) == 0x86
+
+
+HASHED = {
+    "ann": (
+        {"password_hash": hashlib.sha256(b"NaCl" + b"old").hexdigest(), "method": "sha256", "salt": "NaCl"},
+        b"old",
+    ),
+    "bea": ({"password_hash": "$2a$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW"}, b"U*U"),
+    "cat": (
+        {
+            "password_hash": hashlib.pbkdf2_hmac("sha256", b"old", b"NaCl", 10).hex(),
+            "method": "pbkdf2",
+            "salt": "NaCl",
+            "iterations": 10,
+        },
+        b"old",
+    ),
+    "eve": ({"password_hash": mosquitto6(b"old"), "method": "mosquitto"}, b"old"),
+    "flo": ({"password_hash": mosquitto7(b"old")}, b"old"),
+}
+
+
+async def test_ready_hashes_let_in_and_are_renewed() -> None:
+    async with managed_node(access=CHEAP) as node:
+        given = [{"login": name, "is_superuser": False, **fields} for name, (fields, _) in HASHED.items()]
+        assert (await node.api.post("/auth_user", given)).data == dict.fromkeys(HASHED, "ok")
+        for name, (_, password) in HASHED.items():
+            assert await code_of(node, name, b"wrong", 5) == 0x86
+            assert not (await node.api.get(f"/auth_user/{name}")).data["password"].startswith("scrypt$")
+            assert await code_of(node, name, password, 4) == 0
+            async with asyncio.timeout(5):
+                while not (await node.api.get(f"/auth_user/{name}")).data["password"].startswith("scrypt$"):
+                    await asyncio.sleep(0.01)
+            assert await code_of(node, name, password, 5) == 0
+            assert await code_of(node, name, b"wrong", 5) == 0x86
+
+
+@pytest.mark.parametrize(
+    "fields, code, about",
+    [
+        ({}, 107, "password is missing in [1]"),
+        ({"password": "a", "generate": True}, 108, "[1].password: give one of"),
+        ({"password": "a", "password_hash": "b"}, 108, "give one of"),
+        ({"password_hash": "$2b$31$" + "a" * 53}, 108, "[1].password_hash: bcrypt wants a cost of 4 to 15"),
+        ({"password_hash": "00" * 32, "method": "md5"}, 108, "method"),
+        ({"password_hash": "zz", "method": "sha256"}, 108, "[1].password_hash: expected hex or base64"),
+        ({"password_hash": "zz"}, 108, "[1].password_hash: expected a hash as taipan hash-password prints it"),
+        ({"password": "a", "salt": "b"}, 108, "go with password_hash"),
+        ({"password": "a", "iterations": 5}, 108, "go with password_hash"),
+        ({"generate": True, "salt": "b"}, 108, "go with password_hash"),
+        ({"password": "short", "high_entropy": True}, 108, "at least 22 characters"),
+    ],
+)
+async def test_credentials_that_are_none_refuse_all(fields: dict[str, Any], code: int, about: str) -> None:
+    async with managed_node(access=CHEAP) as node:
+        bad = {"login": "x", "is_superuser": False, **fields}
+        assert_refused(await node.api.post("/auth_user", [ALICE, bad]), 400, code, about)
+        assert (await node.api.get("/auth_user")).data == []
+
+
+async def test_the_node_makes_a_secret_and_shows_it_once() -> None:
+    async with managed_node(access=CHEAP) as node:
+        api = node.api
+        given = [{"login": name, "is_superuser": False, "generate": True} for name in ("m1", "m2")]
+        answer = (await api.post("/auth_user", given)).json
+        assert answer["data"] == {"m1": "ok", "m2": "ok"}
+        secret = answer["passwords"]["m1"]
+        assert len(secret) >= 43 and secret != answer["passwords"]["m2"]
+        stored = (await api.get("/auth_user/m1")).data["password"]
+        assert stored.startswith("random$sha256$") and secret not in stored
+        assert await code_of(node, "m1", secret.encode(), 5) == 0
+        assert await code_of(node, "m1", answer["passwords"]["m2"].encode(), 5) == 0x86
+        # One that is there gets none, nor one that is given twice and had a password the first time.
+        assert "passwords" not in (await api.post("/auth_user", given)).json
+        twice = {"login": "twice", "is_superuser": False}
+        answer = (await api.post("/auth_user", [{**twice, "password": "p"}, {**twice, "generate": True}])).json
+        assert answer["data"] == {"twice": "ok"} and "passwords" not in answer
+        changed = (await api.put("/auth_user/m1", {"generate": True, "is_superuser": False})).json
+        assert set(changed) == {"code", "passwords"}
+        assert await code_of(node, "m1", secret.encode(), 5) == 0x86
+        assert await code_of(node, "m1", changed["passwords"]["m1"].encode(), 5) == 0
+        own = {"login": "m3", "password": "0123456789abcdefghijkl", "high_entropy": True, "is_superuser": False}
+        assert (await api.post("/auth_user", own)).data == {"m3": "ok"}
+        assert (await api.get("/auth_user/m3")).data["password"].startswith("random$")
+
+
+async def test_the_first_user_says_what_it_changes() -> None:
+    async with managed_node(access=CHEAP) as node:
+        other = await node.client("c", username="somebody", password=b"x")
+        answer = (await node.api.post("/auth_user", [ALICE])).json
+        assert "access.unknown_user" in answer["warning"] and "1 of the clients" in answer["warning"]
+        assert "warning" not in (await node.api.post("/auth_user", [ROOT])).json
+        assert await code_of(node, "somebody", b"x", 5, client_id="d") == 0x86
+        await other.subscribe("t")
+
+
+@pytest.mark.parametrize("version", [4, 5])
+async def test_unknown_users_as_anonymous_clients(version: int) -> None:
+    """As EMQX 4 has it."""
+    async with managed_node(access={**CHEAP, "unknown_user": "anonymous"}) as node:
+        assert "warning" not in (await node.api.post("/auth_user", [ALICE])).json
+        assert await code_of(node, "nobody", b"x", version) == 0
+        assert await code_of(node, "alice", b"x", version) == refused(version)
+        assert await code_of(node, "alice", b"a1", version) == 0
+    async with managed_node(access={**CHEAP, "unknown_user": "anonymous"}, zone={"allow_anonymous": False}) as node:
+        await node.api.post("/auth_user", [ALICE])
+        assert await code_of(node, "nobody", b"x", version) == refused(version)
+
+
+async def test_who_gave_up_can_ask_what_came_of_it() -> None:
+    async with managed_node(access=CHEAP) as node:
+        api = node.api
+        many = [{**ALICE, "login": f"u{number}"} for number in range(300)]
+        headers = {"Idempotency-Key": "batch 1"}
+        first = asyncio.ensure_future(api.ask("POST", "/auth_user", many, headers=headers))
+        async with asyncio.timeout(10):
+            while (await api.get("/auth_user_requests/batch%201")).code:
+                await asyncio.sleep(0)
+        first.cancel()
+        state = (await api.get("/auth_user_requests/batch%201")).data
+        assert state["state"] == "running" and state["users"] == 300 and state["done"] < 300
+        again = await api.ask("POST", "/auth_user", many, headers=headers)
+        assert set(again.data.values()) == {"ok"}, "the second one found users of the first"
+        state = (await api.get("/auth_user_requests/batch%201")).data
+        assert (state["state"], state["done"], state["data"]) == ("done", 300, again.data)
+        assert "access.unknown_user" in state["warning"]
+        assert [user["login"] for user in (await api.get("/auth_user")).data] == [user["login"] for user in many]
+        assert_refused(await api.ask("POST", "/auth_user", ALICE, headers=headers), 400, 108, "another body")
+        assert_refused(await api.get("/auth_user_requests/nothing"), 404, 105, "nothing")
+        assert_refused(await api.ask("POST", "/auth_user", ALICE, headers={"Idempotency-Key": "x" * 256}), 400, 108)
+
+
+@pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
+async def test_ten_thousand_ready_hashes_in_one_request() -> None:
+    async with managed_node(access={}) as node:
+        salted = [(f"u{number}", f"{number:08}") for number in range(10_000)]
+        given = [
+            {
+                "login": name,
+                "is_superuser": False,
+                "password_hash": hashlib.sha256(f"{salt}p".encode()).hexdigest(),
+                "method": "sha256",
+                "salt": salt,
+            }
+            for name, salt in salted
+        ]
+        assert (await node.api.post("/auth_user", given)).data == dict.fromkeys((name for name, _ in salted), "ok")
+        assert node.server.access.passwords.queue.seconds == 0.05, "something was hashed"
+        assert await code_of(node, "u9999", b"p", 5) == 0

@@ -166,10 +166,10 @@ async def test_bans_outlive_the_node(tmp_path: Path) -> None:
 @pytest.mark.interpreted
 async def test_a_ban_put_while_the_password_is_looked_at_keeps_out() -> None:
     async with managed_node() as node:
-        access = node.server.access
+        passwords = node.server.access.passwords
         users = [{"login": "ann", "password": "x", "is_superuser": False}]
         assert (await node.api.post("/auth_user", users)).code == 0
-        open_now = access._verify
+        open_now = passwords._answer
         reached, go_on = asyncio.Event(), asyncio.Event()
 
         async def slowly(*arguments: Any) -> Any:
@@ -178,7 +178,7 @@ async def test_a_ban_put_while_the_password_is_looked_at_keeps_out() -> None:
             await go_on.wait()
             return outcome
 
-        access._verify = slowly  # type: ignore[method-assign]
+        passwords._answer = slowly  # type: ignore[method-assign]
         connecting = asyncio.ensure_future(code_of(node, "late", username="ann"))
         await reached.wait()
         ban = {"who": "late", "as": "clientid", "reason": "test"}

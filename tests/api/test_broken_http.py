@@ -60,8 +60,9 @@ async def test_odd_targets(target: str) -> None:
         assert (await node.api.get("/brokers")).code == 0
 
 
-async def test_who_says_nothing_is_put_out() -> None:
-    async with managed_node({"read_timeout": 0.1}) as node:
+@pytest.mark.parametrize("setting", ["first_request_timeout", "read_timeout"])
+async def test_who_says_nothing_is_put_out(setting: str) -> None:
+    async with managed_node({setting: 0.1}) as node:
         host, port = node.management.url.removeprefix("http://").split(":")
         for begun in (b"", b"GET /api/v4/brokers HTTP/1.1\r\nHost: a\r\n"):
             reader, writer = await asyncio.open_connection(host, int(port))
@@ -77,22 +78,6 @@ async def test_a_body_that_never_ends_is_refused() -> None:
     async with managed_node({"read_timeout": 0.1}) as node:
         status, body = await send(node, request_head("POST", "/mqtt/publish", "Content-Length: 42") + PUBLISH[:20])
         assert (status, body["code"]) == (400, 108) and "read_timeout" in body["message"]
-
-
-async def test_more_connections_than_may_be() -> None:
-    async with managed_node({"max_connections": 3, "read_timeout": 0.2}) as node:
-        host, port = node.management.url.removeprefix("http://").split(":")
-        slow = [await asyncio.open_connection(host, int(port)) for _ in range(3)]
-        reader, writer = await asyncio.open_connection(host, int(port))
-        async with asyncio.timeout(10):
-            assert await reader.read() == b""
-            writer.close()
-            # The slow ones lose their places.
-            for each, _ in slow:
-                assert await each.read() == b""
-        assert (await node.api.get("/brokers")).code == 0
-        for _, each_writer in slow:
-            each_writer.close()
 
 
 async def test_who_waits_before_its_body_may_send_it() -> None:

@@ -9,9 +9,11 @@ import pytest
 from broker.mqtt.packets import Suback, Subscribe, TopicFilter
 from tests.support.api import ManagedNode, Reply, managed_node, segment
 from tests.support.peer import Peer
+from tests.support.users import PASSWORD, users
 
 pytestmark = pytest.mark.asyncio
 
+ACCESS = {"users": users("alice", "bob")}
 RULE = {"login": "alice", "topic": "t", "action": "pubsub", "allow": False}
 
 
@@ -26,7 +28,7 @@ def assert_refused(reply: Reply, status: int, code: int, about: str = "") -> Non
 
 async def connected(node: ManagedNode, username: str | None = "alice", version: int = 5, client_id: str = "c") -> Peer:
     peer = Peer(node.address(), version)
-    await peer.connect(client_id, username=username, password=b"x" if username else None)
+    await peer.connect(client_id, username=username, password=PASSWORD if username else None)
     return peer
 
 
@@ -45,7 +47,7 @@ async def may_subscribe(peer: Peer, topic_filter: str) -> bool:
 
 
 async def test_post_answers_for_each_login() -> None:
-    async with managed_node() as node:
+    async with managed_node(access=ACCESS) as node:
         api = node.api
         both = [rule(topic="a", action="pub"), rule(topic="b", action="sub"), rule(login="bob", topic="b")]
         assert (await api.post("/broker_acl", both)).data == {"alice": "ok", "bob": "ok"}
@@ -58,7 +60,7 @@ async def test_post_answers_for_each_login() -> None:
 
 @pytest.mark.parametrize("field", ["topic", "login", "allow", "action"])
 async def test_every_field(field: str) -> None:
-    async with managed_node() as node:
+    async with managed_node(access=ACCESS) as node:
         given = [rule(), rule(login="$all", topic="u/%u", action="sub", allow=True)]
         await node.api.post("/broker_acl", given)
         listed = await node.api.get("/broker_acl")
@@ -69,7 +71,7 @@ async def test_every_field(field: str) -> None:
 
 @pytest.mark.parametrize("action", ["pub", "sub", "pubsub"])
 async def test_action(action: str) -> None:
-    async with managed_node() as node:
+    async with managed_node(access=ACCESS) as node:
         await node.api.post("/broker_acl", [rule(action=action)])
         peer = await connected(node)
         assert await may_publish(peer, "t") is (action == "sub")
@@ -79,7 +81,7 @@ async def test_action(action: str) -> None:
 
 async def test_rules_of_one_login() -> None:
     """Nothing, an object, or an array with the newest first: as the real one."""
-    async with managed_node() as node:
+    async with managed_node(access=ACCESS) as node:
         assert (await node.api.get("/broker_acl/alice")).data == {}
         await node.api.post("/broker_acl", [rule(topic="a")])
         assert (await node.api.get("/broker_acl/alice")).data == rule(topic="a")
@@ -90,7 +92,7 @@ async def test_rules_of_one_login() -> None:
 
 @pytest.mark.parametrize("missing", ["topic", "login", "allow", "action"])
 async def test_a_missing_key_refuses_all(missing: str) -> None:
-    async with managed_node() as node:
+    async with managed_node(access=ACCESS) as node:
         bad = {key: value for key, value in RULE.items() if key != missing}
         assert_refused(await node.api.post("/broker_acl", [rule(), bad]), 400, 107, missing)
         assert (await node.api.get("/broker_acl")).data == []
@@ -110,13 +112,13 @@ async def test_a_missing_key_refuses_all(missing: str) -> None:
     ],
 )
 async def test_one_bad_item_refuses_all(changes: dict[str, Any], code: int) -> None:
-    async with managed_node() as node:
+    async with managed_node(access=ACCESS) as node:
         assert_refused(await node.api.post("/broker_acl", [rule(), rule(**changes)]), 400, code)
         assert (await node.api.get("/broker_acl")).data == []
 
 
 async def test_bounds() -> None:
-    async with managed_node() as node:
+    async with managed_node(access=ACCESS) as node:
         many = [rule(login="$all", topic=f"t/{number}") for number in range(10_001)]
         assert_refused(await node.api.post("/broker_acl", many), 400, 108, "one request")
         assert (await node.api.post("/broker_acl", many[:-1])).data == {"$all": "ok"}
@@ -128,7 +130,7 @@ async def test_bounds() -> None:
 
 
 async def test_bounds_of_requests_at_the_same_time() -> None:
-    async with managed_node() as node:
+    async with managed_node(access=ACCESS) as node:
         batches = [[rule(login="$all", topic=f"{batch}/{number}") for number in range(4000)] for batch in range(4)]
         replies = await asyncio.gather(*(node.api.post("/broker_acl", batch) for batch in batches))
         assert sorted(reply.code for reply in replies) == [0, 0, 108, 108]
@@ -136,14 +138,14 @@ async def test_bounds_of_requests_at_the_same_time() -> None:
 
 
 async def test_bodies_that_are_none() -> None:
-    async with managed_node() as node:
+    async with managed_node(access=ACCESS) as node:
         assert_refused(await node.api.ask("POST", "/broker_acl", raw=b"["), 400, 109)
         assert_refused(await node.api.post("/broker_acl", []), 400, 107)
         assert_refused(await node.api.post("/broker_acl"), 400, 107)
 
 
 async def test_delete() -> None:
-    async with managed_node() as node:
+    async with managed_node(access=ACCESS) as node:
         given = [rule(topic="a/b", action="pub"), rule(topic="a/b", action="sub", allow=True), rule(topic="c")]
         await node.api.post("/broker_acl", given)
         assert (await node.api.delete(f"/broker_acl/alice/{segment('a/b')}")).json == {"code": 0}
@@ -155,7 +157,7 @@ async def test_delete() -> None:
 @pytest.mark.parametrize("version", [4, 5])
 async def test_rights_change_under_a_connected_client(version: int) -> None:
     """Each change counts for the next packet, whatever was decided and remembered before."""
-    async with managed_node() as node:
+    async with managed_node(access=ACCESS) as node:
         peer, watcher = await connected(node, version=version), await connected(node, "bob", client_id="w")
         await watcher.subscribe("news/p")
         for allowed in (True, False, True):
@@ -173,7 +175,7 @@ async def test_rights_change_under_a_connected_client(version: int) -> None:
 
 async def test_order_and_everybody() -> None:
     """A login's rules in the order they came, then those of $all, then the next source."""
-    async with managed_node(access={"rules": [{"allow": False, "topics": ["file"]}]}) as node:
+    async with managed_node(access={**ACCESS, "rules": [{"allow": False, "topics": ["file"]}]}) as node:
         given = [
             rule(login="$all", topic="#", allow=False),
             rule(topic="a/1", allow=True),
@@ -196,7 +198,7 @@ async def test_order_and_everybody() -> None:
 
 
 async def test_a_subscription_is_covered_or_refused() -> None:
-    async with managed_node(access={"no_match": "deny"}) as node:
+    async with managed_node(access={**ACCESS, "no_match": "deny"}) as node:
         await node.api.post(
             "/broker_acl", [rule(topic="secret/x"), rule(topic="secret/#", allow=True), rule(topic="a/+", allow=True)]
         )
@@ -209,7 +211,7 @@ async def test_a_subscription_is_covered_or_refused() -> None:
 
 
 async def test_placeholders() -> None:
-    async with managed_node(access={"no_match": "deny"}) as node:
+    async with managed_node(access={**ACCESS, "no_match": "deny"}) as node:
         await node.api.post("/broker_acl", [rule(login="$all", topic="u/%u/%c", allow=True)])
         alice, nobody = await connected(node), await connected(node, None, client_id="n")
         assert await may_publish(alice, "u/alice/c") and not await may_publish(alice, "u/alice/n")
@@ -219,7 +221,7 @@ async def test_placeholders() -> None:
 
 
 async def test_a_refusal_names_the_rule(caplog: pytest.LogCaptureFixture) -> None:
-    async with managed_node() as node:
+    async with managed_node(access=ACCESS) as node:
         await node.api.post("/broker_acl", [rule(topic="a b")])
         peer = await connected(node)
         with caplog.at_level("WARNING"):
@@ -229,7 +231,7 @@ async def test_a_refusal_names_the_rule(caplog: pytest.LogCaptureFixture) -> Non
 
 
 async def test_rules_outlive_the_node_in_their_order(tmp_path: Path) -> None:
-    rooms: dict[str, Any] = {"node": {"data_dir": str(tmp_path)}, "durability": {"level": "disk"}}
+    rooms: dict[str, Any] = {"access": ACCESS, "node": {"data_dir": str(tmp_path)}, "durability": {"level": "disk"}}
     topics = [f"t{number}" for number in range(12)]
     async with managed_node(**rooms) as node:
         await node.api.post("/broker_acl", [rule(topic=topic) for topic in topics])

@@ -13,6 +13,7 @@ from broker.mqtt import constants as c
 from broker.mqtt.packets import Ack, Will
 from tests.support.api import ManagedNode, managed_node, segment
 from tests.support.peer import Closed, Peer
+from tests.support.users import PASSWORD, users
 from tests.support.wire import Publish
 
 pytestmark = pytest.mark.asyncio
@@ -54,13 +55,13 @@ async def busy_client() -> AsyncIterator[tuple[ManagedNode, Peer, dict[str, Any]
         "max_inflight": 5, "max_queued_messages": 3, "max_subscriptions": 7, "max_awaiting_rel": 9,
         "mountpoint": "of/%u/", "session_expiry_interval": 3600,
     }  # fmt: skip
-    async with managed_node(zone=zone) as node:
+    async with managed_node(zone=zone, access={"users": users("ann")}) as node:
         peer = await node.client(
-            "busy", 5, clean_start=False, keep_alive=77, username="ann",
+            "busy", 5, clean_start=False, keep_alive=77, username="ann", password=PASSWORD,
             properties={c.RECEIVE_MAXIMUM: 2, c.SESSION_EXPIRY_INTERVAL: 900, c.MAXIMUM_PACKET_SIZE: 300},
         )  # fmt: skip
         await peer.subscribe("in/#", "other/+", qos=2)
-        writer = await node.client("writer", 5, username="ann")
+        writer = await node.client("writer", 5, username="ann", password=PASSWORD)
         for number in range(6):
             await writer.publish(f"in/{number}", b"x", 1, expect=None)  # 2 in flight, 3 queued, 1 dropped
         await writer.publish("in/0", b"x" * 400)  # too large for it

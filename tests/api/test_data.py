@@ -1,6 +1,7 @@
 """/data: exports and imports, what real clients notice of them, and names that would lead elsewhere."""
 
 import asyncio
+import hashlib
 import json
 import os
 import re
@@ -438,8 +439,8 @@ BAD: dict[str, tuple[str, Any, str]] = {
     "sql": ("rules", {"id": "r", "rawsql": "SELECT", "actions": []}, ""),
     "actions": ("rules", {"id": "r", "rawsql": 'SELECT * FROM "t"', "actions": {}}, "actions"),
     "params": ("rules", {"id": "r", "rawsql": 'SELECT * FROM "t"', "actions": [REPUBLISH]}, ""),
-    "config": ("resources", {"id": "r", "type": "web_hook", "config": []}, "config"),
-    "url": ("resources", {"id": "r", "type": "web_hook", "config": {"url": 1}}, ""),
+    "config": ("resources", {"id": "r", "type": "web_hook", "config": 5}, "config"),
+    "resource type": ("resources", {"id": "r", "config": {}}, "type"),
     "retained topic": ("retained", {"topic": "a/+", "payload": "YQ==", "qos": 0, "timestamp": 1}, "topic"),
     "retained payload": ("retained", {"topic": "a", "payload": "", "qos": 0, "timestamp": 1}, "payload"),
     "retained qos": ("retained", {"topic": "a", "payload": "YQ==", "qos": 3, "timestamp": 1}, "qos"),
@@ -630,6 +631,41 @@ async def test_an_import_counts_for_connected_clients(version: int) -> None:
         await carol.disconnect()
 
 
+@pytest.mark.parametrize("version", [4, 5])
+async def test_an_import_makes_no_superuser_of_who_proved_to_be_somebody_else(version: int) -> None:
+    """Neither of a device that its identifier's password let in under that name, nor of who came before the user."""
+    async with managed_node(access={**CHEAP, "no_match": "deny"}) as node:
+        await node.client("early", version, username="root1", password=b"whatever")
+        await node.api.post("/auth_clientid", {"clientid": "device", "password": "d1"})
+        await node.client("device", version, username="root1", password=b"d1")
+        user = {"login": "root1", "type": "username", "password": "YWFhYWFh", "is_superuser": True, "created_at": 1}
+        assert (await node.api.post("/data/import", {"version": "4.4", "auth_mnesia": [user]})).code == 0
+        assert (await node.api.get("/auth_user/root1")).data["is_superuser"] is True
+        for client_id in ("early", "device"):
+            client = node.server.context.channels[client_id].client
+            assert not client.is_superuser
+            assert node.server.access.authorize_now(client, "publish", "t") is False
+
+
+@pytest.mark.parametrize("way", ["post", "import"])
+async def test_a_user_made_anew_is_somebody_else(way: str) -> None:
+    async with managed_node(access={**CHEAP, "no_match": "deny"}) as node:
+        await node.api.post("/auth_user", [{"login": "root1", "password": "old", "is_superuser": False}])
+        old = await node.client("c", 5, username="root1", password=b"old", expiry=3600)
+        await node.api.delete("/auth_user/root1")
+        await old.expect_disconnect(0x87)
+        if way == "post":
+            await node.api.post("/auth_user", [{"login": "root1", "password": "new", "is_superuser": False}])
+            await node.api.put("/auth_user/root1", {"password": "new", "is_superuser": True})
+        else:
+            user = {"login": "root1", "type": "username", "password": "YWFhYWFh", "is_superuser": True, "created_at": 1}
+            assert (await node.api.post("/data/import", {"version": "4.4", "auth_mnesia": [user]})).code == 0
+        session = node.server.broker.sessions.get("c")
+        assert session is not None and not session.client.is_superuser
+        with pytest.raises(AssertionError, match="reason_code=134"):
+            await node.client("c", 5, username="root1", password=b"old", expiry=3600)
+
+
 async def test_rules_of_a_file_come_first_and_replace() -> None:
     async with managed_node() as node:
         old = [
@@ -641,6 +677,38 @@ async def test_rules_of_a_file_come_first_and_replace() -> None:
         assert (await node.api.post("/data/import", export_of("4.1"))).code == 0
         rows = [(row.topic, row.action, row.allow) for row in node.server.stored_rules.of(RULE_USERNAME, "carol")]
         assert rows == [("t", "pub", True), ("x/#", "sub", False), ("t", "sub", True), ("mine", "pub", True)]
+
+
+async def test_ready_hashes_come_and_go() -> None:
+    """In the fields of ``POST /auth_user``, and back in an export as they are stored."""
+    hashed = {"password_hash": hashlib.sha256(b"NaClsecret").hexdigest(), "method": "sha256", "salt": "NaCl"}
+    derived = hashlib.pbkdf2_hmac("sha512", b"secret", b"salt", 10).hex()
+    bcrypt = "$2a$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW"
+    given = [
+        {"type": "username", "login": "ann", **hashed},
+        {"type": "username", "login": "bea", "password_hash": bcrypt},
+        {
+            "type": "clientid",
+            "login": "cat",
+            "password_hash": derived,
+            "method": "pbkdf2",
+            "salt": "salt",
+            "iterations": 10,
+            "digest": "sha512",
+        },
+    ]
+    async with managed_node(access=CHEAP) as node:
+        assert (await node.api.post("/data/import", {"version": "4.4", "auth_mnesia": given})).code == 0
+        made = {"login": "dev", "is_superuser": False, "generate": True}
+        secret = (await node.api.post("/auth_user", [made])).json["passwords"]["dev"]
+        found = await exported(node)
+    async with managed_node(access=CHEAP) as node:
+        assert (await node.api.post("/data/import", found)).code == 0
+        for username, password in (("ann", "secret"), ("bea", "U*U"), ("dev", secret)):
+            await node.client(f"by {username}", 5, username=username, password=password.encode())
+        await node.client("cat", 5, username="x", password=b"secret")
+        bad = {"type": "username", "login": "x", "password_hash": "00", "method": "sha256"}
+        assert_refused(await node.api.post("/data/import", {"version": "4.4", "auth_mnesia": [bad]}), 400, 108, "32")
 
 
 async def test_hashes_of_emqx_stay_what_they_are() -> None:

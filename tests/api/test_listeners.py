@@ -124,28 +124,43 @@ async def test_shutdown_count(reason: str, form: str) -> None:
         assert counted == ([{reason: 1}] if form == "array" else {reason: 1})
 
 
-async def test_http_connections_beyond_the_maximum_are_closed() -> None:
+async def test_http_connections_beyond_the_maximum_put_out_those_without_credentials() -> None:
     async with managed_node({"max_connections": 2}) as node:
-        url = node.management.url
-        port = int(url.rpartition(":")[2])
+        port = int(node.management.url.rpartition(":")[2])
         assert (await records(node))["http:management"]["current_conns"] == 1  # the test's own, kept alive
-        held = await asyncio.open_connection("127.0.0.1", port)
+        silent = await asyncio.open_connection("127.0.0.1", port)
         assert (await records(node))["http:management"]["current_conns"] == 2
         late = await asyncio.open_connection("127.0.0.1", port)
-        assert await late[0].read() == b""
+        assert await read_to_the_end(silent[0]) == b""
         (door,) = node.management.operations.listeners.doors
-        assert (door.refused, door.current_connections) == (1, 2)
-        for _, writer in (held, late):
+        assert (door.refused["max_connections"], door.current_connections) == (1, 2)
+        late[1].write(b"GET /status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert (await read_to_the_end(late[0])).startswith(b"HTTP/1.1 200")
+        for _, writer in (silent, late):
             writer.close()
-            await writer.wait_closed()
         async with asyncio.timeout(5):
             while door.current_connections > 1:
                 await asyncio.sleep(0.01)
-        again = await asyncio.open_connection("127.0.0.1", port)
-        again[1].write(b"GET /status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        assert (await again[0].read()).startswith(b"HTTP/1.1 200")
-        again[1].close()
-        await again[1].wait_closed()
+
+
+async def test_http_connections_with_credentials_stay_whoever_comes() -> None:
+    async with managed_node({"max_connections": 1}) as node:
+        assert len(await records(node)) == 3
+        port = int(node.management.url.rpartition(":")[2])
+        for number in range(1, 4):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            assert await read_to_the_end(reader) == b""
+            writer.close()
+            (door,) = node.management.operations.listeners.doors
+            assert (door.refused["max_connections"], door.accepted) == (number, 1)
+        assert len(await records(node)) == 3
+
+
+async def read_to_the_end(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await asyncio.wait_for(reader.read(), 10)
+    except ConnectionResetError:
+        return b""
 
 
 @pytest.mark.parametrize("prefix", ["", "/nodes/taipan@127.0.0.1"])

@@ -53,18 +53,6 @@ async def test_who_has_no_credentials_is_told_so() -> None:
             await client.close()
 
 
-async def test_who_guesses_has_to_wait() -> None:
-    async with managed_node() as node:
-        wrong = ApiClient(node.management.url, app=("tester", "nonsense"))
-        for _ in range(10):
-            assert "wrong AppID" in (await wrong.get("/brokers")).json["message"]
-        # Even the right ones are not looked at meanwhile.
-        assert "wait" in (await node.api.get("/brokers")).json["message"]
-        await node.pass_time(70)
-        assert (await node.api.get("/brokers")).code == 0
-        await wrong.close()
-
-
 async def test_old_clients_get_200_and_the_code() -> None:
     async with managed_node({"error_status": "emqx"}) as node:
         reply = await node.api.get("/nothing")

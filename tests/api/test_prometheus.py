@@ -1,5 +1,8 @@
 """Prometheus: both forms, read by prometheus-client's parser."""
 
+import re
+import shutil
+import subprocess
 from typing import Any
 
 import pytest
@@ -72,10 +75,13 @@ OWN = {
     "taipan_hook_errors_total": {},
     "taipan_store_batches_total": {},
     "taipan_store_congested": {},
-    "taipan_store_pending_count": {},
-    "taipan_store_bytes_count": {},
-    "taipan_store_trouble_count": {},
-    "taipan_alarms_count": {},
+    "taipan_store_pending": {},
+    "taipan_store_bytes": {},
+    "taipan_store_trouble": {},
+    "taipan_alarms": {},
+    "taipan_memory_used": {},
+    "taipan_memory_limit": {},
+    "taipan_memory_queues": {},
     "taipan_listener_connections": {"listener": "mqtt:tcp:tcp-0"},
     "taipan_listener_max_connections": {"listener": "http:management"},
     "taipan_listener_accepted_total": {"listener": "mqtt:tcp:tcp-0"},
@@ -99,6 +105,26 @@ async def test_own_figure(name: str) -> None:
             assert values == [1]
         if name == "taipan_listener_accepted_total":
             assert values == [2]
+
+
+async def test_our_own_names_are_as_prometheus_wants_them() -> None:
+    """As ``promtool check metrics`` holds it, which is asked too where it is installed. EMQX's names are EMQX's."""
+    async with managed_node(durability={"level": "disk"}) as node:
+        asked = ApiClient(node.management.url, "")
+        text = (await asked.get("/metrics")).text
+        await asked.close()
+    kinds = dict(re.findall(r"^# TYPE (taipan_\w+) (\w+)$", text, re.MULTILINE))
+    helped = set(re.findall(r"^# HELP (taipan_\w+) \S", text, re.MULTILINE))
+    assert len(kinds) >= 10 and helped == kinds.keys()
+    for name, kind in kinds.items():
+        assert name.endswith("_total") == (kind == "counter")
+        assert not name.endswith(("_count", "_sum", "_bucket", "_gauge", "_counter"))
+        assert name.islower()
+    promtool = shutil.which("promtool")
+    if promtool is not None:
+        said = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True)
+        assert [line for line in (said.stderr + said.stdout).splitlines() if line.startswith("taipan_")] == []
+        assert "parsing error" not in said.stderr
 
 
 MACHINE = [

@@ -31,6 +31,38 @@ async def test_publish_reaches_a_subscriber(version: int, qos: int) -> None:
         assert after["packets.publish.received"] == before["packets.publish.received"]
 
 
+async def test_nobody_need_be_named_where_failures_are_as_emqx_has_them() -> None:
+    """By the specification ``clientid`` is required; EMQX publishes in nobody's name."""
+    anonymous = {key: value for key, value in PUBLISH.items() if key != "clientid"}
+    delayed = {**anonymous, "topic": "$delayed/1/t/later", "qos": 1}
+    async with managed_node({"error_status": "emqx"}) as node:
+        peer = await node.client("c1")
+        await peer.subscribe("t/#", qos=1)
+        for body in (anonymous, {**anonymous, "qos": 1, "retain": True}):
+            assert (await node.api.post("/mqtt/publish", body)).json == {"code": 0}
+            await peer.expect_publish("t/1", b"hello", qos=body.get("qos", 0))
+        reply = await node.api.post("/mqtt/publish_batch", [anonymous, PUBLISH, delayed])
+        assert [each["code"] for each in reply.data] == [0, 0, 0]
+        for _ in range(2):
+            await peer.expect_publish("t/1", b"hello")
+        await node.pass_time(2)
+        await peer.expect_publish("t/later", b"hello", qos=1)
+        (kept,) = (await node.api.get("/retained")).data
+        assert kept["from_clientid"] is None
+        for wrong in ({**anonymous, "clientid": 5}, {**anonymous, "clientid": None}):
+            reply = await node.api.post("/mqtt/publish", wrong)
+            assert (reply.status, reply.code) == (200, 108)
+        for path in ("/mqtt/subscribe", "/mqtt/unsubscribe"):
+            reply = await node.api.post(path, {"topic": "t"})
+            assert (reply.status, reply.code) == (200, 107)
+        document = (await node.api.get("/openapi.json")).json
+        assert "clientid" not in document["components"]["schemas"]["NamelessPublishRequest"]["required"]
+    async with managed_node() as node:
+        for path, sent in (("/mqtt/publish", anonymous), ("/mqtt/publish_batch", [PUBLISH, anonymous])):
+            reply = await node.api.post(path, sent)
+            assert (reply.status, reply.code) == (400, 107)
+
+
 PUBLISH_REFUSALS: dict[str, tuple[dict[str, Any], int, int]] = {
     "clientid-missing": ({"clientid": None}, 400, 107),
     "payload-missing": ({"payload": None}, 400, 107),
@@ -528,3 +560,14 @@ async def test_subscribe_and_unsubscribe_batch() -> None:
         reply = await node.api.post("/mqtt/unsubscribe_batch", batch)
         assert [item["code"] for item in reply.data] == [0, 0]
         assert node.server.broker.router.subscription_count == 1
+
+
+async def test_what_bounds_a_client_s_subscriptions_bounds_an_operator_s() -> None:
+    """The rules of a SUBSCRIBE, from the same place; access rules aside."""
+    async with managed_node(zone={"max_subscription_bytes": 10}) as node:
+        peer = await node.client("c", 5)
+        await peer.subscribe("12345678")
+        for topic in ("123", "a,12"):
+            reply = await node.api.post("/mqtt/subscribe", {"clientid": "c", "topic": topic, "qos": 0})
+            assert reply.code != 0 and "max_subscription_bytes" in reply.json["message"], topic
+        assert (await node.api.post("/mqtt/subscribe", {"clientid": "c", "topic": "12", "qos": 0})).code == 0

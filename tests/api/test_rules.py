@@ -13,6 +13,11 @@ from tests.support.api import ManagedNode, Reply, managed_node, segment
 pytestmark = pytest.mark.asyncio
 
 INSPECT = {"name": "inspect", "params": {}}
+REPUBLISH = {
+    "name": "republish",
+    "params": {"target_topic": "repub/to/${clientid}"},
+    "fallbacks": [{"name": "inspect", "params": {}}],
+}
 NOTHING = {"name": "do_nothing", "params": {}}
 SQL = 'SELECT payload.x as x FROM "t/#" WHERE x > 1'
 ALL = 'SELECT * FROM "t/#"'
@@ -219,7 +224,8 @@ async def test_an_unknown_rule(method: str, path: str, body: Any) -> None:
         ({"rawsql": 5, "actions": []}, 108, "rawsql"),
         ({"rawsql": SQL, "actions": {}}, 108, "actions"),
         ({"rawsql": SQL, "actions": [5]}, 108, "actions[0]"),
-        ({"rawsql": SQL, "actions": [{"name": "inspect", "params": []}]}, 108, "params"),
+        ({"rawsql": SQL, "actions": [{"name": "inspect", "params": [1]}]}, 108, "params"),
+        ({"rawsql": SQL, "actions": [{"name": "inspect", "params": 5}]}, 108, "params"),
         ({"rawsql": SQL, "actions": [], "enabled": "no"}, 108, "enabled"),
         ({"rawsql": SQL, "actions": [], "description": 1}, 108, "description"),
         ({"rawsql": SQL, "actions": [], "id": ""}, 108, "id"),
@@ -240,10 +246,13 @@ async def test_an_unknown_rule(method: str, path: str, body: Any) -> None:
             "target_qos",
         ),
         (
-            {"rawsql": ALL, "actions": [{"name": "republish", "params": {"payload_tmpl": "${nothing}"}}]},
+            {"rawsql": ALL, "actions": [{"name": "republish", "params": {"target_topic": "${nothing}"}}]},
             108,
             "nothing",
         ),
+        ({"rawsql": ALL, "actions": [{"name": "republish", "params": {}}]}, 107, "target_topic"),
+        ({"rawsql": ALL, "actions": [{"name": "republish", "params": []}]}, 107, "target_topic"),
+        ({"rawsql": ALL, "actions": [{"name": "republish", "params": {"target_qos": 1}}]}, 107, "target_topic"),
         ({"rawsql": SQL, "actions": [{"name": "data_to_webserver", "params": {}}]}, 107, "$resource"),
         ([], 108, ""),
     ],
@@ -347,7 +356,7 @@ async def test_what_is_given_changes_and_the_rest_stays(field: str, value: Any) 
 @pytest.mark.parametrize("version", [4, 5])
 async def test_what_was_read_can_be_written_back(version: int) -> None:
     async with managed_node() as node:
-        made = await new_rule(node, ALL, {"name": "republish", "params": {}, "fallbacks": [INSPECT]}, NOTHING)
+        made = await new_rule(node, ALL, REPUBLISH, NOTHING)
         await (await node.client("c1", version)).publish("t/1", b"x", 1)
         before = await rule(node, made["id"])
         after = (await node.api.put(f"/rules/{made['id']}", {**before, "description": "changed"})).data

@@ -60,8 +60,20 @@ def test_every_stat(told: dict[str, Any], name: str, kind: str) -> None:
     assert told[f"{name}.{kind}"] == SHOWN[name][kind == "max"]
 
 
+MEMORY = ("limit", "used", "base", "queues", "messages", "retained", "subscriptions", "sessions", "connections",
+          "aliases", "delayed", "other")  # fmt: skip
+
+
 def test_there_are_no_others(told: dict[str, Any]) -> None:
-    assert set(told) == {f"{name}.{kind}" for name in SHOWN for kind in ("count", "max")}
+    names = [*SHOWN, *(f"memory.{part}" for part in MEMORY)]
+    assert set(told) == {f"{name}.{kind}" for name in names for kind in ("count", "max")}
+
+
+def test_the_parts_of_the_memory_are_all_of_it(told: dict[str, Any]) -> None:
+    assert 0 < told["memory.used.count"] < told["memory.limit.count"]
+    parts = {part: told[f"memory.{part}.count"] for part in MEMORY[2:]}
+    assert abs(sum(parts.values()) - told["memory.used.count"]) < 10_000_000
+    assert parts["sessions"] > 0 and parts["connections"] > 0 and parts["subscriptions"] > 0
 
 
 @pytest.mark.asyncio

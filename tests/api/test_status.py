@@ -1,5 +1,6 @@
 """/status: whether the node serves, for whoever asks."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -17,6 +18,21 @@ async def stranger(node: ManagedNode) -> AsyncIterator[ApiClient]:
         yield client
     finally:
         await client.close()
+
+
+async def test_no_answer_tells_versions() -> None:
+    async with managed_node() as node:
+        replies = [
+            await node.api.ask("GET", "/brokers"),
+            await node.api.get("/nothing"),
+            await node.api.get("/clients"),
+        ]
+        assert {reply.headers["Server"] for reply in replies} == {"taipan"}
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(node.management.url.rpartition(":")[2]))
+        writer.write(b"this is no HTTP\r\n\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+        assert b"\r\nServer: taipan\r\n" in head and b"400" in head.split(b"\r\n")[0]
 
 
 async def test_running() -> None:

@@ -1,6 +1,7 @@
 """/trace and /slow_subscriptions."""
 
 import io
+import re
 import socket
 import zipfile
 from typing import Any
@@ -47,6 +48,24 @@ async def test_a_client_is_traced_while_the_trace_runs() -> None:
             assert content.read("t1.log").decode() == log
         assert (await node.api.delete("/trace/t1")).code == 0
         assert (await node.api.get("/trace")).data == []
+
+
+async def test_the_keep_alive_is_the_one_asked_for_and_then_the_one_in_force() -> None:
+    async with managed_node(zone={"server_keep_alive": 30}) as node:
+        await node.api.post("/trace", {"name": "t", "type": "clientid", "clientid": "c"})
+        await node.client("c", 5, keep_alive=77)
+        log = await log_of(node, "t")
+        assert re.search(r"\[client\.connect\] c@\S+ proto_ver=5 keepalive=77\n", log)
+        assert re.search(r"\[client\.connected\] c@\S+ username=- keepalive=30\n", log)
+
+
+async def test_a_long_client_identifier_is_cut() -> None:
+    async with managed_node(zone={"max_client_id_length": 65_535}) as node:
+        await node.api.post("/trace", {"name": "t", "type": "ip_address", "ip_address": "127.0.0.1"})
+        await node.client("x" * 65_000, 5)
+        log = await log_of(node, "t")
+        assert f"[client.connected] {'x' * 512}... (65000 characters)@" in log
+        assert max(map(len, log.splitlines())) < 1000
 
 
 @pytest.mark.parametrize("condition", ["192.0.2.7", "::ffff:192.0.2.7"])

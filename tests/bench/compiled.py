@@ -10,17 +10,16 @@ import subprocess
 import sys
 from collections import defaultdict
 
-from broker.compiled import COMPILED, INTERPRETED, ROOT, VARIABLE, Compiled
+from broker.compiled import BUILT, COMPILED, INTERPRETED, NO, VARIABLE, Compiled
 from tests.bench.brokers import installed, raise_file_limit
 from tests.bench.page import write
 from tests.bench.results import Row, commit, faults, figure, machine
 from tests.bench.run import LOADGEN, measure
 from tests.bench.scenarios import SCENARIOS
 
-BUILT = ROOT / "build" / "compiled"
 SCENARIOS_WORTH_IT = ("S1", "S2", "S3", "S4", "S4b", "S5", "S6a", "S6b", "D2")
 TITLE = "Compiled"
-WAYS = {INTERPRETED: ("taipan", ""), COMPILED: ("taipan", str(BUILT)), "mosquitto": ("mosquitto", "")}
+WAYS = {INTERPRETED: ("taipan", NO), COMPILED: ("taipan", str(BUILT)), "mosquitto": ("mosquitto", NO)}
 
 
 def one(way: str, scenario: str, duration: str, cores: tuple[int | None, int | None]) -> Row:

@@ -57,8 +57,8 @@ Absolute figures swing with the machine and with what else it does; compare only
 Further measurements, each with a section here or a few lines on the terminal: `python -m tests.bench.level` (clean
 sessions at both levels of durability), `tests.bench.latency` (PUBACK under a flood), `tests.bench.rules`,
 `tests.bench.api` (listings on a busy node), `tests.bench.idle` (connections), `tests.bench.routing` (the topic index
-alone) and `tests.bench.restart` (how long a start takes). They start Taipan interpreted unless the environment says
-`TAIPAN_COMPILED=build/compiled`."""
+alone) and `tests.bench.restart` (how long a start takes). They start Taipan compiled where `make compile` has been
+done for these sources, and interpreted with `TAIPAN_COMPILED=no` in the environment."""
 FIRST_LOOK = "**Fewer than three rounds: a first look, not a measurement.**"
 
 

@@ -1,8 +1,8 @@
 """Taipan and other brokers under the same load: ``make bench`` (``ONLY="S1 S2"`` or ``table``, ``ROUNDS``, ``DUR``).
 
 The broker runs on core 0 and the load generator on core 1. Per scenario the rounds go broker by broker, each on a
-fresh process, only one of them running at a time. Taipan runs compiled where ``TAIPAN_COMPILED`` names fresh modules,
-which ``make bench`` sees to unless ``COMPILED=no``. ``BROKERS="taipan mosquitto"`` takes some of those installed. Every
+fresh process, only one of them running at a time. Taipan runs compiled where that is fresh, which ``make bench``
+sees to unless ``COMPILED=no``. ``BROKERS="taipan mosquitto"`` takes some of those installed. Every
 run is kept in ``results/``; one of at least the issue's table in at least three rounds, against Mosquitto, also writes
 its sections of ``docs/performance.md``; ``python -m tests.bench.report`` writes them from kept files.
 """

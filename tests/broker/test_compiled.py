@@ -3,16 +3,15 @@
 import importlib
 import json
 import os
+import shutil
 import subprocess
 import sys
-import sysconfig
+import time
 from pathlib import Path
 
 import pytest
 
-from broker.compiled import COMPILED, MANIFEST, ROOT, VARIABLE, Compiled
-
-SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
+from broker.compiled import BUILT, COMPILED, INTERPRETED, MANIFEST, NO, ROOT, SUFFIX, VARIABLE, Compiled
 
 
 @pytest.fixture
@@ -26,7 +25,10 @@ def root(tmp_path: Path) -> Path:
 
 
 def manifest(root: Path, **changed: object) -> Compiled:
-    facts = {"suffix": SUFFIX, "modules": ["sample.part"], "sources": Compiled.digests(root)}
+    built = root / "built"
+    facts = {
+        "suffix": SUFFIX, "modules": ["sample.part"], "sources": Compiled.digests(root), "sizes": Compiled.sizes(built)
+    }  # fmt: skip
     (root / "built" / MANIFEST).write_text(json.dumps(facts | changed), encoding="utf-8")
     return Compiled(root / "built", root)
 
@@ -65,12 +67,80 @@ def test_changed_sources_are_what_runs(root: Path, change: str) -> None:
     assert compiled.prefer() == "interpreted: the sources have changed since"
 
 
-def test_the_node_asks_before_it_imports_anything_else(root: Path) -> None:
+def test_half_a_manifest_and_cut_files_are_not_taken(root: Path) -> None:
+    whole = manifest(root)
+    assert whole.unusable() is None
+    (root / "built" / f"shared{SUFFIX}").write_bytes(b"more")
+    assert whole.unusable() == "what was compiled is not complete"
+    for text in ("[]", "{}", '{"suffix": 1}', (root / "built" / MANIFEST).read_text(encoding="utf-8")[:-9]):
+        (root / "built" / MANIFEST).write_text(text, encoding="utf-8")
+        assert Compiled(root / "built", root).unusable() == "nothing is compiled"
+
+
+def test_what_cannot_be_loaded_is_not_taken(root: Path) -> None:
+    (root / "built" / f"shared{SUFFIX}").write_bytes(b"no library")
+    assert manifest(root).prefer().startswith(f"{INTERPRETED}: ")
+    assert "sample" not in sys.modules and "shared" not in sys.modules
+
+
+def outcome(code: str, cwd: Path = ROOT, **env: str) -> str:
+    """What a process of its own says of its modules, where the environment of the tests says nothing."""
+    environ = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    told = subprocess.run(
+        [sys.executable, "-c", f"{code}; from broker import compiled; print(compiled.outcome)"],
+        env=environ | env, cwd=cwd, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return told.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    "code", ["import management.node", "from broker.core import store", "from broker.mqtt.topics import matches"]
+)
+def test_whoever_imports_the_broker_asks_first(root: Path, code: str) -> None:
     """Whatever it would take for compiled is not there before the question is."""
     manifest(root, modules=["broker.mqtt.reason_codes"], sources=Compiled.digests(ROOT))
-    code = "import management.node; from broker import compiled; print(compiled.outcome)"
-    told = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | {VARIABLE: str(root / "built")}, cwd=ROOT,
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert told.stdout.strip() == COMPILED
+    assert outcome(code, **{VARIABLE: str(root / "built")}) == COMPILED
+    assert outcome(code, **{VARIABLE: NO}) == INTERPRETED
+
+
+@pytest.fixture
+def checkout(root: Path) -> Path:
+    """A copy of the package with something built beside it."""
+    shutil.rmtree(root / "broker")
+    shutil.copytree(ROOT / "broker", root / "broker", ignore=shutil.ignore_patterns("__pycache__"))
+    built = root / "build" / "compiled"
+    built.parent.mkdir()
+    (root / "built").rename(built)
+    (built / "broker" / "mqtt").mkdir(parents=True)
+    facts = {"suffix": SUFFIX, "modules": ["broker.mqtt.reason_codes"], "sources": Compiled.digests(root), "sizes": {}}
+    (built / MANIFEST).write_text(json.dumps(facts), encoding="utf-8")
+    return root
+
+
+def test_fresh_modules_beside_the_package_are_taken_without_a_word(checkout: Path) -> None:
+    assert outcome("pass", checkout) == COMPILED
+    assert outcome("pass", checkout, **{VARIABLE: ""}) == COMPILED
+    assert outcome("pass", checkout, **{VARIABLE: NO}) == INTERPRETED
+    with (checkout / "broker" / "server.py").open("a", encoding="utf-8") as source:
+        source.write("# edited\n")
+    assert outcome("pass", checkout) == "interpreted: the sources have changed since"
+    shutil.rmtree(checkout / "build")
+    assert outcome("pass", checkout) == "interpreted: nothing is compiled"
+
+
+def test_no_path_leads_into_what_is_compiled(checkout: Path) -> None:
+    """A process that inherits ``sys.path`` must not find a ``broker`` there that has no sources."""
+    code = "import sys, broker.mqtt.reason_codes; assert not [each for each in sys.path if each.endswith('compiled')]"
+    assert outcome(code, checkout) == COMPILED
+
+
+@pytest.mark.alone
+def test_asking_takes_no_time() -> None:
+    """The best of some: digests of all sources and sizes of all modules."""
+    best = 1.0
+    for _ in range(5):
+        begun = time.perf_counter()
+        Compiled(BUILT).unusable()
+        Compiled.digests(ROOT)
+        best = min(best, time.perf_counter() - begun)
+    assert best < 0.030

@@ -122,24 +122,47 @@ async def test_start_and_stop() -> None:
 
 
 @pytest.mark.asyncio
-async def test_stopping_says_goodbye_and_publishes_no_wills(caplog: pytest.LogCaptureFixture) -> None:
+async def test_stopping_says_goodbye_and_publishes_wills(caplog: pytest.LogCaptureFixture) -> None:
+    """[MQTT-3.1.2-8]; delays end with the sessions, which end with the node where nothing is on disk."""
     house = House()
+    vanished = house.connect("v", will=Will("will", b"late", 0, False, {c.WILL_DELAY_INTERVAL: 100}), expiry=1000)
+    vanished.vanish()
     watcher = house.connect("watcher", version=4)
     watcher.subscribe("will")
-    client = house.connect("c", will=Will("will", b"gone"), expiry=100)
+    client = house.connect("c", will=Will("will", b"gone", 0, False, {c.WILL_DELAY_INTERVAL: 100}), expiry=1000)
     await house.server.start()
     with caplog.at_level(logging.INFO):
         stopping = asyncio.ensure_future(house.server.stop())
         await asyncio.sleep(0)
         assert [each.reason_code for each in client.received()] == [rc.SERVER_SHUTTING_DOWN]  # type: ignore[union-attr]
-        assert watcher.received() == []
+        assert watcher.payloads() == [b"late", b"gone"]
         for each in (client, watcher):
             each.transport.feed_eof()
         house.run()
         await stopping
     assert house.server.connections == set()
-    assert house.metrics.messages_publish == 0
-    assert "server_stopped sessions=1 retained=0" in caplog.text
+    assert "server_stopped sessions=2 retained=0" in caplog.text
+
+
+@pytest.mark.asyncio
+async def test_wills_of_a_crowd_reach_who_is_there_to_see_them() -> None:
+    """[MQTT-3.1.2-8]: more than a loop turn delivers."""
+    house = House()
+    watchers = [house.connect(f"watcher-{number}", version=4) for number in range(30)]
+    for watcher in watchers:
+        watcher.subscribe("will")
+    clients = [house.connect(f"c{number}", will=Will("will", b"%d" % number)) for number in range(400)]
+    await house.server.start()
+    stopping = asyncio.ensure_future(house.server.stop())
+    while not all(each.closed for each in watchers):
+        await asyncio.sleep(0)
+    for watcher in watchers:
+        assert sorted(map(int, watcher.payloads())) == list(range(400))
+    for each in (*clients, *watchers):
+        each.transport.feed_eof()
+    house.run()
+    await stopping
+    assert house.server.connections == set()
 
 
 @pytest.mark.asyncio

@@ -98,6 +98,9 @@ def render(statements: Statements) -> str:
         "no test cites it yet. Statements that bind only a client are listed because the Server often answers them.",
         "A 3.1.1 statement with \u201c= MQTT-\u2026\u201d says the same as that one of 5.0 and counts the same places.",
         "",
+        "Section 4.7.3 knows no limit to the levels of a Topic Name or Topic Filter but their length. Taipan has one,",
+        "so that nobody makes it walk 65,535 of them: `max_topic_levels`, 128 unless set, 0 for the standard's.",
+        "",
         "| version | statements | bind a Server | proven by a test | can't be tested | open |",
         "|---|---|---|---|---|---|",
     ]

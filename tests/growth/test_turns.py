@@ -3,7 +3,7 @@
 import pytest
 
 from broker.channel.channel import TURN_DELIVERIES, TURN_PUBLISHES
-from broker.core.broker import PUBLISH_STEPS
+from broker.core.broker import PUBLISH_STEPS, WILL_STEPS
 from broker.core.timers import BUDGET
 from broker.mqtt.message import Message
 from broker.mqtt.packets import Subscribe, TopicFilter
@@ -119,6 +119,31 @@ def test_wills_to_many() -> None:
         runs += 1
     assert runs >= 100 * READERS // (TURN_DELIVERIES + READERS)
     assert len(house.readers[0].messages()) == 100
+
+
+def test_wills_of_a_crowd_that_goes_at_once() -> None:
+    """Two thousand connections end in one turn: what their wills take is spread over many, and none is lost."""
+    house = House()
+    reader = house.connect("reader")
+    reader.subscribe("will")
+    turn = house.broker.turn
+    house.timers.enough = lambda: turn.deliveries > TURN_DELIVERIES
+    sessions = [crowd.session(house, str(number)) for number in range(2000)]
+    turn.deliveries = 0
+    for number, session in enumerate(sessions):
+        will = Message("will", b"%d" % number, publisher=session.client)
+        session.expiry_interval = 3600 * (number % 2)  # some end with their connection, some go on
+        house.broker.leave(session, will, 0, house.clock.time, "")
+    assert turn.deliveries <= TURN_DELIVERIES + 2 * WILL_STEPS
+    runs = 0
+    while house.timers.due(house.clock.time):
+        turn.deliveries = 0
+        house.timers.run(house.clock.time)
+        assert turn.deliveries <= TURN_DELIVERIES + 2 * WILL_STEPS
+        runs += 1
+    house.run()
+    assert runs >= 2000 * WILL_STEPS // TURN_DELIVERIES - 1
+    assert [int(each.payload) for each in reader.messages()] == list(range(2000))
 
 
 def test_retained_messages_searched_for_by_many_filters() -> None:

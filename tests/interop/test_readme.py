@@ -172,6 +172,26 @@ class StartedNode:
         assert self._lines.process.returncode == 0
 
 
+def test_the_example_of_mqtt_js_runs_as_printed(directory: Path, node: StartedNode) -> None:
+    """As an ``.mjs``: ``import`` is for modules, and ``node`` takes a ``.js`` for none."""
+    modules = ROOT / "tests" / "interop" / "node_modules"
+    if shutil.which("node") is None or not modules.is_dir():
+        absent("MQTT.js")
+    printed = section("The first message")
+    [name] = re.findall(r"`node (\S+)`", printed)
+    [code] = re.findall(r"```js\n(.*?)```", printed, re.S)
+    (directory / name).write_text(here(code))
+    (directory / "node_modules").symlink_to(modules)
+    process = subprocess.Popen(
+        ["node", name], cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    lines = Lines(process)
+    try:
+        lines.until(lambda line: line == "garden/temperature 21.5")
+    finally:
+        lines.end()
+
+
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     for program in ("bash", "curl", "stdbuf", "mosquitto_sub", "mosquitto_pub"):

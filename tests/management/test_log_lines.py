@@ -49,7 +49,9 @@ def test_text() -> None:
         ("\u202e", '"\\u202e"'),
         ("\u00fc", "\u00fc"),
         ("\ud800", '"\\ud800"'),
-        (None, "None"),
+        (None, "-"),
+        ("x" * 512, "x" * 512),
+        ("x" * 65_535, f'"{"x" * 512}... (65535 characters)"'),
         (b"a b", "\"b'a b'\""),
     ],
 )
@@ -252,3 +254,21 @@ async def test_a_line_that_cannot_be_made(
     await asyncio.sleep(0)
     assert stream.getvalue() == "b\n"
     assert "TypeError" in capsys.readouterr().err
+
+
+def test_what_a_client_chose_is_cut_in_text_and_json() -> None:
+    """A Client Identifier has up to 65,535 characters, and stands in two lines of each connection."""
+    arguments = ("x" * 65_535, None, "y" * 600, 7)
+    line = text("client_connected client_id=%s username=%s peer=%s:%s", *arguments)
+    assert f'client_id="{"x" * 512}... (65535 characters)" username=- ' in line
+    assert len(line) < 1300
+    made = json.loads(JsonLines().format(record("client_connected client_id=%s username=%s n=%s", *arguments[:3])))
+    assert made["client_id"] == "x" * 512 + "... (65535 characters)"
+    assert made["username"] is None and len(made["n"]) < 600
+
+
+def test_a_traceback_is_not_cut() -> None:
+    made = record("internal_error client_id=%s", "c")
+    made.exc_text = "x" * 5000
+    made.exc_info = (ValueError, ValueError(), None)
+    assert "x" * 5000 in TextLines().format(made)

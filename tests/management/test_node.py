@@ -11,14 +11,19 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import apsw
+import msgspec
 import pytest
 
 from broker.access.password import ScryptHash
 from broker.access.scram import ScramVerifier
-from management.config import load
+from broker.config import ListenerSettings, ZoneSettings
+from management.config import TABLES, load
 from management.node import main
+from management.setting_types import struct_in
+from management.validation import expected
 
 ROOT = Path(__file__).parents[2]
 ANY_PORT = ("--set", "listeners.0.bind=127.0.0.1:0", "--set", "listeners.1.bind=127.0.0.1:0")
@@ -27,7 +32,7 @@ TIMEOUT = 20.0
 
 @pytest.fixture(autouse=True)
 def own_data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each node keeps its data for itself, where a test does not say otherwise."""
+    """Each node keeps its data for itself, where a test does not say otherwise; ``Process`` keeps the variable."""
     monkeypatch.setenv("TAIPAN__NODE__DATA_DIR", str(tmp_path / "data"))
 
 
@@ -79,11 +84,11 @@ def test_check_reads_the_certificates_of_the_management_server(
     assert main(["check", str(file), "--set", "management.enabled=false"]) == 0
 
 
-def test_a_command_takes_no_config(capsys: pytest.CaptureFixture[str]) -> None:
+def test_hashing_takes_no_config(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["--config", "a.toml", "check", "b.toml"])
+        main(["--config", "a.toml", "hash-password"])
     assert ended.value.code == 2
-    assert "--config is for running a node, not for check" in capsys.readouterr().err
+    assert "--config is for running a node, not for hash-password" in capsys.readouterr().err
 
 
 def test_wrong_configuration_does_not_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,7 +180,8 @@ class Process:
     """A node of its own; what it wrote to stderr is in ``log``."""
 
     def __init__(self, *arguments: str, env: dict[str, str] | None = None) -> None:
-        environ = {name: value for name, value in os.environ.items() if not name.startswith("TAIPAN__")}
+        kept = "TAIPAN__NODE__DATA_DIR"  # of ``own_data_dir``
+        environ = {name: value for name, value in os.environ.items() if name == kept or not name.startswith("TAIPAN__")}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "management.node", *arguments],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
@@ -248,7 +254,97 @@ def test_one_line_when_it_cannot_start(start: Callable[..., Process]) -> None:
         assert node.end() == 1
     (line,) = node.log
     assert line.startswith("taipan: cannot start: ")
-    assert str(port) in line
+    assert f"--set listeners.1.bind=127.0.0.1:{port % 65_535 + 1}" in line
+
+
+def test_the_way_out_when_the_port_of_the_api_is_taken(start: Callable[..., Process]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        node = start(*ANY_PORT, "--set", f"management.bind=127.0.0.1:{port}", "--set", "log.level=error")
+        assert node.end() == 1
+    (line,) = node.log
+    assert (
+        f"management.bind 127.0.0.1:{port}: " in line and f"--set management.bind=127.0.0.1:{port % 65_535 + 1}" in line
+    )
+
+
+def test_a_file_without_its_option_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "a file.conf"
+    file.write_text("")
+    for arguments in ([str(file)], ["--set", "node.name=a@b", str(file)]):
+        assert main(arguments) == 2
+    assert main(["absent.toml"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        *[f"taipan: a configuration file is named with --config: taipan --config '{file}'"] * 2,
+        "taipan: a configuration file is named with --config: taipan --config absent.toml",
+    ]
+
+
+def test_c_is_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_text("nod = 1\n")
+    assert main(["-c", str(file)]) == 1
+    assert f"{file}:1: nod: unknown key" in capsys.readouterr().err
+
+
+def test_print_defaults_is_a_file_with_every_setting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As it is printed it says what is so anyway; with each # before a setting taken away, no key of it is unknown."""
+    assert main(["--print-defaults"]) == 0
+    printed = capsys.readouterr().out
+    file = tmp_path / "defaults.toml"
+    file.write_text(printed)
+    assert main(["check", str(file)]) == 0
+    assert load(str(file), environ={}) == load(None, environ={})
+    shown = tomllib.loads(re.sub(r"^#(?=\w+ = |\[)", "", printed, flags=re.M))
+    words = " ".join(line.removeprefix("# ") for line in printed.splitlines())
+    for path, kind in every_setting():
+        assert has(shown, path), path
+        assert expected(kind) in words
+
+
+def test_check_takes_its_file_from_the_input_or_config(tmp_path: Path) -> None:
+    """``taipan --print-defaults | taipan check -``; a reader that goes away early gets no traceback."""
+    taipan = [sys.executable, "-m", "management.node"]
+    environ = {**os.environ, "TAIPAN__NODE__DATA_DIR": str(tmp_path)}
+
+    def run(*words: str, given: str = "") -> tuple[int, str, str]:
+        done = subprocess.run([*taipan, *words], input=given, capture_output=True, text=True, env=environ, timeout=60)
+        return done.returncode, done.stdout, done.stderr
+
+    file = tmp_path / "a.toml"
+    file.write_text('[log]\nlevel = "info"\n')
+    assert run("check", "-", given=file.read_text()) == (0, "-: ok\n", "")
+    assert run("-c", str(file), "check") == (0, f"{file}: ok\n", "")
+    assert run("check", "-", given="[log]\nlevel = 1\n")[2].startswith("taipan: -:2: log.level: ")
+    assert run("-c", str(file), "check", str(file))[0] == run("check")[0] == 2
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run([*taipan, "--print-defaults"], stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def every_setting() -> Iterator[tuple[list[str], Any]]:
+    """Each key that settings can have, by the types."""
+
+    def of(struct: type[msgspec.Struct], path: list[str]) -> Iterator[tuple[list[str], Any]]:
+        for field in msgspec.structs.fields(struct):
+            inner = struct_in(field.type)
+            if inner is None:
+                yield [*path, field.name], field.type
+            else:
+                yield from of(inner, [*path, field.name])
+
+    for name, struct in TABLES.items():
+        yield from of(struct, [name])
+    yield from of(ListenerSettings, ["listeners"])
+    yield from of(ZoneSettings, ["zones", "external"])
+
+
+def has(table: Any, path: list[str]) -> bool:
+    if path and isinstance(table, list):
+        return any(has(each, path) for each in table)
+    return not path or (path[0] in table and has(table[path[0]], path[1:]))
 
 
 def test_one_line_when_the_store_is_of_a_newer_version(start: Callable[..., Process], tmp_path: Path) -> None:
@@ -256,7 +352,7 @@ def test_one_line_when_the_store_is_of_a_newer_version(start: Callable[..., Proc
     node = start(*arguments)
     node.ready()
     assert node.end(signal.SIGTERM) == 0
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["lock", "taipan.db"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["lock", "taipan.check", "taipan.db"]
     database = apsw.Connection(str(tmp_path / "taipan.db"))
     database.execute(f"PRAGMA user_version={99 << 16 | 99}")
     database.close()

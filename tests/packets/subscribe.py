@@ -50,7 +50,6 @@ for _versions, _p in ((V3X, ""), (V5, "00")):
     ROWS += bad("second without options", _versions, f"82 * 0001 {_p} s'a' 00 s'b'", 0x81)
     ROWS += bad("filter runs over", _versions, f"82 * 0001 {_p} 0005 61", 0x81)
     ROWS += bad("half a filter length", _versions, f"82 * 0001 {_p} s'a' 00 00", 0x81)
-    ROWS += bad("qos 3", _versions, f"82 * 0001 {_p} s'a' 03", 0x81, "[3.1.1 MQTT-3.8.3-4]")
     for _options in ("40", "80", "c0", "41"):
         ROWS += bad(f"options {_options}", _versions, f"82 * 0001 {_p} s'a' {_options}", 0x81, "[MQTT-3.8.3-5]")
     for _label, _raw in (
@@ -69,7 +68,7 @@ for _versions, _p in ((V3X, ""), (V5, "00")):
             else:
                 ROWS += bad(f"first byte {_f}", V5, f"{_f} * 0001 {_p} s'a' 00", 0x81, "[MQTT-3.8.1-1]")
 ROWS += good("with DUP", (3,), "8a * 0001 s'a' 00", Subscribe(1, [TopicFilter("a")]), canonical=False)
-for _options in ("04", "08", "10", "20", "3c"):
+for _options in ("03", "04", "08", "10", "20", "3c"):
     ROWS += bad(f"options {_options}", V3X, f"82 * 0001 s'a' {_options}", 0x81, "[3.1.1 MQTT-3.8.3-4]")
 ROWS += bad("empty", ALL, "82 00", 0x81)
 ROWS += bad("half a packet id", ALL, "82 01 00", 0x81)
@@ -85,7 +84,10 @@ for _options, _entry in (
     ("1d", TopicFilter("a", 1, True, True, 1)),
 ):
     ROWS += good(f"options {_options}", V5, f"82 * 0001 00 s'a' {_options}", Subscribe(1, [_entry]))
-ROWS += bad("retain handling 3", V5, "82 * 0001 00 s'a' 30", 0x81, "[MQTT-3.8.3-5]")
+# Section 3.8.3.1 calls QoS 3 and Retain Handling 3 Protocol Errors; reserved bits come first, and are malformed.
+for _options in ("03", "30", "33", "07", "3c"):
+    ROWS += bad(f"options {_options}", V5, f"82 * 0001 00 s'a' {_options}", 0x82, error=ProtocolError)
+ROWS += bad("reserved bits and qos 3", V5, "82 * 0001 00 s'a' ff", 0x81, "[MQTT-3.8.3-5]")
 ROWS += bad("shared with no local", V5, "82 * 0001 00 s'$share/g/a' 04", 0x82, "[MQTT-3.8.3-4]", error=ProtocolError)
 ROWS += bad(
     "queue with no local", V5, "82 * 0001 00 s'b' 04 s'$queue/a' 05", 0x82, "[MQTT-3.8.3-4]", error=ProtocolError

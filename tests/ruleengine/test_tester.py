@@ -28,6 +28,11 @@ async def test_the_example_of_every_event_matches(kind: Any) -> None:
         ('SELECT payload.x as x FROM "a"', {"topic": "a", "payload": '{"x": 3}'}, {"x": 3}),
         ('SELECT payload.x as x FROM "a"', {"topic": "a", "payload": {"x": 3}}, {"x": 3}),
         ('FOREACH payload.l AS e DO e AS n FROM "t/#"', {"payload": '{"l":[1,2]}'}, [{"n": 1}, {"n": 2}]),
+        ('FOREACH payload.l AS e FROM "t/#"', {"payload": '{"l":[]}'}, []),
+        ('FOREACH payload.l AS e INCASE e > 2 FROM "t/#"', {"payload": '{"l":[1,2]}'}, []),
+        ('FOREACH payload.none AS e FROM "t/#"', {"payload": "{}"}, []),
+        ('SELECT payload.x as x, null() as n FROM "t/#"', {"payload": "{}"}, {"x": None, "n": None}),
+        ('FOREACH payload.l AS e DO e.x AS x FROM "t/#"', {"payload": '{"l":[{}]}'}, [{"x": None}]),
         ('SELECT reason FROM "$events/client_disconnected"', {"reason": "kicked"}, {"reason": "kicked"}),
     ],
 )
@@ -45,6 +50,9 @@ async def test_what_it_answers(sql: str, ctx: dict[str, Any], expected: Any) -> 
         ('SELECT payload.x FROM "t/#"', {"payload": "{"}, "wrong", "SELECT"),
         ("SELECT", {}, "wrong", "line 1"),
         ('SELECT nothing() FROM "t"', {}, "wrong", "nothing"),
+        ('FOREACH payload.l FROM "t/#" WHERE qos = 2', {"payload": '{"l":[1]}'}, "unknown", "SQL Not Match"),
+        ('SELECT * FROM "$share/g/t/#"', {}, "wrong", "$share/g/t/#"),
+        ('SELECT * FROM "t", "$queue/t"', {}, "wrong", "line 1, column 20"),
         ('SELECT * FROM "t/#"', {"topic": 7}, "unknown", "SQL Not Match"),
     ],
 )

@@ -6,6 +6,7 @@ import pytest
 
 from broker.access.password import ScryptHash
 from broker.mqtt.packets import Connect, Suback, Subscribe, TopicFilter, Will
+from tests.broker.access.test_known_hashes import mosquitto7
 from tests.support.clients import Clients, tcp, v4, v5
 from tests.support.node import free_port
 from tests.support.peer import Peer
@@ -47,6 +48,21 @@ async def test_users(clients_of: Start) -> None:
     peer = clients.peer()
     await peer.connect("anonymous", expect=None)
     assert peer.connack.reason_code in ((0x86, 0x87) if five else (4, 5))
+
+
+@tcp
+async def test_users_of_the_file_with_hashes_of_others(clients_of: Start) -> None:
+    users = [
+        {"username": "ann", "password_hash": mosquitto7(b"secret")},
+        {"username": "bob", "password_hash": "$2a$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW"},
+    ]
+    clients = await clients_of(zone={"allow_anonymous": False}, access={"users": users, "hash_cost": 10})
+    for _ in range(2):
+        await clients.connect(username="ann", password=b"secret")
+        await clients.connect(username="bob", password=b"U*U")
+    peer = clients.peer()
+    await peer.connect(username="bob", password=b"secret", expect=None)
+    assert peer.connack.reason_code == (0x86 if clients.version == 5 else 4)
 
 
 @tcp

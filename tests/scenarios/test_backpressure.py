@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60)]
 Start = Callable[..., Awaitable[Clients]]
 
 SUBSCRIBERS = 100
-MESSAGES = 60
+MESSAGES = 200  # more than all kernels on the way hold
 PAYLOAD = bytes(1000)
 OUTBOX = 10_000
 HIGH = 16_384

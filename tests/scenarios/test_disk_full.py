@@ -211,7 +211,7 @@ async def test_full_and_room_again(bench: Bench, qos: int) -> None:
     assert any("store_trouble" in line and "node.data_dir" in line for line in bench.log)
     assert any("store_recovered" in line for line in bench.log)
     assert not [line for line in bench.log if "Traceback" in line], bench.log
-    assert sorted(each.name for each in (bench.disk / "data").iterdir()) == ["lock", "taipan.db"]
+    assert sorted(each.name for each in (bench.disk / "data").iterdir()) == ["lock", "taipan.check", "taipan.db"]
 
     # Nothing that was acknowledged is lost, nothing that was refused comes, all in order.
     await bench.start()

@@ -117,15 +117,15 @@ BAD_5 = {
         frame(0x82, b"\x00\x01\x06\x0b\xff\xff\xff\xff\x01" + string("a") + b"\x00"),
         0x81,
     ),
-    "SUBSCRIBE retain handling 3": (frame(0x82, b"\x00\x01\x00" + string("a") + b"\x30"), None),
-    "SUBSCRIBE QoS 3": (frame(0x82, b"\x00\x01\x00" + string("a") + b"\x03"), None),
+    "SUBSCRIBE retain handling 3": (frame(0x82, b"\x00\x01\x00" + string("a") + b"\x30"), 0x82),
+    "SUBSCRIBE QoS 3": (frame(0x82, b"\x00\x01\x00" + string("a") + b"\x03"), 0x82),
     "SUBSCRIBE no local on shared": (frame(0x82, b"\x00\x01\x00" + string("$share/g/a") + b"\x04"), 0x82),
     "UNSUBSCRIBE with identifier": (frame(0xA2, b"\x00\x01\x02\x0b\x01" + string("a")), None),
     "AUTH without method": (b"\xf0\x02\x18\x00", 0x82),
     "AUTH re-authenticate without method": (b"\xf0\x02\x19\x00", 0x82),
     "AUTH header flags": (b"\xf1\x00", None),  # [MQTT-3.15.1-1]
     "PUBLISH alias 0": (frame(0x30, string("a") + b"\x03\x23\x00\x00"), 0x94),  # [MQTT-3.3.2-8]
-    "PUBLISH unknown alias": (frame(0x30, string("") + b"\x03\x23\x00\x01"), None),
+    "PUBLISH unknown alias": (frame(0x30, string("") + b"\x03\x23\x00\x01"), 0x82),
 }
 
 

@@ -9,6 +9,7 @@ from broker.mqtt.packets import Suback, Subscribe, TopicFilter, Will
 from tests.support.clients import Clients
 from tests.support.node import Node, make_settings
 from tests.support.peer import Peer
+from tests.support.users import PASSWORD, users
 
 from .until_quiet import payloads
 
@@ -32,6 +33,7 @@ class House:
         self.peers: list[Peer] = []
 
     async def start(self, mountpoint: str, **rooms: object) -> None:
+        rooms["access"] = {"users": users("ann", "%c"), **rooms.get("access", {})}  # type: ignore[dict-item]
         settings = make_settings(**rooms)  # type: ignore[arg-type]
         zone = settings.listener_zones[1]
         mounted = type(zone)(mountpoint=mountpoint)
@@ -56,7 +58,7 @@ class House:
 
 async def test_it_is_put_before_every_topic_and_taken_away_again(house: House) -> None:
     await house.start("dev/%c/%u/")
-    inside = await house.connect("ws", "one", username="ann")
+    inside = await house.connect("ws", "one", username="ann", password=PASSWORD)
     outside = await house.connect("tcp", "all")
     await outside.subscribe("#", qos=1)
     await inside.subscribe("x/+", qos=1)
@@ -124,7 +126,7 @@ async def test_a_client_identifier_is_never_read_as_a_placeholder(house: House) 
     await house.start("%c/%u/")
     outside = await house.connect("tcp", "all")
     await outside.subscribe("#", qos=1)
-    inside = await house.connect("ws", "%u", username="%c")
+    inside = await house.connect("ws", "%u", username="%c", password=PASSWORD)
     await inside.publish("x", b"1", 1)
     await outside.expect_publish("%u/%c/x", b"1")
 

@@ -188,8 +188,11 @@ async def test_no_bound(clients_of: Start) -> None:
     name = await away(clients)
     publisher = await clients.connect()
     count = 3000
-    await publisher.send(*(Publish(clients.topic, b"%d" % n, 1, packet_id=n + 1) for n in range(count)))
-    await publisher.ping()
+    messages = [Publish(clients.topic, b"%d" % n, 1, packet_id=n + 1) for n in range(count)]
+    while messages:
+        await publisher.send(*messages[:100])  # Receive Maximum
+        await publisher.ping()
+        del messages[:100]
     back = await clients.persistent(name, session_present=True)
     assert await payloads(back) == [b"%d" % number for number in range(count)]
 

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from broker.config import HttpAccessSettings, RuleSettings
-from broker.mqtt.packets import Ack, Connect, Disconnect, Suback, Subscribe, TopicFilter, Will
+from broker.mqtt.packets import Ack, Connack, Connect, Disconnect, Suback, Subscribe, TopicFilter, Will
 from tests.broker.transport.conftest import Certificates
 from tests.support.auth_service import AuthService, Question, auth_service
 from tests.support.clients import Clients, StartClients, tcp, v5
@@ -141,15 +141,16 @@ async def test_a_client_that_goes_while_it_is_asked_about(clients_of: StartClien
 
 
 @tcp
-async def test_a_client_that_was_too_long_asked_about(clients_of: StartClients, service: AuthService) -> None:
-    """``idle_timeout`` bounds it, whatever the service's own time-out."""
-    clients = await clients_of(access={"http": service.settings()})
+async def test_a_client_that_is_long_asked_about(clients_of: StartClients, service: AuthService) -> None:
+    """The service's own time-out bounds it; ``idle_timeout`` was over with its CONNECT."""
+    clients = await clients_of(access={"http": service.settings(timeout=0.5)})
     service.gate.clear()
     peer = await clients.open()
     await peer.send(Connect(clients.version, "slow"))
     await until(lambda: service.asked)
     await clients.pass_time(11)
-    await peer.expect_closed()
+    connack = await peer.receive()
+    assert isinstance(connack, Connack) and connack.reason_code == (0x88 if clients.version == 5 else 3)
     await until(lambda: service.at_once == 0)
 
 
@@ -464,7 +465,9 @@ async def test_reload_takes_another_service(clients_of: StartClients, service: A
     await until(lambda: not old.busy)
     assert old._session.closed
     await peer.subscribe("t", expect=[refused(clients)])
-    assert len(service.questions("/other")) == 1
+    # The other one is asked about what there is already, and about what the old one was asked while it was replaced.
+    await until(lambda: house.broker.router.subscription_count == 0)
+    assert {question["topic"] for question in service.questions("/other")} == {"t", "slow"}
 
 
 @tcp

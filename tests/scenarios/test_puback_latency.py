@@ -1,5 +1,7 @@
 """A durable publisher is answered soon, whatever QoS 0 floods the node meanwhile."""
 
+import pytest
+
 from tests.bench.brokers import running
 from tests.bench.latency import SETTINGS, flooding, latencies, publishing, quantile
 
@@ -8,6 +10,7 @@ BOUND = 10.0
 WINDOWS = 20
 
 
+@pytest.mark.alone
 def test_puback_keeps_its_bound_under_a_flood_of_qos_0() -> None:
     """The best of several windows: a machine that is busy with something else for a while proves nothing."""
     with running("taipan", None, SETTINGS) as (port, _), publishing(port) as publisher:

@@ -3,7 +3,7 @@
 import pytest
 
 from broker.mqtt import constants as c
-from broker.mqtt.packets import Ack, Pingreq, Pingresp
+from broker.mqtt.packets import Ack, Disconnect, Pingreq, Pingresp
 from tests.support.clients import Clients, StartClients, tcp, v4, v5
 from tests.support.peer import Peer
 from tests.support.wire import Publish, frame, properties, string
@@ -199,6 +199,23 @@ async def test_receive_maximum_exceeded(clients_of: StartClients) -> None:
     await peer.expect(Ack, type=c.PUBREC, packet_id=4)
     await peer.send(Publish("a", b"", 1, packet_id=5))
     await peer.expect_disconnect(0x93)
+
+
+@v5
+async def test_receive_maximum_exceeded_in_one_burst_of_qos_1(clients: Clients) -> None:
+    """[MQTT-3.3.4-7]: as many as announced go at once, again and again; one more is too many."""
+    peer = await clients.connect()
+    announced = int(peer.connack.properties.get(c.RECEIVE_MAXIMUM, 65_535))
+    burst = [Publish(clients.topic, b"", 1, packet_id=packet_id) for packet_id in range(1, announced + 1)]
+    for _ in range(3):
+        await peer.send(*burst)
+        for packet_id in range(1, announced + 1):
+            await peer.expect(Ack, type=c.PUBACK, packet_id=packet_id)
+    await peer.send(*burst, Publish(clients.topic, b"", 1, packet_id=announced + 1))
+    while isinstance(packet := await peer.receive(), Ack):
+        assert packet.type == c.PUBACK
+    assert isinstance(packet, Disconnect) and packet.reason_code == 0x93
+    await peer.expect_closed()
 
 
 @tcp

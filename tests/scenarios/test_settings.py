@@ -8,6 +8,7 @@ from broker.mqtt import constants as c
 from broker.mqtt.packets import Will
 from tests.support.clients import StartClients, tcp, v4, v5
 from tests.support.peer import Closed, Peer
+from tests.support.users import PASSWORD, users
 from tests.support.wire import Publish
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), tcp]
@@ -15,10 +16,10 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), tcp]
 
 async def test_mount_point(clients_of: StartClients) -> None:
     """Put before every topic and filter of a client, and taken off what it gets; ``%c`` and ``%u`` are filled in."""
-    clients = await clients_of(zone={"mountpoint": "of/%u/"})
-    ann = await clients.connect(username="ann", will=Will("will", b"gone"))
-    also_ann = await clients.connect(username="ann")
-    bob = await clients.connect(username="bob")
+    clients = await clients_of(zone={"mountpoint": "of/%u/"}, access={"users": users("ann", "bob")})
+    ann = await clients.connect(username="ann", password=PASSWORD, will=Will("will", b"gone"))
+    also_ann = await clients.connect(username="ann", password=PASSWORD)
+    bob = await clients.connect(username="bob", password=PASSWORD)
     for peer in (ann, also_ann, bob):
         await peer.subscribe("#", qos=1)
     await ann.publish("a", b"x", 1, retain=True)
@@ -28,7 +29,7 @@ async def test_mount_point(clients_of: StartClients) -> None:
     await ann.drop()
     await also_ann.expect_publish("will", b"gone")
     await bob.nothing()
-    late = await clients.connect(username="ann")
+    late = await clients.connect(username="ann", password=PASSWORD)
     await late.subscribe("a", "$share/g/a", expect=[0, 0])
     await late.expect_publish("a", b"x", retain=True)
     await late.unsubscribe("a", "$share/g/a")
@@ -157,11 +158,11 @@ async def test_rules_by_user_and_client(clients_of: StartClients) -> None:
         {"allow": True, "action": "subscribe", "topics": ["all", "of/#"], "client_id": "watcher"},
         {"allow": False},
     ]
-    clients = await clients_of(access={"rules": rules})
+    clients = await clients_of(access={"rules": rules, "users": users("ann")})
     denied = 0x87 if clients.version == 5 else 0x80
     watcher = await clients.connect("watcher")
     await watcher.subscribe("all", "of/#", "else", expect=[0, 0, denied])
-    peer = await clients.connect("peer", username="ann")
+    peer = await clients.connect("peer", username="ann", password=PASSWORD)
     await peer.publish("of/peer/a", b"1", 1)
     await watcher.expect_publish("of/peer/a", b"1")
     await peer.publish("all", b"2", 1)

@@ -393,6 +393,21 @@ async def test_max_connections(clients_of: Start) -> None:
     await clients.connect()
 
 
+async def test_the_place_of_a_client_that_is_gone_is_free_at_once(clients_of: Start) -> None:
+    """However it went: by DISCONNECT, by closing, or sent away by the node and still holding its socket."""
+    listeners = [{"type": transport, "max_connections": 1} for transport in ("tcp", "ws")]
+    clients = await clients_of(listeners=listeners)
+    peer = await clients.connect()
+    for _ in range(10):
+        await peer.disconnect()
+        peer = await clients.connect()
+        peer.abort()
+        peer = await clients.connect()
+        await peer.send(b"\xf7\x00")
+        peer = await clients.connect()
+    assert all(each.refused == {} for each in clients.node.server.listeners)
+
+
 @tcp
 async def test_accept_rate(clients_of: Start) -> None:
     """Further ones wait and are served."""

@@ -18,20 +18,30 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
-from broker.core.store import FILE
+from broker.core.loss import MARKED, Loss, judge
+from broker.core.store import CHECK_FILE, FILE
+from broker.storage.check_file import CheckFile, Digests
 from broker.storage.sqlite_log import SqliteLog
 from broker.storage.trouble import StoreError
 from tests.support.fake_disk import FakeDisk, Platter, broken, full
 
 from .disk_account import Account, Outcome
-from .disk_house import outcome_of, small
+from .disk_house import outcome_of, rows_of, small
 from .disk_run import Run
 
 AFTERWARDS = 6
 """Batches that a disturbed run stores before its power fails, too."""
 MOST_STEPS = 600
 """A disturbed run that has not stored them by then does not recover."""
+
+
+class Started(NamedTuple):
+    """What a node has; ``None``: it is not asked about. ``users``: digests of the rows that decide who may."""
+
+    outcome: Outcome | None
+    users: Digests | None
 
 
 class Checker:
@@ -43,8 +53,10 @@ class Checker:
         self._outcomes: dict[tuple[tuple[int, int], ...], Outcome] = {}
         self.starts = 0
         self.failed_again = 0
+        self.harmed = 0
+        self.losses = 0
 
-    def start(self, platter: Platter, random: Random | None, time: float) -> Outcome | str:
+    def start(self, platter: Platter, random: Random | None, time: float) -> "Started | str":
         """What a node has after a power cut now, or why it has nothing. ``random``: as in ``Platter.power_cut``; then
         the power fails again while the store is opened, now and then."""
         self._directory.mkdir()
@@ -52,8 +64,7 @@ class Checker:
             platter.power_cut(self._directory, random)
             if random is not None and random.random() < 0.3:
                 self._fail_again(random)
-            log = self._open()
-            found = dict(log.scan())
+            log, found, users, loss = self._open()
             log.checkpoint_and_close()
         except StoreError as error:
             return f"it does not open: {error}"
@@ -62,6 +73,8 @@ class Checker:
         self.starts += 1
         if log.salvaged is not None:
             return f"it was found damaged: {log.salvaged}"
+        if loss.batches is not None or loss.access:
+            return f"a loss is told where there is none: {loss.batches} {loss.access}"
         key = tuple((seq, zlib.crc32(data)) for seq, data in found.items())
         outcome = self._outcomes.get(key)
         if outcome is None:
@@ -71,24 +84,62 @@ class Checker:
                 outcome = self._outcomes[key] = outcome_of(found, time)
             except Exception as error:
                 return f"it cannot be restored: {error!r} at {_place(error)}"
-        return outcome
+        return Started(outcome, users)
 
-    def _open(self) -> SqliteLog:
+    def start_harmed(self, platter: Platter, random: Random) -> "Started | str":
+        """The same when the write-ahead log is cut or gone, too; without an outcome: the loss of users is told."""
+        self._directory.mkdir()
+        try:
+            platter.power_cut(self._directory, None)
+            wal = self._directory / (FILE + "-wal")
+            if not wal.exists():
+                return Started(None, None)
+            octets = wal.read_bytes()
+            wal.unlink()
+            if random.random() < 0.7:
+                wal.write_bytes(octets[: random.randrange(len(octets) + 1)])
+            log, _, users, loss = self._open()
+            log.checkpoint_and_close()
+        except StoreError as error:
+            return f"it does not open: {error}"
+        finally:
+            shutil.rmtree(self._directory)
+        self.harmed += 1
+        self.losses += bool(loss.access)
+        return Started(None, None if loss.access else users)
+
+    def _open(self) -> tuple[SqliteLog, dict[int, bytes], Digests, Loss]:
         self._disk.events.clear()
-        log = SqliteLog(self._directory / FILE, self._disk.name)
+        check = CheckFile(self._directory / CHECK_FILE, self._disk.check_files())
+        log = SqliteLog(self._directory / FILE, self._disk.name, check)
+        check.read()
         log.open()
-        return log
+        found = dict(log.scan())
+        tables = rows_of(found)
+        users = tables.access()
+        marked = any(table == MARKED for table, _, _ in tables.rows())
+        loss = judge(check, log.last, users, marked, log.salvaged is not None)
+        check.settle(log.last, users, bool(loss.access))
+        return log, found, users, loss
 
     def _fail_again(self, random: Random) -> None:
         platter = Platter()
         platter.flushed = {each.name: bytearray(each.read_bytes()) for each in self._directory.iterdir()}
-        self._open().checkpoint_and_close()
+        self._open()[0].checkpoint_and_close()
         for event in self._disk.events[: random.randint(0, len(self._disk.events))]:
             platter.play(event)
         for each in self._directory.iterdir():
             each.unlink()
         platter.power_cut(self._directory, random)
         self.failed_again += 1
+
+
+def complaints(started: Started | str, account: Account) -> list[str]:
+    """What of it is not as the account says."""
+    if isinstance(started, str):
+        return [started]
+    found = [] if started.users is None else account.check_users(started.users)
+    return found if started.outcome is None else found + account.check(started.outcome)
 
 
 class Cuts:
@@ -102,6 +153,8 @@ class Cuts:
         self.wrong = list(self.run.wrong)
         self.starts = 0
         self.failed_again = 0
+        self.harmed = 0
+        self.losses = 0
 
     @property
     def operations(self) -> int:
@@ -120,6 +173,8 @@ class Cuts:
             platter.play(event)
             outcomes = (None, Random(f"{self.seed} {number}")) if number in numbers else ()
             started = [(checker.start(platter, random, now), "torn" if random else "clean") for random in outcomes]
+            if outcomes:
+                started.append((checker.start_harmed(platter, Random(f"{self.seed} {number} harm")), "harmed"))
             self._check(number, started, account)
             while at <= number:
                 account.tell(fact)
@@ -128,10 +183,12 @@ class Cuts:
             self._check(number, started, account)
         self.starts = checker.starts
         self.failed_again = checker.failed_again
+        self.harmed = checker.harmed
+        self.losses = checker.losses
 
-    def _check(self, number: int, started: list[tuple[Outcome | str, str]], account: Account) -> None:
-        for outcome, how in started:
-            found = [outcome] if isinstance(outcome, str) else account.check(outcome)
+    def _check(self, number: int, started: list[tuple[Started | str, str]], account: Account) -> None:
+        for each, how in started:
+            found = complaints(each, account)
             self.wrong += [f"power cut after {number}, {how}: {each}" for each in found]
 
 
@@ -232,8 +289,7 @@ class Failures:
         checker = Checker(self.directory)
         now = run.house.clock.time
         for random in (None, Random(disturbed)):
-            outcome = checker.start(platter, random, now)
-            wrong = [outcome] if isinstance(outcome, str) else run.account.check(outcome)
+            wrong = complaints(checker.start(platter, random, now), run.account)
             if wrong:
                 return [f"power cut afterwards, {'torn' if random else 'clean'}: {each}" for each in wrong]
         return []
@@ -287,7 +343,8 @@ def main() -> int:
             f"power cuts: operations={cuts.operations} starts={cuts.starts} "
             f"power_failed_again={cuts.failed_again} batches={run.house.writer.appended} "
             f"messages={len(run.account.messages)} promised={run.account.promised} "
-            f"compactions={run.house.compactions} wrong={len(cuts.wrong)}",
+            f"compactions={run.house.compactions} harmed={cuts.harmed} losses_told={cuts.losses} "
+            f"wrong={len(cuts.wrong)}",
             flush=True,
         )
         (directory / "failing").mkdir()

@@ -6,10 +6,13 @@ up to then. What was sent and not answered may have happened or not; everything 
 
 from dataclasses import dataclass, field
 
+from broker.storage.check_file import Digests
+
 from .ledger import matches
 
 Fact = tuple[str, tuple[object, ...]]
 
+USERS = "users"
 MAYBE = -1
 OFF = -2
 
@@ -70,6 +73,8 @@ class Account:
         self.retained: dict[str, list[str]] = {}  # topic -> what it may be
         self.armed: set[str] = set()  # wills that are certainly stored, of clients that are there
         self.waived: set[str] = set()  # wills whose clients said goodbye, and that is certainly stored
+        # Digests of the users: as they were promised last, and as they may be since.
+        self.users: list[Digests] = [{USERS: (0, bytes(16))}]
         self.promised = 0
         self._goodbyes: dict[str, int] = {}
 
@@ -79,6 +84,18 @@ class Account:
 
     def side(self, client_id: str) -> Side:
         return self.sides.setdefault(client_id, Side())
+
+    # --- facts: users
+
+    def users_changed(self, digests: Digests) -> None:
+        self.users.append(digests)
+
+    def users_stored(self, digests: Digests) -> None:
+        if digests in self.users:
+            self.users = self.users[self.users.index(digests) :]
+
+    def check_users(self, digests: Digests) -> list[str]:
+        return [] if digests in self.users else [f"users are {digests}, and must be one of {self.users}"]
 
     # --- facts: sessions
 

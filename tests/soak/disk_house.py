@@ -5,18 +5,22 @@ Only the writer's thread is missing, whose jobs are done when the script says so
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
+
 from broker.core import store as store_module
 from broker.core.durability import Durability
 from broker.core.restore import read, restore
 from broker.core.store import Store
-from broker.storage import sqlite_log
+from broker.core.tables import Tables
+from broker.storage import records, sqlite_log
 from broker.storage.batch import decode
+from broker.storage.check_file import CheckFile, Digests
 from broker.storage.journal import Journal
 from broker.storage.sqlite_log import SqliteLog
 from broker.storage.trouble import StoreError
@@ -26,7 +30,7 @@ from tests.support.durable import DurableHouse
 from tests.support.fake_disk import MemoryDisk
 from tests.support.fake_transport import House
 
-from .disk_account import Found, Outcome
+from .disk_account import USERS, Found, Outcome
 
 ZONE: dict[str, Any] = {"max_queued_messages": 0, "max_queued_bytes": 0}
 WILL_DELAY = 5
@@ -44,6 +48,13 @@ def small() -> Iterator[None]:
         yield
 
 
+class User(msgspec.Struct, array_like=True, frozen=True):
+    """A row that decides who may."""
+
+    name: str
+    change: int
+
+
 class HandWriter:
     """What ``storage.writer.Writer`` does, one job whenever ``step`` is called and each tried once."""
 
@@ -55,6 +66,8 @@ class HandWriter:
         self._tidy = False
         self.trouble = False
         self.appended = 0
+        self.dropped = 0
+        self.on_access: Callable[[Digests], None] = lambda _: None
 
     def post(self, job: Job) -> None:
         self._jobs.append(job)
@@ -84,17 +97,21 @@ class HandWriter:
 
     def _do(self, job: Job) -> None:
         if isinstance(job, Append):
-            self._log.append(job.seq, job.data)
+            self._log.append(job.seq, job.data, job.access)
             self._jobs.popleft()
             self.appended += 1
             self._tidy = True
             self._journal._written(job.seq)
+            if job.access is not None:
+                self.on_access(job.access)
         elif isinstance(job, Drop):
             more = self._log.drop_some(job.seq)
             self._jobs.popleft()
             self._tidy = True
             if more:
                 self._jobs.append(job)
+            else:
+                self.dropped = max(self.dropped, job.seq)
         else:
             assert isinstance(job, Stop)
             raise AssertionError("nobody stops this node")
@@ -113,7 +130,9 @@ class DiskHouse(House):
         super().__init__(ZONE)
         self.disk = disk
         loop = asyncio.get_running_loop()
-        self.log = SqliteLog(directory / store_module.FILE, disk.name)
+        check = CheckFile(directory / store_module.CHECK_FILE, disk.check_files())
+        self.log = SqliteLog(directory / store_module.FILE, disk.name, check)
+        check.read()
         self.log.open()
         self.journal = Journal(
             self.log,
@@ -127,14 +146,20 @@ class DiskHouse(House):
         self.journal._writer = self.writer  # type: ignore[assignment]
         server = self.server
         server.flusher = self.flusher = Flusher(self.loop, self.broker.turn, server._end_of_turn)  # type: ignore[arg-type]
-        self.durability = Durability(self.journal, self.flusher.wake, queue_memory, self.clock.now)
+        tables = Tables()
+        self.users = tables.open(USERS, User, access=True)
+        self.durability = Durability(self.journal, self.flusher.wake, queue_memory, self.clock.now, tables)
+        tables.durability = self.durability
         self.broker.durability = self.context.durability = server.delayed.durability = self.durability
         self.store = Store(directory)
-        self.store._log = self.log
         self.store.durability = self.durability
+        self.store._log = self.log
+        self.store._check = check
+        self.store._look_for_loss(tables)
+        self.store._mark()
         restore(
             read([]), self.broker, self.durability, lambda _: (self.zone, self.facts.limits),
-            server.delayed.restore, server._retained_allowed,
+            server.delayed.restore, server._will_allowed,
         )  # fmt: skip
         self.compactions = 0
 
@@ -171,6 +196,23 @@ def outcome_of(found: dict[int, bytes], time: float) -> Outcome:
         assert message is not None
         retained[topic] = message.payload.decode()
     return Outcome(sessions, retained)
+
+
+def rows_of(found: dict[int, bytes]) -> Tables:
+    """The tables that these batches say."""
+    rows: dict[str, dict[str, bytes]] = {}
+    for seq in sorted(found):
+        for encoded in decode(found[seq]):
+            if encoded[1] in (19, 20):
+                record = records.decode(encoded)
+                if isinstance(record, records.RowStored):
+                    rows.setdefault(record.table, {})[record.key] = record.value
+                elif isinstance(record, records.RowRemoved):
+                    rows.get(record.table, {}).pop(record.key, None)
+    tables = Tables()
+    tables.restore(rows)
+    tables.watch([USERS])
+    return tables
 
 
 def _name(delivery: Any) -> str:

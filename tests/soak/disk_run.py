@@ -9,7 +9,7 @@ from broker.mqtt.packets import Will
 from tests.support.fake_disk import MemoryDisk
 
 from .disk_account import Account, Fact
-from .disk_house import WILL_DELAY, DiskHouse
+from .disk_house import WILL_DELAY, DiskHouse, User
 from .disk_player import Player
 
 AREAS = 4
@@ -39,6 +39,7 @@ class Run:
             Player(self, "change5", 5, True), Player(self, "change4", 4, True), Player(self, "clean5", 5, False),
         ]  # fmt: skip
         self.willers: list[Player] = []
+        self.house.writer.on_access = lambda digests: self.tell("users_stored", digests)
 
     def tell(self, name: str, *arguments: object) -> None:
         fact = (name, arguments)
@@ -100,7 +101,9 @@ class Run:
                 player.unsubscribe(f"t/{random.randrange(AREAS)}/#")
         elif what < 0.92:
             self._shake(random.choice([*self.publishers, *self.takers]))
-        elif what < 0.96:
+        elif what < 0.94:
+            self._user()
+        elif what < 0.965:
             self._will()
         else:
             self._pass_time(random.choice((1, 1, 3)))
@@ -125,6 +128,15 @@ class Run:
                 player.connect(False)
         elif player.client_id == "change5":
             player.leave(end=True)
+
+    def _user(self) -> None:
+        """A row that decides who may comes, changes or goes."""
+        name = f"u{self.random.randrange(6)}"
+        if self.random.random() < 0.3:
+            self.house.users.remove(name)
+        else:
+            self.house.users.put(name, User(name, self.steps))
+        self.tell("users_changed", self.house.durability.tables.access())
 
     def _will(self) -> None:
         """A client with a will comes, or publishes so that the will is known to be stored, or goes."""

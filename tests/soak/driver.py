@@ -320,9 +320,7 @@ class Soak:
             if isinstance(result, Exception):
                 raise result
         for willer in self.willers:
-            # Its will was in force when the node died; clients that a stopping node sends away have none.
-            if not self.ledger.stopping:
-                self._will_is_due(willer)
+            self._will_is_due(willer)  # it was in force when the node died or sent its client away
         self.willers.clear()
 
     async def _until_gone(self, actor: Awaitable[None]) -> None:

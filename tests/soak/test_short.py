@@ -16,6 +16,7 @@ from .ledger import Ledger
 SECONDS = 25.0
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_acknowledged_is_kept_through_kills(tmp_path: Path) -> None:
     """[MQTT-4.1.0-1] [MQTT-4.4.0-1] [MQTT-4.3.3-10] [MQTT-4.6.0-6] across kill -9 at load, start-up, recovery, stop."""

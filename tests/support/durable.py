@@ -35,6 +35,7 @@ class FakeJournal:
         self.max_pending = 1_000_000
         self.size_bytes = 0
         self.dropped = 0
+        self.dropping = False
         self._writing: list[bytes] | None = None
 
     @property
@@ -49,7 +50,7 @@ class FakeJournal:
     def pending_octets(self) -> int:
         return sum(map(len, self._writing or ()))
 
-    def append(self, records: list[bytes]) -> None:
+    def append(self, records: list[bytes], access: object = None) -> None:
         assert self._writing is None
         self._writing = records
         self.batch += 1
@@ -107,7 +108,7 @@ class DurableHouse(House):
             self.durability,
             lambda _: (self.zone, self.facts.limits),
             server.delayed.restore,
-            server._retained_allowed,
+            server._will_allowed,
         )
         self.run()
 

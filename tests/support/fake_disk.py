@@ -4,6 +4,7 @@ It stands between SQLite and the real files (a VFS of APSW). Every write, trunca
 ``after(n)`` tells what may be on the disk had the power failed after event ``n``. A call can be made to fail.
 """
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -67,9 +68,78 @@ class FakeDisk(apsw.VFS):
         if error is not None:
             raise error
 
+    def check_files(self) -> "FakeFiles":
+        """Where a ``CheckFile`` lies that is on this disk."""
+        return FakeFiles(self)
+
     def note(self, number: int) -> None:
         """The program was told that ``number`` is durable."""
         self.events.append(("durable", "", number, b""))
+
+
+class FakePlainFile:
+    """A file that is written without SQLite: ``storage.check_file.File``."""
+
+    def __init__(self, disk: FakeDisk, path: Path) -> None:
+        self._disk = disk
+        self._path = path
+
+    def write(self, offset: int, data: bytes) -> None:
+        self.call("write")
+        event = ("write", self._path.name, offset, bytes(data))
+        if isinstance(self._disk, MemoryDisk):
+            apply(self._disk.files[self._path.name], event)
+        else:
+            content = bytearray(self._path.read_bytes())
+            apply(content, event)
+            self._path.write_bytes(content)
+        self._disk.events.append(event)
+
+    def sync(self) -> None:
+        try:
+            self.call("sync")
+        except OSError:
+            self._disk.events.append(("lost", self._path.name, 0, b""))
+            raise
+        self._disk.events.append(("sync", self._path.name, 0, b""))
+
+    def close(self) -> None:
+        pass
+
+    def call(self, kind: str) -> None:
+        try:
+            self._disk.call(kind, self._path.name)
+        except apsw.FullError:
+            raise OSError(errno.ENOSPC, "no space") from None
+        except apsw.Error as error:
+            raise OSError(errno.EIO, f"{kind} failed") from error
+
+
+class FakeFiles:
+    """``storage.check_file.Files`` on a ``FakeDisk``."""
+
+    def __init__(self, disk: FakeDisk) -> None:
+        self._disk = disk
+
+    def read(self, path: Path) -> bytes | None:
+        if isinstance(self._disk, MemoryDisk):
+            content = self._disk.files.get(path.name)
+            return None if content is None else bytes(content)
+        return path.read_bytes() if path.exists() else None
+
+    def open(self, path: Path) -> FakePlainFile:
+        return FakePlainFile(self._disk, path)
+
+    def create(self, path: Path, content: bytes) -> FakePlainFile:
+        file = FakePlainFile(self._disk, path)
+        for kind in ("write", "sync", "rename"):
+            file.call(kind)
+        if isinstance(self._disk, MemoryDisk):
+            self._disk.files[path.name] = bytearray(content)
+        else:
+            path.write_bytes(content)
+        self._disk.events.append(("create", path.name, 0, content))
+        return file
 
 
 class MemoryFile:
@@ -183,6 +253,9 @@ class Platter:
             self.durable = number
         elif kind == "delete":
             self.flushed.pop(name, None)
+            self.waiting.pop(name, None)
+        elif kind == "create":
+            self.flushed[name] = bytearray(event[3])
             self.waiting.pop(name, None)
         elif kind == "sync":
             for each in self.waiting.pop(name, []):

@@ -220,13 +220,20 @@ class FakeListener:
 
     def __init__(self) -> None:
         self.open = 0
+        self.lingering: set[Connection] = set()
         self.reasons: list[str] = []
 
     def opened(self) -> None:
         self.open += 1
 
-    def closed(self, reason: str) -> None:
+    def lingers(self, connection: Connection) -> None:
+        self.lingering.add(connection)
+
+    def freed(self, connection: Connection) -> None:
+        self.lingering.discard(connection)
         self.open -= 1
+
+    def closed(self, reason: str) -> None:
         self.reasons.append(reason)
 
 
@@ -294,6 +301,7 @@ class House:
     def pass_time(self, seconds: float) -> None:
         """So much time passes at once; what is due then is done."""
         self.timers.run(self.clock.advance(seconds))
+        self.server.wall_timers.run(self.clock.wall())
         self.loop.run()
 
     def run(self) -> None:

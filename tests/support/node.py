@@ -8,6 +8,7 @@ import contextlib
 import itertools
 import logging
 import os
+import resource
 import socket
 import sys
 from collections.abc import Mapping
@@ -41,11 +42,17 @@ def free_port() -> int:
 
 
 class ShiftedClock(Clock):
-    """The real clock plus ``shift`` seconds: time that a test lets pass at once."""
+    """The real clock plus ``shift`` seconds: time that a test lets pass at once. ``jump``: what it has set the wall
+    clock forward by."""
 
     def __init__(self) -> None:
         super().__init__()
         self.shift = 0.0
+        self.jump = 0.0
+
+    @property
+    def skew(self) -> float:
+        return super().skew + self.jump
 
     def now(self) -> float:
         return super().now() + self.shift
@@ -207,10 +214,16 @@ async def start_node(
 class NodeProcess:
     """The real ``taipan`` process with a configuration file, on free ports."""
 
-    def __init__(self, config: Path, *arguments: str, env: Mapping[str, str] | None = None) -> None:
+    command: tuple[str, ...] = (sys.executable, "-m", "management.node")
+
+    def __init__(
+        self, config: Path, *arguments: str, env: Mapping[str, str] | None = None, most_files: int | None = None
+    ) -> None:
+        """``most_files``: file descriptors that the process may have."""
         self.config = config
         self.arguments = arguments
         self.env = {**os.environ, "TAIPAN__MANAGEMENT__BIND": "127.0.0.1:0", **(env or {})}
+        self.most_files = most_files
         self.ready = ""
         self._process: asyncio.subprocess.Process | None = None
 
@@ -222,9 +235,9 @@ class NodeProcess:
     async def start(self, timeout: float = 20.0) -> "NodeProcess":
         """Starts it and waits for the line that begins ``taipan ready``, kept in ``ready``."""
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "management.node", "--config", str(self.config), *self.arguments,
+            *self.command, "--config", str(self.config), *self.arguments,
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=self.env,
-            cwd=Path(__file__).parents[2],
+            cwd=Path(__file__).parents[2], preexec_fn=None if self.most_files is None else self._limit_files,
         )  # fmt: skip
         assert self._process.stdout is not None
         said = b""
@@ -236,6 +249,10 @@ class NodeProcess:
                     return self
         _, errors = await self._process.communicate()
         raise AssertionError(f"ended with {self._process.returncode}: {(said + errors).decode()}")
+
+    def _limit_files(self) -> None:
+        assert self.most_files is not None
+        resource.setrlimit(resource.RLIMIT_NOFILE, (self.most_files, self.most_files))
 
     async def stop(self, timeout: float = TIMEOUT) -> int:
         """SIGTERM; the exit status. Kills it and fails where it does not end in time."""

@@ -91,7 +91,8 @@ class _Tcp:
             self.abort()
 
     async def close(self) -> None:
-        self.writer.close()
+        if not self.writer.is_closing():  # a TLS transport of Python 3.11.2 that is closed twice cannot be aborted
+            self.writer.close()
         try:
             await asyncio.wait_for(self.writer.wait_closed(), TIMEOUT)
         except (OSError, tls.SSLError, TimeoutError):

@@ -19,9 +19,9 @@ from typing import Any, Final
 
 import msgspec
 
-from broker.access.emqx_hash import parse_hash
+from broker.access.known_hashes import parse_hash
 from broker.access.stored_rules import MOST_RULES, PUB, PUBSUB, SUB, StoredRule
-from broker.core.client_info import ClientInfo
+from broker.core.client_info import RESTORED, ClientInfo
 from broker.routing.retained import STORED
 from broker.server import Server
 from ruleengine.adoption import Adoption
@@ -33,6 +33,7 @@ from ..listing import Row
 from ..pace import Pace
 from ..refusal import MISSING, NOT_JSON, RPC_ERROR, WRONG, Refusal, not_found
 from ..stored import TROUBLE, promised
+from ..users import Users
 from .carried import CarriedRecords
 from .documents import Documents, dry_run_of, env_of, filename_of
 from .emqx_formats import AccessRule
@@ -64,12 +65,15 @@ class Imported(msgspec.Struct, array_like=True, frozen=True):
 class Backup:
     """One import or export at a time."""
 
-    def __init__(self, server: Server, engine: RuleEngine, apps: Apps, settings: ManagementSettings) -> None:
+    def __init__(
+        self, server: Server, engine: RuleEngine, users: Users, apps: Apps, settings: ManagementSettings
+    ) -> None:
         self.files = BackupFiles(server.settings.node.data_dir, server.settings.node.name)
         self.carried = CarriedRecords(server.tables)
         self._documents = Documents(server)
         self._server = server
         self._engine = engine
+        self._users = users
         self._apps = apps
         self._settings = settings
         self._imported = server.tables.open("imported", Imported)
@@ -83,7 +87,7 @@ class Backup:
     async def export_file(self) -> Row:
         """Write a file; its record. Raises Refusal."""
         async with self._lock:
-            now = self._server.clock.now()
+            now = self._server.clock.wall()
             name = self.files.new_name(now)
             export = ExportFile(
                 self._server, self._engine, self._apps, self.carried, self._settings.backup_retained, now
@@ -104,7 +108,7 @@ class Backup:
 
         ``octets``: an object with its text as ``file`` and the name as ``filename``. ``given`` wins over its members.
         """
-        now = self._server.clock.now()
+        now = self._server.clock.wall()
         given = given or {}
         document = await self._documents.read(octets if octets.strip() else b"{}")
         name = given.get("filename")
@@ -143,9 +147,9 @@ class Backup:
     ) -> Row | None:
         """Import what HTTP was given: an exported file, a download of EMQX 4.x, or the name of a file that is here.
 
-        What is told of it: ``replaced_apps``, applications that were there and are the file's now, where there are
-        any; of a dry run these and how many records of which kind there are. Raises Refusal, ``ImportRefused`` where
-        records are wrong.
+        What is told of it: ``replaced_apps``, applications that were there and are the file's now, and ``disabled``,
+        resources that cannot be used as they are, where there are any; of a dry run these and how many records of
+        which kind there are. Raises Refusal, ``ImportRefused`` where records are wrong.
         """
         document = await self._documents.read(octets)
         given = env_of(document)
@@ -203,7 +207,7 @@ class Backup:
             file.refuse_wrong()
             plan = file.plan
             await self._check_room(plan, pace)
-            told: Row = {"replaced_apps": await self._replaced_apps(plan, pace)}
+            told: Row = {"replaced_apps": await self._replaced_apps(plan, pace), "disabled": file.disabled}
             if dry_run:
                 told = {**plan.counts(), **told}
             else:
@@ -212,7 +216,9 @@ class Backup:
                 while rows:  # in slices: to free all of them at once takes long
                     del rows[-_ROWS_A_BATCH:]
                     await pace.breathe()
-            return told if dry_run or told["replaced_apps"] else None
+            if not file.disabled:
+                del told["disabled"]
+            return told if dry_run or told["replaced_apps"] or file.disabled else None
 
     async def _replaced_apps(self, plan: Plan, pace: Pace) -> list[str]:
         """Applications that are there and will be others: whoever uses one may need another secret from then on."""
@@ -262,8 +268,9 @@ class Backup:
                 # Trouble of the store is told at the end: until then the plan goes on in memory, and it is on disk.
                 await tables.stored()
             await pace.breathe()
+        # First: rules and resources may take long to begin, or fail.
+        await self._users.tell_connected(changed)
         await self._finish(name, plan)
-        await self._tell_connected(changed, pace)
         logger.info("imported %s", " ".join(f"{kind}={count}" for kind, count in plan.counts().items() if count))
         await promised(tables)
         if durability is not None:
@@ -363,17 +370,8 @@ class Backup:
         if client_id is None:
             return None
         settings = self._server.settings
-        return ClientInfo(settings.node.name, settings.listener_zones[0], client_id=client_id, username=username)
-
-    async def _tell_connected(self, names: set[str], pace: Pace) -> None:
-        """Whoever is connected as one of these, and has proved it, has from now on the right that the user has."""
-        if not names:
-            return
-        for channel in list(self._server.context.channels.values()):
-            client = channel.client
-            if client.username in names and not client.anonymous:
-                client.is_superuser = self._server.access.superuser(client)
-            await pace.breathe()
+        zone = settings.listener_zones[0]
+        return ClientInfo(settings.node.name, zone, client_id=client_id, username=username, proved_by=RESTORED)
 
 
 def _by_subject(rules: list[AccessRule]) -> Iterator[tuple[tuple[str, str], list[AccessRule]]]:

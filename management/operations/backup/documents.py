@@ -1,12 +1,17 @@
 """Documents that come in: an export file, or what stands about one, read in steps that do not hold the loop."""
 
-from typing import Any
+import codecs
+from typing import Any, Final
 
 from broker.server import Server
 
 from ..pace import Pace
 from ..refusal import NOT_JSON, WRONG, Refusal, missing, wrong
 from .json_document import BadRecord, Document
+
+_Decoder: Final = codecs.getincrementaldecoder("utf-8")
+_PIECE: Final = 1_048_576
+"""Bytes that are decoded before others are heard."""
 
 
 class Documents:
@@ -16,11 +21,20 @@ class Documents:
         self._server = server
 
     async def read(self, octets: bytes) -> Document:
+        pace = Pace(self._server)
+        decoder = _Decoder()
+        pieces = []
+        at = before = 0
         try:
-            text = octets.decode()
+            for at in range(0, len(octets), _PIECE):
+                # What is left over of a character counts as read with the piece that it began in.
+                before = at - len(decoder.getstate()[0])
+                pieces.append(decoder.decode(octets[at : at + _PIECE], at + _PIECE >= len(octets)))
+                await pace.breathe()
         except UnicodeDecodeError as error:
-            raise Refusal(NOT_JSON, f"the document is not UTF-8: {error.reason} at byte {error.start}") from None
-        return await self.find(text)
+            place = before + error.start
+            raise Refusal(NOT_JSON, f"the document is not UTF-8: {error.reason} at byte {place}") from None
+        return await self.find("".join(pieces))
 
     async def find(self, text: str) -> Document:
         """The document that a text is."""

@@ -11,7 +11,8 @@ import msgspec
 from broker.access import stored_rules
 from broker.access.acl import TopicPattern
 from broker.access.banned import KINDS, PEER_HOST, Ban, normal
-from broker.access.emqx_hash import SALT_SIZE, EmqxHash, parse_hash
+from broker.access.emqx_hash import SALT_SIZE, EmqxHash
+from broker.access.known_hashes import parse_hash, read_hash
 from broker.access.stored_users import CLIENT_ID, USERNAME, StoredUser
 from ruleengine.stored import StoredAction, StoredResource, StoredRule
 
@@ -23,10 +24,7 @@ LONGEST_NAME: Final = 65_535
 LAST_SECOND: Final = 253_402_300_799
 """The end of the year 9999: until then a ban without an end lasts."""
 
-_NO_FILE: Final = ({"file": "", "filename": ""}, {"filename": ""}, {"file": ""})
-"""What EMQX's dashboard leaves in the place of a file that nobody gave."""
-
-_OURS: Final = (b"scrypt$", b"emqx$")
+_OURS: Final = (b"scrypt$", b"emqx$", b"random$", b"pbkdf2$", b"$6$", b"$2")
 
 
 class BadField(ValueError):
@@ -138,6 +136,9 @@ def read_old_user(value: Any, kind: str, ours: bool, now: float) -> StoredUser:
 
 
 def _password(record: Record, salted: bool, ours: bool) -> str:
+    """``password`` as EMQX exports it, or a ready hash in the fields of ``POST /auth_user``."""
+    if "password_hash" in record:
+        return _ready_hash(record)
     stored = record.octets("password")
     try:
         if ours and stored.startswith(_OURS):
@@ -145,6 +146,15 @@ def _password(record: Record, salted: bool, ours: bool) -> str:
         return str(EmqxHash.read(stored, salted))
     except ValueError as error:
         raise BadField("password", str(error)) from None
+
+
+def _ready_hash(record: Record) -> str:
+    iterations = record.integer("iterations", 0, LAST_SECOND) or None
+    method, salt, digest = (record.text(key, "") or None for key in ("method", "salt", "digest"))
+    try:
+        return str(read_hash(record.name("password_hash"), method, salt, iterations, digest))
+    except ValueError as error:
+        raise BadField("password_hash", str(error)) from None
 
 
 def user_record(user: StoredUser) -> Row:
@@ -291,11 +301,12 @@ def read_resource(value: Any, old: bool) -> Row:
     record.name("id")
     kind = record.name("type")
     config = record.get("config")
+    if config == []:  # Erlang's and PHP's object without members
+        config = {}
     if not isinstance(config, dict):
         raise BadField("config", "expected an object")
     description = record.text("description", "")
     created_at = record.integer("created_at", 0, LAST_SECOND * 1000)
-    config = {key: "" if each in _NO_FILE else each for key, each in config.items()}
     if not old:
         pass
     elif kind == "web_hook":
@@ -315,9 +326,11 @@ def _web_hook(config: Mapping[str, Any]) -> Row:
     headers = new.get("headers", {})
     if headers == []:
         headers = new["headers"] = {}
-    if not isinstance(headers, dict):
-        raise BadField("config.headers", "expected an object")
-    if content_type and "content-type" not in {name.lower().replace("_", "-") for name in headers}:
+    if (
+        isinstance(headers, dict)
+        and content_type
+        and "content-type" not in {name.lower().replace("_", "-") for name in headers}
+    ):
         new["headers"] = {**headers, "content-type": content_type}
     if new.get("method") in ("GET", "DELETE"):
         del new["method"]  # said by the actions now, see ``read_engine_rule``

@@ -104,6 +104,8 @@ class ImportFile:
     def __init__(self, document: Document, env: Mapping[str, Any], now: float, most_payload: int) -> None:
         """Raises Refusal: a version that cannot be read, a directive that is none."""
         self.plan = Plan()
+        # What is imported and does not run, and why.
+        self.disabled: list[Row] = []
         self._document = document
         self._env = env
         self._now = now
@@ -227,6 +229,8 @@ class ImportFile:
                     self._take_along("resources", record, text)
                 else:
                     resources[row.id] = row
+                    if row.fault:
+                        self.disabled.append({"section": "resources", "index": index, "id": row.id, "what": row.fault})
             except (Refusal, RuleEngineError) as error:
                 self._error("resources", index, "", error.message)
             yield

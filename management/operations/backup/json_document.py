@@ -14,9 +14,10 @@ _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _WINDOW: Final = 65_536
 _LONG: Final = 4 * _WINDOW
-# What a string may hold, up to its end, or up to an escape or surrogate pair that the window cuts.
+# What a string may hold, up to its end, or up to an escape or surrogate pair that the window cuts. Nothing follows that
+# could fail, so nothing is tried twice; possessive quantifiers would say so, and Python 3.11.2 matches them wrongly.
 _INSIDE: Final = re.compile(
-    r'(?:[^"\\]++|\\(?:[^u]|u[dD][89abAB].{2}\\u[dD][c-fC-F].{2}|u(?![dD][89a-fA-F]).{4}))*+', re.DOTALL
+    r'(?:[^"\\]+|\\(?:[^u]|u[dD][89abAB].{2}\\u[dD][c-fC-F].{2}|u(?![dD][89a-fA-F]).{4}))*', re.DOTALL
 )
 
 

@@ -208,8 +208,12 @@ class Stage:
             await self._connect_as("alice", b"a2", 4)
             body_rules = [{"login": "alice", "topic": "deny/sub", "action": "sub", "allow": False}]
             assert (await self._ask("POST", "/broker_acl", body_rules)).code == 0
-            peer = await self.node.client("denied", 4, username="alice")
+            # Rules believe a name that was proved.
+            alice = {"login": "alice", "password": "a2", "is_superuser": False}
+            assert (await self._ask("POST", "/auth_user", alice)).code == 0
+            peer = await self.node.client("denied", 4, username="alice", password=b"a2")
             suback = await peer.subscribe("deny/sub", expect=[0x80])
+            assert (await self._ask("DELETE", "/auth_user/alice")).code == 0
             return [] if suback.reason_codes == [0x80] else [f"observed {observed} -> {suback.reason_codes}"]
         if note.startswith("disconnect reasons seen by the v5"):
             packet = await self.clients["c2"].expect_disconnect(0x98, 0x80)

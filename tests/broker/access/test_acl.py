@@ -12,7 +12,9 @@ from broker.core.client_info import ClientInfo
 
 
 def client(client_id: str = "c1", username: str | None = "u1", peer_host: str = "10.1.2.3") -> ClientInfo:
-    return ClientInfo("n@h", ZoneSettings(), client_id=client_id, username=username, peer_host=peer_host)
+    return ClientInfo(
+        "n@h", ZoneSettings(), client_id=client_id, username=username, peer_host=peer_host, proved_by="users"
+    )
 
 
 def rules(*given_rules: RuleSettings) -> ConfiguredRules:

@@ -11,6 +11,7 @@ import pytest_asyncio
 
 from broker.access.cache import AclCache
 from broker.access.control import AccessControl
+from broker.access.guesses import name_key
 from broker.access.outcome import AuthOutcome
 from broker.access.password import ScryptHash
 from broker.access.scram import ScramVerifier
@@ -123,6 +124,9 @@ async def test_certified_user_name_needs_no_password(make: Make) -> None:
 class Gate:
     """A password that verifies when the test says so, and counts how often it was asked."""
 
+    fast = False
+    outdated = False
+
     def __init__(self) -> None:
         self.fingerprint = b"gate"
         self.open = threading.Event()
@@ -176,13 +180,41 @@ async def test_a_storm_of_the_same_credentials_is_hashed_once(gated: tuple[Acces
 
 @pytest.mark.asyncio
 async def test_too_many_passwords_are_told_busy(gated: tuple[AccessControl, Gated]) -> None:
+    """How many are too many is reckoned from the time that a hash takes."""
     control, source = gated
-    waiting = [control.authenticate(client("gated"), b"%d" % number) for number in range(129)]
-    assert at_once(waiting.pop()).reason_code == 0x89
+    queue = control.passwords.queue
+    queue.seconds, queue.patience = 0.5, 10.0
+    assert queue.limit == 20
+    # Two are with the thread: the one that it hashes and the next.
+    waiting = [control.authenticate(client("gated"), b"%d" % number) for number in range(23)]
+    busy = at_once(waiting.pop())
+    assert (busy.reason_code, busy.setting) == (0x89, "access.hash_wait")
     source.gate.open.set()
     outcomes = await asyncio.gather(*(later(answer) for answer in waiting))
     assert {outcome.reason_code for outcome in outcomes} == {0x86}
+    assert queue.seconds < 0.5
+    control.passwords.guesses.free = 0
     assert (await later(control.authenticate(client("gated"), b"secret"))).reason_code == 0
+
+
+@pytest.mark.asyncio
+async def test_a_guess_counts_though_nobody_waits_for_what_came_of_it(gated: tuple[AccessControl, Gated]) -> None:
+    """Else: guess, leave, guess the same again: an answer at once says that it is right, silence that it is not."""
+    control, source = gated
+    guesses = control.passwords.guesses
+    guesses.free = 1
+    answer = asyncio.ensure_future(later(control.authenticate(client("gated"), b"guess")))
+    await asyncio.sleep(0)
+    while not source.gate.asked:
+        await asyncio.sleep(0.001)
+    answer.cancel()
+    await asyncio.sleep(0)
+    source.gate.open.set()
+    async with asyncio.timeout(5):
+        while control.passwords.queue._jobs:
+            await asyncio.sleep(0.001)
+    await asyncio.sleep(0)
+    assert guesses.delay("", name_key(b"gate"), False) > 0
 
 
 @pytest.mark.asyncio
@@ -193,6 +225,19 @@ async def test_a_user_who_is_gone_when_the_hash_is_done(gated: tuple[AccessContr
     source.known = False
     source.gate.open.set()
     assert (await answer).reason_code == 0x86
+
+
+@pytest.mark.asyncio
+async def test_a_hash_that_is_another_when_the_old_one_was_right(gated: tuple[AccessControl, Gated]) -> None:
+    """Another client of the user has had it renewed: nobody's password was wrong."""
+    control, source = gated
+    answer = asyncio.ensure_future(later(control.authenticate(client("gated"), b"secret")))
+    await asyncio.sleep(0)
+    old, source.gate = source.gate, Gate()
+    source.gate.fingerprint = b"renewed"
+    source.gate.open.set()
+    old.open.set()
+    assert (await answer).reason_code == 0
 
 
 @pytest.mark.asyncio
@@ -364,6 +409,24 @@ async def test_an_old_hash_is_renewed_once(make: Make) -> None:
     assert {(await answer).reason_code for answer in answers} == {0}
     made = await asyncio.wait_for(source.renewed, 5)
     assert made.n == 1024 and made.verify(b"secret")
+    # Whoever came in with the old one need not be hashed again.
+    control.authenticators[-1] = Known("gated", made)
+    assert at_once(control.authenticate(client("gated"), b"secret")).reason_code == 0
+    assert control.passwords.guesses.known("", name_key(made.fingerprint))
+
+
+class Known:
+    """A source of one user."""
+
+    name = "known"
+    has_users = True
+    has_scram = False
+
+    def __init__(self, username: str, password: ScryptHash) -> None:
+        self._user = User(username, password)
+
+    def lookup(self, client: ClientInfo, username: str) -> User | None:
+        return self._user if username == self._user.username else None
 
 
 @pytest.mark.asyncio
@@ -372,7 +435,7 @@ async def test_a_wrong_password_renews_nothing(make: Make) -> None:
     source = Renewing()
     control.authenticators.append(source)
     assert (await later(control.authenticate(client("gated"), b"wrong"))).reason_code == 0x86
-    assert not control._renewing and not source.renewed.done()
+    assert not control.passwords._renewing and not source.renewed.done()
 
 
 @pytest.mark.asyncio
@@ -387,11 +450,11 @@ async def test_a_client_known_by_its_identifier_is_not_anonymous(make: Make) -> 
 @pytest.mark.asyncio
 async def test_new_hashes_cost_what_is_set_and_wait_for_logins(make: Make) -> None:
     control = make(hash_cost=10, hash_threads=1)
-    first = control.hash_password(b"a")
+    first = control.passwords.hash(b"a")
     assert (await first).n == 1024
     control.reload(msgspec.structs.replace(control.settings, hash_cost=11))
-    assert (await control.hash_password(b"a")).n == 2048
-    many = asyncio.gather(*(control.hash_password(b"a") for _ in range(100)))
+    assert (await control.passwords.hash(b"a")).n == 2048
+    many = asyncio.gather(*(control.passwords.hash(b"a") for _ in range(100)))
     await asyncio.sleep(0)
     source = Gated()
     source.gate.open.set()

@@ -4,7 +4,8 @@ import hashlib
 
 import pytest
 
-from broker.access.emqx_hash import EmqxHash, parse_hash
+from broker.access.emqx_hash import EmqxHash
+from broker.access.known_hashes import parse_hash
 from broker.access.password import ScryptHash
 
 SALT = b"$\x00\xffa"

@@ -39,6 +39,7 @@ class Source(HttpSource):
 def client(username: str | None = "ann", **zone: Any) -> ClientInfo:
     made = ClientInfo("n@h", ZoneSettings(**zone), peer_host="10.0.0.7", sock_port=1883, loopback=True)
     made.client_id, made.username = "c1", username
+    made.proved_by = "users"
     made.cn, made.dn, made.mountpoint = "the cn", "CN=the cn", "m/"
     return made
 
@@ -341,3 +342,27 @@ async def test_an_answer_from_before_a_change_is_not_remembered(
     service.gate.set()
     assert (await asked)[0].allowed
     assert control.authorize_now(somebody, "publish", "t") is None
+
+
+@pytest.mark.parametrize(
+    "params, proved, identified",
+    [({"u": "%u", "c": "%c"}, True, True), ({"c": "%c", "p": "%P"}, False, True), ({"who": "x-%u"}, True, False)],
+)
+async def test_what_the_service_is_not_told_it_has_not_judged(
+    service: AuthService, params: dict[str, str], proved: bool, identified: bool
+) -> None:
+    source = Source(
+        auth_url=service.url("/auth"), auth_params=params,
+        superuser_url=service.url("/super"), superuser_params={"u": "%u"},
+        acl_url=service.url("/acl"), acl_params={"u": "%u"},
+    )  # fmt: skip
+    who = client("boss")
+    who.proved_by = ""
+    outcome = await source.authenticate(who, b"p")
+    assert outcome is not None and not outcome.reason_code
+    assert (outcome.proved_by == "http", outcome.proves_client_id) == (proved, identified)
+    await source.authorize(who, "publish", "t")
+    for path in ("/super", "/acl"):
+        (question,) = service.questions(path)
+        assert question["u"] == ("boss" if proved else "")
+    await source.close()

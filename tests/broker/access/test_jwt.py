@@ -38,7 +38,7 @@ def source(clock: Clock | None = None, **settings: Any) -> JwtSource:
 
 
 def client(username: str | None = "ann", client_id: str = "c1") -> ClientInfo:
-    return ClientInfo("n@h", ZoneSettings(), client_id=client_id, username=username)
+    return ClientInfo("n@h", ZoneSettings(), client_id=client_id, username=username, proved_by="users")
 
 
 def token(key: Any = SECRET, algorithm: str = "HS256", headers: dict[str, Any] | None = None, **claims: Any) -> bytes:
@@ -169,6 +169,8 @@ def test_keys_that_cannot_be_read(tmp_path: Path) -> None:
         ({"exp": NOW}, "token_expired"),
         ({"exp": 0}, "token_expired"),
         ({"exp": "2030"}, "token_exp_unreadable"),
+        ({"exp": None}, "token_exp_unreadable"),
+        ({"nbf": None}, "token_not_valid_yet"),
         ({"exp": True}, "token_exp_unreadable"),
         ({"exp": float("nan")}, "token_exp_unreadable"),
         ({"exp": float("inf")}, "token_exp_unreadable"),
@@ -340,3 +342,31 @@ async def test_keys_from_a_url() -> None:
     assert result(judge, token(OTHER_RSA, "RS256", {"kid": "two"})) == "no_key_for_this_token"
     await runner.cleanup()
     assert not await url.fetch()
+
+
+@pytest.mark.parametrize(
+    "wanted, says, proved, identified",
+    [
+        ({"sub": "%u"}, "ann", True, False),
+        ({"sub": "%u"}, None, True, False),
+        ({}, None, True, False),  # the claim is its name
+        ({}, "ann", True, False),
+        ({}, "boss", False, False),  # nobody compared
+        ({"sub": "ann"}, "boss", False, False),
+        ({"device": "%c"}, "boss", False, True),
+    ],
+)
+def test_what_a_token_proves(wanted: dict[str, str], says: str | None, proved: bool, identified: bool) -> None:
+    outcome = source(verify_claims=wanted).authenticate(client(says), token(device="c1"))
+    assert outcome is not None and not outcome.reason_code
+    assert (outcome.proved_by == "jwt", outcome.proves_client_id) == (proved, identified)
+
+
+def test_rules_of_a_token_for_a_name_that_is_not_proved() -> None:
+    judge = source(verify_claims={})
+    who = client("boss")
+    outcome = judge.authenticate(who, token(acl={"all": ["of/%u/#", "to/%c"]}))
+    assert outcome is not None
+    who.proved_by = outcome.proved_by
+    assert judge.decide(who, "publish", "of/boss/x") is False
+    assert judge.decide(who, "publish", "to/c1") is True

@@ -73,20 +73,24 @@ def test_parse_fails_only_by_value_error(text: str) -> None:
 
 def test_verified_credentials_are_bounded_and_recent() -> None:
     verified = VerifiedCredentials(limit=2)
-    a, b, c = (verified.digest(name, b"f", b"p") for name in "abc")
-    verified.add(a)
-    verified.add(b)
-    assert a in verified
-    verified.add(c)
-    assert b not in verified
-    assert a in verified
+    a, b, c = (verified.user(name, b"f") for name in "abc")
+    right = verified.digest(a, b"p")
+    verified.add(a, right)
+    verified.add(b, verified.digest(b, b"p"))
+    assert verified.check(a, right) is True
+    verified.add(c, verified.digest(c, b"p"))
+    assert verified.check(b, verified.digest(b, b"p")) is None
+    assert verified.check(a, right) is True
+    assert verified.check(a, verified.digest(a, b"q")) is False
     assert len(verified) == 2
     verified.clear()
-    assert a not in verified
+    assert verified.check(a, right) is None
 
 
 def test_digests_depend_on_every_part_and_on_the_process() -> None:
     verified = VerifiedCredentials()
-    triples = [("a", b"bc", b"d"), ("ab", b"c", b"d"), ("a", b"b", b"cd"), ("a", b"bc", b"e"), ("x", b"bc", b"d")]
-    assert len({verified.digest(*triple) for triple in triples}) == len(triples)
-    assert VerifiedCredentials().digest("a", b"b", b"c") != verified.digest("a", b"b", b"c")
+    pairs = [("a", b"bc"), ("ab", b"c"), ("x", b"bc"), ("a", b"bcd")]
+    users = [verified.user(*pair) for pair in pairs]
+    assert len(set(users)) == len(pairs)
+    assert len({verified.digest(user, password) for user in users for password in (b"p", b"q")}) == 2 * len(pairs)
+    assert VerifiedCredentials().user("a", b"b") != verified.user("a", b"b")

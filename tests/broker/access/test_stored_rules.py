@@ -15,7 +15,7 @@ from broker.core.tables import Tables
 
 
 def client(client_id: str = "c", username: str | None = "ann") -> ClientInfo:
-    return ClientInfo("n@h", ZoneSettings(), client_id=client_id, username=username)
+    return ClientInfo("n@h", ZoneSettings(), client_id=client_id, username=username, proved_by="users")
 
 
 @pytest.fixture

@@ -82,7 +82,7 @@ def test_the_end_comes_once() -> None:
         ("keep_alive_timeout", rc.KEEP_ALIVE_TIMEOUT, "keepalive_timeout", True, True),
         ("slow_reader", None, "slow_reader", True, True),
         ("idle_timeout", None, "idle_timeout", True, True),
-        ("shut_down", rc.SERVER_SHUTTING_DOWN, "server_shutting_down", False, True),
+        ("shut_down", rc.SERVER_SHUTTING_DOWN, "server_shutting_down", True, True),
     ],
 )
 def test_orders_to_close(order: str, code: int | None, reason: str, will: bool, session: bool) -> None:
@@ -221,8 +221,9 @@ def test_a_second_connect_is_an_error() -> None:
 
 
 def test_every_setting_named_is_one() -> None:
-    from broker.config import AccessSettings, ZoneSettings
+    from broker.config import AccessSettings, LimitsSettings, ZoneSettings
 
     fields = {*ZoneSettings.__struct_fields__, *(f"access.{each}" for each in AccessSettings.__struct_fields__)}
+    fields |= {f"limits.{each}" for each in LimitsSettings.__struct_fields__}
     named = {each for names in closing.SETTINGS.values() for each in names.split(", ")}
     assert named <= fields

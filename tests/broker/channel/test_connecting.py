@@ -266,18 +266,31 @@ def test_the_user_name_as_client_identifier() -> None:
         assert client.channel.client.client_id == expected
 
 
+def vouched(zone: dict[str, Any]) -> House:
+    """Where a hook says that everybody is who it says."""
+    house = House({**zone, "allow_anonymous": False})
+    house.hooks.client_authenticate.add(lambda said, client, password: "allow")
+    return house
+
+
+def test_a_name_that_nobody_proved_has_no_mount_point() -> None:
+    client = House({"mountpoint": "%u/"}).open()
+    client.connect("c", username="ann")
+    refused(client, rc.NOT_AUTHORIZED)
+
+
 @pytest.mark.parametrize(
     "template, mount", [("", ""), ("m/", "m/"), ("%c/%u/", "c/%c/"), ("x%d%", "x%d%"), ("%u", "%c")]
 )
 def test_mount_points_are_filled_in_once(template: str, mount: str) -> None:
-    client = House({"mountpoint": template}).open()
+    client = vouched({"mountpoint": template}).open()
     client.connect("c", username="%c")
     assert client.channel.client.mountpoint == mount
 
 
 @pytest.mark.parametrize("name", ["+", "#", "a/b", "$SYS"])
 def test_names_that_would_leave_their_mount_point(name: str) -> None:
-    client = House({"mountpoint": "%u/"}).open()
+    client = vouched({"mountpoint": "%u/"}).open()
     client.connect("c", username=name)
     refused(client, rc.NOT_AUTHORIZED)
     client = House({"mountpoint": "%c/"}).open()

@@ -40,6 +40,9 @@ class Bench:
         self.outlet.open(self.session, mountpoint)
         return self
 
+    def wake(self) -> None:
+        pass
+
     def add(self, outlet: Outlet) -> None:
         self.added += 1
 

@@ -12,6 +12,7 @@ from broker.config import AccessSettings, RuleSettings
 from broker.mqtt import constants as c
 from broker.mqtt import reason_codes as rc
 from broker.mqtt.packets import Ack, Disconnect, Pingreq, Pingresp, TopicFilter
+from broker.session.account import OF_AN_ALIAS
 from tests.support.fake_transport import Conversation, House, said
 from tests.support.wire import Publish
 
@@ -108,6 +109,47 @@ def test_the_receive_maximum_counts_what_is_unfinished() -> None:
         assert isinstance(bye, Disconnect) and bye.reason_code == rc.RECEIVE_MAXIMUM_EXCEEDED
         assert writer.closed
     assert house.metrics.packets_publish_dropped == 2
+
+
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_the_receive_maximum_holds_for_qos_1_in_one_burst(pieces: int) -> None:
+    """[MQTT-3.3.4-7]: what came before any of its PUBACKs was written is unfinished, however slowly it is taken."""
+    most = 700  # more than is taken of one client in one turn
+    house = House({"receive_maximum": most})
+    writer = house.connect("w")
+    burst = [Publish("t", b"", 1, packet_id=packet_id) for packet_id in range(1, most + 1)]
+    for _ in range(3):
+        writer.send(*burst)
+        assert [each[1:] for each in said(writer)] == [(packet_id, 0x10) for packet_id in range(1, most + 1)]
+    burst.append(Publish("t", b"", 1, packet_id=most + 1))
+    for piece in range(pieces):
+        writer.feed(*burst[piece::pieces])
+    house.run()
+    *acknowledged, bye = writer.received()
+    assert isinstance(bye, Disconnect) and bye.reason_code == rc.RECEIVE_MAXIMUM_EXCEEDED
+    assert len(acknowledged) <= most and writer.closed
+
+
+def test_the_receive_maximum_counts_qos_1_and_2_of_a_burst_together() -> None:
+    """[MQTT-3.3.4-7]"""
+    house = House({"receive_maximum": 3})
+    for last in (1, 2):
+        writer = house.connect("w")
+        mixed = [Publish("t", b"", qos, packet_id=packet_id) for packet_id, qos in ((1, 1), (2, 2), (3, 1), (2, 2))]
+        writer.send(*mixed)
+        assert len(writer.received()) == 4
+        writer.send(Publish("t", b"", 1, packet_id=1), Publish("t", b"", 0), Publish("t", b"", 1, packet_id=3))
+        assert len(writer.received()) == 2
+        writer.send(*mixed, Publish("t", b"", last, packet_id=4))
+        bye = writer.received()[-1]
+        assert isinstance(bye, Disconnect) and bye.reason_code == rc.RECEIVE_MAXIMUM_EXCEEDED
+
+
+def test_3_x_has_no_receive_maximum() -> None:
+    house = House({"receive_maximum": 3})
+    writer = house.connect("w", version=4)
+    writer.send(*(Publish("t", b"", 1, packet_id=packet_id) for packet_id in range(1, 11)))
+    assert len(writer.received()) == 10
 
 
 @versions
@@ -291,6 +333,24 @@ def test_what_aliases_stand_for_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     assert writer.closed
 
 
+@pytest.mark.interpreted
+def test_aliases_are_counted_as_long_as_their_client_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_ALIASED", 10)
+    house = House()
+    for _ in range(3):
+        writer = house.connect("w")
+        writer.publish("dddddd", properties={c.TOPIC_ALIAS: 1})
+        assert house.broker.account.aliases == 6 + OF_AN_ALIAS
+        writer.publish("eeeeee", properties={c.TOPIC_ALIAS: 2})  # which is too much
+        assert writer.closed and house.broker.account.aliases == 0
+    writer = house.connect("w")
+    writer.publish("dddddd", properties={c.TOPIC_ALIAS: 1})
+    writer.publish("d", properties={c.TOPIC_ALIAS: 1})
+    assert house.broker.account.aliases == 1 + OF_AN_ALIAS
+    writer.vanish()
+    assert house.broker.account.aliases == 0
+
+
 def test_aliases_from_the_client() -> None:
     """[MQTT-3.3.2-7] [MQTT-3.3.2-9] [MQTT-3.3.2-12]; they do not travel on."""
     house = House({"max_topic_alias": 2})
@@ -312,16 +372,19 @@ def test_aliases_from_the_client() -> None:
     said(writer)
     writer = house.connect("w")
     writer.publish("", b"5", properties=alias)
-    assert [each.reason_code for each in writer.received()] == [rc.TOPIC_ALIAS_INVALID]  # type: ignore[union-attr]
+    assert [each.reason_code for each in writer.received()] == [rc.PROTOCOL_ERROR]  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("topic, alias", [("a", 3), ("", 2)])
-def test_an_alias_that_cannot_be(topic: str, alias: int) -> None:
-    """[MQTT-3.3.2-8] [MQTT-3.3.2-9]"""
+@pytest.mark.parametrize(
+    "topic, alias, code",
+    [("a", 3, rc.TOPIC_ALIAS_INVALID), ("", 3, rc.TOPIC_ALIAS_INVALID), ("", 2, rc.PROTOCOL_ERROR)],
+)
+def test_an_alias_that_cannot_be(topic: str, alias: int, code: int) -> None:
+    """[MQTT-3.3.2-8] [MQTT-3.3.2-9]; one that stands for nothing, section 3.3.4."""
     writer = House({"max_topic_alias": 2}).connect("w")
     writer.publish("a", properties={c.TOPIC_ALIAS: 1})
     writer.publish(topic, properties={c.TOPIC_ALIAS: alias})
-    assert [each.reason_code for each in writer.received()] == [rc.TOPIC_ALIAS_INVALID]  # type: ignore[union-attr]
+    assert [each.reason_code for each in writer.received()] == [code]  # type: ignore[union-attr]
     assert writer.closed
 
 

@@ -94,7 +94,7 @@ STRANGERS: list[tuple[dict[str, Any], dict[str, Any], Callable[[Conversation], N
     ({}, {}, raw(b"\r\n\r\n\x00\r\nQUIT\n\x21\x11"), "protocol_error", "proxy_protocol"),
     ({}, {}, raw(b"\xc0\x00"), "protocol_error", "-"),
     ({}, {}, raw(b"\x10\x07\x00\x04MQTT\x09"), "unsupported_protocol_version", "-"),
-    ({}, {}, lambda client: client.house.pass_time(11), "idle_timeout", "idle_timeout"),
+    ({}, {}, lambda client: (client.house.pass_time(11), client.house.pass_time(1)), "idle_timeout", "idle_timeout"),
 ]
 
 
@@ -170,7 +170,7 @@ CLIENTS: list[tuple[dict[str, Any], dict[str, Any], list[Any], str, str]] = [
         "topic_alias_invalid",
         "max_topic_alias",
     ),
-    ({}, {}, [publish("", 0, properties={c.TOPIC_ALIAS: 2})], "topic_alias_invalid", "-"),
+    ({}, {}, [publish("", 0, properties={c.TOPIC_ALIAS: 2})], "protocol_error", "-"),
     (
         {"receive_maximum": 1},
         {},

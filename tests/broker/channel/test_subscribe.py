@@ -1,12 +1,14 @@
 """SUBSCRIBE and UNSUBSCRIBE: one Reason Code for each filter, and what is in force afterwards."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from broker.channel.subscribe import FILTERS_A_TURN
 from broker.mqtt import constants as c
 from broker.mqtt import reason_codes as rc
-from broker.mqtt.packets import Disconnect, Suback, Subscribe, TopicFilter, Unsuback, Unsubscribe
+from broker.mqtt.packets import Disconnect, Suback, Subscribe, TopicFilter, Unsuback, Unsubscribe, Will
 from tests.support.fake_transport import House
 from tests.support.wire import Publish
 
@@ -165,11 +167,57 @@ def test_hooks_change_the_filters() -> None:
     assert client.ask(Unsubscribe(3, ["t"])) == [Unsuback(3, [0])]
 
 
-def test_an_answer_that_does_not_fit() -> None:
-    """[MQTT-3.1.2-24]"""
+@pytest.mark.parametrize("what", [Subscribe(9, [TopicFilter("t")] * 24), Unsubscribe(9, ["t"] * 24)])
+def test_an_answer_that_does_not_fit(what: Subscribe | Unsubscribe) -> None:
+    """[MQTT-3.1.2-24]: what the client cannot be told of is not done."""
     house = House()
-    client = house.connect(properties={c.MAXIMUM_PACKET_SIZE: 30})
-    client.send(Subscribe(1, [TopicFilter("t")] * 40))
-    client.send(Unsubscribe(2, ["t"] * 40))
-    assert client.received() == []
-    assert (house.metrics.packets_suback_sent, house.metrics.packets_unsuback_sent) == (0, 0)
+    client = house.connect(properties={c.MAXIMUM_PACKET_SIZE: 28})
+    assert client.subscribe(*["t"] * 23) == [0] * 23
+    assert client.subscribe("t") == [0]
+    client.send(Unsubscribe(2, ["x"] * 23))
+    (unsuback,) = client.received()
+    assert isinstance(unsuback, Unsuback)
+    session = client.session
+    session.subscriptions.pop("t")
+    client.send(what)
+    (bye,) = client.received()
+    assert isinstance(bye, Disconnect) and bye.reason_code == rc.PACKET_TOO_LARGE
+    assert client.closed and session.subscriptions == {}
+    assert house.metrics.disconnects.snapshot() == {"packet_too_large": 1}
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+@pytest.mark.parametrize("mountpoint", ["", "m/"])
+def test_what_is_no_topic_filter_is_refused_on_its_own(version: int, mountpoint: str) -> None:
+    """The entry fails, the others are taken and the client stays [MQTT-4.7.1-1] [MQTT-4.7.1-2] [MQTT-4.8.2-1]
+    [MQTT-4.8.2-2] [3.1.1 MQTT-4.7.1-2] [3.1.1 MQTT-4.7.1-3]."""
+    client = House({"mountpoint": mountpoint}).connect(version=version)
+    none = ["a/#/b", "a+", "#a", "a/+b/c", "++", "$share", "$share/g", "$share//t", "$share/+/t", "$share/g/a#"]
+    failed = rc.TOPIC_FILTER_INVALID if version == 5 else 0x80
+    assert client.subscribe("a", *none, "b") == [0, *[failed] * len(none), 0]
+    client.send(Unsubscribe(7, ["a", *none, "c"]))
+    (unsuback,) = client.received()
+    assert isinstance(unsuback, Unsuback)
+    if version == 5:
+        none_there = rc.NO_SUBSCRIPTION_EXISTED
+        assert unsuback.reason_codes == [0, *[rc.TOPIC_FILTER_INVALID] * len(none), none_there]
+    assert not client.closed
+
+
+@pytest.mark.parametrize("kind", [Subscribe, Unsubscribe])
+@pytest.mark.asyncio
+async def test_what_came_behind_very_many_filters_counts_whoever_has_gone(kind: type) -> None:
+    """A PUBLISH and a DISCONNECT that were received are taken: no Will is due then [MQTT-3.14.4-3]."""
+    house = House()
+    watcher = house.connect("watcher", version=4)
+    watcher.subscribe("said", "will")
+    client = house.connect("c", will=Will("will", b"will"))
+    filters = [f"f/{number}" for number in range(2 * FILTERS_A_TURN + 1)]
+    many = Subscribe(1, [TopicFilter(each, 0) for each in filters]) if kind is Subscribe else Unsubscribe(1, filters)
+    client.send(many, Publish("said", b"said"), Disconnect())
+    client.vanish()
+    for _ in range(10):
+        await asyncio.sleep(0)
+        house.run()
+    assert watcher.payloads() == [b"said"]
+    assert len(house.server.connections) == 1

@@ -162,6 +162,7 @@ def numbers(client: Client) -> list[int]:
     return [int(payload.split(b" ")[0]) for _, payload in client.got]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(90)
 @pytest.mark.asyncio
 async def test_two_hundred_thousand_messages_in_four_mebibytes(tmp_path: Path) -> None:
@@ -324,6 +325,24 @@ async def test_takeover_and_end_while_a_read_is_under_way(tmp_path: Path) -> Non
     assert numbers(second) == list(range(30))
     await house.turn()
     assert not house.durability.messages and house.paging.octets == 0
+    await house.close()
+
+
+@pytest.mark.asyncio
+async def test_what_arrives_when_nobody_holds_it_any_more_is_not_counted(tmp_path: Path) -> None:
+    house = House(tmp_path, 1)
+    for _ in range(3):
+        house.offline("a")
+        house.fill(30)
+        await house.turn()
+        assert house.paging.bodies == 0
+        messages = list(house.durability.messages.values())
+        client = house.back("a")
+        house.broker.end_session(client.session, "kicked", house.clock.time)  # before the disk has answered
+        await house.turn()
+        assert client.got == [] and not house.durability.messages
+        assert house.paging.bodies == house.paging.octets == 0
+        assert all(each.message.stored is None for each in messages)
     await house.close()
 
 

@@ -378,6 +378,20 @@ async def test_the_will_of_one_that_was_connected_when_the_node_died_goes_out() 
 
 
 @pytest.mark.asyncio
+async def test_a_will_that_nobody_may_publish_is_none_after_a_crash_either() -> None:
+    rules = [{"allow": False, "action": "publish", "topics": ["t/secret"]}]
+    house = DurableHouse(access={"rules": rules})
+    await subscribed(house)
+    for topic in ("$SYS/x", "$delayed/0/$SYS/y", "$delayed/0/t/secret", "t/secret", "$delayed/0/t/fine"):
+        await house.join(topic.replace("/", "-"), expiry=1000, will=Will(topic, b"gone", 1, True))
+    after = house.crash()
+    after.pass_time(1)
+    session = after.broker.sessions.get("r")
+    assert session is not None and [each.message.topic for each in session.queue or ()] == ["t/fine"]
+    assert [topic for topic in ("$SYS/x", "$SYS/y") if after.broker.retained.get(topic)] == []
+
+
+@pytest.mark.asyncio
 async def test_a_will_that_waits_goes_on_waiting_and_a_client_that_is_back_stops_it() -> None:
     """[MQTT-3.1.3-9]"""
     house = DurableHouse()
@@ -422,7 +436,7 @@ async def test_delayed_messages_go_out_when_they_are_due() -> None:
     house.store()
     assert [each.packet_id for each in writer.received()] == [1, 2]  # type: ignore[union-attr]
     after = house.crash(seconds=30)
-    after.timers.run(after.clock.time)
+    after.pass_time(0)
     session = after.broker.sessions.get("r")
     assert session is not None and [each.message.payload for each in session.queue or ()] == [b"soon"]
     after.pass_time(31)

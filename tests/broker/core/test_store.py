@@ -7,9 +7,15 @@ from pathlib import Path
 import apsw
 import pytest
 
+from broker.access.password import ScryptHash
+from broker.config import ZoneSettings
 from broker.core import store as module
+from broker.core.client_info import ClientInfo
 from broker.mqtt.message import Message
 from broker.server import Server
+from broker.session.limits import Limits
+from broker.session.subscription import Subscription
+from broker.storage.check_file import Digests
 from broker.storage.sqlite_log import SqliteLog
 from broker.storage.trouble import NewerSchema, WriteTrouble
 from tests.support.clock import Clock
@@ -42,8 +48,8 @@ async def test_one_tidy_file_of_its_owner_alone_is_left_and_comes_back(tmp_path:
     await node.start()
     retain(node, "a", b"1")
     await node.stop()
-    assert [each.name for each in tmp_path.iterdir()] == ["taipan.db"]
-    assert (tmp_path / "taipan.db").stat().st_mode & 0o777 == 0o600
+    assert {each.name for each in tmp_path.iterdir()} == {"taipan.db", "taipan.check"}
+    assert {each.stat().st_mode & 0o777 for each in tmp_path.iterdir()} == {0o600}
     again = server(tmp_path)
     await again.start()
     message = again.broker.retained.get("a")
@@ -130,10 +136,10 @@ async def test_trouble_raises_an_alarm_and_its_end_ends_it(tmp_path: Path, monke
     append = SqliteLog.append
     failing = True
 
-    def broken(log: SqliteLog, seq: int, data: bytes) -> None:
+    def broken(log: SqliteLog, seq: int, data: bytes, access: Digests | None = None) -> None:
         if failing:
             raise WriteTrouble("IOERR_WRITE: Input/output error")
-        append(log, seq, data)
+        append(log, seq, data, access)
 
     monkeypatch.setattr(SqliteLog, "append", broken)
     retain(node, "a", b"1")
@@ -161,7 +167,7 @@ async def test_it_stops_within_a_bound_while_nothing_can_be_written(
     retain(node, "before", b"1")
     await flushed(node)
 
-    def broken(log: SqliteLog, seq: int, data: bytes) -> None:
+    def broken(log: SqliteLog, seq: int, data: bytes, access: Digests | None = None) -> None:
         raise WriteTrouble("no space left for the store")
 
     with monkeypatch.context() as patched:
@@ -202,8 +208,60 @@ async def test_a_log_that_says_little_that_is_true_is_compacted(
     await again.stop()
 
 
+async def test_long_filters_are_no_reason_to_compact_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "COMPACT_ABOVE", 200_000)
+    node = server(tmp_path)
+    await node.start()
+    assert node.store is not None
+    client = ClientInfo("n", ZoneSettings(), client_id="c")
+    session, _ = node.broker.open_session(client, False, 3600, Limits(), 0.0)
+    for number in range(40):
+        node.broker.subscribe(session, Subscription(session, f"{number}/" + "x" * 60_000, 1))
+        await flushed(node)
+    started = 0
+    for _ in range(200):
+        node.store.housekeep(node.broker)
+        started += node.store._live is not None
+        await flushed(node)
+        await asyncio.sleep(0.001)
+    assert started == 0
+    await node.stop()
+
+
 async def test_the_directory_is_made_where_it_is_missing(tmp_path: Path) -> None:
     node = server(tmp_path / "not" / "there")
     await node.start()
     await node.stop()
     assert (tmp_path / "not" / "there").stat().st_mode & 0o777 == 0o700
+
+
+async def test_a_loss_whose_acceptance_is_not_on_disk_is_not_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operator who says so again is heard."""
+    node = server(tmp_path)
+    await node.start()
+    node.stored_users.put("username", "ann", ScryptHash.create(b"x", 16))
+    await flushed(node)
+    await node.stop()
+    (tmp_path / "taipan.db").unlink()
+    again = server(tmp_path)
+    await again.start()
+    assert again.access.lost
+
+    async def not_stored() -> bool:
+        return False
+
+    with monkeypatch.context() as patch:
+        patch.setattr(again.tables, "stored", not_stored)
+        assert not await again.accept_loss()
+    assert again.access.lost
+    assert await again.accept_loss()
+    assert not again.access.lost
+    await again.stop()
+    last = server(tmp_path)
+    await last.start()
+    assert not last.access.lost
+    await last.stop()

@@ -46,3 +46,17 @@ def test_all_holders_get_the_message_that_it_becomes() -> None:
     message.become(other)
     assert plain.message is alone.message is message.message is other
     assert (other.stored, plain.wire_v3, message.plain(1)) == (message, None, plain)
+
+
+def test_a_crowd_is_held_apart_by_qos_and_each_packet_identifier_is_known() -> None:
+    message = stored()
+    for session in range(1, 301):
+        message.hold(session, message.plain(1 + session % 2))
+    message.sent_to(300, message.plain(1), 12)
+    holders = message.holders()
+    assert len(holders) == 300 and message.sent
+    assert {session: (delivery.qos, packet_id) for session, delivery, packet_id in holders} == {
+        session: (1 + session % 2, 12 if session == 300 else 0) for session in range(1, 301)
+    }
+    assert all(message.let_go(session, "") for session in range(1, 301))
+    assert (message.held, message.sent, message.others) == (False, False, None)

@@ -58,7 +58,8 @@ async def test_rows_survive_a_restart_and_a_newer_kind_reads_older_rows(tmp_path
     # Opened late, it has what was there; nobody opened it before a compaction either.
     again = node.server.tables.open("colours", Newer)
     assert [(key, row.value, row.shade) for key, row in again.items()] == [("r", 3, "plain")]
-    assert list(node.server.tables.rows()) == [("colours", "r", msgspec.msgpack.encode(Colour("red", 3)))]
+    rows = [row for row in node.server.tables.rows() if row[0] == "colours"]
+    assert rows == [("colours", "r", msgspec.msgpack.encode(Colour("red", 3)))]
     await node.stop()
 
 

@@ -9,10 +9,10 @@ from broker.config import DelayedSettings, ZoneSettings
 from broker.core.client_info import ClientInfo
 from broker.core.metrics import Metrics
 from broker.core.timers import Timers
-from broker.modules.delayed import ABSOLUTE, Delayed
+from broker.modules.delayed import ABSOLUTE, Delayed, reserved
 from broker.mqtt.constants import MESSAGE_EXPIRY_INTERVAL
 from broker.mqtt.message import Message
-from broker.mqtt.reason_codes import QUOTA_EXCEEDED, SUCCESS, TOPIC_NAME_INVALID
+from broker.mqtt.reason_codes import NOT_AUTHORIZED, QUOTA_EXCEEDED, SUCCESS, TOPIC_NAME_INVALID
 from tests.support.clock import Clock
 
 NOW = 1_800_000_000.0
@@ -66,6 +66,31 @@ def test_topics(topic: str, inner: str | None) -> None:
     assert bench.send(topic) == (TOPIC_NAME_INVALID if inner is None else SUCCESS)
     assert bench.after(15) == ([] if inner is None else [inner])
     assert bench.metrics.refusals.snapshot() == ({"delayed_topic_invalid": 1} if inner is None else {})
+
+
+@pytest.mark.parametrize(
+    "topic, expected",
+    [
+        ("$SYS", True),
+        ("$SYS/x", True),
+        ("$delayed/0/$SYS", True),
+        ("$delayed/0/$SYS/x", True),
+        ("$SYSTEM/x", False),
+        ("x/$SYS/x", False),
+        ("$delayed/0//$SYS/x", False),
+        ("$delayed/x/$SYS/x", False),
+        ("$delayed/0/x", False),
+        ("$share/$SYS/x", False),
+    ],
+)
+def test_topics_of_the_server(topic: str, expected: bool) -> None:
+    bench = Bench()
+    assert reserved(topic) is expected
+    if expected and bench.delayed.handles(topic):
+        assert bench.send(topic) == NOT_AUTHORIZED
+        assert bench.metrics.refusals.snapshot() == {"delayed_reserved": 1}
+        bench.delayed.restore(Message(topic.removeprefix("$delayed/0/")), NOW + 1, 1)  # as an earlier version kept it
+        assert bench.after(2) == []
 
 
 @pytest.mark.parametrize("topic", ["x", "$delayed", "$delayedx/1/x", "x/$delayed/1/y", "/$delayed/1/x"])

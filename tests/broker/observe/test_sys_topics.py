@@ -58,7 +58,7 @@ def test_the_first_tick_tells_everything() -> None:
     texts = {topic: message.payload.decode() for topic, message in found.items()}
     assert texts.pop("$SYS/brokers") == NODE
     assert texts.pop(AT + "version") == "1.2.3"
-    assert texts.pop(AT + "sysdescr") == "Taipan MQTT Broker"
+    assert texts.pop(AT + "sysdescr") == "Taipan Broker"
     assert texts.pop(AT + "uptime") == "0 seconds"
     assert texts.pop(AT + "datetime") == time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(bench.clock.time))
     assert texts.pop(AT + "stats/subscriptions/shared/count") == "4"

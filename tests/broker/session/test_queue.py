@@ -6,7 +6,7 @@ import pytest
 
 from broker.mqtt.constants import MESSAGE_EXPIRY_INTERVAL
 from broker.mqtt.message import Delivery, Message
-from broker.session.queue import MessageQueue
+from broker.session.queue import MOST_TOPICS, MessageQueue
 
 
 def delivery(topic: str, payload: str = "", expiry: int | None = None, at: float = 0.0) -> Delivery:
@@ -247,3 +247,53 @@ def test_a_queue_with_priorities_has_no_runs() -> None:
     queue = MessageQueue(priorities={"a": 1})
     queue.push(delivery("a", "1"))
     assert queue.pop_run(10) == [] and len(queue) == 1
+
+
+def test_of_very_many_topics_none_is_known_from_the_others() -> None:
+    queue = MessageQueue()
+    for number in range(MOST_TOPICS + 1):
+        queue.push(delivery(f"t/{number}"))
+    assert queue._topics is None
+    assert queue.holds("t/0") and queue.holds("another")  # rather behind the others than before its own
+    assert len(queue.pop_run(10)) == 10
+    drain(queue)
+    check_empty(queue)
+    assert not queue.holds("t/0")
+    for number in range(MOST_TOPICS + 1):
+        queue.push(delivery(f"t/{number}"))
+    queue.pop_run(MOST_TOPICS + 1)
+    check_empty(queue)
+
+
+@pytest.mark.parametrize("priorities", [None, {"a": 1, "b": 1, "c": 9}])
+@pytest.mark.parametrize("many", [False, True])
+def test_what_is_taken_out_by_topic_and_group(priorities: dict[str, int] | None, many: bool) -> None:
+    """What came through a shared subscription goes by that, whatever its topic is."""
+    queue = MessageQueue(priorities=priorities)
+    shared = Delivery(Message("a", b"shared", 1), 1, False, (), "$share/g/a")
+    other = Delivery(Message("a", b"other", 1), 1, False, (), "$share/h/a")
+    for each in (
+        delivery("a", "1"),
+        delivery("b", "2"),
+        shared,
+        delivery("c", "3", expiry=5),
+        other,
+        delivery("a", "4"),
+    ):
+        queue.push(each)
+    if many:
+        for number in range(MOST_TOPICS + 1):
+            queue.push(delivery(f"t/{number}", str(number)))
+        queue.drop_expired(1.0)
+    assert {"a", "b", "c"} <= set(queue.topics()) and len(queue.topics()) == 3 + many * (MOST_TOPICS + 1)
+    taken = queue.take({"a", "c"}, {"$share/g/a"})
+    assert sorted(texts(taken)) == ["1", "3", "4", "shared"]
+    left = drain(queue)
+    assert left[:2] == ["2", "other"] and len(left) == 2 + many * (MOST_TOPICS + 1)
+    check_empty(queue)
+
+
+def test_nothing_of_it_is_there() -> None:
+    queue = MessageQueue()
+    queue.push(delivery("a", "1"))
+    assert queue.take({"b"}, set()) == [] and drain(queue) == ["1"]

@@ -166,7 +166,7 @@ def test_a_full_socket_stops_the_window_and_the_queue() -> None:
 
 
 def test_bytes_in_flight_are_bounded_but_one_always_goes() -> None:
-    unit = Delivery(Message("t", b"a"), 1).size
+    unit = len("t") + len(b"a")
     bench = Bench(max_inflight_bytes=2 * unit)
     bench.deliver("x" * 3 * unit)
     assert len(bench.wire.take()) == 1
@@ -515,7 +515,7 @@ def test_the_limits_of_a_new_connection_hold() -> None:
         bench.deliver(payload)
     bench.attach(window=1)
     bench.session.detach()
-    size = Delivery(Message("t", b"a"), 1).size
+    size = len("t") + len(b"a")
     bench.attach(1, Limits(max_queued_messages=2, retry_interval=5, max_inflight_bytes=size), now=50)
     assert bench.session.sent_at == {1: 50}
     assert bench.session.inflight_bytes == size

@@ -9,6 +9,7 @@ import pytest
 
 from broker.storage import writer
 from broker.storage.batch import decode, first_offset
+from broker.storage.check_file import Digests
 from broker.storage.journal import Journal
 from broker.storage.sqlite_log import SqliteLog
 from broker.storage.trouble import StoreError, WriteTrouble
@@ -24,12 +25,12 @@ class GatedLog(SqliteLog):
         self.error: str | None = None
         self.tried = 0
 
-    def append(self, seq: int, data: bytes) -> None:
+    def append(self, seq: int, data: bytes, access: Digests | None = None) -> None:
         assert self.gate.wait(20)
         self.tried += 1
         if self.error is not None:
             raise WriteTrouble(self.error)
-        super().append(seq, data)
+        super().append(seq, data, access)
 
 
 class Told:

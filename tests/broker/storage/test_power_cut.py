@@ -59,6 +59,7 @@ def check(path: Path, durable: int) -> None:
     assert set(range(oldest, durable + 1)) <= set(found)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_the_power_fails_after_every_single_write(tmp_path: Path) -> None:
     disk = FakeDisk("power")
@@ -82,6 +83,7 @@ def test_the_power_fails_after_every_single_write(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(120)
 # Where SQLite has no use for the outcome of a call, APSW reports the error as one that cannot be raised.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("error", [broken, full])
 def test_every_single_call_fails_once(tmp_path: Path, error: Callable[[str], apsw.Error]) -> None:

@@ -4,7 +4,7 @@ All of its operations, rather than a sample: ``python -m tests.soak.disk``.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from unittest.mock import patch
@@ -13,10 +13,13 @@ import pytest
 
 from broker.core.durability import Durability
 from broker.core.restore import Restored
+from broker.core.store import CHECK_FILE
+from broker.storage.check_file import CheckFile
 from broker.storage.sqlite_log import SqliteLog
 from broker.storage.writer import Append
 from tests.soak.disk import Cuts, Failures
 from tests.soak.disk_house import HandWriter
+from tests.soak.disk_run import Run
 
 SEED = 7
 OPERATIONS = 4000
@@ -36,15 +39,25 @@ def sample(every: int, operations: int) -> set[int]:
     return edges | {number + Random(number).randrange(every) for number in range(1, operations - every, every)}
 
 
+def around_the_check_file(run: Run) -> set[int]:
+    """The operations next to some of those of the check file that are flushed."""
+    events = run.disk.events
+    flushed = [number for number, event in enumerate(events, 1) if event[:2] == ("sync", CHECK_FILE)]
+    return {number + step for number in flushed[:40] for step in (-2, -1, 0, 1)}
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_the_power_fails_in_a_long_run(tmp_path: Path) -> None:
     cuts = Cuts(tmp_path, SEED, OPERATIONS)
-    cuts.replay(sample(37, cuts.operations))
+    cuts.replay(sample(37, cuts.operations) | around_the_check_file(cuts.run))
     assert not cuts.wrong, cuts.wrong[:10]
     assert cuts.starts > 200 and cuts.failed_again > 10 and cuts.run.account.promised > 3000
+    assert cuts.harmed > 50 and cuts.losses > 5
     assert cuts.run.house.compactions >= 2 and cuts.run.house.log.first > 20
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_calls_fail_in_a_long_run(tmp_path: Path) -> None:
     failures = Failures(tmp_path, SEED, 1200)
@@ -71,7 +84,7 @@ def test_an_acknowledgement_before_the_disk_has_it_is_found(tmp_path: Path) -> N
         job = writer._jobs.popleft()
         if isinstance(job, Append):
             for each in late:
-                writer._log.append(each.seq, each.data)
+                writer._log.append(each.seq, each.data, each.access)
             late[:] = [job]
             writer.appended += 1
             writer._journal._written(job.seq)
@@ -91,7 +104,22 @@ def test_a_flush_that_is_left_out_is_found(tmp_path: Path) -> None:
 
     with patch.object(SqliteLog, "_connect", careless):
         found = found_with(tmp_path)
-    assert "the session is gone" in found and "found damaged" in found
+    assert "a loss is told where there is none" in found and "found damaged" in found
+
+
+def test_a_check_file_that_is_written_too_early_too_late_or_not_is_found(tmp_path: Path) -> None:
+    def cuts(method: str, instead: Callable[..., object]) -> str:
+        with patch.object(CheckFile, method, instead):
+            cuts = Cuts(tmp_path, SEED, OPERATIONS)
+            cuts.replay(around_the_check_file(cuts.run))
+            return "\n".join(cuts.wrong)
+
+    told = "a loss is told where there is none"
+    note = CheckFile.note
+    assert told in cuts("note", lambda check, seq: note(check, seq + 1))
+    assert told in cuts("prepare", lambda *_: None)
+    # What was taken back is not told when the digests from before stay where they are.
+    assert "and must be one of" in cuts("confirm", lambda check, _, after: setattr(check, "_actual", after))
 
 
 @pytest.mark.parametrize(

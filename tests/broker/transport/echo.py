@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from broker.config import ListenerSettings, ZoneSettings
+from broker.transport.descriptors import UNLIMITED, Descriptors
 from broker.transport.layer import grow
 from broker.transport.listener import Listener
 from tests.support.clock import Clock
@@ -75,7 +76,11 @@ class Echo(asyncio.Protocol):
     def eof_received(self) -> None:
         self.eof = True
 
+    def abort(self) -> None:
+        self.transport.abort()
+
     def connection_lost(self, exc: Exception | None) -> None:
+        self.listener.freed(self)
         self.listener.closed("normal")
         self.lost.set_result(exc)
 
@@ -95,11 +100,11 @@ class Echo(asyncio.Protocol):
 class WatchedListener(Listener):
     """A Listener of Echoes with ``until``: wait for a condition, looked at whenever something happens."""
 
-    def __init__(self, settings: ListenerSettings, zone: ZoneSettings) -> None:
+    def __init__(self, settings: ListenerSettings, zone: ZoneSettings, descriptors: Descriptors = UNLIMITED) -> None:
         self.clock = Clock()
         self.echoes: list[Echo] = []
         self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
-        super().__init__(settings, zone, self._echo, self.clock)
+        super().__init__(settings, zone, self._echo, self.clock, descriptors=descriptors)
 
     def _echo(self, listener: Listener) -> Echo:
         echo = Echo(listener)
@@ -135,9 +140,9 @@ def listener_settings(**keys: Any) -> ListenerSettings:
 
 
 @asynccontextmanager
-async def listening(zone: ZoneSettings | None = None, **keys: Any) -> Any:
+async def listening(zone: ZoneSettings | None = None, descriptors: Descriptors = UNLIMITED, **keys: Any) -> Any:
     """A started WatchedListener with ``keys`` as its settings."""
-    listener = WatchedListener(listener_settings(**keys), zone or ZoneSettings())
+    listener = WatchedListener(listener_settings(**keys), zone or ZoneSettings(), descriptors)
     await listener.start()
     try:
         yield listener

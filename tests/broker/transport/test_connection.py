@@ -1,11 +1,11 @@
 """Connection: what is read, what waits and why, what is written, and when it ends. No sockets, no sleeping."""
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from broker.access.outcome import AuthOutcome
 from broker.channel import channel as channel_module
 from broker.mqtt import constants as c
 from broker.mqtt import reason_codes as rc
@@ -56,6 +56,7 @@ def test_no_complete_connect_in_time(sent: bytes) -> None:
     house.pass_time(0.9)
     assert not stranger.closed
     house.pass_time(0.1)
+    house.pass_time(0.1)  # what lies in the socket is read before
     assert stranger.closed
     assert stranger.transport.take() == b""
     assert house.metrics.refusals.snapshot() == {"idle_timeout": 1}
@@ -193,12 +194,22 @@ def test_too_many_bytes_of_output_wait() -> None:
     house = House()
     writer = house.connect("w")
     house.broker.turn.octets = module.HIGH_WATER + 1
-    writer.feed(Pingreq(), Pingreq())
+    writer.feed(Publish("t", b"x"), Pingreq())
     assert writer.channel.state == 2 and writer.arrived() == []
     assert not writer.transport.reading
     writer.connection.data_received(PING)  # a layer may have some left
     house.run()
-    assert writer.arrived() == [Pingresp()] * 3
+    assert writer.arrived() == [Pingresp()] * 2
+
+
+def test_who_publishes_nothing_does_not_wait_for_the_output_of_others() -> None:
+    house = House()
+    client = house.connect("c")
+    house.broker.turn.octets = module.HIGH_WATER + 1
+    client.feed(Pingreq())
+    assert client.connection._parked is None and client.transport.reading
+    house.run()
+    assert client.received() == [Pingresp()]
 
 
 def test_output_that_is_still_too_much_after_a_turn_keeps_holding() -> None:
@@ -206,7 +217,7 @@ def test_output_that_is_still_too_much_after_a_turn_keeps_holding() -> None:
     writer = house.connect("w")
     turn = house.broker.turn
     turn.octets = module.HIGH_WATER + 1
-    writer.feed(Pingreq())
+    writer.feed(Publish("t", b"x"), Pingreq())
     writer.connection.proceed()
     assert writer.connection._parked is not None and not writer.transport.reading
     turn.octets = 0
@@ -230,7 +241,7 @@ async def settle(house: House) -> None:
     house.run()
 
 
-OUTCOME = SimpleNamespace(reason_code=0, anonymous=False, is_superuser=False, detail="")
+OUTCOME = AuthOutcome()
 
 
 @pytest.mark.asyncio
@@ -242,7 +253,7 @@ async def test_packets_behind_a_connect_wait_for_its_answer_in_order() -> None:
     client.connection.data_received(encode(Publish("t", b"x"), 5))
     await settle(house)
     assert client.received() == []
-    assert not client.transport.reading
+    assert client.transport.reading  # else nobody would notice that it leaves
     future.set_result(OUTCOME)
     await settle(house)
     connack, pong, suback, message = client.received()
@@ -266,31 +277,98 @@ async def test_nothing_behind_the_waiting_connect() -> None:
 @pytest.mark.interpreted
 async def test_the_client_goes_while_its_connect_waits() -> None:
     house = House()
-    client, future = waiting_connect(house, Publish("t", b"x"))
+    client, future = waiting_connect(house)
     client.vanish()
     assert house.listener.reasons == ["tcp_closed"]
     future.set_result(OUTCOME)
     await settle(house)
-    assert house.metrics.messages_publish == 0
     assert len(house.broker.sessions) == 0
     assert house.context.channels == {}
 
 
 @pytest.mark.asyncio
 @pytest.mark.interpreted
-async def test_the_idle_timeout_holds_while_a_connect_waits() -> None:
+async def test_a_half_closed_client_with_nothing_behind_its_waiting_connect_has_left() -> None:
+    house = House()
+    client, future = waiting_connect(house)
+    assert not client.connection.eof_received()
+    future.cancel()
+
+
+@pytest.mark.asyncio
+@pytest.mark.interpreted
+async def test_what_a_client_sent_before_it_went_is_taken_when_its_connect_is() -> None:
+    house = House()
+    client, future = waiting_connect(house, Publish("t", b"x"))
+    client.vanish()
+    assert house.metrics.messages_publish == 0
+    future.set_result(OUTCOME)
+    await settle(house)
+    assert house.metrics.messages_publish == 1
+    assert house.listener.reasons == ["tcp_closed"]
+    assert len(house.broker.sessions) == 0
+    assert house.context.channels == {}
+
+
+@pytest.mark.asyncio
+@pytest.mark.interpreted
+async def test_a_client_that_sends_much_before_its_connack_is_read_no_further() -> None:
+    house = House()
+    client, future = waiting_connect(house)
+    client.transport.feed(encode(Publish("t", b"x" * 40_000), 5))
+    house.run()
+    assert client.transport.reading
+    client.transport.feed(encode(Publish("t", b"x" * 40_000), 5))
+    house.run()
+    assert not client.transport.reading
+    future.set_result(OUTCOME)
+    await settle(house)
+    assert client.transport.reading and house.metrics.messages_publish == 2
+
+
+@pytest.mark.asyncio
+@pytest.mark.interpreted
+async def test_what_waits_to_be_let_in_is_bounded_for_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_WAITING_OCTETS", 100_000)
+    house = House()
+    access = house.context.access
+    waiting = [waiting_connect(house, Publish("t", b"x" * 30_000)) for _ in range(3)]
+    assert 90_000 < access.waiting_octets < 100_000
+    late, future = waiting_connect(house, Publish("t", b"x" * 30_000))
+    assert late.received()[0].reason_code == 0x89 and late.closed  # type: ignore[union-attr]
+    waiting[0][0].transport.feed(encode(Publish("t", b"x" * 30_000), 5))
+    house.run()
+    assert waiting[0][0].closed and not waiting[1][0].closed
+    for _, each in waiting:
+        each.set_result(OUTCOME)
+    future.cancel()
+    await settle(house)
+    assert access.waiting_octets == 0
+
+
+def test_a_connect_that_a_busy_loop_has_not_read_yet_is_not_late() -> None:
+    house = House({"idle_timeout": 10})
+    client = house.open()
+    house.pass_time(60)  # the time is up, and what lies in the socket is read after that
+    client.feed(Connect(5, "c"))
+    assert isinstance(client.received()[0], Connack)
+    house.pass_time(60)
+    assert not client.closed
+
+
+@pytest.mark.asyncio
+@pytest.mark.interpreted
+async def test_the_idle_timeout_is_over_with_the_connect() -> None:
+    """Whoever has sent a complete CONNECT waits for us, and is not told that none came."""
     house = House({"idle_timeout": 10})
     client, future = waiting_connect(house, Pingreq())
     await settle(house)
-    house.pass_time(10)
-    assert client.closed
+    for _ in range(5):
+        house.pass_time(10)
+    assert not client.closed
     future.set_result(OUTCOME)
     await settle(house)
-    assert client.received() == []
-    assert client.transport.reading  # what still comes is thrown away, so that the peer reads our end
-    client.transport.feed(PING)
-    client.vanish()
-    assert house.listener.reasons == ["idle_timeout"]
+    assert [type(each) for each in client.received()] == [Connack, Pingresp]
 
 
 @pytest.mark.asyncio
@@ -606,3 +684,23 @@ def test_the_end_in_the_middle_of_a_wait() -> None:
     assert [each.reason_code for each in client.received()] == [rc.PROTOCOL_ERROR]  # type: ignore[union-attr]
     assert house.metrics.messages_publish == 1
     assert client.transport.reading
+
+
+def test_a_crowd_that_goes_at_once_goes_in_several_turns() -> None:
+    house = House()
+    watcher = house.connect("watcher")
+    watcher.subscribe("will/#")
+    a_turn = channel_module.TURN_DELIVERIES // module.LOSS_STEPS + 1
+    crowd = [house.connect(f"c{number}", will=Will(f"will/{number}", b"bye")) for number in range(3 * a_turn)]
+    house.loop.run()
+    for each in crowd:
+        each.transport.reset()
+    ended = [0]
+    while len(house.listener.reasons) < len(crowd):
+        house.loop.turn()
+        ended.append(len(house.listener.reasons))
+        assert ended[-1] - ended[-2] <= a_turn
+    assert len(ended) > 3
+    assert house.server.connections == {watcher.connection}
+    house.run()
+    assert len(watcher.messages()) == len(crowd)

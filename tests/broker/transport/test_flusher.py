@@ -7,7 +7,7 @@ import pytest
 
 from broker.core.turn import Turn
 from broker.transport import flusher as module
-from broker.transport.flusher import SENDS_A_TURN, Flusher
+from broker.transport.flusher import OCTETS_A_TURN, SENDS_A_TURN, Flusher
 from tests.support.fake_transport import FakeLoop
 
 pytestmark = pytest.mark.interpreted  # its outlets are the test's own, and compiled code asks for the class
@@ -151,3 +151,45 @@ def test_who_had_a_share_of_the_turn_lets_the_others_go_first() -> None:
     bench.flusher.hold(Target(lambda: order.append("other")))
     bench.loop.turn()
     assert order == ["other", "flood"]
+
+
+def test_much_output_is_written_over_many_turns() -> None:
+    """Two megabytes for each of two hundred: a turn copies some of it, and others are heard in between."""
+    bench = Bench()
+    order: list[int] = []
+    bench.add(*[Target(lambda n=number: order.append(n)) for number in range(200)])
+    bench.turn.octets = 200 * 2_000_000
+    written = []
+    while bench.outstanding:
+        before = len(order)
+        bench.loop.turn()
+        written.append(len(order) - before)
+    assert max(written) * 2_000_000 <= OCTETS_A_TURN
+    assert order == list(range(200)) and bench.turn.octets == 0
+
+
+def test_one_client_at_least_is_written_to() -> None:
+    bench = Bench()
+    targets = [Target(), Target()]
+    bench.add(*targets)
+    bench.turn.octets = 10 * OCTETS_A_TURN
+    bench.loop.turn()
+    assert [each.flushed for each in targets] == [1, 0]
+    bench.loop.turn()
+    assert [each.flushed for each in targets] == [1, 1]
+
+
+def test_an_answer_does_not_wait_behind_large_messages_to_others() -> None:
+    bench = Bench()
+    large = [Target() for _ in range(100)]
+    bench.add(*large)
+    bench.turn.octets = 100 * OCTETS_A_TURN
+    bench.loop.turn()
+    answer = Target()
+    bench.add(answer)
+    bench.loop.turn()
+    assert (answer.flushed, sum(each.flushed for each in large)) == (1, 2)
+    while bench.outstanding:
+        bench.loop.turn()
+    assert [each.flushed for each in large] == [1] * 100
+    assert (bench.flusher.waiting, bench.turn.octets) == (0, 0)

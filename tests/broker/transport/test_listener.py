@@ -4,14 +4,17 @@ import asyncio
 import errno
 import logging
 import socket
+import ssl
 from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
 from broker.config import ZoneSettings
+from broker.transport import listener as listener_module
 from broker.transport.listener import REST_WHEN_EXHAUSTED, ListenerError, parse_bind
 from broker.transport.tls import TlsError
+from tests.broker.transport.conftest import Certificates
 from tests.broker.transport.echo import (
     WatchedListener,
     closed_by_peer,
@@ -163,7 +166,7 @@ async def test_no_certificates_without_tls(certificates: Any) -> None:
 
 
 @on_both_loops
-async def test_more_than_max_connections_are_refused_at_once() -> None:
+async def test_more_than_max_connections_are_refused() -> None:
     async with listening(max_connections=2) as listener:
         async with dial(listener.port), dial(listener.port) as (reader, writer):
             await listener.until(lambda: listener.current_connections == 2)
@@ -221,6 +224,62 @@ def test_reload_cannot_change_what_only_a_restart_can(key: str, value: str) -> N
     with pytest.raises(ListenerError, match=f"{key} cannot change"):
         listener.reload(listener_settings(**{key: value}), ZoneSettings())
     assert listener.settings == listener_settings()
+
+
+@pytest.mark.parametrize("kind", ["tcp", "ssl"])
+@on_both_loops
+async def test_a_place_is_free_when_its_connection_is_closed(certificates: Certificates, kind: str) -> None:
+    """The next one connects in the very moment, and comes before the end of the first is noticed."""
+    keys = {"tls": certificates.settings()} if kind == "ssl" else {}
+    secure = {"ssl": ssl.create_default_context(cafile=certificates.ca), "server_hostname": "localhost"} if keys else {}
+    async with listening(type=kind, max_connections=1, **keys) as listener:
+        for number in range(20):
+            async with dial(listener.port, **secure):
+                await listener.until(lambda number=number: listener.accepted == number + 1)
+        assert listener.refused == {}
+
+
+@on_both_loops
+async def test_as_many_as_places_get_free_come_in_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener_module, "MOST_WAITING", 4)
+    async with listening(max_connections=2) as listener, AsyncExitStack() as stack:
+        first = [await stack.enter_async_context(dial(listener.port)) for _ in range(2)]
+        await listener.until(lambda: listener.current_connections == 2)
+        waiting = [await stack.enter_async_context(dial(listener.port)) for _ in range(6)]
+        assert await closed_by_peer(waiting[4][0]) == b"" and await closed_by_peer(waiting[5][0]) == b""
+        assert listener.refused == {"max_connections": 2}
+        first[0][1].write(b"die")
+        await listener.until(lambda: listener.accepted == 3)
+        waiting[0][1].write(b"hello")
+        assert await waiting[0][0].readexactly(5) == b"hello"
+        for reader, _ in waiting[1:4]:
+            assert await closed_by_peer(reader) == b""
+        assert listener.refused == {"max_connections": 5}
+        assert listener.current_connections == 2
+
+
+@on_both_loops
+async def test_sockets_that_wait_for_a_place_end_with_the_listener() -> None:
+    async with listening(max_connections=1) as listener, dial(listener.port):
+        await listener.until(lambda: listener.current_connections == 1)
+        async with dial(listener.port) as (reader, _):
+            while not listener._placeless:
+                await asyncio.sleep(0)
+            await listener.stop()
+            assert await closed_by_peer(reader) == b""
+        assert listener.refused == {}
+
+
+@on_both_loops
+async def test_a_larger_bound_lets_those_in_that_wait() -> None:
+    async with listening(max_connections=1) as listener, dial(listener.port):
+        await listener.until(lambda: listener.current_connections == 1)
+        async with dial(listener.port) as (reader, writer):
+            while not listener._placeless:
+                await asyncio.sleep(0)
+            listener.reload(listener_settings(max_connections=2), ZoneSettings())
+            writer.write(b"hello")
+            assert await reader.readexactly(5) == b"hello"
 
 
 @on_both_loops

@@ -9,9 +9,10 @@ import msgspec
 import pytest
 
 from broker.config import BrokerSettings, RuleSettings, TlsSettings
+from broker.mqtt.constants import MAXIMUM_QOS
 from broker.transport.tls import build_context
 from tests.broker.transport.conftest import Certificates
-from tests.support.node import Node, start_node
+from tests.support.node import Node, make_settings, start_node
 
 pytestmark = pytest.mark.asyncio
 
@@ -80,3 +81,21 @@ async def test_a_rule_that_cannot_be_read_changes_nothing(certificates: Certific
         node.server.reload(changed(node.settings, rules=[RuleSettings(allow=True, topics=["a#"])]))
     assert state(node) == before
     await node.stop()
+
+
+async def test_listeners_of_different_types_with_one_name_keep_their_own_zones() -> None:
+    settings = make_settings(listeners=[{"type": "tcp", "name": "shared"}, {"type": "ws", "name": "shared"}])
+    zones = tuple(msgspec.structs.replace(settings.zones["external"], max_qos=qos) for qos in (1, 0))
+    node = await Node(msgspec.structs.replace(settings, listener_zones=zones)).start()
+    try:
+        for transport, max_qos in (("tcp", 1), ("ws", 0)):
+            client = node.peer(5, transport)
+            connack = await client.connect()
+            assert connack.properties[MAXIMUM_QOS] == max_qos
+        assert [each.label for each in node.server.listeners] == ["shared", "ws:shared"]
+        counted = node.server.sys_topics._listeners()
+        assert {label: numbers["accepted"] for label, numbers in counted.items()} == {"shared": 1, "ws:shared": 1}
+        node.server.reload(changed(node.settings))
+        assert [node.server._facts[each.label].zone.max_qos for each in node.server.listeners] == [1, 0]
+    finally:
+        await node.stop()

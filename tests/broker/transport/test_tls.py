@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import socket
 import ssl
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from broker.config import TlsSettings, ZoneSettings
+from broker.transport import arrival
 from broker.transport.tls import TlsError, build_context, peer_identity
 from tests.broker.transport.conftest import Certificates
 from tests.broker.transport.echo import closed_by_peer, dial, listener_settings, listening, on_both_loops
@@ -385,3 +388,86 @@ async def test_a_subject_with_every_trap_over_the_wire(certificates: Certificate
         await echoes(listener.port, client_context(certificates, pump))
         ssl_object = listener.echoes[0].transport.get_extra_info("ssl_object")
         assert peer_identity(ssl_object) == ("Pümpe, CN=admin", "CN=Pümpe\\, CN=admin,C=DE")
+
+
+ALERTS: list[tuple[dict[str, Any], str, str]] = [
+    # the server's settings, whose certificate the client has, the alert
+    ({"verify": "required"}, "", "CERTIFICATE_REQUIRED|HANDSHAKE_FAILURE"),
+    ({"verify": "required"}, "foreign", "UNKNOWN_CA|DECRYPT_ERROR"),
+    ({"verify": "optional"}, "old", "CERTIFICATE_EXPIRED"),
+    ({"verify": "required"}, "stolen", "CERTIFICATE_REVOKED"),
+    ({"min_version": "1.3"}, "", "PROTOCOL_VERSION"),
+]
+
+
+def alert(port: int, context: ssl.SSLContext) -> str:
+    """What a client hears that sends its CONNECT as soon as it may, and reads later."""
+    with socket.create_connection(("127.0.0.1", port), 10) as plain:
+        try:
+            with context.wrap_socket(plain, server_hostname="localhost") as secure:
+                secure.sendall(bytes(2000))
+                time.sleep(0.05)
+                secure.sendall(bytes(2000))
+                return f"{len(secure.recv(100))} bytes"
+        except OSError as error:
+            return str(getattr(error, "reason", "") or error)
+
+
+@pytest.mark.parametrize("kind", ["ssl", "wss"])
+@pytest.mark.parametrize(
+    "version, keys, who, expected",
+    [
+        (version, *alert)
+        for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
+        for alert in ALERTS
+        if version == ssl.TLSVersion.TLSv1_2 or "min_version" not in alert[0]
+    ],
+)
+@on_both_loops
+async def test_a_refused_handshake_sends_its_alert(
+    certificates: Certificates,
+    tmp_path: Path,
+    version: ssl.TLSVersion,
+    keys: dict[str, Any],
+    who: str,
+    expected: str,
+    kind: str,
+) -> None:
+    (tmp_path / "other").mkdir()
+    own = {
+        "": None,
+        "foreign": Certificates(tmp_path / "other").issue("pump-7"),
+        "old": certificates.issue("old", expired=True),
+        "stolen": certificates.issue("stolen"),
+    }
+    crl = certificates.revoke("stolen")
+    if "verify" in keys:
+        keys = {**keys, "cafile": certificates.ca, "crlfile": crl}
+    context = client_context(certificates, own[who])
+    context.maximum_version = version
+    async with listening(type=kind, tls=certificates.settings(**keys)) as listener:
+        heard = await asyncio.to_thread(alert, listener.port, context)
+        assert any(each in heard for each in expected.split("|")), heard
+        assert sum(listener.refused.values()) == 1
+        while listener.arrivals:  # the client has closed
+            await asyncio.sleep(0.01)
+        assert sum(listener.refused.values()) == 1
+
+
+@on_both_loops
+async def test_a_client_that_ignores_its_alert_is_closed_and_takes_a_place_until_then(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrival, "ALERT_TIMEOUT", 0.3)
+    async with listening(type="ssl", tls=certificates.settings(), max_connections=1) as listener:
+        async with dial(listener.port) as (reader, writer):
+            writer.write(b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x3c\x00\x00")
+            await listener.until(lambda: listener.refused == {"tls_handshake": 1})
+            writer.write(bytes(100_000))
+            assert len(listener.arrivals) == 1
+            async with dial(listener.port) as (other, _):
+                assert await closed_by_peer(other) == b""
+            assert listener.refused == {"tls_handshake": 1, "max_connections": 1}
+            await closed_by_peer(reader)
+        assert listener.arrivals == set()
+        await echoes(listener.port, client_context(certificates))

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 import websockets
 from hypothesis import given
@@ -205,8 +206,61 @@ async def test_origin() -> None:
         for origin in ("https://panel.example", None):
             async with opened(listener, request(Origin=origin)):
                 pass
-    async with listening(type="ws") as listener, opened(listener, request(Origin="https://anywhere.example")):
+
+
+LOOPBACK_ORIGINS = (
+    "http://localhost",
+    "http://localhost:3000",
+    "https://127.0.0.1:8443",
+    "http://127.8.9.1",
+    "http://[::1]:8083",
+)
+FOREIGN_ORIGINS = (
+    "https://anywhere.example",
+    "http://localhost.example",
+    "http://127.0.0.1.example:8083",
+    "http://127.0.0.1@evil.example",
+    "http://rebound.example:8083",
+    "file://",
+    "null",
+    "",
+)
+
+
+@on_both_loops
+async def test_where_loopback_lets_anonymous_clients_in_only_its_own_pages_connect() -> None:
+    async with listening(type="ws") as listener:
+        for origin in FOREIGN_ORIGINS:
+            assert (await answer(listener, request(Origin=origin))).startswith(b"HTTP/1.1 403 ")
+        assert listener.refused == {"websocket_origin": len(FOREIGN_ORIGINS)}
+        for own in (*LOOPBACK_ORIGINS, None):
+            async with opened(listener, request(Origin=own)):
+                pass
+
+
+@on_both_loops
+async def test_any_page_connects_where_anonymity_comes_from_elsewhere_or_any_origin_is_allowed() -> None:
+    page = request(Origin="https://anywhere.example")
+    for zone in (ZoneSettings(allow_anonymous=True), ZoneSettings(allow_anonymous=False)):
+        async with listening(zone, type="ws") as listener, opened(listener, page):
+            pass
+    async with listening(type="ws", bind="0.0.0.0:0") as listener, opened(listener, page):
         pass
+    async with listening(type="ws", allowed_origins=["https://panel.example", "*"]) as listener, opened(listener, page):
+        pass
+
+
+@on_both_loops
+async def test_a_reload_of_allowed_origins_counts_for_the_next_page() -> None:
+    async with listening(type="ws") as listener:
+        page = request(Origin="https://panel.example")
+        assert (await answer(listener, page)).startswith(b"HTTP/1.1 403 ")
+        allowed = msgspec.structs.replace(listener.settings, allowed_origins=["https://panel.example"])
+        listener.reload(allowed, listener.zone)
+        async with opened(listener, page):
+            pass
+        # Once some are named, pages of this machine are as foreign as others.
+        assert (await answer(listener, request(Origin="http://localhost"))).startswith(b"HTTP/1.1 403 ")
 
 
 @pytest.mark.parametrize(
@@ -768,7 +822,7 @@ def test_any_bytes_end_in_an_answer_or_a_close(head: bytes, rest: list[bytes], s
             def refuse(self, reason: str, setting: str, detail: str = "") -> None:
                 refused.append(reason)
 
-        below, layer = Below(), WebSocketLayer(listener.settings, listener.zone, listener.connect, Gate())  # type: ignore[arg-type]
+        below, layer = Below(), WebSocketLayer(listener.settings, listener.zone, listener.connect, Gate(), None)  # type: ignore[arg-type]
         layer.connection_made(below)
         data = head + b"".join(rest)
         for position in range(0, len(data), size):

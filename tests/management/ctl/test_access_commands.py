@@ -12,7 +12,7 @@ pytestmark = pytest.mark.asyncio
 async def test_users(noun: str) -> None:
     async with managed_node() as node:
         assert await done(node, noun, "list") == []
-        assert await done(node, noun, "add", "eve", "secret") == ["ok"]
+        assert (await done(node, noun, "add", "eve", "secret"))[0] == "ok"
         assert await done(node, noun, "add", "ada", "secret", "true") == ["ok"]
         assert await ctl(node, noun, "add", "eve", "other") == (1, "Error: existed\n", "")
         assert await done(node, noun, "list") == ['User(login = <<"eve">>)', 'User(login = <<"ada">>)']
@@ -37,7 +37,7 @@ async def test_users(noun: str) -> None:
 async def test_accounts(noun: str) -> None:
     async with managed_node() as node:
         for name in ("one", "two"):
-            assert await done(node, noun, "add", name, "secret") == ["ok"]
+            assert (await done(node, noun, "add", name, "secret"))[0] == "ok"
         assert await done(node, noun, "list") == ["two", "one"]
         assert await ctl(node, noun, "add", "one", "x") == (1, "Error: existed\n", "")
         assert await done(node, noun, "update", "one", "other") == ["ok"]
@@ -136,3 +136,18 @@ async def test_banned() -> None:
         for bad in (("shoe", "x"), ("peerhost", "nowhere"), ("clientid", "x", "--seconds", "-1")):
             said = await ctl(node, "banned", "add", *bad)
             assert said.status == 1 and said.out.startswith("Error: ")
+
+
+@pytest.mark.parametrize("command", ["users", "mqtt-user", "user", "clientid"])
+async def test_who_adds_the_first_user_is_told_whom_that_shuts_out(command: str) -> None:
+    async with managed_node() as node:
+        first = await ctl(node, command, "add", "eve", "secret")
+        ok, line = first.out.splitlines()
+        assert (first.status, ok) == (0, "ok")
+        assert line.startswith("Warning: this is the first user: ") and "access.unknown_user" in line
+        assert await ctl(node, command, "add", "bob", "secret") == (0, "ok\n", "")
+    async with managed_node(access={"unknown_user": "anonymous"}) as node:
+        assert await ctl(node, command, "add", "eve", "secret") == (0, "ok\n", "")
+    async with managed_node() as node:
+        said = await ctl_json(node, command, "add", "eve", "secret")
+        assert "access.unknown_user" in said["warning"]

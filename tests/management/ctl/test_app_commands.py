@@ -14,7 +14,7 @@ async def test_mgmt() -> None:
         assert line.startswith("AppSecret: ")
         api = ApiClient(node.management.url, app=("exporter", line.removeprefix("AppSecret: ")))
         assert (await api.get("/brokers")).code == 0
-        shown = "app_id: exporter, secret: ******, name: An exporter, desc: , status: true, expired: undefined"
+        shown = "app_id: exporter, secret: ******, name: An exporter, desc: , status: true, expired: -"
         assert await done(node, "mgmt", "lookup", "exporter") == [shown]
         assert (await done(node, "mgmt", "list"))[1:] == [shown]
         assert [row["app_id"] for row in await ctl_json(node, "mgmt", "list")] == [APP_ID, "exporter"]

@@ -51,7 +51,7 @@ def test_words_are_found(line: str, usage: str, values: dict[str, str]) -> None:
         ("data import /f --env", 1),
         ("data import /f --env {} --env {}", 1),
         ("data import", 1),
-        ("nonsense", 10),
+        ("nonsense", 2),
         ("", 10),
     ],
 )
@@ -59,6 +59,21 @@ def test_the_nearest_usage_is_told(line: str, lines: int) -> None:
     with pytest.raises(UsageError) as caught:
         find(TABLE, line.split())
     assert len(caught.value.lines) == lines
+
+
+@pytest.mark.parametrize(
+    "line, said",
+    [
+        ("clint list", 'unknown command "clint"; did you mean "clients"?'),
+        ("xyz", 'unknown command "xyz"'),
+        ("clients lst", 'unknown command "clients lst"; did you mean "list"?'),
+        ("clients show", "clients list "),
+    ],
+)
+def test_an_unknown_command_is_named_with_the_nearest(line: str, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        find(COMMANDS, line.split())
+    assert caught.value.lines[0].startswith(said)
 
 
 def test_usages_are_padded_to_70_columns_and_groups_are_apart() -> None:

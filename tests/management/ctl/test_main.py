@@ -1,6 +1,8 @@
 """The command itself: where it finds the node, what it prints, how it ends."""
 
 import asyncio
+import os
+import re
 import subprocess
 import sys
 import time
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from management.ctl.main import UsageError, find_data_dir, read_command_line
+from management.data_dir import DataDir
 from tests.support.api import managed_node
 from tests.support.ctl import ROOT, run
 from tests.support.node import NodeProcess
@@ -46,6 +49,47 @@ def test_where_the_node_is(tmp_path: Path) -> None:
     assert find_data_dir({}, {}) == str(Path.cwd() / "data")
     file.write_text("[log]\n")
     assert find_data_dir(options, {}) == str(Path.cwd() / "data")
+
+
+def test_the_node_of_a_file_is_found_from_any_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "top" / "config" / "taipan.toml"
+    for directory in (file.parent, tmp_path / "top" / "data", tmp_path / "top" / "config" / "data", tmp_path / "data"):
+        directory.mkdir(parents=True, exist_ok=True)
+    file.write_text("")
+    options = {"--config": str(file)}
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data" / "lock").write_text("1\n/another/node.toml\n")
+    (file.parent / "data" / "lock").write_text("2\n")
+    assert find_data_dir(options, {}) == str(tmp_path / "data")
+    held = DataDir(str(tmp_path / "top" / "data"), str(file))
+    assert find_data_dir(options, {}) == str(tmp_path / "top" / "data")
+    held.close()
+
+
+@pytest.mark.asyncio
+async def test_the_installed_command_finds_its_node_and_says_its_version(tmp_path: Path) -> None:
+    scripts = Path(sys.executable).parent
+    config = tmp_path / "etc" / "taipan.toml"
+    config.parent.mkdir()
+    config.write_text('[management]\nenabled = false\n[[listeners]]\nname = "a"\ntype = "tcp"\nbind = "127.0.0.1:0"\n')
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("TAIPAN__")}
+    node = await asyncio.create_subprocess_exec(
+        scripts / "taipan", "--config", "etc/taipan.toml",
+        cwd=tmp_path, env=environ, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        assert node.stdout is not None
+        assert (await asyncio.wait_for(node.stdout.readline(), 30)).startswith(b"taipan ready")
+        ctl = await asyncio.create_subprocess_exec(
+            scripts / "taipan-ctl", "--config", config, "status", cwd="/", env=environ, stdout=asyncio.subprocess.PIPE
+        )
+        said, _ = await ctl.communicate()
+        assert (ctl.returncode, said.startswith(b"Node 'taipan@127.0.0.1'")) == (0, True)
+    finally:
+        node.terminate()
+        await node.communicate()
+    version = subprocess.run([scripts / "taipan-ctl", "--version"], capture_output=True, text=True, check=True)
+    assert re.fullmatch(r"taipan-ctl \d+\.\d+\.\d+\S*\n", version.stdout)
 
 
 @pytest.mark.parametrize("text", ["[node", "node = 1", "[node]\ndata_dir = 1", '[node]\ndata_dir = ""'])
@@ -125,6 +169,7 @@ async def test_a_reader_that_goes_away_is_no_error() -> None:
         assert errors == b""
 
 
+@pytest.mark.alone
 def test_it_starts_in_a_blink() -> None:
     """The best of some starts, because the machine does other things; nothing of ours or of others is imported."""
     code = "import sys; import management.ctl.main; print(*sys.modules)"

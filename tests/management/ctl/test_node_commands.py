@@ -123,4 +123,5 @@ async def test_help() -> None:
         nothing = await ctl(node)
         assert nothing.status == 2 and nothing.err.splitlines() == lines and nothing.out == ""
         part = await ctl(node, "clients", "nonsense")
-        assert part.status == 2 and [line.split()[0] for line in part.err.splitlines()] == ["clients"] * 3
+        assert part.status == 2 and part.err.splitlines()[0] == 'unknown command "clients nonsense"'
+        assert [line.split()[0] for line in part.err.splitlines()[1:]] == ["clients"] * 3

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.ruleengine.rig import HttpSink
+from tests.ruleengine.rig import HttpSink, status, until
 from tests.support.api import managed_node
 from tests.support.ctl import ctl, ctl_json, done
 
@@ -98,6 +98,34 @@ async def test_resources() -> None:
         assert (await ctl(node, "resources", "create", "web_hook", "-c", "[]")).status == 1
         missing = await ctl(node, "resources", "create", "web_hook")
         assert missing.status == 1 and "url is missing" in missing.out
+    await sink.stop()
+
+
+async def test_rows_that_were_set_aside() -> None:
+    sink = await HttpSink().start()
+    sink.answer = status(500)
+    async with managed_node(ruleengine={**QUICK, "retry_attempts": 1}) as node:
+        await done(node, "resources", "create", "web_hook", "-i", "resource:1", "-c", json.dumps({"url": sink.url}))
+        action = json.dumps([{"name": "data_to_webserver", "params": {"$resource": "resource:1"}}])
+        await done(node, "rules", "create", 'SELECT payload FROM "t"', action, "-i", "rule:1")
+        client = await node.client("c1", 4)
+        for number in range(3):
+            await client.publish("t", b"%d" % number, 1)
+        await until(lambda: node.engine.buffers.dead_letters.count("resource:1") == 3)
+        lines = await done(node, "resources", "dead-letters", "resource:1")
+        assert [json.loads(json.loads(line)["row"]) for line in lines] == [{"payload": str(n)} for n in range(3)]
+        assert await done(node, "resources", "clear-dead-letters", "resource:1", "-n", "1") == ["1 removed"]
+        sink.answer = status(200)
+        assert await done(node, "resources", "send-again", "resource:1", "-n", "2") == ["1 sent again"]
+        assert await done(node, "resources", "send-again", "resource:1") == ["1 sent again"]
+        await until(lambda: sink.bodies[-2:] == [b'{"payload":"1"}', b'{"payload":"2"}'])
+        assert await done(node, "resources", "dead-letters", "resource:1") == []
+        assert await done(node, "resources", "clear-dead-letters", "resource:1") == ["0 removed"]
+        for word in ("dead-letters", "send-again", "clear-dead-letters"):
+            assert await ctl(node, "resources", word, "resource:2") == (1, "Cannot found resource:2\n", "")
+        for word in ("send-again", "clear-dead-letters"):
+            answer = await ctl(node, "resources", word, "resource:1", "-n", "9")
+            assert answer.status == 1 and "no row 9 of resource:1 was set aside" in answer.out
     await sink.stop()
 
 

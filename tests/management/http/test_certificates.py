@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import socket
 import ssl
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,29 @@ async def test_reload(tmp_path: Path, server_name: str | None) -> None:
         assert await serial_of(node, issuer.ca, server_name) == first
         management.reload(management.settings)
         assert await serial_of(node, issuer.ca, server_name) != first
+
+
+async def test_a_reload_ends_sessions_that_began_before(tmp_path: Path) -> None:
+    issuer = Certificates(tmp_path)
+    certfile, keyfile = issuer.issue("localhost")
+    context = ssl.create_default_context(cafile=issuer.ca)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+
+    def visit(port: int, session: ssl.SSLSession | None) -> tuple[bool, ssl.SSLSession | None]:
+        with (
+            socket.create_connection(("127.0.0.1", port), timeout=10) as plain,
+            context.wrap_socket(plain, server_hostname="localhost", session=session) as secure,
+        ):
+            return bool(secure.session_reused), secure.session
+
+    async with managed_node(management={"tls": {"certfile": certfile, "keyfile": keyfile}}) as node:
+        management = node.management
+        port = int(management.url.rpartition(":")[2])
+        _, session = await asyncio.to_thread(visit, port, None)
+        assert (await asyncio.to_thread(visit, port, session))[0]
+        management.check(management.settings)
+        management.reload(management.settings)
+        assert not (await asyncio.to_thread(visit, port, session))[0]
 
 
 async def test_a_start_names_the_setting(tmp_path: Path) -> None:

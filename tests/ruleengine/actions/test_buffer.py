@@ -44,8 +44,10 @@ class Sink:
         return [each for batch in self.batches for each in batch]
 
 
-def entry(number: int, key: str = "c", action: str = "a_1", group: str = "", most: int = 1) -> Entry:
-    return Entry(action, key, group, most, 1.0, b"%d" % number, encode_row({"n": number}))
+def entry(
+    number: int, key: str = "c", action: str = "a_1", group: str = "", most: int = 1, until: float = 0.0
+) -> Entry:
+    return Entry(action, key, group, most, 1.0, b"%d" % number, encode_row({"n": number}), until)
 
 
 class Bench:
@@ -53,7 +55,8 @@ class Bench:
         self.store = store or BufferStore(Tables())
         self.sink = Sink()
         self.told = self.store.reports["a_1"] = Told()
-        self.buffer = Buffer("resource:1", self.store, settings, self.sink, lanes, Random(1))
+        self.now = 1.0
+        self.buffer = Buffer("resource:1", self.store, settings, self.sink, lanes, Random(1), now=lambda: self.now)
 
 
 async def test_rows_arrive_in_order_and_are_told_of() -> None:
@@ -126,7 +129,7 @@ async def test_a_row_that_is_refused_again_and_again_is_given_up_and_holds_up_no
     assert bench.sink.taken == [b"0", b"0", b"0", b"1"]
     ((reason, row),) = bench.told.failures
     assert "HTTP 500" in reason and "ruleengine.retry_attempts" in reason and row == {"n": 0}
-    assert bench.buffer.status["dropped"] == {"retry_attempts": 1}
+    assert bench.buffer.status["dropped"] == {"retry_attempts": 1} and bench.buffer.status["set_aside"] == 1
     await bench.buffer.close()
 
 

@@ -93,6 +93,11 @@ async def test_user_properties(given: Any) -> None:
         ({"target_topic": "out/${nothing}"}, "${nothing}"),
         ({"target_topic": "out", "payload_tmpl": "${qos}"}, "${qos}"),
         ({"target_topic": "out", "target_qos": 3}, "target_qos"),
+        ({"target_topic": "$SYS"}, "reserved"),
+        ({"target_topic": "$SYS/x"}, "reserved"),
+        ({"target_topic": "$SYS/${topic}"}, "reserved"),
+        ({"target_topic": "$delayed/0/$SYS/brokers/x/alarms/activate"}, "reserved"),
+        ({"target_topic": "$delayed/0/$SYS/${topic}"}, "reserved"),
         ({"target_topic": "out", "target_qos": "q${topic}"}, "target_qos"),
         ({"target_topic": "out", "target_retain": "maybe"}, "target_retain"),
         ({"target_topic": "out", "user_properties": {"k": 1}}, "user_properties"),
@@ -113,6 +118,10 @@ async def test_what_is_refused_at_creation(params: dict[str, Any], words: str) -
         (b'{"t": "a/#"}', {"target_topic": "${t}"}),
         (b'{"t": ""}', {"target_topic": "${t}"}),
         (b'{"t": "$SYS/x"}', {"target_topic": "${t}"}),
+        (b'{"t": "$SYS"}', {"target_topic": "${t}"}),
+        (b'{"t": "$delayed/0/$SYS/x"}', {"target_topic": "${t}"}),
+        (b'{"t": "$SYS"}', {"target_topic": "$delayed/0/${t}/x"}),
+        (b'{"t": "0/$SYS/x"}', {"target_topic": "$delayed/${t}"}),
         (b'{"t": 7}', {"target_topic": "out", "target_qos": "${t}"}),
         (b'{"t": "x"}', {"target_topic": "out", "target_retain": "${t}"}),
     ],
@@ -172,8 +181,32 @@ async def test_a_loop_through_an_event_ends() -> None:
 
 
 @pytest.mark.asyncio
+async def test_loops_get_so_many_messages_a_second_and_no_more() -> None:
+    async with ruled_node(rules={"max_chained": 100, "max_chained_rate": 150}) as node:
+        for number in range(4):
+            await node.rule('SELECT * FROM "g/#"', *[republish(f"g/{number}/{each}") for each in range(4)])
+        client = await node.client()
+        metrics = node.server.metrics
+
+        async def flood() -> int:
+            before = metrics.messages_publish
+            for _ in range(20):
+                await client.publish("g")
+            await client.ping()
+            return metrics.messages_publish - before
+
+        # Of each event the message, what sees it and a few more are free; of the rest there is so much a second.
+        assert await flood() <= 20 * (1 + 16 + 10) + 2 * 150
+        assert metrics.refusals.snapshot()["rules_chained_rate"] > 100
+        await node.pass_time(2)
+        refused = metrics.refusals.snapshot()["rules_chained_rate"]
+        await client.publish("g")
+        assert metrics.refusals.snapshot()["rules_chained_rate"] == refused
+
+
+@pytest.mark.asyncio
 async def test_a_loop_that_grows_is_stopped() -> None:
-    async with ruled_node(rules={"max_chained": 50}) as node:
+    async with ruled_node(rules={"max_chained": 50, "max_time": 10.0}) as node:
         for number in range(4):
             await node.rule('SELECT * FROM "g/#"', *[republish(f"g/{number}/{each}") for each in range(4)])
         client = await node.client()

@@ -49,6 +49,20 @@ def test_what_a_template_reads_is_known_beforehand() -> None:
     assert Template("a ${x} ${payload.y.z} $w ${open").placeholders == (("x",), ("payload", "y", "z"))
 
 
+def test_a_value_as_json_stays_one_value_whatever_is_in_it() -> None:
+    nasty = 'a"}, "admin": true, {"\\ \n\t\x00 \u2028 \U0001f600'
+    row = {"p": {"name": nasty, "n": 1.5, "b": True, "l": [1, "x"], "o": {"k": None}}, "bin": b"\xff\x00"}
+    template = Template(
+        '{"name": ${json(p.name)}, "n": ${json(p.n)}, "b": ${json(p.b)}, "l": ${json(p.l)}, "o": ${json(p.o)}, '
+        '"bin": ${json(bin)}, "none": ${json(p.none)}}'
+    )
+    read = json.loads(template.render_octets(row))
+    assert read == {"name": nasty, "n": 1.5, "b": True, "l": [1, "x"], "o": {"k": None}, "bin": "/wA=", "none": None}
+    assert template.placeholders[:2] == (("p", "name"), ("p", "n"))
+    assert Template("${json(p.b)}").value(row) == "true"
+    assert Template("${json(x)").render(row) == "${json(x)"
+
+
 def test_a_rendering_that_grows_without_bounds_is_refused() -> None:
     with pytest.raises(ValueError, match="output"):
         Template("${a}" * 40).render({"a": "x" * 1_000_000})

@@ -136,6 +136,44 @@ async def test_ingress_publishes_here_what_is_published_there(there: Remote, tmp
     await node.stop()
 
 
+async def test_no_ingress_reaches_topics_of_the_server_and_its_delays_are_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with remote("taipan", tmp_path) as there:
+        node = await start_node()
+        rig = Rig(server=node.server)
+        here = Peer(node.address(), 4)
+        await here.connect()
+        await here.subscribe("$SYS/#", "$SYSa/#", "$delayed/#", "#", qos=1)
+        ingress = [
+            {"remote_topic": "a/+", "qos": 1, "local_topic": "$SYS${topic}"},  # $SYSa/x is none of the server's
+            {"remote_topic": "+/#", "qos": 1, "local_topic": "$${topic}"},
+        ]
+        bridge = run(rig, there.address, ingress=ingress)
+        await until(lambda: bridge.status["connections"] == 3)
+        sender = await there.client()
+        for topic in ("SYS/forged", "delayed/0/$SYS/forged", "SYS", "delayed/0/late", "a/x"):
+            await sender.publish(topic, b"x", 1)
+        assert {(await here.expect_publish()).topic for _ in range(2)} == {"late", "$SYSa/x"}
+        await here.nothing()
+        assert bridge.status["received_refused"] == 3
+        assert node.server.metrics.refusals.snapshot()["bridge_not_authorized"] == 3
+        (line,) = [each.getMessage() for each in caplog.records if "bridge_message_refused" in each.getMessage()]
+        assert "setting=ingress.local_topic" in line and "SYS" in line
+        for peer in (sender, here):
+            await peer.close()
+        await rig.close()
+        await node.stop()
+
+
+async def test_nothing_is_forwarded_to_the_topics_of_the_other_server(rig: Rig) -> None:
+    run(rig, f"127.0.0.1:{free_port()}")
+    with pytest.raises(ActionFailed, match="reserved"):
+        rig.action(action.TYPE).run({}, published("$SYS/brokers"))
+    with pytest.raises(ParamError, match="SYS"):
+        rig.action(action.TYPE, forward_topic="$SYS/${topic}")
+
+
 async def test_ingress_gets_what_came_while_the_bridge_was_away(tmp_path: Path) -> None:
     async with remote("mosquitto", tmp_path) as there:
         node = await start_node()
@@ -294,7 +332,6 @@ async def test_the_client_identifier_is_the_same_after_a_restart_and_another_on_
     "key, config",
     [
         ("proto_ver", {"proto_ver": "mqttv3"}),
-        ("proto_ver", {"proto_ver": "mqttv5"}),
         ("proto_ver", {"proto_ver": "mqttv6"}),
         ("address", {"address": "host"}),
         ("address", {"address": "host:0"}),
@@ -319,6 +356,10 @@ async def test_the_client_identifier_is_the_same_after_a_restart_and_another_on_
         ("ingress", {"ingress": [{"remote_topic": "a", "local_topic": "b/+"}]}),
         ("ingress", {"ingress": [{"remote_topic": "a", "local_topic": "${payload}"}]}),
         ("ingress", {"ingress": [{"remote_topic": "a", "else": 1}]}),
+        ("ingress", {"ingress": [{"remote_topic": "a", "local_topic": "$SYS/brokers/x/alarms/activate"}]}),
+        ("ingress", {"ingress": [{"remote_topic": "a", "local_topic": "$delayed/0/$SYS/${topic}"}]}),
+        ("ingress", {"ingress": [{"remote_topic": "$SYS/#"}]}),
+        ("mountpoint", {"mountpoint": "$SYS/"}),
         ("ingress", {"ingress": "a"}),
     ],
 )

@@ -301,8 +301,8 @@ async def test_opentsdb_param(name: str, order: int, type: str, default: Any) ->
     assert record.get("required", False) == (name == "$resource")
 
 
-async def test_there_are_six_parameters() -> None:
-    assert len(PARAMS) == 6
+async def test_there_are_seven_parameters() -> None:
+    assert len(PARAMS) == 7
 
 
 @pytest.mark.parametrize(

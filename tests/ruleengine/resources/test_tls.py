@@ -16,6 +16,7 @@ from ruleengine.resources import mqtt_bridge, web_hook
 from ruleengine.resources.resource import ResourceError
 from tests.broker.transport.conftest import Certificates
 from tests.ruleengine.rig import HttpSink, Rig, published, until
+from tests.ruleengine.ruled import ruled_node
 from tests.support.node import start_node
 
 pytestmark = pytest.mark.asyncio
@@ -65,6 +66,54 @@ async def test_whom_a_web_hook_trusts(
     rig.action(action.TYPE).run({"x": 1}, published())
     await until(lambda: rig.told.successes or "certificate" in hook.status["buffer"]["last_error"].lower())
     assert (rig.told.successes == 1) == trusted == (len(sink.requests) == 1)
+    await sink.stop()
+
+
+async def test_rows_wait_while_a_certificate_does_not_hold(rig: Rig, certificates: Certificates) -> None:
+    sink = await HttpSink().start(_server(certificates))
+    config = {"url": f"https://127.0.0.1:{sink.port}/", "verify": True, "pool_size": 1}
+    hook = rig.run(web_hook.TYPE, **config)
+    with pytest.raises(ResourceError, match="certificate"):
+        await hook.test()
+    act = rig.action(action.TYPE, body="${n}")
+    for number in range(5):
+        act.run({"n": number}, published())
+    await until(lambda: hook.status["buffer"]["retried"] > 2 and "certificate" in hook.status["reason"])
+    assert not hook.alive and rig.alive == [] and rig.told.count == 0
+    assert hook.status["buffer"]["waiting"] == 5 and hook.status["buffer"]["dropped"] == {}
+    await hook.close()
+    hook = rig.run(web_hook.TYPE, cacertfile=certificates.ca, **config)  # the operator mends it
+    await until(lambda: rig.told.successes == 5 and hook.alive)
+    assert sink.bodies == [b"%d" % number for number in range(5)]
+    await sink.stop()
+
+
+async def test_the_alarm_of_a_resource_says_that_its_certificate_does_not_hold(certificates: Certificates) -> None:
+    sink = await HttpSink().start(_server(certificates))
+    async with ruled_node(rules={"liveness_interval": 0.05}) as node:
+        config = {"url": f"https://127.0.0.1:{sink.port}/", "verify": True}
+        record = await node.engine.create_resource("web_hook", config)
+        ((name, alarm),) = node.server.alarms.active.items()
+        assert name == f"resource/web_hook/{record['id']}/down" and "certificate" in alarm.details["fault"]
+        assert record["status"][0]["is_alive"] is False and "certificate" in record["status"][0]["reason"]
+        await sink.stop()
+        await until(lambda: "certificate" not in node.engine.resource_record(record["id"])["status"][0]["reason"])
+        node.engine.resource_book.tick()
+        assert "certificate" not in node.server.alarms.active[name].details["fault"]
+        await sink.start()  # without TLS
+        await node.engine.update_resource(record["id"], {"url": sink.url})
+        assert not node.server.alarms.active
+    await sink.stop()
+
+
+async def test_a_server_that_wants_a_client_certificate_is_not_alive_without_one(
+    rig: Rig, certificates: Certificates
+) -> None:
+    sink = await HttpSink().start(_server(certificates, client=True))
+    hook = rig.run(web_hook.TYPE, url=f"https://127.0.0.1:{sink.port}/")
+    with pytest.raises(ResourceError, match=r"(?i)certificate"):
+        await hook.test()
+    assert not hook.alive
     await sink.stop()
 
 

@@ -71,6 +71,25 @@ def test_anything_may_be_a_condition_and_only_true_holds(condition: str, holds: 
     assert (rows(f"SELECT topic FROM t WHERE {condition}") is not None) == holds
 
 
+@pytest.mark.parametrize(
+    "fields, expected",
+    [
+        ("1 AS c[1].d", {"c": [{"d": 1}]}),
+        ("1 AS c[1]", {"c": [1]}),
+        ("1 AS c[2].d, 2 AS c[1].e", {"c": [{"d": 1, "e": 2}]}),
+        ("1 AS c[-1].d[3].e", {"c": [{"d": [{"e": 1}]}]}),
+        ("0 AS payload.x[2].y", {"payload": {"x": [{"y": 0}]}}),
+        ("payload, 0 AS payload.x[2].y", {"payload": {"a": 1, "b": [1, 2, 3], "x": [{"y": 0}]}}),
+        ("payload.b, 0 AS payload.b[2].y", {"payload": {"b": [1, {"y": 0}, 3]}}),
+        ("payload.b, 0 AS payload.b[7].y", {"payload": {"b": [1, 2, 3]}}),
+        ("5 AS c, 1 AS c[1].d", {"c": [{"d": 1}]}),
+        ("1 AS c[1].d, c[1].d AS e", {"c": [{"d": 1}], "e": 1}),
+    ],
+)
+def test_what_is_stored_in_an_element_is_not_lost(fields: str, expected: Any) -> None:
+    assert rows(f"SELECT {fields} FROM t", '{"a": 1, "b": [1, 2, 3]}') == [expected]
+
+
 def test_mod_stays_a_name_where_it_is_one() -> None:
     assert rows("SELECT mod, payload.a mod, mod(5, 3) AS m FROM mod; -- end", mod=4) == [{"mod": 1, "m": 2}]
 

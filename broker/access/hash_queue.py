@@ -1,0 +1,333 @@
+"""HashQueue: passwords that wait for a hash thread. Who is next, how many may wait, what becomes of those who leave.
+
+Clients that were known before come first, then others, then new hashes for operators; each kind has its share of the
+threads, so that none waits for ever. Within a kind the addresses take turns, and at an address its user names.
+"""
+
+import asyncio
+import heapq
+import logging
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+logger = logging.getLogger(__name__)
+
+KNOWN: Final = 0
+OTHER: Final = 1
+NEW: Final = 2
+
+# Of eight hashes in a row; where the kind whose turn it is has nothing to do, the next one has.
+_TURNS: Final = (KNOWN, KNOWN, OTHER, KNOWN, KNOWN, OTHER, KNOWN, NEW)
+_FIRST_GUESS: Final = 0.05
+"""Seconds of a hash, until one was measured."""
+_LEAST: Final = 16
+"""So many may wait however long a hash takes."""
+SPACING: Final = 0.1
+"""Seconds between two passwords of an address that is slowed for its guesses."""
+
+
+class Busy(Exception):
+    """The password waited too long, or would."""
+
+
+class Job:
+    """One password to be hashed, and how many wait for what comes of it. ``earliest``: not before this time of the
+    loop. ``paced``: its address is slowed."""
+
+    __slots__ = (
+        "address",
+        "arrived",
+        "earliest",
+        "future",
+        "key",
+        "kind",
+        "name",
+        "paced",
+        "run",
+        "waiters",
+        "waiting",
+    )
+
+    def __init__(self, key: bytes, kind: int, address: str, name: bytes, run: Callable[[], Any]) -> None:
+        self.key = key
+        self.kind = kind
+        self.address = address
+        self.name = name
+        self.run = run
+        self.paced = False
+        self.arrived = 0.0
+        self.earliest = 0.0
+        self.waiters = 0
+        self.waiting = False  # in a line or held, no thread has it
+        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+
+_Lanes = OrderedDict[bytes, OrderedDict[bytes, Job]]
+
+
+class _Line:
+    """Jobs of one kind: address -> user name -> jobs by key. Both take turns."""
+
+    __slots__ = ("addresses",)
+
+    def __init__(self) -> None:
+        self.addresses: OrderedDict[str, _Lanes] = OrderedDict()
+
+    def add(self, job: Job) -> None:
+        self.addresses.setdefault(job.address, OrderedDict()).setdefault(job.name, OrderedDict())[job.key] = job
+
+    def remove(self, job: Job) -> None:
+        lanes = self.addresses.get(job.address)
+        lane = lanes.get(job.name) if lanes is not None else None
+        if lanes is None or lane is None or lane.pop(job.key, None) is None:
+            return
+        if not lane:
+            del lanes[job.name]
+            if not lanes:
+                del self.addresses[job.address]
+
+    def take(self, now: float, pauses: dict[str, float]) -> Job | None:
+        """The next one; what is ``paced`` of addresses in ``pauses`` waits for the time given there."""
+        for address, lanes in self.addresses.items():
+            name, lane = next(iter(lanes.items()))
+            job = next(iter(lane.values()))
+            if job.paced and pauses.get(address, 0.0) > now:
+                continue
+            self.addresses.move_to_end(address)
+            lanes.move_to_end(name)
+            self.remove(job)
+            return job
+        return None
+
+
+class HashQueue:
+    """``run`` of a job is called in one of ``threads`` threads; it has to release the interpreter lock.
+
+    ``patience``: seconds that a password may wait for its turn. How many that are is reckoned from how long hashes
+    take here. ``seconds``: the mean of the latest ones.
+    """
+
+    def __init__(self, threads: int | None, patience: float) -> None:
+        self.seconds = _FIRST_GUESS
+        self.patience = patience
+        self.closed = False
+        self._jobs: dict[bytes, Job] = {}
+        self._waiting: OrderedDict[bytes, Job] = OrderedDict()  # KNOWN and OTHER, by arrival
+        self._held: list[tuple[float, int, Job]] = []  # a heap, by the time before which none of them may begin
+        self._sequence = 0
+        self._counts: dict[str, int] = {}  # of those waiting, by address
+        self._lines = (_Line(), _Line(), _Line())
+        self._pauses: dict[str, float] = {}
+        self._turn = 0
+        self._running = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self.threads = processors() if threads is None else threads
+        self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="taipan-hash")
+
+    def resize(self, threads: int | None) -> None:
+        """Another number of threads; ``None``: one for each processor."""
+        count = processors() if threads is None else threads
+        if count != self.threads:
+            self._pool.shutdown(wait=False)  # what waits in it is finished there
+            self.threads = count
+            self._pool = ThreadPoolExecutor(count, thread_name_prefix="taipan-hash")
+
+    @property
+    def limit(self) -> int:
+        """How many may wait."""
+        return max(_LEAST, int(self.patience * self.threads / self.seconds))
+
+    def __len__(self) -> int:
+        """Clients' passwords that wait for a thread."""
+        return len(self._waiting)
+
+    def find(self, key: bytes) -> Job | None:
+        """The job of this key that is not done."""
+        return self._jobs.get(key)
+
+    def add(self, job: Job, delay: float = 0.0) -> None:
+        """``delay``: seconds before which it may not begin. Raises Busy where too many wait already."""
+        now = time.monotonic()
+        if job.kind != NEW:
+            self._make_room(job)
+            self._waiting[job.key] = job
+            self._counts[job.address] = self._counts.get(job.address, 0) + 1
+        self._jobs[job.key] = job
+        job.arrived = now
+        job.waiting = True
+        job.earliest = now + delay
+        job.paced = delay > 0
+        if delay > 0:
+            self._sequence += 1
+            heapq.heappush(self._held, (job.earliest, self._sequence, job))
+        else:
+            self._lines[job.kind].add(job)
+        self._dispatch()
+
+    def leave(self, job: Job) -> None:
+        """One who waited for it has gone; with the last of them the work goes too, unless a thread has it."""
+        job.waiters -= 1
+        if job.waiters <= 0 and job.waiting:
+            self._drop(job)
+
+    async def result(self, job: Job) -> Any:
+        """What comes of it, for one of those who wait; raises Busy."""
+        job.waiters += 1
+        try:
+            # Shielded: a client that leaves must not take the answer away from others.
+            return await asyncio.shield(job.future)
+        finally:
+            self.leave(job)
+
+    def close(self) -> None:
+        """No thread begins anything any more; the futures of what waits are cancelled."""
+        self.closed = True
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for job in list(self._jobs.values()):
+            if job.waiting:
+                job.waiting = False
+                job.future.cancel()
+        self._jobs.clear()
+        self._waiting.clear()
+        self._counts.clear()
+        self._held.clear()
+        self._lines = (_Line(), _Line(), _Line())
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _make_room(self, job: Job) -> None:
+        """Where all that may wait do, the address with the most of them gives way, its strangers first."""
+        limit = self.limit
+        if len(self._waiting) < limit:
+            return
+        address = job.address
+        share = limit // (len(self._counts) + (address not in self._counts))
+        if self._counts.get(address, 0) >= share:
+            victim = self._newest(address, OTHER) if job.kind == KNOWN else None
+            if victim is None:
+                raise Busy
+        else:
+            longest = max(self._counts, key=self._counts.__getitem__)
+            victim = self._newest(longest, OTHER) or self._newest(longest, KNOWN)
+        if victim is not None:
+            self._refuse(victim)
+
+    def _newest(self, address: str, kind: int) -> Job | None:
+        for job in reversed(self._waiting.values()):
+            if job.address == address and job.kind == kind:
+                return job
+        return None
+
+    def _refuse(self, job: Job) -> None:
+        self._drop(job)
+        if not job.future.done():
+            job.future.set_exception(Busy())
+            job.future.exception()  # looked at here: those who asked may all be gone
+
+    def _drop(self, job: Job) -> None:
+        self._no_longer_waits(job)
+        self._jobs.pop(job.key, None)
+        self._lines[job.kind].remove(job)
+
+    def _no_longer_waits(self, job: Job) -> None:
+        job.waiting = False
+        if self._waiting.pop(job.key, None) is not None:
+            left = self._counts[job.address] - 1
+            if left:
+                self._counts[job.address] = left
+            else:
+                del self._counts[job.address]
+
+    def _dispatch(self) -> None:
+        """Give the threads as much as keeps them busy: one each, and one that is ready when the first is done."""
+        if self.closed:
+            return
+        now = time.monotonic()
+        while self._held and (self._held[0][0] <= now or not self._held[0][2].waiting):
+            job = heapq.heappop(self._held)[2]
+            if job.waiting:
+                self._lines[job.kind].add(job)
+        while self._waiting:
+            oldest = next(iter(self._waiting.values()))
+            if now - oldest.arrived < self.patience:
+                break
+            self._refuse(oldest)
+        while self._running <= self.threads:
+            found = self._next(now)
+            if found is None:
+                break
+            self._no_longer_waits(found)
+            if found.paced:
+                self._pause(found.address, now)
+            self._running += 1
+            future = asyncio.get_running_loop().run_in_executor(self._pool, _timed, found.run)
+            future.add_done_callback(lambda done, job=found: self._finished(job, done))  # type: ignore[misc]
+        self._wake_later(now)
+
+    def _next(self, now: float) -> Job | None:
+        first = _TURNS[self._turn % len(_TURNS)]
+        for kind in (first, KNOWN, OTHER, NEW):
+            job = self._lines[kind].take(now, self._pauses)
+            if job is not None:
+                self._turn += 1
+                return job
+        return None
+
+    def _pause(self, address: str, now: float) -> None:
+        if len(self._pauses) > 1000:
+            self._pauses = {each: until for each, until in self._pauses.items() if until > now}
+        self._pauses[address] = now + SPACING
+
+    def _wake_later(self, now: float) -> None:
+        """Come again where nothing else would: threads are idle, and somebody has to wait for a time."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._running or not (self._waiting or self._held):
+            return
+        due = [self._held[0][0]] if self._held else []
+        if any(line.addresses for line in self._lines):
+            due.append(now + SPACING)
+        if due:
+            self._timer = asyncio.get_running_loop().call_later(max(min(due) - now, 0.001), self._dispatch)
+
+    def _finished(self, job: Job, done: "asyncio.Future[tuple[Any, float]]") -> None:
+        self._running -= 1
+        self._jobs.pop(job.key, None)
+        future = job.future
+        error = None if done.cancelled() else done.exception()
+        if done.cancelled():
+            future.cancel()
+        elif error is not None:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()
+        else:
+            result, seconds = done.result()
+            if job.run is not nothing:
+                self.seconds += (seconds - self.seconds) / 16
+            if not future.done():
+                future.set_result(result)
+        self._dispatch()
+
+
+def nothing() -> bool:
+    """What a job does that only has to wait for its turn."""
+    return True
+
+
+def processors() -> int:
+    """How many this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _timed(run: Callable[[], Any]) -> tuple[Any, float]:
+    begun = time.perf_counter()
+    return run(), time.perf_counter() - begun

@@ -1,0 +1,219 @@
+"""Password hashes that others have made: PBKDF2, bcrypt and those of Mosquitto. Read, verified, replaced at the login.
+
+``parse_hash`` reads every written form there is; ``read_hash`` the separate fields of a request or a file.
+"""
+
+import binascii
+import hashlib
+import hmac
+import re
+from typing import Final
+
+from .emqx_hash import EmqxHash
+from .password import ScryptHash, from_base64, to_base64
+from .random_secret import RandomSecretHash
+
+METHODS: Final = ("sha256", "pbkdf2", "bcrypt", "scrypt", "mosquitto")
+_PBKDF2: Final = ("sha1", "sha256", "sha512")
+_MOST_ITERATIONS: Final = 5_000_000
+_BCRYPT: Final = re.compile(r"\$2[aby]\$(\d\d)\$[./A-Za-z0-9]{53}")
+_BCRYPT_COSTS: Final = range(4, 16)
+
+
+class Sha512Hash:
+    """``$6$salt$hash``, as ``mosquitto_passwd -H sha512`` writes it: SHA-512 of password and salt, both in base64."""
+
+    __slots__ = ("digest", "salt")
+
+    fast: Final = False
+    outdated: Final = True
+
+    def __init__(self, salt: bytes, digest: bytes) -> None:
+        self.salt = salt
+        self.digest = digest
+
+    @classmethod
+    def parse(cls, text: str) -> "Sha512Hash":
+        """Read the written form; ``ValueError`` says in words what is wrong with it."""
+        parts = text.split("$")
+        if len(parts) != 4 or parts[:2] != ["", "6"]:
+            raise ValueError("expected $6$salt$hash, as mosquitto_passwd writes it")
+        salt, digest = from_base64(parts[2]), from_base64(parts[3])
+        if len(digest) != hashlib.sha512().digest_size:
+            raise ValueError("the hash of $6$ is 64 bytes in base64")
+        return cls(salt, digest)
+
+    @property
+    def fingerprint(self) -> bytes:
+        return str(self).encode()
+
+    def verify(self, password: bytes) -> bool:
+        if hmac.compare_digest(hashlib.sha512(password + self.salt).digest(), self.digest):
+            return True
+        # A clock is not to tell whose hash is a fast one.
+        ScryptHash.unknown().verify(password)
+        return False
+
+    def __str__(self) -> str:
+        return f"$6${to_base64(self.salt)}${to_base64(self.digest)}"
+
+
+class Pbkdf2Hash:
+    """``pbkdf2$digest$iterations$salt$hash``, salt and hash in base64; Mosquitto's ``$7$iterations$salt$hash`` is read
+    as one with SHA-512."""
+
+    __slots__ = ("algorithm", "digest", "iterations", "salt")
+
+    fast: Final = False
+    outdated: Final = True
+
+    def __init__(self, algorithm: str, iterations: int, salt: bytes, digest: bytes) -> None:
+        if algorithm not in _PBKDF2:
+            raise ValueError(f"PBKDF2 with one of {', '.join(_PBKDF2)}")
+        if not 1 <= iterations <= _MOST_ITERATIONS:
+            raise ValueError(f"PBKDF2 wants 1 to {_MOST_ITERATIONS} iterations")
+        if not 16 <= len(digest) <= 64:
+            raise ValueError("PBKDF2 wants a hash of 16 to 64 bytes")
+        self.algorithm = algorithm
+        self.iterations = iterations
+        self.salt = salt
+        self.digest = digest
+
+    @classmethod
+    def parse(cls, text: str) -> "Pbkdf2Hash":
+        """Read the written form; ``ValueError`` says in words what is wrong with it."""
+        parts = text.split("$")
+        if parts[:2] == ["", "7"]:
+            parts = ["pbkdf2", "sha512", *parts[2:]]
+        if len(parts) != 5 or parts[0] != "pbkdf2":
+            raise ValueError("expected pbkdf2$digest$iterations$salt$hash, or Mosquitto's $7$iterations$salt$hash")
+        if not (parts[2].isascii() and parts[2].isdigit() and len(parts[2]) <= 9):
+            raise ValueError("the iterations are a decimal number")
+        return cls(parts[1], int(parts[2]), from_base64(parts[3]), from_base64(parts[4]))
+
+    @property
+    def fingerprint(self) -> bytes:
+        return str(self).encode()
+
+    def verify(self, password: bytes) -> bool:
+        computed = hashlib.pbkdf2_hmac(self.algorithm, password, self.salt, self.iterations, len(self.digest))
+        return hmac.compare_digest(computed, self.digest)
+
+    def __str__(self) -> str:
+        return f"pbkdf2${self.algorithm}${self.iterations}${to_base64(self.salt)}${to_base64(self.digest)}"
+
+
+class BcryptHash:
+    """``$2b$cost$...``: bcrypt in its own form, which looks at 72 bytes of a password."""
+
+    __slots__ = ("text",)
+
+    fast: Final = False
+    outdated: Final = True
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @classmethod
+    def parse(cls, text: str) -> "BcryptHash":
+        """Read the written form; ``ValueError`` says in words what is wrong with it."""
+        found = _BCRYPT.fullmatch(text)
+        if found is None:
+            raise ValueError("expected bcrypt's own form, $2b$ with cost, salt and hash in 60 characters")
+        if int(found[1]) not in _BCRYPT_COSTS:
+            raise ValueError(f"bcrypt wants a cost of {_BCRYPT_COSTS.start} to {_BCRYPT_COSTS.stop - 1}")
+        return cls(text)
+
+    @property
+    def fingerprint(self) -> bytes:
+        return self.text.encode()
+
+    def verify(self, password: bytes) -> bool:
+        import bcrypt  # only where there is such a hash
+
+        try:
+            return bcrypt.checkpw(password[:72], self.text.encode())
+        except ValueError:  # bytes that no bcrypt of a password has seen
+            return False
+
+    def __str__(self) -> str:
+        return self.text
+
+
+PasswordHash = ScryptHash | RandomSecretHash | EmqxHash | Sha512Hash | Pbkdf2Hash | BcryptHash
+
+
+def parse_hash(text: str) -> PasswordHash:
+    """A stored password in its written form, whoever made it; ``ValueError`` says what is wrong with it."""
+    kind = text.split("$", 2)
+    match kind[0] or (kind[1] if len(kind) > 1 else ""):
+        case "emqx":
+            return EmqxHash.parse(text)
+        case "random":
+            return RandomSecretHash.parse(text)
+        case "pbkdf2" | "7":
+            return Pbkdf2Hash.parse(text)
+        case "6":
+            return Sha512Hash.parse(text)
+        case "2a" | "2b" | "2y":
+            return BcryptHash.parse(text)
+        case "scrypt":
+            return ScryptHash.parse(text)
+    raise ValueError(
+        "expected a hash as taipan hash-password prints it, scrypt$..., or pbkdf2$..., $2b$..., $6$... or $7$..."
+    )
+
+
+def read_hash(
+    password_hash: str,
+    method: str | None = None,
+    salt: str | None = None,
+    iterations: int | None = None,
+    digest: str | None = None,
+) -> PasswordHash:
+    """A hash as a request gives it; ``ValueError`` names what is wrong with it.
+
+    Without ``method`` it is in its written form, as it is for ``bcrypt`` and ``mosquitto``. Else it is hex or base64,
+    and ``salt`` the text that was hashed with the password: before it, for ``sha256``.
+    """
+    written = method is None or method in ("bcrypt", "mosquitto")
+    if (iterations is not None and (written or method == "sha256")) or (digest is not None and method != "pbkdf2"):
+        raise ValueError("iterations go with pbkdf2 and scrypt, digest with pbkdf2")
+    if written:
+        if salt:
+            raise ValueError("salt: a hash in its written form has its salt in it")
+        found = parse_hash(password_hash)
+        if method == "bcrypt" and not isinstance(found, BcryptHash):
+            raise ValueError("expected bcrypt's own form, $2b$...")
+        if method == "mosquitto" and not isinstance(found, Sha512Hash | Pbkdf2Hash):
+            raise ValueError("expected Mosquitto's $6$... or $7$...")
+        return found
+    if method == "scrypt" and password_hash.startswith("scrypt$"):
+        if salt or iterations is not None:
+            raise ValueError("salt: a hash in its written form has its salt and its iterations in it")
+        return ScryptHash.parse(password_hash)
+    salted = (salt or "").encode("utf-8", "surrogatepass")
+    octets = _octets(password_hash)
+    if method == "sha256":
+        if len(octets) != hashlib.sha256().digest_size:
+            raise ValueError("a SHA-256 hash has 32 bytes, 64 characters of hex")
+        return EmqxHash("sha256", salted, octets.hex())
+    if method == "pbkdf2":
+        if iterations is None:
+            raise ValueError("iterations is missing: how many PBKDF2 has made")
+        return Pbkdf2Hash(digest or "sha256", iterations, salted, octets)
+    if method == "scrypt":
+        text = f"scrypt${iterations or 2**14}$8$1${to_base64(salted)}${to_base64(octets)}"
+        return ScryptHash.parse(text)
+    raise ValueError(f"method: expected one of {', '.join(METHODS)}")
+
+
+def _octets(text: str) -> bytes:
+    try:
+        return binascii.unhexlify(text)
+    except ValueError:
+        pass
+    try:
+        return from_base64(text)
+    except ValueError:
+        raise ValueError("expected hex or base64") from None

@@ -1,0 +1,251 @@
+"""Passwords: whether one is right. At once where that is known or cheap to find out, else when a thread has hashed it.
+
+::
+
+    fast hash, right                                 -> in
+    verified before, not slowed                      -> in
+    everything else    held while it is slowed, then in line for a hash thread, then in or refused
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from ..config import AccessSettings
+from ..core.client_info import ClientInfo
+from ..core.clock import Clock
+from .guesses import Guesses, name_key, origin
+from .hash_queue import KNOWN, NEW, OTHER, Busy, HashQueue, Job, nothing
+from .outcome import BROKEN, BUSY, STOPPING, WRONG, AuthOutcome
+from .password import PasswordVerifier, ScryptHash, VerifiedCredentials
+from .users import User
+
+logger = logging.getLogger(__name__)
+
+# New hashes for logins that have shown an old one, at a time.
+_RENEWALS: Final = 128
+
+
+class Passwords:
+    """Belongs to one event loop. ``find`` looks up a user as the sources know it now.
+
+    ``stand_in``: what passwords are verified against where there is no user, so that they take as long.
+    ``was_here``: whether a session shows that the client was let in before; the server says.
+    """
+
+    def __init__(self, settings: AccessSettings, clock: Clock, find: Callable[[ClientInfo, str], User | None]) -> None:
+        self._find = find
+        self.stand_in = ScryptHash.unknown(1 << settings.hash_cost)
+        self.was_here: Callable[[ClientInfo], bool] = _nobody_was
+        self.verified = VerifiedCredentials()
+        self.guesses = Guesses(clock, settings.guesses, settings.guess_delay)
+        self.queue = HashQueue(settings.hash_threads, settings.hash_wait)
+        self._n = 1 << settings.hash_cost
+        self._renewing: set[bytes] = set()
+
+    def reload(self, settings: AccessSettings, stand_in: ScryptHash) -> None:
+        self.stand_in = stand_in
+        self._n = 1 << settings.hash_cost
+        self.guesses.free = settings.guesses
+        self.guesses.longest = settings.guess_delay
+        self.queue.patience = settings.hash_wait
+        self.queue.resize(settings.hash_threads)
+
+    def close(self) -> None:
+        self.queue.close()
+
+    async def hash(self, password: bytes) -> ScryptHash:
+        """A new hash, made off the loop. Clients that wait to be let in go before, but for every eighth turn."""
+        if self.queue.closed:
+            raise RuntimeError("the node is stopping")
+        n = self._n
+        job = Job(os.urandom(16), NEW, "", b"", lambda: ScryptHash.create(password, n))
+        self.queue.add(job)
+        made = await self.queue.result(job)
+        assert isinstance(made, ScryptHash)
+        return made
+
+    def check(
+        self, client: ClientInfo, username: str, user: User | None, password: bytes
+    ) -> AuthOutcome | Awaitable[AuthOutcome]:
+        """Whether ``password`` is that of ``user``; ``None``: there is no such user.
+
+        A wrong password, an unknown user and a user without a password all cost one hash off the loop.
+        """
+        verifier: PasswordVerifier | None = user.password if user is not None else None
+        if verifier is not None and verifier.fast:
+            if user is not None and verifier.verify(password):
+                return _let_in(user)
+            verifier = None
+        if verifier is None:
+            user = None
+            verifier = self.stand_in
+        entry = self.verified.user(username, verifier.fingerprint)
+        digest = self.verified.digest(entry, password)
+        name = name_key(username.encode("utf-8", "surrogatepass") if user is None else verifier.fingerprint)
+        address = origin(client.peer_host)
+        known = self.guesses.known(address, name) or self.was_here(client)
+        delay = self.guesses.delay(address, name, known)
+        right = self.verified.check(entry, digest) if user is not None else None
+        if right and user is not None and not delay:
+            return _let_in(user)
+        if right is False:
+            # Now: who leaves before the answer comes has learned from the silence.
+            self.guesses.wrong(address, name, known, username)
+        if self.queue.closed:
+            return STOPPING
+        kind = KNOWN if known else OTHER
+        job = self.queue.find(digest) if not delay else None
+        guess = (address, name, known, username) if right is not False else None
+        joined = job is not None
+        if job is None:
+            # The same credentials sent by many clients at once are hashed once.
+            key = os.urandom(16) if delay else digest
+            job = Job(key, kind, address, name, nothing if right else _Verification(verifier, password))
+            job.future.add_done_callback(lambda done: self._learn(done, entry, digest, user, guess))
+            try:
+                self.queue.add(job, delay)
+            except Busy:
+                job.future.cancel()
+                return BUSY
+        return self._answer(client, username, user, password, job, (address, name), guess if joined else None)
+
+    def _learn(
+        self,
+        done: "asyncio.Future[bool]",
+        entry: bytes,
+        digest: bytes,
+        user: User | None,
+        guess: tuple[str, bytes, bool, str] | None,
+    ) -> None:
+        """A right one stays known and a wrong one is counted, whether or not anybody still waits for it: who leaves and
+        asks again would learn from a quick answer that the first one was right."""
+        if done.cancelled() or done.exception() is not None:
+            return
+        if user is not None and done.result():
+            self.verified.add(entry, digest)
+        elif guess is not None:
+            self.guesses.wrong(*guess)
+
+    async def _answer(
+        self,
+        client: ClientInfo,
+        username: str,
+        user: User | None,
+        password: bytes,
+        job: Job,
+        pair: tuple[str, bytes],
+        guess: tuple[str, bytes, bool, str] | None,
+    ) -> AuthOutcome:
+        """``pair``: address and name, as guesses are counted by them; ``guess``: what to count if this is one."""
+        fingerprint = user.password.fingerprint if user is not None and user.password is not None else b""
+        try:
+            right = await self.queue.result(job)
+        except asyncio.CancelledError:
+            if not job.future.cancelled():
+                raise
+            return STOPPING
+        except Busy:
+            return BUSY
+        except (ValueError, OSError, MemoryError, RuntimeError) as error:
+            logger.error("password_hash_failed client_id=%s username=%s error=%s", client.client_id, username, error)
+            return BROKEN
+        if user is None or not right:
+            if guess is not None:
+                self.guesses.wrong(*guess)
+            return WRONG
+        # Users may have been reloaded meanwhile: only what is true now counts.
+        user = self._find(client, username)
+        if user is None or user.password is None:
+            return WRONG
+        if user.password.fingerprint != fingerprint:
+            # Another password, or the same with a hash of ours, because another client of the user came in before.
+            again = self.check(client, username, user, password)
+            return again if isinstance(again, AuthOutcome) else await again
+        self.guesses.right(*pair)
+        if user.renew is not None:
+            self._renew(user.renew, fingerprint, username, password, pair[0])
+        return _let_in(user)
+
+    # A method that is not ours, such as SCRAM, is slowed by the same guesses.
+
+    def wait(self, client: ClientInfo, username: str) -> Awaitable[bool] | None:
+        """Before a proof for this user name is looked at: what to await, which says whether there was room; ``None``:
+        nothing."""
+        name = name_key(username.encode("utf-8", "surrogatepass"))
+        address = origin(client.peer_host)
+        known = self.guesses.known(address, name) or self.was_here(client)
+        delay = self.guesses.delay(address, name, known)
+        if not delay or self.queue.closed:
+            return None
+        return self._wait(Job(os.urandom(16), KNOWN if known else OTHER, address, name, nothing), delay)
+
+    async def _wait(self, job: Job, delay: float) -> bool:
+        try:
+            self.queue.add(job, delay)
+            await self.queue.result(job)
+        except Busy:
+            return False
+        return True
+
+    def proved(self, client: ClientInfo, username: str, right: bool) -> None:
+        """What came of such a proof."""
+        name = name_key(username.encode("utf-8", "surrogatepass"))
+        address = origin(client.peer_host)
+        if right:
+            self.guesses.right(address, name)
+        else:
+            known = self.guesses.known(address, name) or self.was_here(client)
+            self.guesses.wrong(address, name, known, username)
+
+    def _renew(
+        self, renew: Callable[[ScryptHash], None], fingerprint: bytes, username: str, password: bytes, address: str
+    ) -> None:
+        """Put a hash of ours in the place of an old one, a moment later; at the next login where there is no time. What
+        is known of the old one is known of the new one."""
+        if fingerprint in self._renewing or self.queue.closed or len(self._renewing) >= _RENEWALS:
+            return
+        self._renewing.add(fingerprint)
+        task = asyncio.ensure_future(self.hash(password))
+
+        def finished(done: "asyncio.Future[ScryptHash]") -> None:
+            self._renewing.discard(fingerprint)
+            if done.cancelled():
+                return
+            error = done.exception()
+            if error is not None:
+                logger.warning("stored_hash_not_renewed error=%s", error)
+                return
+            made = done.result()
+            renew(made)
+            entry = self.verified.user(username, made.fingerprint)
+            self.verified.add(entry, self.verified.digest(entry, password))
+            self.guesses.right(address, name_key(made.fingerprint))
+
+        task.add_done_callback(finished)
+
+
+class _Verification:
+    """A password and what it is verified against, to be run in a thread."""
+
+    __slots__ = ("_password", "_verifier")
+
+    def __init__(self, verifier: PasswordVerifier, password: bytes) -> None:
+        self._verifier = verifier
+        self._password = password
+
+    def __call__(self) -> bool:
+        return self._verifier.verify(self._password)
+
+
+def _nobody_was(client: ClientInfo) -> bool:
+    return False
+
+
+def _let_in(user: User) -> AuthOutcome:
+    """Its secret was right."""
+    if user.by_name:
+        return AuthOutcome(is_superuser=user.is_superuser, proved_by=user.source)
+    return AuthOutcome(proves_client_id=True)

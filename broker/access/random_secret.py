@@ -1,0 +1,68 @@
+"""Random secrets: passwords that no person has chosen. One fast hash keeps them safe, for nobody can guess them."""
+
+import hashlib
+import hmac
+import os
+import secrets
+from typing import Final
+
+from .password import from_base64, to_base64
+
+LEAST: Final = 22
+"""Characters of a secret: as many of base64 hold 128 bits."""
+_LEAST_DIFFERENT: Final = 8
+
+
+class RandomSecretHash:
+    """``random$sha256$salt$hash``: ``hash`` is the digest of salt and secret, both in base64."""
+
+    __slots__ = ("digest", "salt")
+
+    fast: Final = True
+    outdated: Final = False
+
+    def __init__(self, salt: bytes, digest: bytes) -> None:
+        self.salt = salt
+        self.digest = digest
+
+    @classmethod
+    def parse(cls, text: str) -> "RandomSecretHash":
+        """Read the written form; ``ValueError`` says in words what is wrong with it."""
+        parts = text.split("$")
+        if len(parts) != 4 or parts[:2] != ["random", "sha256"]:
+            raise ValueError("expected random$sha256$salt$hash")
+        salt, digest = from_base64(parts[2]), from_base64(parts[3])
+        if len(digest) != hashlib.sha256().digest_size:
+            raise ValueError("a SHA-256 hash has 32 bytes")
+        return cls(salt, digest)
+
+    @classmethod
+    def create(cls, secret: bytes) -> "RandomSecretHash":
+        """``ValueError`` where it does not look random."""
+        check_random(secret)
+        salt = os.urandom(16)
+        return cls(salt, hashlib.sha256(salt + secret).digest())
+
+    @property
+    def fingerprint(self) -> bytes:
+        return str(self).encode()
+
+    def verify(self, password: bytes) -> bool:
+        return hmac.compare_digest(hashlib.sha256(self.salt + password).digest(), self.digest)
+
+    def __str__(self) -> str:
+        return f"random$sha256${to_base64(self.salt)}${to_base64(self.digest)}"
+
+
+def generate() -> str:
+    """A new secret of 256 bits, as text for a URL or a file."""
+    return secrets.token_urlsafe(32)
+
+
+def check_random(secret: bytes) -> None:
+    """``ValueError`` for one that is too short, or of too few characters, to be what it is said to be."""
+    if len(secret) < LEAST or len(set(secret)) < _LEAST_DIFFERENT:
+        raise ValueError(
+            f"a secret of high entropy has at least {LEAST} characters, {_LEAST_DIFFERENT} of them different:"
+            " let the node generate one"
+        )

@@ -1,0 +1,318 @@
+"""Review: what a session is subscribed to is judged again, when access rules change and when the session goes on.
+
+What its client may not read any more is unsubscribed, and what waits of it in the queue is dropped. What was sent is
+the client's: it stays in flight [MQTT-4.4.0-1]. All of it goes on in slices of a loop turn, whatever there is to judge.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
+
+from ..access.http import HttpSource
+from ..access.jwt import JwtSource
+from ..access.outcome import Answer
+from ..core.client_info import ClientInfo
+from ..routing.filter_index import FilterIndex
+from ..session.session import Session
+from ..session.subscription import Subscription
+from .authorization import authorize, judge
+from .state import CONNECTED, ChannelState
+
+if TYPE_CHECKING:
+    from .context import Context
+
+logger = logging.getLogger(__name__)
+
+SLICE: Final = 0.005
+"""Seconds of a loop turn."""
+
+_ASKED_AT_ONCE: Final = 16
+_DROPPED_A_STEP: Final = 50
+# Seconds after which a service that gave no answer is asked again.
+_RETRY: Final = 10.0
+
+NO_ANSWERS: Final[Mapping[str, Answer]] = {}
+
+
+class SessionReview:
+    """One session's subscriptions, judged once more.
+
+    ``answers``: what an outside source has said, by Topic Filter. ``undecided``: what one has still to be asked about.
+    ``ended``: subscriptions that are over already, of which only the queue has to be cleared; then nothing is judged.
+    """
+
+    def __init__(
+        self,
+        context: "Context",
+        session: Session,
+        answers: Mapping[str, Answer] = NO_ANSWERS,
+        ended: Sequence[Subscription] = (),
+    ) -> None:
+        self.session = session
+        self.undecided: list[Subscription] = []
+        # An outside source gave no answer.
+        self.unanswered = False
+        self._context = context
+        self._answers = answers
+        self._ended = list(ended)
+        self._steps = self._clear_queue() if ended else self._judge_all()
+
+    def go_on(self, seconds: float = SLICE) -> bool:
+        """Go on for so long; whether it is through."""
+        end = perf_counter() + seconds
+        return all(perf_counter() < end for _ in self._steps)
+
+    def channel(self) -> ChannelState | None:
+        """Of its client, if that is here."""
+        channel = self._context.channels.get(self.session.client_id)
+        return channel if channel is not None and channel.session is self.session else None
+
+    def _judge_all(self) -> Iterator[None]:
+        access = self._context.access
+        for subscription in list(self.session.subscriptions.values()):
+            yield
+            if subscription.by_operator or not self._holds(subscription):
+                continue
+            channel = self.channel()
+            client: ClientInfo = self.session.client if channel is None else channel.client
+            topic_filter = seen_filter(subscription, client)
+            if topic_filter is None:  # it was another mount point's
+                self._revoke(subscription, subscription.topic_filter, "mountpoint")
+                continue
+            allowed = self._judge(channel, client, topic_filter)
+            if allowed is None:
+                self.undecided.append(subscription)
+            elif not allowed:
+                self._revoke(subscription, topic_filter, access.setting)
+        yield from self._clear_queue()
+
+    def _holds(self, subscription: Subscription) -> bool:
+        """Whether it is there still, and no other one in its place."""
+        return self.session.subscriptions.get(subscription.filter) is subscription
+
+    def _judge(self, channel: ChannelState | None, client: ClientInfo, topic_filter: str) -> bool | None:
+        context = self._context
+        if channel is None:
+            allowed = may_read_when_back(context, client, topic_filter)
+            # A hook may allow what no rule does; it is asked when the client is here.
+            return None if allowed is False and context.hooks.client_check_acl else allowed
+        allowed = authorize(channel, "subscribe", topic_filter, context.clock.now())
+        answer = self._answers.get(topic_filter) if allowed is None else None
+        return allowed if answer is None else judge(channel, "subscribe", topic_filter, answer)
+
+    def _revoke(self, subscription: Subscription, topic_filter: str, setting: str) -> None:
+        end_subscription(self._context, self.session, subscription, topic_filter, setting)
+        self._ended.append(subscription)
+
+    async def ask(self) -> None:
+        """Ask about what is undecided, of a client that is here."""
+        access = self._context.access
+        for start in range(0, len(self.undecided), _ASKED_AT_ONCE):
+            channel = self.channel()
+            if channel is None:
+                return  # it is judged when it is back
+            some = self.undecided[start : start + _ASKED_AT_ONCE]
+            filters = [seen_filter(each, channel.client) or "" for each in some]
+            answers = await access.ask(channel.client, "subscribe", filters)
+            for subscription, topic_filter, answer in zip(some, filters, answers, strict=True):
+                if self.channel() is not channel or not self._holds(subscription):
+                    continue
+                if not answer.allowed and not answer.lasting:
+                    self.unanswered = True  # that a service is away takes nothing from anybody
+                elif not judge(channel, "subscribe", topic_filter, answer):
+                    self._revoke(subscription, topic_filter, access.setting)
+        self._steps = self._clear_queue()
+
+    def _clear_queue(self) -> Iterator[None]:
+        """Drop what waits of subscriptions that are over and of no other; other members get what was of a group."""
+        session, broker = self.session, self._context.broker
+        if not self._ended or session.queue is None:
+            return
+        groups = {each.filter for each in self._ended if each.group is not None}
+        over: FilterIndex[bool] = FilterIndex()
+        for each in self._ended:
+            yield
+            if each.group is None:
+                over.put(each.topic_filter, True)
+        candidates: list[str] = []
+        for topic in session.queue.topics():
+            yield
+            if over.match(topic):
+                candidates.append(topic)
+        left: FilterIndex[bool] = FilterIndex()
+        if candidates:
+            for each in list(session.subscriptions.values()):
+                yield
+                if each.group is None:
+                    left.put(each.topic_filter, True)
+        topics: set[str] = set()
+        for topic in candidates:
+            yield
+            if not left.match(topic):
+                topics.add(topic)
+        taken = session.take_queued(topics, groups)
+        for start in range(0, len(taken), _DROPPED_A_STEP):
+            broker.withdraw(session, taken[start : start + _DROPPED_A_STEP], self._context.clock.now())
+            yield
+
+
+class Reviews:
+    """All sessions in the background, when rules have changed; some of them, when what they may do has."""
+
+    def __init__(self, context: "Context") -> None:
+        self._context = context
+        self._all = False
+        # Those that are judged beside, in order; and what is begun and was too long for one turn.
+        self._some: dict[Session, None] = {}
+        self._begun: list[SessionReview] = []
+        self._task: asyncio.Task[None] | None = None
+        self._running = False
+        # Of the slice of a turn that is under way.
+        self._end = 0.0
+
+    def start(self) -> None:
+        """On the running loop. What was restored may be of other rules."""
+        self._running = True
+        self.rules_changed()
+
+    def stop(self) -> None:
+        self._running = False
+        if self._task is not None:
+            self._task.cancel()
+
+    @property
+    def busy(self) -> bool:
+        return self._task is not None
+
+    def rules_changed(self) -> None:
+        """Judge every session again."""
+        self._all = True
+        self._wake()
+
+    def add(self, session: Session) -> None:
+        """Judge this one again: what its client may do has changed, or was not asked."""
+        self._some[session] = None
+        self._wake()
+
+    def clear_queue(self, session: Session, ended: list[Subscription]) -> None:
+        """Drop what waits of subscriptions that have been ended, and of no other."""
+        if session.queue is None:
+            return
+        review = SessionReview(self._context, session, ended=ended)
+        if not review.go_on():
+            self._begun.append(review)
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._running and self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        try:
+            await self._review()
+        finally:
+            self._task = None
+
+    async def _review(self) -> None:
+        self._end = perf_counter() + SLICE
+        broker = self._context.broker
+        while self._begun or self._some or self._all:
+            if self._begun:
+                reviews = iter([self._begun.pop(0)])
+            else:
+                sessions = list(self._some)
+                self._some.clear()
+                if self._all:
+                    self._all = False
+                    if self._context.access.restricts or self._context.hooks.client_check_acl:
+                        sessions = list(broker.sessions)
+                # Each is made when it is its turn: by then its subscriptions are others.
+                reviews = (SessionReview(self._context, session) for session in sessions if session.subscriptions)
+            for review in reviews:
+                try:
+                    await self._finish(review)
+                except Exception:  # of one session, for which the others are judged all the same
+                    logger.exception("review_failed client_id=%s", review.session.client_id)
+                    self._again(review.session)
+
+    async def _finish(self, review: SessionReview) -> None:
+        while not review.go_on(self._end - perf_counter()):
+            await asyncio.sleep(SLICE)  # as long for everybody else
+            self._end = perf_counter() + SLICE
+        if review.undecided and review.channel() is not None:
+            await review.ask()
+            self._end = perf_counter() + SLICE
+            while not review.go_on():
+                await asyncio.sleep(SLICE)
+        if review.unanswered:
+            self._again(review.session)
+
+    def _again(self, session: Session) -> None:
+        self._context.timers.at(self._context.clock.now() + _RETRY, lambda: self._retry(session))
+
+    def _retry(self, session: Session) -> None:
+        if self._context.broker.sessions.get(session.client_id) is session:
+            self.add(session)
+
+
+def end_subscription(
+    context: "Context", session: Session, subscription: Subscription, topic_filter: str, setting: str
+) -> None:
+    """Unsubscribe what may not be read any more because of ``setting``. ``topic_filter``: as the client knows it."""
+    context.broker.unsubscribe(session, subscription.filter)
+    context.metrics.refusals.add("subscription_revoked")
+    quiet = context.broker.quiet_log
+    quiet.say("subscription_revoked", session.client_id, topic_filter, "not_authorized", setting, context.clock.now())
+
+
+def seen_filter(subscription: Subscription, client: ClientInfo) -> str | None:
+    """What rules are asked about: the filter without mount point; None where it is not within the client's."""
+    mountpoint = client.mountpoint
+    if not mountpoint:
+        return subscription.topic_filter
+    if not subscription.topic_filter.startswith(mountpoint):
+        return None
+    return subscription.topic_filter[len(mountpoint) :]
+
+
+def may_read_when_back(context: "Context", client: ClientInfo, topic_filter: str) -> bool | None:
+    """Whether a client that is away may read this, by what is known of it. None: that can be said when it is back."""
+    access = context.access
+    if not client.zone.enable_acl or access.superuser(client):
+        return True
+    allowed: bool | None = None
+    for source in access.authorizers:
+        if isinstance(source, HttpSource | JwtSource):
+            return None  # a service is asked about clients that are here; a token is given anew
+        allowed = source.decide(client, "subscribe", topic_filter)
+        if allowed is not None:
+            access.setting = source.setting
+            break
+    if allowed is None:
+        access.setting = "access.no_match"
+        allowed = access.settings.no_match == "allow"
+    if not allowed and access.http is not None and access.http.knows_superusers:
+        return None
+    return allowed
+
+
+def unknown_filters(channel: ChannelState, session: Session, now: float) -> Iterator[str | None]:
+    """Of a session that is to go on: filters that somebody outside must be asked about; None: one that need not."""
+    access = channel.context.access
+    for subscription in list(session.subscriptions.values()):
+        topic_filter = None if subscription.by_operator else seen_filter(subscription, channel.client)
+        if topic_filter is None or access.authorize_now(channel.client, "subscribe", topic_filter, now) is not None:
+            yield None
+        else:
+            yield topic_filter
+
+
+async def until_reviewed(channel: ChannelState, review: SessionReview) -> bool:
+    """Whether the client is here still when it is through."""
+    while not review.go_on():
+        await asyncio.sleep(0)
+        if channel.state != CONNECTED or channel.session is None:
+            return False
+    return True

@@ -1,0 +1,142 @@
+"""Holders: the sessions that hold a message beside its first one, in little memory however many they are.
+
+Most of a crowd hold a message alike: QoS 1 or 2, RETAIN 0, no identifiers, through no shared subscription. Of each of
+these a bit is kept; of any other one an entry of a dict.
+"""
+
+from collections.abc import Iterator
+from typing import Final, Generic, TypeVar
+
+T = TypeVar("T")
+
+_SHIFT: Final = 8
+_MASK: Final = 255
+
+
+class Numbers:
+    """A set of session numbers, which mostly lie close together: a bit for each, in pieces of 256."""
+
+    __slots__ = ("_pieces",)
+
+    def __init__(self) -> None:
+        self._pieces: dict[int, int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._pieces)
+
+    def __len__(self) -> int:
+        count = 0
+        for bits in self._pieces.values():
+            count += bits.bit_count()
+        return count
+
+    def __contains__(self, number: int) -> bool:
+        return bool(self._pieces.get(number >> _SHIFT, 0) >> (number & _MASK) & 1)
+
+    def __iter__(self) -> Iterator[int]:
+        """In ascending order within a piece."""
+        for piece, bits in self._pieces.items():
+            first = piece << _SHIFT
+            while bits:
+                lowest = bits & -bits
+                yield first + lowest.bit_length() - 1
+                bits ^= lowest
+
+    def add(self, number: int) -> None:
+        piece = number >> _SHIFT
+        self._pieces[piece] = self._pieces.get(piece, 0) | 1 << (number & _MASK)
+
+    def discard(self, number: int) -> bool:
+        """Whether it was one of them."""
+        piece = number >> _SHIFT
+        bits = self._pieces.get(piece, 0)
+        bit = 1 << (number & _MASK)
+        if not bits & bit:
+            return False
+        bits ^= bit
+        if bits:
+            self._pieces[piece] = bits
+        else:
+            del self._pieces[piece]
+        return True
+
+
+class Holders(Generic[T]):
+    """``plain1`` and ``plain2``: who holds it plainly, with QoS 1 and 2. ``others``: (session number, group filter or
+    "") -> how a session holds it otherwise. ``packet_ids``: of the plain ones that it was sent to."""
+
+    __slots__ = ("others", "packet_ids", "plain1", "plain2")
+
+    def __init__(self) -> None:
+        self.plain1: Numbers | None = None
+        self.plain2: Numbers | None = None
+        self.packet_ids: dict[int, int] | None = None
+        self.others: dict[tuple[int, str], T] | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.plain1) or bool(self.plain2) or bool(self.others)
+
+    def add_plain(self, session: int, qos: int, packet_id: int) -> None:
+        """One more, or one anew, with QoS 1 or 2."""
+        if self.others is not None:
+            self.others.pop((session, ""), None)
+        if self.packet_ids is not None:
+            self.packet_ids.pop(session, None)
+        if qos == 1:
+            if self.plain2 is not None:
+                self.plain2.discard(session)
+            if self.plain1 is None:
+                self.plain1 = Numbers()
+            self.plain1.add(session)
+        else:
+            if self.plain1 is not None:
+                self.plain1.discard(session)
+            if self.plain2 is None:
+                self.plain2 = Numbers()
+            self.plain2.add(session)
+        if packet_id:
+            self._note(session, packet_id)
+
+    def add_other(self, session: int, group: str, holding: T) -> None:
+        """One more, or one anew, in a way of its own."""
+        self.let_go(session, group)
+        if self.others is None:
+            self.others = {}
+        self.others[session, group] = holding
+
+    def other(self, session: int, group: str) -> T | None:
+        """How it is held by one that does not hold it plainly."""
+        return None if self.others is None else self.others.get((session, group))
+
+    def sent_plain(self, session: int, packet_id: int) -> bool:
+        """It went out to one that holds it plainly. False: there is no such one."""
+        if (self.plain1 is not None and session in self.plain1) or (self.plain2 is not None and session in self.plain2):
+            self._note(session, packet_id)
+            return True
+        return False
+
+    def _note(self, session: int, packet_id: int) -> None:
+        if self.packet_ids is None:
+            self.packet_ids = {}
+        self.packet_ids[session] = packet_id
+
+    def let_go(self, session: int, group: str) -> bool:
+        """It is not held so any more. False: it was not."""
+        if not group and (
+            (self.plain1 is not None and self.plain1.discard(session))
+            or (self.plain2 is not None and self.plain2.discard(session))
+        ):
+            if self.packet_ids is not None:
+                self.packet_ids.pop(session, None)
+                if not self.packet_ids:
+                    self.packet_ids = None
+            return True
+        return self.others is not None and self.others.pop((session, group), None) is not None
+
+    def plain(self) -> Iterator[tuple[int, int, int]]:
+        """Who holds it plainly: session number, QoS, Packet Identifier (0: not sent)."""
+        sent = self.packet_ids or {}
+        for session in self.plain1 or ():
+            yield session, 1, sent.get(session, 0)
+        for session in self.plain2 or ():
+            yield session, 2, sent.get(session, 0)

@@ -1,0 +1,166 @@
+"""Memory: the node's budget, what it is used for, and how short it is.
+
+What the node holds is counted where it changes. The resident size of the process tells what that misses: as far as it
+is more than what was ever counted explains, it is used as well. The levels are steps, as RabbitMQ's watermarks are::
+
+    0.80  REFUSING  no new sessions and subscriptions, no QoS 0 for who reads slowly, all queues to disk
+    0.90  SLOWING   the clients that send most are not read
+    1.00  SHEDDING  what the largest queues hold goes
+"""
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from ..session.account import REFUSING, SHEDDING, SLOWING, Account
+
+logger = logging.getLogger(__name__)
+
+# Where each level begins, and where it ends, as parts of the limit.
+BEGINS: Final = {REFUSING: 0.80, SLOWING: 0.90, SHEDDING: 1.00}
+ENDS: Final = {REFUSING: 0.75, SLOWING: 0.85, SHEDDING: 0.93}
+
+LEAST: Final = 67_108_864
+_LEAST_BESIDE: Final = 33_554_432
+"""Bytes: of the budget, and of what it leaves beside the process itself."""
+
+_LOOK_AGAIN: Final = 1.0  # seconds between two looks at the resident size
+_STATM: Final = Path("/proc/self/statm")
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+def resident() -> int:
+    """Bytes of this process in memory; 0 where the system does not tell."""
+    try:
+        return int(_STATM.read_text().split()[1]) * _PAGE
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def installed(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
+    """Bytes that this process may use at all: of the machine, or of its cgroup (v1 or v2) and those above it."""
+    most = os.sysconf("SC_PHYS_PAGES") * _PAGE
+    for bound in _bounds(proc, cgroups):
+        most = min(most, bound)
+    return most
+
+
+def _bounds(proc: Path, cgroups: Path) -> list[int]:
+    found: list[int] = []
+    try:
+        lines = (proc / "self" / "cgroup").read_text().splitlines()
+    except OSError:
+        return found
+    for line in lines:
+        _, controllers, path = (line.split(":", 2) + ["", ""])[:3]
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        root, file = (cgroups / "memory", "memory.limit_in_bytes") if controllers else (cgroups, "memory.max")
+        below = root / path.lstrip("/")
+        # In a container the path may be one of the host: then its own group is the root.
+        for directory in (below, *below.parents):
+            if not directory.is_relative_to(root):
+                break
+            try:
+                found.append(int((directory / file).read_text()))
+            except (OSError, ValueError):  # "max", or not there
+                continue
+    return [bound for bound in found if bound > 0]
+
+
+def parse_limit(text: int | str, whole: Callable[[], int] = installed) -> int:
+    """``limits.memory`` in bytes, from bytes, ``"50%"`` or ``"0.5"`` of what there is. Raises ValueError."""
+    if isinstance(text, int):
+        if text < LEAST:
+            raise ValueError(f"expected at least {LEAST} bytes")
+        return text
+    try:
+        part = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        part = 0.0
+    if not 0.0 < part <= 1.0:
+        raise ValueError('expected bytes, or a part of the memory there is: "50%" or "0.5"')
+    return max(LEAST, int(whole() * part))
+
+
+class Memory:
+    """``limit`` in bytes. ``look`` sets ``account.level``; ``changed`` is told the level before."""
+
+    def __init__(self, limit: int, account: Account, resident: Callable[[], int] = resident) -> None:
+        self.account = account
+        self.changed: Callable[[int], None] = lambda _: None
+        self._resident = resident
+        self._sources: dict[str, Callable[[], int]] = {}
+        # What the process takes with nothing in it, and how much of what it takes beyond was explained.
+        self.base = resident()
+        self._explained = 0
+        self._missed = 0
+        self._next = 0.0
+        self.limit = limit
+        self.resize(limit)
+
+    def source(self, name: str, octets: Callable[[], int]) -> None:
+        """Count what ``octets`` tells, under this name."""
+        self._sources[name] = octets
+
+    def parts(self) -> dict[str, int]:
+        """Bytes by what they are for; ``base`` is the process itself, ``other`` what is in no account."""
+        parts = {name: max(0, octets()) for name, octets in self._sources.items()}
+        return {"base": self.base, **parts, "other": self._missed}
+
+    @property
+    def counted(self) -> int:
+        """Bytes of what the node holds, by its own account."""
+        return sum([max(0, octets()) for octets in self._sources.values()])
+
+    @property
+    def used(self) -> int:
+        """Bytes in use."""
+        return self.base + self.counted + self._missed
+
+    def look(self, now: float, restoring: bool = False) -> int:
+        """Find out the level. ``restoring``: what the process takes besides is soon gone."""
+        counted = self.counted
+        if counted > self._explained:
+            self._explained = counted
+        if now >= self._next and not restoring:
+            self._next = now + _LOOK_AGAIN
+            beyond = max(0, self._resident() - self.base)
+            # What was given back to the system explains nothing any more.
+            self._explained = max(counted, min(self._explained, beyond))
+            self._missed = max(0, beyond - self._explained)
+        part = (self.base + counted + self._missed) / self.limit
+        before = self.account.level
+        level = before
+        for step in (REFUSING, SLOWING, SHEDDING):
+            if part >= BEGINS[step]:
+                level = max(level, step)
+        while level and part < ENDS[level]:
+            level -= 1
+        if level != before:
+            self.account.level = level
+            logger.log(
+                logging.WARNING if level > before else logging.INFO,
+                "memory_level level=%s before=%s used=%s limit=%s setting=limits.memory parts=%s",
+                ("normal", "refusing", "slowing", "shedding")[level],
+                ("normal", "refusing", "slowing", "shedding")[before],
+                self.base + counted + self._missed,
+                self.limit,
+                ",".join(f"{name}:{octets >> 20}M" for name, octets in self.parts().items() if octets >> 20),
+            )
+            self.changed(before)
+        return level
+
+    @property
+    def excess(self) -> int:
+        """Bytes that have to go for SHEDDING to end; 0 or less: it may."""
+        return self.used - int(self.limit * ENDS[SHEDDING])
+
+    def resize(self, limit: int) -> None:
+        """Another budget, from the next look on. What the process itself takes has to fit in."""
+        least = self.base + _LEAST_BESIDE
+        if limit < least:
+            logger.warning("memory_limit_raised asked=%s limit=%s setting=limits.memory", limit, least)
+        self.limit = max(limit, least)

@@ -1,0 +1,15 @@
+"""How a value that a client chose stands in a line for people: cut, since it may have 65,535 characters."""
+
+from typing import Final
+
+MOST_SHOWN: Final = 512
+NOTHING: Final = "-"
+"""Where there is no value."""
+
+
+def shown(value: object) -> str:
+    """``value`` as text: its first 512 characters and how many there are, ``-`` for none."""
+    if value is None:
+        return NOTHING
+    text = str(value)
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}... ({len(text)} characters)"

@@ -1,0 +1,49 @@
+"""Binding: the listening sockets of one host and port, of which a host name may have several."""
+
+import asyncio
+import errno
+import socket
+from typing import Any
+
+
+async def listening_sockets(host: str, port: int, backlog: int) -> list[socket.socket]:
+    """Bound and listening, non-blocking, one for each address of ``host`` that is ours.
+
+    Raises ``socket.gaierror`` where the host has no address, ``OSError`` where none can be bound, or one is taken.
+    """
+    found = await asyncio.get_running_loop().getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
+    )
+    return _bind(list(dict.fromkeys((family, address) for family, _, _, _, address in found)), port, backlog)
+
+
+def _bind(addresses: list[tuple[int, Any]], port: int, backlog: int) -> list[socket.socket]:
+    sockets: list[socket.socket] = []
+    failure: OSError | None = None
+    for family, address in addresses:
+        try:
+            # With the protocol named, since asyncio sets TCP_NODELAY only where it is.
+            sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        except OSError as exc:  # this machine does not speak that family
+            failure = failure or exc
+            continue
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            sock.bind((address[0], port, *address[2:]))
+            sock.listen(backlog)
+        except OSError as exc:
+            sock.close()
+            failure = failure or exc
+            if exc.errno == errno.EADDRNOTAVAIL:  # a host name may have addresses that are not ours to bind
+                continue
+            for other in sockets:
+                other.close()
+            raise
+        port = sock.getsockname()[1]
+        sockets.append(sock)
+    if not sockets:
+        raise failure or OSError(errno.EADDRNOTAVAIL, "no address")
+    return sockets

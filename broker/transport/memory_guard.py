@@ -1,0 +1,214 @@
+"""MemoryGuard: what is done when the node's memory is short.
+
+Everything in steps, each no longer than a turn should be: who sends most is not read for a moment; clients that read
+nothing of what waits for them are let go; then the largest queues lose their oldest messages.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from heapq import nlargest
+from typing import Final
+
+from ..core.broker import Broker
+from ..core.durability import Durability
+from ..core.memory import Memory
+from ..session.account import NORMAL, SHEDDING, SLOWING
+from ..session.outlet import MEMORY
+from ..session.session import Session
+from .connection import Connection
+
+logger = logging.getLogger(__name__)
+
+PAUSE: Final = 1.0
+"""Seconds for which the clients that send most are not read."""
+_RANK_EVERY: Final = 0.5
+_A_LOOK: Final = 5000  # connections, of whose buffers one tick asks
+_A_SLICE: Final = 2000  # messages of queues that go in one turn
+_AT_ONCE: Final = 200  # of one queue, before it is looked whether that was enough
+_RANKED: Final = 2000  # the largest queues, of one look at all sessions
+_LEAST_SENT: Final = 4096
+_MUCH: Final = 1_048_576
+"""Bytes that wait for a client from which on letting it go helps."""
+
+
+class MemoryGuard:
+    """``tick`` comes ten times a second; ``end_of_turn`` with each turn, and costs nothing while little is queued."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        broker: Broker,
+        connections: set[Connection],
+        alarm: Callable[[bool], None],
+    ) -> None:
+        """``alarm`` is told whether memory is short."""
+        self._memory = memory
+        self._broker = broker
+        self._connections = connections
+        self._alarm = alarm
+        self._rank_at = 0.0
+        self._sent: dict[Connection, int] = {}
+        # What waits in the buffers of connections: of a round that is not through, and of the last one.
+        self._round: list[Connection] = []
+        self._sum = 0
+        self.buffers = 0
+        self._look_at = 0
+        self._more: asyncio.Handle | None = None
+        # Sessions whose queues are to be cut to so many bytes, those with the largest last.
+        self._largest: list[Session] = []
+        self._enough = 0
+        memory.changed = self._changed
+
+    def tick(self, now: float) -> None:
+        """Count buffers, find out the level, and do something about it."""
+        self._count_buffers()
+        level = self._memory.look(now)
+        self._look_at = self._queued + self._memory.limit // 100
+        if level >= SLOWING and now >= self._rank_at:
+            self._rank_at = now + _RANK_EVERY
+            self._pause_the_largest()
+        if level >= SHEDDING and self._more is None:
+            self._shed()
+
+    def end_of_turn(self) -> None:
+        """Look before the next tick where much was queued since."""
+        if self._queued > self._look_at:
+            self.tick(self._broker.clock.now())
+
+    @property
+    def _queued(self) -> int:
+        """It grows by what is queued and what is made for clients that do not read."""
+        account, durability = self._broker.account, self._broker.durability
+        return account.queues + account.unread + (0 if durability is None else durability.paging.bodies)
+
+    def _changed(self, before: int) -> None:
+        level = self._broker.account.level
+        durability = self._broker.durability
+        if durability is not None:
+            durability.paging.tighten(level > NORMAL)
+        if level < SLOWING:
+            self._sent = {}  # who has gone is not kept
+        if (level > NORMAL) != (before > NORMAL):
+            self._alarm(level > NORMAL)
+
+    def _count_buffers(self) -> None:
+        if not self._round:
+            self.buffers = self._sum
+            self._sum = 0
+            self._round = list(self._connections)
+        for _ in range(min(_A_LOOK, len(self._round))):
+            self._sum += self._round.pop().waiting_octets
+        if not self._round:
+            self.buffers = self._sum
+
+    # ------------------------------------------------------------ publishers
+
+    def _pause_the_largest(self) -> None:
+        """Those that sent half of all since the last look are not read for a while."""
+        before = self._sent
+        sent = self._sent = {each: each.burden for each in self._connections}
+        grown = [(octets - before.get(each, 0), each) for each, octets in sent.items()]
+        total = sum([octets for octets, _ in grown])
+        if not before or total < _LEAST_SENT:
+            return
+        paused = 0
+        now = self._broker.clock.now()
+        for octets, connection in sorted(grown, key=lambda each: -each[0]):
+            if octets < _LEAST_SENT or paused * 2 >= total:
+                break
+            paused += octets
+            if connection.pause(PAUSE):
+                self._broker.metrics.refusals.add("publisher_memory")
+                client_id = connection.channel.client.client_id
+                self._broker.quiet_log.say("publisher_paused", client_id, "", MEMORY, "limits.memory", now)
+
+    # -------------------------------------------------------------- shedding
+
+    def _shed(self) -> None:
+        """Go on with it turn by turn, until memory is no more used up or nothing can go."""
+        self._more = None
+        if self._broker.account.level < SHEDDING:
+            self._largest.clear()
+            return
+        if not (self._let_one_go() or self._shed_some()):
+            return
+        self._memory.look(self._broker.clock.now())
+        if self._broker.account.level >= SHEDDING:
+            self._more = asyncio.get_running_loop().call_soon(self._shed)
+
+    def relieve(self) -> None:
+        """While sessions are restored: drop at once what the budget has no room for."""
+        self._memory.look(self._broker.clock.now(), restoring=True)
+        while self._broker.account.level >= SHEDDING and self._shed_some():
+            self._memory.look(self._broker.clock.now(), restoring=True)
+        self._largest.clear()
+
+    def _let_one_go(self) -> bool:
+        """Close the connection of the client for which most waits, if it is much and takes no more."""
+        blocked = [each for each in self._connections if each.blocked]
+        most = max(blocked, key=lambda each: each.waiting_octets, default=None)
+        if most is None or most.waiting_octets < _MUCH:
+            return False
+        octets = most.waiting_octets
+        logger.warning(
+            "slow_reader_closed client_id=%s bytes=%s setting=limits.memory",
+            most.channel.client.client_id[:256],
+            octets,
+        )
+        most.channel.too_much_memory()
+        most.abort()
+        self.buffers = max(0, self.buffers - octets)
+        return True
+
+    def _shed_some(self) -> bool:
+        """Drop the oldest of the largest queues; of those whose clients are away first. False: there are none."""
+        left = _A_SLICE
+        while left > 0 and (left == _A_SLICE or self._memory.excess > 0):
+            if not self._largest and not self._rank():
+                return left < _A_SLICE
+            session = self._largest[-1]
+            queue = session.queue
+            if queue is None or queue.size <= self._enough:
+                self._largest.pop()
+            else:
+                left -= session.shed(min(left, _AT_ONCE, (session.queued + 1) // 2), MEMORY)
+        return True
+
+    def _rank(self) -> bool:
+        """Find the largest queues, to be brought down to half of the largest one: a look at all sessions takes long
+        where there are many, and serves many slices. False: nothing is queued."""
+        waiting = [each for each in self._broker.sessions if each.queued]
+        away = [each for each in waiting if not each.connected]
+        largest = nlargest(_RANKED, away or waiting, key=_size_of_queue)
+        if not largest:
+            return False
+        self._enough = _size_of_queue(largest[0]) // 2
+        self._largest = [each for each in reversed(largest) if _size_of_queue(each) > self._enough]
+        return True
+
+
+def _size_of_queue(session: Session) -> int:
+    return 0 if session.queue is None else session.queue.size
+
+
+def sources(broker: Broker, connections: set[Connection], guard: MemoryGuard) -> dict[str, Callable[[], int]]:
+    """What the node holds, and about how many bytes it takes; the figures for one of each are measured."""
+    account = broker.account
+    router = broker.router
+
+    def messages() -> int:
+        durability: Durability | None = broker.durability
+        if durability is None:
+            return 0
+        return durability.paging.bodies + 700 * len(durability.messages) + durability.held_octets
+
+    return {
+        "queues": lambda: account.queues,
+        "messages": messages,
+        "retained": lambda: broker.retained.bytes,
+        "subscriptions": lambda: router.filter_octets + 350 * router.subscription_count,
+        "sessions": lambda: 1400 * len(broker.sessions),
+        "connections": lambda: guard.buffers + 6000 * len(connections),
+        "aliases": lambda: account.aliases,
+    }

@@ -1,0 +1,129 @@
+"""``taipan --print-defaults``: every setting with its default as a TOML file, made of the settings' types themselves.
+
+What stands above a key is what its type allows and the comments that stand beside the field in the source.
+"""
+
+import ast
+import inspect
+import io
+import json
+import textwrap
+import tokenize
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from broker.config import ListenerSettings, ZoneSettings
+from broker.version import product_version
+
+from .config import DEFAULT_LISTENERS, DEFAULT_ZONE, TABLES
+from .setting_types import is_list, struct_in, union_members
+from .settings_faults import WEBSOCKET_KEYS
+from .validation import expected
+
+_WIDTH: Final = 120
+_HEAD: Final = """\
+Every setting of Taipan {version} with its default. What it means in full: docs/configuration.md.
+A line that begins with "#" and a key or a table is a setting that is not given unless its "#" is taken away."""
+
+
+def as_toml() -> str:
+    """The whole file."""
+    lines = [*_comment(_HEAD.format(version=product_version())), ""]
+    for name, struct in TABLES.items():
+        lines += [f"[{name}]", *_keys(struct, f"{name}.", {}), ""]
+        if name == "node":
+            for listener in DEFAULT_LISTENERS:
+                lines += ["[[listeners]]", *_keys(ListenerSettings, "listeners.", listener), ""]
+            lines += [f"[zones.{DEFAULT_ZONE}]", *_keys(ZoneSettings, f"zones.{DEFAULT_ZONE}.", {}), ""]
+    return "\n".join(lines)
+
+
+def _keys(struct: type[msgspec.Struct], place: str, given: Mapping[str, Any], off: str = "") -> Iterator[str]:
+    """The keys of a table, its own tables last; ``off``: put before what is not in force."""
+    notes = _notes(struct)
+    tables = []
+    for field in msgspec.structs.fields(struct):
+        if struct_in(field.type) is not None:
+            tables.append(field)
+            continue
+        yield from _comment(expected(field.type) + (", needed" if field.required else ""))
+        for note in notes.get(field.name, ()):
+            yield from _comment(note)
+        value = given.get(field.name, _default(field))
+        if _needs_websocket(struct, field.name) and given.get("type") not in ("ws", "wss"):
+            yield f"#{field.name} = {_toml(value)}"
+        elif value is None:
+            yield f"#{field.name} = {_toml(_example(field.type))}"
+        else:
+            yield f"{off}{field.name} = {_toml(value)}"
+    for field in tables:
+        inner = struct_in(field.type)
+        assert inner is not None
+        brackets = ("[[", "]]") if is_list(field.type) else ("[", "]")
+        yield ""
+        for note in notes.get(field.name, ()):
+            yield from _comment(note)
+        yield f"#{brackets[0]}{place}{field.name}{brackets[1]}"
+        yield from _keys(inner, f"{place}{field.name}.", {}, "#")
+
+
+def _needs_websocket(struct: type[msgspec.Struct], name: str) -> bool:
+    return struct is ListenerSettings and name in WEBSOCKET_KEYS
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    if field.default_factory is not msgspec.NODEFAULT:
+        return field.default_factory()
+    return _example(field.type) if field.default is msgspec.NODEFAULT else field.default
+
+
+def _example(kind: Any) -> Any:
+    """Some value that the type allows, for a key that has no default."""
+    members = [each for each in union_members(kind) if each is not type(None)]
+    value: Any
+    for value in ("", False, 1, 1.0, [1, 1.0], [], {}):
+        if type(value) in members:
+            return value
+        try:
+            return msgspec.convert(value, kind, strict=True)
+        except msgspec.ValidationError:
+            continue
+    raise AssertionError(f"no example of {kind}")
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        inside = ", ".join(f"{json.dumps(key, ensure_ascii=False)} = {_toml(each)}" for key, each in value.items())
+        return f"{{ {inside} }}" if inside else "{}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _comment(text: str) -> Iterator[str]:
+    for line in text.splitlines():
+        yield from (f"# {each}" for each in textwrap.wrap(line, _WIDTH - 2))
+
+
+def _notes(struct: type[msgspec.Struct]) -> dict[str, list[str]]:
+    """The comments of each field: the lines right above it, and what stands behind it."""
+    source = textwrap.dedent(inspect.getsource(struct))
+    comments = {
+        token.start[0]: (token.string.lstrip("# "), token.line.lstrip().startswith("#"))
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    }
+    [tree] = ast.parse(source).body
+    assert isinstance(tree, ast.ClassDef)
+    found: dict[str, list[str]] = {}
+    for node in tree.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            first = node.lineno
+            while comments.get(first - 1, ("", False))[1]:
+                first -= 1
+            above = " ".join(comments[line][0] for line in range(first, node.lineno))
+            behind = [comments[line][0] for line in range(node.lineno, (node.end_lineno or 0) + 1) if line in comments]
+            found[node.target.id] = [*([above] if above else []), *behind]
+    return found

@@ -1,0 +1,93 @@
+"""UserRequests: requests for users that were given a key, so that whoever gave up waiting can ask what came of it."""
+
+import asyncio
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+
+from .refusal import NO_USER, WRONG, Refusal
+
+_KEPT: Final = 20
+_KEPT_FOR: Final = 600.0
+"""Requests that are done, and seconds for which their answers are kept."""
+_RUNNING: Final = 20
+LONGEST_KEY: Final = 255
+
+
+class UserRequest:
+    """``digest``: of what was asked. ``done`` of ``users`` are through. ``answer``: once it is."""
+
+    __slots__ = ("digest", "done", "ended", "task", "users")
+
+    def __init__(self, digest: bytes, users: int) -> None:
+        self.digest = digest
+        self.users = users
+        self.done = 0
+        self.ended = 0.0
+        self.task: asyncio.Task[Any] | None = None
+
+    def progress(self, done: int) -> None:
+        self.done = done
+
+
+class UserRequests:
+    """Requests by their ``Idempotency-Key``."""
+
+    def __init__(self) -> None:
+        self._requests: OrderedDict[str, UserRequest] = OrderedDict()
+
+    async def once(
+        self, key: str, body: Any, users: int, work: Callable[[Callable[[int], None]], Awaitable[Any]]
+    ) -> Any:
+        """Do ``work``, or wait for the same that is being done already, or give the answer that it had.
+
+        It goes on when whoever asked is gone.
+        """
+        if not 1 <= len(key) <= LONGEST_KEY:
+            raise Refusal(WRONG, f"Idempotency-Key: expected 1 to {LONGEST_KEY} characters")
+        self._forget()
+        digest = hashlib.sha256(msgspec.json.encode(body)).digest()
+        request = self._requests.get(key)
+        if request is not None and request.digest != digest:
+            raise Refusal(WRONG, "Idempotency-Key: it was given with another body before")
+        if request is None:
+            if sum(1 for each in self._requests.values() if not each.ended) >= _RUNNING:
+                raise Refusal(WRONG, f"Idempotency-Key: {_RUNNING} such requests are under way already")
+            request = self._requests[key] = UserRequest(digest, users)
+            request.task = asyncio.ensure_future(self._run(request, work))
+        task = request.task
+        assert task is not None
+        return await asyncio.shield(task)
+
+    def state(self, key: str) -> dict[str, Any]:
+        """``state`` is ``running``, ``done`` or ``failed``; ``data``: the answer; ``message``: why it failed."""
+        self._forget()
+        request = self._requests.get(key)
+        if request is None:
+            raise Refusal(NO_USER, f"no request {key} in the last {_KEPT_FOR / 60:.0f} minutes")
+        state: dict[str, Any] = {"state": "running", "users": request.users, "done": request.done}
+        task = request.task
+        if task is not None and task.done():
+            error = asyncio.CancelledError() if task.cancelled() else task.exception()
+            if error is None:
+                state |= {"state": "done", "data": task.result()}
+            else:
+                state |= {"state": "failed", "message": str(error) or type(error).__name__}
+        return state
+
+    async def _run(self, request: UserRequest, work: Callable[[Callable[[int], None]], Awaitable[Any]]) -> Any:
+        try:
+            return await work(request.progress)
+        finally:
+            request.ended = time.monotonic()
+
+    def _forget(self) -> None:
+        ended = [key for key, request in self._requests.items() if request.ended]
+        now = time.monotonic()
+        for place, key in enumerate(reversed(ended)):
+            if place >= _KEPT or now - self._requests[key].ended > _KEPT_FOR:
+                del self._requests[key]

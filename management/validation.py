@@ -1,0 +1,238 @@
+"""Values from outside held against the types they should have: each fault with its place, in words a person knows.
+
+Both the configuration file and the bodies and queries of the HTTP API are checked with it.
+"""
+
+import difflib
+import typing
+from collections.abc import Collection, Iterator
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from .setting_types import member_type, struct_of, union_members
+from .toml_lines import Path
+
+_LONGEST_SHOWN: Final = 60
+_LISTS: Final = (list, tuple, set, frozenset)
+_KINDS: Final[dict[Any, str]] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    bytes: "a text in Base64",
+}
+
+
+class Fault(NamedTuple):
+    """``place``: the keys that lead to it. ``missing``: a key that must be there is not."""
+
+    place: Path
+    what: str
+    missing: bool = False
+
+
+def faults(value: Any, kind: Any, place: Path = (), strict: bool = True, table: str = "table") -> Iterator[Fault]:
+    """Everything in ``value`` that is not as ``kind`` has it; a value without faults converts.
+
+    ``strict``: ``"1"`` is no number. ``table``: what the outside calls a mapping, ``table`` or ``object``.
+    """
+    struct, member = struct_of(kind), _member(kind)
+    if struct is not None and isinstance(value, dict):
+        yield from _faults_of_struct(value, struct, place, strict, table)
+    elif member is not None and isinstance(value, dict) and _holds(kind, dict):
+        for key, each in value.items():
+            yield from faults(each, member, place + (str(key),), strict, table)
+    elif member is not None and isinstance(value, list) and _holds(kind, list, tuple):
+        found = False
+        for index, each in enumerate(value):
+            for fault in faults(each, member, place + (index,), strict, table):
+                found = True
+                yield fault
+        if not found:
+            yield from _fault_of_whole(value, kind, place, strict, table)
+    else:
+        yield from _fault_of_whole(value, kind, place, strict, table)
+
+
+def _faults_of_struct(
+    value: dict[str, Any], struct: type[msgspec.Struct], place: Path, strict: bool, table: str
+) -> Iterator[Fault]:
+    sound = True
+    fields = msgspec.structs.fields(struct)
+    if struct.__struct_config__.forbid_unknown_fields:
+        for fault in unknown_keys(value, [field.encode_name for field in fields], place):
+            sound = False
+            yield fault
+    for field in fields:
+        if field.encode_name in value:
+            place_of = place + (field.encode_name,)
+            for fault in faults(value[field.encode_name], field.type, place_of, strict, table):
+                sound = False
+                yield fault
+    for field in fields:
+        if field.required and field.encode_name not in value:
+            sound = False
+            key = field.encode_name
+            yield Fault(
+                place, f"needs the key {quoted(key)}" if table == "table" else f"{key} is missing", missing=True
+            )
+    if sound:
+        # What its ``__post_init__`` finds.
+        try:
+            msgspec.convert(value, struct, strict=strict)
+        except msgspec.ValidationError as error:
+            yield Fault(place, str(error))
+
+
+def unknown_keys(value: Collection[str], known: Collection[str], place: Path) -> Iterator[Fault]:
+    """Keys that are not ``known``, each with the nearest of those."""
+    for key in value:
+        if key not in known:
+            yield Fault(place + (key,), f"unknown key{nearest(key, known)}")
+
+
+def _fault_of_whole(value: Any, kind: Any, place: Path, strict: bool, table: str) -> Iterator[Fault]:
+    try:
+        msgspec.convert(value, kind, strict=strict)
+    except msgspec.ValidationError:
+        yield Fault(place, f"expected {expected(kind, table)}, got {shown(value, table)}")
+
+
+def _member(kind: Any) -> Any:
+    """What it holds, where it may be a list, a tuple of any length or a mapping."""
+    for each in union_members(kind):
+        arguments = typing.get_args(each)
+        if typing.get_origin(each) is tuple and arguments[1:] != (...,):
+            continue
+        found = member_type(each)
+        if found is not None:
+            return found
+    return None
+
+
+def _holds(kind: Any, *wanted: type) -> bool:
+    return any(typing.get_origin(each) in wanted for each in union_members(kind))
+
+
+# In words
+
+
+def expected(kind: Any, table: str = "table") -> str:
+    """``kind`` in words: what is allowed, in which unit. ``a whole number of seconds from 0 to 65535``."""
+    if typing.get_origin(kind) is Annotated:
+        inner, *metas = typing.get_args(kind)
+        meta = next((each for each in metas if isinstance(each, Meta)), Meta())
+        extra = meta.extra or {}
+        if "expected" in extra:
+            return str(extra["expected"])
+        if typing.get_origin(inner) in _LISTS:
+            return _list(inner, table, meta)
+        return _bounded(expected(inner, table), meta, extra.get("unit", ""))
+    allowed = _literals(kind)
+    if allowed:
+        return _one_of([quoted(each) if isinstance(each, str) else _json(each) for each in allowed])
+    alternatives = [each for each in _alternatives(kind) if each not in (type(None), msgspec.UnsetType)]
+    if len(alternatives) > 1:
+        words = dict.fromkeys(expected(each, table) for each in alternatives)
+        return " or ".join(sorted(words, key=lambda each: each.startswith("a list")))  # what is in a list comes last
+    if not alternatives:
+        return "null"
+    (only,) = alternatives
+    if only is not kind:
+        return expected(only, table)
+    origin = typing.get_origin(only)
+    if origin in _LISTS:
+        return _list(only, table, Meta())
+    if origin is dict or only is dict or (isinstance(only, type) and issubclass(only, msgspec.Struct)):
+        return f"{'an' if table[0] in 'aeiou' else 'a'} {table}"
+    return _KINDS.get(only, "another value")
+
+
+def _list(kind: Any, table: str, meta: Meta) -> str:
+    if meta.max_length == 0:
+        return "an empty list"
+    text = "a list" if meta.max_length is None else f"a list of at most {meta.max_length}"
+    if meta.min_length:
+        text = f"a list of {meta.min_length} or more" if meta.max_length is None else f"{text} and not empty"
+    member = typing.get_args(kind)[0] if typing.get_args(kind) else Any
+    return text if member is Any else f"{text}, each {expected(member, table)}"
+
+
+def _bounded(text: str, meta: Meta, unit: str) -> str:
+    if unit:
+        text += f" of {unit}"
+    least, most, above, below = meta.ge, meta.le, meta.gt, meta.lt
+    if least is not None and most is not None:
+        return f"{text} from {_number(least)} to {_number(most)}"
+    for bound, words in ((least, "{} or more"), (most, "{} or less"), (above, "more than {}"), (below, "less than {}")):
+        if bound is not None:
+            text += ", " + words.format(_number(bound))
+    if meta.min_length is not None and meta.max_length is not None:
+        text += f" of {meta.min_length} to {meta.max_length} characters"
+    elif meta.min_length is not None:
+        text += f" of {meta.min_length} or more characters" if meta.min_length > 1 else " that is not empty"
+    elif meta.max_length is not None:
+        text += f" of at most {meta.max_length} characters"
+    if meta.pattern is not None:
+        text += f" like {meta.pattern}"
+    return text
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else str(value)
+
+
+def _alternatives(kind: Any) -> tuple[Any, ...]:
+    """The members of a union as they are written, ``Annotated`` kept."""
+    if typing.get_origin(kind) in (typing.Union, type(int | str)):
+        return typing.get_args(kind)
+    return (kind,)
+
+
+def _literals(kind: Any) -> tuple[Any, ...]:
+    if typing.get_origin(kind) is Literal:
+        return typing.get_args(kind)
+    alternatives = [each for each in _alternatives(kind) if each not in (type(None), msgspec.UnsetType)]
+    if len(alternatives) == 1 and alternatives[0] is not kind:
+        return _literals(alternatives[0])
+    return ()
+
+
+def _one_of(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"one of {', '.join(words)}"
+
+
+def shown(value: Any, table: str = "table") -> str:
+    """What was given, short enough for a line."""
+    if isinstance(value, str):
+        return quoted(value if len(value) <= _LONGEST_SHOWN else value[:_LONGEST_SHOWN] + "...")
+    if isinstance(value, dict):
+        return f"{'an' if table[0] in 'aeiou' else 'a'} {table}"
+    if isinstance(value, (list, tuple)):
+        return "an empty list" if not value else f"a list of {len(value)}"
+    return one_line(_json(value))[:_LONGEST_SHOWN]
+
+
+def _json(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def nearest(key: str, known: Collection[str]) -> str:
+    """What was probably meant, as the end of a message; empty where nothing is near."""
+    found = difflib.get_close_matches(key, sorted(known), n=1, cutoff=0.5)
+    return f"; did you mean {quoted(found[0])}?" if found else ""
+
+
+def quoted(text: str) -> str:
+    """In double quotes, control characters escaped, so that an error stays one line."""
+    return '"' + one_line(text).replace('"', '\\"') + '"'
+
+
+def one_line(text: str) -> str:
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)

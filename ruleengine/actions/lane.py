@@ -1,0 +1,144 @@
+"""Lane: the rows that wait for one connection of a resource, in the order in which they may go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Container
+from typing import Final
+
+from .entry import Entry
+
+_WITHOUT: Final = float("inf")
+
+
+class Waiting:
+    """A row in a lane. ``flying``: its answer may still come; ``gone``: it has been dealt with."""
+
+    __slots__ = ("attempts", "entry", "flying", "gone", "holder", "number")
+
+    def __init__(self, number: int, entry: Entry) -> None:
+        self.number = number
+        self.entry = entry
+        self.attempts = 0
+        self.flying = False
+        self.gone = False
+        self.holder: OrderedDict[int, Waiting] | None = None
+
+
+class _Held:
+    """The rows of one key, of which the first is not tried again before ``due`` (seconds of the loop)."""
+
+    __slots__ = ("due", "rows")
+
+    def __init__(self, due: float) -> None:
+        self.due = due
+        self.rows: OrderedDict[int, Waiting] = OrderedDict()
+
+
+class Lane:
+    """Rows in order. A key that is held waits with all its rows; those of other keys go on."""
+
+    __slots__ = ("_held", "_rows", "at_once", "busy", "failures", "index", "task", "woken")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self._rows: OrderedDict[int, Waiting] = OrderedDict()
+        self._held: dict[str, _Held] = {}
+        self.at_once = 0
+        """Rows that wait here and are not to wait for a side that is away."""
+        self.task: asyncio.Task[None] | None = None
+        # Something is on its way, and its answer may still come.
+        self.busy = False
+        self.failures = 0
+        self.woken = asyncio.Event()
+
+    @property
+    def empty(self) -> bool:
+        return not self._rows and not self._held
+
+    @property
+    def ready(self) -> bool:
+        """Whether there are rows that nothing holds."""
+        return bool(self._rows)
+
+    @property
+    def due(self) -> float:
+        """When the next key is held no longer."""
+        return min((each.due for each in self._held.values()), default=_WITHOUT)
+
+    def append(self, waiting: Waiting) -> None:
+        held = self._held.get(waiting.entry.key)
+        _put(self._rows if held is None else held.rows, waiting)
+        self.at_once += waiting.entry.at_once
+        self.woken.set()
+
+    def remove(self, waiting: Waiting) -> None:
+        """It is dealt with."""
+        assert waiting.holder is not None
+        del waiting.holder[waiting.number]
+        waiting.holder = None
+        waiting.gone = True
+        self.at_once -= waiting.entry.at_once
+
+    def hold(self, waiting: Waiting, due: float) -> None:
+        """Try it again from ``due`` on, and nothing of its key before."""
+        self.hold_key(waiting.entry.key, due)
+        assert waiting.holder is not None
+        del waiting.holder[waiting.number]
+        _put(self._held[waiting.entry.key].rows, waiting)
+
+    def hold_key(self, key: str, due: float) -> None:
+        """Try nothing of this key before ``due``."""
+        if key not in self._held:
+            self._held[key] = _Held(due)
+
+    def reaches_past(self, keys: Container[str]) -> bool:
+        """Whether rows that nothing holds are of other keys than these."""
+        return any(each.entry.key not in keys for each in self._rows.values())
+
+    def pass_over(self, keys: Container[str], due: float) -> None:
+        """Hold the rows of these keys that stand before all others until ``due``."""
+        for waiting in list(self._rows.values()):
+            if waiting.entry.key not in keys:
+                return
+            self.hold(waiting, due)
+
+    def release(self, now: float) -> None:
+        """Put the keys whose time has come back to where they were."""
+        for key in [key for key, held in self._held.items() if held.due <= now]:
+            for waiting in reversed(self._held.pop(key).rows.values()):
+                _put(self._rows, waiting)
+                self._rows.move_to_end(waiting.number, last=False)
+
+    def release_all(self) -> None:
+        self.release(_WITHOUT)
+        self.woken.set()
+
+    def batch(self) -> list[Waiting]:
+        """The next rows that may share a request."""
+        batch: list[Waiting] = []
+        passed: list[Waiting] = []
+        for waiting in self._rows.values():
+            entry = waiting.entry
+            if entry.key in self._held:
+                passed.append(waiting)
+                continue
+            if batch and (len(batch) >= batch[0].entry.most or entry.group != batch[0].entry.group):
+                break
+            batch.append(waiting)
+            if entry.most == 1:
+                break
+        for waiting in passed:
+            self.hold(waiting, 0.0)
+        return batch
+
+    def rows_at_once(self) -> list[Waiting]:
+        """Those that are not to wait for a side that is away, but what is on its way."""
+        every = [*self._rows.values(), *(each for held in self._held.values() for each in held.rows.values())]
+        return [each for each in every if each.entry.at_once and not each.flying]
+
+
+def _put(rows: OrderedDict[int, Waiting], waiting: Waiting) -> None:
+    rows[waiting.number] = waiting
+    waiting.holder = rows

@@ -1,0 +1,83 @@
+"""Counted: what was counted of rules and actions, on disk now and then, so that a restart goes on counting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from broker.core.tables import Table, Tables
+
+from .rule import Rule, RuleAction
+
+TABLE: Final = "rule_counters"
+_MOST: Final = 1000
+"""Rows that one tick writes."""
+
+
+class StoredCounters(msgspec.Struct, frozen=True, array_like=True):
+    """Of one rule; ``actions`` by the id of the action: taken, success, failed."""
+
+    matched: int
+    passed: int
+    no_result: int
+    exception: int
+    speed_max: float
+    actions: dict[str, tuple[int, int, int]]
+
+
+class Counted:
+    """The figures of all rules as they were written last.
+
+    Never for a message: ``save`` is called at ticks and at the stop. What was counted since the last one is lost with
+    a process that is killed.
+    """
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._table: Table[StoredCounters] = tables.open(TABLE, StoredCounters)
+        self._left: list[Rule] = []
+
+    def restore(self, rule: Rule) -> None:
+        """Go on where the process before stopped."""
+        stored = self._table.get(rule.row.id)
+        if stored is None:
+            return
+        rule.counters.resume(stored.matched, stored.passed, stored.no_result, stored.exception, stored.speed_max)
+        for action in rule.all_actions:
+            figures = stored.actions.get(action.row.id)
+            if figures is not None:
+                action.counters.resume(*figures)
+
+    def save_some(self, rules: Iterable[Rule]) -> None:
+        """Write what has changed of some rules; of all within a few calls."""
+        if not self._left:
+            self._left = list(rules)
+        self._save(self._left[-_MOST:])
+        del self._left[-_MOST:]
+
+    def save(self, rules: Iterable[Rule]) -> None:
+        """Write what has changed."""
+        self._save(list(rules))
+
+    def forget(self, rule_id: str) -> None:
+        self._table.remove(rule_id)
+
+    def _save(self, rules: list[Rule]) -> None:
+        if self._tables.durability is None or self._tables.in_trouble:
+            return
+        for rule in rules:
+            counters = rule.counters
+            actions = {each.row.id: _figures(each) for each in rule.all_actions}
+            row = StoredCounters(
+                counters.matched, counters.passed, counters.no_result, counters.exception, counters.speed_max, actions
+            )
+            there = self._table.get(rule.row.id)
+            if row != there and (there is not None or counters.evaluated or any(map(any, actions.values()))):
+                self._table.put(rule.row.id, row)
+
+
+def _figures(action: RuleAction) -> tuple[int, int, int]:
+    counters = action.counters
+    return counters.taken, counters.success, counters.failed

@@ -1,0 +1,72 @@
+"""Masked: parameters of actions and resources as they are shown, and as they are when a change gives the mask back."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from broker.core.masking import Masked, mask, restore
+
+from .actions.action import ActionType
+from .error import WRONG, RuleEngineError
+from .params import Param
+from .stored import StoredAction
+
+_TEXT: Final = ("file",)
+"""Of a file that came with its text; the name of one is no secret."""
+
+
+def shown(params: Mapping[str, Any], declared: tuple[Param, ...]) -> dict[str, Any]:
+    """``params`` without secrets."""
+    files = _names(declared, "file")
+    masked: dict[str, Any] = mask(params, _names(declared, "password"))
+    return {
+        name: mask(value, _TEXT) if name in files and isinstance(value, Mapping) else masked[name]
+        for name, value in params.items()
+    }
+
+
+def given_back(given: Mapping[str, Any], stored: Mapping[str, Any], declared: tuple[Param, ...]) -> dict[str, Any]:
+    """``given`` with what ``stored`` has in the place of each mask. Raises RuleEngineError where it has none."""
+    files = {name for name in _names(declared, "file") if isinstance(given.get(name), Mapping)}
+    try:
+        restored: dict[str, Any] = restore(
+            {name: value for name, value in given.items() if name not in files}, stored, _names(declared, "password")
+        )
+        for name in files:
+            restored[name] = restore(given[name], stored.get(name), _TEXT)
+    except Masked as error:
+        raise RuleEngineError(WRONG, str(error)) from None
+    return restored
+
+
+def actions_given_back(given: Any, stored: Sequence[StoredAction], types: Mapping[str, ActionType]) -> Any:
+    """The same for the actions of a rule; what is no list of actions is left to who checks it."""
+    if not isinstance(given, (list, tuple)):
+        return given
+    return [_action_given_back(each, index, stored, types) for index, each in enumerate(given)]
+
+
+def _action_given_back(given: Any, index: int, stored: Sequence[StoredAction], types: Mapping[str, ActionType]) -> Any:
+    if not isinstance(given, Mapping) or not isinstance(given.get("params"), Mapping):
+        return given
+    kind = types.get(given["name"]) if isinstance(given.get("name"), str) else None
+    declared = () if kind is None else kind.params
+    before = _counterpart(given, index, stored, declared)
+    params = given_back(given["params"], {} if before is None else before.params, declared)
+    fallbacks = actions_given_back(given.get("fallbacks"), () if before is None else before.fallbacks, types)
+    return {**given, "params": params, **({"fallbacks": fallbacks} if "fallbacks" in given else {})}
+
+
+def _counterpart(
+    given: Mapping[str, Any], index: int, stored: Sequence[StoredAction], declared: tuple[Param, ...]
+) -> StoredAction | None:
+    """The stored action that this one was: the one that is shown so, its place's first; else that of its place."""
+    here = list(stored[index : index + 1])
+    same = [each for each in (*here, *stored) if each.name == given.get("name")]
+    for each in same:
+        if shown(each.params, declared) == given["params"]:
+            return each
+    return here[0] if here and here[0] in same else None
+
+
+def _names(declared: tuple[Param, ...], type: str) -> frozenset[str]:
+    return frozenset(param.name for param in declared if param.type == type)

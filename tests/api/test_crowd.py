@@ -1,0 +1,134 @@
+"""Strangers in great number at the HTTP API: who has credentials comes in beside them, from their own address too."""
+
+import asyncio
+import contextlib
+import logging
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.transport.descriptors import Descriptors
+from management.http.door import Door
+from tests.api.raw_http import BASIC
+from tests.broker.transport.conftest import Certificates
+from tests.support.api import ManagedNode, managed_node
+
+pytestmark = pytest.mark.asyncio
+
+SILENT = b""
+HALF = b"GET /api/v4/brokers HTTP/1.1\r\nHost: a\r\n"
+GUESS = HALF + b"Authorization: Basic YTpi\r\n\r\n"
+OPEN_TO_ALL = b"GET /status HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+@contextlib.asynccontextmanager
+async def strangers(node: ManagedNode, addresses: list[str], say: bytes) -> AsyncIterator[None]:
+    """One from each of ``addresses``, which may repeat."""
+    port = int(node.management.url.rpartition(":")[2])
+    writers = []
+    for address in addresses:
+        _, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
+        writer.write(say)
+        writers.append(writer)
+    try:
+        yield
+    finally:
+        for writer in writers:
+            writer.transport.abort()
+
+
+def door(node: ManagedNode) -> Any:
+    (found,) = node.management.operations.listeners.doors
+    return found
+
+
+@pytest.mark.parametrize("say", [SILENT, HALF, GUESS, OPEN_TO_ALL], ids=["silent", "half", "guess", "open to all"])
+async def test_520_strangers_do_not_shut_out_who_asks_from_their_address(
+    say: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "management.http.door")
+    async with managed_node() as node:
+        async with strangers(node, ["127.0.0.1"] * 520, say):
+            async with asyncio.timeout(5):
+                assert (await node.api.get("/brokers")).code == 0
+                while door(node).accepted < 521:
+                    await asyncio.sleep(0.01)
+            assert door(node).current_connections <= 257
+            assert door(node).refused == {"max_connections": 0, "max_unauthenticated": 265, "no_sockets": 0}
+            # Whoever has shown credentials stays, however many come later.
+            async with strangers(node, ["127.0.0.1"] * 300, say):
+                assert (await node.api.get("/brokers")).code == 0
+            assert door(node).accepted == 821
+        async with asyncio.timeout(5):
+            while door(node).current_connections > 1:
+                await asyncio.sleep(0.01)
+    (line,) = [message for message in caplog.messages if message.startswith("management_full ")]
+    assert line.startswith("management_full reason=max_unauthenticated connections=256 unauthenticated=256 refused=1 ")
+    assert line.endswith(" setting=management.max_unauthenticated")
+
+
+async def test_520_strangers_from_many_addresses() -> None:
+    addresses = [f"127.0.{number // 200}.{number % 200 + 2}" for number in range(520)]
+    async with managed_node() as node, strangers(node, addresses, SILENT):
+        async with asyncio.timeout(5):
+            assert (await node.api.get("/brokers")).code == 0
+        assert door(node).refused["max_connections"] == 9
+        assert door(node).current_connections == 512
+
+
+async def test_strangers_that_never_begin_their_handshake(tmp_path: Path) -> None:
+    issuer = Certificates(tmp_path)
+    certfile, keyfile = issuer.issue("localhost")
+    management = {"max_connections": 5, "tls": {"certfile": str(certfile), "keyfile": str(keyfile)}}
+    async with managed_node(management) as node, strangers(node, ["127.0.0.1"] * 20, SILENT):
+        context = ssl.create_default_context(cafile=issuer.ca)
+        port = int(node.management.url.rpartition(":")[2])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="localhost")
+        request = f"GET /api/v4/brokers HTTP/1.1\r\nHost: a\r\nConnection: close\r\nAuthorization: {BASIC}\r\n\r\n"
+        writer.write(request.encode())
+        async with asyncio.timeout(5):
+            assert (await reader.read()).startswith(b"HTTP/1.1 200")
+        writer.close()
+        assert (door(node).accepted, door(node).refused["max_connections"]) == (21, 16)
+
+
+async def test_two_hundred_who_ask_at_once_are_all_answered() -> None:
+    """Those who come are heard before those after them put them out."""
+    async with managed_node({"max_unauthenticated": 100}) as node:
+        port = int(node.management.url.rpartition(":")[2])
+        request = f"GET /api/v4/brokers HTTP/1.1\r\nHost: a\r\nConnection: close\r\nAuthorization: {BASIC}\r\n\r\n"
+
+        async def ask() -> bytes:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(request.encode())
+            answer = await reader.read()
+            writer.close()
+            return answer[:12]
+
+        async with asyncio.timeout(20):
+            assert set(await asyncio.gather(*[ask() for _ in range(200)])) == {b"HTTP/1.1 200"}
+
+
+async def test_descriptors_that_the_node_keeps_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with managed_node() as node:
+        port = int(node.management.url.rpartition(":")[2])
+        assert (await node.api.get("/brokers")).code == 0
+        found: Door = door(node)
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+        while found.accepted < 4:
+            await asyncio.sleep(0)
+        # All that may be taken are taken: the next one costs the oldest stranger its place.
+        monkeypatch.setattr(found, "_descriptors", Descriptors(100, 0, 0))
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(OPEN_TO_ALL)
+        async with asyncio.timeout(5):
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+            with contextlib.suppress(ConnectionResetError):
+                assert await held[0][0].read() == b""
+        assert found.refused["no_sockets"] == 1
+        assert (await node.api.get("/brokers")).code == 0
+        for _, each in (*held, (reader, writer)):
+            each.close()

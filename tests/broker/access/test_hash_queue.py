@@ -1,0 +1,184 @@
+"""Passwords that wait for a thread: whose turn it is, how many may wait, who is told busy, what is not done."""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from broker.access.hash_queue import KNOWN, NEW, OTHER, Busy, HashQueue, Job
+
+pytestmark = pytest.mark.asyncio
+
+
+class Bench:
+    """A queue of one thread that stands still until ``open``, and what it did in which order."""
+
+    def __init__(self) -> None:
+        self.queue = HashQueue(1, 60.0)
+        self.opened = threading.Event()
+        self.done: list[str] = []
+        self.tasks: list[asyncio.Task[Any]] = []
+
+    def add(self, label: str, kind: int = OTHER, address: str = "a", name: bytes = b"n", delay: float = 0.0) -> Job:
+        job = Job(label.encode(), kind, address, name, self._work(label))
+        self.queue.add(job, delay)
+        self.tasks.append(asyncio.ensure_future(self.queue.result(job)))
+        return job
+
+    def _work(self, label: str) -> Callable[[], str]:
+        def work() -> str:
+            assert self.opened.wait(5)
+            self.done.append(label)
+            return label
+
+        return work
+
+    async def run(self) -> list[str]:
+        await asyncio.sleep(0)
+        self.opened.set()
+        await asyncio.wait_for(asyncio.gather(*self.tasks, return_exceptions=True), 10)
+        return self.done
+
+
+@pytest_asyncio.fixture
+async def bench() -> AsyncIterator[Bench]:
+    bench = Bench()
+    yield bench
+    bench.opened.set()
+    bench.queue.close()
+
+
+async def test_addresses_take_turns(bench: Bench) -> None:
+    for number in range(20):
+        bench.add(f"flood {number}", address="flood")
+    bench.add("one", address="one")
+    # Two were with the thread already.
+    assert (await bench.run()).index("one") <= 3
+
+
+async def test_names_of_an_address_take_turns(bench: Bench) -> None:
+    for number in range(20):
+        bench.add(f"flood {number}", name=b"attacked")
+    bench.add("neighbour", name=b"neighbour")
+    assert (await bench.run()).index("neighbour") <= 3
+
+
+async def test_known_ones_first_and_nobody_never(bench: Bench) -> None:
+    for number in range(2):
+        bench.add(f"first {number}")
+    for number in range(20):
+        bench.add(f"new {number}", NEW)
+        bench.add(f"other {number}", OTHER)
+        bench.add(f"known {number}", KNOWN)
+    order = [label.split()[0] for label in await bench.run()][2:]
+    assert order[:16].count("known") == 10 and order[:16].count("other") == 4 and order[:16].count("new") == 2
+
+
+async def test_what_nobody_waits_for_is_not_done(bench: Bench) -> None:
+    bench.add("running")
+    bench.add("next")
+    left, stays = bench.add("left"), bench.add("stays")
+    shared = asyncio.ensure_future(bench.queue.result(stays))
+    await asyncio.sleep(0)
+    bench.tasks[2].cancel()
+    shared.cancel()  # one of two
+    await asyncio.sleep(0)
+    assert bench.queue.find(left.key) is None and len(bench.queue) == 1
+    assert await bench.run() == ["running", "next", "stays"]
+
+
+async def test_an_address_that_fills_the_queue_gives_way(bench: Bench) -> None:
+    bench.queue.patience, bench.queue.seconds = 20.0, 1.0
+    assert bench.queue.limit == 20
+    for number in range(22):
+        bench.add(f"flood {number}", address="flood")
+    with pytest.raises(Busy):
+        bench.add("one more", address="flood")
+    bench.add("somebody else", address="else")
+    assert len(bench.queue) == 20
+    assert "somebody else" in await bench.run() and "flood 21" not in bench.done
+    assert isinstance((await asyncio.gather(bench.tasks[21], return_exceptions=True))[0], Busy)
+
+
+async def test_how_many_may_wait_follows_the_time_of_a_hash(bench: Bench) -> None:
+    bench.queue.seconds = 0.5
+    assert bench.queue.limit == 120
+    for number in range(32):
+        bench.add(str(number))
+    await bench.run()
+    assert bench.queue.seconds < 0.2 and bench.queue.limit > 300
+
+
+async def test_who_waits_longer_than_is_allowed_is_told_so(bench: Bench) -> None:
+    bench.add("running")
+    bench.add("next")
+    bench.add("waits")
+    bench.queue.patience = 0.05
+    await asyncio.sleep(0.06)
+    assert "waits" not in await bench.run()
+    assert isinstance(bench.tasks[2].exception(), Busy)
+
+
+async def test_a_slowed_address_has_one_turn_at_a_time(bench: Bench) -> None:
+    bench.opened.set()
+    begun = time.monotonic()
+    for number in range(4):
+        bench.add(f"slow {number}", address="slow", delay=0.05)
+    bench.add("free", address="free")
+    await bench.run()
+    assert bench.done[0] == "free"
+    assert time.monotonic() - begun > 0.05 + 3 * 0.1 - 0.02
+
+
+async def test_a_slowed_one_that_leaves_uses_no_turn(bench: Bench) -> None:
+    bench.opened.set()
+    for number in range(50):
+        bench.add(f"gone {number}", address="slow", delay=0.02)
+    await asyncio.sleep(0)
+    for task in bench.tasks:
+        task.cancel()
+    await asyncio.sleep(0)
+    begun = time.monotonic()
+    bench.tasks.clear()
+    bench.add("stays", address="slow", delay=0.02)
+    assert await bench.run() == ["stays"]
+    assert time.monotonic() - begun < 1
+
+
+async def test_all_processors_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1, 2}, raising=False)
+    queue = HashQueue(None, 1.0)
+    assert queue.threads == 3
+    queue.resize(5)
+    assert queue.threads == 5
+    queue.close()
+
+
+async def test_who_was_known_before_has_room_where_strangers_of_its_address_have_taken_it(bench: Bench) -> None:
+    bench.queue.seconds, bench.queue.patience = 1.0, 20.0
+    for number in range(22):  # two are with the thread
+        bench.add(f"guess {number}", address="nat", name=b"%d" % number, delay=0.02 if number > 1 else 0.0)
+    await asyncio.sleep(0.05)
+    with pytest.raises(Busy):
+        bench.add("stranger", address="nat")
+    bench.add("known", KNOWN, address="nat")
+    done = await bench.run()
+    assert "known" in done and "guess 21" not in done
+
+
+async def test_who_is_not_slowed_does_not_wait_for_the_pauses_of_its_address(bench: Bench) -> None:
+    bench.opened.set()
+    for number in range(30):
+        bench.add(f"slow {number}", address="nat", name=b"%d" % number, delay=0.01)
+    await asyncio.sleep(0.05)
+    begun = time.monotonic()
+    known = [bench.add(f"known {number}", KNOWN, address="nat") for number in range(60)]
+    await asyncio.wait_for(asyncio.gather(*(job.future for job in known)), 5)
+    assert time.monotonic() - begun < 1.0  # 2 s with the others' pauses
+    for task in bench.tasks:
+        task.cancel()
+    await asyncio.gather(*bench.tasks, return_exceptions=True)

@@ -1,0 +1,93 @@
+"""Memory: what is counted, what the resident size adds, the levels, and the limit that there is."""
+
+from pathlib import Path
+
+import pytest
+
+from broker.core.memory import LEAST, Memory, installed, parse_limit
+from broker.session.account import NORMAL, REFUSING, SHEDDING, SLOWING, Account
+
+MB = 1_000_000
+
+
+class House:
+    """A budget of 1 GB, of which the process takes 100 MB by itself."""
+
+    def __init__(self) -> None:
+        self.resident = 100 * MB
+        self.held = 0
+        self.account = Account()
+        self.memory = Memory(1000 * MB, self.account, lambda: self.resident)
+        self.memory.source("queues", lambda: self.held)
+        self.now = 0.0
+
+    def level(self, held: int, resident: int = 0) -> int:
+        self.held = held * MB
+        self.resident = (resident or held + 100) * MB
+        self.now += 2
+        return self.memory.look(self.now)
+
+
+def test_levels_begin_and_end_apart() -> None:
+    house = House()
+    changes: list[int] = []
+    house.memory.changed = changes.append
+    assert [house.level(held) for held in (600, 700, 810, 905, 840, 760, 740, 660, 600)] == [
+        NORMAL, REFUSING, SLOWING, SHEDDING, SHEDDING, SLOWING, REFUSING, REFUSING, NORMAL,
+    ]  # fmt: skip
+    assert changes == [NORMAL, REFUSING, SLOWING, SHEDDING, SLOWING, REFUSING]
+    assert house.level(950) == SHEDDING and house.account.level == SHEDDING
+    assert house.memory.excess == 120 * MB
+
+
+def test_what_no_account_has_counts_as_well() -> None:
+    house = House()
+    assert house.level(100, 850) == REFUSING
+    assert house.memory.parts() == {"base": 100 * MB, "queues": 100 * MB, "other": 650 * MB}
+
+
+def test_memory_that_was_freed_and_stays_with_the_process_is_not_in_use() -> None:
+    house = House()
+    assert house.level(850) == SLOWING
+    assert house.level(50, 950) == NORMAL
+    assert house.memory.used == 150 * MB
+    # What comes on top of it is, and after the system had it back, all of it.
+    assert house.level(50, 1650) == REFUSING
+    assert house.level(50, 150) == NORMAL
+    assert house.level(50, 950) == SLOWING
+
+
+def test_a_budget_that_the_process_alone_exceeds_is_raised(caplog: pytest.LogCaptureFixture) -> None:
+    memory = Memory(LEAST, Account(), lambda: 100 * MB)
+    assert memory.limit > 130 * MB
+    assert "limits.memory" in caplog.text
+
+
+def test_the_setting_is_bytes_or_a_part() -> None:
+    assert parse_limit(100 * MB) == 100 * MB
+    assert parse_limit("50%", lambda: 1000 * MB) == parse_limit("0.5", lambda: 1000 * MB) == 500 * MB
+    assert parse_limit("1%", lambda: 1000 * MB) == LEAST
+    for wrong in (0, 1000, "", "half", "0", "0%", "101%", "-1", "1.5", "nan"):
+        with pytest.raises(ValueError, match="expected"):
+            parse_limit(wrong)
+
+
+def test_the_cgroup_and_those_above_it_bound_what_there_is(tmp_path: Path) -> None:
+    proc, cgroups = tmp_path / "proc", tmp_path / "cgroup"
+    (proc / "self").mkdir(parents=True)
+    machine = installed(proc, cgroups)
+    assert machine > LEAST
+    (proc / "self" / "cgroup").write_text("0::/a/b\n")
+    (cgroups / "a" / "b").mkdir(parents=True)
+    (cgroups / "a" / "b" / "memory.max").write_text("max\n")
+    (cgroups / "a" / "memory.max").write_text("70000000\n")
+    assert installed(proc, cgroups) == 70 * MB
+    (cgroups / "a" / "b" / "memory.max").write_text("60000000\n")
+    assert installed(proc, cgroups) == 60 * MB
+    # Version 1; a container sees its own group as the root and the path of the host.
+    (proc / "self" / "cgroup").write_text("9:cpu,memory:/docker/0123\n5:pids:/docker/0123\n")
+    (cgroups / "memory").mkdir()
+    (cgroups / "memory" / "memory.limit_in_bytes").write_text("50000000\n")
+    assert installed(proc, cgroups) == 50 * MB
+    (cgroups / "memory" / "memory.limit_in_bytes").write_text("9223372036854771712\n")
+    assert installed(proc, cgroups) == machine

@@ -1,0 +1,160 @@
+"""Writes ``docs/rule-parameters.md``: every parameter of every action and resource, from its declaration.
+
+``python -m tests.rules.reference``. The examples stand here; a test creates each of them on a node.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from ruleengine.offered import ACTION_TYPES, RESOURCE_TYPES
+from ruleengine.params import Param, number
+
+PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "rule-parameters.md"
+
+RESOURCES: Final[dict[str, dict[str, Any]]] = {
+    "web_hook": {
+        "url": "https://hooks.example.org/rows",
+        "method": "POST",
+        "headers": {"authorization": "Bearer 6d0a7c"},
+        "connect_timeout": "5s",
+        "request_timeout": "5s",
+        "pool_size": 8,
+        "enable_pipelining": True,
+        "cacertfile": "",
+        "certfile": "",
+        "keyfile": "",
+        "verify": True,
+        "server_name_indication": "hooks.example.org",
+        "retry_attempts": 3,
+        "dead_letters": 1000,
+    },
+    "bridge_mqtt": {
+        "address": "mqtt.example.org:8883",
+        "pool_size": 4,
+        "clientid": "plant-7",
+        "append": True,
+        "username": "plant-7",
+        "password": "correct horse battery staple",
+        "mountpoint": "plants/7/",
+        "disk_cache": "on",
+        "proto_ver": "mqttv4",
+        "keepalive": "60s",
+        "reconnect_interval": "30s",
+        "retry_interval": "20s",
+        "bridge_mode": False,
+        "ssl": True,
+        "cacertfile": "",
+        "keyfile": "",
+        "certfile": "",
+        "ciphers": "",
+        "verify": True,
+        "server_name_indication": "mqtt.example.org",
+        "ingress": [{"remote_topic": "orders/7/#", "qos": 1, "local_topic": "orders/${topic}", "retain": False}],
+    },
+    "backend_opentsdb": {
+        "server": "http://127.0.0.1:4242",
+        "pool_size": 8,
+        "retry_attempts": 3,
+        "dead_letters": 1000,
+    },
+}
+"""``config`` of an example of each type, with every parameter."""
+
+ACTIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "inspect": ('SELECT * FROM "garden/#"', {}),
+    "do_nothing": ('SELECT * FROM "garden/#"', {}),
+    "republish": (
+        'SELECT payload.temperature as temperature, clientid FROM "garden/#"',
+        {
+            "target_topic": "warm/${clientid}",
+            "target_qos": 1,
+            "target_retain": False,
+            "payload_tmpl": '{"celsius": ${temperature}}',
+            "user_properties": {"source": "garden"},
+        },
+    ),
+    "data_to_webserver": (
+        'SELECT payload.temperature as temperature, clientid FROM "garden/#"',
+        {
+            "method": "POST",
+            "path": "/devices/${clientid}",
+            "headers": {"content-type": "application/json", "x-device": "${clientid}"},
+            "body": '{"celsius": ${temperature}}',
+            "payload_tmpl": "",
+            "retry_for": "1h",
+        },
+    ),
+    "data_to_mqtt_broker": (
+        'SELECT payload, topic FROM "garden/#"',
+        {"forward_topic": "from-home/${topic}", "payload_tmpl": "${payload}", "retry_for": "24h"},
+    ),
+    "data_to_opentsdb": (
+        "SELECT 'temperature' as metric, payload.tags as tags, payload.celsius as value FROM \"garden/#\"",
+        {"details": False, "summary": True, "max_batch_size": 20, "sync": False, "sync_timeout": 0, "retry_for": 0},
+    ),
+}
+"""SQL and ``params`` of an example of each action, with every parameter but ``$resource``."""
+
+_HEAD: Final = """\
+# Parameters of actions and resources
+
+Made from their declarations by `python -m tests.rules.reference`; `GET /actions/{name}` and
+`GET /resource_types/{name}` answer the same.
+How they behave: [rules.md](rules.md); the endpoints: [api/rules.md](api/rules.md). Times are texts like `500ms`,
+`5s`, `1m`, `2h`.
+
+Each example is the body of the request; `API` and `TAIPAN` are as in the README.
+"""
+
+
+def example_resource(name: str) -> dict[str, Any]:
+    """The body of ``POST /resources``."""
+    return {"id": f"resource:{name}", "type": name, "config": RESOURCES[name]}
+
+
+def example_rule(name: str, resource: str | None) -> dict[str, Any]:
+    """The body of ``POST /rules``."""
+    sql, params = ACTIONS[name]
+    own = {} if resource is None else {"$resource": resource}
+    return {"rawsql": sql, "actions": [{"name": name, "params": own | params}]}
+
+
+def render() -> str:
+    """The page."""
+    parts = [_HEAD]
+    for resource in RESOURCE_TYPES:
+        parts.append(f"## Resource `{resource.name}`\n\n{resource.description.en}.\n\n" + _table(resource.params))
+        parts.append(_example("resources", example_resource(resource.name)))
+    for action in ACTION_TYPES:
+        parts.append(f"## Action `{action.name}`\n\n{action.description.en}.\n\n" + _table(action.params))
+        resource_id = f"resource:{action.resource_types[0]}" if action.resource_types else None
+        parts.append(_example("rules", example_rule(action.name, resource_id)))
+    return "\n".join(parts)
+
+
+def _table(params: tuple[Param, ...]) -> str:
+    if not params:
+        return "It has no parameters.\n"
+    lines = ["| parameter | type | default | |", "|---|---|---|---|"]
+    for param in sorted(params, key=lambda each: each.order):
+        types = " or ".join([param.type] if isinstance(param.type, str) else param.type)
+        default = "" if param.default is None or param.insist else f"`{json.dumps(param.default, ensure_ascii=False)}`"
+        told = param.description.en.rstrip(".")
+        if param.enum is not None:
+            told += f". One of {', '.join(f'`{each}`' for each in param.enum)}"
+        if param.range is not None:
+            told += f". {number(param.range[0])} to {number(param.range[1])}"
+        if param.required and (param.default is None or param.insist):
+            told += ". Required"
+        lines.append(f"| `{param.name}` | {types} | {default} | {told.replace('|', chr(92) + '|')} |")
+    return "\n".join(lines) + "\n"
+
+
+def _example(path: str, body: dict[str, Any]) -> str:
+    text = json.dumps(body, indent=2, ensure_ascii=False)
+    return f"```\ncurl -u $TAIPAN -X POST $API/{path} -d @- <<'JSON'\n{text}\nJSON\n```\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render(), encoding="utf-8")

@@ -1,0 +1,108 @@
+"""``make setup`` with interpreters that only pretend: what it makes anew, what it leaves, and what it says."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+PRETENDS = """#!/bin/sh
+# An interpreter of version VERSION in PREFIX. As that of a .venv it is a copy of the one that made it.
+case "$*" in
+    *"import pip"*) [ -e "$(dirname "$0")/../broken" ] && exit 1; echo "VERSION of PREFIX" ;;
+    *sys.base_prefix*) echo "VERSION of PREFIX" ;;
+    *"-m venv"*) rm -rf .venv; mkdir -p .venv/bin; cp "$0" .venv/bin/python ;;
+    *"pip install"*)
+        [ ! -e offline ] || { echo "WARNING: Retrying"; echo "ERROR: No matching distribution"; exit 1; } >&2
+        echo VERSION >>installed ;;
+esac
+"""
+
+
+class Checkout:
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        for name in ("Makefile", "pyproject.toml"):
+            shutil.copy(ROOT / name, directory / name)
+        (directory / "bin").mkdir()
+
+    def python(self, version: str, name: str) -> None:
+        """An interpreter that is found as ``name``."""
+        file = self.directory / "bin" / name
+        file.write_text(PRETENDS.replace("VERSION", version).replace("PREFIX", f"/opt/{version}"))
+        file.chmod(0o755)
+
+    def setup(self, *words: str, status: int = 0) -> list[str]:
+        """``make setup``; what it says."""
+        environ = {
+            name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "PYTHON", "MFLAGS"))
+        }
+        done = subprocess.run(
+            ["make", "setup", *words], cwd=self.directory, text=True, capture_output=True,
+            env=environ | {"PATH": f"{self.directory / 'bin'}:{os.environ['PATH']}"},
+        )  # fmt: skip
+        assert (done.returncode != 0) == (status != 0), done
+        return [line for line in (done.stdout + done.stderr).splitlines() if not line.startswith("make: ")]
+
+    @property
+    def installed(self) -> list[str]:
+        file = self.directory / "installed"
+        return file.read_text().split() if file.exists() else []
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    if shutil.which("make") is None:
+        pytest.skip("make is not installed")
+    made = Checkout(tmp_path)
+    made.python("3.11", "python3")
+    return made
+
+
+SETTING_UP = "Setting up .venv (once; some seconds)"
+
+
+def test_the_second_time_costs_nothing(checkout: Checkout) -> None:
+    assert checkout.setup() == [SETTING_UP]
+    assert checkout.setup() == [] and checkout.installed == ["3.11"]
+
+
+def test_another_interpreter_makes_it_anew_and_stays(checkout: Checkout) -> None:
+    checkout.setup()
+    checkout.python("3.12", "python3.12")
+    said = checkout.setup("PYTHON=python3.12")
+    assert said == ["Making .venv anew: its Python is 3.11 of /opt/3.11, python3.12 is 3.12 of /opt/3.12", SETTING_UP]
+    assert checkout.setup() == [] and checkout.setup("PYTHON=python3.12") == []
+    assert checkout.installed == ["3.11", "3.12"]
+    assert checkout.setup("PYTHON=python3")[0].startswith("Making .venv anew: its Python is 3.12")
+    (checkout.directory / "bin" / "python3.12").unlink()
+    assert checkout.setup() == []
+
+
+def test_an_upgrade_of_the_distribution_makes_it_anew(checkout: Checkout) -> None:
+    checkout.setup()
+    checkout.python("3.13", "python3")
+    (checkout.directory / ".venv" / "broken").touch()  # python is the new one there, and finds nothing of the old one's
+    said = checkout.setup()
+    assert said == ["Making .venv anew: its Python does not work, python3 is 3.13 of /opt/3.13", SETTING_UP]
+    assert checkout.setup() == [] and checkout.installed == ["3.11", "3.13"]
+
+
+def test_an_interpreter_that_is_gone_is_not_asked_for_again(checkout: Checkout) -> None:
+    checkout.python("3.12", "python3.12")
+    checkout.setup("PYTHON=python3.12")
+    (checkout.directory / "bin" / "python3.12").unlink()
+    assert checkout.setup()[0] == "Making .venv anew: its Python is 3.12 of /opt/3.12, python3 is 3.11 of /opt/3.11"
+
+
+def test_without_a_network_one_line_says_so(checkout: Checkout) -> None:
+    (checkout.directory / "offline").touch()
+    first, second = checkout.setup(status=2)
+    assert first == SETTING_UP
+    assert second.startswith(".venv could not be set up; is there a network?")
+    assert "pip says: ERROR: No matching distribution" in second and ".venv/pip.log" in second
+    (checkout.directory / "offline").unlink()
+    assert checkout.setup() == [SETTING_UP] and checkout.setup() == []
