@@ -24,7 +24,7 @@ export TAIPAN_COMPILED := no
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-all compile test-compiled check format lint types cover fuzz bench bench-api bench-profile bench-compiled conformance interop soak soak-disk clean
+.PHONY: help setup run test test-all compile test-compiled check format lint types cover fuzz bench bench-api bench-profile bench-compiled docs-tables conformance interop soak soak-disk clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,6 +94,10 @@ bench-profile: setup compiled ## where the processor time goes, into docs/profil
 
 bench-api: setup ## what listings cost a busy node (SESSIONS=20000 RATE=5000 DUR=5)
 	@$(BIN)/python -m tests.bench.api
+
+docs-tables: setup ## tables of the docs that are made of the code: endpoints, parameters of rules and resources
+	@$(BIN)/python -m tests.api.rows
+	@$(BIN)/python -m tests.rules.reference
 
 conformance: setup ## docs/conformance.md from the tags in code and tests; prints what is open
 	@$(BIN)/python -m tests.conformance.report

@@ -1,6 +1,6 @@
-"""The rows of the specification's tables and the tests that cover them, from ``rows.toml``, and all endpoints.
+"""Two pages: all endpoints, and the rows of the specification's tables with the tests that cover them (``rows.toml``).
 
-``python -m tests.api.rows`` writes both into docs/api.md, sections "Endpoints" and "Specification rows".
+``python -m tests.api.rows`` writes docs/api/endpoints.md and docs/api/specification.md; ``make docs-tables`` calls it.
 """
 
 import tomllib
@@ -14,9 +14,9 @@ from management.http.routes import Route
 
 TESTS: Final = Path(__file__).parents[1]
 FILE: Final = Path(__file__).parent / "rows.toml"
-PAGE: Final = TESTS.parent / "docs" / "api.md"
-ENDPOINTS: Final = "## Endpoints\n"
-HEADING: Final = "## Specification rows\n"
+PAGES: Final = TESTS.parent / "docs" / "api"
+ENDPOINTS: Final = PAGES / "endpoints.md"
+SPECIFICATION: Final = PAGES / "specification.md"
 
 MORE: Final = {
     "Authentication users": "auth_user",
@@ -44,7 +44,7 @@ MORE: Final = {
     "Applications": "apps",
     "Banned": "banned",
 }
-"""Whose page in docs/api tells more."""
+"""The page in docs/api that says more about the endpoints with this tag."""
 
 
 class Row(NamedTuple):
@@ -60,37 +60,43 @@ def rows() -> list[Row]:
     return [Row(each["title"], name, test) for each in sections for name, test in each["rows"].items()]
 
 
-def table() -> str:
-    """The section of docs/api.md, heading and all."""
-    told = rows()
+def specification() -> str:
+    """The page of the specification's rows."""
+    all_rows = rows()
     lines = [
-        HEADING,
-        f"Every row of the specification's tables ({len(told)}) and the test that covers it, below `tests/`;",
-        "written by `python -m tests.api.rows` from `tests/api/rows.toml`.",
+        "# Rows of the specification",
+        "",
+        f"Every row of the specification's tables ({len(all_rows)}) and the test that covers it, below `tests/`.",
+        "Written by `make docs-tables` from `tests/api/rows.toml`.",
     ]
     section = ""
-    for row in told:
+    for row in all_rows:
         if row.section != section:
             section = row.section
-            lines += ["", f"### {section}", "", "| Row | Test |", "|---|---|"]
+            lines += ["", f"## {section}", "", "| Row | Test |", "|---|---|"]
         lines.append(f"| `{row.name}` | `{row.test}` |")
     return "\n".join(lines) + "\n"
 
 
 def endpoints() -> str:
-    """The section of docs/api.md, heading and all."""
-    lines = [ENDPOINTS, "Below `/api/v4` and `/api`; those marked (root) stand beside them."]
+    """The page of all endpoints."""
+    lines = [
+        "# Endpoints",
+        "",
+        "Every endpoint of the HTTP API. Paths are below `/api/v4` and `/api`; those marked (root) stand beside them.",
+        "What requests and answers have in common: [api.md](../api.md). Written by `make docs-tables` from the routes.",
+    ]
     tag = ""
     for route in sorted(all_routes() + monitoring.root_routes.all, key=_place(all_routes())):
         if route.tag != tag:
             tag = route.tag
-            lines += ["", f"### {tag}", ""]
+            lines += ["", f"## {tag}", ""]
             if tag in MORE:
-                lines += [f"More: [{MORE[tag]}.md](api/{MORE[tag]}.md).", ""]
-            lines += ["| | |", "|---|---|"]
+                lines += [f"Details: [{MORE[tag]}.md]({MORE[tag]}.md).", ""]
+            lines += ["| Endpoint | What it does |", "|---|---|"]
         root = " (root)" if route in monitoring.root_routes.all else ""
         lines.append(f"| `{route.method} {route.path}`{root} | {route.descr} |")
-    return "\n".join(lines) + "\n\n"
+    return "\n".join(lines) + "\n"
 
 
 def _place(routes: list[Route]) -> Callable[[Route], int]:
@@ -99,12 +105,6 @@ def _place(routes: list[Route]) -> Callable[[Route], int]:
     return lambda route: tags.index(route.tag)
 
 
-def page() -> str:
-    """docs/api.md as it has to be: what is written by hand, and the two sections."""
-    by_hand, heading, _ = PAGE.read_text("utf-8").partition(ENDPOINTS)
-    assert heading, f"{PAGE} has no section {ENDPOINTS!r}"
-    return by_hand + endpoints() + table()
-
-
 if __name__ == "__main__":
-    PAGE.write_text(page(), "utf-8")
+    ENDPOINTS.write_text(endpoints(), "utf-8")
+    SPECIFICATION.write_text(specification(), "utf-8")

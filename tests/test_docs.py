@@ -1,0 +1,228 @@
+"""The pages say what is so: links lead somewhere, examples are taken, and what they name is there."""
+
+import ast
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from management.api import monitoring
+from management.api.index import all_routes
+from management.config import TABLES, load
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+IDS = [str(page.relative_to(ROOT)) for page in PAGES]
+MAX_WIDTH = 120
+# Measurements write their sections of it, a paragraph on a line.
+WRITTEN_BY_MEASUREMENTS = ROOT / "docs" / "performance.md"
+# A table of the tests, each named by its path below tests, and of members of answers.
+ROWS = ROOT / "docs" / "api" / "specification.md"
+# Code spans with the form of a setting that are something else: members of answers of the HTTP API.
+NOT_SETTINGS = {"data.count"}
+
+LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^)\s]+)\)")
+SPAN = re.compile(r"`([^`]+)`")
+SETTING = re.compile(rf"(?:{'|'.join(TABLES)})\.[a-z_]+[a-z_.0-9]*")
+ENDPOINT = re.compile(r"(GET|POST|PUT|DELETE) (/[^\s?]*)(?:\?\S*)?")
+SOURCE = re.compile(r"((?:broker|management|ruleengine|taipan|tests|tools|config|docs)/[\w./-]*)(?:::([\w.]+))?")
+DIRECTORIES = ("taipan", "broker", "management", "ruleengine")
+
+
+class Line(NamedTuple):
+    number: int
+    text: str
+    fence: str | None
+    """The language of the fenced block that it stands in; None outside."""
+
+
+@cache
+def lines(page: Path) -> list[Line]:
+    found = []
+    fence: str | None = None
+    for number, text in enumerate(page.read_text("utf-8").splitlines(), 1):
+        if text.lstrip().startswith("```"):
+            fence = text.strip().strip("`") if fence is None else None
+            continue
+        found.append(Line(number, text, fence))
+    assert fence is None, f"{page}: a fenced block has no end"
+    return found
+
+
+def prose(page: Path) -> str:
+    return "\n".join(line.text for line in lines(page) if line.fence is None)
+
+
+def blocks(page: Path, language: str) -> Iterator[str]:
+    for found in re.finditer(r"(?ms)^```(\w*)\n(.*?)^```$", page.read_text("utf-8")):
+        if found[1] == language:
+            yield found[2]
+
+
+def plain(text: str) -> str:
+    """What stands between the marks of Markdown."""
+    return re.sub(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\([^)]*\)", r"\1", text).replace("`", "").replace("*", "")
+
+
+@cache
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    found: dict[str, int] = {}
+    names = set()
+    for line in lines(page):
+        if line.fence is None and line.text.startswith("#"):
+            title = plain(line.text.lstrip("#").strip()).lower()
+            name = re.sub(r"[^\w\- ]", "", title).replace(" ", "-")
+            count = found[name] = found.get(name, -1) + 1
+            names.add(name if count == 0 else f"{name}-{count}")
+    return names
+
+
+def spans(page: Path) -> list[str]:
+    return [" ".join(span.split()) for span in SPAN.findall(prose(page))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_links_lead_somewhere(page: Path) -> None:
+    wrong = []
+    for target in LINK.findall(prose(page)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        if not file.exists() or (anchor and anchor not in anchors(file)):
+            wrong.append(target)
+    assert not wrong
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_lines_fit(page: Path) -> None:
+    if page == WRITTEN_BY_MEASUREMENTS:
+        pytest.skip("measurements write it")
+    assert not [
+        line.number
+        for line in lines(page)
+        if line.fence is None and len(line.text) > MAX_WIDTH and not line.text.lstrip().startswith("|")
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_configuration_is_taken(page: Path, tmp_path: Path) -> None:
+    for number, block in enumerate(blocks(page, "toml")):
+        file = tmp_path / f"{number}.toml"
+        file.write_text(block, "utf-8")
+        load(str(file), environ={})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_code_can_be_read(page: Path) -> None:
+    for block in blocks(page, "python"):
+        ast.parse(block)
+    for block in blocks(page, "json"):
+        json.loads(block)
+    for body in re.findall(r"(?s) -d '(.*?)'", "".join(blocks(page, ""))):
+        json.loads(body)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_settings_exist(page: Path) -> None:
+    known = settings()
+    unknown = []
+    for span in spans(page):
+        if (
+            page != ROWS
+            and SETTING.fullmatch(span)
+            and span not in NOT_SETTINGS
+            and not span.endswith((".py", ".md", ".toml"))
+        ):
+            steps = [step for step in span.split(".") if not step.isdigit()]
+            if ".".join(steps[:2]) not in known:
+                unknown.append(span)
+    assert not unknown
+
+
+@cache
+def settings() -> set[str]:
+    return {f"{table}.{key}" for table, kind in TABLES.items() for key in kind.__struct_fields__}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_endpoints_exist(page: Path) -> None:
+    unknown = []
+    for span in spans(page):
+        found = ENDPOINT.fullmatch(span)
+        if found and not is_route(found[1], found[2]):
+            unknown.append(span)
+    assert not unknown
+
+
+def is_route(method: str, path: str) -> bool:
+    segments = tuple(segment for segment in re.sub(r"^/api(/v4)?(?=/|$)", "", path).split("/") if segment)
+    return any(
+        route.method == method
+        and len(route.segments) == len(segments)
+        and all(own == asked or own[0] == "{" for own, asked in zip(route.segments, segments, strict=True))
+        for route in all_routes() + monitoring.root_routes.all
+    )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_files_and_names_exist(page: Path) -> None:
+    """A path in a code span is a file or directory; ``path.py::Class.method`` is defined there."""
+    missing = []
+    for span in spans(page):
+        found = SOURCE.fullmatch(span)
+        if not found or page == ROWS or "decisions" in page.parts:  # decisions tell what was so when they were made
+            continue
+        file = ROOT / found[1]
+        if not file.exists() or (found[2] and found[2] not in definitions(file)):
+            missing.append(span)
+    assert not missing
+
+
+@cache
+def definitions(file: Path) -> set[str]:
+    """Classes, functions and assigned names of a module; members with their class before them."""
+    return set(_defined(ast.parse(file.read_text("utf-8")).body, ""))
+
+
+def _defined(body: list[ast.stmt], prefix: str) -> Iterator[str]:
+    for statement in body:
+        match statement:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield prefix + name
+            case ast.ClassDef(name=name):
+                yield prefix + name
+                yield from _defined(statement.body, f"{prefix}{name}.")
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                yield prefix + name
+            case ast.Assign(targets=targets):
+                yield from (prefix + target.id for target in targets if isinstance(target, ast.Name))
+            case ast.If():
+                yield from _defined(statement.body + statement.orelse, prefix)
+
+
+def test_wrong_pages_would_be_noticed(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# A page\n\n[gone](gone.md) [no such part](#none) `access.no_such_key` `GET /nowhere`\n"
+        f"`tests/test_docs.py::nothing`\n{'x' * 121}\n\n```toml\n[access]\nno_such_key = 1\n```\n",
+        "utf-8",
+    )
+    for check in (test_links_lead_somewhere, test_lines_fit, test_settings_exist, test_endpoints_exist):
+        with pytest.raises(AssertionError):
+            check(page)
+    with pytest.raises(AssertionError):
+        test_files_and_names_exist(page)
+    with pytest.raises(Exception, match="no_such_key"):
+        test_configuration_is_taken(page, tmp_path)
+
+
+def test_toml_that_ships_is_read() -> None:
+    for file in (ROOT / "config").rglob("*.toml"):
+        tomllib.loads(file.read_text("utf-8"))
