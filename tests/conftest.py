@@ -67,9 +67,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
     alone = item.get_closest_marker("alone") is not None
     directory = Path(os.environ[LOCKS])
-    with contextlib.ExitStack() as room:
-        with _held(directory / "door", fcntl.LOCK_EX):  # whoever waits for an empty room lets nobody else in
-            room.enter_context(_held(directory / "room", fcntl.LOCK_EX if alone else fcntl.LOCK_SH))
+    with contextlib.ExitStack() as running:
+        with _held(directory / "entry", fcntl.LOCK_EX):  # whoever waits to be alone lets nobody else start
+            running.enter_context(_held(directory / "running", fcntl.LOCK_EX if alone else fcntl.LOCK_SH))
         return (yield)
 
 

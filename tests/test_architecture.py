@@ -1,6 +1,6 @@
 """Imports go down only, and the ground floor stands on the standard library (docs/architecture.md).
 
-And what makes a room readable: no file too long for one noun, a signpost at each door, a log instead of prints.
+And what makes a package readable: no file too long for one noun, a signpost at each door, a log instead of prints.
 """
 
 import ast
@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# Each room with what it may import besides itself. Whoever is not named here is refused.
+# Each package with what it may import besides itself. Whoever is not named here is refused.
 GROUND = {
     "broker.mqtt": set[str](),
     "broker.session": {"broker.mqtt"},
@@ -40,8 +40,8 @@ MOST_LINES = 600
 
 FILES = sorted(
     path.relative_to(ROOT).as_posix()
-    for room in ("broker", "ruleengine", "management")
-    for path in (ROOT / room).rglob("*.py")
+    for package in ("broker", "ruleengine", "management")
+    for path in (ROOT / package).rglob("*.py")
 )
 
 
@@ -85,10 +85,10 @@ def test_imports_are_read_as_python_reads_them() -> None:
 @pytest.mark.parametrize("file", FILES)
 def test_imports_go_down_only(file: str) -> None:
     module = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    room = room_of(module)
+    package = room_of(module)
     imported = imports_of(file, (ROOT / file).read_text(encoding="utf-8"))
     ours = {room_of(each) for each in imported if each.split(".")[0] in ("broker", "management", "ruleengine", "tests")}
-    assert ours - {room} - MAY_IMPORT.get(room, set()) == set()
+    assert ours - {package} - MAY_IMPORT.get(package, set()) == set()
 
 
 @pytest.mark.parametrize("file", [file for file in FILES if room_of(file.replace("/", ".")) in GROUND])
@@ -98,17 +98,17 @@ def test_the_ground_floor_knows_no_loop_no_log_no_clock(file: str) -> None:
     assert tops.isdisjoint({"asyncio", "logging", "time", "datetime", "threading", "socket", "selectors"})
 
 
-# The rooms of management, from the lowest: each may import those before it.
+# The config of management, from the lowest: each may import those before it.
 DOORS = ("operations", "http", "api", "ctl")
 
 
 @pytest.mark.parametrize("file", [file for file in FILES if file.startswith("management/") and file.count("/") > 1])
 def test_the_rooms_of_management_import_downward_too(file: str) -> None:
-    room = file.split("/")[1]
-    above = set(DOORS[DOORS.index(room) + 1 :]) | ({"api"} if room == "ctl" else set())
+    package = file.split("/")[1]
+    above = set(DOORS[DOORS.index(package) + 1 :]) | ({"api"} if package == "ctl" else set())
     imported = imports_of(file, (ROOT / file).read_text("utf-8"))
-    rooms = {each.split(".")[1] for each in imported if each.startswith("management.")}
-    assert rooms.isdisjoint(above | {"node", "management", "config"})
+    config = {each.split(".")[1] for each in imported if each.startswith("management.")}
+    assert config.isdisjoint(above | {"node", "management", "config"})
 
 
 def test_every_room_is_looked_at() -> None:

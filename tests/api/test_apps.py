@@ -107,10 +107,10 @@ async def test_missing_keys(missing: str) -> None:
 
 
 async def test_applications_outlive_the_node(tmp_path: Path) -> None:
-    rooms: dict[str, Any] = {"node": {"data_dir": str(tmp_path)}, "durability": {"level": "disk"}}
-    async with managed_node(**rooms) as node:
+    config: dict[str, Any] = {"node": {"data_dir": str(tmp_path)}, "durability": {"level": "disk"}}
+    async with managed_node(**config) as node:
         await node.api.post("/apps", APP)
     stored = b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
     assert b"app2" in stored and b"s2" not in stored.replace(b"s2.", b"")
-    async with managed_node(**rooms) as node:
+    async with managed_node(**config) as node:
         assert await lets_in(node, "app2", "s2")

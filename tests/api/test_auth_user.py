@@ -255,15 +255,15 @@ async def test_hashing_many_holds_neither_the_loop_nor_a_login() -> None:
 
 
 async def test_users_outlive_the_node(tmp_path: Path) -> None:
-    rooms: dict[str, Any] = {
+    config: dict[str, Any] = {
         "node": {"data_dir": str(tmp_path)},
         "durability": {"level": "disk"},
         "access": CHEAP,
     }
-    async with managed_node(**rooms) as node:
+    async with managed_node(**config) as node:
         await node.api.post("/auth_user", [ALICE, ROOT])
         await node.api.delete("/auth_user/alice")
-    async with managed_node(**rooms) as node:
+    async with managed_node(**config) as node:
         listed = await node.api.get("/auth_user")
         assert [user["login"] for user in listed.data] == ["root1"] and listed.meta["count"] == 1
         assert await code_of(node, "root1", b"r1", 5) == 0

@@ -151,11 +151,11 @@ async def test_nobody_flaps_unless_it_is_set() -> None:
 
 
 async def test_bans_outlive_the_node(tmp_path: Path) -> None:
-    rooms: dict[str, Any] = {"node": {"data_dir": str(tmp_path)}, "durability": {"level": "disk"}}
-    async with managed_node(**rooms) as node:
+    config: dict[str, Any] = {"node": {"data_dir": str(tmp_path)}, "durability": {"level": "disk"}}
+    async with managed_node(**config) as node:
         await node.api.post("/banned", BAN)
         await node.api.post("/banned", {"who": "127.0.0.9", "as": "peerhost", "until": int(node.clock.now()) + 900})
-    async with managed_node(**rooms) as node:
+    async with managed_node(**config) as node:
         assert len((await node.api.get("/banned")).data) == 2
         assert await code_of(node, "bad") == 0x8A
         await node.pass_time(400)

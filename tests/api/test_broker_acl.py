@@ -231,12 +231,12 @@ async def test_a_refusal_names_the_rule(caplog: pytest.LogCaptureFixture) -> Non
 
 
 async def test_rules_outlive_the_node_in_their_order(tmp_path: Path) -> None:
-    rooms: dict[str, Any] = {"access": ACCESS, "node": {"data_dir": str(tmp_path)}, "durability": {"level": "disk"}}
+    config: dict[str, Any] = {"access": ACCESS, "node": {"data_dir": str(tmp_path)}, "durability": {"level": "disk"}}
     topics = [f"t{number}" for number in range(12)]
-    async with managed_node(**rooms) as node:
+    async with managed_node(**config) as node:
         await node.api.post("/broker_acl", [rule(topic=topic) for topic in topics])
         await node.api.delete("/broker_acl/alice/t3")
-    async with managed_node(**rooms) as node:
+    async with managed_node(**config) as node:
         await node.api.post("/broker_acl", [rule(topic="last")])
         listed = await node.api.get("/broker_acl")
         assert [each["topic"] for each in listed.data] == [*topics[:3], *topics[4:], "last"]

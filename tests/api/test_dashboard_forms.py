@@ -146,11 +146,11 @@ async def test_one_resource_that_cannot_be_used_comes_in_disabled_and_is_told(si
 
 
 async def test_a_disabled_resource_stays_so_over_a_restart_and_an_export(tmp_path: Path, sink: HttpSink) -> None:
-    rooms: dict[str, Any] = {"durability": {"level": "disk"}, "node": {"data_dir": str(tmp_path / "data")}}
+    tables: dict[str, Any] = {"durability": {"level": "disk"}, "node": {"data_dir": str(tmp_path / "data")}}
     config = {"url": "https://127.0.0.1:9", "verify": True, "cacertfile": str(tmp_path / "later.pem")}
-    async with managed_node(**rooms) as node:
+    async with managed_node(**tables) as node:
         assert (await imported(node, {"id": "r", "type": "web_hook", "config": config})).data["disabled"]
-    async with managed_node(**rooms) as node:
+    async with managed_node(**tables) as node:
         assert "cacertfile" in (await node.api.get("/resources/r")).data["fault"]
         # What was missing is there by now: started again, it is tried.
         Path(config["cacertfile"]).write_text(Path(Certificates(tmp_path).ca).read_text())  # type: ignore[arg-type]

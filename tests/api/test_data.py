@@ -183,12 +183,12 @@ async def test_export_import_export_is_the_same(level: str) -> None:
 
 
 async def test_what_was_imported_survives_at_level_disk(tmp_path: Path) -> None:
-    rooms: dict[str, Any] = {"node": {"data_dir": str(tmp_path)}, "durability": {"level": "disk"}, "access": CHEAP}
-    async with managed_node(**rooms) as node:
+    config: dict[str, Any] = {"node": {"data_dir": str(tmp_path)}, "durability": {"level": "disk"}, "access": CHEAP}
+    async with managed_node(**config) as node:
         assert (await node.api.post("/data/import", export_of("4.4"))).json == {"code": 0}
         first = await exported(node)
         assert not (tmp_path / "import.plan").exists()
-    async with managed_node(**rooms) as node:
+    async with managed_node(**config) as node:
         second = await exported(node)
         assert await code_of(node, "c", "carol", b"c-secret", 5) == 0
     first.pop("date"), second.pop("date")

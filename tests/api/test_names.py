@@ -80,7 +80,7 @@ async def test_a_mount_point_of_a_name_that_is_not_proved(version: int, caplog: 
 @pytest.mark.parametrize("proved, mountpoint", [(True, ""), (False, ""), (True, "m/")])
 async def test_retained_messages_after_a_restart(proved: bool, mountpoint: str, tmp_path: Any) -> None:
     """``check_source`` asks for the publisher's rights: whether its name was proved is kept with the message."""
-    rooms: dict[str, Any] = {
+    config: dict[str, Any] = {
         "node": {"data_dir": str(tmp_path)},
         "durability": {"level": "disk"},
         "retained": {"check_source": True},
@@ -89,10 +89,10 @@ async def test_retained_messages_after_a_restart(proved: bool, mountpoint: str, 
     everybody = [{"allow": True, "action": "subscribe", "topics": ["#"]}]
     loose = {"rules": everybody, **({"users": users("boss")} if proved else {})}
     strict = {**loose, "no_match": "deny", "rules": [*everybody, {"allow": True, "topics": ["t"], "username": "boss"}]}
-    async with managed_node(access=loose, **rooms) as node:
+    async with managed_node(access=loose, **config) as node:
         peer = await node.client("c", 5, username="boss", password=PASSWORD)
         await peer.publish("t", b"kept", 1, retain=True)
-    async with managed_node(access=strict, **rooms) as node:
+    async with managed_node(access=strict, **config) as node:
         reader = await node.client("r", 5)
         await reader.subscribe("t")
         if proved:
@@ -117,12 +117,12 @@ async def test_a_will_in_a_name_that_is_not_proved() -> None:
 @pytest.mark.parametrize("proved", [True, False])
 async def test_a_device_without_a_user_name_is_known_again_after_a_restart(proved: bool, tmp_path: Any) -> None:
     """Its password is verified before those of strangers."""
-    rooms: dict[str, Any] = {"node": {"data_dir": str(tmp_path)}, "durability": {"level": "disk"}}
-    async with managed_node(access=CHEAP, **rooms) as node:
+    config: dict[str, Any] = {"node": {"data_dir": str(tmp_path)}, "durability": {"level": "disk"}}
+    async with managed_node(access=CHEAP, **config) as node:
         if proved:
             await node.api.post("/auth_clientid", DEVICE)
         await node.client("device", 5, password=b"d1" if proved else None, expiry=3600)
-    async with managed_node(access=CHEAP, **rooms) as node:
+    async with managed_node(access=CHEAP, **config) as node:
         zone = node.settings.listener_zones[0]
         was_here = node.server.access.passwords.was_here
         assert was_here(ClientInfo("n", zone, client_id="device", peer_host="127.0.0.1")) is proved

@@ -313,8 +313,8 @@ async def test_what_cannot_be_retained(setting: str) -> None:
 
 
 async def test_what_was_answered_is_on_disk(tmp_path: Any) -> None:
-    rooms: dict[str, Any] = {"durability": {"level": "disk"}, "node": {"data_dir": str(tmp_path)}}
-    async with managed_node(**rooms) as node:
+    config: dict[str, Any] = {"durability": {"level": "disk"}, "node": {"data_dir": str(tmp_path)}}
+    async with managed_node(**config) as node:
         peer = await node.client("c1", expiry=1000)
         await peer.disconnect()
         reply = await node.api.post("/mqtt/subscribe", {**SUBSCRIBE, "topic": "t/#", "qos": 2})
@@ -322,14 +322,14 @@ async def test_what_was_answered_is_on_disk(tmp_path: Any) -> None:
         assert node.server.broker.durability is not None and node.server.broker.durability.barrier == 0
         assert (await node.api.post("/mqtt/publish", {**PUBLISH, "qos": 1, "retain": True})).code == 0
         assert node.server.broker.durability.barrier == 0
-    async with managed_node(**rooms) as node:
+    async with managed_node(**config) as node:
         assert node.server.broker.retained.get("t/1") is not None
         peer = await node.client("c1", expiry=1000)
         await peer.expect_publish("t/1", b"hello", qos=1)
         await peer.puback(1)
         await peer.disconnect()
         assert (await node.api.post("/mqtt/unsubscribe", {"clientid": "c1", "topic": "t/#"})).code == 0
-    async with managed_node(**rooms) as node:
+    async with managed_node(**config) as node:
         session = node.server.broker.sessions.get("c1")
         assert session is not None and not session.subscriptions
 

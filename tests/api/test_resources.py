@@ -267,13 +267,13 @@ async def test_a_password_is_masked_in_every_answer() -> None:
 
 
 async def test_resources_are_there_after_a_restart(sink: HttpSink, tmp_path: Any) -> None:
-    rooms: dict[str, Any] = {"node": {"data_dir": str(tmp_path)}, "durability": {"level": "disk"}}
-    async with managed_node(ruleengine=QUICK, **rooms) as node:
+    config: dict[str, Any] = {"node": {"data_dir": str(tmp_path)}, "durability": {"level": "disk"}}
+    async with managed_node(ruleengine=QUICK, **config) as node:
         kept = await new_hook(node, sink.url, description="kept")
         gone = await new_hook(node, sink.url)
         await node.api.delete(f"/resources/{gone['id']}")
         rule_id = await user_of(node, kept["id"])
-    async with managed_node(ruleengine=QUICK, **rooms) as node:
+    async with managed_node(ruleengine=QUICK, **config) as node:
         (listed,) = (await node.api.get("/resources")).data
         del listed["status"]
         assert listed == kept

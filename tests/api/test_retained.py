@@ -149,8 +149,8 @@ async def test_delete(filter: str) -> None:
 
 
 async def test_a_deletion_is_on_disk(tmp_path: Any) -> None:
-    rooms: dict[str, Any] = {"durability": {"level": "disk"}, "node": {"data_dir": str(tmp_path)}}
-    async with managed_node(**rooms) as node:
+    config: dict[str, Any] = {"durability": {"level": "disk"}, "node": {"data_dir": str(tmp_path)}}
+    async with managed_node(**config) as node:
         await keep(node, "a/1", "b")
         assert (await node.api.delete("/retained/" + segment("a/#"))).data == {"count": 1}
         durability = node.server.broker.durability
@@ -158,5 +158,5 @@ async def test_a_deletion_is_on_disk(tmp_path: Any) -> None:
         durability.trouble = "the disk is full"
         assert (await node.api.delete("/retained/b")).code == 101
         durability.trouble = None
-    async with managed_node(**rooms) as node:
+    async with managed_node(**config) as node:
         assert [row["topic"] for row in (await node.api.get("/retained")).data] == ["b"]

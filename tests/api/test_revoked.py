@@ -140,9 +140,9 @@ async def test_another_member_gets_what_waits_of_a_shared_subscription(version: 
 @pytest.mark.parametrize("level", ["disk", "memory"])
 async def test_a_session_that_comes_back_is_judged_before_it_gets_anything(level: str, tmp_path: Path) -> None:
     """Also by rules of the file that were not there when the node went down; and it stays so."""
-    rooms: dict[str, Any] = {"node": {"data_dir": str(tmp_path)}, "durability": {"level": level}}
+    config: dict[str, Any] = {"node": {"data_dir": str(tmp_path)}, "durability": {"level": level}}
     rules = [{"allow": False, "action": "subscribe", "topics": ["secret/#"]}]
-    async with managed_node(access=ACCESS, **rooms) as node:
+    async with managed_node(access=ACCESS, **config) as node:
         ann = await enter(node)
         await ann.subscribe("secret/a", "open", qos=1)
         await ann.drop()
@@ -160,12 +160,12 @@ async def test_a_session_that_comes_back_is_judged_before_it_gets_anything(level
             await ann.nothing()
             assert await filters_of(node) == ["open"]
             return
-    async with managed_node(access={**ACCESS, "rules": rules}, **rooms) as node:
+    async with managed_node(access={**ACCESS, "rules": rules}, **config) as node:
         node.server.context.reviews.stop()
         ann = await enter(node)
         await ann.expect_publish("open", b"x", 1)
         await ann.nothing()
-    async with managed_node(access=ACCESS, **rooms) as node:
+    async with managed_node(access=ACCESS, **config) as node:
         assert await filters_of(node) == ["open"]
 
 
@@ -294,8 +294,8 @@ async def test_every_way_in_which_rules_change(version: int, change: str) -> Non
 @five
 async def test_what_an_operator_subscribed_to_stays(version: int, tmp_path: Path) -> None:
     """As no rule was asked when it was made; until the client asks for it itself, and may."""
-    rooms: dict[str, Any] = {"node": {"data_dir": str(tmp_path)}, "durability": {"level": "disk"}}
-    async with managed_node(access=ACCESS, **rooms) as node:
+    config: dict[str, Any] = {"node": {"data_dir": str(tmp_path)}, "durability": {"level": "disk"}}
+    async with managed_node(access=ACCESS, **config) as node:
         ann = await enter(node, version)
         assert (await node.api.post("/mqtt/subscribe", {"clientid": "ann", "topic": "secret/a", "qos": 1})).code == 0
         await node.api.post("/broker_acl", DENY)
@@ -304,7 +304,7 @@ async def test_what_an_operator_subscribed_to_stays(version: int, tmp_path: Path
         await ann.send(Subscribe(77, [TopicFilter("secret/a", 1)]))
         assert (await ann.answer(Suback, packet_id=77)).reason_codes[0] >= 0x80
         assert await filters_of(node) == ["open", "secret/a"]
-    async with managed_node(access=ACCESS, **rooms) as node:
+    async with managed_node(access=ACCESS, **config) as node:
         await enter(node, version)
         await reviewed(node)
         assert await filters_of(node) == ["open", "secret/a"]

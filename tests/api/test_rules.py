@@ -513,12 +513,12 @@ async def test_the_last_evaluations_are_kept_while_asked_for(version: int) -> No
 
 
 async def test_rules_are_there_after_a_restart(tmp_path: Any) -> None:
-    rooms: dict[str, Any] = {"node": {"data_dir": str(tmp_path)}, "durability": {"level": "disk"}}
-    async with managed_node(**rooms) as node:
+    config: dict[str, Any] = {"node": {"data_dir": str(tmp_path)}, "durability": {"level": "disk"}}
+    async with managed_node(**config) as node:
         kept = [await new_rule(node, description=str(number)) for number in range(3)]
         kept[1] = (await node.api.put(f"/rules/{kept[1]['id']}", {"enabled": False})).data
         await node.api.delete(f"/rules/{kept[0]['id']}")
-    async with managed_node(**rooms) as node:
+    async with managed_node(**config) as node:
         assert (await node.api.get("/rules", enable_paging="false")).data == kept[1:]
         await (await node.client("c1", 4)).publish("t/1", b'{"x":2}', 1)
         metrics = [(await rule(node, each["id"]))["metrics"][0]["matched"] for each in kept[1:]]

@@ -141,10 +141,10 @@ async def test_who_proves_no_name_shares_sessions_as_before() -> None:
 @pytest.mark.parametrize("known", [True, False])
 async def test_after_a_restart(known: bool, tmp_path: Path) -> None:
     """``known`` False: the store is of a version that did not write the owner down, only what the client said."""
-    rooms: dict[str, Any] = {
+    config: dict[str, Any] = {
         "access": ACCESS, "node": {"data_dir": str(tmp_path)}, "durability": {"level": "disk"},
     }  # fmt: skip
-    async with managed_node(**rooms) as node:
+    async with managed_node(**config) as node:
         _, _, ann = await enter(node, 5, "ann")
         await ann.subscribe("mail", qos=1)
         await ann.drop()
@@ -154,7 +154,7 @@ async def test_after_a_restart(known: bool, tmp_path: Path) -> None:
             session.owner = None
             assert node.server.broker.durability is not None
             node.server.broker.durability.session_left(session)
-    async with managed_node(**rooms) as node:
+    async with managed_node(**config) as node:
         session = node.server.broker.sessions.get("dev")
         assert session is not None and session.owner == ("username:ann" if known else None)
         for who in ("bob", None):

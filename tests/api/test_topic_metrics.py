@@ -112,10 +112,10 @@ async def test_nothing_registered_costs_nothing() -> None:
 
 
 async def test_topics_outlive_the_process(tmp_path: Any) -> None:
-    rooms: dict[str, Any] = {"durability": {"level": "disk"}, "node": {"data_dir": str(tmp_path)}}
-    async with managed_node(**rooms) as node:
+    config: dict[str, Any] = {"durability": {"level": "disk"}, "node": {"data_dir": str(tmp_path)}}
+    async with managed_node(**config) as node:
         for topic in ("a", "b"):
             await node.api.post("/topic-metrics", {"topic": topic})
         await node.api.delete("/topic-metrics/a")
-    async with managed_node(**rooms) as node:
+    async with managed_node(**config) as node:
         assert [each["topic"] for each in (await node.api.get("/topic-metrics")).data] == ["b"]

@@ -23,7 +23,7 @@ from ruleengine.engine import RuleEngine
 from tests.bench.page import write
 from tests.bench.results import commit
 from tests.growth.crowd import session
-from tests.support.fake_transport import House
+from tests.support.fake_transport import FakeNode
 
 PAYLOAD: Final = 64
 
@@ -33,76 +33,76 @@ Fill = Callable[[int], object]
 
 def _subscriptions(filter: str) -> Fill:
     def fill(count: int) -> object:
-        house = House()
-        one = session(house, "one")
+        node = FakeNode()
+        one = session(node, "one")
         tracemalloc.start()
         for number in range(count):
-            house.broker.subscribe(one, Subscription(one, filter.format(number % 100, number), 1))
-        return house
+            node.broker.subscribe(one, Subscription(one, filter.format(number % 100, number), 1))
+        return node
 
     return fill
 
 
 def _members(count: int) -> object:
-    house = House()
-    sessions = [session(house, f"client-{number}") for number in range(count)]
+    node = FakeNode()
+    sessions = [session(node, f"client-{number}") for number in range(count)]
     tracemalloc.start()
     for each in sessions:
-        house.broker.subscribe(each, Subscription(each, "site/+/state", 1))
-    return house
+        node.broker.subscribe(each, Subscription(each, "site/+/state", 1))
+    return node
 
 
 def _sessions(count: int) -> object:
-    house = House()
+    node = FakeNode()
     tracemalloc.start()
     for number in range(count):
-        session(house, f"client-{number}")
-    return house
+        session(node, f"client-{number}")
+    return node
 
 
 def _retained(count: int) -> object:
-    house = House()
+    node = FakeNode()
     tracemalloc.start()
     for number in range(count):
-        house.publish(f"site/{number % 100}/device/{number}/state", bytes(PAYLOAD), 0, True)
-    return house
+        node.publish(f"site/{number % 100}/device/{number}/state", bytes(PAYLOAD), 0, True)
+    return node
 
 
 def _queued(count: int) -> object:
     """Each for one session alone, with a body of its own."""
-    house = House({"max_queued_messages": 0})
-    away = session(house, "away")
-    house.broker.subscribe(away, Subscription(away, "#", 1))
+    node = FakeNode({"max_queued_messages": 0})
+    away = session(node, "away")
+    node.broker.subscribe(away, Subscription(away, "#", 1))
     tracemalloc.start()
     for number in range(count):
-        house.publish(f"site/{number % 100}", bytes(PAYLOAD), 1)
-    return house
+        node.publish(f"site/{number % 100}", bytes(PAYLOAD), 1)
+    return node
 
 
 def _queued_for_many(count: int) -> object:
     """The same messages for a hundred sessions: what the further ones take."""
-    house = House({"max_queued_messages": 0})
+    node = FakeNode({"max_queued_messages": 0})
     for number in range(100):
-        away = session(house, f"away-{number}")
-        house.broker.subscribe(away, Subscription(away, "#", 1))
+        away = session(node, f"away-{number}")
+        node.broker.subscribe(away, Subscription(away, "#", 1))
     tracemalloc.start()
     for _ in range(count // 100):
-        house.publish("site/1", bytes(PAYLOAD), 1)
-    return house
+        node.publish("site/1", bytes(PAYLOAD), 1)
+    return node
 
 
 def _delayed(count: int) -> object:
-    house = House()
+    node = FakeNode()
     tracemalloc.start()
     for number in range(count):
-        message = Message(f"$delayed/60/site/{number % 100}", bytes(PAYLOAD), 1, timestamp=house.clock.time)
-        house.server.delayed.accept(message, house.clock.time)
-    return house
+        message = Message(f"$delayed/60/site/{number % 100}", bytes(PAYLOAD), 1, timestamp=node.clock.time)
+        node.server.delayed.accept(message, node.clock.time)
+    return node
 
 
 def _rules(count: int) -> object:
-    house = House()
-    engine = RuleEngine(house.server, RuleEngineSettings())
+    node = FakeNode()
+    engine = RuleEngine(node.server, RuleEngineSettings())
 
     async def create() -> None:
         await engine.create_rule('SELECT 1 FROM "warm/up"', [{"name": "do_nothing", "params": {}}])
@@ -112,25 +112,25 @@ def _rules(count: int) -> object:
             await engine.create_rule(sql, [{"name": "do_nothing", "params": {}}])
 
     asyncio.run(create())
-    return house, engine
+    return node, engine
 
 
 def _users(count: int) -> object:
-    house = House()
+    node = FakeNode()
     tracemalloc.start()
     for number in range(count):
-        house.server.stored_users.put(
+        node.server.stored_users.put(
             USERNAME, f"user-{number}", ScryptHash(N, 8, 1, b"%016d" % number, b"%032d" % number)
         )
-    return house
+    return node
 
 
 def _access_rules(count: int) -> object:
-    house = House()
+    node = FakeNode()
     tracemalloc.start()
     for number in range(count):
-        house.server.stored_rules.append(USERNAME, f"user-{number}", f"site/{number}/#", PUB, True, 0.0)
-    return house
+        node.server.stored_rules.append(USERNAME, f"user-{number}", f"site/{number}/#", PUB, True, 0.0)
+    return node
 
 
 THINGS: Final[tuple[tuple[str, str, Fill], ...]] = (

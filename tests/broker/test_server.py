@@ -1,4 +1,4 @@
-"""Server: how the rooms are joined, its recurring work, reload, start and stop. Without listeners: no sockets."""
+"""Server: how its parts are joined, its recurring work, reload, start and stop. Without listeners: no sockets."""
 
 import asyncio
 import logging
@@ -16,21 +16,21 @@ from broker.mqtt import reason_codes as rc
 from broker.mqtt.packets import Disconnect, Will
 from broker.server import Server
 from tests.support.clock import Clock
-from tests.support.fake_transport import House
+from tests.support.fake_transport import FakeNode
 from tests.support.node import make_settings
 from tests.support.wire import Publish
 
 
 def test_gauges() -> None:
-    house = House()
-    client = house.connect("c", expiry=100)
-    house.open()
+    node = FakeNode()
+    client = node.connect("c", expiry=100)
+    node.open()
     client.subscribe("a", "a/#", "$share/g/a")
-    house.connect("d").subscribe("a")
-    house.publish("r", b"x", retain=True)
+    node.connect("d").subscribe("a")
+    node.publish("r", b"x", retain=True)
     client.publish("$delayed/9/x")
-    stats = house.server.stats
-    stats.sample(house.clock.time)
+    stats = node.server.stats
+    stats.sample(node.clock.time)
     counts = stats.snapshot()
     expected = {
         "connections.count": 2,
@@ -47,17 +47,17 @@ def test_gauges() -> None:
 
 
 def test_retained_messages_of_who_may_no_longer_publish() -> None:
-    house = House(retained={"check_source": True})
-    writer = house.connect("w")
+    node = FakeNode(retained={"check_source": True})
+    writer = node.connect("w")
     writer.publish("mine", b"x", retain=True)
-    house.connect("m", zone={"mountpoint": "m/"}).publish("theirs", b"x", retain=True)
-    house.publish("ours", b"x", retain=True)
+    node.connect("m", zone={"mountpoint": "m/"}).publish("theirs", b"x", retain=True)
+    node.publish("ours", b"x", retain=True)
     rules = [{"allow": False, "action": "publish", "topics": ["mine", "theirs"]}]
-    house.server.access.reload(msgspec.convert({"rules": rules}, type(house.server.settings.access)))
-    reader = house.connect("r")
+    node.server.access.reload(msgspec.convert({"rules": rules}, type(node.server.settings.access)))
+    reader = node.connect("r")
     reader.subscribe("#")
     assert [each.topic for each in reader.messages()] == ["ours"]
-    assert house.metrics.refusals.snapshot() == {"retained_source_denied": 2}
+    assert node.metrics.refusals.snapshot() == {"retained_source_denied": 2}
 
 
 # --- recurring ------------------------------------------------------------------------------------------------------
@@ -65,46 +65,46 @@ def test_retained_messages_of_who_may_no_longer_publish() -> None:
 
 def test_the_sweep_goes_round_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_module, "_SESSIONS_A_SWEEP", 2)
-    house = House()
+    node = FakeNode()
     for number in range(5):
-        client = house.connect(str(number), expiry=1000)
+        client = node.connect(str(number), expiry=1000)
         client.subscribe("t", qos=1)
         client.vanish()
-    house.publish("t", b"x", 1, properties={c.MESSAGE_EXPIRY_INTERVAL: 5})
-    house.publish("r", b"x", retain=True, properties={c.MESSAGE_EXPIRY_INTERVAL: 5})
-    house.clock.advance(60)
+    node.publish("t", b"x", 1, properties={c.MESSAGE_EXPIRY_INTERVAL: 5})
+    node.publish("r", b"x", retain=True, properties={c.MESSAGE_EXPIRY_INTERVAL: 5})
+    node.clock.advance(60)
     left = []
     for _ in range(3):
-        house.server._sweep(house.clock.time)
-        left.append(sum(session.queued for session in house.broker.sessions))
+        node.server._sweep(node.clock.time)
+        left.append(sum(session.queued for session in node.broker.sessions))
     assert left == [3, 1, 0]
-    assert house.metrics.messages_retained == 0
+    assert node.metrics.messages_retained == 0
 
 
 def test_the_retry_interval_is_for_3x_on_its_zone_only() -> None:
     """[MQTT-4.4.0-1]"""
-    house = House({"retry_interval": 20})
-    house.server._facts["default"] = house.facts
-    clients = [house.connect("3", version=4), house.connect("5")]
-    clients.append(house.connect("other", version=4, zone={"retry_interval": 0}))
+    node = FakeNode({"retry_interval": 20})
+    node.server._facts["default"] = node.facts
+    clients = [node.connect("3", version=4), node.connect("5")]
+    clients.append(node.connect("other", version=4, zone={"retry_interval": 0}))
     for client in clients:
         client.subscribe("t", qos=1)
-    house.publish("t", b"x", 1)
+    node.publish("t", b"x", 1)
     assert [len(client.messages()) for client in clients] == [1, 1, 1]
-    house.clock.advance(19)
-    house.server._sweep(house.clock.time)
+    node.clock.advance(19)
+    node.server._sweep(node.clock.time)
     assert [len(client.messages()) for client in clients] == [0, 0, 0]
-    house.clock.advance(2)
-    house.server._sweep(house.clock.time)
+    node.clock.advance(2)
+    node.server._sweep(node.clock.time)
     assert [[each.dup for each in client.messages()] for client in clients] == [[True], [], []]
 
 
 # --- start, stop ----------------------------------------------------------------------------------------------------
 
 
-def server_without_listeners(**rooms: Any) -> Server:
-    rooms.setdefault("durability", {"level": "memory"})
-    return Server(msgspec.convert(rooms, BrokerSettings), Clock())  # type: ignore[arg-type]
+def server_without_listeners(**config: Any) -> Server:
+    config.setdefault("durability", {"level": "memory"})
+    return Server(msgspec.convert(config, BrokerSettings), Clock())  # type: ignore[arg-type]
 
 
 @pytest.mark.asyncio
@@ -124,78 +124,78 @@ async def test_start_and_stop() -> None:
 @pytest.mark.asyncio
 async def test_stopping_says_goodbye_and_publishes_wills(caplog: pytest.LogCaptureFixture) -> None:
     """[MQTT-3.1.2-8]; delays end with the sessions, which end with the node where nothing is on disk."""
-    house = House()
-    vanished = house.connect("v", will=Will("will", b"late", 0, False, {c.WILL_DELAY_INTERVAL: 100}), expiry=1000)
+    node = FakeNode()
+    vanished = node.connect("v", will=Will("will", b"late", 0, False, {c.WILL_DELAY_INTERVAL: 100}), expiry=1000)
     vanished.vanish()
-    watcher = house.connect("watcher", version=4)
+    watcher = node.connect("watcher", version=4)
     watcher.subscribe("will")
-    client = house.connect("c", will=Will("will", b"gone", 0, False, {c.WILL_DELAY_INTERVAL: 100}), expiry=1000)
-    await house.server.start()
+    client = node.connect("c", will=Will("will", b"gone", 0, False, {c.WILL_DELAY_INTERVAL: 100}), expiry=1000)
+    await node.server.start()
     with caplog.at_level(logging.INFO):
-        stopping = asyncio.ensure_future(house.server.stop())
+        stopping = asyncio.ensure_future(node.server.stop())
         await asyncio.sleep(0)
         assert [each.reason_code for each in client.received()] == [rc.SERVER_SHUTTING_DOWN]  # type: ignore[union-attr]
         assert watcher.payloads() == [b"late", b"gone"]
         for each in (client, watcher):
             each.transport.feed_eof()
-        house.run()
+        node.run()
         await stopping
-    assert house.server.connections == set()
+    assert node.server.connections == set()
     assert "server_stopped sessions=2 retained=0" in caplog.text
 
 
 @pytest.mark.asyncio
 async def test_wills_of_a_crowd_reach_who_is_there_to_see_them() -> None:
     """[MQTT-3.1.2-8]: more than a loop turn delivers."""
-    house = House()
-    watchers = [house.connect(f"watcher-{number}", version=4) for number in range(30)]
+    node = FakeNode()
+    watchers = [node.connect(f"watcher-{number}", version=4) for number in range(30)]
     for watcher in watchers:
         watcher.subscribe("will")
-    clients = [house.connect(f"c{number}", will=Will("will", b"%d" % number)) for number in range(400)]
-    await house.server.start()
-    stopping = asyncio.ensure_future(house.server.stop())
+    clients = [node.connect(f"c{number}", will=Will("will", b"%d" % number)) for number in range(400)]
+    await node.server.start()
+    stopping = asyncio.ensure_future(node.server.stop())
     while not all(each.closed for each in watchers):
         await asyncio.sleep(0)
     for watcher in watchers:
         assert sorted(map(int, watcher.payloads())) == list(range(400))
     for each in (*clients, *watchers):
         each.transport.feed_eof()
-    house.run()
+    node.run()
     await stopping
-    assert house.server.connections == set()
+    assert node.server.connections == set()
 
 
 @pytest.mark.asyncio
 async def test_stopping_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "STOP_TIMEOUT", 0.0)
-    house = House()
-    client = house.connect()
-    await house.server.start()
-    await house.server.stop()
+    node = FakeNode()
+    client = node.connect()
+    await node.server.start()
+    await node.server.stop()
     assert client.transport.aborted
-    house.run()
-    assert house.server.connections == set()
+    node.run()
+    assert node.server.connections == set()
 
 
 # --- reload ---------------------------------------------------------------------------------------------------------
 
 
 def test_reload_takes_rules_and_limits() -> None:
-    house = House()
-    client = house.connect()
+    node = FakeNode()
+    client = node.connect()
     settings = msgspec.structs.replace(
-        house.server.settings,
-        access=msgspec.convert({"no_match": "deny"}, type(house.server.settings.access)),
-        retained=msgspec.convert({"max_messages": 1, "check_source": True}, type(house.server.settings.retained)),
+        node.server.settings,
+        access=msgspec.convert({"no_match": "deny"}, type(node.server.settings.access)),
+        retained=msgspec.convert({"max_messages": 1, "check_source": True}, type(node.server.settings.retained)),
     )
-    house.server.reload(settings)
-    assert house.server.settings is settings
-    assert house.broker.retained_allowed is not None and not house.broker.refusing
+    node.server.reload(settings)
+    assert node.server.settings is settings
+    assert node.broker.retained_allowed is not None and not node.broker.refusing
     client.publish("t", b"x", 1, 1)
     assert [each.reason_code for each in client.received()] == [rc.NOT_AUTHORIZED]  # type: ignore[union-attr]
-    house.publish("a", b"x", retain=True)
-    house.publish("b", b"x", retain=True)
-    assert len(house.broker.retained) == 1
+    node.publish("a", b"x", retain=True)
+    node.publish("b", b"x", retain=True)
+    assert len(node.broker.retained) == 1
 
 
 @pytest.mark.parametrize(
@@ -209,8 +209,8 @@ def test_reload_takes_rules_and_limits() -> None:
     ],
 )
 def test_reload_refuses_what_needs_a_restart(change: dict[str, Any]) -> None:
-    house = House()
-    before = house.server.settings
+    node = FakeNode()
+    before = node.server.settings
     keys = {
         name: msgspec.convert(
             value, tuple[ListenerSettings, ...] if name == "listeners" else type(getattr(before, name))
@@ -218,17 +218,17 @@ def test_reload_refuses_what_needs_a_restart(change: dict[str, Any]) -> None:
         for name, value in change.items()
     }
     with pytest.raises(ValueError):
-        house.server.reload(msgspec.structs.replace(before, **keys))
-    assert house.server.settings is before
+        node.server.reload(msgspec.structs.replace(before, **keys))
+    assert node.server.settings is before
 
 
 def test_a_publish_after_goodbye_is_nothing() -> None:
-    house = House()
-    client = house.connect()
+    node = FakeNode()
+    client = node.connect()
     client.channel.shut_down()  # type: ignore[attr-defined]
     assert [type(each) for each in client.received()] == [Disconnect]
     client.feed(Publish("t"))
-    assert house.metrics.messages_publish == 0
+    assert node.metrics.messages_publish == 0
 
 
 @pytest.mark.parametrize(("level", "most"), [("memory", 1000), ("disk", 100_000)])

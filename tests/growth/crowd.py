@@ -4,34 +4,34 @@ from broker.core.client_info import ClientInfo
 from broker.mqtt.message import Message
 from broker.session.session import Session
 from broker.session.subscription import Subscription
-from tests.support.fake_transport import House
+from tests.support.fake_transport import FakeNode
 
 FILTERS = 10
 
 
-def session(house: House, client_id: str, expiry: int = 3600) -> Session:
+def session(node: FakeNode, client_id: str, expiry: int = 3600) -> Session:
     """A new session whose client is away."""
-    client = ClientInfo("n", house.zone, client_id=client_id)
-    limits = house.facts.limits
-    opened, _ = house.broker.open_session(client, True, expiry, limits, house.clock.time)
-    house.broker.leave(opened, None, 0, house.clock.time, "")
+    client = ClientInfo("n", node.zone, client_id=client_id)
+    limits = node.facts.limits
+    opened, _ = node.broker.open_session(client, True, expiry, limits, node.clock.time)
+    node.broker.leave(opened, None, 0, node.clock.time, "")
     return opened
 
 
-def subscribed(house: House, count: int) -> list[Session]:
+def subscribed(node: FakeNode, count: int) -> list[Session]:
     """So many subscriptions, one in ten with a wildcard, ten to a session; their sessions."""
     sessions = []
-    broker = house.broker
+    broker = node.broker
     for number in range(count):
         if number % FILTERS == 0:
-            sessions.append(session(house, f"crowd-{number}"))
+            sessions.append(session(node, f"crowd-{number}"))
         filter = f"site/{number % 100}/device/{number}/" + ("state" if number % FILTERS else "+")
         broker.subscribe(sessions[-1], Subscription(sessions[-1], filter, 1))
     return sessions
 
 
-def retained(house: House, count: int) -> None:
+def retained(node: FakeNode, count: int) -> None:
     """So many retained messages."""
     for number in range(count):
         topic = f"site/{number % 100}/device/{number}/state"
-        house.broker.retained.put(Message(topic, b"x", 0, True, timestamp=house.clock.time))
+        node.broker.retained.put(Message(topic, b"x", 0, True, timestamp=node.clock.time))

@@ -17,7 +17,7 @@ from broker.session.session import Session
 from broker.session.subscription import Subscription
 from tests.growth import crowd
 from tests.growth.operations import Counted, linear, operations, settled
-from tests.support.fake_transport import House
+from tests.support.fake_transport import FakeNode
 from tests.support.one_by_one import OneByOne
 
 pytestmark = pytest.mark.interpreted  # compiled code has no instructions to count
@@ -63,12 +63,12 @@ def in_flight(count: int) -> Session:
 @pytest.mark.parametrize("filter", ["t", "t/+", "$share/g/t/+"])
 def test_many_leave_one_filter(filter: str) -> None:
     def prepare(count: int) -> Callable[[], object]:
-        house = House()
-        clients = [house.connect(str(number)) for number in range(count)]
+        node = FakeNode()
+        clients = [node.connect(str(number)) for number in range(count)]
         for client in clients:
             client.subscribe(filter)
         random.Random(1).shuffle(clients)
-        return lambda: [house.broker.unsubscribe(client.session, filter) for client in clients]
+        return lambda: [node.broker.unsubscribe(client.session, filter) for client in clients]
 
     linear(prepare)
 
@@ -95,17 +95,17 @@ def test_many_leave_one_filter_while_messages_come() -> None:
 
 def test_a_session_with_many_subscriptions_ends() -> None:
     def prepare(count: int) -> Callable[[], object]:
-        house = House()
-        session = crowd.session(house, "c")
+        node = FakeNode()
+        session = crowd.session(node, "c")
         for number in range(count):
             filter = f"{'$share/g/' if number % 3 == 0 else ''}a/{number}/{'+' if number % 2 else 'b'}"
             topic_filter = filter.removeprefix("$share/g/")
             group = "g" if number % 3 == 0 else None
-            house.broker.subscribe(session, Subscription(session, filter, 1, group=group, topic_filter=topic_filter))
+            node.broker.subscribe(session, Subscription(session, filter, 1, group=group, topic_filter=topic_filter))
 
         def end() -> None:
-            house.broker.end_session(session, "expired", 0.0)
-            assert house.broker.router.subscription_count == 0
+            node.broker.end_session(session, "expired", 0.0)
+            assert node.broker.router.subscription_count == 0
 
         return end
 
@@ -120,13 +120,13 @@ def test_a_shared_subscription_with_many_members(strategy: str, connected: str) 
     """Nobody is there, or just one: the search is bounded."""
 
     def cost(count: int) -> int:
-        house = House(shared={"strategy": strategy})
+        node = FakeNode(shared={"strategy": strategy})
         for number in range(count):
-            session = crowd.session(house, f"m{number}")
-            house.broker.subscribe(session, Subscription(session, "$share/g/t", 1, group="g", topic_filter="t"))
+            session = crowd.session(node, f"m{number}")
+            node.broker.subscribe(session, Subscription(session, "$share/g/t", 1, group="g", topic_filter="t"))
             if connected == "all" or (connected == "one" and number == count // 2):
                 session.attach(Nowhere(), 32, session.limits, 0.0)  # type: ignore[arg-type]
-        return max(operations(lambda: house.publish("t", b"x", 1)) for _ in range(20))
+        return max(operations(lambda: node.publish("t", b"x", 1)) for _ in range(20))
 
     costs = [cost(1000), cost(5000)]
     assert max(costs) < 40_000
@@ -296,17 +296,17 @@ def test_a_sliced_look_misses_nothing_whatever_comes_and_goes_meanwhile() -> Non
 
 def test_many_wills_at_once() -> None:
     def prepare(count: int) -> Callable[[], object]:
-        house = House()
-        house.connect("heir").subscribe("will/#")
+        node = FakeNode()
+        node.connect("heir").subscribe("will/#")
         for number in range(count):
-            session = crowd.session(house, str(number))
-            house.broker.will_at(session, Message(f"will/{number}", b"x"), 0, house.clock.time + 5)
-        house.clock.advance(6)
+            session = crowd.session(node, str(number))
+            node.broker.will_at(session, Message(f"will/{number}", b"x"), 0, node.clock.time + 5)
+        node.clock.advance(6)
 
         def work() -> None:
-            while house.timers.due(house.clock.time):
-                house.timers.run(house.clock.time)
-                house.run()
+            while node.timers.due(node.clock.time):
+                node.timers.run(node.clock.time)
+                node.run()
 
         return work
 
@@ -315,18 +315,18 @@ def test_many_wills_at_once() -> None:
 
 def test_many_delayed_messages_at_once() -> None:
     def prepare(count: int) -> Callable[[], object]:
-        house = House()
-        house.connect("late").subscribe("#")
+        node = FakeNode()
+        node.connect("late").subscribe("#")
 
         def work() -> None:
             for number in range(count):
-                message = Message(f"$delayed/5/{number}", b"x", timestamp=house.clock.time)
-                assert house.server.delayed.accept(message, house.clock.time) == 0
-            house.clock.advance(6)
-            while house.timers.due(house.clock.time):
-                house.timers.run(house.clock.time)
-                house.run()
-            assert house.server.delayed.count == 0
+                message = Message(f"$delayed/5/{number}", b"x", timestamp=node.clock.time)
+                assert node.server.delayed.accept(message, node.clock.time) == 0
+            node.clock.advance(6)
+            while node.timers.due(node.clock.time):
+                node.timers.run(node.clock.time)
+                node.run()
+            assert node.server.delayed.count == 0
 
         return work
 
@@ -337,8 +337,8 @@ def test_many_timers_are_cancelled() -> None:
     """A reconnecting crowd: its expiry and will timers go, and the heap with them."""
 
     def prepare(count: int) -> Callable[[], object]:
-        house = House()
-        timers = [house.timers.at(1e9 + number, house.run) for number in range(count)]
+        node = FakeNode()
+        timers = [node.timers.at(1e9 + number, node.run) for number in range(count)]
 
         def work() -> None:
             for each in timers:

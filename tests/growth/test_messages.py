@@ -12,16 +12,16 @@ from ruleengine.config import RuleEngineSettings
 from ruleengine.engine import RuleEngine
 from tests.growth import crowd
 from tests.growth.operations import CROWD, settled
-from tests.support.fake_transport import House
+from tests.support.fake_transport import FakeNode
 
 NOTHING = {"name": "do_nothing", "params": {}}
 SLACK = 1.02
 """A dict that is about to grow, a cache that turns over: two in a hundred."""
 
 
-def _with_rules(count: int) -> House:
-    house = House()
-    engine = RuleEngine(house.server, RuleEngineSettings())
+def _with_rules(count: int) -> FakeNode:
+    node = FakeNode()
+    engine = RuleEngine(node.server, RuleEngineSettings())
 
     async def create() -> None:
         await engine.create_rule('SELECT payload FROM "t/+"', [NOTHING])
@@ -29,30 +29,30 @@ def _with_rules(count: int) -> House:
             await engine.create_rule(f'SELECT payload FROM "other/{number}/+"', [NOTHING])
 
     asyncio.run(create())
-    return house
+    return node
 
 
 @cache
-def house_with(what: str, count: int) -> House:
+def node_with(what: str, count: int) -> FakeNode:
     """A node that holds so many of these."""
     if what == "rules":
         return _with_rules(count)
-    house = House()
+    node = FakeNode()
     if what == "subscriptions":
-        crowd.subscribed(house, count)
+        crowd.subscribed(node, count)
     elif what == "sessions":
         for number in range(count):
-            crowd.session(house, f"crowd-{number}")
+            crowd.session(node, f"crowd-{number}")
     elif what == "connections":
         for number in range(count):
-            house.connect(f"crowd-{number}")
+            node.connect(f"crowd-{number}")
     elif what == "retained":
-        crowd.retained(house, count)
+        crowd.retained(node, count)
     else:
         for number in range(count):
-            message = Message(f"$delayed/3600/{number}", b"x", timestamp=house.clock.time)
-            assert house.server.delayed.accept(message, house.clock.time) == 0
-    return house
+            message = Message(f"$delayed/3600/{number}", b"x", timestamp=node.clock.time)
+            assert node.server.delayed.accept(message, node.clock.time) == 0
+    return node
 
 
 GROWTH = [
@@ -72,8 +72,8 @@ def same(costs: list[int]) -> None:
     assert max(costs) <= costs[0] * SLACK, costs
 
 
-def costs_of(what: str, counts: tuple[int, ...], prepare: Callable[[House], Callable[[], object]]) -> list[int]:
-    return [settled(prepare(house_with(what, count))) for count in counts]
+def costs_of(what: str, counts: tuple[int, ...], prepare: Callable[[FakeNode], Callable[[], object]]) -> list[int]:
+    return [settled(prepare(node_with(what, count))) for count in counts]
 
 
 @growth
@@ -81,13 +81,13 @@ def costs_of(what: str, counts: tuple[int, ...], prepare: Callable[[House], Call
 def test_publish_to_a_topic_seen_lately(what: str, counts: tuple[int, ...], qos: int) -> None:
     """From the publisher's bytes to the subscriber's, one subscription with a wildcard matching."""
 
-    def prepare(house: House) -> Callable[[], object]:
-        house.connect("subscriber").subscribe("t/+", qos=qos)
-        publisher = house.connect("publisher")
+    def prepare(node: FakeNode) -> Callable[[], object]:
+        node.connect("subscriber").subscribe("t/+", qos=qos)
+        publisher = node.connect("publisher")
 
         def publish() -> None:
             publisher.publish("t/1", b"x", qos, packet_id=7 if qos else 0)
-            house.broker.sessions.get("subscriber").inflight.clear()  # type: ignore[union-attr]
+            node.broker.sessions.get("subscriber").inflight.clear()  # type: ignore[union-attr]
 
         return publish
 
@@ -99,9 +99,9 @@ def test_publish_to_a_new_topic(what: str, counts: tuple[int, ...]) -> None:
     """Nothing is remembered: the match itself."""
     topics = (f"t/{number:06}" for number in itertools.count())
 
-    def prepare(house: House) -> Callable[[], object]:
-        house.connect("subscriber").subscribe("t/+")
-        publisher = house.connect("publisher")
+    def prepare(node: FakeNode) -> Callable[[], object]:
+        node.connect("subscriber").subscribe("t/+")
+        publisher = node.connect("publisher")
         return lambda: publisher.publish(next(topics), b"x")
 
     same(costs_of(what, counts, prepare))
@@ -111,8 +111,8 @@ def test_publish_to_a_new_topic(what: str, counts: tuple[int, ...]) -> None:
 def test_publish_to_nobody(what: str, counts: tuple[int, ...]) -> None:
     topics = (f"nobody/{number:06}" for number in itertools.count())
 
-    def prepare(house: House) -> Callable[[], object]:
-        publisher = house.connect("publisher")
+    def prepare(node: FakeNode) -> Callable[[], object]:
+        publisher = node.connect("publisher")
         return lambda: publisher.publish(next(topics), b"x")
 
     same(costs_of(what, counts, prepare))
@@ -120,8 +120,8 @@ def test_publish_to_nobody(what: str, counts: tuple[int, ...]) -> None:
 
 @growth
 def test_a_retained_message_is_set_replaced_and_cleared(what: str, counts: tuple[int, ...]) -> None:
-    def prepare(house: House) -> Callable[[], object]:
-        publisher = house.connect("publisher")
+    def prepare(node: FakeNode) -> Callable[[], object]:
+        publisher = node.connect("publisher")
 
         def work() -> None:
             for payload in (b"x", b"y", b""):
@@ -136,13 +136,13 @@ def test_a_retained_message_is_set_replaced_and_cleared(what: str, counts: tuple
 def test_a_client_comes_subscribes_and_goes(what: str, counts: tuple[int, ...]) -> None:
     """CONNECT, SUBSCRIBE, UNSUBSCRIBE and the end of its session."""
 
-    def prepare(house: House) -> Callable[[], object]:
+    def prepare(node: FakeNode) -> Callable[[], object]:
         def work() -> None:
-            client = house.connect("passing")
+            client = node.connect("passing")
             client.subscribe("mine/1", "mine/+/x", "$share/g/mine/#")
-            house.broker.unsubscribe(client.session, "mine/1")
+            node.broker.unsubscribe(client.session, "mine/1")
             client.vanish()
-            assert "passing" not in house.broker.sessions
+            assert "passing" not in node.broker.sessions
 
         return work
 
@@ -151,11 +151,11 @@ def test_a_client_comes_subscribes_and_goes(what: str, counts: tuple[int, ...]) 
 
 @growth
 def test_a_session_is_resumed(what: str, counts: tuple[int, ...]) -> None:
-    def prepare(house: House) -> Callable[[], object]:
-        house.connect("back", expiry=3600).subscribe("mine/#", qos=1)
+    def prepare(node: FakeNode) -> Callable[[], object]:
+        node.connect("back", expiry=3600).subscribe("mine/#", qos=1)
 
         def work() -> None:
-            client = house.connect("back", clean_start=False, expiry=3600)
+            client = node.connect("back", clean_start=False, expiry=3600)
             assert client.connack.session_present
             client.vanish()
 
@@ -168,13 +168,13 @@ def test_a_session_is_resumed(what: str, counts: tuple[int, ...]) -> None:
 def test_a_second_of_housekeeping_is_bounded(what: str, counts: tuple[int, ...]) -> None:
     """What recurs looks at a slice of the crowd, never at all of it."""
 
-    def prepare(house: House) -> Callable[[], object]:
+    def prepare(node: FakeNode) -> Callable[[], object]:
         def second() -> None:
-            house.server._sweep(house.clock.time)
-            house.timers.run(house.clock.time)
-            house.server.stats.sample()
+            node.server._sweep(node.clock.time)
+            node.timers.run(node.clock.time)
+            node.server.stats.sample()
 
         return second
 
-    costs = [settled(prepare(house_with(what, count)), 12) for count in counts]
+    costs = [settled(prepare(node_with(what, count)), 12) for count in counts]
     assert costs[-1] < 60_000, costs

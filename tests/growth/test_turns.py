@@ -14,13 +14,13 @@ from broker.transport.flusher import SENDS_A_TURN
 from tests.growth import crowd
 from tests.growth.operations import operations
 from tests.growth.test_corners import expiring
-from tests.support.fake_transport import House
+from tests.support.fake_transport import FakeNode
 from tests.support.wire import Publish
 
 READERS = 1000
 
 
-class Watched(House):
+class Watched(FakeNode):
     """Writes down what each turn of the loop delivered and to how many clients it wrote."""
 
     def __init__(self) -> None:
@@ -44,57 +44,57 @@ class Watched(House):
 @pytest.mark.parametrize("publishers", [1, 5])
 def test_one_to_a_thousand(publishers: int) -> None:
     """A flood of QoS 0 that each of a thousand subscribers gets: turns stay short however much is waiting."""
-    house = Watched()
-    for reader in house.readers:
+    node = Watched()
+    for reader in node.readers:
         reader.subscribe("t")
-    writers = [house.connect(f"w{number}") for number in range(publishers)]
+    writers = [node.connect(f"w{number}") for number in range(publishers)]
     floods = 20
     for writer in writers:
         writer.feed(*[Publish("t", b"x")] * floods)
-    deliveries, writes = house.turns()
+    deliveries, writes = node.turns()
     total = READERS * floods * publishers
-    at_once = sum(each.connection.sent_messages for each in house.readers) - sum(deliveries)
+    at_once = sum(each.connection.sent_messages for each in node.readers) - sum(deliveries)
     assert at_once + sum(deliveries) == total
     # Whoever was last within the budget may go over it by one message.
     assert max(deliveries) <= TURN_DELIVERIES + READERS
     assert max(writes) <= SENDS_A_TURN
-    assert all(len(each.messages()) == floods * publishers for each in house.readers[::100])
+    assert all(len(each.messages()) == floods * publishers for each in node.readers[::100])
 
 
 def test_five_hundred_pairs() -> None:
     """Each publisher brings thousands in one piece: all have a share of each turn."""
-    house = Watched()
+    node = Watched()
     pairs = READERS // 20
     for number in range(pairs):
-        house.readers[number].subscribe(f"p/{number}")
-    writers = [house.connect(f"w{number}") for number in range(pairs)]
+        node.readers[number].subscribe(f"p/{number}")
+    writers = [node.connect(f"w{number}") for number in range(pairs)]
     floods = 2 * TURN_PUBLISHES
     for number, writer in enumerate(writers):
         writer.feed(*[Publish(f"p/{number}", b"x")] * floods)
-    deliveries, writes = house.turns()
+    deliveries, writes = node.turns()
     assert max(deliveries) <= TURN_DELIVERIES // (1 + PUBLISH_STEPS) + 1
     assert max(writes) <= SENDS_A_TURN
-    assert all(len(house.readers[number].messages()) == floods for number in range(pairs))
+    assert all(len(node.readers[number].messages()) == floods for number in range(pairs))
 
 
 def test_whoever_waits_is_asked_no_oftener_for_being_many() -> None:
     """Publishers are held back: a turn lets as many go on as it has room for and looks at no others."""
 
     def dearest(count: int) -> int:
-        house = House()
-        house.connect("reader").subscribe("t")
-        writers = [house.connect(f"w{number}") for number in range(count)]
-        house.broker.turn.deliveries = TURN_DELIVERIES + 1
+        node = FakeNode()
+        node.connect("reader").subscribe("t")
+        writers = [node.connect(f"w{number}") for number in range(count)]
+        node.broker.turn.deliveries = TURN_DELIVERIES + 1
         for writer in writers:
             writer.feed(Publish("t", b"x"))
 
         # What a turn may deliver is spent by the first: the others wait, however many there are.
         def spend(message: Message) -> Message:
-            house.broker.turn.deliveries += TURN_DELIVERIES
+            node.broker.turn.deliveries += TURN_DELIVERIES
             return message
 
-        house.hooks.message_publish.add(spend)
-        return max(operations(house.loop.turn) for _ in range(3))
+        node.hooks.message_publish.add(spend)
+        return max(operations(node.loop.turn) for _ in range(3))
 
     few, many = dearest(50), dearest(1000)
     assert few > 100
@@ -103,74 +103,74 @@ def test_whoever_waits_is_asked_no_oftener_for_being_many() -> None:
 
 def test_wills_to_many() -> None:
     """A thousand wills fall due at once and each goes to a thousand clients."""
-    house = Watched()
-    for reader in house.readers:
+    node = Watched()
+    for reader in node.readers:
         reader.subscribe("will")
     for number in range(100):
-        session = crowd.session(house, str(number))
-        house.broker.will_at(session, Message("will", b"x"), 0, house.clock.time + 5)
-    house.clock.advance(6)
+        session = crowd.session(node, str(number))
+        node.broker.will_at(session, Message("will", b"x"), 0, node.clock.time + 5)
+    node.clock.advance(6)
     runs = 0
-    while house.timers.due(house.clock.time):
-        house.timers.run(house.clock.time)
-        assert house.broker.turn.deliveries <= TURN_DELIVERIES + READERS
-        assert house.loop.soon, "nobody will go on"
-        house.run()
+    while node.timers.due(node.clock.time):
+        node.timers.run(node.clock.time)
+        assert node.broker.turn.deliveries <= TURN_DELIVERIES + READERS
+        assert node.loop.soon, "nobody will go on"
+        node.run()
         runs += 1
     assert runs >= 100 * READERS // (TURN_DELIVERIES + READERS)
-    assert len(house.readers[0].messages()) == 100
+    assert len(node.readers[0].messages()) == 100
 
 
 def test_wills_of_a_crowd_that_goes_at_once() -> None:
     """Two thousand connections end in one turn: what their wills take is spread over many, and none is lost."""
-    house = House()
-    reader = house.connect("reader")
+    node = FakeNode()
+    reader = node.connect("reader")
     reader.subscribe("will")
-    turn = house.broker.turn
-    house.timers.enough = lambda: turn.deliveries > TURN_DELIVERIES
-    sessions = [crowd.session(house, str(number)) for number in range(2000)]
+    turn = node.broker.turn
+    node.timers.enough = lambda: turn.deliveries > TURN_DELIVERIES
+    sessions = [crowd.session(node, str(number)) for number in range(2000)]
     turn.deliveries = 0
     for number, session in enumerate(sessions):
         will = Message("will", b"%d" % number, publisher=session.client)
         session.expiry_interval = 3600 * (number % 2)  # some end with their connection, some go on
-        house.broker.leave(session, will, 0, house.clock.time, "")
+        node.broker.leave(session, will, 0, node.clock.time, "")
     assert turn.deliveries <= TURN_DELIVERIES + 2 * WILL_STEPS
     runs = 0
-    while house.timers.due(house.clock.time):
+    while node.timers.due(node.clock.time):
         turn.deliveries = 0
-        house.timers.run(house.clock.time)
+        node.timers.run(node.clock.time)
         assert turn.deliveries <= TURN_DELIVERIES + 2 * WILL_STEPS
         runs += 1
-    house.run()
+    node.run()
     assert runs >= 2000 * WILL_STEPS // TURN_DELIVERIES - 1
     assert [int(each.payload) for each in reader.messages()] == list(range(2000))
 
 
 def test_retained_messages_searched_for_by_many_filters() -> None:
     """Each filter looks at little and finds nothing; one turn after the other looks at some of them."""
-    house = House()
+    node = FakeNode()
     for number in range(500):
-        house.publish(f"kept/{number}/x", b"x", retain=True)
-    session = house.connect("c").session
+        node.publish(f"kept/{number}/x", b"x", retain=True)
+    session = node.connect("c").session
     for number in range(100):
-        house.broker.subscribe(session, Subscription(session, f"kept/+/none{number}", 0))
+        node.broker.subscribe(session, Subscription(session, f"kept/+/none{number}", 0))
     turns = []
     while session.replays is not None:
-        turns.append(operations(lambda: session.advance(house.clock.time)))
+        turns.append(operations(lambda: session.advance(node.clock.time)))
     assert len(turns) > 10
     assert max(turns) < 400_000
 
 
 def test_retained_messages_go_out_in_slices() -> None:
-    house = House()
+    node = FakeNode()
     for number in range(3 * REPLAY_SLICE):
-        house.publish(f"kept/{number}", b"x", retain=True)
-    client = house.connect("c")
+        node.publish(f"kept/{number}", b"x", retain=True)
+    client = node.connect("c")
     client.feed(Subscribe(1, [TopicFilter("kept/#", 0)]))
     outlet = client.channel.outlet
     most = 0
-    while house.loop.soon:
-        house.loop.turn()
+    while node.loop.soon:
+        node.loop.turn()
         most = max(most, len(outlet.parts))
     assert 1 < most <= REPLAY_SLICE + 1
     assert len(client.received()) == 3 * REPLAY_SLICE + 1
@@ -178,20 +178,20 @@ def test_retained_messages_go_out_in_slices() -> None:
 
 def test_sessions_are_swept_in_slices() -> None:
     """Long queues in which something expires: a second looks at a few of them."""
-    house = House()
-    sessions = [crowd.session(house, str(number)) for number in range(20)]
+    node = FakeNode()
+    sessions = [crowd.session(node, str(number)) for number in range(20)]
     for session in sessions:
         session.queue = expiring(EXPIRY_SLICE)
     left = list(sessions)
-    house.broker.sweep_sessions(left, house.clock.time)
+    node.broker.sweep_sessions(left, node.clock.time)
     assert 12 <= len(left) < 20
 
 
 @pytest.mark.parametrize("number", [1, 3])
 def test_timers_leave_the_loop_to_others(number: int) -> None:
     """So many callbacks and no more, whatever is due."""
-    house = House()
+    node = FakeNode()
     fired: list[int] = []
     for each in range(BUDGET * number + 1):
-        house.timers.at(1.0, lambda each=each: fired.append(each))  # type: ignore[misc]
-    assert house.timers.run(house.clock.time) == BUDGET == len(fired)
+        node.timers.at(1.0, lambda each=each: fired.append(each))  # type: ignore[misc]
+    assert node.timers.run(node.clock.time) == BUDGET == len(fired)

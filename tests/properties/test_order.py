@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from broker.mqtt import constants as c
 from broker.mqtt.packets import Ack, Connack, Connect, Subscribe, TopicFilter
-from tests.support.durable import DurableHouse
-from tests.support.fake_transport import Conversation
+from tests.support.durable import DurableFakeNode
+from tests.support.fake_transport import FakeClient
 from tests.support.wire import Publish
 
 TOPICS = ("t/a", "t/b", "t/c")
@@ -39,7 +39,7 @@ class Run:
 
     def __init__(self, version: int, zone: dict[str, Any]) -> None:
         self.version = version
-        self.house = DurableHouse(zone)
+        self.node = DurableFakeNode(zone)
         self.number = 0
         self.topic_of: dict[int, str] = {}
         self.qos_of: dict[int, int] = {}
@@ -47,26 +47,26 @@ class Run:
         self.connections: list[list[int]] = []
         self.open: list[Publish] = []
         self.unwritten: dict[int, int] = {}  # Packet Identifier of the writer -> message
-        self.reader: Conversation | None = None
-        self.writer: Conversation
+        self.reader: FakeClient | None = None
+        self.writer: FakeClient
 
     async def begin(self) -> None:
-        self.writer = self.house.connect("w", version=4)
+        self.writer = self.node.connect("w", version=4)
         await self.come(6)
         assert self.reader is not None
         self.reader.send(Subscribe(1, [TopicFilter("t/#", 2)]))
-        self.house.store()
+        self.node.store()
         self.reader.received()
 
     async def come(self, receive_maximum: int) -> None:
         properties = {c.SESSION_EXPIRY_INTERVAL: 0xFFFFFFFF, c.RECEIVE_MAXIMUM: receive_maximum}
-        reader = self.reader = self.house.open(self.version)
+        reader = self.reader = self.node.open(self.version)
         reader.send(Connect(self.version, "r", False, 0, None, None, None, properties if self.version == 5 else {}))
         self.connections.append([])
         self.open = []
         for _ in range(3):
-            await self.house.settle()
-            self.house.journal.write()
+            await self.node.settle()
+            self.node.journal.write()
         self.hear()
 
     def hear(self) -> None:
@@ -108,7 +108,7 @@ class Run:
         if what == "publish":
             self.publish(argument)
         elif what == "write":
-            self.house.journal.write()
+            self.node.journal.write()
         elif what == "acknowledge":
             self.hear()
             self.acknowledge(argument)
@@ -125,17 +125,17 @@ class Run:
             self.reader.transport.unblock()
         elif what == "crash":
             self.hear()
-            self.house = self.house.crash()
+            self.node = self.node.crash()
             self.reader = None
             self.unwritten.clear()
-            self.writer = self.house.connect("w", version=4)
+            self.writer = self.node.connect("w", version=4)
         self.hear()
 
     async def finish(self) -> None:
         await self.take("return", 6)
         for _ in range(self.number + 3):
-            self.house.store()
-            await self.house.settle()
+            self.node.store()
+            await self.node.settle()
             self.hear()
             self.acknowledge(10)
 

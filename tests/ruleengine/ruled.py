@@ -93,13 +93,13 @@ class _Fail:
 
 @asynccontextmanager
 async def ruled_node(
-    zone: dict[str, Any] | None = None, rules: dict[str, Any] | None = None, data_dir: str | None = None, **rooms: Any
+    zone: dict[str, Any] | None = None, rules: dict[str, Any] | None = None, data_dir: str | None = None, **config: Any
 ) -> AsyncIterator[RuledNode]:
     """A node for as long as the block lasts; ``rules`` is ``[ruleengine]``."""
     with tempfile.TemporaryDirectory(prefix="taipan-rules-") as directory:
-        rooms.setdefault("node", {"data_dir": data_dir or directory})
+        config.setdefault("node", {"data_dir": data_dir or directory})
         settings = msgspec.convert(rules or {}, RuleEngineSettings)
-        node = await RuledNode(make_settings(zone, [{"type": "tcp"}], **rooms), settings).start()
+        node = await RuledNode(make_settings(zone, [{"type": "tcp"}], **config), settings).start()
         try:
             yield node
         finally:

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.asyncio
 SQL = 'SELECT payload.x as x FROM "t" WHERE x > 1'
 
 
-def rooms(tmp_path: Path) -> dict[str, Any]:
+def config(tmp_path: Path) -> dict[str, Any]:
     return {"data_dir": str(tmp_path), "durability": {"level": "disk"}}
 
 
@@ -34,21 +34,21 @@ def figures(node: RuledNode) -> dict[str, Any]:
 
 
 async def test_they_go_on_after_a_restart_and_end_with_the_rule(tmp_path: Path) -> None:
-    async with ruled_node(**rooms(tmp_path)) as node:
+    async with ruled_node(**config(tmp_path)) as node:
         await node.rule(SQL, KEEP, {**FAIL, "fallbacks": [KEEP]}, id="r")
         await some(node)
         before = figures(node)
         assert (before["matched"], before["no_result"], before["exception"], before["fallback"]) == (2, 1, 1, 2)
-    async with ruled_node(**rooms(tmp_path)) as node:
+    async with ruled_node(**config(tmp_path)) as node:
         assert figures(node) == before
         node.engine.rule_book.tick()
         assert node.engine.rule("r")["metrics"][0]["speed"] == 0.0
         await some(node)
         assert figures(node) == {key: 2 * value if isinstance(value, int) else value for key, value in before.items()}
-    async with ruled_node(**rooms(tmp_path)) as node:
+    async with ruled_node(**config(tmp_path)) as node:
         assert figures(node)["matched"] == 4
         node.engine.reset_metrics("r")
-    async with ruled_node(**rooms(tmp_path)) as node:
+    async with ruled_node(**config(tmp_path)) as node:
         assert figures(node)["matched"] == figures(node)["keep"] == 0
         await node.engine.delete_rule("r")
         await node.rule(SQL, id="r")
@@ -56,7 +56,7 @@ async def test_they_go_on_after_a_restart_and_end_with_the_rule(tmp_path: Path) 
 
 
 async def test_a_tick_writes_what_has_changed_and_a_message_nothing(tmp_path: Path) -> None:
-    async with ruled_node(**rooms(tmp_path)) as node:
+    async with ruled_node(**config(tmp_path)) as node:
         await node.rule(SQL, id="r")
         await node.rule('SELECT * FROM "other"', id="quiet")
         table = node.engine.rule_book._counted._table
@@ -68,7 +68,7 @@ async def test_a_tick_writes_what_has_changed_and_a_message_nothing(tmp_path: Pa
 
 async def test_a_tick_writes_only_so_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ruleengine.counted._MOST", 2)
-    async with ruled_node(**rooms(tmp_path)) as node:
+    async with ruled_node(**config(tmp_path)) as node:
         for number in range(5):
             await node.rule('SELECT * FROM "t"', id=f"r{number}")
         await (await node.client()).publish("t", b"x", 1)

@@ -56,7 +56,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", disk], check=True)
 
 
-class Bench:
+class SmallDiskNode:
     """The node on the small disk, and the clients that were opened to it."""
 
     def __init__(self, directory: Path, disk: Path) -> None:
@@ -97,15 +97,15 @@ class Bench:
 
 
 @pytest_asyncio.fixture
-async def bench(tmp_path: Path, small_disk: Path) -> AsyncIterator[Bench]:
-    bench = Bench(tmp_path, small_disk)
-    await bench.start()
-    yield bench
-    for peer in bench.peers:
+async def small_disk_node(tmp_path: Path, small_disk: Path) -> AsyncIterator[SmallDiskNode]:
+    small_disk_node = SmallDiskNode(tmp_path, small_disk)
+    await small_disk_node.start()
+    yield small_disk_node
+    for peer in small_disk_node.peers:
         peer.abort()
-    if bench.node.process.returncode is None:
-        bench.node.process.kill()
-        await bench.node.process.wait()
+    if small_disk_node.node.process.returncode is None:
+        small_disk_node.node.process.kill()
+        await small_disk_node.node.process.wait()
 
 
 class Publisher:
@@ -150,13 +150,13 @@ class Publisher:
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-async def test_full_and_room_again(bench: Bench, qos: int) -> None:
-    watcher = await bench.connect("watcher")
+async def test_full_and_room_again(small_disk_node: SmallDiskNode, qos: int) -> None:
+    watcher = await small_disk_node.connect("watcher")
     await watcher.subscribe(TopicFilter(ALARMS, 0))
-    keeper = await bench.connect("keeper", keep=True)
+    keeper = await small_disk_node.connect("keeper", keep=True)
     await keeper.subscribe(TopicFilter("load/#", 2))
     await keeper.disconnect()
-    publisher = Publisher(await bench.connect("publisher", keep=True), qos)
+    publisher = Publisher(await small_disk_node.connect("publisher", keep=True), qos)
     await publisher.until_stuck()
     assert len(publisher.acknowledged) > 200
 
@@ -175,19 +175,19 @@ async def test_full_and_room_again(bench: Bench, qos: int) -> None:
         await watcher.expect(Publish, topic="quick", qos=level)
 
     # What needs it is refused: a publication, a subscription, a session.
-    other = await bench.connect("other")
+    other = await small_disk_node.connect("other")
     await other.send(Publish("load/x", b"x", 1, packet_id=7))
     answer = await other.receive()
     assert isinstance(answer, Ack) and (answer.packet_id, answer.reason_code) == (7, rc.QUOTA_EXCEEDED)
-    await bench.connect("stranger", keep=True, expect=rc.QUOTA_EXCEEDED)
-    await bench.connect("old", 4, keep=True, expect=3)
-    waits = await bench.connect("waits", 4)
+    await small_disk_node.connect("stranger", keep=True, expect=rc.QUOTA_EXCEEDED)
+    await small_disk_node.connect("old", 4, keep=True, expect=3)
+    waits = await small_disk_node.connect("waits", 4)
     await waits.send(Publish("load/x", b"3.1.1", 1, packet_id=9), Pingreq())
     with pytest.raises(TimeoutError):
         await waits.receive(timeout=0.5)
 
     # Space returns.
-    (bench.disk / "ballast").unlink()
+    (small_disk_node.disk / "ballast").unlink()
     began = time.monotonic()
     await waits.answer(Pingresp)
     await waits.answer(Ack, type=c.PUBACK, packet_id=9)
@@ -207,15 +207,19 @@ async def test_full_and_room_again(bench: Bench, qos: int) -> None:
     assert isinstance(told, Publish) and told.topic.endswith("/alarms/deactivate")
     assert json.loads(told.payload)["activated"] is False
 
-    assert await bench.stop() == 0
-    assert any("store_trouble" in line and "node.data_dir" in line for line in bench.log)
-    assert any("store_recovered" in line for line in bench.log)
-    assert not [line for line in bench.log if "Traceback" in line], bench.log
-    assert sorted(each.name for each in (bench.disk / "data").iterdir()) == ["lock", "taipan.check", "taipan.db"]
+    assert await small_disk_node.stop() == 0
+    assert any("store_trouble" in line and "node.data_dir" in line for line in small_disk_node.log)
+    assert any("store_recovered" in line for line in small_disk_node.log)
+    assert not [line for line in small_disk_node.log if "Traceback" in line], small_disk_node.log
+    assert sorted(each.name for each in (small_disk_node.disk / "data").iterdir()) == [
+        "lock",
+        "taipan.check",
+        "taipan.db",
+    ]
 
     # Nothing that was acknowledged is lost, nothing that was refused comes, all in order.
-    await bench.start()
-    keeper = await bench.connect("keeper", keep=True)
+    await small_disk_node.start()
+    keeper = await small_disk_node.connect("keeper", keep=True)
     assert keeper.connack.session_present
     got: list[str] = []
     while not set(publisher.acknowledged) <= set(got):
@@ -230,21 +234,21 @@ async def test_full_and_room_again(bench: Bench, qos: int) -> None:
     assert not set(got) & set(publisher.refused)
 
 
-async def test_it_stops_in_time_while_the_disk_is_full(bench: Bench) -> None:
-    keeper = await bench.connect("keeper", keep=True)
+async def test_it_stops_in_time_while_the_disk_is_full(small_disk_node: SmallDiskNode) -> None:
+    keeper = await small_disk_node.connect("keeper", keep=True)
     await keeper.subscribe(TopicFilter("load/#", 1))
     await keeper.disconnect()
-    publisher = Publisher(await bench.connect("publisher"), 1)
+    publisher = Publisher(await small_disk_node.connect("publisher"), 1)
     await publisher.until_stuck()
     began = time.monotonic()
-    assert await bench.stop() == 0
+    assert await small_disk_node.stop() == 0
     assert time.monotonic() - began < 15.0
-    assert any("store_not_flushed" in line for line in bench.log)
-    assert not [line for line in bench.log if "Traceback" in line], bench.log
+    assert any("store_not_flushed" in line for line in small_disk_node.log)
+    assert not [line for line in small_disk_node.log if "Traceback" in line], small_disk_node.log
 
     # On the full disk it starts as well, with all that was acknowledged.
-    await bench.start()
-    keeper = await bench.connect("keeper", keep=True)
+    await small_disk_node.start()
+    keeper = await small_disk_node.connect("keeper", keep=True)
     assert keeper.connack.session_present
     got: list[str] = []
     while not set(publisher.acknowledged) <= set(got):

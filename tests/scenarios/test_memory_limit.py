@@ -32,7 +32,7 @@ memory = {limit}
 """
 
 
-class House:
+class LimitedNode:
     """A node with a small budget, which can be killed and started again."""
 
     def __init__(self, directory: Path) -> None:
@@ -45,7 +45,7 @@ class House:
         self.publisher: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self.writers: list[asyncio.StreamWriter] = []
 
-    async def start(self, rest: str = "", limit: int = LIMIT) -> "House":
+    async def start(self, rest: str = "", limit: int = LIMIT) -> "LimitedNode":
         self.config.write_text(CONFIG.format(port=self.address.port, limit=limit, rest=rest))
         await self.node.start(timeout=100)
         self._reading = asyncio.ensure_future(self._read())
@@ -95,7 +95,7 @@ class House:
         return (await peer.answer(Suback, packet_id=1)).reason_codes[0]
 
     async def connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A bare one, closed with the house."""
+        """A bare one, closed with the limited."""
         reader, writer = await asyncio.open_connection(*self.address[:2])
         self.writers.append(writer)
         return reader, writer
@@ -123,40 +123,40 @@ def publish(topic: str, payload: bytes, packet_id: int, retain: bool = False) ->
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    house = House(tmp_path)
-    yield house
-    for peer in house.peers:
+async def limited(tmp_path: Path) -> AsyncIterator[LimitedNode]:
+    limited = LimitedNode(tmp_path)
+    yield limited
+    for peer in limited.peers:
         peer.abort()
-    for writer in house.writers:
+    for writer in limited.writers:
         writer.transport.abort()
     await asyncio.sleep(0.01)
-    if house.node._process is not None and house.node.process.returncode is None:
-        await house.kill()
+    if limited.node._process is not None and limited.node.process.returncode is None:
+        await limited.kill()
 
 
-async def absent(house: House, sessions: int, identifier: bool = False) -> None:
+async def absent(limited: LimitedNode, sessions: int, identifier: bool = False) -> None:
     """So many durable sessions with a subscription to everything, whose clients are gone."""
     for number in range(sessions):
-        peer = await house.client(f"absent-{number}", properties={SESSION_EXPIRY_INTERVAL: 3600}, clean_start=False)
+        peer = await limited.client(f"absent-{number}", properties={SESSION_EXPIRY_INTERVAL: 3600}, clean_start=False)
         properties = {SUBSCRIPTION_IDENTIFIER: number + 1} if identifier else {}
         await peer.subscribe("#", qos=1, properties=properties)
         await peer.close()
-    house.peers.clear()
+    limited.peers.clear()
 
 
-async def test_small_messages_for_many_sessions_take_little_and_a_restart_no_more(house: House) -> None:
+async def test_small_messages_for_many_sessions_take_little_and_a_restart_no_more(limited: LimitedNode) -> None:
     """26 KB of PUBLISH took 305 MB with 1,000 sessions, and 440 MB after the restart."""
-    await house.start()
-    await absent(house, 200)
-    before = house.taken()
-    await house.flood([publish(f"t{number}", b"x" * 5, number + 1) for number in range(2000)], 8000)
-    assert house.taken() - before < 16 * MIB
+    await limited.start()
+    await absent(limited, 200)
+    before = limited.taken()
+    await limited.flood([publish(f"t{number}", b"x" * 5, number + 1) for number in range(2000)], 8000)
+    assert limited.taken() - before < 16 * MIB
     empty = before
-    await house.kill()
-    await house.start()
-    assert house.taken("VmHWM") - empty < 25 * MIB
-    peer = await house.client(
+    await limited.kill()
+    await limited.start()
+    assert limited.taken("VmHWM") - empty < 25 * MIB
+    peer = await limited.client(
         "absent-7", properties={SESSION_EXPIRY_INTERVAL: 3600, RECEIVE_MAXIMUM: 65_535}, clean_start=False
     )
     for number in range(2000):  # all of it is there, in order
@@ -164,98 +164,98 @@ async def test_small_messages_for_many_sessions_take_little_and_a_restart_no_mor
         await peer.puback(message.packet_id)
 
 
-async def test_queues_beyond_the_budget_are_shed_and_nobody_new_comes_in(house: House) -> None:
-    await house.start()
-    await absent(house, 110, identifier=True)
+async def test_queues_beyond_the_budget_are_shed_and_nobody_new_comes_in(limited: LimitedNode) -> None:
+    await limited.start()
+    await absent(limited, 110, identifier=True)
     for _ in range(4):
-        await house.flood([publish("t", b"x" * 5, number + 1) for number in range(700)], 2800)
-    assert house.taken("VmHWM") < LIMIT + OVER
-    await house.said("memory_level level=refusing", "memory_level level=shedding")
-    await house.said("alarm_activated name=high_system_memory_usage")
-    await house.said("delivery_dropped client_id=absent-", "reason=memory setting=limits.memory")
-    assert await house.refused("stranger", 5) == 0x97
-    assert await house.refused("stranger", 4) == 3
-    await house.said("client_refused client_id=stranger")
-    known = await house.client(
+        await limited.flood([publish("t", b"x" * 5, number + 1) for number in range(700)], 2800)
+    assert limited.taken("VmHWM") < LIMIT + OVER
+    await limited.said("memory_level level=refusing", "memory_level level=shedding")
+    await limited.said("alarm_activated name=high_system_memory_usage")
+    await limited.said("delivery_dropped client_id=absent-", "reason=memory setting=limits.memory")
+    assert await limited.refused("stranger", 5) == 0x97
+    assert await limited.refused("stranger", 4) == 3
+    await limited.said("client_refused client_id=stranger")
+    known = await limited.client(
         "absent-3", properties={SESSION_EXPIRY_INTERVAL: 3600, RECEIVE_MAXIMUM: 20}, clean_start=False
     )
-    assert await house.subscribe(known, "more") == 0x97
-    await house.kill()
-    await house.start()
-    assert house.taken("VmHWM") < LIMIT + OVER
-    await house.kill()
+    assert await limited.subscribe(known, "more") == 0x97
+    await limited.kill()
+    await limited.start()
+    assert limited.taken("VmHWM") < LIMIT + OVER
+    await limited.kill()
     # With less at its start it sheds what is too much before anybody comes.
-    shed = house.log().count("memory_level level=shedding")
-    await house.start(limit=LIMIT - 24 * MIB)
-    assert house.taken("VmHWM") < LIMIT + OVER
+    shed = limited.log().count("memory_level level=shedding")
+    await limited.start(limit=LIMIT - 24 * MIB)
+    assert limited.taken("VmHWM") < LIMIT + OVER
     async with asyncio.timeout(10):
-        while house.log().count("memory_level level=shedding") == shed:
+        while limited.log().count("memory_level level=shedding") == shed:
             await asyncio.sleep(0.1)
 
 
-async def test_long_filters_are_bounded_by_client_and_by_the_node(house: House) -> None:
+async def test_long_filters_are_bounded_by_client_and_by_the_node(limited: LimitedNode) -> None:
     """15,000 of 65,000 characters took 1 GB."""
-    await house.start()
+    await limited.start()
     refused: set[str] = set()
     for client in range(8):
-        peer = await house.client(f"c{client}", 4, clean_start=False)
+        peer = await limited.client(f"c{client}", 4, clean_start=False)
         for number in range(300):
-            if await house.subscribe(peer, f"{client}/{number}/{'x' * 65_000}/+") == 0x80:
+            if await limited.subscribe(peer, f"{client}/{number}/{'x' * 65_000}/+") == 0x80:
                 refused.add("client" if number >= 250 else "node")
                 break
         if "node" in refused:
             break
     assert refused == {"client", "node"}
-    assert house.taken("VmHWM") < LIMIT + OVER
-    await house.said("setting=max_subscription_bytes", "setting=limits.memory")
-    assert house.log().count("store_compaction_started") < 5
-    await house.kill()
-    await house.start()
-    assert house.taken("VmHWM") < LIMIT + OVER
+    assert limited.taken("VmHWM") < LIMIT + OVER
+    await limited.said("setting=max_subscription_bytes", "setting=limits.memory")
+    assert limited.log().count("store_compaction_started") < 5
+    await limited.kill()
+    await limited.start()
+    assert limited.taken("VmHWM") < LIMIT + OVER
 
 
-async def test_retained_messages_are_bounded(house: House) -> None:
-    await house.start("[retained]\nmax_bytes = 4000000\n")
-    await house.flood([publish(f"r/{number}", bytes(10_000), number + 1, True) for number in range(600)], 2400)
-    await house.said("reason=full setting=retained.max_bytes")
-    await house.kill()
-    await house.start("[retained]\nmax_bytes = 0\nmax_messages = 0\n")
+async def test_retained_messages_are_bounded(limited: LimitedNode) -> None:
+    await limited.start("[retained]\nmax_bytes = 4000000\n")
+    await limited.flood([publish(f"r/{number}", bytes(10_000), number + 1, True) for number in range(600)], 2400)
+    await limited.said("reason=full setting=retained.max_bytes")
+    await limited.kill()
+    await limited.start("[retained]\nmax_bytes = 0\nmax_messages = 0\n")
     for half in range(2):
         many = [publish(f"r/{half}/{n}", bytes(20_000), n + 1, True) for n in range(3000)]
-        await house.flood(many, 12_000)
-    await house.said("reason=memory setting=limits.memory")
-    assert house.taken("VmHWM") < LIMIT + OVER
+        await limited.flood(many, 12_000)
+    await limited.said("reason=memory setting=limits.memory")
+    assert limited.taken("VmHWM") < LIMIT + OVER
     # What is there can be cleared, and then there is room again.
-    await house.flood([publish(f"r/0/{n}", b"", n + 1, True) for n in range(3000)], 12_000)
+    await limited.flood([publish(f"r/0/{n}", b"", n + 1, True) for n in range(3000)], 12_000)
     async with asyncio.timeout(20):
-        while "level=normal" not in [line for line in house.log().splitlines() if "memory_level" in line][-1]:
+        while "level=normal" not in [line for line in limited.log().splitlines() if "memory_level" in line][-1]:
             await asyncio.sleep(0.1)
-    await house.flood([publish("r/new", b"x", 1, True)], 4)
-    reader = await house.client("reader", 4)
+    await limited.flood([publish("r/new", b"x", 1, True)], 4)
+    reader = await limited.client("reader", 4)
     await reader.subscribe("r/new", qos=1)
     await reader.expect_publish("r/new", b"x", 1, retain=True)
 
 
-async def test_who_reads_nothing_does_not_fill_the_node(house: House) -> None:
-    await house.start("[zones.external]\nmax_outbox_bytes = 100000000\n")
+async def test_who_reads_nothing_does_not_fill_the_node(limited: LimitedNode) -> None:
+    await limited.start("[zones.external]\nmax_outbox_bytes = 100000000\n")
     quiet = []
     for number in range(20):
-        peer = await house.client(f"quiet-{number}", 5)
+        peer = await limited.client(f"quiet-{number}", 5)
         await peer.subscribe("t", qos=0, properties={SUBSCRIPTION_IDENTIFIER: number + 1})
         quiet.append(peer)
-    source = await house.client("source", 4)
+    source = await limited.client("source", 4)
     for _ in range(60):
         await source.publish("t", bytes(500_000), qos=1)
-    assert house.taken("VmHWM") < LIMIT + OVER
-    await house.said("reason=memory setting=limits.memory")
+    assert limited.taken("VmHWM") < LIMIT + OVER
+    await limited.said("reason=memory setting=limits.memory")
     await source.ping()
 
 
-async def test_topic_aliases_count(house: House) -> None:
-    await house.start()
+async def test_topic_aliases_count(limited: LimitedNode) -> None:
+    await limited.start()
     ended = 0
     for number in range(40):
-        reader, writer = await house.connection()
+        reader, writer = await limited.connection()
         connect = frame(0x10, string("MQTT") + b"\x05\x02\0\0\0" + string(f"alias-{number}"))
         writer.write(connect)
         await reader.read(200)
@@ -272,5 +272,5 @@ async def test_topic_aliases_count(house: House) -> None:
         except ConnectionError:
             answer = b""
         ended += not answer.startswith(b"\xd0")
-    assert ended and house.taken("VmHWM") < LIMIT + OVER
-    await house.said("setting=limits.memory")
+    assert ended and limited.taken("VmHWM") < LIMIT + OVER
+    await limited.said("setting=limits.memory")

@@ -11,7 +11,7 @@ import pytest_asyncio
 from broker.mqtt.packets import Suback, Subscribe, TopicFilter, Will
 from tests.support.peer import Peer
 
-from .test_memory_limit import House
+from .test_memory_limit import LimitedNode
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(120)]
 
@@ -20,13 +20,13 @@ PATIENCE = 1.0
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    house = await House(tmp_path).start(limit=2 << 30)
-    yield house
-    for peer in house.peers:
+async def limited(tmp_path: Path) -> AsyncIterator[LimitedNode]:
+    limited = await LimitedNode(tmp_path).start(limit=2 << 30)
+    yield limited
+    for peer in limited.peers:
         peer.abort()
     await asyncio.sleep(0.01)
-    await house.kill()
+    await limited.kill()
 
 
 class Pulse:
@@ -49,33 +49,33 @@ class Pulse:
         return self.longest
 
 
-async def test_large_messages_to_many_who_read_nothing(house: House) -> None:
+async def test_large_messages_to_many_who_read_nothing(limited: LimitedNode) -> None:
     for number in range(60):
-        await (await house.client(f"quiet-{number}", 4)).subscribe("large", qos=1)
-    before = house.taken()
-    source = await house.client("source", 4)
-    pulse = Pulse(await house.client("pulse", 4))
+        await (await limited.client(f"quiet-{number}", 4)).subscribe("large", qos=1)
+    before = limited.taken()
+    source = await limited.client("source", 4)
+    pulse = Pulse(await limited.client("pulse", 4))
     await source.publish("large", bytes(2_000_000), 1)
     await asyncio.sleep(1)
     assert await pulse.stop() < PATIENCE
     # Its 2 MB are there once, and not for each of them.
-    assert house.taken() - before < 40_000_000
+    assert limited.taken() - before < 40_000_000
 
 
-async def test_very_many_filters(house: House) -> None:
-    client = await house.client("many", 4)
-    pulse = Pulse(await house.client("pulse", 4))
+async def test_very_many_filters(limited: LimitedNode) -> None:
+    client = await limited.client("many", 4)
+    pulse = Pulse(await limited.client("pulse", 4))
     for start in range(0, 12_000, 4000):
         await client.send(Subscribe(1, [TopicFilter(f"f/{start + each}/+", 1) for each in range(4000)]))
         assert len((await client.answer(Suback, packet_id=1)).reason_codes) == 4000
     assert await pulse.stop() < PATIENCE
 
 
-async def test_wills_of_very_many(house: House) -> None:
-    watcher = await house.client("watcher", 4)
+async def test_wills_of_very_many(limited: LimitedNode) -> None:
+    watcher = await limited.client("watcher", 4)
     await watcher.subscribe("will/#", qos=0)
-    crowd = [await house.client(f"w{number}", 4, will=Will(f"will/{number}", b"bye")) for number in range(500)]
-    pulse = Pulse(await house.client("pulse", 4))
+    crowd = [await limited.client(f"w{number}", 4, will=Will(f"will/{number}", b"bye")) for number in range(500)]
+    pulse = Pulse(await limited.client("pulse", 4))
     for each in crowd:
         each.abort()
     told = {(await watcher.expect_publish(None, b"bye", 0)).topic for _ in crowd}

@@ -438,9 +438,9 @@ async def test_a_changed_rule_counts_while_a_question_is_open(clients_of: StartC
     service.gate.clear()
     await peer.send(Subscribe(1, [TopicFilter("t")]))
     await until(lambda: service.at_once == 1)
-    house = server(clients)
-    access = msgspec.structs.replace(house.settings.access, rules=[RuleSettings(allow=False, topics=["t"])])
-    house.reload(msgspec.structs.replace(house.settings, access=access))
+    node = server(clients)
+    access = msgspec.structs.replace(node.settings.access, rules=[RuleSettings(allow=False, topics=["t"])])
+    node.reload(msgspec.structs.replace(node.settings, access=access))
     service.gate.set()
     suback = await peer.expect(Suback)
     assert suback.reason_codes == [refused(clients)]
@@ -451,22 +451,22 @@ async def test_reload_takes_another_service(clients_of: StartClients, service: A
     clients = await clients_of(access={"http": service.settings()})
     peer = await clients.connect("p")
     await peer.subscribe("t")
-    house = server(clients)
-    old = house.access.http
+    node = server(clients)
+    old = node.access.http
     service.gate.clear()
     await peer.send(Subscribe(1, [TopicFilter("slow")]))
     await until(lambda: service.at_once == 1)
     service.replies["/other"] = 403
     http = msgspec.convert({"acl_url": service.url("/other")}, HttpAccessSettings)
-    access = msgspec.structs.replace(house.settings.access, http=http)
-    house.reload(msgspec.structs.replace(house.settings, access=access))
+    access = msgspec.structs.replace(node.settings.access, http=http)
+    node.reload(msgspec.structs.replace(node.settings, access=access))
     service.gate.set()
     await peer.expect(Suback, packet_id=1)  # answered by the service that was asked
     await until(lambda: not old.busy)
     assert old._session.closed
     await peer.subscribe("t", expect=[refused(clients)])
     # The other one is asked about what there is already, and about what the old one was asked while it was replaced.
-    await until(lambda: house.broker.router.subscription_count == 0)
+    await until(lambda: node.broker.router.subscription_count == 0)
     assert {question["topic"] for question in service.questions("/other")} == {"t", "slow"}
 
 
@@ -530,10 +530,10 @@ async def test_retained_messages_with_check_source(clients_of: StartClients, ser
     await peer.publish("kept", b"1", 1, retain=True)
     await peer.publish("lost", b"2", 1, retain=True)
     await peer.disconnect()
-    house = server(clients)
+    node = server(clients)
     rules = [RuleSettings(allow=False, action="publish", topics=["lost"])]
-    access = msgspec.structs.replace(house.settings.access, rules=rules)
-    house.reload(msgspec.structs.replace(house.settings, access=access))
+    access = msgspec.structs.replace(node.settings.access, rules=rules)
+    node.reload(msgspec.structs.replace(node.settings, access=access))
     watcher = await clients.connect("w")
     await watcher.subscribe("#")
     await watcher.expect_publish("kept", b"1", retain=True)

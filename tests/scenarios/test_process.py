@@ -36,7 +36,7 @@ password_hash = "{hash}"
 """
 
 
-class House:
+class ConfiguredNode:
     """A configuration file and the process that runs with it."""
 
     def __init__(self, directory: Path) -> None:
@@ -68,71 +68,75 @@ class House:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    house = House(tmp_path)
-    yield house
-    for peer in house.peers:
+async def configured(tmp_path: Path) -> AsyncIterator[ConfiguredNode]:
+    configured = ConfiguredNode(tmp_path)
+    yield configured
+    for peer in configured.peers:
         peer.abort()
-    if house.process._process is not None and house.process.process.returncode is None:
-        await house.process.stop()
+    if configured.process._process is not None and configured.process.process.returncode is None:
+        await configured.process.stop()
 
 
-async def test_ready_serve_and_stop(house: House) -> None:
+async def test_ready_serve_and_stop(configured: ConfiguredNode) -> None:
     """One line when every listener accepts; SIGTERM says goodbye and ends with 0 [MQTT-3.14.0-1]."""
-    house.write()
-    await house.process.start()
-    assert house.process.ready.startswith("taipan ready")
-    assert str(house.tcp.port) in house.process.ready and str(house.ws.port) in house.process.ready
-    five, four, web = await house.connect(5), await house.connect(4), await house.connect(5, house.ws)
+    configured.write()
+    await configured.process.start()
+    assert configured.process.ready.startswith("taipan ready")
+    assert str(configured.tcp.port) in configured.process.ready and str(configured.ws.port) in configured.process.ready
+    five, four, web = (
+        await configured.connect(5),
+        await configured.connect(4),
+        await configured.connect(5, configured.ws),
+    )
     await web.subscribe("t", qos=1)
     await five.publish("t", b"x", 1)
     await web.expect_publish("t", b"x", 1)
-    stopping = asyncio.create_task(house.process.stop())
+    stopping = asyncio.create_task(configured.process.stop())
     for peer in (five, four, web):
         await peer.expect_disconnect(0x8B)
         await peer.close()
     assert await stopping == 0
 
 
-async def test_a_client_that_does_not_answer_does_not_hold_the_end(house: House) -> None:
-    house.write()
-    await house.process.start()
-    peers = [await house.connect(5) for _ in range(20)]
-    assert await house.process.stop(9) == 0
+async def test_a_client_that_does_not_answer_does_not_hold_the_end(configured: ConfiguredNode) -> None:
+    configured.write()
+    await configured.process.start()
+    peers = [await configured.connect(5) for _ in range(20)]
+    assert await configured.process.stop(9) == 0
     for peer in peers:
         peer.abort()
 
 
-async def test_sighup_takes_users_rules_and_limits_without_dropping_a_client(house: House) -> None:
-    house.write("[zones.external]\nallow_anonymous = true\n")
-    await house.process.start()
-    before = await house.connect(5)
+async def test_sighup_takes_users_rules_and_limits_without_dropping_a_client(configured: ConfiguredNode) -> None:
+    configured.write("[zones.external]\nallow_anonymous = true\n")
+    await configured.process.start()
+    before = await configured.connect(5)
     await before.subscribe("t", "no/x", qos=1)
     rest = "[zones.external]\nallow_anonymous = false\nmax_packet_size = 5000\n"
     rest += USER.format(hash=ScryptHash.create(b"secret"))
     rest += '[[access.rules]]\nallow = false\naction = "publish"\ntopics = ["no/#"]\n'
-    house.write(rest)
-    await house.reload()
+    configured.write(rest)
+    await configured.reload()
     await before.nothing()
-    refused = await house.connect(5, expect=None)
+    refused = await configured.connect(5, expect=None)
     assert refused.connack.reason_code in (0x86, 0x87)
-    ann = await house.connect(5, username="ann", password=b"secret")
+    ann = await configured.connect(5, username="ann", password=b"secret")
     assert 5000 in ann.connack.properties.values()
     await ann.publish("no/x", b"x", 1, expect=0x87)
     await ann.publish("t", b"x", 1)
     await before.expect_publish("t", b"x", 1)
-    assert await house.process.stop() == 0
+    assert await configured.process.stop() == 0
 
 
-async def test_sighup_with_a_broken_file_changes_nothing(house: House) -> None:
-    house.write()
-    await house.process.start()
-    peer = await house.connect(5)
-    house.config.write_text("[zones.external]\nmax_qoss = 1\n")
-    await house.reload()
+async def test_sighup_with_a_broken_file_changes_nothing(configured: ConfiguredNode) -> None:
+    configured.write()
+    await configured.process.start()
+    peer = await configured.connect(5)
+    configured.config.write_text("[zones.external]\nmax_qoss = 1\n")
+    await configured.reload()
     await peer.nothing()
-    await house.connect(4)
-    assert await house.process.stop() == 0
+    await configured.connect(4)
+    assert await configured.process.stop() == 0
 
 
 async def taipan(*arguments: str) -> tuple[int, str, str]:
@@ -148,24 +152,24 @@ async def taipan(*arguments: str) -> tuple[int, str, str]:
     return process.returncode, out.decode(), err.decode()
 
 
-async def test_check(house: House) -> None:
-    house.write()
-    status, out, err = await taipan("check", str(house.config))
-    assert (status, out, err) == (0, f"{house.config}: ok\n", "")
-    house.config.write_text("[node]\nnamee = 'x@y'\n")
-    status, _, err = await taipan("check", str(house.config))
+async def test_check(configured: ConfiguredNode) -> None:
+    configured.write()
+    status, out, err = await taipan("check", str(configured.config))
+    assert (status, out, err) == (0, f"{configured.config}: ok\n", "")
+    configured.config.write_text("[node]\nnamee = 'x@y'\n")
+    status, _, err = await taipan("check", str(configured.config))
     assert status != 0
     assert len(err.strip().splitlines()) == 1
-    for word in (str(house.config), "2", "namee", "name"):
+    for word in (str(configured.config), "2", "namee", "name"):
         assert word in err
 
 
-async def test_a_port_that_is_taken_is_one_line_and_a_status(house: House) -> None:
-    house.write()
-    await house.process.start()
-    elsewhere = f"node.data_dir={house.config.parent / 'elsewhere'}"
-    status, _, err = await taipan("--config", str(house.config), "--set", elsewhere)
+async def test_a_port_that_is_taken_is_one_line_and_a_status(configured: ConfiguredNode) -> None:
+    configured.write()
+    await configured.process.start()
+    elsewhere = f"node.data_dir={configured.config.parent / 'elsewhere'}"
+    status, _, err = await taipan("--config", str(configured.config), "--set", elsewhere)
     assert status != 0
-    assert str(house.tcp.port) in err.strip().splitlines()[-1]
+    assert str(configured.tcp.port) in err.strip().splitlines()[-1]
     assert "Traceback" not in err
-    assert await house.process.stop() == 0
+    assert await configured.process.stop() == 0

@@ -27,7 +27,7 @@ SECURE = pytest.mark.parametrize("transport", ["ssl", "wss"])
 Open = Callable[..., Awaitable[Peer]]
 
 
-class House:
+class TlsNode:
     """A node with an ssl and a wss listener, and peers that trust its authority."""
 
     def __init__(self, directory: Path, version: int, transport: str) -> None:
@@ -85,19 +85,19 @@ class House:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def house(tmp_path: Path, version: int, transport: str) -> AsyncIterator[House]:
-    house = House(tmp_path, version, transport)
-    yield house
-    await house.stop()
+async def tls_node(tmp_path: Path, version: int, transport: str) -> AsyncIterator[TlsNode]:
+    tls_node = TlsNode(tmp_path, version, transport)
+    yield tls_node
+    await tls_node.stop()
 
 
 @SECURE
-async def test_the_whole_conversation(house: House) -> None:
+async def test_the_whole_conversation(tls_node: TlsNode) -> None:
     """[MQTT-4.2-1] [3.1.1 MQTT-7.1.1-1]"""
-    await house.start()
-    watcher = await house.connect()
+    await tls_node.start()
+    watcher = await tls_node.connect()
     await watcher.subscribe("t/#", qos=2)
-    peer = await house.connect(will=Will("t/will", b"gone", 1))
+    peer = await tls_node.connect(will=Will("t/will", b"gone", 1))
     for qos in range(3):
         await peer.publish("t/x", b"%d" % qos, qos)
         await watcher.expect_publish("t/x", b"%d" % qos, qos)
@@ -110,10 +110,10 @@ async def test_the_whole_conversation(house: House) -> None:
 
 
 @SECURE
-async def test_a_closed_peer_is_closed_and_aborted_again_without_harm(house: House) -> None:
+async def test_a_closed_peer_is_closed_and_aborted_again_without_harm(tls_node: TlsNode) -> None:
     """The peers of the tests, on whatever Python: a stop that breaks off leaves sockets to the next test."""
-    await house.start()
-    peer = await house.connect()
+    await tls_node.start()
+    peer = await tls_node.connect()
     await peer.disconnect()
     await peer.close()
     await peer.close()
@@ -121,84 +121,84 @@ async def test_a_closed_peer_is_closed_and_aborted_again_without_harm(house: Hou
 
 
 @SECURE
-async def test_the_reason_arrives_before_the_end(house: House) -> None:
+async def test_the_reason_arrives_before_the_end(tls_node: TlsNode) -> None:
     """[MQTT-4.13.1-1]"""
-    await house.start()
-    first = await house.connect("same")
-    await house.connect("same")
+    await tls_node.start()
+    first = await tls_node.connect("same")
+    await tls_node.connect("same")
     await first.expect_disconnect(0x8E)
-    silent = await house.connect(keep_alive=1)
-    await house.node.pass_time(2)
+    silent = await tls_node.connect(keep_alive=1)
+    await tls_node.node.pass_time(2)
     await silent.expect_disconnect(0x8D)
 
 
 @SECURE
-async def test_an_offline_queue_over_tls(house: House) -> None:
-    await house.start()
-    properties = {c.SESSION_EXPIRY_INTERVAL: 100} if house.version == 5 else {}
-    peer = await house.connect("p", clean_start=False, properties=properties)
+async def test_an_offline_queue_over_tls(tls_node: TlsNode) -> None:
+    await tls_node.start()
+    properties = {c.SESSION_EXPIRY_INTERVAL: 100} if tls_node.version == 5 else {}
+    peer = await tls_node.connect("p", clean_start=False, properties=properties)
     await peer.subscribe("t", qos=1)
     await peer.disconnect()
-    publisher = await house.connect()
+    publisher = await tls_node.connect()
     for number in range(50):
         await publisher.publish("t", b"%d" % number, 1)
-    back = await house.connect("p", clean_start=False, properties=properties, session_present=True)
+    back = await tls_node.connect("p", clean_start=False, properties=properties, session_present=True)
     assert await payloads(back) == [b"%d" % number for number in range(50)]
 
 
 @SECURE
-async def test_plain_bytes_are_refused(house: House) -> None:
-    await house.start()
-    address = house.node.address(house.transport)
-    peer = Peer(address._replace(transport="tcp"), house.version)
-    house.peers.append(peer)
+async def test_plain_bytes_are_refused(tls_node: TlsNode) -> None:
+    await tls_node.start()
+    address = tls_node.node.address(tls_node.transport)
+    peer = Peer(address._replace(transport="tcp"), tls_node.version)
+    tls_node.peers.append(peer)
     await peer.open()
-    await peer.send(Connect(house.version, "plain"))
+    await peer.send(Connect(tls_node.version, "plain"))
     data = b""
     with contextlib.suppress(Closed):
         data = await peer.stream.read()
     assert not data.startswith(b"\x20")
-    await house.connect()
+    await tls_node.connect()
 
 
 @SECURE
-async def test_a_required_client_certificate_is_the_identity(house: House) -> None:
-    issued = house.certificates.issue("device-1")
-    expired = house.certificates.issue("device-2", expired=True)
-    stranger_directory = house.certificates.directory / "other"
+async def test_a_required_client_certificate_is_the_identity(tls_node: TlsNode) -> None:
+    issued = tls_node.certificates.issue("device-1")
+    expired = tls_node.certificates.issue("device-2", expired=True)
+    stranger_directory = tls_node.certificates.directory / "other"
     stranger_directory.mkdir()
     stranger = Certificates(stranger_directory).issue("device-1")
-    revoked = house.certificates.issue("device-3")
-    crl = house.certificates.revoke("device-3")
-    await house.start(
+    revoked = tls_node.certificates.issue("device-3")
+    crl = tls_node.certificates.revoke("device-3")
+    await tls_node.start(
         zone={"use_username_as_client_id": True, "allow_anonymous": True},
-        cafile=house.certificates.ca, crlfile=crl, verify="required", peer_cert_as_username="cn",
+        cafile=tls_node.certificates.ca, crlfile=crl, verify="required", peer_cert_as_username="cn",
     )  # fmt: skip
-    first = await house.connect("anything", issued)
-    assert "device-1" in house.node.server.context.channels
+    first = await tls_node.connect("anything", issued)
+    assert "device-1" in tls_node.node.server.context.channels
     await first.disconnect()
     for wrong in (None, expired, stranger, revoked):
-        await house.refused(wrong)
-    await house.connect("anything", issued)
+        await tls_node.refused(wrong)
+    await tls_node.connect("anything", issued)
 
 
 @SECURE
-async def test_an_optional_client_certificate(house: House) -> None:
-    issued = house.certificates.issue("device-1")
-    await house.start(cafile=house.certificates.ca, verify="optional", peer_cert_as_username="dn")
-    await house.connect("without")
-    await house.connect("with", issued)
-    channels = house.node.server.context.channels
+async def test_an_optional_client_certificate(tls_node: TlsNode) -> None:
+    issued = tls_node.certificates.issue("device-1")
+    await tls_node.start(cafile=tls_node.certificates.ca, verify="optional", peer_cert_as_username="dn")
+    await tls_node.connect("without")
+    await tls_node.connect("with", issued)
+    channels = tls_node.node.server.context.channels
     assert "CN=device-1" in str(channels["with"].client.username)
     assert channels["without"].client.username is None
 
 
 @pytest.mark.parametrize("transport", ["ssl"])
-async def test_several_certificates_by_server_name(house: House) -> None:
-    other = house.certificates.issue("other.example")
-    await house.start(server_names={"other.example": {"certfile": other[0], "keyfile": other[1]}})
+async def test_several_certificates_by_server_name(tls_node: TlsNode) -> None:
+    other = tls_node.certificates.issue("other.example")
+    await tls_node.start(server_names={"other.example": {"certfile": other[0], "keyfile": other[1]}})
     for asked, expected in (("localhost", "localhost"), ("other.example", "other.example"), ("else", "localhost")):
-        peer = house.peer()
+        peer = tls_node.peer()
         assert peer.ssl is not None
         peer.ssl.check_hostname = False
         await peer.open(server_hostname=asked)
@@ -209,36 +209,36 @@ async def test_several_certificates_by_server_name(house: House) -> None:
 
 @SECURE
 @pytest.mark.parametrize("version", [5])
-async def test_tls_1_1_is_refused(house: House) -> None:
-    await house.start(min_version="1.3")
-    context = house.context()
+async def test_tls_1_1_is_refused(tls_node: TlsNode) -> None:
+    await tls_node.start(min_version="1.3")
+    context = tls_node.context()
     context.maximum_version = ssl.TLSVersion.TLSv1_2
-    peer = Peer(house.node.address(house.transport), house.version, context)
-    house.peers.append(peer)
+    peer = Peer(tls_node.node.address(tls_node.transport), tls_node.version, context)
+    tls_node.peers.append(peer)
     with pytest.raises((ssl.SSLError, OSError, EOFError)):
         await peer.open()
-    await house.connect()
+    await tls_node.connect()
 
 
 @SECURE
-async def test_certificates_are_reloaded_without_dropping_a_client(house: House) -> None:
-    await house.start()
-    before = await house.connect()
+async def test_certificates_are_reloaded_without_dropping_a_client(tls_node: TlsNode) -> None:
+    await tls_node.start()
+    before = await tls_node.connect()
     await before.subscribe("t", qos=1)
-    house.certificates.issue("localhost", file="renewed")
-    directory = house.certificates.directory
+    tls_node.certificates.issue("localhost", file="renewed")
+    directory = tls_node.certificates.directory
     renewed = msgspec.convert(
-        house.tls(certfile=str(directory / "renewed.pem"), keyfile=str(directory / "renewed.key")), TlsSettings
+        tls_node.tls(certfile=str(directory / "renewed.pem"), keyfile=str(directory / "renewed.key")), TlsSettings
     )
-    settings = house.node.settings
+    settings = tls_node.node.settings
     listeners = tuple(
         each if each.tls is None else msgspec.structs.replace(each, tls=renewed) for each in settings.listeners
     )
-    house.node.server.reload(msgspec.structs.replace(settings, listeners=listeners))
-    after = await house.connect()
+    tls_node.node.server.reload(msgspec.structs.replace(settings, listeners=listeners))
+    after = await tls_node.connect()
     await after.publish("t", b"x", 1)
     await before.expect_publish("t", b"x")
-    if house.transport == "ssl":
+    if tls_node.transport == "ssl":
         shown = [
             peer.stream.writer.get_extra_info("ssl_object").getpeercert(binary_form=True)  # type: ignore[union-attr]
             for peer in (before, after)

@@ -154,12 +154,12 @@ async def test_every_datetime_is_of_now(node: ManagedNode) -> None:
 
 async def test_what_is_stored_has_dates(tmp_path: Path) -> None:
     """A restart counts from the dates, and from now where these are to come."""
-    rooms: dict[str, Any] = {
+    config: dict[str, Any] = {
         "zone": {"session_expiry_interval": 1000},
         "durability": {"level": "disk"},
         "node": {"data_dir": str(tmp_path)},
     }
-    async with managed_node(**rooms) as node:
+    async with managed_node(**config) as node:
         await jump(node, -YEARS)
         await node.pass_time(2)
         await node.leave_session("of 1979", "t/#")
@@ -170,7 +170,7 @@ async def test_what_is_stored_has_dates(tmp_path: Path) -> None:
         # Half an hour ahead of what the next start has.
         await jump(node, 604 + HOUR / 2)
         await node.leave_session("ahead", "t/#")
-    async with managed_node(**rooms) as node:
+    async with managed_node(**config) as node:
         assert {session.client_id for session in node.server.broker.sessions} == {"of 1979", "away", "ahead"}
         await node.pass_time(500)
         assert {session.client_id for session in node.server.broker.sessions} == {"of 1979", "ahead"}

@@ -168,7 +168,7 @@ class Cuts:
         facts = iter([*self.run.facts, (self.operations + 1, ("", ()))])
         at, fact = next(facts)
         checker = Checker(self.directory)
-        now = self.run.house.clock.time
+        now = self.run.node.clock.time
         for number, event in enumerate(self.run.disk.events, 1):
             platter.play(event)
             outcomes = (None, Random(f"{self.seed} {number}")) if number in numbers else ()
@@ -225,7 +225,7 @@ class Failures:
             if not (child := os.fork()):
                 # How many calls it makes.
                 before = disk.calls
-                run.house.writer.step()
+                run.node.writer.step()
                 os._exit(min(disk.calls - before, 255))
             _, status = os.waitpid(child, 0)
             for number in range(disk.calls + 1, disk.calls + 1 + os.waitstatus_to_exitcode(status)):
@@ -238,7 +238,7 @@ class Failures:
                         os.close(reader)
                         disturbed = f"{how} {number} {writer}"
                         disk.fail = _failing(how, number, Random(f"{self.seed} {number}"))
-                        begun["batches"] = run.house.writer.appended
+                        begun["batches"] = run.node.writer.appended
                         begun["steps"] = run.steps
                         return
                     os.close(writer)
@@ -257,7 +257,7 @@ class Failures:
             if not disturbed:
                 return len(disk.events) < self.operations
             late = run.steps - begun["steps"] > MOST_STEPS
-            return not late and (run.house.writer.appended < begun["batches"] + AFTERWARDS or run.house.writer.trouble)
+            return not late and (run.node.writer.appended < begun["batches"] + AFTERWARDS or run.node.writer.trouble)
 
         try:
             await run.play(go_on)
@@ -281,13 +281,13 @@ class Failures:
         os._exit(0)
 
     def _after(self, run: Run, batches: int, disturbed: str) -> list[str]:
-        if run.house.writer.appended < batches + AFTERWARDS or run.house.writer.trouble:
+        if run.node.writer.appended < batches + AFTERWARDS or run.node.writer.trouble:
             return [f"it did not recover within {MOST_STEPS} steps"]
         platter = Platter()
         for event in run.disk.events:
             platter.play(event)
         checker = Checker(self.directory)
-        now = run.house.clock.time
+        now = run.node.clock.time
         for random in (None, Random(disturbed)):
             wrong = complaints(checker.start(platter, random, now), run.account)
             if wrong:
@@ -341,9 +341,9 @@ def main() -> int:
         run = cuts.run
         print(
             f"power cuts: operations={cuts.operations} starts={cuts.starts} "
-            f"power_failed_again={cuts.failed_again} batches={run.house.writer.appended} "
+            f"power_failed_again={cuts.failed_again} batches={run.node.writer.appended} "
             f"messages={len(run.account.messages)} promised={run.account.promised} "
-            f"compactions={run.house.compactions} harmed={cuts.harmed} losses_told={cuts.losses} "
+            f"compactions={run.node.compactions} harmed={cuts.harmed} losses_told={cuts.losses} "
             f"wrong={len(cuts.wrong)}",
             flush=True,
         )

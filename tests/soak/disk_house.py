@@ -26,9 +26,9 @@ from broker.storage.sqlite_log import SqliteLog
 from broker.storage.trouble import StoreError
 from broker.storage.writer import Append, Drop, Job, Read, Stop
 from broker.transport.flusher import Flusher
-from tests.support.durable import DurableHouse
+from tests.support.durable import DurableFakeNode
 from tests.support.fake_disk import MemoryDisk
-from tests.support.fake_transport import House
+from tests.support.fake_transport import FakeNode
 
 from .disk_account import USERS, Found, Outcome
 
@@ -123,8 +123,8 @@ class HandWriter:
             job.answer(b"", error)
 
 
-class DiskHouse(House):
-    """A ``House`` at level ``disk`` whose disk is a ``MemoryDisk``."""
+class DiskFakeNode(FakeNode):
+    """A ``FakeNode`` at level ``disk`` whose disk is a ``MemoryDisk``."""
 
     def __init__(self, directory: Path, disk: MemoryDisk, queue_memory: int) -> None:
         super().__init__(ZONE)
@@ -179,10 +179,10 @@ class DiskHouse(House):
 def outcome_of(found: dict[int, bytes], time: float) -> Outcome:
     """What a node makes of these batches, ``time`` being now; the wills of those who were there have gone out."""
     last = max(found, default=0)
-    house = DurableHouse(ZONE, [decode(found[seq]) if seq in found else [] for seq in range(1, last + 1)], time)
-    house.pass_time(WILL_DELAY + 1)
+    node = DurableFakeNode(ZONE, [decode(found[seq]) if seq in found else [] for seq in range(1, last + 1)], time)
+    node.pass_time(WILL_DELAY + 1)
     sessions = {}
-    for session in house.broker.sessions:
+    for session in node.broker.sessions:
         if session.diary is not None:
             sessions[session.client_id] = Found(
                 {each.filter: each.qos for each in session.subscriptions.values()},
@@ -191,8 +191,8 @@ def outcome_of(found: dict[int, bytes], time: float) -> Outcome:
                 set(session.awaiting_rel or ()),
             )
     retained = {}
-    for topic in house.broker.retained.topics():
-        message = house.broker.retained.get(topic)
+    for topic in node.broker.retained.topics():
+        message = node.broker.retained.get(topic)
         assert message is not None
         retained[topic] = message.payload.decode()
     return Outcome(sessions, retained)

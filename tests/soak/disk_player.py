@@ -16,7 +16,7 @@ from broker.mqtt.packets import (
     Unsubscribe,
     Will,
 )
-from tests.support.fake_transport import Conversation
+from tests.support.fake_transport import FakeClient
 from tests.support.wire import Packet, Publish
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Player:
         self.version = version
         self.durable = durable
         self.receive_maximum = receive_maximum
-        self.conversation: Conversation | None = None
+        self.client: FakeClient | None = None
         self.online = False
         self.due: deque[tuple[Ack, str]] = deque()
         self.requests: dict[int, tuple[str, int]] = {}  # SUBSCRIBE and UNSUBSCRIBE: filter and QoS
@@ -56,35 +56,35 @@ class Player:
             self._tell("connecting", self.client_id, clean)
         if clean or not self.durable:
             self._forget()
-        self.conversation = self.run.house.open(self.version)
-        self.conversation.send(
+        self.client = self.run.node.open(self.version)
+        self.client.send(
             Connect(self.version, self.client_id, clean or not self.durable, 0, None, None, will, properties)
         )
 
     def leave(self, end: bool = False) -> None:
         """DISCONNECT, to ``end`` the session with it (5.0)."""
-        conversation = self._read_up() if self.online else None
-        if conversation is None:
+        client = self._read_up() if self.online else None
+        if client is None:
             return
         if end:
             self._tell("ending", self.client_id)
             self._forget()
-        conversation.send(Disconnect(0, {c.SESSION_EXPIRY_INTERVAL: 0} if end else {}))
+        client.send(Disconnect(0, {c.SESSION_EXPIRY_INTERVAL: 0} if end else {}))
         self._gone()
 
     def vanish(self) -> None:
-        conversation = self._read_up()
-        if conversation is not None:
+        client = self._read_up()
+        if client is not None:
             self._gone()
-            conversation.vanish()
+            client.vanish()
 
-    def _read_up(self) -> Conversation | None:
+    def _read_up(self) -> FakeClient | None:
         """The connection, if all that came has not ended it."""
         self.take()
-        return self.conversation
+        return self.client
 
     def _gone(self) -> None:
-        self.conversation = None
+        self.client = None
         self.online = False
         self.due.clear()
         self.requests.clear()
@@ -161,17 +161,17 @@ class Player:
             self._send(ack)
 
     def _send(self, packet: Packet) -> None:
-        assert self.conversation is not None
-        self.conversation.send(packet)
+        assert self.client is not None
+        self.client.send(packet)
 
     # --- what it reads
 
     def take(self) -> None:
         """Read everything that came."""
-        conversation = self.conversation
-        if conversation is None:
+        client = self.client
+        if client is None:
             return
-        for packet in conversation.received():
+        for packet in client.received():
             if isinstance(packet, Connack):
                 self._connack(packet)
             elif isinstance(packet, Publish):
@@ -193,7 +193,7 @@ class Player:
                 pass
             else:
                 raise AssertionError(packet)
-        if conversation.closed and self.conversation is conversation:
+        if client.closed and self.client is client:
             self._gone()
 
     def _connack(self, packet: Connack) -> None:

@@ -9,7 +9,7 @@ from broker.mqtt.packets import Will
 from tests.support.fake_disk import MemoryDisk
 
 from .disk_account import Account, Fact
-from .disk_house import WILL_DELAY, DiskHouse, User
+from .disk_house import WILL_DELAY, DiskFakeNode, User
 from .disk_player import Player
 
 AREAS = 4
@@ -30,7 +30,7 @@ class Run:
         self.before_writing: Callable[[], None] = lambda: None
         self._names = 0
         self._pending: list[tuple[float, str]] = []  # wills of clients that vanished: due, name
-        self.house = DiskHouse(directory, self.disk, queue_memory)
+        self.node = DiskFakeNode(directory, self.disk, queue_memory)
         self.publishers = [
             Player(self, "p5", 5, True), Player(self, "p4", 4, True), Player(self, "c5", 5, False),
         ]  # fmt: skip
@@ -39,7 +39,7 @@ class Run:
             Player(self, "change5", 5, True), Player(self, "change4", 4, True), Player(self, "clean5", 5, False),
         ]  # fmt: skip
         self.willers: list[Player] = []
-        self.house.writer.on_access = lambda digests: self.tell("users_stored", digests)
+        self.node.writer.on_access = lambda digests: self.tell("users_stored", digests)
 
     def tell(self, name: str, *arguments: object) -> None:
         fact = (name, arguments)
@@ -59,11 +59,11 @@ class Run:
         while go_on(self) and not self.wrong:
             self.steps += 1
             self._step()
-            await self.house.settle()
+            await self.node.settle()
             if self.random.random() < 0.6:
                 self.before_writing()
-                self.house.writer.step()
-                await self.house.settle()
+                self.node.writer.step()
+                await self.node.settle()
             for player in self.players:
                 player.take()
 
@@ -109,7 +109,7 @@ class Run:
             self._pass_time(random.choice((1, 1, 3)))
 
     def _come(self, player: Player) -> None:
-        if player.conversation is None:
+        if player.client is None:
             clean = player.client_id.startswith("change") and self.random.random() < 0.1 and player.version == 5
             player.connect(clean)
 
@@ -133,10 +133,10 @@ class Run:
         """A row that decides who may comes, changes or goes."""
         name = f"u{self.random.randrange(6)}"
         if self.random.random() < 0.3:
-            self.house.users.remove(name)
+            self.node.users.remove(name)
         else:
-            self.house.users.put(name, User(name, self.steps))
-        self.tell("users_changed", self.house.durability.tables.access())
+            self.node.users.put(name, User(name, self.steps))
+        self.tell("users_changed", self.node.durability.tables.access())
 
     def _will(self) -> None:
         """A client with a will comes, or publishes so that the will is known to be stored, or goes."""
@@ -168,17 +168,17 @@ class Run:
     def _vanish_with_will(self, player: Player) -> None:
         player.take()
         if player.will.startswith("will-late"):
-            self._pending.append((self.house.clock.time + WILL_DELAY, player.will))
+            self._pending.append((self.node.clock.time + WILL_DELAY, player.will))
         else:
             self.tell("will_due", player.will)
         self.willers.remove(player)
         player.vanish()
 
     def _pass_time(self, seconds: int) -> None:
-        now = self.house.clock.time + seconds
+        now = self.node.clock.time + seconds
         for due, name in list(self._pending):
             if due <= now:
                 self._pending.remove((due, name))
                 self.tell("will_due", name)
-        self.house.pass_time(seconds)
-        self.house.housekeep()
+        self.node.pass_time(seconds)
+        self.node.housekeep()

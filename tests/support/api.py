@@ -115,7 +115,7 @@ def segment(text: str) -> str:
 
 class ManagedNode(Node):
     """A node with rule engine and management server. ``api`` asks it; ``engine``, ``management``, ``server`` are its
-    rooms."""
+    parts."""
 
     def __init__(
         self, settings: Any, management: ManagementSettings, ruleengine: RuleEngineSettings | None = None
@@ -130,8 +130,8 @@ class ManagedNode(Node):
         return self.settings.node.name
 
     async def start(self) -> "ManagedNode":
-        for room in ("management", "ruleengine", "aiohttp"):
-            logging.getLogger(room).addHandler(self._complaints)
+        for package in ("management", "ruleengine", "aiohttp"):
+            logging.getLogger(package).addHandler(self._complaints)
         await super().start()
         self.engine.start()
         await self.management.start()
@@ -143,8 +143,8 @@ class ManagedNode(Node):
         await self.api.close()
         await self.management.stop()
         await self.engine.close()
-        for room in ("management", "ruleengine", "aiohttp"):
-            logging.getLogger(room).removeHandler(self._complaints)
+        for package in ("management", "ruleengine", "aiohttp"):
+            logging.getLogger(package).removeHandler(self._complaints)
         await super().stop()
 
 
@@ -154,16 +154,16 @@ async def managed_node(
     zone: dict[str, Any] | None = None,
     listeners: list[dict[str, Any]] | None = None,
     ruleengine: dict[str, Any] | None = None,
-    **rooms: Any,
+    **config: Any,
 ) -> AsyncIterator[ManagedNode]:
     """A node for as long as the block lasts; arguments as for ``make_settings``, ``management`` is ``[management]`` and
     ``ruleengine`` is ``[ruleengine]``."""
     with tempfile.TemporaryDirectory(prefix="taipan-api-") as directory:
-        rooms["node"] = {"data_dir": directory, **rooms.get("node", {})}
+        config["node"] = {"data_dir": directory, **config.get("node", {})}
         table = {"bind": "127.0.0.1:0", "apps": [{"id": APP_ID, "secret": SECRET}], **(management or {})}
         settings = msgspec.convert(table, ManagementSettings)
         rules = msgspec.convert(ruleengine or {}, RuleEngineSettings)
-        node = await ManagedNode(make_settings(zone, listeners, **rooms), settings, rules).start()
+        node = await ManagedNode(make_settings(zone, listeners, **config), settings, rules).start()
         try:
             yield node
         finally:

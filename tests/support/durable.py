@@ -1,10 +1,10 @@
 """A node at level ``disk``, where the disk writes when the test says so and the power fails when it likes.
 
-house = DurableHouse()
-writer = house.connect("w")
+node = DurableFakeNode()
+writer = node.connect("w")
 writer.publish("t", b"x", 1, 1)     # nothing is acknowledged
-house.store()                       # until the disk has written
-house = house.crash()               # what was stored, in a new process
+node.store()                       # until the disk has written
+node = node.crash()               # what was stored, in a new process
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from broker.storage.batch import encode
 from broker.storage.trouble import StoreError
 from broker.transport.flusher import Flusher
 
-from .fake_transport import Conversation, House
+from .fake_transport import FakeClient, FakeNode
 
 
 class FakeJournal:
@@ -80,20 +80,20 @@ class FakeJournal:
         return True
 
 
-class DurableHouse(House):
-    """A ``House`` at level ``disk``. ``batches``: what the disk holds from before."""
+class DurableFakeNode(FakeNode):
+    """A ``FakeNode`` at level ``disk``. ``batches``: what the disk holds from before."""
 
     def __init__(
         self,
         zone: Mapping[str, Any] | None = None,
         batches: list[list[bytes]] | None = None,
         time: float | None = None,
-        **rooms: Any,
+        **config: Any,
     ) -> None:
-        super().__init__(zone, **rooms)
+        super().__init__(zone, **config)
         if time is not None:
             self.clock.time = time
-        self._given = (zone, rooms)
+        self._given = (zone, config)
         server = self.server
         server.flusher = self.flusher = Flusher(self.loop, self.broker.turn, server._end_of_turn)  # type: ignore[arg-type]
         self.journal = FakeJournal(
@@ -118,10 +118,12 @@ class DurableHouse(House):
         while self.journal.write():
             self.run()
 
-    def crash(self, seconds: float = 0.0) -> "DurableHouse":
+    def crash(self, seconds: float = 0.0) -> "DurableFakeNode":
         """The power fails; what is on the disk starts again, ``seconds`` later."""
-        zone, rooms = self._given
-        return DurableHouse(zone, [list(batch) for batch in self.journal.batches], self.clock.time + seconds, **rooms)
+        zone, config = self._given
+        return DurableFakeNode(
+            zone, [list(batch) for batch in self.journal.batches], self.clock.time + seconds, **config
+        )
 
     def trouble(self, text: str | None = "no space left for the store") -> None:
         """The disk takes nothing any more; None: it does again."""
@@ -139,24 +141,26 @@ class DurableHouse(House):
             await asyncio.sleep(0)
             self.run()
 
-    def greet(
+    def send_connect(
         self, client_id: str, version: int = 5, expiry: int = 0xFFFFFFFF, clean: bool = False, will: Will | None = None
-    ) -> Conversation:
+    ) -> FakeClient:
         """Sends a CONNECT for a session that outlives its connection; its answer stays unread."""
-        conversation = self.open(version)
+        client = self.open(version)
         properties = {c.SESSION_EXPIRY_INTERVAL: expiry} if version == 5 else {}
-        conversation.send(Connect(version, client_id, clean, 0, None, None, will, properties, False))
-        return conversation
+        client.send(Connect(version, client_id, clean, 0, None, None, will, properties, False))
+        return client
 
-    async def join(self, client_id: str, version: int = 5, expiry: int = 0xFFFFFFFF, **options: Any) -> Conversation:
+    async def connect_durable(
+        self, client_id: str, version: int = 5, expiry: int = 0xFFFFFFFF, **options: Any
+    ) -> FakeClient:
         """The same client once it is let in, and with everything so far on the disk."""
-        conversation = self.greet(client_id, version, expiry, **options)
+        client = self.send_connect(client_id, version, expiry, **options)
         for _ in range(2):
             await self.settle()
             self.store()
-        packets = conversation.reader.feed(conversation.transport.take())
+        packets = client.reader.feed(client.transport.take())
         connack = packets.pop(0)[0]
         assert isinstance(connack, Connack) and connack.reason_code == 0, connack
-        conversation.connack = connack
-        conversation.reader.buffer[:0] = b"".join(raw for _, raw in packets)  # for the test to read
-        return conversation
+        client.connack = connack
+        client.reader.buffer[:0] = b"".join(raw for _, raw in packets)  # for the test to read
+        return client

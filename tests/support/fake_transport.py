@@ -1,7 +1,7 @@
 """A node without sockets, without a loop and without a clock of its own: every turn and every second is the test's.
 
-    house = House({"max_inflight": 2})
-    alice = house.connect("alice")
+    node = FakeNode({"max_inflight": 2})
+    alice = node.connect("alice")
     alice.send(Subscribe(1, [TopicFilter("t", 1)]))
     assert alice.received() == [Suback(1, [1])]
 
@@ -63,7 +63,7 @@ class FakeLoop:
 class FakeTransport(asyncio.Transport):
     """A socket's transport, as asyncio and uvloop have it, with both ends in the test's hands.
 
-    ``room`` is how many bytes the peer's socket still takes (``None``: all); the rest waits in ``unsent``.
+    ``capacity`` is how many bytes the peer's socket still takes (``None``: all); the rest waits in ``unsent``.
     """
 
     def __init__(self, loop: FakeLoop, protocol: asyncio.Protocol, **extra: Any) -> None:
@@ -72,7 +72,7 @@ class FakeTransport(asyncio.Transport):
         self.protocol = protocol
         self.sent = bytearray()  # went to the peer
         self.unsent = bytearray()
-        self.room: int | None = None
+        self.capacity: int | None = None
         self.writes = 0
         self.reading = True
         self.writing = True
@@ -164,13 +164,13 @@ class FakeTransport(asyncio.Transport):
         self.closing = True
         self._lose(error or ConnectionResetError())
 
-    def block(self, room: int = 0) -> None:
-        """The peer takes ``room`` more bytes and then none."""
-        self.room = room
+    def block(self, capacity: int = 0) -> None:
+        """The peer takes ``capacity`` more bytes and then none."""
+        self.capacity = capacity
 
     def unblock(self, size: int | None = None) -> None:
         """The peer takes ``size`` bytes more, or all there will ever be."""
-        self.room = None if size is None else (self.room or 0) + size
+        self.capacity = None if size is None else (self.capacity or 0) + size
         self._pump()
         if not self.writing and len(self.unsent) <= self.low:
             self.writing = True
@@ -185,11 +185,11 @@ class FakeTransport(asyncio.Transport):
         return data
 
     def _pump(self) -> None:
-        size = len(self.unsent) if self.room is None else min(self.room, len(self.unsent))
+        size = len(self.unsent) if self.capacity is None else min(self.capacity, len(self.unsent))
         self.sent += self.unsent[:size]
         del self.unsent[:size]
-        if self.room is not None:
-            self.room -= size
+        if self.capacity is not None:
+            self.capacity -= size
 
     def _deliver(self) -> None:
         while self.incoming and self.reading and not self.closing:
@@ -237,15 +237,15 @@ class FakeListener:
         self.reasons.append(reason)
 
 
-class House:
-    """A ``Server`` with all its rooms that listens nowhere. ``zone`` are keys of ``ZoneSettings``, ``rooms`` the
+class FakeNode:
+    """A whole ``Server`` that listens nowhere. ``zone`` are keys of ``ZoneSettings``, ``config`` the
     other tables of ``BrokerSettings``."""
 
-    def __init__(self, zone: Mapping[str, Any] | None = None, seed: int = 0, **rooms: Any) -> None:
+    def __init__(self, zone: Mapping[str, Any] | None = None, seed: int = 0, **config: Any) -> None:
         self.zone = self._zone(zone)
-        rooms.setdefault("durability", {"level": "memory"})
-        rooms.setdefault("sys_topics", {"interval": 0, "heartbeat": 0})
-        settings = msgspec.structs.replace(msgspec.convert(rooms, BrokerSettings), listener_zones=(self.zone,))
+        config.setdefault("durability", {"level": "memory"})
+        config.setdefault("sys_topics", {"interval": 0, "heartbeat": 0})
+        settings = msgspec.structs.replace(msgspec.convert(config, BrokerSettings), listener_zones=(self.zone,))
         self.clock = Clock()
         self.loop = FakeLoop()
         self.listener = FakeListener()
@@ -267,14 +267,14 @@ class House:
         keys = {"cert_username": "", "loopback": True, **keys}
         return ListenerFacts("default", zone, "external", self.server._limits_of(zone), **keys)
 
-    def open(self, version: int = 5, zone: Mapping[str, Any] | None = None, **extra: Any) -> "Conversation":
-        """A network connection, no CONNECT yet. ``zone`` overrides the house's; ``extra`` is told by the transport."""
+    def open(self, version: int = 5, zone: Mapping[str, Any] | None = None, **extra: Any) -> "FakeClient":
+        """A network connection, no CONNECT yet. ``zone`` overrides the node's; ``extra`` is told by the transport."""
         facts = self.facts
         if zone is not None:
             facts = self._facts(self._zone({**msgspec.to_builtins(self.zone), **zone}))
         if "cert_username" in extra:
             facts = self._facts(facts.zone, cert_username=extra.pop("cert_username"))
-        return Conversation(self, facts, version, extra)
+        return FakeClient(self, facts, version, extra)
 
     def connect(
         self,
@@ -287,12 +287,12 @@ class House:
         zone: Mapping[str, Any] | None = None,
         expiry: int | None = None,
         **extra: Any,
-    ) -> "Conversation":
+    ) -> "FakeClient":
         """A client that was let in; ``connack`` is what it was answered. ``expiry``: Session Expiry Interval, 5.0."""
-        conversation = self.open(version, zone, **extra)
-        conversation.connect(client_id, clean_start, keep_alive, will, properties, expiry)
-        assert conversation.connack.reason_code == 0
-        return conversation
+        client = self.open(version, zone, **extra)
+        client.connect(client_id, clean_start, keep_alive, will, properties, expiry)
+        assert client.connack.reason_code == 0
+        return client
 
     def publish(self, topic: str, payload: bytes = b"", qos: int = 0, retain: bool = False, **keys: Any) -> int:
         """A message of the node's own."""
@@ -309,22 +309,22 @@ class House:
         self.loop.run()
 
 
-class Conversation:
-    """One client of a ``House``: sends packets, reads what the broker wrote to it."""
+class FakeClient:
+    """One client of a ``FakeNode``: sends packets, reads what the broker wrote to it."""
 
-    def __init__(self, house: House, facts: ListenerFacts, version: int, extra: Mapping[str, Any]) -> None:
-        self.house = house
+    def __init__(self, node: FakeNode, facts: ListenerFacts, version: int, extra: Mapping[str, Any]) -> None:
+        self.node = node
         self.version = version
         self.reader = Reader(version)
         self.connection = Connection(
-            house.listener,  # type: ignore[arg-type]
+            node.listener,  # type: ignore[arg-type]
             facts,
-            house.context,
-            house.flusher,
-            house.server._topic_names[facts.zone.strict_strings],
-            house.server.connections,
+            node.context,
+            node.flusher,
+            node.server._topic_names[facts.zone.strict_strings],
+            node.server.connections,
         )
-        self.transport = FakeTransport(house.loop, self.connection, **extra)
+        self.transport = FakeTransport(node.loop, self.connection, **extra)
         self.connection.connection_made(self.transport)
         self.channel = self.connection.channel
         self.connack = Connack(0xFF)
@@ -341,11 +341,11 @@ class Conversation:
     def send(self, *packets: Packet) -> None:
         """Sends them in one piece and lets the loop turn."""
         self.feed(*packets)
-        self.house.run()
+        self.node.run()
 
     def received(self) -> list[Packet]:
         """All packets that came since the last call, after letting the loop turn."""
-        self.house.run()
+        self.node.run()
         return self.arrived()
 
     def arrived(self) -> list[Packet]:
@@ -385,7 +385,7 @@ class Conversation:
         self.feed(
             Connect(self.version, client_id, clean_start, keep_alive, username, password, will, properties, is_bridge)
         )
-        self.house.run()
+        self.node.run()
         packets = self.reader.feed(self.transport.take())
         first = packets.pop(0)[0]
         assert isinstance(first, Connack), first
@@ -397,7 +397,7 @@ class Conversation:
         """One SUBSCRIBE; the Reason Codes of its SUBACK, which must be the first answer. What follows stays unread."""
         entries = [each if isinstance(each, TopicFilter) else TopicFilter(each, qos) for each in filters]
         self.feed(Subscribe(7, entries, properties or {}))
-        self.house.run()
+        self.node.run()
         packets = self.reader.feed(self.transport.take())
         suback = packets.pop(0)[0]
         assert isinstance(suback, Suback) and suback.packet_id == 7, suback
@@ -420,35 +420,35 @@ class Conversation:
     def vanish(self) -> None:
         """The network connection breaks without a DISCONNECT."""
         self.transport.reset()
-        self.house.run()
+        self.node.run()
 
     @property
     def closed(self) -> bool:
-        """Whether the broker has ended the connection, or said its last word."""
-        self.house.run()
+        """Whether the broker has ended the connection, or written its last packet."""
+        self.node.run()
         return self.transport.wrote_eof or self.transport.closing
 
 
-def blocked_reader() -> tuple[House, Conversation]:
+def blocked_reader() -> tuple[FakeNode, FakeClient]:
     """A client whose socket is full."""
-    house = House({"slow_reader_timeout": 60, "max_outbox_bytes": 1_000_000})
-    client = house.connect("r", will=Will("will", b"", 1))
+    node = FakeNode({"slow_reader_timeout": 60, "max_outbox_bytes": 1_000_000})
+    client = node.connect("r", will=Will("will", b"", 1))
     client.subscribe("t")
     client.transport.block()
     for _ in range(5):
-        house.publish("t", b"x" * 100_000)
-        house.run()
+        node.publish("t", b"x" * 100_000)
+        node.run()
     assert not client.transport.writing
-    return house, client
+    return node, client
 
 
-def said(conversation: Conversation) -> list[tuple[int, int, int]]:
+def acknowledgements(client: FakeClient) -> list[tuple[int, int, int]]:
     """Acknowledgements that came: (type, identifier, Reason Code)."""
-    packets = conversation.received()
+    packets = client.received()
     assert all(isinstance(each, Ack) for each in packets), packets
     return [(each.type, each.packet_id, each.reason_code) for each in packets]  # type: ignore[union-attr]
 
 
-def codes(conversation: Conversation) -> list[int]:
+def reason_codes(client: FakeClient) -> list[int]:
     """The Reason Codes of everything that came."""
-    return [each.reason_code for each in conversation.received()]  # type: ignore[union-attr]
+    return [each.reason_code for each in client.received()]  # type: ignore[union-attr]

@@ -182,20 +182,20 @@ def external_node() -> ExternalNode | None:
 def make_settings(
     zone: Mapping[str, Any] | None = None,
     listeners: list[dict[str, Any]] | None = None,
-    **rooms: Any,
+    **config: Any,
 ) -> BrokerSettings:
     """Settings of a node on free loopback ports, tcp and ws unless ``listeners`` says otherwise.
 
-    ``zone`` are keys of ``ZoneSettings``; ``rooms`` are the other tables of ``BrokerSettings`` as plain dicts.
+    ``zone`` are keys of ``ZoneSettings``; ``config`` are the other tables of ``BrokerSettings`` as plain dicts.
     A listener without ``bind`` or ``name`` gets one. The durability level is ``memory`` unless given.
     """
     made = []
     for number, given in enumerate(listeners or [{"type": "tcp"}, {"type": "ws"}]):
         made.append({"name": f"{given['type']}-{number}", "bind": f"127.0.0.1:{free_port()}", **given})
     a_zone = msgspec.convert(dict(zone or {}), ZoneSettings)
-    rooms.setdefault("durability", {"level": "memory"})  # what is about the disk says so
-    rooms.setdefault("sys_topics", {"interval": 0, "heartbeat": 0})
-    settings = msgspec.convert(rooms, BrokerSettings)
+    config.setdefault("durability", {"level": "memory"})  # what is about the disk says so
+    config.setdefault("sys_topics", {"interval": 0, "heartbeat": 0})
+    settings = msgspec.convert(config, BrokerSettings)
     return msgspec.structs.replace(
         settings,
         listeners=tuple(msgspec.convert(each, ListenerSettings) for each in made),
@@ -205,10 +205,10 @@ def make_settings(
 
 
 async def start_node(
-    zone: Mapping[str, Any] | None = None, listeners: list[dict[str, Any]] | None = None, **rooms: Any
+    zone: Mapping[str, Any] | None = None, listeners: list[dict[str, Any]] | None = None, **config: Any
 ) -> Node:
     """Starts a node in this process; arguments as for ``make_settings``."""
-    return await Node(make_settings(zone, listeners, **rooms)).start()
+    return await Node(make_settings(zone, listeners, **config)).start()
 
 
 class NodeProcess:

@@ -14,7 +14,7 @@ from broker.access.hash_queue import KNOWN, NEW, OTHER, Busy, HashQueue, Job
 pytestmark = pytest.mark.asyncio
 
 
-class Bench:
+class BlockedQueue:
     """A queue of one thread that stands still until ``open``, and what it did in which order."""
 
     def __init__(self) -> None:
@@ -45,107 +45,107 @@ class Bench:
 
 
 @pytest_asyncio.fixture
-async def bench() -> AsyncIterator[Bench]:
-    bench = Bench()
-    yield bench
-    bench.opened.set()
-    bench.queue.close()
+async def blocked() -> AsyncIterator[BlockedQueue]:
+    blocked = BlockedQueue()
+    yield blocked
+    blocked.opened.set()
+    blocked.queue.close()
 
 
-async def test_addresses_take_turns(bench: Bench) -> None:
+async def test_addresses_take_turns(blocked: BlockedQueue) -> None:
     for number in range(20):
-        bench.add(f"flood {number}", address="flood")
-    bench.add("one", address="one")
+        blocked.add(f"flood {number}", address="flood")
+    blocked.add("one", address="one")
     # Two were with the thread already.
-    assert (await bench.run()).index("one") <= 3
+    assert (await blocked.run()).index("one") <= 3
 
 
-async def test_names_of_an_address_take_turns(bench: Bench) -> None:
+async def test_names_of_an_address_take_turns(blocked: BlockedQueue) -> None:
     for number in range(20):
-        bench.add(f"flood {number}", name=b"attacked")
-    bench.add("neighbour", name=b"neighbour")
-    assert (await bench.run()).index("neighbour") <= 3
+        blocked.add(f"flood {number}", name=b"attacked")
+    blocked.add("neighbour", name=b"neighbour")
+    assert (await blocked.run()).index("neighbour") <= 3
 
 
-async def test_known_ones_first_and_nobody_never(bench: Bench) -> None:
+async def test_known_ones_first_and_nobody_never(blocked: BlockedQueue) -> None:
     for number in range(2):
-        bench.add(f"first {number}")
+        blocked.add(f"first {number}")
     for number in range(20):
-        bench.add(f"new {number}", NEW)
-        bench.add(f"other {number}", OTHER)
-        bench.add(f"known {number}", KNOWN)
-    order = [label.split()[0] for label in await bench.run()][2:]
+        blocked.add(f"new {number}", NEW)
+        blocked.add(f"other {number}", OTHER)
+        blocked.add(f"known {number}", KNOWN)
+    order = [label.split()[0] for label in await blocked.run()][2:]
     assert order[:16].count("known") == 10 and order[:16].count("other") == 4 and order[:16].count("new") == 2
 
 
-async def test_what_nobody_waits_for_is_not_done(bench: Bench) -> None:
-    bench.add("running")
-    bench.add("next")
-    left, stays = bench.add("left"), bench.add("stays")
-    shared = asyncio.ensure_future(bench.queue.result(stays))
+async def test_what_nobody_waits_for_is_not_done(blocked: BlockedQueue) -> None:
+    blocked.add("running")
+    blocked.add("next")
+    left, stays = blocked.add("left"), blocked.add("stays")
+    shared = asyncio.ensure_future(blocked.queue.result(stays))
     await asyncio.sleep(0)
-    bench.tasks[2].cancel()
+    blocked.tasks[2].cancel()
     shared.cancel()  # one of two
     await asyncio.sleep(0)
-    assert bench.queue.find(left.key) is None and len(bench.queue) == 1
-    assert await bench.run() == ["running", "next", "stays"]
+    assert blocked.queue.find(left.key) is None and len(blocked.queue) == 1
+    assert await blocked.run() == ["running", "next", "stays"]
 
 
-async def test_an_address_that_fills_the_queue_gives_way(bench: Bench) -> None:
-    bench.queue.patience, bench.queue.seconds = 20.0, 1.0
-    assert bench.queue.limit == 20
+async def test_an_address_that_fills_the_queue_gives_way(blocked: BlockedQueue) -> None:
+    blocked.queue.patience, blocked.queue.seconds = 20.0, 1.0
+    assert blocked.queue.limit == 20
     for number in range(22):
-        bench.add(f"flood {number}", address="flood")
+        blocked.add(f"flood {number}", address="flood")
     with pytest.raises(Busy):
-        bench.add("one more", address="flood")
-    bench.add("somebody else", address="else")
-    assert len(bench.queue) == 20
-    assert "somebody else" in await bench.run() and "flood 21" not in bench.done
-    assert isinstance((await asyncio.gather(bench.tasks[21], return_exceptions=True))[0], Busy)
+        blocked.add("one more", address="flood")
+    blocked.add("somebody else", address="else")
+    assert len(blocked.queue) == 20
+    assert "somebody else" in await blocked.run() and "flood 21" not in blocked.done
+    assert isinstance((await asyncio.gather(blocked.tasks[21], return_exceptions=True))[0], Busy)
 
 
-async def test_how_many_may_wait_follows_the_time_of_a_hash(bench: Bench) -> None:
-    bench.queue.seconds = 0.5
-    assert bench.queue.limit == 120
+async def test_how_many_may_wait_follows_the_time_of_a_hash(blocked: BlockedQueue) -> None:
+    blocked.queue.seconds = 0.5
+    assert blocked.queue.limit == 120
     for number in range(32):
-        bench.add(str(number))
-    await bench.run()
-    assert bench.queue.seconds < 0.2 and bench.queue.limit > 300
+        blocked.add(str(number))
+    await blocked.run()
+    assert blocked.queue.seconds < 0.2 and blocked.queue.limit > 300
 
 
-async def test_who_waits_longer_than_is_allowed_is_told_so(bench: Bench) -> None:
-    bench.add("running")
-    bench.add("next")
-    bench.add("waits")
-    bench.queue.patience = 0.05
+async def test_who_waits_longer_than_is_allowed_is_told_so(blocked: BlockedQueue) -> None:
+    blocked.add("running")
+    blocked.add("next")
+    blocked.add("waits")
+    blocked.queue.patience = 0.05
     await asyncio.sleep(0.06)
-    assert "waits" not in await bench.run()
-    assert isinstance(bench.tasks[2].exception(), Busy)
+    assert "waits" not in await blocked.run()
+    assert isinstance(blocked.tasks[2].exception(), Busy)
 
 
-async def test_a_slowed_address_has_one_turn_at_a_time(bench: Bench) -> None:
-    bench.opened.set()
+async def test_a_slowed_address_has_one_turn_at_a_time(blocked: BlockedQueue) -> None:
+    blocked.opened.set()
     begun = time.monotonic()
     for number in range(4):
-        bench.add(f"slow {number}", address="slow", delay=0.05)
-    bench.add("free", address="free")
-    await bench.run()
-    assert bench.done[0] == "free"
+        blocked.add(f"slow {number}", address="slow", delay=0.05)
+    blocked.add("free", address="free")
+    await blocked.run()
+    assert blocked.done[0] == "free"
     assert time.monotonic() - begun > 0.05 + 3 * 0.1 - 0.02
 
 
-async def test_a_slowed_one_that_leaves_uses_no_turn(bench: Bench) -> None:
-    bench.opened.set()
+async def test_a_slowed_one_that_leaves_uses_no_turn(blocked: BlockedQueue) -> None:
+    blocked.opened.set()
     for number in range(50):
-        bench.add(f"gone {number}", address="slow", delay=0.02)
+        blocked.add(f"gone {number}", address="slow", delay=0.02)
     await asyncio.sleep(0)
-    for task in bench.tasks:
+    for task in blocked.tasks:
         task.cancel()
     await asyncio.sleep(0)
     begun = time.monotonic()
-    bench.tasks.clear()
-    bench.add("stays", address="slow", delay=0.02)
-    assert await bench.run() == ["stays"]
+    blocked.tasks.clear()
+    blocked.add("stays", address="slow", delay=0.02)
+    assert await blocked.run() == ["stays"]
     assert time.monotonic() - begun < 1
 
 
@@ -158,27 +158,29 @@ async def test_all_processors_unless_told(monkeypatch: pytest.MonkeyPatch) -> No
     queue.close()
 
 
-async def test_who_was_known_before_has_room_where_strangers_of_its_address_have_taken_it(bench: Bench) -> None:
-    bench.queue.seconds, bench.queue.patience = 1.0, 20.0
+async def test_who_was_known_before_has_room_where_strangers_of_its_address_have_taken_it(
+    blocked: BlockedQueue,
+) -> None:
+    blocked.queue.seconds, blocked.queue.patience = 1.0, 20.0
     for number in range(22):  # two are with the thread
-        bench.add(f"guess {number}", address="nat", name=b"%d" % number, delay=0.02 if number > 1 else 0.0)
+        blocked.add(f"guess {number}", address="nat", name=b"%d" % number, delay=0.02 if number > 1 else 0.0)
     await asyncio.sleep(0.05)
     with pytest.raises(Busy):
-        bench.add("stranger", address="nat")
-    bench.add("known", KNOWN, address="nat")
-    done = await bench.run()
+        blocked.add("stranger", address="nat")
+    blocked.add("known", KNOWN, address="nat")
+    done = await blocked.run()
     assert "known" in done and "guess 21" not in done
 
 
-async def test_who_is_not_slowed_does_not_wait_for_the_pauses_of_its_address(bench: Bench) -> None:
-    bench.opened.set()
+async def test_who_is_not_slowed_does_not_wait_for_the_pauses_of_its_address(blocked: BlockedQueue) -> None:
+    blocked.opened.set()
     for number in range(30):
-        bench.add(f"slow {number}", address="nat", name=b"%d" % number, delay=0.01)
+        blocked.add(f"slow {number}", address="nat", name=b"%d" % number, delay=0.01)
     await asyncio.sleep(0.05)
     begun = time.monotonic()
-    known = [bench.add(f"known {number}", KNOWN, address="nat") for number in range(60)]
+    known = [blocked.add(f"known {number}", KNOWN, address="nat") for number in range(60)]
     await asyncio.wait_for(asyncio.gather(*(job.future for job in known)), 5)
     assert time.monotonic() - begun < 1.0  # 2 s with the others' pauses
-    for task in bench.tasks:
+    for task in blocked.tasks:
         task.cancel()
-    await asyncio.gather(*bench.tasks, return_exceptions=True)
+    await asyncio.gather(*blocked.tasks, return_exceptions=True)

@@ -9,7 +9,7 @@ from broker.core.client_info import ClientInfo
 from broker.mqtt import constants as c
 from broker.mqtt import reason_codes as rc
 from broker.mqtt.packets import Auth, Connack, Connect, Disconnect, Pingreq, Pingresp
-from tests.support.fake_transport import Conversation, House, codes
+from tests.support.fake_transport import FakeClient, FakeNode, reason_codes
 from tests.support.wire import Publish
 
 
@@ -38,15 +38,15 @@ NO = AuthStep(FAILURE, reason_code=rc.NOT_AUTHORIZED, detail="no")
 OURS = {c.AUTHENTICATION_METHOD: "TEST"}
 
 
-def auth_house(*script: AuthStep) -> tuple[House, Method]:
-    house = House()
+def node_with_method(*script: AuthStep) -> tuple[FakeNode, Method]:
+    node = FakeNode()
     method = Method(*script)
-    house.context.access.enhanced = lambda name: method if name == "TEST" else None  # type: ignore[assignment]
-    return house, method
+    node.context.access.enhanced = lambda name: method if name == "TEST" else None  # type: ignore[assignment]
+    return node, method
 
 
-def begin(house: House, data: bytes = b"") -> Conversation:
-    client = house.open()
+def begin(node: FakeNode, data: bytes = b"") -> FakeClient:
+    client = node.open()
     client.feed(Connect(5, "c", properties={**OURS, **({c.AUTHENTICATION_DATA: data} if data else {})}))
     return client
 
@@ -54,8 +54,8 @@ def begin(house: House, data: bytes = b"") -> Conversation:
 @pytest.mark.interpreted
 def test_an_exchange_before_connack() -> None:
     """[MQTT-4.12.0-2] [MQTT-4.12.0-3] [MQTT-4.12.0-5]"""
-    house, method = auth_house(MORE, YES)
-    client = begin(house, b"first")
+    node, method = node_with_method(MORE, YES)
+    client = begin(node, b"first")
     assert client.received() == [Auth(0x18, {**OURS, c.AUTHENTICATION_DATA: b"more"})]
     (connack,) = client.ask(Auth(0x18, {**OURS, c.AUTHENTICATION_DATA: b"second"}))
     assert isinstance(connack, Connack) and connack.reason_code == 0
@@ -64,13 +64,13 @@ def test_an_exchange_before_connack() -> None:
     assert method.heard == [b"first", b"second"]
     facts = client.channel.client
     assert (facts.username, facts.is_superuser, facts.anonymous) == ("name", True, False)
-    assert (house.metrics.packets_auth_sent, house.metrics.packets_auth_received) == (1, 1)
+    assert (node.metrics.packets_auth_sent, node.metrics.packets_auth_received) == (1, 1)
 
 
 @pytest.mark.interpreted
 def test_a_method_that_needs_one_step_and_knows_no_names() -> None:
-    house, method = auth_house(NAMELESS)
-    client = begin(house)
+    node, method = node_with_method(NAMELESS)
+    client = begin(node)
     (connack,) = client.received()
     assert isinstance(connack, Connack) and c.AUTHENTICATION_DATA not in connack.properties
     assert (method.heard, client.channel.client.username) == ([None], None)
@@ -79,21 +79,21 @@ def test_a_method_that_needs_one_step_and_knows_no_names() -> None:
 @pytest.mark.interpreted
 def test_a_failed_exchange() -> None:
     """[MQTT-4.12.0-4]"""
-    house, _ = auth_house(MORE, NO)
-    client = begin(house)
+    node, _ = node_with_method(MORE, NO)
+    client = begin(node)
     client.received()
     (connack,) = client.ask(Auth(0x18, OURS))
     assert isinstance(connack, Connack) and connack.reason_code == rc.NOT_AUTHORIZED
     assert client.closed
-    assert house.metrics.client_auth_failure == 1
+    assert node.metrics.client_auth_failure == 1
 
 
 @pytest.mark.parametrize("packet", [Pingreq(), Publish("t"), Publish("t", qos=1, packet_id=1)])
 @pytest.mark.interpreted
 def test_nothing_but_auth_during_the_exchange(packet: Any) -> None:
     """[MQTT-3.1.2-30]"""
-    house, _ = auth_house(MORE)
-    client = begin(house)
+    node, _ = node_with_method(MORE)
+    client = begin(node)
     client.received()
     (connack,) = client.ask(packet, Pingreq())
     assert isinstance(connack, Connack) and connack.reason_code == rc.PROTOCOL_ERROR
@@ -104,8 +104,8 @@ def test_nothing_but_auth_during_the_exchange(packet: Any) -> None:
 @pytest.mark.interpreted
 def test_a_wrong_step_of_the_exchange(packet: Any) -> None:
     """[MQTT-4.12.0-3] [MQTT-4.12.0-5] [MQTT-3.1.0-2]"""
-    house, _ = auth_house(MORE)
-    client = begin(house)
+    node, _ = node_with_method(MORE)
+    client = begin(node)
     client.received()
     assert all(isinstance(each, Connack) and each.reason_code for each in client.ask(packet))
     assert client.closed
@@ -113,17 +113,17 @@ def test_a_wrong_step_of_the_exchange(packet: Any) -> None:
 
 @pytest.mark.interpreted
 def test_the_client_gives_up_the_exchange() -> None:
-    house, _ = auth_house(MORE)
-    client = begin(house)
+    node, _ = node_with_method(MORE)
+    client = begin(node)
     client.received()
     client.send(Disconnect())
     assert client.closed
-    assert house.metrics.refusals.snapshot() == {"normal": 1}
+    assert node.metrics.refusals.snapshot() == {"normal": 1}
 
 
-def authenticated(*script: AuthStep) -> Conversation:
-    house, _ = auth_house(YES, *script)
-    client = begin(house)
+def authenticated(*script: AuthStep) -> FakeClient:
+    node, _ = node_with_method(YES, *script)
+    client = begin(node)
     client.received()
     return client
 
@@ -144,24 +144,24 @@ def test_a_failed_re_authentication(step: AuthStep) -> None:
     """[MQTT-4.12.1-2]"""
     client = authenticated(step)
     client.send(Auth(0x19, OURS))
-    assert codes(client) == [rc.NOT_AUTHORIZED]
+    assert reason_codes(client) == [rc.NOT_AUTHORIZED]
     assert client.closed
 
 
 @pytest.mark.interpreted
 def test_a_method_that_is_gone() -> None:
     client = authenticated()
-    client.house.context.access.enhanced = lambda name: None  # type: ignore[assignment]
+    client.node.context.access.enhanced = lambda name: None  # type: ignore[assignment]
     client.send(Auth(0x19, OURS))
-    assert codes(client) == [rc.NOT_AUTHORIZED]
+    assert reason_codes(client) == [rc.NOT_AUTHORIZED]
 
 
 @pytest.mark.interpreted
 def test_auth_out_of_place() -> None:
     """[MQTT-4.12.0-7] [MQTT-4.12.1-1]"""
-    plain = House().connect()
+    plain = FakeNode().connect()
     plain.send(Auth(0x19, OURS))
-    assert codes(plain) == [rc.PROTOCOL_ERROR]
+    assert reason_codes(plain) == [rc.PROTOCOL_ERROR]
     for packets in (
         [Auth(0x18, OURS)],
         [Auth(0x19, {c.AUTHENTICATION_METHOD: "OTHER"})],

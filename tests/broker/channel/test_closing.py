@@ -1,4 +1,4 @@
-"""The end of a conversation: what the client is told, what becomes of its will and session, what the log says."""
+"""The end of a client: what the client is told, what becomes of its will and session, what the log says."""
 
 import logging
 from typing import Any
@@ -10,13 +10,13 @@ from broker.channel.channel import Channel
 from broker.mqtt import constants as c
 from broker.mqtt import reason_codes as rc
 from broker.mqtt.packets import Connack, Connect, Disconnect, Will
-from tests.support.fake_transport import Conversation, House
+from tests.support.fake_transport import FakeClient, FakeNode
 
 LATE = {c.WILL_DELAY_INTERVAL: 10}
 
 
-def channel_of(conversation: Conversation) -> Channel:
-    return conversation.connection.channel
+def channel_of(client: FakeClient) -> Channel:
+    return client.connection.channel
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])
@@ -32,7 +32,7 @@ def channel_of(conversation: Conversation) -> Channel:
 )
 def test_an_error_is_told_where_the_version_has_words(version: int, garbage: bytes, code: int | None) -> None:
     """[MQTT-4.13.1-1] [MQTT-3.14.0-1]"""
-    client = House().connect(version=version)
+    client = FakeNode().connect(version=version)
     client.transport.feed(garbage)
     packets = client.received()
     if version == 5:
@@ -48,31 +48,31 @@ def test_an_error_is_told_where_the_version_has_words(version: int, garbage: byt
 @pytest.mark.parametrize("first", [b"\xc0\x00", b"\x00\x00", b"\xe0\x00", b"\x10\x02\x00\x00", b"\x30\xff\xff\xff\x7f"])
 def test_a_stranger_s_error_is_answered_by_the_close_alone(first: bytes) -> None:
     """[MQTT-3.1.0-1] [MQTT-3.1.4-1] [MQTT-3.14.0-1]"""
-    house = House()
-    stranger = house.open()
+    node = FakeNode()
+    stranger = node.open()
     stranger.transport.feed(first)
     assert stranger.received() == [] and stranger.closed
-    assert sum(house.metrics.refusals.snapshot().values()) == 1
+    assert sum(node.metrics.refusals.snapshot().values()) == 1
 
 
 def test_an_unknown_protocol_version_is_told() -> None:
     """[MQTT-3.1.2-2]"""
-    stranger = House().open(4)
+    stranger = FakeNode().open(4)
     stranger.transport.feed(b"\x10\x0c\x00\x04MQTT\x09\x02\x00\x00\x00\x00")
     assert stranger.received() == [Connack(1)]
     assert stranger.closed
 
 
 def test_the_end_comes_once() -> None:
-    house = House()
-    client = house.connect("c", will=Will("will", b""))
+    node = FakeNode()
+    client = node.connect("c", will=Will("will", b""))
     for _ in range(3):
         channel_of(client).keep_alive_timeout()
     client.vanish()
     assert len(client.received()) == 1
-    assert house.metrics.messages_publish == 1
-    assert house.metrics.client_disconnected == 1
-    assert house.metrics.disconnects.snapshot() == {"keepalive_timeout": 1}
+    assert node.metrics.messages_publish == 1
+    assert node.metrics.client_disconnected == 1
+    assert node.metrics.disconnects.snapshot() == {"keepalive_timeout": 1}
 
 
 @pytest.mark.parametrize(
@@ -87,32 +87,32 @@ def test_the_end_comes_once() -> None:
 )
 def test_orders_to_close(order: str, code: int | None, reason: str, will: bool, session: bool) -> None:
     """[MQTT-3.1.2-8]"""
-    house = House()
-    watcher = house.connect("watcher")
+    node = FakeNode()
+    watcher = node.connect("watcher")
     watcher.subscribe("will")
-    client = house.connect("c", will=Will("will", b"gone"), expiry=100)
+    client = node.connect("c", will=Will("will", b"gone"), expiry=100)
     heard: list[str] = []
-    house.hooks.client_disconnected.add(lambda client, reason: heard.append(reason))
+    node.hooks.client_disconnected.add(lambda client, reason: heard.append(reason))
     getattr(channel_of(client), order)()
     assert [each.reason_code for each in client.received()] == ([] if code is None else [code])  # type: ignore[union-attr]
     assert client.closed and heard == [reason]
     assert watcher.payloads() == ([b"gone"] if will else [])
-    assert ("c" in house.broker.sessions) is session
+    assert ("c" in node.broker.sessions) is session
 
 
 def test_orders_to_strangers() -> None:
     for order in ("kick", "shut_down", "idle_timeout"):
-        stranger = House().open()
+        stranger = FakeNode().open()
         getattr(channel_of(stranger), order)()
         assert stranger.received() == [] and stranger.closed
 
 
 def test_the_log_says_who_and_why_and_which_setting(caplog: pytest.LogCaptureFixture) -> None:
-    house = House()
+    node = FakeNode()
     with caplog.at_level(logging.INFO):
-        client = house.connect("the client")
+        client = node.connect("the client")
         channel_of(client).slow_reader()
-        stranger = house.open()
+        stranger = node.open()
         channel_of(stranger).idle_timeout()
     connected, gone, refused = (record.getMessage() for record in caplog.records)
     assert connected.startswith("client_connected client_id=the client username=None peer=192.0.2.1:50000")
@@ -124,11 +124,11 @@ def test_the_log_says_who_and_why_and_which_setting(caplog: pytest.LogCaptureFix
 # --- wills ----------------------------------------------------------------------------------------------------------
 
 
-def will_of(house: House, will: Will, **keys: Any) -> list[tuple[str, bytes, int, bool, dict[int, Any]]]:
+def will_of(node: FakeNode, will: Will, **keys: Any) -> list[tuple[str, bytes, int, bool, dict[int, Any]]]:
     """What a watcher of everything sees of it once its client vanishes."""
-    watcher = house.connect("watcher")
+    watcher = node.connect("watcher")
     watcher.subscribe("#", qos=2)
-    house.connect("c", will=will, **keys).vanish()
+    node.connect("c", will=will, **keys).vanish()
     return [(each.topic, each.payload, each.qos, each.retain, each.properties) for each in watcher.messages()]
 
 
@@ -136,7 +136,7 @@ def will_of(house: House, will: Will, **keys: Any) -> list[tuple[str, bytes, int
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_a_will_is_published_as_it_was_given(qos: int, retain: bool) -> None:
     """[MQTT-3.1.2-14] [MQTT-3.1.2-15] [MQTT-3.1.3-10]"""
-    house = House()
+    node = FakeNode()
     properties = {
         c.CONTENT_TYPE: "x",
         c.CORRELATION_DATA: b"\0",
@@ -144,15 +144,15 @@ def test_a_will_is_published_as_it_was_given(qos: int, retain: bool) -> None:
         c.MESSAGE_EXPIRY_INTERVAL: 5,
     }
     will = Will("will", b"\xff", qos, retain, {**properties, c.WILL_DELAY_INTERVAL: 0})
-    assert will_of(house, will) == [("will", b"\xff", qos, False, properties)]
-    assert (house.broker.retained.get("will") is not None) is retain
+    assert will_of(node, will) == [("will", b"\xff", qos, False, properties)]
+    assert (node.broker.retained.get("will") is not None) is retain
 
 
 def test_an_empty_retained_will_clears() -> None:
-    house = House()
-    house.publish("will", b"x", retain=True)
-    will_of(house, Will("will", b"", 0, True))
-    assert house.broker.retained.get("will") is None
+    node = FakeNode()
+    node.publish("will", b"x", retain=True)
+    will_of(node, Will("will", b"", 0, True))
+    assert node.broker.retained.get("will") is None
 
 
 @pytest.mark.parametrize(
@@ -168,53 +168,53 @@ def test_an_empty_retained_will_clears() -> None:
 def test_a_will_that_its_client_may_not_publish(
     topic: str, setting: str, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    house = House(access={"rules": [{"allow": False, "action": "publish", "topics": ["denied/#"]}]})
+    node = FakeNode(access={"rules": [{"allow": False, "action": "publish", "topics": ["denied/#"]}]})
     with caplog.at_level(logging.WARNING):
-        house.connect("c", will=Will(topic, b"")).vanish()
+        node.connect("c", will=Will(topic, b"")).vanish()
     assert f"will_refused client_id=c topic={topic} reason={reason} setting={setting} " in caplog.text
     denied = int(reason == "not_authorized")
-    assert (house.metrics.packets_publish_auth_error, house.metrics.packets_publish_error) == (denied, 1 - denied)
-    assert house.metrics.refusals.snapshot() == {f"will_{reason}": 1}
-    assert house.metrics.messages_publish == 0
+    assert (node.metrics.packets_publish_auth_error, node.metrics.packets_publish_error) == (denied, 1 - denied)
+    assert node.metrics.refusals.snapshot() == {f"will_{reason}": 1}
+    assert node.metrics.messages_publish == 0
 
 
 def test_a_delayed_will() -> None:
-    house = House()
-    assert will_of(house, Will("$delayed/5/will", b"x")) == []
-    house.pass_time(5)
-    assert house.metrics.messages_publish == 1
+    node = FakeNode()
+    assert will_of(node, Will("$delayed/5/will", b"x")) == []
+    node.pass_time(5)
+    assert node.metrics.messages_publish == 1
 
 
 def test_wills_under_a_mount_point() -> None:
-    house = House({"mountpoint": "m/"})
+    node = FakeNode({"mountpoint": "m/"})
     seen: list[str] = []
-    house.hooks.message_publish.add(lambda message: seen.append(message.topic) or message)
-    house.connect("c", will=Will("will", b"")).vanish()
-    house.connect("c", will=Will("$delayed/1/will", b"")).vanish()
-    house.pass_time(1)
-    house.connect("c", will=Will("w" * 65_534, b"")).vanish()
+    node.hooks.message_publish.add(lambda message: seen.append(message.topic) or message)
+    node.connect("c", will=Will("will", b"")).vanish()
+    node.connect("c", will=Will("$delayed/1/will", b"")).vanish()
+    node.pass_time(1)
+    node.connect("c", will=Will("w" * 65_534, b"")).vanish()
     assert seen == ["m/will", "m/will"]
 
 
 def test_a_will_s_delay_runs_from_the_end_of_the_connection() -> None:
-    house = House()
-    watcher = house.connect("watcher")
+    node = FakeNode()
+    watcher = node.connect("watcher")
     watcher.subscribe("will")
-    client = house.connect("c", will=Will("will", b"x", properties=LATE), expiry=100)
-    house.pass_time(1000)
+    client = node.connect("c", will=Will("will", b"x", properties=LATE), expiry=100)
+    node.pass_time(1000)
     client.vanish()
-    house.pass_time(9.9)
+    node.pass_time(9.9)
     assert watcher.messages() == []
-    house.pass_time(0.1)
+    node.pass_time(0.1)
     assert [each.properties for each in watcher.messages()] == [{}]
 
 
 def test_a_second_connect_is_an_error() -> None:
     """[MQTT-3.1.0-2]; and no normal end, so the will goes out."""
-    house = House()
-    watcher = house.connect("watcher")
+    node = FakeNode()
+    watcher = node.connect("watcher")
     watcher.subscribe("will")
-    client = house.connect("c", will=Will("will", b"x"))
+    client = node.connect("c", will=Will("will", b"x"))
     client.send(Connect(5, "c"))
     assert [each.reason_code for each in client.received()] == [rc.PROTOCOL_ERROR]  # type: ignore[union-attr]
     assert watcher.payloads() == [b"x"]

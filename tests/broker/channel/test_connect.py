@@ -6,23 +6,23 @@ from broker.access.scram import ScramVerifier
 from broker.mqtt import constants as c
 from broker.mqtt import reason_codes as rc
 from broker.mqtt.packets import Auth, Connack, Connect, Will
-from tests.support.fake_transport import House
+from tests.support.fake_transport import FakeNode
 from tests.support.scram_client import ScramClient
 from tests.support.wire import Publish
 
 SCRAM = "SCRAM-SHA-256"
 
 
-def scram_house(**zone: object) -> House:
+def scram_node(**zone: object) -> FakeNode:
     """Knows ``ann`` with the password ``secret``."""
     users = [{"username": "ann", "scram": str(ScramVerifier.create("secret"))}]
-    return House({"allow_anonymous": False, **zone}, access={"users": users})
+    return FakeNode({"allow_anonymous": False, **zone}, access={"users": users})
 
 
-def scram_connect(house: House, client_id: str, username: str, password: str) -> tuple[Connack, str]:
+def scram_connect(node: FakeNode, client_id: str, username: str, password: str) -> tuple[Connack, str]:
     """The CONNACK, and by which identifier the broker knows the client."""
     scram = ScramClient(username, password)
-    client = house.open()
+    client = node.open()
     client.feed(
         Connect(5, client_id, properties={c.AUTHENTICATION_METHOD: SCRAM, c.AUTHENTICATION_DATA: scram.first()})
     )
@@ -39,36 +39,36 @@ def scram_connect(house: House, client_id: str, username: str, password: str) ->
 
 def test_the_user_name_as_identifier_is_told_to_who_gave_none() -> None:
     """[MQTT-3.2.2-16]"""
-    house = House({"use_username_as_client_id": True})
+    node = FakeNode({"use_username_as_client_id": True})
     for given, told in (("", "ann"), ("x", None)):
-        client = house.open()
+        client = node.open()
         connack = client.connect(given, username="ann")
         assert client.channel.client.client_id == "ann"
         assert connack.properties.get(c.ASSIGNED_CLIENT_IDENTIFIER) == told
 
 
 def test_the_user_name_as_identifier_may_come_by_scram() -> None:
-    house = scram_house(use_username_as_client_id=True)
-    connack, client_id = scram_connect(house, "x", "ann", "secret")
+    node = scram_node(use_username_as_client_id=True)
+    connack, client_id = scram_connect(node, "x", "ann", "secret")
     assert (connack.reason_code, client_id) == (0, "ann")
-    house = scram_house(use_username_as_client_id=True, max_client_id_length=2)
-    connack, _ = scram_connect(house, "x", "ann", "secret")
+    node = scram_node(use_username_as_client_id=True, max_client_id_length=2)
+    connack, _ = scram_connect(node, "x", "ann", "secret")
     assert connack.reason_code == rc.CLIENT_IDENTIFIER_NOT_VALID
 
 
 @pytest.mark.parametrize("client_id, code", [("abcd", 0), ("abcde", 0x85), ("äb", 0), ("äääa", 0x85)])
 def test_the_length_of_an_identifier_is_in_bytes(client_id: str, code: int) -> None:
-    assert House({"max_client_id_length": 4}).open().connect(client_id).reason_code == code
+    assert FakeNode({"max_client_id_length": 4}).open().connect(client_id).reason_code == code
 
 
 # --- what a refusal tells -------------------------------------------------------------------------------------------
 
 
 def test_whether_a_user_exists_does_not_show() -> None:
-    house = scram_house()
-    answers = [scram_connect(house, "x", username, "wrong")[0] for username in ("ann", "nobody")]
+    node = scram_node()
+    answers = [scram_connect(node, "x", username, "wrong")[0] for username in ("ann", "nobody")]
     assert answers == [Connack(rc.NOT_AUTHORIZED)] * 2
-    assert House({"allow_anonymous": False}).open().connect("x") == Connack(rc.NOT_AUTHORIZED)
+    assert FakeNode({"allow_anonymous": False}).open().connect("x") == Connack(rc.NOT_AUTHORIZED)
 
 
 # --- the mount point ------------------------------------------------------------------------------------------------
@@ -79,24 +79,24 @@ def test_whether_a_user_exists_does_not_show() -> None:
 @pytest.mark.parametrize("mountpoint", ["%c/", "%u/"])
 def test_no_name_mounts_a_client_among_the_topics_of_the_server(version: int, name: str, mountpoint: str) -> None:
     """As ``$delayed`` a client could publish to every topic, as ``$SYS`` it could speak for the broker."""
-    house = House()
-    client = house.open(version, {"mountpoint": mountpoint})
+    node = FakeNode()
+    client = node.open(version, {"mountpoint": mountpoint})
     client_id, username = (name, "u") if mountpoint == "%c/" else ("c", name)
     assert client.connect(client_id, username=username).reason_code != 0
     client.publish("1/other", b"x")
-    house.pass_time(2)
-    assert client.closed and house.metrics.messages_publish == 0
+    node.pass_time(2)
+    assert client.closed and node.metrics.messages_publish == 0
 
 
 @pytest.mark.parametrize("topic", ["$SYS", "$SYS/x", "$delayed/1/$SYS", "$delayed/1/$SYS/x"])
 def test_no_will_speaks_for_the_broker(topic: str) -> None:
-    house = House()
-    watcher = house.connect("watcher")
+    node = FakeNode()
+    watcher = node.connect("watcher")
     watcher.subscribe("$SYS/x", "$SYS", "$delayed/#")
-    client = house.open()
+    client = node.open()
     client.connect("c", will=Will(topic, b"spoofed"))
     client.vanish()
-    house.pass_time(2)
+    node.pass_time(2)
     assert watcher.messages() == []
 
 
@@ -105,10 +105,10 @@ def test_no_will_speaks_for_the_broker(topic: str) -> None:
 
 def test_who_has_gone_leaves_no_decisions_in_memory() -> None:
     """Its retained messages know who published them, for ever."""
-    house = House()
-    client = house.connect()
+    node = FakeNode()
+    client = node.connect()
     client.send(Publish("t", b"x", retain=True))
     assert client.channel.client.acl_cache is not None
     client.vanish()
-    kept = house.broker.retained.get("t")
+    kept = node.broker.retained.get("t")
     assert kept is not None and kept.publisher.client_id == "c" and kept.publisher.acl_cache is None

@@ -10,19 +10,19 @@ from broker.mqtt import constants as c
 from broker.mqtt import reason_codes as rc
 from broker.mqtt.packets import Connect, Disconnect, Will
 from broker.session.limits import MOST_IN_FLIGHT
-from tests.support.fake_transport import Conversation, House, codes
+from tests.support.fake_transport import FakeClient, FakeNode, reason_codes
 
 versions = pytest.mark.parametrize("version", [3, 4, 5])
 V3_CODES = {rc.CLIENT_IDENTIFIER_NOT_VALID: 2, rc.BAD_USER_NAME_OR_PASSWORD: 4, rc.NOT_AUTHORIZED: 5}
 
 
-def refused(conversation: Conversation, code: int) -> None:
+def refused(client: FakeClient, code: int) -> None:
     """[MQTT-3.2.2-6] [MQTT-3.2.2-7]"""
-    connack = conversation.connack
-    assert connack.reason_code == (code if conversation.version == 5 else V3_CODES.get(code, 3))
+    connack = client.connack
+    assert connack.reason_code == (code if client.version == 5 else V3_CODES.get(code, 3))
     assert not connack.session_present
-    assert conversation.closed and conversation.received() == []
-    assert conversation.house.context.channels == {}
+    assert client.closed and client.received() == []
+    assert client.node.context.channels == {}
 
 
 # --- CONNACK --------------------------------------------------------------------------------------------------------
@@ -31,10 +31,10 @@ def refused(conversation: Conversation, code: int) -> None:
 @versions
 def test_session_present(version: int) -> None:
     """[MQTT-3.1.2-4] [MQTT-3.1.2-5] [MQTT-3.1.2-6] [MQTT-3.2.2-2] [MQTT-3.2.2-3]"""
-    house = House()
+    node = FakeNode()
     present = []
     for clean in (False, False, True, False, False):
-        client = house.connect("c", clean, version=version, expiry=100)
+        client = node.connect("c", clean, version=version, expiry=100)
         present.append(client.connack.session_present)
         client.send(Disconnect())
     # 3.x with Clean Session 1 leaves no session behind, 5.0 with an expiry interval does; 3.1 has no such bit.
@@ -43,7 +43,7 @@ def test_session_present(version: int) -> None:
 
 def test_what_a_5_0_client_is_told() -> None:
     """[MQTT-3.2.2-9] [MQTT-3.2.2-21] [MQTT-3.1.2-28]"""
-    assert House().connect(keep_alive=100).connack.properties == {
+    assert FakeNode().connect(keep_alive=100).connack.properties == {
         c.RECEIVE_MAXIMUM: 100,
         c.MAXIMUM_PACKET_SIZE: 2_097_152,
         c.TOPIC_ALIAS_MAXIMUM: 65_535,
@@ -61,7 +61,7 @@ def test_what_a_5_0_client_is_told() -> None:
         "response_information": "reply/here",
     }
     asked = {c.SESSION_EXPIRY_INTERVAL: 100, c.REQUEST_RESPONSE_INFORMATION: 1}
-    assert House(zone).connect(keep_alive=100, properties=asked).connack.properties == {
+    assert FakeNode(zone).connect(keep_alive=100, properties=asked).connack.properties == {
         c.MAXIMUM_QOS: 1,
         c.RETAIN_AVAILABLE: 0,
         c.MAXIMUM_PACKET_SIZE: 1000,
@@ -71,7 +71,7 @@ def test_what_a_5_0_client_is_told() -> None:
         c.SESSION_EXPIRY_INTERVAL: 50,
         c.RESPONSE_INFORMATION: "reply/here",
     }
-    assert c.RESPONSE_INFORMATION not in House(zone).connect().connack.properties
+    assert c.RESPONSE_INFORMATION not in FakeNode(zone).connect().connack.properties
 
 
 @pytest.mark.parametrize(
@@ -87,39 +87,39 @@ def test_what_a_5_0_client_is_told() -> None:
 )
 def test_server_keep_alive(version: int, asked: int, zone: dict[str, Any], used: int) -> None:
     """[MQTT-3.2.2-21]"""
-    client = House({"keep_alive_multiplier": 2, **zone}).connect(keep_alive=asked, version=version)
+    client = FakeNode({"keep_alive_multiplier": 2, **zone}).connect(keep_alive=asked, version=version)
     assert client.channel.client.keep_alive == used
     assert client.connack.properties.get(c.SERVER_KEEP_ALIVE) == (used if version == 5 and used != asked else None)
-    client.house.pass_time(used * 2 - 0.1 if used else 1e6)
+    client.node.pass_time(used * 2 - 0.1 if used else 1e6)
     assert not client.closed
-    client.house.pass_time(0.1)
+    client.node.pass_time(0.1)
     assert client.closed is (used > 0)
 
 
 def test_a_hook_adds_to_the_connack() -> None:
-    house = House()
-    house.hooks.client_connack.add(lambda properties, client, code: {**properties, c.USER_PROPERTY: [("a", "b")]})
-    assert house.connect().connack.properties[c.USER_PROPERTY] == [("a", "b")]
+    node = FakeNode()
+    node.hooks.client_connack.add(lambda properties, client, code: {**properties, c.USER_PROPERTY: [("a", "b")]})
+    assert node.connect().connack.properties[c.USER_PROPERTY] == [("a", "b")]
 
 
 def test_a_connack_that_does_not_fit() -> None:
     """[MQTT-3.1.2-24]: closed without one."""
-    house = House()
-    client = house.open()
+    node = FakeNode()
+    client = node.open()
     client.feed(Connect(5, "c", properties={c.MAXIMUM_PACKET_SIZE: 10}))
     assert client.received() == []
     assert client.closed
-    assert house.context.channels == {} and len(house.broker.sessions) == 0
+    assert node.context.channels == {} and len(node.broker.sessions) == 0
 
 
 def test_connack_comes_before_everything_that_waited() -> None:
     """[MQTT-3.2.0-1]"""
-    house = House()
-    client = house.connect("c", expiry=100)
+    node = FakeNode()
+    client = node.connect("c", expiry=100)
     client.subscribe("t", qos=1)
     client.vanish()
-    house.publish("t", b"waited", 1)
-    client = house.connect("c", clean_start=False, expiry=100)
+    node.publish("t", b"waited", 1)
+    client = node.connect("c", clean_start=False, expiry=100)
     assert client.connack.session_present
     assert client.payloads() == [b"waited"]
 
@@ -130,8 +130,8 @@ def test_connack_comes_before_everything_that_waited() -> None:
 def test_the_send_window_is_the_smaller_maximum(asked: int | None, most: int, window: int) -> None:
     """[MQTT-3.3.4-9]"""
     properties = {} if asked is None else {c.RECEIVE_MAXIMUM: asked}
-    assert House({"max_inflight": most}).connect(properties=properties).session.window == window
-    assert House({"max_inflight": most}).connect(version=4).session.window == (most or MOST_IN_FLIGHT)
+    assert FakeNode({"max_inflight": most}).connect(properties=properties).session.window == window
+    assert FakeNode({"max_inflight": most}).connect(version=4).session.window == (most or MOST_IN_FLIGHT)
 
 
 # --- refusals -------------------------------------------------------------------------------------------------------
@@ -142,8 +142,8 @@ def test_the_send_window_is_the_smaller_maximum(asked: int | None, most: int, wi
 @pytest.mark.parametrize("allowed", [False, True])
 def test_an_empty_client_identifier(version: int, clean: bool, allowed: bool) -> None:
     """[MQTT-3.1.3-6] [MQTT-3.1.3-7] [MQTT-3.2.2-16] [3.1.1 MQTT-3.1.3-7] [3.1.1 MQTT-3.1.3-8]"""
-    house = House({"allow_empty_client_id": allowed, "client_id_prefix": "auto-"})
-    client = house.open(version)
+    node = FakeNode({"allow_empty_client_id": allowed, "client_id_prefix": "auto-"})
+    client = node.open(version)
     client.connect("", clean)
     if not allowed or version == 3 or (version == 4 and not clean):
         refused(client, rc.CLIENT_IDENTIFIER_NOT_VALID)
@@ -151,11 +151,11 @@ def test_an_empty_client_identifier(version: int, clean: bool, allowed: bool) ->
     name = client.channel.client.client_id
     assert name.startswith("auto-") and len(name) == 37
     assert client.connack.properties.get(c.ASSIGNED_CLIENT_IDENTIFIER) == (name if version == 5 else None)
-    assert house.context.channels == {name: client.channel}
+    assert node.context.channels == {name: client.channel}
 
 
 def test_an_assigned_identifier_is_nobody_s() -> None:
-    house = House()
+    node = FakeNode()
 
     class Rng:
         numbers = iter([1, 1, 2])
@@ -163,8 +163,8 @@ def test_an_assigned_identifier_is_nobody_s() -> None:
         def getrandbits(self, bits: int) -> int:
             return next(self.numbers)
 
-    house.broker.rng = Rng()  # type: ignore[assignment]
-    first, second = house.connect(""), house.connect("")
+    node.broker.rng = Rng()  # type: ignore[assignment]
+    first, second = node.connect(""), node.connect("")
     assert first.channel.client.client_id != second.channel.client.client_id
     assert not first.closed
 
@@ -184,12 +184,12 @@ def test_an_assigned_identifier_is_nobody_s() -> None:
 )
 def test_refusals(version: int, zone: dict[str, Any], client_id: str, will: Will | None, code: int) -> None:
     """[MQTT-3.2.2-12] [MQTT-3.2.2-13]"""
-    house = House(zone)
-    client = house.open(version)
+    node = FakeNode(zone)
+    client = node.open(version)
     client.connect(client_id, will=will)
     refused(client, code)
-    assert house.metrics.packets_connack_error == house.metrics.client_connack == 1
-    assert house.metrics.refusals.snapshot() == {rc.name(code): 1}
+    assert node.metrics.packets_connack_error == node.metrics.client_connack == 1
+    assert node.metrics.refusals.snapshot() == {rc.name(code): 1}
     # What access control says stays in the log.
     told = version == 5 and code != rc.NOT_AUTHORIZED
     assert (c.REASON_STRING in client.connack.properties) is told
@@ -197,13 +197,13 @@ def test_refusals(version: int, zone: dict[str, Any], client_id: str, will: Will
 
 def test_an_unknown_method() -> None:
     """[MQTT-4.12.0-1]"""
-    client = House().open()
+    client = FakeNode().open()
     client.connect(properties={c.AUTHENTICATION_METHOD: "OTHER"})
     refused(client, rc.BAD_AUTHENTICATION_METHOD)
 
 
 def test_without_problem_information_no_reason_string() -> None:
-    client = House({"max_client_id_length": 1}).open()
+    client = FakeNode({"max_client_id_length": 1}).open()
     client.connect("long", properties={c.REQUEST_PROBLEM_INFORMATION: 0})
     refused(client, rc.CLIENT_IDENTIFIER_NOT_VALID)
     assert client.connack.properties == {}
@@ -211,9 +211,9 @@ def test_without_problem_information_no_reason_string() -> None:
 
 @versions
 def test_a_stopping_server_refuses(version: int) -> None:
-    house = House()
-    house.context.closing = True
-    client = house.open(version)
+    node = FakeNode()
+    node.context.closing = True
+    client = node.open(version)
     client.connect()
     refused(client, rc.SERVER_UNAVAILABLE)
 
@@ -222,26 +222,26 @@ def test_a_stopping_server_refuses(version: int) -> None:
 @pytest.mark.parametrize("decision", ["allow", "deny"])
 def test_a_hook_has_the_last_word_on_authentication(version: int, decision: str) -> None:
     allowed = decision == "deny"  # what access says is the other way round
-    house = House({"allow_anonymous": allowed})
-    house.hooks.client_authenticate.add(lambda said, client, password: decision)
-    client = house.open(version)
+    node = FakeNode({"allow_anonymous": allowed})
+    node.hooks.client_authenticate.add(lambda said, client, password: decision)
+    client = node.open(version)
     client.connect()
     if decision == "allow":
         assert client.connack.reason_code == 0
     else:
         refused(client, rc.NOT_AUTHORIZED)
-    metrics = house.metrics
+    metrics = node.metrics
     assert (metrics.client_auth_success, metrics.client_auth_failure) == (not allowed, allowed)
 
 
 def test_hooks_hear_of_a_connect_before_anything_is_checked() -> None:
-    house = House({"allow_anonymous": False})
+    node = FakeNode({"allow_anonymous": False})
     heard: list[tuple[str, int, Any]] = []
-    house.hooks.client_connect.add(
+    node.hooks.client_connect.add(
         lambda client, properties: heard.append((client.client_id, client.proto_ver, properties))
     )
-    house.hooks.client_connected.add(lambda client: heard.append((client.client_id, 0, None)))
-    house.open().connect("c", properties={c.RECEIVE_MAXIMUM: 5})
+    node.hooks.client_connected.add(lambda client: heard.append((client.client_id, 0, None)))
+    node.open().connect("c", properties={c.RECEIVE_MAXIMUM: 5})
     assert heard == [("c", 5, {c.RECEIVE_MAXIMUM: 5})]
 
 
@@ -249,32 +249,32 @@ def test_hooks_hear_of_a_connect_before_anything_is_checked() -> None:
 
 
 def test_the_facts_of_a_client() -> None:
-    house = House({"session_expiry_interval": 10})
-    client = house.open(4)
+    node = FakeNode({"session_expiry_interval": 10})
+    client = node.open(4)
     client.connect("c", clean_start=False, keep_alive=7, username="u", is_bridge=True)
     facts: ClientInfo = client.channel.client
     assert (facts.client_id, facts.username, facts.proto_ver, facts.is_bridge) == ("c", "u", 4, True)
     assert (facts.clean_start, facts.keep_alive, facts.expiry_interval, facts.anonymous) == (False, 7, 10, True)
-    assert facts.connected_at == house.clock.time
+    assert facts.connected_at == node.clock.time
 
 
 def test_the_user_name_as_client_identifier() -> None:
-    house = House({"use_username_as_client_id": True})
+    node = FakeNode({"use_username_as_client_id": True})
     for username, expected in (("u", "u"), ("", "c"), (None, "c")):
-        client = house.open()
+        client = node.open()
         client.connect("c", username=username)
         assert client.channel.client.client_id == expected
 
 
-def vouched(zone: dict[str, Any]) -> House:
+def vouched(zone: dict[str, Any]) -> FakeNode:
     """Where a hook says that everybody is who it says."""
-    house = House({**zone, "allow_anonymous": False})
-    house.hooks.client_authenticate.add(lambda said, client, password: "allow")
-    return house
+    node = FakeNode({**zone, "allow_anonymous": False})
+    node.hooks.client_authenticate.add(lambda said, client, password: "allow")
+    return node
 
 
 def test_a_name_that_nobody_proved_has_no_mount_point() -> None:
-    client = House({"mountpoint": "%u/"}).open()
+    client = FakeNode({"mountpoint": "%u/"}).open()
     client.connect("c", username="ann")
     refused(client, rc.NOT_AUTHORIZED)
 
@@ -293,7 +293,7 @@ def test_names_that_would_leave_their_mount_point(name: str) -> None:
     client = vouched({"mountpoint": "%u/"}).open()
     client.connect("c", username=name)
     refused(client, rc.NOT_AUTHORIZED)
-    client = House({"mountpoint": "%c/"}).open()
+    client = FakeNode({"mountpoint": "%c/"}).open()
     client.connect(name)
     refused(client, rc.CLIENT_IDENTIFIER_NOT_VALID)
 
@@ -305,27 +305,27 @@ def test_names_that_would_leave_their_mount_point(name: str) -> None:
 @pytest.mark.parametrize("new_version", [4, 5])
 def test_take_over(old_version: int, new_version: int) -> None:
     """[MQTT-3.1.4-3]: the old connection is out of the session before the new one is answered."""
-    house = House()
-    old = house.connect("c", False, version=old_version, expiry=100)
+    node = FakeNode()
+    old = node.connect("c", False, version=old_version, expiry=100)
     old.subscribe("t", qos=1)
-    house.publish("t", b"1", 1)
+    node.publish("t", b"1", 1)
     old.received()
     events: list[str] = []
-    house.hooks.client_disconnected.add(lambda client, reason: events.append(reason))
-    house.hooks.session_takeovered.add(lambda client, session: events.append("session"))
-    house.hooks.client_connected.add(lambda client: events.append("connected"))
-    new = house.connect("c", False, version=new_version, expiry=100)
+    node.hooks.client_disconnected.add(lambda client, reason: events.append(reason))
+    node.hooks.session_takeovered.add(lambda client, session: events.append("session"))
+    node.hooks.client_connected.add(lambda client: events.append("connected"))
+    new = node.connect("c", False, version=new_version, expiry=100)
     assert events == ["session", "takeovered", "connected"]
-    assert codes(old) == ([rc.SESSION_TAKEN_OVER] if old_version == 5 else [])
+    assert reason_codes(old) == ([rc.SESSION_TAKEN_OVER] if old_version == 5 else [])
     assert old.closed
     assert new.connack.session_present
     assert [(each.payload, each.dup) for each in new.messages()] == [(b"1", True)]
-    house.publish("t", b"2", 1)
+    node.publish("t", b"2", 1)
     assert new.payloads() == [b"2"] and old.received() == []
-    assert house.context.channels == {"c": new.channel}
+    assert node.context.channels == {"c": new.channel}
     old.vanish()
-    assert house.context.channels == {"c": new.channel}
-    assert house.metrics.session_takeovered == 1
+    assert node.context.channels == {"c": new.channel}
+    assert node.metrics.session_takeovered == 1
 
 
 @pytest.mark.parametrize("clean", [False, True])
@@ -333,55 +333,55 @@ def test_take_over(old_version: int, new_version: int) -> None:
 @pytest.mark.parametrize("delay", [0, 10])
 def test_the_will_of_a_taken_over_client(clean: bool, expiry: int, delay: int) -> None:
     """[MQTT-3.1.2-8] [MQTT-3.1.3-9]: kept back only where it has a delay and its session goes on."""
-    house = House()
-    watcher = house.connect("watcher")
+    node = FakeNode()
+    watcher = node.connect("watcher")
     watcher.subscribe("will")
     will = Will("will", b"gone", properties={c.WILL_DELAY_INTERVAL: delay} if delay else {})
-    house.connect("c", will=will, expiry=expiry)
-    new = house.connect("c", clean, expiry=expiry)
+    node.connect("c", will=will, expiry=expiry)
+    new = node.connect("c", clean, expiry=expiry)
     goes_on = expiry > 0 and not clean
     assert new.connack.session_present is goes_on
     assert watcher.payloads() == ([] if delay and goes_on else [b"gone"])
-    metrics = house.metrics
+    metrics = node.metrics
     assert (metrics.session_discarded, metrics.session_takeovered) == (clean, not clean)
-    house.pass_time(1000)
+    node.pass_time(1000)
     assert watcher.payloads() == []
     assert not new.closed
 
 
 @pytest.mark.parametrize("connected", [False, True])
 def test_hooks_hear_of_a_discarded_session(connected: bool) -> None:
-    house = House()
+    node = FakeNode()
     heard: list[str] = []
-    house.hooks.session_discarded.add(lambda client, session: heard.append("discarded"))
-    house.hooks.session_terminated.add(lambda client, session, reason: heard.append(reason))
-    old = house.connect("c", expiry=100)
+    node.hooks.session_discarded.add(lambda client, session: heard.append("discarded"))
+    node.hooks.session_terminated.add(lambda client, session, reason: heard.append(reason))
+    old = node.connect("c", expiry=100)
     if not connected:
         old.vanish()
-    house.connect("c")
+    node.connect("c")
     assert heard == ["discarded"]
-    assert house.metrics.session_discarded == 1
+    assert node.metrics.session_discarded == 1
 
 
 def test_the_new_connection_s_own_limits_hold() -> None:
-    house = House()
-    old = house.connect("c", expiry=100, properties={c.TOPIC_ALIAS_MAXIMUM: 5})
+    node = FakeNode()
+    old = node.connect("c", expiry=100, properties={c.TOPIC_ALIAS_MAXIMUM: 5})
     old.subscribe("t", qos=1)
     for _ in range(2):
-        house.publish("t", b"", 1)
+        node.publish("t", b"", 1)
     assert [each.topic for each in old.messages()] == ["t", ""]
-    new = house.connect("c", False, expiry=100, properties={c.RECEIVE_MAXIMUM: 1})
+    new = node.connect("c", False, expiry=100, properties={c.RECEIVE_MAXIMUM: 1})
     assert [(each.topic, each.dup) for each in new.messages()] == [("t", True)]
 
 
 def test_three_clients_with_one_name_leave_one_session() -> None:
     for cleans in itertools.product((False, True), repeat=3):
-        house = House()
-        clients = [house.connect("c", clean, expiry=at) for clean, at in zip(cleans, (0, 10, 0), strict=True)]
+        node = FakeNode()
+        clients = [node.connect("c", clean, expiry=at) for clean, at in zip(cleans, (0, 10, 0), strict=True)]
         assert [client.closed for client in clients] == [True, True, False]
-        assert len(house.broker.sessions) == len(house.context.channels) == 1
+        assert len(node.broker.sessions) == len(node.context.channels) == 1
         clients[2].vanish()
-        assert (len(house.broker.sessions), house.context.channels) == (0, {})
+        assert (len(node.broker.sessions), node.context.channels) == (0, {})
 
 
 # --- DISCONNECT -----------------------------------------------------------------------------------------------------
@@ -390,15 +390,15 @@ def test_three_clients_with_one_name_leave_one_session() -> None:
 @pytest.mark.parametrize("version, code, published", [(4, 0, False), (5, 0, False), (5, 4, True), (5, 0x80, True)])
 def test_the_will_and_disconnect(version: int, code: int, published: bool) -> None:
     """[MQTT-3.14.4-3] [MQTT-3.1.2-10]"""
-    house = House()
-    watcher = house.connect("watcher")
+    node = FakeNode()
+    watcher = node.connect("watcher")
     watcher.subscribe("will")
-    client = house.connect("c", version=version, will=Will("will", b"gone"))
+    client = node.connect("c", version=version, will=Will("will", b"gone"))
     client.send(Disconnect(code))
     assert watcher.payloads() == ([b"gone"] if published else [])
     assert client.closed and client.received() == []
     client.vanish()
-    assert house.listener.reasons == ["normal" if not code else rc.name(code)]
+    assert node.listener.reasons == ["normal" if not code else rc.name(code)]
 
 
 @pytest.mark.parametrize(
@@ -407,25 +407,25 @@ def test_the_will_and_disconnect(version: int, code: int, published: bool) -> No
 )
 def test_disconnect_changes_the_session_expiry(first: int, then: int, lives: int) -> None:
     """Never beyond the zone's bound of 50."""
-    house = House({"session_expiry_interval": 50})
-    client = house.connect("c", expiry=first)
+    node = FakeNode({"session_expiry_interval": 50})
+    client = node.connect("c", expiry=first)
     client.send(Disconnect(0, {c.SESSION_EXPIRY_INTERVAL: then}))
     if lives:
-        house.pass_time(lives - 0.1)
-        assert "c" in house.broker.sessions
-    house.pass_time(0.1)
-    assert "c" not in house.broker.sessions
+        node.pass_time(lives - 0.1)
+        assert "c" in node.broker.sessions
+    node.pass_time(0.1)
+    assert "c" not in node.broker.sessions
 
 
 def test_disconnect_cannot_make_a_session_outlive_its_connection() -> None:
-    house = House()
-    watcher = house.connect("watcher")
+    node = FakeNode()
+    watcher = node.connect("watcher")
     watcher.subscribe("will")
-    client = house.connect("c", will=Will("will", b"gone"))
+    client = node.connect("c", will=Will("will", b"gone"))
     client.send(Disconnect(0, {c.SESSION_EXPIRY_INTERVAL: 10}))
-    assert codes(client) == [rc.PROTOCOL_ERROR]
+    assert reason_codes(client) == [rc.PROTOCOL_ERROR]
     assert watcher.payloads() == [b"gone"]
-    assert "c" not in house.broker.sessions
-    client = house.connect("c")
+    assert "c" not in node.broker.sessions
+    client = node.connect("c")
     client.send(Disconnect(0, {c.SESSION_EXPIRY_INTERVAL: 0}))
     assert client.received() == []

@@ -13,7 +13,7 @@ from broker.mqtt import constants as c
 from broker.mqtt import reason_codes as rc
 from broker.mqtt.packets import Ack, Disconnect, Pingreq, Pingresp, TopicFilter
 from broker.session.account import OF_AN_ALIAS
-from tests.support.fake_transport import Conversation, House, said
+from tests.support.fake_transport import FakeClient, FakeNode, acknowledgements
 from tests.support.wire import Publish
 
 versions = pytest.mark.parametrize("version", [3, 4, 5])
@@ -26,20 +26,20 @@ DENY = {"rules": [{"allow": False, "action": "publish", "topics": ["denied/#"]}]
 @versions
 def test_each_qos_is_acknowledged_and_delivered_once(version: int) -> None:
     """[MQTT-4.3.2-4] [MQTT-4.3.3-8] [MQTT-4.3.3-11] [MQTT-2.2.1-5]"""
-    house = House()
-    reader = house.connect("r", version=version)
+    node = FakeNode()
+    reader = node.connect("r", version=version)
     reader.subscribe("t", qos=2)
-    writer = house.connect("w", version=version)
+    writer = node.connect("w", version=version)
     writer.publish("t", b"0")
-    assert said(writer) == []
+    assert acknowledgements(writer) == []
     writer.publish("t", b"1", 1, 9)
-    assert said(writer) == [(c.PUBACK, 9, 0)]
+    assert acknowledgements(writer) == [(c.PUBACK, 9, 0)]
     writer.publish("t", b"2", 2, 9)
-    assert said(writer) == [(c.PUBREC, 9, 0)]
+    assert acknowledgements(writer) == [(c.PUBREC, 9, 0)]
     writer.send(Ack(c.PUBREL, 9))
-    assert said(writer) == [(c.PUBCOMP, 9, 0)]
+    assert acknowledgements(writer) == [(c.PUBCOMP, 9, 0)]
     assert [(each.payload, each.qos) for each in reader.messages()] == [(b"0", 0), (b"1", 1), (b"2", 2)]
-    metrics = house.metrics
+    metrics = node.metrics
     assert (metrics.messages_qos0_received, metrics.messages_qos1_received, metrics.messages_qos2_received) == (1, 1, 1)
     assert (metrics.packets_publish_received, metrics.messages_received) == (3, 3)
     assert writer.connection.traffic().received2 == 1
@@ -48,28 +48,28 @@ def test_each_qos_is_acknowledged_and_delivered_once(version: int) -> None:
 @versions
 @pytest.mark.parametrize("qos", [1, 2])
 def test_nobody_matches(version: int, qos: int) -> None:
-    house = House()
-    writer = house.connect("w", version=version)
+    node = FakeNode()
+    writer = node.connect("w", version=version)
     writer.publish("t", b"x", qos, 5)
     code = rc.NO_MATCHING_SUBSCRIBERS if version == 5 else 0
-    assert said(writer) == [(c.PUBACK if qos == 1 else c.PUBREC, 5, code)]
+    assert acknowledgements(writer) == [(c.PUBACK if qos == 1 else c.PUBREC, 5, code)]
 
 
 @versions
 def test_a_qos2_duplicate_is_one_message(version: int) -> None:
     """[MQTT-4.3.3-10] [MQTT-4.3.3-12]; and [MQTT-4.3.2-5]: after PUBACK the same identifier is a new message."""
-    house = House()
-    reader = house.connect("r")
+    node = FakeNode()
+    reader = node.connect("r")
     reader.subscribe("t", qos=2)
-    writer = house.connect("w", version=version)
+    writer = node.connect("w", version=version)
     for dup in (False, True, False):
         writer.publish("t", b"2", 2, 9, dup=dup)
-    assert said(writer) == [(c.PUBREC, 9, 0)] * 3
+    assert acknowledgements(writer) == [(c.PUBREC, 9, 0)] * 3
     assert reader.payloads() == [b"2"]
-    assert house.metrics.packets_publish_inuse == 2
+    assert node.metrics.packets_publish_inuse == 2
     writer.send(Ack(c.PUBREL, 9))
     writer.publish("t", b"new", 2, 9, dup=True)
-    assert said(writer) == [(c.PUBCOMP, 9, 0), (c.PUBREC, 9, 0)]
+    assert acknowledgements(writer) == [(c.PUBCOMP, 9, 0), (c.PUBREC, 9, 0)]
     for _ in range(2):
         writer.publish("t", b"1", 1, 8, dup=True)
     assert reader.payloads() == [b"new", b"1", b"1"]
@@ -78,15 +78,15 @@ def test_a_qos2_duplicate_is_one_message(version: int) -> None:
 @versions
 def test_a_qos2_duplicate_over_a_reconnect(version: int) -> None:
     """[MQTT-4.4.0-1] [MQTT-4.3.3-10]"""
-    house = House()
-    house.connect("r").subscribe("t")
-    writer = house.connect("w", clean_start=False, version=version, expiry=100)
+    node = FakeNode()
+    node.connect("r").subscribe("t")
+    writer = node.connect("w", clean_start=False, version=version, expiry=100)
     writer.publish("t", b"2", 2, 9)
     writer.vanish()
-    writer = house.connect("w", clean_start=False, version=version, expiry=100)
+    writer = node.connect("w", clean_start=False, version=version, expiry=100)
     writer.publish("t", b"2", 2, 9, dup=True)
-    assert said(writer) == [(c.PUBREC, 9, 0)]
-    assert house.metrics.messages_publish == 1
+    assert acknowledgements(writer) == [(c.PUBREC, 9, 0)]
+    assert node.metrics.messages_publish == 1
 
 
 # --- limits ---------------------------------------------------------------------------------------------------------
@@ -94,37 +94,39 @@ def test_a_qos2_duplicate_over_a_reconnect(version: int) -> None:
 
 def test_the_receive_maximum_counts_what_is_unfinished() -> None:
     """[MQTT-3.3.4-7]: a repetition is not counted twice, a refused one gives its place back."""
-    house = House({"receive_maximum": 2}, access=DENY)
-    house.connect("r").subscribe("t")
+    node = FakeNode({"receive_maximum": 2}, access=DENY)
+    node.connect("r").subscribe("t")
     for qos in (1, 2):
-        writer = house.connect("w")
+        writer = node.connect("w")
         assert writer.connack.properties[c.RECEIVE_MAXIMUM] == 2
         writer.publish("t", b"", 2, 1)
         writer.publish("denied/x", b"", 2, 2)
         writer.publish("t", b"", 2, 3)
         writer.publish("t", b"", 2, 3, dup=True)
-        assert [each[1:] for each in said(writer)] == [(1, 0), (2, rc.NOT_AUTHORIZED), (3, 0), (3, 0)]
+        assert [each[1:] for each in acknowledgements(writer)] == [(1, 0), (2, rc.NOT_AUTHORIZED), (3, 0), (3, 0)]
         writer.publish("t", b"", qos, 4)
         (bye,) = writer.received()
         assert isinstance(bye, Disconnect) and bye.reason_code == rc.RECEIVE_MAXIMUM_EXCEEDED
         assert writer.closed
-    assert house.metrics.packets_publish_dropped == 2
+    assert node.metrics.packets_publish_dropped == 2
 
 
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_the_receive_maximum_holds_for_qos_1_in_one_burst(pieces: int) -> None:
     """[MQTT-3.3.4-7]: what came before any of its PUBACKs was written is unfinished, however slowly it is taken."""
     most = 700  # more than is taken of one client in one turn
-    house = House({"receive_maximum": most})
-    writer = house.connect("w")
+    node = FakeNode({"receive_maximum": most})
+    writer = node.connect("w")
     burst = [Publish("t", b"", 1, packet_id=packet_id) for packet_id in range(1, most + 1)]
     for _ in range(3):
         writer.send(*burst)
-        assert [each[1:] for each in said(writer)] == [(packet_id, 0x10) for packet_id in range(1, most + 1)]
+        assert [each[1:] for each in acknowledgements(writer)] == [
+            (packet_id, 0x10) for packet_id in range(1, most + 1)
+        ]
     burst.append(Publish("t", b"", 1, packet_id=most + 1))
     for piece in range(pieces):
         writer.feed(*burst[piece::pieces])
-    house.run()
+    node.run()
     *acknowledged, bye = writer.received()
     assert isinstance(bye, Disconnect) and bye.reason_code == rc.RECEIVE_MAXIMUM_EXCEEDED
     assert len(acknowledged) <= most and writer.closed
@@ -132,9 +134,9 @@ def test_the_receive_maximum_holds_for_qos_1_in_one_burst(pieces: int) -> None:
 
 def test_the_receive_maximum_counts_qos_1_and_2_of_a_burst_together() -> None:
     """[MQTT-3.3.4-7]"""
-    house = House({"receive_maximum": 3})
+    node = FakeNode({"receive_maximum": 3})
     for last in (1, 2):
-        writer = house.connect("w")
+        writer = node.connect("w")
         mixed = [Publish("t", b"", qos, packet_id=packet_id) for packet_id, qos in ((1, 1), (2, 2), (3, 1), (2, 2))]
         writer.send(*mixed)
         assert len(writer.received()) == 4
@@ -146,40 +148,40 @@ def test_the_receive_maximum_counts_qos_1_and_2_of_a_burst_together() -> None:
 
 
 def test_3_x_has_no_receive_maximum() -> None:
-    house = House({"receive_maximum": 3})
-    writer = house.connect("w", version=4)
+    node = FakeNode({"receive_maximum": 3})
+    writer = node.connect("w", version=4)
     writer.send(*(Publish("t", b"", 1, packet_id=packet_id) for packet_id in range(1, 11)))
     assert len(writer.received()) == 10
 
 
 @versions
 def test_too_many_unreleased(version: int, caplog: pytest.LogCaptureFixture) -> None:
-    house = House({"max_awaiting_rel": 1})
-    reader = house.connect("r")
+    node = FakeNode({"max_awaiting_rel": 1})
+    reader = node.connect("r")
     reader.subscribe("t", qos=2)
-    writer = house.connect("w", version=version)
+    writer = node.connect("w", version=version)
     writer.publish("t", b"1", 2, 1)
     with caplog.at_level(logging.WARNING):
         writer.publish("t", b"2", 2, 2)
-    assert said(writer) == [(c.PUBREC, 1, 0)] + ([(c.PUBREC, 2, rc.QUOTA_EXCEEDED)] if version == 5 else [])
+    assert acknowledgements(writer) == [(c.PUBREC, 1, 0)] + ([(c.PUBREC, 2, rc.QUOTA_EXCEEDED)] if version == 5 else [])
     assert "setting=max_awaiting_rel" in caplog.text
     assert reader.payloads() == [b"1"]
     writer.send(Ack(c.PUBREL, 1))
     writer.publish("t", b"2", 2, 2, dup=True)
-    assert said(writer) == [(c.PUBCOMP, 1, 0), (c.PUBREC, 2, 0)]
+    assert acknowledgements(writer) == [(c.PUBCOMP, 1, 0), (c.PUBREC, 2, 0)]
     assert reader.payloads() == [b"2"]
 
 
 def test_an_identifier_in_use_by_the_other_qos() -> None:
-    house = House()
-    reader = house.connect("r")
+    node = FakeNode()
+    reader = node.connect("r")
     reader.subscribe("t", qos=2)
     for version, code in ((5, rc.PACKET_IDENTIFIER_IN_USE), (4, 0)):
-        writer = house.connect("w", version=version)
+        writer = node.connect("w", version=version)
         writer.publish("t", b"", 2, 7)
-        said(writer)
+        acknowledgements(writer)
         writer.publish("t", b"", 1, 7)
-        assert said(writer) == [(c.PUBACK, 7, code)]
+        assert acknowledgements(writer) == [(c.PUBACK, 7, code)]
         assert len(reader.messages()) == (1 if code else 2)
 
 
@@ -196,7 +198,7 @@ def test_what_was_announced_as_unavailable_closes(
     version: int, zone: dict[str, Any], keys: dict[str, Any], code: int
 ) -> None:
     """[MQTT-3.2.2-11] [MQTT-3.2.2-14]"""
-    writer = House(zone).connect("w", version=version)
+    writer = FakeNode(zone).connect("w", version=version)
     writer.publish("t", b"x", **keys)
     packets = writer.received()
     assert [each.reason_code for each in packets] == ([code] if version == 5 else [])  # type: ignore[union-attr]
@@ -218,21 +220,21 @@ def test_what_was_announced_as_unavailable_closes(
 def test_a_topic_that_is_not_the_client_s_to_write(qos: int, topic: str, code: int) -> None:
     """[3.1.1 MQTT-3.3.5-2]"""
     for version in (4, 5):
-        house = House({"max_topic_levels": 2}, access=DENY)
-        writer = house.connect("w", version=version)
+        node = FakeNode({"max_topic_levels": 2}, access=DENY)
+        writer = node.connect("w", version=version)
         writer.publish(topic, b"x", qos, qos)
-        assert said(writer) == ([(c.PUBACK, 1, code if version == 5 else 0)] if qos else [])
-        assert house.metrics.messages_publish == 0
+        assert acknowledgements(writer) == ([(c.PUBACK, 1, code if version == 5 else 0)] if qos else [])
+        assert node.metrics.messages_publish == 0
         denied = code == rc.NOT_AUTHORIZED
-        assert (house.metrics.packets_publish_auth_error, house.metrics.packets_publish_error) == (denied, not denied)
-        assert house.metrics.refusals.snapshot() == {f"publish_{rc.name(code)}": 1}
+        assert (node.metrics.packets_publish_auth_error, node.metrics.packets_publish_error) == (denied, not denied)
+        assert node.metrics.refusals.snapshot() == {f"publish_{rc.name(code)}": 1}
 
 
 @pytest.mark.parametrize("wanted", [0, 1])
 def test_a_reason_string_only_where_the_client_wants_it(wanted: int) -> None:
     """[MQTT-3.1.2-29]"""
-    house = House(access=DENY)
-    writer = house.connect("w", properties={c.REQUEST_PROBLEM_INFORMATION: wanted})
+    node = FakeNode(access=DENY)
+    writer = node.connect("w", properties={c.REQUEST_PROBLEM_INFORMATION: wanted})
     writer.publish("denied/x", b"x", 1, 1)
     (ack,) = writer.received()
     assert isinstance(ack, Ack)
@@ -242,14 +244,14 @@ def test_a_reason_string_only_where_the_client_wants_it(wanted: int) -> None:
 @versions
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_a_denied_publish_may_close(version: int, qos: int) -> None:
-    house = House({"acl_deny_action": "disconnect"}, access=DENY)
-    writer = house.connect("w", clean_start=False, version=version, expiry=100)
+    node = FakeNode({"acl_deny_action": "disconnect"}, access=DENY)
+    writer = node.connect("w", clean_start=False, version=version, expiry=100)
     writer.publish("denied/x", b"x", qos, qos)
     codes = [each.reason_code for each in writer.received()]  # type: ignore[union-attr]
     assert codes == ([rc.NOT_AUTHORIZED] if version == 5 else [])
     assert writer.closed
     # What was denied was not taken: it is no duplicate when it comes again.
-    session = house.broker.sessions.get("w")
+    session = node.broker.sessions.get("w")
     assert session is not None and session.awaiting_rel is None
 
 
@@ -257,53 +259,53 @@ def test_a_denied_publish_may_close(version: int, qos: int) -> None:
 
 
 def test_a_topic_once_admitted_is_not_asked_about_again_until_the_rules_change() -> None:
-    house = House(access={"cache_ttl": 60})
+    node = FakeNode(access={"cache_ttl": 60})
     asked: list[str] = []
-    house.hooks.client_check_acl.add(lambda allowed, client, action, topic: asked.append(topic) or allowed)
-    writer = house.connect("w")
+    node.hooks.client_check_acl.add(lambda allowed, client, action, topic: asked.append(topic) or allowed)
+    writer = node.connect("w")
     for _ in range(3):
         writer.publish("t")
     assert asked == ["t"]
-    assert (house.metrics.client_check_acl, house.metrics.client_acl_cache_hit) == (1, 2)
-    assert house.metrics.client_acl_allow == 3
-    house.clock.advance(60)
+    assert (node.metrics.client_check_acl, node.metrics.client_acl_cache_hit) == (1, 2)
+    assert node.metrics.client_acl_allow == 3
+    node.clock.advance(60)
     writer.publish("t")
     assert asked == ["t", "t"]
-    house.server.access.reload(AccessSettings(rules=[RuleSettings(allow=False, topics=["t"])]))
+    node.server.access.reload(AccessSettings(rules=[RuleSettings(allow=False, topics=["t"])]))
     writer.publish("t", b"", 1, 1)
-    assert said(writer) == [(c.PUBACK, 1, rc.NOT_AUTHORIZED)]
+    assert acknowledgements(writer) == [(c.PUBACK, 1, rc.NOT_AUTHORIZED)]
     assert asked == ["t", "t", "t"]
 
 
 def test_without_the_cache_every_publish_is_asked_about() -> None:
-    house = House(access={"cache": False})
+    node = FakeNode(access={"cache": False})
     asked: list[tuple[bool, bool]] = []
-    house.hooks.client_check_acl_complete.add(
+    node.hooks.client_check_acl_complete.add(
         lambda client, action, topic, allowed, cached: asked.append((allowed, cached))
     )
-    writer = house.connect("w")
+    writer = node.connect("w")
     for _ in range(2):
         writer.publish("t")
     assert asked == [(True, False)] * 2
 
 
 def test_a_denial_that_is_cached_is_counted_as_such() -> None:
-    house = House(access=DENY)
+    node = FakeNode(access=DENY)
     asked: list[tuple[bool, bool]] = []
-    house.hooks.client_check_acl_complete.add(
+    node.hooks.client_check_acl_complete.add(
         lambda client, action, topic, allowed, cached: asked.append((allowed, cached))
     )
-    writer = house.connect("w")
+    writer = node.connect("w")
     for _ in range(2):
         writer.publish("denied/x")
     assert asked == [(False, False), (False, True)]
-    assert (house.metrics.client_acl_deny, house.metrics.client_acl_cache_hit) == (2, 1)
+    assert (node.metrics.client_acl_deny, node.metrics.client_acl_cache_hit) == (2, 1)
 
 
 @pytest.mark.interpreted
 def test_what_is_admitted_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST_ADMITTED", 3)
-    writer = House().connect("w")
+    writer = FakeNode().connect("w")
     for number in range(20):
         writer.publish(f"t/{number}")
         assert 0 < len(writer.channel.admitted) <= 3
@@ -313,7 +315,7 @@ def test_what_is_admitted_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_long_topics_are_not_remembered() -> None:
-    writer = House().connect("w")
+    writer = FakeNode().connect("w")
     for size in (256, 257, 60_000):
         writer.publish("x" * size)
     assert [len(topic) for topic in writer.channel.admitted] == [256]
@@ -322,11 +324,11 @@ def test_long_topics_are_not_remembered() -> None:
 @pytest.mark.interpreted
 def test_what_aliases_stand_for_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST_ALIASED", 10)
-    writer = House().connect("w")
+    writer = FakeNode().connect("w")
     for topic in ("aaaaa", "bbbb", "ccccc"):  # one alias: only what it stands for now counts
         writer.publish(topic, properties={c.TOPIC_ALIAS: 1})
     writer.publish("ddddd", properties={c.TOPIC_ALIAS: 2})
-    assert said(writer) == [] and not writer.closed
+    assert acknowledgements(writer) == [] and not writer.closed
     writer.publish("e", properties={c.TOPIC_ALIAS: 3})
     (disconnect,) = writer.received()
     assert isinstance(disconnect, Disconnect) and disconnect.reason_code == rc.QUOTA_EXCEEDED
@@ -336,27 +338,27 @@ def test_what_aliases_stand_for_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.interpreted
 def test_aliases_are_counted_as_long_as_their_client_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST_ALIASED", 10)
-    house = House()
+    node = FakeNode()
     for _ in range(3):
-        writer = house.connect("w")
+        writer = node.connect("w")
         writer.publish("dddddd", properties={c.TOPIC_ALIAS: 1})
-        assert house.broker.account.aliases == 6 + OF_AN_ALIAS
+        assert node.broker.account.aliases == 6 + OF_AN_ALIAS
         writer.publish("eeeeee", properties={c.TOPIC_ALIAS: 2})  # which is too much
-        assert writer.closed and house.broker.account.aliases == 0
-    writer = house.connect("w")
+        assert writer.closed and node.broker.account.aliases == 0
+    writer = node.connect("w")
     writer.publish("dddddd", properties={c.TOPIC_ALIAS: 1})
     writer.publish("d", properties={c.TOPIC_ALIAS: 1})
-    assert house.broker.account.aliases == 1 + OF_AN_ALIAS
+    assert node.broker.account.aliases == 1 + OF_AN_ALIAS
     writer.vanish()
-    assert house.broker.account.aliases == 0
+    assert node.broker.account.aliases == 0
 
 
 def test_aliases_from_the_client() -> None:
     """[MQTT-3.3.2-7] [MQTT-3.3.2-9] [MQTT-3.3.2-12]; they do not travel on."""
-    house = House({"max_topic_alias": 2})
-    reader = house.connect("r")
+    node = FakeNode({"max_topic_alias": 2})
+    reader = node.connect("r")
     reader.subscribe("#")
-    writer = house.connect("w")
+    writer = node.connect("w")
     assert writer.connack.properties[c.TOPIC_ALIAS_MAXIMUM] == 2
     alias = {c.TOPIC_ALIAS: 1}
     writer.publish("a", b"1", properties=alias)
@@ -369,8 +371,8 @@ def test_aliases_from_the_client() -> None:
         ("b", b"3", {}),
         ("b", b"4", {}),
     ]
-    said(writer)
-    writer = house.connect("w")
+    acknowledgements(writer)
+    writer = node.connect("w")
     writer.publish("", b"5", properties=alias)
     assert [each.reason_code for each in writer.received()] == [rc.PROTOCOL_ERROR]  # type: ignore[union-attr]
 
@@ -381,7 +383,7 @@ def test_aliases_from_the_client() -> None:
 )
 def test_an_alias_that_cannot_be(topic: str, alias: int, code: int) -> None:
     """[MQTT-3.3.2-8] [MQTT-3.3.2-9]; one that stands for nothing, section 3.3.4."""
-    writer = House({"max_topic_alias": 2}).connect("w")
+    writer = FakeNode({"max_topic_alias": 2}).connect("w")
     writer.publish("a", properties={c.TOPIC_ALIAS: 1})
     writer.publish(topic, properties={c.TOPIC_ALIAS: alias})
     assert [each.reason_code for each in writer.received()] == [code]  # type: ignore[union-attr]
@@ -392,39 +394,39 @@ def test_an_alias_that_cannot_be(topic: str, alias: int, code: int) -> None:
 
 
 def test_a_mount_point() -> None:
-    house = House()
-    whole = house.connect("whole")
+    node = FakeNode()
+    whole = node.connect("whole")
     whole.subscribe("#")
-    reader = house.connect("r", zone={"mountpoint": "m/"})
+    reader = node.connect("r", zone={"mountpoint": "m/"})
     reader.subscribe("t")
     for version in (4, 5):
-        writer = house.connect("w", version=version, zone={"mountpoint": "m/"})
+        writer = node.connect("w", version=version, zone={"mountpoint": "m/"})
         writer.publish("t", b"x")
         writer.publish("t", b"y", 1, 1)
         assert [each.topic for each in reader.messages()] == ["t", "t"]
         assert [each.topic for each in whole.messages()] == ["m/t", "m/t"]
     writer.publish("$delayed/1/t", b"later")
-    house.pass_time(1)
+    node.pass_time(1)
     assert [each.topic for each in whole.messages()] == ["m/t"]
     writer.received()
     writer.publish("t" * 65_534, b"", 1, 2)
-    assert said(writer) == [(c.PUBACK, 2, rc.TOPIC_NAME_INVALID)]
+    assert acknowledgements(writer) == [(c.PUBACK, 2, rc.TOPIC_NAME_INVALID)]
 
 
 def test_a_delayed_publish() -> None:
-    house = House(delayed={"max_messages": 2})
-    reader = house.connect("r")
+    node = FakeNode(delayed={"max_messages": 2})
+    reader = node.connect("r")
     reader.subscribe("t", qos=2)
-    writer = house.connect("w")
+    writer = node.connect("w")
     writer.publish("$delayed/5/t", b"0")
     writer.publish("$delayed/5/t", b"2", 2, 1)
     writer.publish("$delayed/5/t", b"full", 2, 2)
     writer.publish("$delayed/5/t", b"full")
-    assert said(writer) == [(c.PUBREC, 1, 0), (c.PUBREC, 2, rc.QUOTA_EXCEEDED)]
+    assert acknowledgements(writer) == [(c.PUBREC, 1, 0), (c.PUBREC, 2, rc.QUOTA_EXCEEDED)]
     assert reader.messages() == []
-    house.pass_time(5)
+    node.pass_time(5)
     assert reader.payloads() == [b"0", b"2"]
-    off = House(delayed={"enabled": False})
+    off = FakeNode(delayed={"enabled": False})
     reader = off.connect("r")
     reader.subscribe("$delayed/#")
     off.connect("w").publish("$delayed/5/t")
@@ -434,26 +436,26 @@ def test_a_delayed_publish() -> None:
 # --- queue_full = "refuse" ------------------------------------------------------------------------------------------
 
 
-def full_house() -> tuple[House, Conversation]:
+def full_node() -> tuple[FakeNode, FakeClient]:
     """A subscriber to ``t`` with one message in flight and a full queue."""
-    house = House({"queue_full": "refuse", "max_queued_messages": 1, "max_inflight": 1})
-    reader = house.connect("r")
+    node = FakeNode({"queue_full": "refuse", "max_queued_messages": 1, "max_inflight": 1})
+    reader = node.connect("r")
     reader.subscribe("t", qos=2)
-    house.publish("t", b"in flight", 1)
-    house.publish("t", b"queued", 1)
-    return house, reader
+    node.publish("t", b"in flight", 1)
+    node.publish("t", b"queued", 1)
+    return node, reader
 
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_a_full_queue_refuses_a_5_0_publisher(qos: int) -> None:
-    house, reader = full_house()
-    writer = house.connect("w")
+    node, reader = full_node()
+    writer = node.connect("w")
     kind = c.PUBACK if qos == 1 else c.PUBREC
     writer.publish("t", b"x", qos, 1)
-    assert said(writer) == [(kind, 1, rc.QUOTA_EXCEEDED)]
+    assert acknowledgements(writer) == [(kind, 1, rc.QUOTA_EXCEEDED)]
     reader.puback(1)
     writer.publish("t", b"y", qos, 1)
-    assert said(writer) == [(kind, 1, 0)]
+    assert acknowledgements(writer) == [(kind, 1, 0)]
     assert reader.payloads() == [b"in flight", b"queued"]
     reader.puback(2)
     assert reader.payloads() == [b"y"]
@@ -487,9 +489,9 @@ class Sleeper:
 @pytest.mark.parametrize("qos", [1, 2])
 async def test_a_full_queue_makes_a_3x_publisher_wait(qos: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its next packets wait with it, in order, and nothing is read from it."""
-    house, reader = full_house()
+    node, reader = full_node()
     sleeper = Sleeper(monkeypatch)
-    writer = house.connect("w", version=4)
+    writer = node.connect("w", version=4)
     writer.send(Publish("t", b"x", qos, packet_id=1), Pingreq())
     await sleeper.turn()
     writer.send(Publish("other", b"y", 1, packet_id=2))
@@ -502,22 +504,22 @@ async def test_a_full_queue_makes_a_3x_publisher_wait(qos: int, monkeypatch: pyt
     assert writer.transport.reading
     if qos == 2:
         writer.publish("t", b"x", 2, 1, dup=True)
-        assert said(writer) == [(c.PUBREC, 1, 0)]
+        assert acknowledgements(writer) == [(c.PUBREC, 1, 0)]
     reader.puback(2)
     assert reader.payloads() == [b"in flight", b"queued", b"x"]
 
 
 @pytest.mark.asyncio
 async def test_a_publisher_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    house, _ = full_house()
+    node, _ = full_node()
     sleeper = Sleeper(monkeypatch)
-    writer = house.connect("w", version=4)
+    writer = node.connect("w", version=4)
     writer.send(Publish("t", b"x", 1, packet_id=1))
     await sleeper.turn()
-    house.clock.advance(module._LONGEST_WAIT)
+    node.clock.advance(module._LONGEST_WAIT)
     await sleeper.over()
     assert not writer.closed
-    house.clock.advance(1)
+    node.clock.advance(1)
     await sleeper.over()
     assert writer.closed and writer.received() == []
 
@@ -525,17 +527,17 @@ async def test_a_publisher_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.asyncio
 async def test_a_waiting_publisher_that_goes_may_send_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """[MQTT-4.3.3-10] must not make a duplicate of what was never published."""
-    house, reader = full_house()
+    node, reader = full_node()
     sleeper = Sleeper(monkeypatch)
-    writer = house.connect("w", clean_start=False, version=4)
+    writer = node.connect("w", clean_start=False, version=4)
     writer.send(Publish("t", b"x", 2, packet_id=1))
     await sleeper.turn()
     writer.vanish()
     reader.puback(1)
-    again = house.connect("w", clean_start=False, version=4)
+    again = node.connect("w", clean_start=False, version=4)
     again.publish("t", b"x", 2, 1, dup=True)
     await sleeper.over()
-    assert said(again) == [(c.PUBREC, 1, 0)]
+    assert acknowledgements(again) == [(c.PUBREC, 1, 0)]
     reader.puback(2)
     assert reader.payloads() == [b"in flight", b"queued", b"x"]
     assert reader.session.queued == 0
@@ -545,29 +547,29 @@ async def test_a_waiting_publisher_that_goes_may_send_it_again(monkeypatch: pyte
 
 
 def test_the_client_is_the_publisher_of_its_messages() -> None:
-    house = House()
+    node = FakeNode()
     published: list[Any] = []
-    house.hooks.message_publish.add(lambda message: published.append(message) or message)
-    writer = house.connect("w")
-    house.clock.advance(5)
+    node.hooks.message_publish.add(lambda message: published.append(message) or message)
+    writer = node.connect("w")
+    node.clock.advance(5)
     writer.publish("t", b"x")
     (message,) = published
     assert message.publisher is writer.channel.client
-    assert message.timestamp == house.clock.time
+    assert message.timestamp == node.clock.time
 
 
 def test_no_local_between_filters_and_versions() -> None:
     """[MQTT-3.8.3-3]; a 3.x client of a zone that says ``ignore_loop_deliver`` as if it had asked."""
-    house = House()
-    client = house.connect("c")
+    node = FakeNode()
+    client = node.connect("c")
     client.subscribe(TopicFilter("t/#", 2, no_local=True), TopicFilter("t/1", 1))
     for qos, packet_id in ((0, 0), (2, 1)):
         client.publish("t/1", b"x", qos, packet_id)
     client.publish("t/2", b"y")
     packets = client.received()
     assert [each.qos for each in packets if isinstance(each, Publish)] == [0, 1]
-    old = house.connect("old", version=4, zone={"ignore_loop_deliver": True})
+    old = node.connect("old", version=4, zone={"ignore_loop_deliver": True})
     old.subscribe("own")
     old.publish("own")
-    house.publish("own")
+    node.publish("own")
     assert len(old.messages()) == 1

@@ -12,7 +12,7 @@ from broker.config import AccessSettings, DelayedSettings, ListenerSettings, Zon
 from broker.mqtt import constants as c
 from broker.mqtt import reason_codes as rc
 from broker.mqtt.packets import Auth, Connect, Disconnect, Subscribe, TopicFilter, Will
-from tests.support.fake_transport import Conversation, House
+from tests.support.fake_transport import FakeClient, FakeNode
 from tests.support.scram_client import ScramClient
 from tests.support.wire import Publish
 
@@ -31,20 +31,20 @@ def lines(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, Any]]:
     return found
 
 
-def connect(client_id: str = "c", version: int = 5, **fields: Any) -> Callable[[Conversation], None]:
-    def send(client: Conversation) -> None:
+def connect(client_id: str = "c", version: int = 5, **fields: Any) -> Callable[[FakeClient], None]:
+    def send(client: FakeClient) -> None:
         client.version = version
         client.send(Connect(version, client_id, **fields))
 
     return send
 
 
-def raw(data: bytes) -> Callable[[Conversation], None]:
+def raw(data: bytes) -> Callable[[FakeClient], None]:
     return lambda client: client.transport.feed(data)
 
 
-def scram(username: str, password: str) -> Callable[[Conversation], None]:
-    def run(client: Conversation) -> None:
+def scram(username: str, password: str) -> Callable[[FakeClient], None]:
+    def run(client: FakeClient) -> None:
         other = ScramClient(username, password)
         method = {c.AUTHENTICATION_METHOD: "SCRAM-SHA-256"}
         (asked,) = client.ask(Connect(5, "c", properties={**method, c.AUTHENTICATION_DATA: other.first()}))
@@ -55,8 +55,8 @@ def scram(username: str, password: str) -> Callable[[Conversation], None]:
     return run
 
 
-STRANGERS: list[tuple[dict[str, Any], dict[str, Any], Callable[[Conversation], None], str, str]] = [
-    # zone, other rooms, what the stranger does, reason, setting
+STRANGERS: list[tuple[dict[str, Any], dict[str, Any], Callable[[FakeClient], None], str, str]] = [
+    # zone, other config, what the stranger does, reason, setting
     ({"allow_anonymous": False}, {}, connect(), "not_authorized", "allow_anonymous"),
     ({"allow_anonymous": False}, {}, connect(username="u"), "bad_username_or_password", "allow_anonymous"),
     ({}, {"access": USERS}, connect(username="alice"), "bad_username_or_password", "access.users"),
@@ -94,42 +94,42 @@ STRANGERS: list[tuple[dict[str, Any], dict[str, Any], Callable[[Conversation], N
     ({}, {}, raw(b"\r\n\r\n\x00\r\nQUIT\n\x21\x11"), "protocol_error", "proxy_protocol"),
     ({}, {}, raw(b"\xc0\x00"), "protocol_error", "-"),
     ({}, {}, raw(b"\x10\x07\x00\x04MQTT\x09"), "unsupported_protocol_version", "-"),
-    ({}, {}, lambda client: (client.house.pass_time(11), client.house.pass_time(1)), "idle_timeout", "idle_timeout"),
+    ({}, {}, lambda client: (client.node.pass_time(11), client.node.pass_time(1)), "idle_timeout", "idle_timeout"),
 ]
 
 
-@pytest.mark.parametrize("zone, rooms, act, reason, setting", STRANGERS)
+@pytest.mark.parametrize("zone, config, act, reason, setting", STRANGERS)
 def test_a_stranger_is_refused(
     zone: dict[str, Any],
-    rooms: dict[str, Any],
-    act: Callable[[Conversation], None],
+    config: dict[str, Any],
+    act: Callable[[FakeClient], None],
     reason: str,
     setting: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    house = House(zone, **rooms)
+    node = FakeNode(zone, **config)
     with caplog.at_level(logging.INFO):
-        stranger = house.open()
+        stranger = node.open()
         act(stranger)
     (line,) = lines(caplog, "client_refused")
     assert (line["reason"], line["setting"], line["listener"]) == (reason, setting, "default")
-    assert house.metrics.refusals.snapshot() == {reason: 1}
-    assert house.metrics.disconnects.snapshot() == {}
+    assert node.metrics.refusals.snapshot() == {reason: 1}
+    assert node.metrics.disconnects.snapshot() == {}
 
 
 def test_a_stranger_who_cannot_be_let_in_while_the_node_stops(caplog: pytest.LogCaptureFixture) -> None:
-    house = House()
-    house.context.closing = True
+    node = FakeNode()
+    node.context.closing = True
     with caplog.at_level(logging.INFO):
-        house.open().connect("c")
+        node.open().connect("c")
     (line,) = lines(caplog, "client_refused")
     assert (line["reason"], line["setting"]) == ("server_unavailable", "-")
 
 
 def test_who_failed_by_scram_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    house = House(access=USERS)
+    node = FakeNode(access=USERS)
     with caplog.at_level(logging.INFO):
-        scram("alice", "looking-glass")(house.open())
+        scram("alice", "looking-glass")(node.open())
     (line,) = lines(caplog, "client_refused")
     assert (line["username"], line["detail"]) == ("alice", "wrong password")
 
@@ -140,13 +140,13 @@ def test_who_failed_by_scram_is_named(caplog: pytest.LogCaptureFixture) -> None:
 )
 def test_the_wrong_door_is_told(first: bytes, words: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        House().open().transport.feed(first)
+        FakeNode().open().transport.feed(first)
     (line,) = lines(caplog, "client_refused")
     assert words in line["detail"]
 
 
 def test_the_wrong_door_is_told_in_pieces_too(caplog: pytest.LogCaptureFixture) -> None:
-    stranger = House().open()
+    stranger = FakeNode().open()
     with caplog.at_level(logging.INFO):
         for piece in (b"\x16", b"\x03", b"\x01"):
             stranger.transport.feed(piece)
@@ -159,7 +159,7 @@ def publish(topic: str, qos: int = 1, **fields: Any) -> Publish:
 
 
 CLIENTS: list[tuple[dict[str, Any], dict[str, Any], list[Any], str, str]] = [
-    # zone, other rooms, what the client sends, reason, setting
+    # zone, other config, what the client sends, reason, setting
     ({"max_qos": 0}, {}, [publish("t")], "qos_not_supported", "max_qos"),
     ({"retain_available": False}, {}, [publish("t", retain=True)], "retain_not_supported", "retain_available"),
     ({"max_packet_size": 20}, {}, [publish("t" * 20)], "packet_too_large", "max_packet_size"),
@@ -192,26 +192,26 @@ CLIENTS: list[tuple[dict[str, Any], dict[str, Any], list[Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize("zone, rooms, packets, reason, setting", CLIENTS)
+@pytest.mark.parametrize("zone, config, packets, reason, setting", CLIENTS)
 def test_a_client_is_sent_away(
     zone: dict[str, Any],
-    rooms: dict[str, Any],
+    config: dict[str, Any],
     packets: list[Any],
     reason: str,
     setting: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    house = House(zone, **rooms)
-    client = house.connect()
+    node = FakeNode(zone, **config)
+    client = node.connect()
     with caplog.at_level(logging.INFO):
         client.send(*packets)
     (line,) = lines(caplog, "client_disconnected")
     assert (line["reason"], line["setting"], line["listener"]) == (reason, setting, "default")
-    assert house.metrics.disconnects.snapshot() == {reason: 1}
+    assert node.metrics.disconnects.snapshot() == {reason: 1}
 
 
 MESSAGES: list[tuple[dict[str, Any], dict[str, Any], Publish, str, str]] = [
-    # zone, other rooms, the message, reason, setting
+    # zone, other config, the message, reason, setting
     ({}, {}, publish("$SYS/x"), "not_authorized", "-"),
     ({}, {}, publish("$delayed/1/$SYS/x"), "not_authorized", "-"),
     ({}, {}, publish("$delayed/x/y"), "topic_name_invalid", "-"),
@@ -224,34 +224,34 @@ MESSAGES: list[tuple[dict[str, Any], dict[str, Any], Publish, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize("zone, rooms, message, reason, setting", MESSAGES)
+@pytest.mark.parametrize("zone, config, message, reason, setting", MESSAGES)
 def test_a_message_is_refused(
     zone: dict[str, Any],
-    rooms: dict[str, Any],
+    config: dict[str, Any],
     message: Publish,
     reason: str,
     setting: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    house = House(zone, **rooms)
-    client = house.connect()
+    node = FakeNode(zone, **config)
+    client = node.connect()
     with caplog.at_level(logging.INFO):
         client.send(message)
         client.send(message)  # also where the decision was remembered, though not within the minute
-        house.pass_time(59)
+        node.pass_time(59)
         client.send(message)
-        house.pass_time(2)
+        node.pass_time(2)
         client.send(message)
     told = [(line["reason"], line["setting"], line["count"]) for line in lines(caplog, "publish_refused")]
     assert told == [(reason, setting, 1), (reason, setting, 3)]
 
 
 def test_a_message_that_finds_a_full_queue(caplog: pytest.LogCaptureFixture) -> None:
-    house = House({"queue_full": "refuse", "max_queued_messages": 1})
-    watcher = house.connect("watcher", expiry=100)
+    node = FakeNode({"queue_full": "refuse", "max_queued_messages": 1})
+    watcher = node.connect("watcher", expiry=100)
     watcher.subscribe("t", qos=1)
     watcher.vanish()
-    client = house.connect("c")
+    client = node.connect("c")
     with caplog.at_level(logging.INFO):
         client.send(publish("t"), publish("t"))
     (line,) = lines(caplog, "publish_refused")
@@ -259,17 +259,17 @@ def test_a_message_that_finds_a_full_queue(caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_one_refusal_does_not_hide_another_of_the_same_reason(caplog: pytest.LogCaptureFixture) -> None:
-    house = House(access=RULES)
-    client = house.connect()
+    node = FakeNode(access=RULES)
+    client = node.connect()
     with caplog.at_level(logging.INFO):
         client.send(publish("$SYS/x"), publish("denied/x"))
     assert [line["setting"] for line in lines(caplog, "publish_refused")] == ["-", "access.rules.1"]
 
 
 def test_a_hook_s_denial_is_nobody_s_setting(caplog: pytest.LogCaptureFixture) -> None:
-    house = House(access=RULES)
-    client = house.connect()
-    house.hooks.client_check_acl.add(lambda allowed, client, action, topic: False)
+    node = FakeNode(access=RULES)
+    client = node.connect()
+    node.hooks.client_check_acl.add(lambda allowed, client, action, topic: False)
     with caplog.at_level(logging.INFO):
         client.send(publish("free"))
     (line,) = lines(caplog, "publish_refused")
@@ -300,16 +300,16 @@ FILTERS: list[tuple[dict[str, Any], dict[str, Any], TopicFilter, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize("zone, rooms, entry, reason, setting", FILTERS)
+@pytest.mark.parametrize("zone, config, entry, reason, setting", FILTERS)
 def test_a_filter_is_refused(
     zone: dict[str, Any],
-    rooms: dict[str, Any],
+    config: dict[str, Any],
     entry: TopicFilter,
     reason: str,
     setting: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    client = House(zone, **rooms).connect()
+    client = FakeNode(zone, **config).connect()
     client.subscribe("free")
     with caplog.at_level(logging.INFO):
         client.send(Subscribe(2, [entry]))
@@ -331,10 +331,10 @@ def test_every_setting_named_is_one() -> None:
 
 
 def test_the_peer_of_ipv6_is_written_unmistakably(caplog: pytest.LogCaptureFixture) -> None:
-    house = House()
+    node = FakeNode()
     with caplog.at_level(logging.INFO):
-        house.connect("c", peername=("2001:db8::5", 50_000, 0, 0)).vanish()
-        house.open(peername=("2001:db8::5", 50_000, 0, 0)).transport.feed(b"\0")
+        node.connect("c", peername=("2001:db8::5", 50_000, 0, 0)).vanish()
+        node.open(peername=("2001:db8::5", 50_000, 0, 0)).transport.feed(b"\0")
     for event in ("client_connected", "client_disconnected", "client_refused"):
         (line,) = lines(caplog, event)
         assert line["peer"] == "[2001:db8::5]:50000"

@@ -49,13 +49,13 @@ class Inbox(OneByOne):
         return got
 
 
-class Bench:
-    def __init__(self, limits: Limits | None = None, **rooms: Any) -> None:
+class BrokerHarness:
+    def __init__(self, limits: Limits | None = None, **config: Any) -> None:
         self.clock = Clock()
         self.timers = Timers(self.clock)
         self.metrics = Metrics()
         self.hooks = Hooks()
-        settings = msgspec.convert(rooms, BrokerSettings)
+        settings = msgspec.convert(config, BrokerSettings)
         self.broker = Broker(settings, self.clock, self.timers, self.metrics, self.hooks, Random(1))  # type: ignore[arg-type]
         self.zone = ZoneSettings()
         self.limits = limits or Limits()
@@ -111,60 +111,60 @@ class Bench:
 
 
 def test_a_message_reaches_whoever_matches_and_is_counted() -> None:
-    bench = Bench()
-    a, inbox_a = bench.open("a")
-    b, inbox_b = bench.open("b")
-    bench.subscribe(a, "t/#", 0)
-    bench.subscribe(b, "t/1", 2)
-    assert bench.publish("t/1", qos=2) == 2
-    assert bench.publish("t/2", qos=2) == 1
+    harness = BrokerHarness()
+    a, inbox_a = harness.open("a")
+    b, inbox_b = harness.open("b")
+    harness.subscribe(a, "t/#", 0)
+    harness.subscribe(b, "t/1", 2)
+    assert harness.publish("t/1", qos=2) == 2
+    assert harness.publish("t/2", qos=2) == 1
     assert inbox_a.got == [("t/1", "x", 0, False), ("t/2", "x", 0, False)]
     assert inbox_b.got == [("t/1", "x", 2, False)]
-    assert (bench.metrics.messages_publish, bench.metrics.messages_dropped_no_subscribers) == (2, 0)
-    assert bench.broker.turn.deliveries == 3 + 2 * module.PUBLISH_STEPS
-    assert bench.broker.turn.octets > 0
+    assert (harness.metrics.messages_publish, harness.metrics.messages_dropped_no_subscribers) == (2, 0)
+    assert harness.broker.turn.deliveries == 3 + 2 * module.PUBLISH_STEPS
+    assert harness.broker.turn.octets > 0
 
 
 def test_a_message_for_nobody_is_told() -> None:
-    bench = Bench()
+    harness = BrokerHarness()
     told: list[tuple[str, str]] = []
-    assert bench.publish("t") == 0
-    bench.hooks.message_dropped.add(lambda message, reason: told.append((message.topic, reason)))
-    assert bench.publish("t") == 0
+    assert harness.publish("t") == 0
+    harness.hooks.message_dropped.add(lambda message, reason: told.append((message.topic, reason)))
+    assert harness.publish("t") == 0
     assert told == [("t", "no_subscribers")]
-    assert bench.metrics.messages_dropped_no_subscribers == 2
+    assert harness.metrics.messages_dropped_no_subscribers == 2
 
 
 def test_a_hook_changes_or_stops_a_message() -> None:
-    bench = Bench()
-    session, inbox = bench.open()
-    bench.subscribe(session, "#")
-    bench.hooks.message_publish.add(lambda message: None if message.topic == "stop" else Message("to", b"y", 0))
-    assert bench.publish("stop", retain=True) == 0
-    assert bench.publish("from") == 1
+    harness = BrokerHarness()
+    session, inbox = harness.open()
+    harness.subscribe(session, "#")
+    harness.hooks.message_publish.add(lambda message: None if message.topic == "stop" else Message("to", b"y", 0))
+    assert harness.publish("stop", retain=True) == 0
+    assert harness.publish("from") == 1
     assert inbox.got == [("to", "y", 0, False)]
-    assert len(bench.broker.retained) == 0
-    assert (bench.metrics.messages_publish, bench.metrics.messages_dropped_no_subscribers) == (2, 0)
+    assert len(harness.broker.retained) == 0
+    assert (harness.metrics.messages_publish, harness.metrics.messages_dropped_no_subscribers) == (2, 0)
 
 
 def test_route_is_uncounted_and_unhooked() -> None:
-    bench = Bench()
-    session, inbox = bench.open()
-    bench.subscribe(session, "$SYS/#", 0)
-    bench.hooks.message_publish.add(lambda message: None)
-    assert bench.broker.route(Message("$SYS/x", b"1")) == 1
+    harness = BrokerHarness()
+    session, inbox = harness.open()
+    harness.subscribe(session, "$SYS/#", 0)
+    harness.hooks.message_publish.add(lambda message: None)
+    assert harness.broker.route(Message("$SYS/x", b"1")) == 1
     assert inbox.got == [("$SYS/x", "1", 0, False)]
-    assert bench.metrics.messages_publish == 0
+    assert harness.metrics.messages_publish == 0
 
 
 def test_overlapping_subscriptions_make_one_delivery() -> None:
     """[MQTT-3.3.4-2] [MQTT-3.3.4-3] [MQTT-3.3.4-4]"""
-    bench = Bench()
-    session, inbox = bench.open()
-    bench.subscribe(session, "t/#", 0, identifiers=(1,))
-    bench.subscribe(session, "t/+", 2, identifiers=(2,))
-    bench.subscribe(session, "t/x", 1)
-    assert bench.publish("t/x", qos=2) == 1
+    harness = BrokerHarness()
+    session, inbox = harness.open()
+    harness.subscribe(session, "t/#", 0, identifiers=(1,))
+    harness.subscribe(session, "t/+", 2, identifiers=(2,))
+    harness.subscribe(session, "t/x", 1)
+    assert harness.publish("t/x", qos=2) == 1
     assert inbox.got == [("t/x", "x", 2, False)]
     assert sorted(inbox.identifiers[0]) == [1, 2]
 
@@ -174,37 +174,37 @@ def test_overlapping_subscriptions_make_one_delivery() -> None:
 
 def test_no_local_is_about_the_client_identifier() -> None:
     """[MQTT-3.8.3-3]"""
-    bench = Bench()
-    session, inbox = bench.open("me")
+    harness = BrokerHarness()
+    session, inbox = harness.open("me")
     dropped: list[str] = []
-    bench.hooks.delivery_dropped.add(lambda client, session, message, reason: dropped.append(reason))
-    bench.subscribe(session, "t", no_local=True)
-    bench.publish("t", by="me")
-    assert (inbox.take(), dropped, bench.metrics.delivery_dropped_no_local) == ([], ["no_local"], 1)
-    bench.publish("t", by="other")
-    bench.publish("t")
+    harness.hooks.delivery_dropped.add(lambda client, session, message, reason: dropped.append(reason))
+    harness.subscribe(session, "t", no_local=True)
+    harness.publish("t", by="me")
+    assert (inbox.take(), dropped, harness.metrics.delivery_dropped_no_local) == ([], ["no_local"], 1)
+    harness.publish("t", by="other")
+    harness.publish("t")
     assert len(inbox.take()) == 2
 
 
 def test_no_local_leaves_what_came_through_other_filters() -> None:
     """[MQTT-3.8.3-3]"""
-    bench = Bench()
-    session, inbox = bench.open("me")
-    bench.subscribe(session, "t", 2, no_local=True, identifiers=(1,))
-    bench.subscribe(session, "#", 1, identifiers=(2,))
-    bench.publish("t", qos=2, by="me")
-    bench.publish("t", qos=2, by="other")
+    harness = BrokerHarness()
+    session, inbox = harness.open("me")
+    harness.subscribe(session, "t", 2, no_local=True, identifiers=(1,))
+    harness.subscribe(session, "#", 1, identifiers=(2,))
+    harness.publish("t", qos=2, by="me")
+    harness.publish("t", qos=2, by="other")
     assert inbox.got == [("t", "x", 1, False), ("t", "x", 2, False)]
     assert [sorted(each) for each in inbox.identifiers] == [[2], [1, 2]]
-    assert bench.metrics.delivery_dropped == 0
+    assert harness.metrics.delivery_dropped == 0
 
 
 def test_no_local_holds_for_the_client_s_own_will() -> None:
-    bench = Bench()
-    session, inbox = bench.open("me", expiry=10)
-    bench.subscribe(session, "will", no_local=True)
-    bench.leave(session, "gone")
-    session, inbox = bench.open("me", expiry=10)
+    harness = BrokerHarness()
+    session, inbox = harness.open("me", expiry=10)
+    harness.subscribe(session, "will", no_local=True)
+    harness.leave(session, "gone")
+    session, inbox = harness.open("me", expiry=10)
     assert inbox.got == []
 
 
@@ -213,102 +213,104 @@ def test_no_local_holds_for_the_client_s_own_will() -> None:
 
 def test_a_shared_message_goes_to_one_member() -> None:
     """[MQTT-4.8.2-3]"""
-    bench = Bench(shared={"strategy": "round_robin_per_group"})
+    harness = BrokerHarness(shared={"strategy": "round_robin_per_group"})
     inboxes = []
     for name, qos in (("a", 0), ("b", 1)):
-        session, inbox = bench.open(name)
-        bench.share(session, qos, identifiers=(1,), retain_as_published=name == "b")
+        session, inbox = harness.open(name)
+        harness.share(session, qos, identifiers=(1,), retain_as_published=name == "b")
         inboxes.append(inbox)
     for _ in range(2):
-        assert bench.publish("t", qos=2, retain=True) == 1
+        assert harness.publish("t", qos=2, retain=True) == 1
     assert [inbox.got for inbox in inboxes] == [[("t", "x", 0, False)], [("t", "x", 1, True)]]
     assert all(inbox.identifiers == [(1,)] for inbox in inboxes)
 
 
 def test_a_shared_message_at_an_upgraded_qos() -> None:
-    bench = Bench(Limits(upgrade_qos=True))
-    session, inbox = bench.open("a")
-    bench.share(session, 2)
-    bench.publish("t", qos=1)
+    harness = BrokerHarness(Limits(upgrade_qos=True))
+    session, inbox = harness.open("a")
+    harness.share(session, 2)
+    harness.publish("t", qos=1)
     assert inbox.got == [("t", "x", 2, False)]
 
 
 def test_at_a_session_s_end_another_member_gets_what_it_did_not_acknowledge() -> None:
     """[MQTT-4.8.2-4] [MQTT-4.8.2-5]"""
-    bench = Bench(shared={"strategy": "sticky"})
-    a, inbox_a = bench.open("a", window=2)
-    bench.share(a, 2)
-    bench.publish("t", "first", qos=1, by="p")
-    bench.publish("t", "second", qos=2, by="p")
-    bench.publish("t", "waiting", qos=2, by="p")
+    harness = BrokerHarness(shared={"strategy": "sticky"})
+    a, inbox_a = harness.open("a", window=2)
+    harness.share(a, 2)
+    harness.publish("t", "first", qos=1, by="p")
+    harness.publish("t", "second", qos=2, by="p")
+    harness.publish("t", "waiting", qos=2, by="p")
     assert [each[1] for each in inbox_a.got] == ["first", "second"]
-    b, inbox_b = bench.open("b")
-    bench.share(b, 1)
-    bench.leave(a)
+    b, inbox_b = harness.open("b")
+    harness.share(b, 1)
+    harness.leave(a)
     assert inbox_b.take() == [("t", "first", 1, False), ("t", "waiting", 1, False)]
-    bench.leave(b)
-    assert bench.metrics.delivery_dropped_queue_full == 2  # nobody is left
+    harness.leave(b)
+    assert harness.metrics.delivery_dropped_queue_full == 2  # nobody is left
 
 
 @pytest.mark.parametrize("before", [0, 1])
 def test_a_full_member_is_passed_over_for_one_whose_queue_has_room(before: int) -> None:
-    bench = Bench(Limits(max_queued_messages=1, refuse_when_full=True), shared={"strategy": "round_robin_per_group"})
-    bench.broker.refusing = True
-    a, _ = bench.open("a", window=1)
-    b, _ = bench.open("b", window=1)
-    bench.share(a)
-    bench.share(b)
-    bench.subscribe(b, "own")
+    harness = BrokerHarness(
+        Limits(max_queued_messages=1, refuse_when_full=True), shared={"strategy": "round_robin_per_group"}
+    )
+    harness.broker.refusing = True
+    a, _ = harness.open("a", window=1)
+    b, _ = harness.open("b", window=1)
+    harness.share(a)
+    harness.share(b)
+    harness.subscribe(b, "own")
     for _ in range(before):
-        bench.publish("t")
+        harness.publish("t")
     while not a.inflight or not b.inflight:
-        bench.publish("t")
-    bench.subscribe(a, "own")
-    bench.broker.unsubscribe(b, "own")
-    bench.publish("own")
+        harness.publish("t")
+    harness.subscribe(a, "own")
+    harness.broker.unsubscribe(b, "own")
+    harness.publish("own")
     assert (a.queued, b.queued) == (1, 0)
-    bench.publish("t")
+    harness.publish("t")
     assert (a.queued, b.queued) == (1, 1)
-    bench.broker.unsubscribe(a, "own")
-    assert bench.broker.would_refuse(Message("t", b"x", 1))
-    bench.publish("t")  # to a client that cannot be refused, as a will cannot: somebody gets it
-    assert (a.queued + b.queued, bench.metrics.delivery_dropped_queue_full) == (3, 0)  # and nothing goes for it
+    harness.broker.unsubscribe(a, "own")
+    assert harness.broker.would_refuse(Message("t", b"x", 1))
+    harness.publish("t")  # to a client that cannot be refused, as a will cannot: somebody gets it
+    assert (a.queued + b.queued, harness.metrics.delivery_dropped_queue_full) == (3, 0)  # and nothing goes for it
 
 
 def test_what_expired_meanwhile_goes_to_no_other_member() -> None:
     """[MQTT-3.3.2-5]"""
-    bench = Bench()
-    first, _ = bench.open("first", expiry=100)
-    bench.share(first)
-    bench.leave(first)
-    bench.publish("t", "old", properties={MESSAGE_EXPIRY_INTERVAL: 5})
-    bench.publish("t", "good")
-    second, inbox = bench.open("second")
-    bench.share(second)
-    bench.pass_time(100)
+    harness = BrokerHarness()
+    first, _ = harness.open("first", expiry=100)
+    harness.share(first)
+    harness.leave(first)
+    harness.publish("t", "old", properties={MESSAGE_EXPIRY_INTERVAL: 5})
+    harness.publish("t", "good")
+    second, inbox = harness.open("second")
+    harness.share(second)
+    harness.pass_time(100)
     assert inbox.got == [("t", "good", 1, False)]
-    assert bench.metrics.delivery_dropped_expired == 1
+    assert harness.metrics.delivery_dropped_expired == 1
 
 
 def test_a_group_that_was_empty_meanwhile_is_the_same_group() -> None:
-    bench = Bench()
-    first, _ = bench.open("first", expiry=100)
-    bench.share(first)
-    bench.publish("t", "x")
-    bench.broker.unsubscribe(first, "$share/g/t")
-    second, inbox = bench.open("second")
-    bench.share(second)
-    bench.leave(first)
-    bench.pass_time(100)
+    harness = BrokerHarness()
+    first, _ = harness.open("first", expiry=100)
+    harness.share(first)
+    harness.publish("t", "x")
+    harness.broker.unsubscribe(first, "$share/g/t")
+    second, inbox = harness.open("second")
+    harness.share(second)
+    harness.leave(first)
+    harness.pass_time(100)
     assert inbox.got == [("t", "x", 1, False)]
 
 
 def test_a_shared_member_that_is_offline_gets_it_where_nobody_is_online() -> None:
-    bench = Bench()
-    session, _ = bench.open("a", expiry=100)
-    bench.share(session)
-    bench.leave(session)
-    assert bench.publish("t") == 1
+    harness = BrokerHarness()
+    session, _ = harness.open("a", expiry=100)
+    harness.share(session)
+    harness.leave(session)
+    assert harness.publish("t") == 1
     assert session.queued == 1
 
 
@@ -316,37 +318,39 @@ def test_a_shared_member_that_is_offline_gets_it_where_nobody_is_online() -> Non
 
 
 def test_refusing_asks_every_matching_session() -> None:
-    bench = Bench(Limits(max_queued_messages=1, refuse_when_full=True))
-    session, _ = bench.open("a", window=1)
-    bench.subscribe(session, "t", 1)
+    harness = BrokerHarness(Limits(max_queued_messages=1, refuse_when_full=True))
+    session, _ = harness.open("a", window=1)
+    harness.subscribe(session, "t", 1)
     for _ in range(2):
-        bench.publish("t")
+        harness.publish("t")
     message = Message("t", b"x", 1)
-    assert not bench.broker.would_refuse(message)  # no zone refuses
-    bench.broker.refusing = True
-    assert bench.broker.would_refuse(message)
-    assert not bench.broker.would_refuse(Message("u", b"x", 1))
+    assert not harness.broker.would_refuse(message)  # no zone refuses
+    harness.broker.refusing = True
+    assert harness.broker.would_refuse(message)
+    assert not harness.broker.would_refuse(Message("u", b"x", 1))
 
 
 def test_full_members_of_a_shared_subscription_are_passed_over() -> None:
-    bench = Bench(Limits(max_queued_messages=1, refuse_when_full=True), shared={"strategy": "round_robin_per_group"})
-    bench.broker.refusing = True
-    a, inbox_a = bench.open("a", window=1)
-    b, inbox_b = bench.open("b")
-    bench.share(a)
-    bench.share(b)
+    harness = BrokerHarness(
+        Limits(max_queued_messages=1, refuse_when_full=True), shared={"strategy": "round_robin_per_group"}
+    )
+    harness.broker.refusing = True
+    a, inbox_a = harness.open("a", window=1)
+    b, inbox_b = harness.open("b")
+    harness.share(a)
+    harness.share(b)
     message = Message("t", b"x", 1)
     for _ in range(10):
-        assert not bench.broker.would_refuse(message)
-        bench.publish("t")
+        assert not harness.broker.would_refuse(message)
+        harness.publish("t")
     assert len(inbox_a.got) == 1 and a.queued <= 1
     assert len(inbox_b.got) >= 8
     b.window = 1
     for _ in range(2):
-        bench.publish("t")
+        harness.publish("t")
     assert (a.queued, b.queued) == (1, 1)
-    assert bench.broker.would_refuse(message)
-    assert bench.metrics.delivery_dropped == 0
+    assert harness.broker.would_refuse(message)
+    assert harness.metrics.delivery_dropped == 0
 
 
 # --- retained -------------------------------------------------------------------------------------------------------
@@ -357,37 +361,37 @@ def test_full_members_of_a_shared_subscription_are_passed_over() -> None:
 )
 def test_retain_handling(handling: int, existed: bool, sent: int) -> None:
     """[MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11] [MQTT-3.8.4-3]"""
-    bench = Bench()
-    bench.publish("t", retain=True)
-    session, inbox = bench.open()
+    harness = BrokerHarness()
+    harness.publish("t", retain=True)
+    session, inbox = harness.open()
     if existed:
-        bench.subscribe(session, "t", retain_handling=2)
-    bench.subscribe(session, "t", retain_handling=handling)
+        harness.subscribe(session, "t", retain_handling=2)
+    harness.subscribe(session, "t", retain_handling=handling)
     assert inbox.got == [("t", "x", 1, True)] * sent
 
 
 def test_retained_messages_are_replaced_and_removed() -> None:
     """[MQTT-3.3.1-5] [MQTT-3.3.1-6] [MQTT-3.3.1-7] [MQTT-3.3.1-8]"""
-    bench = Bench()
-    bench.publish("t", "1", retain=True)
-    bench.publish("t", "2", retain=True)
-    bench.publish("t", "3")
-    assert bench.metrics.messages_retained == 1
-    session, inbox = bench.open()
-    bench.subscribe(session, "t")
+    harness = BrokerHarness()
+    harness.publish("t", "1", retain=True)
+    harness.publish("t", "2", retain=True)
+    harness.publish("t", "3")
+    assert harness.metrics.messages_retained == 1
+    session, inbox = harness.open()
+    harness.subscribe(session, "t")
     assert inbox.take() == [("t", "2", 1, True)]
-    bench.publish("t", "", retain=True)
+    harness.publish("t", "", retain=True)
     assert inbox.take() == [("t", "", 1, False)]
-    assert bench.metrics.messages_retained == 0
-    bench.subscribe(session, "t")
+    assert harness.metrics.messages_retained == 0
+    harness.subscribe(session, "t")
     assert inbox.take() == []
 
 
 def test_a_shared_subscription_gets_no_retained_messages() -> None:
-    bench = Bench()
-    bench.publish("t", retain=True)
-    session, inbox = bench.open()
-    bench.share(session)
+    harness = BrokerHarness()
+    harness.publish("t", retain=True)
+    session, inbox = harness.open()
+    harness.share(session)
     assert inbox.got == []
 
 
@@ -397,47 +401,47 @@ def test_a_shared_subscription_gets_no_retained_messages() -> None:
 def test_a_retained_message_beyond_the_bounds_is_delivered_but_not_kept(
     settings: dict[str, int], reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bench = Bench(retained=settings)
-    session, inbox = bench.open()
-    bench.subscribe(session, "#")
-    bench.publish("a", "x", retain=True)
+    harness = BrokerHarness(retained=settings)
+    session, inbox = harness.open()
+    harness.subscribe(session, "#")
+    harness.publish("a", "x", retain=True)
     with caplog.at_level(logging.WARNING):
-        bench.publish("b", "xxxx", retain=True)
+        harness.publish("b", "xxxx", retain=True)
     assert len(inbox.got) == 2
-    assert bench.metrics.refusals.snapshot() == {reason: 1}
+    assert harness.metrics.refusals.snapshot() == {reason: 1}
     assert f"setting=retained.{next(iter(settings))}" in caplog.text
-    assert len(bench.broker.retained) == 1
+    assert len(harness.broker.retained) == 1
 
 
 def test_a_retained_message_is_judged_as_it_is_sent() -> None:
     """[MQTT-3.3.2-5] and No Local and ``check_source``; what changes before it is sent counts."""
-    bench = Bench()
+    harness = BrokerHarness()
     for name in ("mine", "theirs", "denied", "cleared", "expired"):
         by = "me" if name == "mine" else name
         properties = {MESSAGE_EXPIRY_INTERVAL: 5} if name == "expired" else {}
-        bench.publish(f"t/{name}", name, retain=True, by=by, properties=properties)
-    bench.broker.retained_allowed = lambda message: message.publisher.client_id != "denied"
-    session, inbox = bench.open("me")
-    bench.broker.subscribe(session, Subscription(session, "t/+", 0, no_local=True))
-    bench.clock.advance(5)
-    bench.publish("t/cleared", "", retain=True)
+        harness.publish(f"t/{name}", name, retain=True, by=by, properties=properties)
+    harness.broker.retained_allowed = lambda message: message.publisher.client_id != "denied"
+    session, inbox = harness.open("me")
+    harness.broker.subscribe(session, Subscription(session, "t/+", 0, no_local=True))
+    harness.clock.advance(5)
+    harness.publish("t/cleared", "", retain=True)
     inbox.take()
     for _ in range(5):
-        session.advance(bench.clock.time)
+        session.advance(harness.clock.time)
     assert inbox.got == [("t/theirs", "theirs", 0, True)]
-    assert bench.metrics.refusals.snapshot() == {"retained_source_denied": 1}
-    bench.broker.sweep_retained(bench.clock.advance(60), 100)
-    assert bench.metrics.messages_retained == 3
+    assert harness.metrics.refusals.snapshot() == {"retained_source_denied": 1}
+    harness.broker.sweep_retained(harness.clock.advance(60), 100)
+    assert harness.metrics.messages_retained == 3
 
 
 def test_a_long_search_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_WALK_STEPS", 5)
-    bench = Bench()
+    harness = BrokerHarness()
     for number in range(20):
-        bench.publish(f"{number}/a", retain=True)
-    bench.publish("7/b", "found", retain=True)
-    session, inbox = bench.open()
-    bench.broker.subscribe(session, Subscription(session, "+/b", 0))
+        harness.publish(f"{number}/a", retain=True)
+    harness.publish("7/b", "found", retain=True)
+    session, inbox = harness.open()
+    harness.broker.subscribe(session, Subscription(session, "+/b", 0))
     session.advance(0)
     advances = 1
     assert session.replaying
@@ -452,29 +456,29 @@ def test_a_long_search_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_hooks_hear_of_subscriptions() -> None:
-    bench = Bench()
+    harness = BrokerHarness()
     heard: list[Any] = []
-    bench.hooks.session_subscribed.add(lambda client, subscription, new: heard.append((subscription.qos, new)))
-    bench.hooks.session_unsubscribed.add(lambda client, subscription: heard.append(subscription.qos))
-    session, _ = bench.open()
-    bench.subscribe(session, "t", 0)
-    bench.subscribe(session, "t", 1)
-    assert not bench.broker.unsubscribe(session, "T")
-    assert bench.broker.unsubscribe(session, "t")
-    assert not bench.broker.unsubscribe(session, "t")
+    harness.hooks.session_subscribed.add(lambda client, subscription, new: heard.append((subscription.qos, new)))
+    harness.hooks.session_unsubscribed.add(lambda client, subscription: heard.append(subscription.qos))
+    session, _ = harness.open()
+    harness.subscribe(session, "t", 0)
+    harness.subscribe(session, "t", 1)
+    assert not harness.broker.unsubscribe(session, "T")
+    assert harness.broker.unsubscribe(session, "t")
+    assert not harness.broker.unsubscribe(session, "t")
     assert heard == [(0, True), (1, False), 1]
-    assert bench.broker.router.subscription_count == 0
+    assert harness.broker.router.subscription_count == 0
 
 
 def test_unsubscribing_stops_new_messages_and_keeps_old_ones() -> None:
     """[MQTT-3.10.4-1] [MQTT-3.10.4-2] [MQTT-3.10.4-3]"""
-    bench = Bench()
+    harness = BrokerHarness()
     for number in range(5):
-        bench.publish(f"r/{number}", retain=True)
-    session, inbox = bench.open(window=1)
-    bench.subscribe(session, "r/+", 1)
-    bench.broker.unsubscribe(session, "r/+")
-    bench.publish("r/1", "new")
+        harness.publish(f"r/{number}", retain=True)
+    session, inbox = harness.open(window=1)
+    harness.subscribe(session, "r/+", 1)
+    harness.broker.unsubscribe(session, "r/+")
+    harness.publish("r/1", "new")
     session.puback(1)
     session.advance(0)
     session.puback(2)
@@ -488,23 +492,23 @@ def test_unsubscribing_stops_new_messages_and_keeps_old_ones() -> None:
 
 def test_clean_start_makes_a_new_session_and_otherwise_the_old_one_goes_on() -> None:
     """[MQTT-3.1.2-4] [MQTT-3.1.2-5] [MQTT-3.1.2-6]"""
-    bench = Bench()
-    first, _ = bench.open(expiry=100)
-    assert not bench.present
-    bench.subscribe(first, "t")
-    bench.leave(first)
-    bench.publish("t", "waits")
-    second, inbox = bench.open(expiry=50)
-    assert second is first and bench.present
+    harness = BrokerHarness()
+    first, _ = harness.open(expiry=100)
+    assert not harness.present
+    harness.subscribe(first, "t")
+    harness.leave(first)
+    harness.publish("t", "waits")
+    second, inbox = harness.open(expiry=50)
+    assert second is first and harness.present
     assert (second.expiry_interval, inbox.take()) == (50, [("t", "waits", 1, False)])
-    bench.leave(second)
-    third, inbox = bench.open(clean=True)
-    assert third is not first and not bench.present
-    bench.publish("t", "nobody")
+    harness.leave(second)
+    third, inbox = harness.open(clean=True)
+    assert third is not first and not harness.present
+    harness.publish("t", "nobody")
     assert inbox.got == []
-    assert bench.fired == [("created", first), ("resumed", first), ("discarded", first), ("created", third)]
-    assert bench.broker.router.subscription_count == 0
-    metrics = bench.metrics
+    assert harness.fired == [("created", first), ("resumed", first), ("discarded", first), ("created", third)]
+    assert harness.broker.router.subscription_count == 0
+    metrics = harness.metrics
     assert (metrics.session_created, metrics.session_resumed, metrics.session_discarded) == (2, 1, 1)
     assert metrics.session_terminated == 0
 
@@ -514,39 +518,39 @@ def test_clean_start_makes_a_new_session_and_otherwise_the_old_one_goes_on() -> 
 )
 def test_a_session_lives_as_long_as_its_expiry_interval(expiry: int, after: float, lives: bool) -> None:
     """[MQTT-3.1.2-23] [MQTT-4.1.0-2]"""
-    bench = Bench()
-    session, _ = bench.open(expiry=expiry)
-    bench.subscribe(session, "t")
-    bench.pass_time(1000)  # connected: no interval runs [MQTT-4.1.0-1]
-    bench.leave(session)
-    bench.pass_time(after)
-    assert ("c" in bench.broker.sessions) is lives
-    assert bench.broker.router.subscription_count == lives
+    harness = BrokerHarness()
+    session, _ = harness.open(expiry=expiry)
+    harness.subscribe(session, "t")
+    harness.pass_time(1000)  # connected: no interval runs [MQTT-4.1.0-1]
+    harness.leave(session)
+    harness.pass_time(after)
+    assert ("c" in harness.broker.sessions) is lives
+    assert harness.broker.router.subscription_count == lives
     if not lives:
-        assert bench.fired[-1] == ("expired" if expiry else "normal", session)
-        assert bench.metrics.session_terminated == 1
+        assert harness.fired[-1] == ("expired" if expiry else "normal", session)
+        assert harness.metrics.session_terminated == 1
 
 
 def test_a_reconnect_stops_the_expiry() -> None:
-    bench = Bench()
-    session, _ = bench.open(expiry=10)
-    bench.leave(session)
-    bench.pass_time(9)
-    bench.open(expiry=10)
-    bench.pass_time(100)
-    assert "c" in bench.broker.sessions
-    bench.leave(session)
-    bench.pass_time(9)
-    assert "c" in bench.broker.sessions
-    assert session.disconnected_at == bench.clock.time - 9
+    harness = BrokerHarness()
+    session, _ = harness.open(expiry=10)
+    harness.leave(session)
+    harness.pass_time(9)
+    harness.open(expiry=10)
+    harness.pass_time(100)
+    assert "c" in harness.broker.sessions
+    harness.leave(session)
+    harness.pass_time(9)
+    assert "c" in harness.broker.sessions
+    assert session.disconnected_at == harness.clock.time - 9
 
 
 def test_an_ended_session_ends_once() -> None:
-    bench = Bench()
-    session, _ = bench.open()
-    bench.broker.end_session(session, "kicked", 0)
-    bench.broker.end_session(session, "kicked", 0)
-    assert bench.fired == [("created", session), ("kicked", session)]
+    harness = BrokerHarness()
+    session, _ = harness.open()
+    harness.broker.end_session(session, "kicked", 0)
+    harness.broker.end_session(session, "kicked", 0)
+    assert harness.fired == [("created", session), ("kicked", session)]
 
 
 # --- wills ----------------------------------------------------------------------------------------------------------
@@ -555,107 +559,107 @@ def test_an_ended_session_ends_once() -> None:
 def test_the_will_comes_when_its_delay_or_the_session_is_over() -> None:
     """[MQTT-3.1.2-8] [MQTT-3.1.2-10]: whichever is first, and once."""
     for delay, expiry in itertools.product((0, 3, 10), (0, 2, 3, 5, NEVER_EXPIRES)):
-        bench = Bench()
-        watcher, inbox = bench.open("watcher")
-        bench.subscribe(watcher, "will")
-        session, _ = bench.open(expiry=expiry)
-        bench.pass_time(100)
-        bench.leave(session, "bye", delay, "tcp_closed")
+        harness = BrokerHarness()
+        watcher, inbox = harness.open("watcher")
+        harness.subscribe(watcher, "will")
+        session, _ = harness.open(expiry=expiry)
+        harness.pass_time(100)
+        harness.leave(session, "bye", delay, "tcp_closed")
         due = min(delay, expiry)
         if due:
-            bench.pass_time(due - 0.1)
+            harness.pass_time(due - 0.1)
             assert inbox.got == [], (delay, expiry)
-            bench.pass_time(0.1)
+            harness.pass_time(0.1)
         assert inbox.take() == [("will", "bye", 1, False)], (delay, expiry)
-        bench.pass_time(100)
+        harness.pass_time(100)
         assert inbox.got == [], (delay, expiry)
         assert session.will is None
 
 
 def test_a_reconnect_within_the_delay_cancels_the_will() -> None:
     """[MQTT-3.1.3-9]"""
-    bench = Bench()
-    watcher, inbox = bench.open("watcher")
-    bench.subscribe(watcher, "will")
-    session, _ = bench.open(expiry=100)
-    bench.leave(session, "bye", 10)
-    bench.pass_time(9)
-    bench.open(expiry=100)
-    bench.pass_time(1000)
+    harness = BrokerHarness()
+    watcher, inbox = harness.open("watcher")
+    harness.subscribe(watcher, "will")
+    session, _ = harness.open(expiry=100)
+    harness.leave(session, "bye", 10)
+    harness.pass_time(9)
+    harness.open(expiry=100)
+    harness.pass_time(1000)
     assert inbox.got == []
 
 
 def test_a_clean_start_within_the_delay_sends_the_will_at_once() -> None:
     """[MQTT-3.1.2-8]: the session has ended."""
-    bench = Bench()
-    watcher, inbox = bench.open("watcher")
-    bench.subscribe(watcher, "will")
-    session, _ = bench.open(expiry=100)
-    bench.leave(session, "bye", 10)
-    bench.open(clean=True)
+    harness = BrokerHarness()
+    watcher, inbox = harness.open("watcher")
+    harness.subscribe(watcher, "will")
+    session, _ = harness.open(expiry=100)
+    harness.leave(session, "bye", 10)
+    harness.open(clean=True)
     assert inbox.take() == [("will", "bye", 1, False)]
-    bench.pass_time(1000)
+    harness.pass_time(1000)
     assert inbox.got == []
 
 
 def test_the_message_expiry_of_a_will_counts_from_its_publication() -> None:
-    bench = Bench()
-    session, _ = bench.open(expiry=100)
+    harness = BrokerHarness()
+    session, _ = harness.open(expiry=100)
     will = Message("will", b"bye", 0, True, {MESSAGE_EXPIRY_INTERVAL: 20})
-    bench.broker.leave(session, will, 50, bench.clock.time, "tcp_closed")
-    bench.pass_time(50)
-    kept = bench.broker.retained.get("will")
-    assert kept is not None and kept.expires_at == bench.clock.time + 20
+    harness.broker.leave(session, will, 50, harness.clock.time, "tcp_closed")
+    harness.pass_time(50)
+    kept = harness.broker.retained.get("will")
+    assert kept is not None and kept.expires_at == harness.clock.time + 20
 
 
 def test_a_will_may_be_delayed() -> None:
-    bench = Bench()
+    harness = BrokerHarness()
     taken: list[str] = []
 
     def delay(message: Message) -> bool:
         taken.append(message.topic)
         return message.topic == "will"
 
-    bench.broker.delay = delay
-    session, _ = bench.open()
-    bench.leave(session, "bye")
-    assert (taken, bench.metrics.messages_publish) == (["will"], 0)
-    session, _ = bench.open()
-    bench.broker.leave(session, Message("other"), 0, 0, "tcp_closed")
-    assert bench.metrics.messages_publish == 1
+    harness.broker.delay = delay
+    session, _ = harness.open()
+    harness.leave(session, "bye")
+    assert (taken, harness.metrics.messages_publish) == (["will"], 0)
+    session, _ = harness.open()
+    harness.broker.leave(session, Message("other"), 0, 0, "tcp_closed")
+    assert harness.metrics.messages_publish == 1
 
 
 # --- housekeeping ---------------------------------------------------------------------------------------------------
 
 
 def test_the_sweep_drops_what_is_over(caplog: pytest.LogCaptureFixture) -> None:
-    bench = Bench()
-    session, _ = bench.open(expiry=10_000)
-    idle, _ = bench.open("idle")
-    bench.subscribe(session, "t")
-    session.receive2(1, bench.clock.time)
-    session.receive2(2, bench.clock.time + 1)
-    bench.leave(session)
-    bench.publish("t", properties={MESSAGE_EXPIRY_INTERVAL: 5})
-    bench.clock.advance(bench.zone.await_rel_timeout)
-    bench.broker.sweep_sessions([session, idle], bench.clock.time)
+    harness = BrokerHarness()
+    session, _ = harness.open(expiry=10_000)
+    idle, _ = harness.open("idle")
+    harness.subscribe(session, "t")
+    session.receive2(1, harness.clock.time)
+    session.receive2(2, harness.clock.time + 1)
+    harness.leave(session)
+    harness.publish("t", properties={MESSAGE_EXPIRY_INTERVAL: 5})
+    harness.clock.advance(harness.zone.await_rel_timeout)
+    harness.broker.sweep_sessions([session, idle], harness.clock.time)
     assert session.queued == 0
-    assert bench.metrics.messages_dropped_await_pubrel_timeout == 0
-    bench.clock.advance(0.5)
+    assert harness.metrics.messages_dropped_await_pubrel_timeout == 0
+    harness.clock.advance(0.5)
     with caplog.at_level(logging.WARNING):
-        bench.broker.sweep_sessions([session, idle], bench.clock.time)
+        harness.broker.sweep_sessions([session, idle], harness.clock.time)
     assert session.awaiting_rel is not None and list(session.awaiting_rel) == [2]
-    assert bench.metrics.messages_dropped_await_pubrel_timeout == 1
+    assert harness.metrics.messages_dropped_await_pubrel_timeout == 1
     assert "setting=await_rel_timeout" in caplog.text
 
 
 @pytest.mark.parametrize("reason", ["queue_full", "qos0_msg", "expired", "too_large", "no_local"])
 def test_every_dropped_delivery_is_counted_and_told(reason: str) -> None:
-    bench = Bench()
-    session, _ = bench.open()
+    harness = BrokerHarness()
+    session, _ = harness.open()
     told: list[str] = []
-    bench.broker.delivery_dropped(session, Delivery(Message("t"), 0), reason)
-    bench.hooks.delivery_dropped.add(lambda client, session, message, why: told.append(why))
-    bench.broker.delivery_dropped(session, Delivery(Message("t"), 0), reason)
-    assert getattr(bench.metrics, f"delivery_dropped_{reason}") == bench.metrics.delivery_dropped == 2
+    harness.broker.delivery_dropped(session, Delivery(Message("t"), 0), reason)
+    harness.hooks.delivery_dropped.add(lambda client, session, message, why: told.append(why))
+    harness.broker.delivery_dropped(session, Delivery(Message("t"), 0), reason)
+    assert getattr(harness.metrics, f"delivery_dropped_{reason}") == harness.metrics.delivery_dropped == 2
     assert told == [reason]

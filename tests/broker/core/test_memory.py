@@ -10,7 +10,7 @@ from broker.session.account import NORMAL, REFUSING, SHEDDING, SLOWING, Account
 MB = 1_000_000
 
 
-class House:
+class MemoryBudget:
     """A budget of 1 GB, of which the process takes 100 MB by itself."""
 
     def __init__(self) -> None:
@@ -29,32 +29,32 @@ class House:
 
 
 def test_levels_begin_and_end_apart() -> None:
-    house = House()
+    budget = MemoryBudget()
     changes: list[int] = []
-    house.memory.changed = changes.append
-    assert [house.level(held) for held in (600, 700, 810, 905, 840, 760, 740, 660, 600)] == [
+    budget.memory.changed = changes.append
+    assert [budget.level(held) for held in (600, 700, 810, 905, 840, 760, 740, 660, 600)] == [
         NORMAL, REFUSING, SLOWING, SHEDDING, SHEDDING, SLOWING, REFUSING, REFUSING, NORMAL,
     ]  # fmt: skip
     assert changes == [NORMAL, REFUSING, SLOWING, SHEDDING, SLOWING, REFUSING]
-    assert house.level(950) == SHEDDING and house.account.level == SHEDDING
-    assert house.memory.excess == 120 * MB
+    assert budget.level(950) == SHEDDING and budget.account.level == SHEDDING
+    assert budget.memory.excess == 120 * MB
 
 
 def test_what_no_account_has_counts_as_well() -> None:
-    house = House()
-    assert house.level(100, 850) == REFUSING
-    assert house.memory.parts() == {"base": 100 * MB, "queues": 100 * MB, "other": 650 * MB}
+    budget = MemoryBudget()
+    assert budget.level(100, 850) == REFUSING
+    assert budget.memory.parts() == {"base": 100 * MB, "queues": 100 * MB, "other": 650 * MB}
 
 
 def test_memory_that_was_freed_and_stays_with_the_process_is_not_in_use() -> None:
-    house = House()
-    assert house.level(850) == SLOWING
-    assert house.level(50, 950) == NORMAL
-    assert house.memory.used == 150 * MB
+    budget = MemoryBudget()
+    assert budget.level(850) == SLOWING
+    assert budget.level(50, 950) == NORMAL
+    assert budget.memory.used == 150 * MB
     # What comes on top of it is, and after the system had it back, all of it.
-    assert house.level(50, 1650) == REFUSING
-    assert house.level(50, 150) == NORMAL
-    assert house.level(50, 950) == SLOWING
+    assert budget.level(50, 1650) == REFUSING
+    assert budget.level(50, 150) == NORMAL
+    assert budget.level(50, 950) == SLOWING
 
 
 def test_a_budget_that_the_process_alone_exceeds_is_raised(caplog: pytest.LogCaptureFixture) -> None:

@@ -5,30 +5,30 @@ import pytest
 from broker.core.restore import in_order_of_sending
 from broker.mqtt import constants as c
 from broker.mqtt.packets import Ack, Connect, Subscribe, TopicFilter
-from tests.support.durable import DurableHouse
-from tests.support.fake_transport import Conversation
+from tests.support.durable import DurableFakeNode
+from tests.support.fake_transport import FakeClient
 from tests.support.wire import Publish
 
 pytestmark = pytest.mark.asyncio
 versions = pytest.mark.parametrize("version", [4, 5])
 
 
-async def subscribed(house: DurableHouse, version: int = 5, **options: object) -> Conversation:
-    reader = await house.join("r", version, **options)  # type: ignore[arg-type]
+async def subscribed(node: DurableFakeNode, version: int = 5, **options: object) -> FakeClient:
+    reader = await node.connect_durable("r", version, **options)  # type: ignore[arg-type]
     reader.send(Subscribe(1, [TopicFilter("#", 2)]))
-    house.store()
+    node.store()
     reader.received()
     return reader
 
 
-async def come(house: DurableHouse, **properties: int) -> Conversation:
+async def come(node: DurableFakeNode, **properties: int) -> FakeClient:
     """The client ``r`` of 5.0, let in with these properties."""
-    reader = house.open()
+    reader = node.open()
     told = {getattr(c, name.upper()): value for name, value in properties.items()}
     reader.send(Connect(5, "r", False, 0, None, None, None, {c.SESSION_EXPIRY_INTERVAL: 99, **told}))
     for _ in range(3):
-        await house.settle()
-        house.store()
+        await node.settle()
+        node.store()
     return reader
 
 
@@ -47,22 +47,22 @@ def mixture(topic: str, text: str) -> list[Publish]:
 @versions
 async def test_one_topic_has_one_order(version: int) -> None:
     """[MQTT-4.6.0-5] [MQTT-4.6.0-6]"""
-    house = DurableHouse()
-    reader = await subscribed(house, version)
-    house.connect("w", version=version).send(*mixture("t", "1021020120"))
+    node = DurableFakeNode()
+    reader = await subscribed(node, version)
+    node.connect("w", version=version).send(*mixture("t", "1021020120"))
     assert names(reader.received()) == ["1a", "0b"]
-    house.store()
+    node.store()
     assert names(reader.received()) == ["2c", "1d", "0e", "2f", "0g", "1h", "2i", "0j"]
 
 
 @versions
 async def test_qos_0_of_another_topic_waits_for_nothing(version: int) -> None:
-    house = DurableHouse()
-    reader = await subscribed(house, version)
-    writer = house.connect("w", version=version)
+    node = DurableFakeNode()
+    reader = await subscribed(node, version)
+    writer = node.connect("w", version=version)
     writer.send(*mixture("t", "21"), Publish("other", b"at once"), Publish("t", b"behind"))
     assert names(reader.received()) == ["at once"]
-    house.store()
+    node.store()
     assert names(reader.received()) == ["2a", "1b", "behind"]
     writer.send(Publish("t", b"one", 1, packet_id=9), Publish("t", b"none"))
     assert names(reader.received()) == ["one", "none"]
@@ -71,12 +71,12 @@ async def test_qos_0_of_another_topic_waits_for_nothing(version: int) -> None:
 
 @versions
 async def test_qos_0_stays_behind_qos_1_that_waits_behind_qos_2(version: int) -> None:
-    house = DurableHouse()
-    reader = await subscribed(house, version)
-    writer = house.connect("w", version=version)
+    node = DurableFakeNode()
+    reader = await subscribed(node, version)
+    writer = node.connect("w", version=version)
     writer.send(Publish("two", b"1", 2, packet_id=1), Publish("one", b"2", 1, packet_id=2), Publish("one", b"3"))
     assert names(reader.received()) == []
-    house.store()
+    node.store()
     assert names(reader.received()) == ["1", "2", "3"]
 
 
@@ -85,37 +85,37 @@ async def test_qos_0_stays_behind_qos_1_that_waits_behind_qos_2(version: int) ->
 @pytest.mark.parametrize("sent", [False, True])
 async def test_it_is_sent_again_in_the_order_of_the_first_time(version: int, crash: bool, sent: bool) -> None:
     """[MQTT-4.6.0-1], also where the connection ended before anything was on the disk."""
-    house = DurableHouse()
-    reader = await subscribed(house, version)
-    house.connect("w").send(*mixture("t", "12112"), Publish("u", b"u", 1, packet_id=20))
+    node = DurableFakeNode()
+    reader = await subscribed(node, version)
+    node.connect("w").send(*mixture("t", "12112"), Publish("u", b"u", 1, packet_id=20))
     order = ["1a", "2b", "1c", "1d", "2e", "u"]
     if sent:
-        house.store()
+        node.store()
         assert names(reader.received()) == order
     reader.vanish()
-    house.store()
+    node.store()
     if crash:
-        house = house.crash()
-    again = await house.join("r", version)
+        node = node.crash()
+    again = await node.connect_durable("r", version)
     assert names(again.received()) == order
 
 
 async def test_the_order_of_sending_and_not_of_publishing_comes_back_after_a_crash() -> None:
     """A topic with a priority went out first. [MQTT-4.6.0-1]"""
-    house = DurableHouse({"queue_priorities": {"high": 9}, "max_inflight": 4})
-    reader = await subscribed(house)
+    node = DurableFakeNode({"queue_priorities": {"high": 9}, "max_inflight": 4})
+    reader = await subscribed(node)
     reader.transport.block()
-    house.publish("x", bytes(400_000))
-    house.run()
-    house.connect("w").send(*mixture("low", "11"), Publish("high", b"high", 1, packet_id=9))
-    house.store()
+    node.publish("x", bytes(400_000))
+    node.run()
+    node.connect("w").send(*mixture("low", "11"), Publish("high", b"high", 1, packet_id=9))
+    node.store()
     reader.transport.unblock()
     assert names(reader.received())[1:] == ["high", "1a", "1b"]
-    house.store()
+    node.store()
     reader.vanish()
-    house.store()
-    house = house.crash()
-    again = await house.join("r")
+    node.store()
+    node = node.crash()
+    again = await node.connect_durable("r")
     assert names(again.received()) == ["high", "1a", "1b"]
 
 
@@ -128,22 +128,22 @@ async def test_identifiers_begin_again_at_1() -> None:
 
 async def test_what_a_smaller_receive_maximum_holds_back_is_not_overtaken_by_qos_0() -> None:
     """[MQTT-4.6.0-6]; QoS 0 of other topics goes on [MQTT-3.3.4-10]."""
-    house = DurableHouse()
-    reader = await subscribed(house)
-    house.connect("w").send(*mixture("t", "222"))
+    node = DurableFakeNode()
+    reader = await subscribed(node)
+    node.connect("w").send(*mixture("t", "222"))
     reader.vanish()
-    house.store()
-    again = await come(house, receive_maximum=1)
+    node.store()
+    again = await come(node, receive_maximum=1)
     got = again.received()
-    house.connect("v").send(Publish("t", b"behind"), Publish("u", b"at once"))
-    house.store()
+    node.connect("v").send(Publish("t", b"behind"), Publish("u", b"at once"))
+    node.store()
     got += again.received()
     assert names(got) == ["2a", "at once"]
     for packet_id in (1, 2, 3):
         again.pubrec(packet_id)
-        house.store()
+        node.store()
         again.pubcomp(packet_id)
-        house.store()
+        node.store()
         got += again.received()
     assert names(got) == ["2a", "at once", "2b", "2c", "behind"]
 
@@ -151,42 +151,42 @@ async def test_what_a_smaller_receive_maximum_holds_back_is_not_overtaken_by_qos
 @pytest.mark.parametrize("emptied", ["revoked", "shed"])
 async def test_nor_when_its_queue_is_emptied_meanwhile(emptied: str) -> None:
     """[MQTT-4.6.0-6]"""
-    house = DurableHouse()
-    reader = await subscribed(house)
-    house.connect("w").send(*mixture("t", "222"))
+    node = DurableFakeNode()
+    reader = await subscribed(node)
+    node.connect("w").send(*mixture("t", "222"))
     reader.vanish()
-    house.store()
-    again = await come(house, receive_maximum=1)
+    node.store()
+    again = await come(node, receive_maximum=1)
     got = again.received()
     session = again.channel.session
     assert session is not None
-    house.connect("v").send(Publish("other", b"gone", 1, packet_id=1))
+    node.connect("v").send(Publish("other", b"gone", 1, packet_id=1))
     assert session.queued == 1
     if emptied == "revoked":
         assert len(session.take_queued({"other"}, set())) == 1
     else:
         assert session.shed(9, "memory") == 1
-    house.connect("v").send(Publish("t", b"behind"))
+    node.connect("v").send(Publish("t", b"behind"))
     for packet_id in (1, 2, 3):
         again.pubrec(packet_id)
-        house.store()
+        node.store()
         again.pubcomp(packet_id)
-        house.store()
+        node.store()
         got += again.received()
     assert names(got) == ["2a", "2b", "2c", "behind"]
 
 
 async def test_qos_0_behind_a_disk_that_does_not_write_is_bounded() -> None:
-    house = DurableHouse({"max_outbox_bytes": 10_000})
-    reader = await subscribed(house)
-    writer = house.connect("w")
+    node = DurableFakeNode({"max_outbox_bytes": 10_000})
+    reader = await subscribed(node)
+    writer = node.connect("w")
     writer.publish("t", b"two", 2, 1)
     for number in range(30):
         writer.publish("t", b"%02d" % number + bytes(998))
     assert reader.received() == []
     assert reader.channel.outlet.held0 < 10_000
-    assert house.metrics.snapshot()["delivery.dropped.queue_full"] == 21
-    house.store()
+    assert node.metrics.snapshot()["delivery.dropped.queue_full"] == 21
+    node.store()
     assert [each.payload[:3] for each in reader.messages()] == [b"two", *(b"%02d\0" % number for number in range(9))]
     assert reader.channel.outlet.held0 == 0
     writer.publish("t", b"x")
@@ -195,26 +195,26 @@ async def test_qos_0_behind_a_disk_that_does_not_write_is_bounded() -> None:
 
 async def test_a_message_behind_that_the_client_cannot_take_is_done() -> None:
     """[MQTT-3.1.2-25]"""
-    house = DurableHouse()
-    reader = await come(house, maximum_packet_size=100)
+    node = DurableFakeNode()
+    reader = await come(node, maximum_packet_size=100)
     reader.received()
     reader.send(Subscribe(1, [TopicFilter("#", 2)]))
-    house.store()
+    node.store()
     reader.received()
-    writer = house.connect("w")
+    writer = node.connect("w")
     writer.send(*mixture("t", "2"), Publish("t", bytes(200), 1, packet_id=7), Publish("t", b"last", 1, packet_id=8))
-    house.store()
+    node.store()
     packets = reader.received()
     assert names(packets) == ["2a", "last"]
     reader.send(*(Ack(c.PUBACK if each.qos == 1 else c.PUBREC, each.packet_id) for each in packets))  # type: ignore[union-attr]
-    house.store()
+    node.store()
     reader.pubcomp(1)
     assert reader.session.inflight == {}
 
 
 async def test_nothing_lines_up_where_the_session_keeps_nothing() -> None:
-    house = DurableHouse()
-    reader = house.connect("r")
+    node = DurableFakeNode()
+    reader = node.connect("r")
     reader.subscribe("t", qos=2)
-    house.connect("w").send(*mixture("t", "210"))
+    node.connect("w").send(*mixture("t", "210"))
     assert names(reader.received()) == ["2a", "1b", "0c"]

@@ -30,10 +30,10 @@ KIB = 1024
 class Client(OneByOne):
     """An outlet whose client acknowledges when it is told to; ``got`` is what came."""
 
-    def __init__(self, session: Session, house: "House", keep: bool = True) -> None:
+    def __init__(self, session: Session, node: "PagingNode", keep: bool = True) -> None:
         self.writable = True
         self.session = session
-        self.house = house
+        self.node = node
         self.keep = keep
         self.got: list[tuple[str, bytes]] = []
         self.count = 0
@@ -70,10 +70,10 @@ class Client(OneByOne):
             else:
                 self.session.pubrec(packet_id)
                 self.session.pubcomp(packet_id)
-        self.session.advance(self.house.clock.time)
+        self.session.advance(self.node.clock.time)
 
 
-class House:
+class PagingNode:
     """A broker over a store on a real disk, without listeners; ``turn`` is the end of a loop turn."""
 
     def __init__(self, directory: Path, queue_memory: int, limits: Limits | None = None) -> None:
@@ -169,102 +169,102 @@ async def test_two_hundred_thousand_messages_in_four_mebibytes(tmp_path: Path) -
     """Queued, killed, half drained, restarted, drained: in order, each once, memory bounded all along."""
     bound = 4 * KIB * KIB
     total = 200_000
-    house = House(tmp_path, bound)
-    house.offline("c")
-    while house.published < total:
-        house.fill(4000, 200)
-        await house.turn()
-        assert house.in_memory <= bound
-    await house.kill()
+    node = PagingNode(tmp_path, bound)
+    node.offline("c")
+    while node.published < total:
+        node.fill(4000, 200)
+        await node.turn()
+        assert node.in_memory <= bound
+    await node.kill()
 
-    house = House(tmp_path, bound)
-    assert house.in_memory <= bound
-    client = house.back("c", keep=False)
+    node = PagingNode(tmp_path, bound)
+    assert node.in_memory <= bound
+    client = node.back("c", keep=False)
     while client.count < total // 2:
         assert client.unacknowledged
         client.acknowledge()
         if client.count % 1000 == 0:
-            await house.turn()
-            assert house.in_memory <= bound + 300 * KIB
+            await node.turn()
+            assert node.in_memory <= bound + 300 * KIB
         else:
-            await house.rest()
-    await house.turn()
+            await node.rest()
+    await node.turn()
     assert client.most == 10
     done = client.count - len(client.unacknowledged)
-    await house.close()
+    await node.close()
 
-    house = House(tmp_path, bound)
-    client = Client(house.broker.sessions.get("c"), house, keep=False)  # type: ignore[arg-type]
+    node = PagingNode(tmp_path, bound)
+    client = Client(node.broker.sessions.get("c"), node, keep=False)  # type: ignore[arg-type]
     client.count = done
-    client.session.attach(client, 10, house.limits, house.clock.time)
-    client.session.advance(house.clock.time)
+    client.session.attach(client, 10, node.limits, node.clock.time)
+    client.session.advance(node.clock.time)
     while client.count < total:
         assert client.unacknowledged
         client.acknowledge()
-        await house.rest()
+        await node.rest()
     client.acknowledge()
     assert client.session.queued == 0 and not client.session.inflight
-    await house.turn()
-    assert not house.durability.messages and house.paging.octets == 0
-    await house.close()
+    await node.turn()
+    assert not node.durability.messages and node.paging.octets == 0
+    await node.close()
 
 
 @pytest.mark.asyncio
 async def test_a_message_of_several_sessions_is_one_body(tmp_path: Path) -> None:
-    house = House(tmp_path, 10 * KIB)
-    sessions = [house.offline(f"c{number}", qos=1 + number % 2) for number in range(4)]
-    house.fill(100, qos=2)
-    await house.turn()
-    assert house.in_memory == house.paging.octets <= 10 * KIB
-    paged = [stored for stored in house.durability.messages.values() if stored.message.paged]
+    node = PagingNode(tmp_path, 10 * KIB)
+    sessions = [node.offline(f"c{number}", qos=1 + number % 2) for number in range(4)]
+    node.fill(100, qos=2)
+    await node.turn()
+    assert node.in_memory == node.paging.octets <= 10 * KIB
+    paged = [stored for stored in node.durability.messages.values() if stored.message.paged]
     assert len(paged) > 80 and all(len(list(stored.holders())) == 4 for stored in paged)
     for session in sessions:
-        client = house.connect(session, 50)
-        await house.drain(client, 100)
+        client = node.connect(session, 50)
+        await node.drain(client, 100)
         assert numbers(client) == list(range(100))
-    assert not house.durability.messages
-    await house.close()
+    assert not node.durability.messages
+    await node.close()
 
 
 @pytest.mark.asyncio
 async def test_clean_sessions_and_retained_messages_keep_what_is_theirs(tmp_path: Path) -> None:
     """What is shared with somebody who has nothing on disk stays whole."""
-    house = House(tmp_path, 1)
-    house.offline("durable")
-    clean = house.session("clean", expiry=0)
-    slow = house.connect(clean, 1)
+    node = PagingNode(tmp_path, 1)
+    node.offline("durable")
+    clean = node.session("clean", expiry=0)
+    slow = node.connect(clean, 1)
     for number in range(5):
-        house.broker.publish(Message(f"t/{number}", b"%d retained" % number, 1, True, timestamp=house.clock.time))
-    await house.turn()
-    assert all(stored.message.paged for stored in house.durability.messages.values())
+        node.broker.publish(Message(f"t/{number}", b"%d retained" % number, 1, True, timestamp=node.clock.time))
+    await node.turn()
+    assert all(stored.message.paged for stored in node.durability.messages.values())
     while slow.unacknowledged:
         slow.acknowledge()
     assert numbers(slow) == [0, 1, 2, 3, 4]
     for number in range(5):
-        message = house.broker.retained.get(f"t/{number}")
+        message = node.broker.retained.get(f"t/{number}")
         assert message is not None and message.payload == b"%d retained" % number
-    await house.close()
+    await node.close()
 
 
 @pytest.mark.asyncio
 async def test_expired_messages_go_without_being_read(tmp_path: Path) -> None:
-    house = House(tmp_path, 1)
-    session = house.offline("c")
+    node = PagingNode(tmp_path, 1)
+    session = node.offline("c")
     for number in range(10):
-        message = Message("t/a", b"%d expires" % number, 1, timestamp=house.clock.time)
+        message = Message("t/a", b"%d expires" % number, 1, timestamp=node.clock.time)
         message.properties = {MESSAGE_EXPIRY_INTERVAL: 5 if number % 2 else 50, USER_PROPERTY: [("k", "v" * 500)]}
-        house.broker.publish(message)
-    await house.turn()
-    assert all(USER_PROPERTY not in stored.message.properties for stored in house.durability.messages.values())
-    house.clock.time += 10
-    session.expire_queued(house.clock.time)
+        node.broker.publish(message)
+    await node.turn()
+    assert all(USER_PROPERTY not in stored.message.properties for stored in node.durability.messages.values())
+    node.clock.time += 10
+    session.expire_queued(node.clock.time)
     assert session.queued == 5
-    client = house.connect(session)
-    await house.rest()
+    client = node.connect(session)
+    await node.rest()
     assert numbers(client) == [0, 2, 4, 6, 8]
     delivered = [delivery.message for delivery in session.inflight.values() if delivery is not None]
     assert all(message.properties[USER_PROPERTY] == [("k", "v" * 500)] for message in delivered)
-    await house.close()
+    await node.close()
 
 
 @pytest.mark.asyncio
@@ -275,126 +275,126 @@ async def test_queue_bounds_count_paged_messages_alike(tmp_path: Path) -> None:
     for bound in (0, 3 * KIB):
         directory = tmp_path / str(bound)
         directory.mkdir()
-        house = House(directory, bound, limits)
-        session = house.offline("c")
+        node = PagingNode(directory, bound, limits)
+        session = node.offline("c")
         for _ in range(30):
-            house.fill(10, 700)
-            await house.turn()
+            node.fill(10, 700)
+            await node.turn()
         assert session.queue is not None
         size = session.queue.size
         assert size == sum(delivery.size for delivery in session.queue)
-        client = house.connect(session, 5)
-        await house.rest()
+        client = node.connect(session, 5)
+        await node.rest()
         assert session.queue.size == sum(delivery.size for delivery in session.queue)
-        await house.drain(client, session.queued + client.count)
-        kept.append((size, numbers(client), house.metrics.delivery_dropped_queue_full))
+        await node.drain(client, session.queued + client.count)
+        kept.append((size, numbers(client), node.metrics.delivery_dropped_queue_full))
         assert session.queued == 0
-        await house.close()
+        await node.close()
     assert kept[0] == kept[1]
 
 
 @pytest.mark.asyncio
 async def test_priorities_keep_their_order(tmp_path: Path) -> None:
     limits = Limits(max_queued_messages=0, max_queued_bytes=0, priorities={"t/high": 9})
-    house = House(tmp_path, 1, limits)
-    session = house.offline("c")
+    node = PagingNode(tmp_path, 1, limits)
+    session = node.offline("c")
     for number in range(20):
-        house.publish("t/high" if number % 4 == 0 else "t/low", b"%d" % number)
-    await house.turn()
-    client = house.connect(session, 3)
-    await house.drain(client, 20)
+        node.publish("t/high" if number % 4 == 0 else "t/low", b"%d" % number)
+    await node.turn()
+    client = node.connect(session, 3)
+    await node.drain(client, 20)
     high = [number for number in range(20) if number % 4 == 0]
     assert numbers(client) == high + [number for number in range(20) if number % 4]
-    await house.close()
+    await node.close()
 
 
 @pytest.mark.asyncio
 async def test_takeover_and_end_while_a_read_is_under_way(tmp_path: Path) -> None:
-    house = House(tmp_path, 1)
-    house.offline("a")
-    house.offline("b")
-    house.fill(30)
-    await house.turn()
-    first = house.back("a")
+    node = PagingNode(tmp_path, 1)
+    node.offline("a")
+    node.offline("b")
+    node.fill(30)
+    await node.turn()
+    first = node.back("a")
     assert first.got == []
-    second = house.back("a")  # before the disk has answered
-    gone = house.back("b")
-    house.broker.end_session(gone.session, "kicked", house.clock.time)
-    await house.drain(second, 30)
+    second = node.back("a")  # before the disk has answered
+    gone = node.back("b")
+    node.broker.end_session(gone.session, "kicked", node.clock.time)
+    await node.drain(second, 30)
     assert first.got == gone.got == []
     assert numbers(second) == list(range(30))
-    await house.turn()
-    assert not house.durability.messages and house.paging.octets == 0
-    await house.close()
+    await node.turn()
+    assert not node.durability.messages and node.paging.octets == 0
+    await node.close()
 
 
 @pytest.mark.asyncio
 async def test_what_arrives_when_nobody_holds_it_any_more_is_not_counted(tmp_path: Path) -> None:
-    house = House(tmp_path, 1)
+    node = PagingNode(tmp_path, 1)
     for _ in range(3):
-        house.offline("a")
-        house.fill(30)
-        await house.turn()
-        assert house.paging.bodies == 0
-        messages = list(house.durability.messages.values())
-        client = house.back("a")
-        house.broker.end_session(client.session, "kicked", house.clock.time)  # before the disk has answered
-        await house.turn()
-        assert client.got == [] and not house.durability.messages
-        assert house.paging.bodies == house.paging.octets == 0
+        node.offline("a")
+        node.fill(30)
+        await node.turn()
+        assert node.paging.bodies == 0
+        messages = list(node.durability.messages.values())
+        client = node.back("a")
+        node.broker.end_session(client.session, "kicked", node.clock.time)  # before the disk has answered
+        await node.turn()
+        assert client.got == [] and not node.durability.messages
+        assert node.paging.bodies == node.paging.octets == 0
         assert all(each.message.stored is None for each in messages)
-    await house.close()
+    await node.close()
 
 
 @pytest.mark.parametrize(("expiry", "qos"), [(NEVER_EXPIRES, 1), (NEVER_EXPIRES, 0), (0, 1)])
 @pytest.mark.asyncio
 async def test_another_member_gets_what_a_shared_subscription_left(tmp_path: Path, expiry: int, qos: int) -> None:
     """Paged messages of a member whose session ends go to another one, durable or not."""
-    house = House(tmp_path, 1)
+    node = PagingNode(tmp_path, 1)
 
     def join(client_id: str, qos: int, expiry: int) -> Session:
-        session = house.session(client_id, "other", expiry=expiry)
-        house.broker.subscribe(session, Subscription(session, "$share/g/t/#", qos, group="g", topic_filter="t/#"))
+        session = node.session(client_id, "other", expiry=expiry)
+        node.broker.subscribe(session, Subscription(session, "$share/g/t/#", qos, group="g", topic_filter="t/#"))
         return session
 
     leaving = join("a", 1, NEVER_EXPIRES)
-    house.broker.leave(leaving, None, 0, house.clock.time, "normal")
-    house.fill(20)
-    await house.turn()
+    node.broker.leave(leaving, None, 0, node.clock.time, "normal")
+    node.fill(20)
+    await node.turn()
     assert leaving.queued == 20
-    client = house.connect(join("b", qos, expiry), 100)
-    house.broker.end_session(leaving, "kicked", house.clock.time)
-    await house.rest()
+    client = node.connect(join("b", qos, expiry), 100)
+    node.broker.end_session(leaving, "kicked", node.clock.time)
+    await node.rest()
     assert numbers(client) == list(range(20))
     client.acknowledge()
-    await house.turn()
-    assert not house.durability.messages and house.paging.octets == 0
-    await house.close()
+    await node.turn()
+    assert not node.durability.messages and node.paging.octets == 0
+    await node.close()
 
 
 @pytest.mark.asyncio
 async def test_what_was_sent_stays_in_memory_until_it_is_acknowledged(tmp_path: Path) -> None:
     """A client that comes back gets it at once, from before a restart too."""
-    house = House(tmp_path, 1)
-    session = house.offline("c")
-    house.fill(50)
-    await house.turn()
-    client = house.connect(session, 5)
-    await house.rest()
+    node = PagingNode(tmp_path, 1)
+    session = node.offline("c")
+    node.fill(50)
+    await node.turn()
+    client = node.connect(session, 5)
+    await node.rest()
     assert numbers(client) == [0, 1, 2, 3, 4]
-    house.broker.leave(session, None, 0, house.clock.time, "normal")
-    await house.turn()
-    again = house.connect(session, 5)
+    node.broker.leave(session, None, 0, node.clock.time, "normal")
+    await node.turn()
+    again = node.connect(session, 5)
     assert numbers(again) == [0, 1, 2, 3, 4]
-    await house.turn()
-    await house.kill()
+    await node.turn()
+    await node.kill()
 
-    house = House(tmp_path, 1)
-    client = house.back("c", 5)
+    node = PagingNode(tmp_path, 1)
+    client = node.back("c", 5)
     assert numbers(client) == [0, 1, 2, 3, 4]
-    await house.drain(client, 50)
+    await node.drain(client, 50)
     assert numbers(client) == list(range(50))
-    await house.close()
+    await node.close()
 
 
 @pytest.mark.asyncio
@@ -402,47 +402,47 @@ async def test_compaction_takes_paged_messages_along(tmp_path: Path, monkeypatch
     """The old batches go, under traffic and while a client reads its queue; nothing is lost, after a kill neither."""
     monkeypatch.setattr("broker.core.store.COMPACT_ABOVE", 1)
     monkeypatch.setattr("broker.core.store._A_SLICE", 50)
-    house = House(tmp_path, 20 * KIB)
-    house.offline("keep")
-    house.offline("other", "o")
-    house.fill(400)
+    node = PagingNode(tmp_path, 20 * KIB)
+    node.offline("keep")
+    node.offline("other", "o")
+    node.fill(400)
     for _ in range(30):
-        house.publish("o", b"x" * 100 * KIB)
-        await house.turn()
-    house.broker.end_session(house.broker.sessions.get("other"), "kicked", house.clock.time)  # type: ignore[arg-type]
-    await house.turn()
-    first = house.durability.journal._log.first
-    client = house.back("keep", 3)
-    while house.durability.journal._log.first == first:
-        house.store.housekeep(house.broker)
-        await house.turn()
+        node.publish("o", b"x" * 100 * KIB)
+        await node.turn()
+    node.broker.end_session(node.broker.sessions.get("other"), "kicked", node.clock.time)  # type: ignore[arg-type]
+    await node.turn()
+    first = node.durability.journal._log.first
+    client = node.back("keep", 3)
+    while node.durability.journal._log.first == first:
+        node.store.housekeep(node.broker)
+        await node.turn()
         client.acknowledge()
-        house.fill(1)
-        assert house.in_memory <= 20 * KIB + FETCH_MESSAGES * KIB
-    oldest = min(stored.seq for stored in house.durability.messages.values() if stored.seq)
-    assert oldest >= house.durability.journal._log.first > first
+        node.fill(1)
+        assert node.in_memory <= 20 * KIB + FETCH_MESSAGES * KIB
+    oldest = min(stored.seq for stored in node.durability.messages.values() if stored.seq)
+    assert oldest >= node.durability.journal._log.first > first
     unacknowledged = len(client.unacknowledged)
     got = numbers(client)
     assert got == list(range(len(got)))
-    await house.turn()
-    total = house.published
-    await house.kill()
+    await node.turn()
+    total = node.published
+    await node.kill()
 
-    house = House(tmp_path, 20 * KIB)
-    client = house.back("keep", 100)
-    await house.drain(client, total - len(got) + unacknowledged)
+    node = PagingNode(tmp_path, 20 * KIB)
+    client = node.back("keep", 100)
+    await node.drain(client, total - len(got) + unacknowledged)
     assert numbers(client) == list(range(len(got) - unacknowledged, total))
-    await house.close()
+    await node.close()
 
 
 @pytest.mark.asyncio
 async def test_a_read_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.core.paging._PAUSE", 0)
-    house = House(tmp_path, 1)
-    session = house.offline("c")
-    house.fill(10)
-    await house.turn()
-    real = house.durability.journal.read
+    node = PagingNode(tmp_path, 1)
+    session = node.offline("c")
+    node.fill(10)
+    await node.turn()
+    real = node.durability.journal.read
     failures = [1, 2]
 
     def read(seq: int, offset: int, size: int) -> asyncio.Future[bytes]:
@@ -453,43 +453,43 @@ async def test_a_read_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pyt
             return future
         return real(seq, offset, size)
 
-    monkeypatch.setattr(type(house.durability.journal), "read", lambda self, *place: read(*place))
-    client = house.connect(session, 100)
-    await house.rest()
+    monkeypatch.setattr(type(node.durability.journal), "read", lambda self, *place: read(*place))
+    client = node.connect(session, 100)
+    await node.rest()
     assert numbers(client) == list(range(10)) and not failures
-    await house.close()
+    await node.close()
 
 
 @pytest.mark.asyncio
 async def test_what_cannot_be_read_is_dropped_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rest of the queue follows."""
     monkeypatch.setattr("broker.core.paging._PAUSE", 0)
-    house = House(tmp_path, 1)
+    node = PagingNode(tmp_path, 1)
     dropped: list[str] = []
-    house.hooks.delivery_dropped.add(lambda client, session, message, reason: dropped.append(reason))
-    session = house.offline("c")
-    house.fill(10)
-    await house.turn()
-    house.durability.messages[4].offset += 1
-    client = house.connect(session, 100)
-    await house.drain(client, 9)
+    node.hooks.delivery_dropped.add(lambda client, session, message, reason: dropped.append(reason))
+    session = node.offline("c")
+    node.fill(10)
+    await node.turn()
+    node.durability.messages[4].offset += 1
+    client = node.connect(session, 100)
+    await node.drain(client, 9)
     assert numbers(client) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
-    assert dropped == ["unreadable"] and not house.durability.messages
-    await house.close()
+    assert dropped == ["unreadable"] and not node.durability.messages
+    await node.close()
 
 
 @pytest.mark.asyncio
 async def test_without_a_bound_nothing_is_paged(tmp_path: Path) -> None:
-    house = House(tmp_path, 0)
-    session = house.offline("c")
-    house.fill(100)
-    await house.turn()
-    assert not any(stored.message.paged for stored in house.durability.messages.values())
-    await house.close()
-    house = House(tmp_path, 0)
-    client = house.back("c", 200)
+    node = PagingNode(tmp_path, 0)
+    session = node.offline("c")
+    node.fill(100)
+    await node.turn()
+    assert not any(stored.message.paged for stored in node.durability.messages.values())
+    await node.close()
+    node = PagingNode(tmp_path, 0)
+    client = node.back("c", 200)
     assert numbers(client) == list(range(100)) and session.queued == 100
-    await house.close()
+    await node.close()
 
 
 def test_the_payload_of_a_paged_message_is_not_made_up() -> None:

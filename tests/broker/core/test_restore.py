@@ -13,23 +13,23 @@ from broker.mqtt.packets import Ack, Disconnect, Subscribe, TopicFilter, Will
 from broker.session.session import Session
 from broker.session.subscription import Subscription
 from broker.storage import records
-from tests.support.durable import DurableHouse
-from tests.support.fake_transport import Conversation
+from tests.support.durable import DurableFakeNode
+from tests.support.fake_transport import FakeClient
 from tests.support.one_by_one import OneByOne
 from tests.support.wire import Publish
 
 NEVER = c.NEVER_EXPIRES
 
 
-async def subscribed(house: DurableHouse, client_id: str = "r", qos: int = 2, expiry: int = NEVER) -> Conversation:
-    reader = await house.join(client_id, expiry=expiry)
+async def subscribed(node: DurableFakeNode, client_id: str = "r", qos: int = 2, expiry: int = NEVER) -> FakeClient:
+    reader = await node.connect_durable(client_id, expiry=expiry)
     reader.send(Subscribe(1, [TopicFilter("t/#", qos)]))
-    house.store()
+    node.store()
     reader.received()
     return reader
 
 
-def outcome(house: DurableHouse) -> dict[str, object]:
+def outcome(node: DurableFakeNode) -> dict[str, object]:
     """Everything of a node that outlives it."""
 
     def told(delivery: Delivery) -> tuple[object, ...]:
@@ -38,7 +38,7 @@ def outcome(house: DurableHouse) -> dict[str, object]:
                 delivery.group)  # fmt: skip
 
     sessions = {}
-    for session in house.broker.sessions:
+    for session in node.broker.sessions:
         if session.diary is None:
             continue
         sessions[session.client_id] = (
@@ -56,15 +56,15 @@ def outcome(house: DurableHouse) -> dict[str, object]:
             dict(session.awaiting_rel or {}),
         )
     retained = {}
-    for topic in house.broker.retained.topics():
-        message = house.broker.retained.get(topic)
+    for topic in node.broker.retained.topics():
+        message = node.broker.retained.get(topic)
         assert message is not None
         retained[topic] = (message.payload, message.qos, message.id)
     return {
         "sessions": sessions,
         "retained": retained,
-        "wills": sorted(house.durability.wills),
-        "delayed": sorted(house.durability.delayed),
+        "wills": sorted(node.durability.wills),
+        "delayed": sorted(node.durability.delayed),
     }
 
 
@@ -94,8 +94,8 @@ class Operations:
     """A node that is driven below its channels."""
 
     def __init__(self) -> None:
-        self.house = DurableHouse({"max_queued_messages": 3, "max_inflight": 2})
-        self.broker = self.house.broker
+        self.node = DurableFakeNode({"max_queued_messages": 3, "max_inflight": 2})
+        self.broker = self.node.broker
         self.count = 0
 
     def session(self, name: str) -> Session | None:
@@ -105,24 +105,24 @@ class Operations:
         session = self.session(name)
         if session is not None and session.connected:
             return
-        house = self.house
-        client = ClientInfo("n", house.zone, client_id=name, username="u-" + name)
-        session, _ = self.broker.open_session(client, clean, expiry, house.facts.limits, house.clock.time)
-        session.attach(Sink(), 2, house.facts.limits, house.clock.time)
-        session.advance(house.clock.time)
+        node = self.node
+        client = ClientInfo("n", node.zone, client_id=name, username="u-" + name)
+        session, _ = self.broker.open_session(client, clean, expiry, node.facts.limits, node.clock.time)
+        session.attach(Sink(), 2, node.facts.limits, node.clock.time)
+        session.advance(node.clock.time)
 
     def leave(self, name: str, will: bool) -> None:
         session = self.session(name)
         if session is not None and session.connected:
-            message = Message("t/will", b"gone", 1, False, {}, session.client, self.house.clock.time) if will else None
+            message = Message("t/will", b"gone", 1, False, {}, session.client, self.node.clock.time) if will else None
             if message is not None and session.diary is not None:
-                session.will_number = self.house.durability.will_stored(message, 100)
-            self.broker.leave(session, message, 100, self.house.clock.time, "normal")
+                session.will_number = self.node.durability.will_stored(message, 100)
+            self.broker.leave(session, message, 100, self.node.clock.time, "normal")
 
     def end(self, name: str) -> None:
         session = self.session(name)
         if session is not None:
-            self.broker.end_session(session, "kicked", self.house.clock.time)
+            self.broker.end_session(session, "kicked", self.node.clock.time)
 
     def subscribe(self, name: str, filter: str, qos: int, no_local: bool) -> None:
         session = self.session(name)
@@ -141,7 +141,7 @@ class Operations:
             self.broker.unsubscribe(session, filter)
 
     def publish(self, topic: str, qos: int, retain: bool, payload: bytes) -> None:
-        message = Message(topic, payload, qos, retain, timestamp=self.house.clock.time)
+        message = Message(topic, payload, qos, retain, timestamp=self.node.clock.time)
         self.count += 1
         message.id = str(self.count)
         self.broker.publish(message)
@@ -158,12 +158,12 @@ class Operations:
             session.puback(packet_id)
         else:
             session.pubrec(packet_id, failed=what > 5)
-        session.advance(self.house.clock.time)
+        session.advance(self.node.clock.time)
 
     def receive2(self, name: str, packet_id: int) -> None:
         session = self.session(name)
         if session is not None:
-            session.receive2(packet_id, self.house.clock.time)
+            session.receive2(packet_id, self.node.clock.time)
 
     def release(self, name: str, packet_id: int) -> None:
         session = self.session(name)
@@ -171,26 +171,26 @@ class Operations:
             session.release(packet_id)
 
     def delay(self, seconds: int) -> None:
-        self.house.server.delayed.accept(
-            Message(f"$delayed/{seconds}/t/1", b"later", 1, timestamp=self.house.clock.time), self.house.clock.time
+        self.node.server.delayed.accept(
+            Message(f"$delayed/{seconds}/t/1", b"later", 1, timestamp=self.node.clock.time), self.node.clock.time
         )
 
     def pass_time(self, seconds: int) -> None:
-        self.house.pass_time(seconds)
+        self.node.pass_time(seconds)
 
     def turn(self) -> None:
-        self.house.run()
+        self.node.run()
 
     def write(self) -> None:
-        self.house.journal.write()
+        self.node.journal.write()
 
     def compact(self) -> None:
-        house = self.house
-        first = house.journal.batch
-        for record in live(house.durability, self.broker, first):
-            house.durability.write_again(record)
-        house.store()
-        house.journal.batches[: first - 1] = [[] for _ in range(first - 1)]
+        node = self.node
+        first = node.journal.batch
+        for record in live(node.durability, self.broker, first):
+            node.durability.write_again(record)
+        node.store()
+        node.journal.batches[: first - 1] = [[] for _ in range(first - 1)]
 
 
 NAMES = st.sampled_from("abc")
@@ -229,11 +229,11 @@ def test_what_is_restored_is_what_was_true(operations: list[tuple[object, ...]])
         session = run.session(name)
         if session is not None and session.expiry_interval == 0:
             run.leave(name, False)  # a crash ends it, as the end of its connection does
-    house = run.house
-    house.store()
-    assert house.durability.pending == 0
-    before = outcome(house)
-    restored = house.crash()
+    node = run.node
+    node.store()
+    assert node.durability.pending == 0
+    before = outcome(node)
+    restored = node.crash()
     assert outcome(restored) == before
     restored.store()
     assert outcome(restored.crash()) == before  # what a restart writes changes nothing
@@ -245,18 +245,18 @@ def test_what_is_restored_is_what_was_true(operations: list[tuple[object, ...]])
 @pytest.mark.asyncio
 async def test_what_was_in_flight_goes_out_again_with_dup_and_its_identifier() -> None:
     """[MQTT-4.4.0-1] [MQTT-3.3.1-1]"""
-    house = DurableHouse()
-    reader = await subscribed(house)
-    house.publish("t/1", b"1", 1)
-    house.publish("t/2", b"2", 2)
-    house.store()
+    node = DurableFakeNode()
+    reader = await subscribed(node)
+    node.publish("t/1", b"1", 1)
+    node.publish("t/2", b"2", 2)
+    node.store()
     sent = {each.payload: each.packet_id for each in reader.messages()}
     reader.pubrec(sent[b"2"])
-    house.store()
-    house.publish("t/3", b"3", 1)
-    house.store()
+    node.store()
+    node.publish("t/3", b"3", 1)
+    node.store()
     sent |= {each.payload: each.packet_id for each in reader.received() if isinstance(each, Publish)}
-    again = await house.crash().join("r")
+    again = await node.crash().connect_durable("r")
     assert again.connack.session_present
     packets = again.received()
     assert [(each.payload, each.packet_id, each.dup) for each in packets if isinstance(each, Publish)] == [
@@ -269,15 +269,15 @@ async def test_what_was_in_flight_goes_out_again_with_dup_and_its_identifier() -
 @pytest.mark.asyncio
 async def test_identifiers_in_use_are_not_given_away_after_a_restart() -> None:
     """[MQTT-2.2.1-4]"""
-    house = DurableHouse()
-    reader = await subscribed(house)
-    house.publish("t/1", b"1", 2)
-    house.store()
+    node = DurableFakeNode()
+    reader = await subscribed(node)
+    node.publish("t/1", b"1", 2)
+    node.store()
     (first,) = reader.messages()
     reader.pubrec(first.packet_id)
-    house.store()
-    after = house.crash()
-    again = await after.join("r")
+    node.store()
+    after = node.crash()
+    again = await after.connect_durable("r")
     again.received()
     after.publish("t/1", b"2", 2)
     after.store()
@@ -288,13 +288,13 @@ async def test_identifiers_in_use_are_not_given_away_after_a_restart() -> None:
 @pytest.mark.asyncio
 async def test_a_qos_2_duplicate_after_a_restart_is_published_once() -> None:
     """[MQTT-4.3.3-10] [MQTT-4.3.3-9]"""
-    house = DurableHouse()
-    await subscribed(house)
-    writer = await house.join("w")
+    node = DurableFakeNode()
+    await subscribed(node)
+    writer = await node.connect_durable("w")
     writer.publish("t/1", b"x", 2, 5)
-    house.store()
-    after = house.crash()
-    writer = await after.join("w")
+    node.store()
+    after = node.crash()
+    writer = await after.connect_durable("w")
     writer.publish("t/1", b"x", 2, 5, dup=True)
     after.store()
     assert writer.received() == [Ack(c.PUBREC, 5)]
@@ -304,11 +304,11 @@ async def test_a_qos_2_duplicate_after_a_restart_is_published_once() -> None:
 
 @pytest.mark.asyncio
 async def test_expiry_goes_on_over_down_time() -> None:
-    house = DurableHouse()
-    (await subscribed(house, "short", expiry=100)).vanish()
-    (await subscribed(house, "long", expiry=1000)).vanish()
-    house.store()
-    after = house.crash(seconds=150)
+    node = DurableFakeNode()
+    (await subscribed(node, "short", expiry=100)).vanish()
+    (await subscribed(node, "long", expiry=1000)).vanish()
+    node.store()
+    after = node.crash(seconds=150)
     assert "short" not in after.broker.sessions and "long" in after.broker.sessions
     after.pass_time(849)
     assert "long" in after.broker.sessions
@@ -320,9 +320,9 @@ async def test_expiry_goes_on_over_down_time() -> None:
 
 @pytest.mark.asyncio
 async def test_the_expiry_of_one_that_was_connected_begins_at_the_restart_and_only_once() -> None:
-    house = DurableHouse()
-    await subscribed(house, "c", expiry=100)
-    first = house.crash(seconds=500)
+    node = DurableFakeNode()
+    await subscribed(node, "c", expiry=100)
+    first = node.crash(seconds=500)
     assert "c" in first.broker.sessions  # nobody knows when its connection ended
     first.store()
     second = first.crash(seconds=60)
@@ -334,29 +334,29 @@ async def test_the_expiry_of_one_that_was_connected_begins_at_the_restart_and_on
 @pytest.mark.asyncio
 async def test_an_expiry_that_had_begun_is_over_once_the_client_is_back() -> None:
     """Whoever was away, came back, stayed for longer than its expiry and was there when the node died is not late."""
-    house = DurableHouse()
-    (await subscribed(house, expiry=100)).vanish()
-    house.store()
-    house.pass_time(50)
-    await house.join("r", expiry=100)
-    house.pass_time(200)
-    house = house.crash(10)
-    assert house.broker.sessions.get("r") is not None
-    house.pass_time(90)
-    assert house.broker.sessions.get("r") is not None
-    house.pass_time(20)
-    assert house.broker.sessions.get("r") is None
+    node = DurableFakeNode()
+    (await subscribed(node, expiry=100)).vanish()
+    node.store()
+    node.pass_time(50)
+    await node.connect_durable("r", expiry=100)
+    node.pass_time(200)
+    node = node.crash(10)
+    assert node.broker.sessions.get("r") is not None
+    node.pass_time(90)
+    assert node.broker.sessions.get("r") is not None
+    node.pass_time(20)
+    assert node.broker.sessions.get("r") is None
 
 
 @pytest.mark.asyncio
 async def test_message_expiry_goes_on_over_down_time() -> None:
-    house = DurableHouse()
-    (await subscribed(house)).vanish()
-    house.publish("t/1", b"short", 1, properties={c.MESSAGE_EXPIRY_INTERVAL: 10})
-    house.publish("t/1", b"long", 1, properties={c.MESSAGE_EXPIRY_INTERVAL: 100})
-    house.store()
-    after = house.crash(seconds=50)
-    reader = await after.join("r")
+    node = DurableFakeNode()
+    (await subscribed(node)).vanish()
+    node.publish("t/1", b"short", 1, properties={c.MESSAGE_EXPIRY_INTERVAL: 10})
+    node.publish("t/1", b"long", 1, properties={c.MESSAGE_EXPIRY_INTERVAL: 100})
+    node.store()
+    after = node.crash(seconds=50)
+    reader = await after.connect_durable("r")
     (message,) = reader.messages()
     assert message.payload == b"long" and message.properties == {c.MESSAGE_EXPIRY_INTERVAL: 50}
 
@@ -367,10 +367,10 @@ def will(delay: int) -> Will:
 
 @pytest.mark.asyncio
 async def test_the_will_of_one_that_was_connected_when_the_node_died_goes_out() -> None:
-    house = DurableHouse()
-    await subscribed(house)
-    await house.join("w", expiry=1000, will=will(0))
-    after = house.crash()
+    node = DurableFakeNode()
+    await subscribed(node)
+    await node.connect_durable("w", expiry=1000, will=will(0))
+    after = node.crash()
     session = after.broker.sessions.get("r")
     assert session is not None and [each.message.payload for each in session.queue or ()] == [b"gone"]
     after.store()
@@ -380,11 +380,11 @@ async def test_the_will_of_one_that_was_connected_when_the_node_died_goes_out() 
 @pytest.mark.asyncio
 async def test_a_will_that_nobody_may_publish_is_none_after_a_crash_either() -> None:
     rules = [{"allow": False, "action": "publish", "topics": ["t/secret"]}]
-    house = DurableHouse(access={"rules": rules})
-    await subscribed(house)
+    node = DurableFakeNode(access={"rules": rules})
+    await subscribed(node)
     for topic in ("$SYS/x", "$delayed/0/$SYS/y", "$delayed/0/t/secret", "t/secret", "$delayed/0/t/fine"):
-        await house.join(topic.replace("/", "-"), expiry=1000, will=Will(topic, b"gone", 1, True))
-    after = house.crash()
+        await node.connect_durable(topic.replace("/", "-"), expiry=1000, will=Will(topic, b"gone", 1, True))
+    after = node.crash()
     after.pass_time(1)
     session = after.broker.sessions.get("r")
     assert session is not None and [each.message.topic for each in session.queue or ()] == ["t/fine"]
@@ -394,15 +394,15 @@ async def test_a_will_that_nobody_may_publish_is_none_after_a_crash_either() -> 
 @pytest.mark.asyncio
 async def test_a_will_that_waits_goes_on_waiting_and_a_client_that_is_back_stops_it() -> None:
     """[MQTT-3.1.3-9]"""
-    house = DurableHouse()
-    await subscribed(house)
+    node = DurableFakeNode()
+    await subscribed(node)
     for name in "ab":
-        (await house.join(name, expiry=1000, will=will(60))).vanish()
-    house.store()
-    after = house.crash(seconds=30)
+        (await node.connect_durable(name, expiry=1000, will=will(60))).vanish()
+    node.store()
+    after = node.crash(seconds=30)
     session = after.broker.sessions.get("r")
     assert session is not None and not session.queued
-    await after.join("b", expiry=1000)
+    await after.connect_durable("b", expiry=1000)
     after.store()
     last = after.crash(seconds=29)
     session = last.broker.sessions.get("r")
@@ -415,27 +415,27 @@ async def test_a_will_that_waits_goes_on_waiting_and_a_client_that_is_back_stops
 @pytest.mark.asyncio
 async def test_a_normal_disconnect_takes_the_will_away() -> None:
     """[MQTT-3.1.2-10]"""
-    house = DurableHouse()
-    await subscribed(house)
-    client = await house.join("w", expiry=1000, will=will(0))
+    node = DurableFakeNode()
+    await subscribed(node)
+    client = await node.connect_durable("w", expiry=1000, will=will(0))
     client.send(Disconnect(0))
-    house.store()
-    after = house.crash()
+    node.store()
+    after = node.crash()
     session = after.broker.sessions.get("r")
     assert session is not None and not session.queued and after.durability.wills == {}
 
 
 @pytest.mark.asyncio
 async def test_delayed_messages_go_out_when_they_are_due() -> None:
-    house = DurableHouse(delayed={"enabled": True})
-    await subscribed(house)
-    writer = house.connect("w")
+    node = DurableFakeNode(delayed={"enabled": True})
+    await subscribed(node)
+    writer = node.connect("w")
     writer.publish("$delayed/60/t/1", b"later", 1, 1)
     writer.publish("$delayed/10/t/1", b"soon", 1, 2)
     assert writer.received() == []
-    house.store()
+    node.store()
     assert [each.packet_id for each in writer.received()] == [1, 2]  # type: ignore[union-attr]
-    after = house.crash(seconds=30)
+    after = node.crash(seconds=30)
     after.pass_time(0)
     session = after.broker.sessions.get("r")
     assert session is not None and [each.message.payload for each in session.queue or ()] == [b"soon"]
@@ -447,14 +447,14 @@ async def test_delayed_messages_go_out_when_they_are_due() -> None:
 
 @pytest.mark.asyncio
 async def test_retained_messages_come_back_with_all_they_had() -> None:
-    house = DurableHouse()
-    writer = house.connect("w")
+    node = DurableFakeNode()
+    writer = node.connect("w")
     writer.publish("a", b"1", 1, 1, retain=True, properties={c.USER_PROPERTY: [("k", "v")]})
     writer.publish("b", b"2", 0, retain=True)
     writer.publish("c", b"3", 0, retain=True)
     writer.publish("c", b"", 0, retain=True)
-    house.store()
-    after = house.crash()
+    node.store()
+    after = node.crash()
     reader = after.connect("r")
     reader.send(Subscribe(1, [TopicFilter("#", 2)]))
     got = {each.topic: each for each in reader.received() if isinstance(each, Publish)}
@@ -464,12 +464,12 @@ async def test_retained_messages_come_back_with_all_they_had() -> None:
 
 @pytest.mark.asyncio
 async def test_a_queue_bound_that_has_shrunk_holds_at_once() -> None:
-    house = DurableHouse({"max_queued_messages": 100})
-    (await subscribed(house)).vanish()
+    node = DurableFakeNode({"max_queued_messages": 100})
+    (await subscribed(node)).vanish()
     for number in range(10):
-        house.publish("t/1", b"%d" % number, 1)
-    house.store()
-    after = DurableHouse({"max_queued_messages": 4}, house.journal.batches)
+        node.publish("t/1", b"%d" % number, 1)
+    node.store()
+    after = DurableFakeNode({"max_queued_messages": 4}, node.journal.batches)
     session = after.broker.sessions.get("r")
     assert session is not None and [each.message.payload for each in session.queue or ()] == [b"6", b"7", b"8", b"9"]
     assert len(after.durability.messages) == 4
@@ -507,43 +507,43 @@ def test_what_speaks_of_things_that_are_gone_changes_nothing() -> None:
 @pytest.mark.asyncio
 async def test_a_session_number_is_not_used_again_when_only_its_end_is_left() -> None:
     """Compaction may have dropped what began it, while what mentions it is still in the log."""
-    house = DurableHouse(batches=[[records.encode(records.SessionEnded(5))]])
-    await house.join("c")
-    (session,) = house.broker.sessions
+    node = DurableFakeNode(batches=[[records.encode(records.SessionEnded(5))]])
+    await node.connect_durable("c")
+    (session,) = node.broker.sessions
     assert session.number == 6
 
 
 @pytest.mark.asyncio
 async def test_a_resumption_sends_nothing_of_qos_2_that_is_not_on_disk() -> None:
     """Else a crash makes a second message of what the client has completed."""
-    house = DurableHouse()
-    reader = await subscribed(house)
-    house.publish("t/1", b"x", 2)
-    house.run()
+    node = DurableFakeNode()
+    reader = await subscribed(node)
+    node.publish("t/1", b"x", 2)
+    node.run()
     assert reader.received() == []  # the Packet Identifier is not on disk
     reader.vanish()
-    again = house.greet("r")
-    house.run()
-    await house.settle()
+    again = node.send_connect("r")
+    node.run()
+    await node.settle()
     assert not [each for each in again.received() if isinstance(each, Publish)]
-    house.store()
-    await house.settle()
-    house.store()
+    node.store()
+    await node.settle()
+    node.store()
     assert [each.payload for each in again.received() if isinstance(each, Publish)] == [b"x"]
 
 
 @pytest.mark.asyncio
 async def test_what_is_held_back_dies_with_its_connection() -> None:
     """After the last packet nothing follows, when the disk is ready or later."""
-    house = DurableHouse()
-    await subscribed(house)
-    writer = await house.join("w")
+    node = DurableFakeNode()
+    await subscribed(node)
+    writer = await node.connect_durable("w")
     writer.publish("t/1", b"x", 1, 1)
     assert writer.received() == []
-    taker = house.greet("w")  # takes the session over; the first connection gets its DISCONNECT
-    house.run()
+    taker = node.send_connect("w")  # takes the session over; the first connection gets its DISCONNECT
+    node.run()
     assert [type(each) for each in writer.received()] == [Disconnect]
-    house.store()
-    await house.settle()
+    node.store()
+    await node.settle()
     assert writer.received() == []
     assert taker.received()

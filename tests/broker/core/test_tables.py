@@ -43,8 +43,8 @@ def test_an_unreadable_row_is_told_and_the_others_are_there(caplog: pytest.LogCa
 
 @pytest.mark.asyncio
 async def test_rows_survive_a_restart_and_a_newer_kind_reads_older_rows(tmp_path: object) -> None:
-    rooms = {"durability": {"level": "disk"}, "node": {"data_dir": str(tmp_path)}}
-    node = await start_node(**rooms)
+    config = {"durability": {"level": "disk"}, "node": {"data_dir": str(tmp_path)}}
+    node = await start_node(**config)
     table = node.server.tables.open("colours", Colour)
     table.put("r", Colour("red", 1))
     table.put("g", Colour("green", 2))
@@ -54,7 +54,7 @@ async def test_rows_survive_a_restart_and_a_newer_kind_reads_older_rows(tmp_path
     assert await node.server.tables.stored()
     await node.stop()
 
-    node = await start_node(**rooms)
+    node = await start_node(**config)
     # Opened late, it has what was there; nobody opened it before a compaction either.
     again = node.server.tables.open("colours", Newer)
     assert [(key, row.value, row.shade) for key, row in again.items()] == [("r", 3, "plain")]
@@ -65,8 +65,8 @@ async def test_rows_survive_a_restart_and_a_newer_kind_reads_older_rows(tmp_path
 
 @pytest.mark.asyncio
 async def test_rows_survive_a_compaction(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    rooms = {"durability": {"level": "disk"}, "node": {"data_dir": str(tmp_path)}}
-    node = await start_node(**rooms)
+    config = {"durability": {"level": "disk"}, "node": {"data_dir": str(tmp_path)}}
+    node = await start_node(**config)
     table = node.server.tables.open("colours", Colour)
     table.put("r", Colour("red", 1))
     assert await node.server.tables.stored()
@@ -81,7 +81,7 @@ async def test_rows_survive_a_compaction(tmp_path: object, monkeypatch: pytest.M
     monkeypatch.undo()
     assert store.durability.journal.batch > before
     await node.stop()
-    node = await start_node(**rooms)
+    node = await start_node(**config)
     assert [row.value for row in node.server.tables.open("colours", Colour).values()] == [1]
     await node.stop()
 

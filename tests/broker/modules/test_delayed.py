@@ -18,7 +18,7 @@ from tests.support.clock import Clock
 NOW = 1_800_000_000.0
 
 
-class Bench:
+class DelayedHarness:
     def __init__(self, **settings: Any) -> None:
         self.clock = Clock(NOW)
         self.timers = Timers(self.clock)
@@ -60,12 +60,12 @@ class Bench:
     ],
 )
 def test_topics(topic: str, inner: str | None) -> None:
-    bench = Bench()
-    assert bench.delayed.handles(topic)
-    assert bench.delayed.inner_topic(topic) == inner
-    assert bench.send(topic) == (TOPIC_NAME_INVALID if inner is None else SUCCESS)
-    assert bench.after(15) == ([] if inner is None else [inner])
-    assert bench.metrics.refusals.snapshot() == ({"delayed_topic_invalid": 1} if inner is None else {})
+    harness = DelayedHarness()
+    assert harness.delayed.handles(topic)
+    assert harness.delayed.inner_topic(topic) == inner
+    assert harness.send(topic) == (TOPIC_NAME_INVALID if inner is None else SUCCESS)
+    assert harness.after(15) == ([] if inner is None else [inner])
+    assert harness.metrics.refusals.snapshot() == ({"delayed_topic_invalid": 1} if inner is None else {})
 
 
 @pytest.mark.parametrize(
@@ -84,37 +84,37 @@ def test_topics(topic: str, inner: str | None) -> None:
     ],
 )
 def test_topics_of_the_server(topic: str, expected: bool) -> None:
-    bench = Bench()
+    harness = DelayedHarness()
     assert reserved(topic) is expected
-    if expected and bench.delayed.handles(topic):
-        assert bench.send(topic) == NOT_AUTHORIZED
-        assert bench.metrics.refusals.snapshot() == {"delayed_reserved": 1}
-        bench.delayed.restore(Message(topic.removeprefix("$delayed/0/")), NOW + 1, 1)  # as an earlier version kept it
-        assert bench.after(2) == []
+    if expected and harness.delayed.handles(topic):
+        assert harness.send(topic) == NOT_AUTHORIZED
+        assert harness.metrics.refusals.snapshot() == {"delayed_reserved": 1}
+        harness.delayed.restore(Message(topic.removeprefix("$delayed/0/")), NOW + 1, 1)  # as an earlier version kept it
+        assert harness.after(2) == []
 
 
 @pytest.mark.parametrize("topic", ["x", "$delayed", "$delayedx/1/x", "x/$delayed/1/y", "/$delayed/1/x"])
 def test_other_topics_are_not_its_own(topic: str) -> None:
-    delayed = Bench().delayed
+    delayed = DelayedHarness().delayed
     assert not delayed.handles(topic)
     assert delayed.inner_topic(topic) is None
 
 
 def test_not_before_its_time_and_then_once() -> None:
-    bench = Bench()
-    bench.send("$delayed/10/late")
-    bench.send("$delayed/5/early")
-    assert bench.delayed.count == 2
-    assert bench.after(4.9) == []
-    assert bench.after(0.1) == ["early"]
-    assert bench.after(5) == ["early", "late"]
-    assert bench.after(1000) == ["early", "late"]
-    assert bench.delayed.count == bench.delayed.size == 0
-    assert bench.metrics.messages_delayed == 2
+    harness = DelayedHarness()
+    harness.send("$delayed/10/late")
+    harness.send("$delayed/5/early")
+    assert harness.delayed.count == 2
+    assert harness.after(4.9) == []
+    assert harness.after(0.1) == ["early"]
+    assert harness.after(5) == ["early", "late"]
+    assert harness.after(1000) == ["early", "late"]
+    assert harness.delayed.count == harness.delayed.size == 0
+    assert harness.metrics.messages_delayed == 2
 
 
 def test_the_message_stays_what_it_was() -> None:
-    bench = Bench()
+    harness = DelayedHarness()
     publisher = ClientInfo("n", ZoneSettings(), client_id="c")
     frame = b"\x33\x14\x00\x0c$delayed/1/x\x00\x01payload"
     message = Message(
@@ -132,9 +132,9 @@ def test_the_message_stays_what_it_was() -> None:
     )
     message.id = "0123"
     message.hops = 2
-    assert bench.delayed.accept(message, NOW) == SUCCESS
-    bench.after(1)
-    (released,) = bench.published
+    assert harness.delayed.accept(message, NOW) == SUCCESS
+    harness.after(1)
+    (released,) = harness.published
     assert released is not message
     assert (released.topic, released.payload, released.qos, released.retain) == ("x", b"payload", 1, True)
     assert released.properties == {MESSAGE_EXPIRY_INTERVAL: 60}
@@ -145,96 +145,96 @@ def test_the_message_stays_what_it_was() -> None:
 
 
 def test_a_mount_point_goes_before_the_inner_topic() -> None:
-    bench = Bench()
-    topic = bench.delayed.mounted("$delayed/1/x", "home/")
+    harness = DelayedHarness()
+    topic = harness.delayed.mounted("$delayed/1/x", "home/")
     assert topic == "$delayed/1/home/x"
-    assert bench.send(topic) == SUCCESS
-    assert bench.after(1) == ["home/x"]
-    assert bench.delayed.mounted("x", "home/") == "home/x"
+    assert harness.send(topic) == SUCCESS
+    assert harness.after(1) == ["home/x"]
+    assert harness.delayed.mounted("x", "home/") == "home/x"
 
 
 def test_a_message_that_expires_meanwhile_is_not_published() -> None:
-    bench = Bench()
+    harness = DelayedHarness()
     message = Message("$delayed/10/x", properties={MESSAGE_EXPIRY_INTERVAL: 5}, timestamp=NOW)
-    assert bench.delayed.accept(message, NOW) == SUCCESS
-    assert bench.after(10) == []
-    assert bench.delayed.count == 0
-    assert bench.metrics.refusals.snapshot() == {"delayed_expired": 1}
+    assert harness.delayed.accept(message, NOW) == SUCCESS
+    assert harness.after(10) == []
+    assert harness.delayed.count == 0
+    assert harness.metrics.refusals.snapshot() == {"delayed_expired": 1}
 
 
 def test_a_large_number_is_a_moment() -> None:
-    bench = Bench()
-    assert bench.send(f"$delayed/{int(NOW) + 30}/x") == SUCCESS
-    assert bench.after(29) == []
-    assert bench.after(1) == ["x"]
+    harness = DelayedHarness()
+    assert harness.send(f"$delayed/{int(NOW) + 30}/x") == SUCCESS
+    assert harness.after(29) == []
+    assert harness.after(1) == ["x"]
 
 
 def test_a_moment_just_past_is_now() -> None:
-    bench = Bench()
-    assert bench.send(f"$delayed/{int(NOW) - 5}/x") == SUCCESS
-    assert bench.after(0) == ["x"]
+    harness = DelayedHarness()
+    assert harness.send(f"$delayed/{int(NOW) - 5}/x") == SUCCESS
+    assert harness.after(0) == ["x"]
 
 
 @pytest.mark.parametrize("number", [ABSOLUTE, int(NOW) + ABSOLUTE + 1, 999_999_999_999])
 def test_a_moment_too_far_off_either_way_is_refused(number: int) -> None:
-    bench = Bench()
-    assert bench.send(f"$delayed/{number}/x") == QUOTA_EXCEEDED
-    assert bench.metrics.refusals.snapshot() == {"delayed_too_far": 1}
+    harness = DelayedHarness()
+    assert harness.send(f"$delayed/{number}/x") == QUOTA_EXCEEDED
+    assert harness.metrics.refusals.snapshot() == {"delayed_too_far": 1}
 
 
 def test_the_longest_delay_is_a_setting() -> None:
-    bench = Bench(max_seconds=60)
-    assert bench.send("$delayed/60/x") == SUCCESS
-    assert bench.send("$delayed/61/x") == QUOTA_EXCEEDED
-    assert bench.send(f"$delayed/{int(NOW) + 61}/x") == QUOTA_EXCEEDED
-    assert bench.delayed.count == bench.metrics.messages_delayed == 1
+    harness = DelayedHarness(max_seconds=60)
+    assert harness.send("$delayed/60/x") == SUCCESS
+    assert harness.send("$delayed/61/x") == QUOTA_EXCEEDED
+    assert harness.send(f"$delayed/{int(NOW) + 61}/x") == QUOTA_EXCEEDED
+    assert harness.delayed.count == harness.metrics.messages_delayed == 1
 
 
 def test_the_number_of_messages_is_bounded_and_room_comes_back(caplog: pytest.LogCaptureFixture) -> None:
-    bench = Bench(max_messages=2)
+    harness = DelayedHarness(max_messages=2)
     with caplog.at_level(logging.WARNING):
-        assert [bench.send("$delayed/1/x") for _ in range(5)] == [SUCCESS] * 2 + [QUOTA_EXCEEDED] * 3
+        assert [harness.send("$delayed/1/x") for _ in range(5)] == [SUCCESS] * 2 + [QUOTA_EXCEEDED] * 3
     assert len(caplog.records) == 1  # not one for each
     assert "delayed.max_messages" in caplog.text
-    assert bench.metrics.refusals.snapshot() == {"delayed_full": 3}
-    assert bench.after(1) == ["x", "x"]
-    assert bench.send("$delayed/1/y") == SUCCESS
+    assert harness.metrics.refusals.snapshot() == {"delayed_full": 3}
+    assert harness.after(1) == ["x", "x"]
+    assert harness.send("$delayed/1/y") == SUCCESS
 
 
 def test_the_bytes_are_bounded() -> None:
-    bench = Bench(max_bytes=1000, max_messages=0)
-    assert bench.send("$delayed/1/x", b"p" * 799) == SUCCESS
-    assert bench.delayed.size == 1000
-    assert bench.send("$delayed/1/x") == QUOTA_EXCEEDED
-    bench.after(1)
-    assert bench.send("$delayed/1/x", b"p" * 800) == QUOTA_EXCEEDED
-    assert bench.send("$delayed/1/x", b"p" * 799) == SUCCESS
+    harness = DelayedHarness(max_bytes=1000, max_messages=0)
+    assert harness.send("$delayed/1/x", b"p" * 799) == SUCCESS
+    assert harness.delayed.size == 1000
+    assert harness.send("$delayed/1/x") == QUOTA_EXCEEDED
+    harness.after(1)
+    assert harness.send("$delayed/1/x", b"p" * 800) == QUOTA_EXCEEDED
+    assert harness.send("$delayed/1/x", b"p" * 799) == SUCCESS
 
 
 def test_no_limit() -> None:
-    bench = Bench(max_bytes=0, max_messages=0)
-    assert all(bench.send("$delayed/1/x") == SUCCESS for _ in range(1000))
+    harness = DelayedHarness(max_bytes=0, max_messages=0)
+    assert all(harness.send("$delayed/1/x") == SUCCESS for _ in range(1000))
 
 
 def test_unloading_takes_no_more_but_keeps_what_waits() -> None:
-    bench = Bench()
-    bench.send("$delayed/1/x")
-    bench.delayed.unload()
-    assert not bench.delayed.active
-    assert not bench.delayed.handles("$delayed/1/y")
-    assert bench.after(1) == ["x"]
-    bench.delayed.load()
-    assert bench.delayed.handles("$delayed/1/y")
+    harness = DelayedHarness()
+    harness.send("$delayed/1/x")
+    harness.delayed.unload()
+    assert not harness.delayed.active
+    assert not harness.delayed.handles("$delayed/1/y")
+    assert harness.after(1) == ["x"]
+    harness.delayed.load()
+    assert harness.delayed.handles("$delayed/1/y")
 
 
 def test_a_subscriber_s_error_does_not_leave_it_counted() -> None:
-    bench = Bench()
+    harness = DelayedHarness()
 
     def broken(message: Message) -> None:
         raise RuntimeError("no")
 
-    delayed = Delayed(DelayedSettings(), bench.timers, broken, bench.metrics)
+    delayed = Delayed(DelayedSettings(), harness.timers, broken, harness.metrics)
     delayed.accept(Message("$delayed/1/x"), NOW)
-    bench.after(1)
+    harness.after(1)
     assert delayed.count == delayed.size == 0
-    assert bench.timers.errors == 1
+    assert harness.timers.errors == 1

@@ -10,7 +10,7 @@ from broker.observe.alarms import Alarms
 from tests.support.clock import Clock
 
 
-class Bench:
+class AlarmsHarness:
     def __init__(self, history: int = 3) -> None:
         self.clock = Clock(1_700_000_000.5)
         self.told: list[Message] = []
@@ -19,13 +19,13 @@ class Bench:
 
 def test_an_alarm_is_told_when_it_begins_and_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    bench = Bench()
-    assert bench.alarms.activate("store_trouble", "no space", {"file": "f"})
-    bench.clock.advance(2)
-    assert not bench.alarms.activate("store_trouble", "something else")
-    assert bench.alarms.deactivate("store_trouble")
-    assert not bench.alarms.deactivate("store_trouble")
-    begun, over = bench.told
+    harness = AlarmsHarness()
+    assert harness.alarms.activate("store_trouble", "no space", {"file": "f"})
+    harness.clock.advance(2)
+    assert not harness.alarms.activate("store_trouble", "something else")
+    assert harness.alarms.deactivate("store_trouble")
+    assert not harness.alarms.deactivate("store_trouble")
+    begun, over = harness.told
     assert begun.topic == "$SYS/brokers/n@h/alarms/activate" and over.topic == "$SYS/brokers/n@h/alarms/deactivate"
     assert json.loads(begun.payload) == {
         "activated": True,
@@ -54,23 +54,23 @@ def test_an_alarm_is_told_when_it_begins_and_when_it_ends(caplog: pytest.LogCapt
 
 
 def test_the_history_is_bounded_and_can_be_forgotten() -> None:
-    bench = Bench(history=2)
+    harness = AlarmsHarness(history=2)
     for name in "abc":
-        bench.alarms.activate(name, name)
-        bench.alarms.deactivate(name)
-    bench.alarms.activate("d", "d")
-    assert [(each["name"], each["activated"]) for each in bench.alarms.records()] == [
+        harness.alarms.activate(name, name)
+        harness.alarms.deactivate(name)
+    harness.alarms.activate("d", "d")
+    assert [(each["name"], each["activated"]) for each in harness.alarms.records()] == [
         ("d", True),
         ("c", False),
         ("b", False),
     ]
-    bench.alarms.forget()
-    assert [each["name"] for each in bench.alarms.records()] == ["d"]
+    harness.alarms.forget()
+    assert [each["name"] for each in harness.alarms.records()] == ["d"]
 
 
 def test_the_duration_of_an_active_alarm_grows() -> None:
-    bench = Bench()
-    bench.alarms.activate("a", "a")
-    bench.clock.advance(1.5)
-    (record,) = bench.alarms.records()
+    harness = AlarmsHarness()
+    harness.alarms.activate("a", "a")
+    harness.clock.advance(1.5)
+    (record,) = harness.alarms.records()
     assert record["duration"] == 1_500_000 and record["deactivate_at"] == "infinity"

@@ -21,7 +21,7 @@ NODE = "taipan@10.0.0.1"
 AT = f"$SYS/brokers/{NODE}/"
 
 
-class Bench:
+class SysTopicsHarness:
     def __init__(self, interval: float = 60.0, heartbeat: float = 30.0) -> None:
         self.clock = Clock(1_800_000_000.0)
         self.metrics = Metrics()
@@ -52,15 +52,15 @@ class Bench:
 
 
 def test_the_first_tick_tells_everything() -> None:
-    bench = Bench()
-    bench.metrics.bytes_received = 12
-    found = bench.tick()
+    harness = SysTopicsHarness()
+    harness.metrics.bytes_received = 12
+    found = harness.tick()
     texts = {topic: message.payload.decode() for topic, message in found.items()}
     assert texts.pop("$SYS/brokers") == NODE
     assert texts.pop(AT + "version") == "1.2.3"
     assert texts.pop(AT + "sysdescr") == "Taipan Broker"
     assert texts.pop(AT + "uptime") == "0 seconds"
-    assert texts.pop(AT + "datetime") == time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(bench.clock.time))
+    assert texts.pop(AT + "datetime") == time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(harness.clock.time))
     assert texts.pop(AT + "stats/subscriptions/shared/count") == "4"
     assert texts.pop(AT + "stats/subscriptions/shared/max") == "4"
     assert texts.pop(AT + "metrics/bytes/received") == "12"
@@ -70,11 +70,11 @@ def test_the_first_tick_tells_everything() -> None:
 
 
 def test_refusals_disconnects_and_listeners_by_their_reasons() -> None:
-    bench = Bench()
-    bench.metrics.refusals.add("publish_not_authorized", 3)
-    bench.metrics.disconnects.add("tcp_closed")
-    bench.listeners = {"a/b": {"accepted": 7, "refused.tls_handshake": 2}}
-    texts = {topic: message.payload.decode() for topic, message in bench.tick().items()}
+    harness = SysTopicsHarness()
+    harness.metrics.refusals.add("publish_not_authorized", 3)
+    harness.metrics.disconnects.add("tcp_closed")
+    harness.listeners = {"a/b": {"accepted": 7, "refused.tls_handshake": 2}}
+    texts = {topic: message.payload.decode() for topic, message in harness.tick().items()}
     assert texts[AT + "metrics/refusals/publish_not_authorized"] == "3"
     assert texts[AT + "metrics/disconnects/tcp_closed"] == "1"
     assert texts[AT + "listeners/a%2Fb/accepted"] == "7"
@@ -82,7 +82,7 @@ def test_refusals_disconnects_and_listeners_by_their_reasons() -> None:
 
 
 def test_only_the_lasting_ones_are_retained_and_all_come_from_the_node() -> None:
-    found = Bench().tick()
+    found = SysTopicsHarness().tick()
     retained = {topic for topic, message in found.items() if message.retain}
     assert retained == {"$SYS/brokers", AT + "version", AT + "sysdescr"}
     for message in found.values():
@@ -93,20 +93,20 @@ def test_only_the_lasting_ones_are_retained_and_all_come_from_the_node() -> None
 
 
 def test_each_group_keeps_its_own_pace() -> None:
-    bench = Bench(interval=60, heartbeat=25)
-    bench.tick()
-    assert bench.tick(24) == {}
-    assert set(bench.tick(1)) == {AT + "uptime", AT + "datetime"}
-    assert bench.tick(1) == {}
-    found = bench.tick(34)  # 60 s after the first
+    harness = SysTopicsHarness(interval=60, heartbeat=25)
+    harness.tick()
+    assert harness.tick(24) == {}
+    assert set(harness.tick(1)) == {AT + "uptime", AT + "datetime"}
+    assert harness.tick(1) == {}
+    found = harness.tick(34)  # 60 s after the first
     assert AT + "version" in found
     assert found[AT + "uptime"].payload == b"1 minutes, 0 seconds"
 
 
 def test_zero_turns_a_group_off() -> None:
-    assert set(Bench(interval=0).tick()) == {AT + "uptime", AT + "datetime"}
-    assert {AT + "uptime", AT + "datetime"}.isdisjoint(Bench(heartbeat=0).tick())
-    assert Bench(interval=0, heartbeat=0).tick() == {}
+    assert set(SysTopicsHarness(interval=0).tick()) == {AT + "uptime", AT + "datetime"}
+    assert {AT + "uptime", AT + "datetime"}.isdisjoint(SysTopicsHarness(heartbeat=0).tick())
+    assert SysTopicsHarness(interval=0, heartbeat=0).tick() == {}
 
 
 @pytest.mark.parametrize(
@@ -136,9 +136,9 @@ def client(client_id: str, username: str | None = "ann") -> ClientInfo:
 
 
 def test_connected() -> None:
-    bench = Bench()
-    bench.sys_topics.client_connected(client("dev1"))
-    (message,) = bench.published
+    harness = SysTopicsHarness()
+    harness.sys_topics.client_connected(client("dev1"))
+    (message,) = harness.published
     assert message.topic == AT + "clients/dev1/connected"
     assert (message.qos, message.retain) == (1, False)
     assert json.loads(message.payload) == {
@@ -158,21 +158,21 @@ def test_connected() -> None:
 
 
 def test_what_nobody_gets_is_not_put_into_words() -> None:
-    bench = Bench()
-    bench.nobody = {AT + "clients/dev1/connected"}
-    bench.sys_topics.client_connected(client("dev1"))
-    bench.sys_topics.client_connected(client("dev2"))
-    bench.sys_topics.client_disconnected(client("dev1", None), "normal")
-    assert [message.topic for message in bench.published] == [
+    harness = SysTopicsHarness()
+    harness.nobody = {AT + "clients/dev1/connected"}
+    harness.sys_topics.client_connected(client("dev1"))
+    harness.sys_topics.client_connected(client("dev2"))
+    harness.sys_topics.client_disconnected(client("dev1", None), "normal")
+    assert [message.topic for message in harness.published] == [
         AT + "clients/dev2/connected",
         AT + "clients/dev1/disconnected",
     ]
 
 
 def test_disconnected() -> None:
-    bench = Bench()
-    bench.sys_topics.client_disconnected(client("dev1", None), "keepalive_timeout")
-    (message,) = bench.published
+    harness = SysTopicsHarness()
+    harness.sys_topics.client_disconnected(client("dev1", None), "keepalive_timeout")
+    (message,) = harness.published
     assert message.topic == AT + "clients/dev1/disconnected"
     assert (message.qos, message.retain) == (1, False)
     assert json.loads(message.payload) == {
@@ -190,9 +190,9 @@ def test_disconnected() -> None:
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=40))
 def test_any_client_id_is_one_level_of_a_valid_name(client_id: str) -> None:
-    bench = Bench()
-    bench.sys_topics.client_connected(client(client_id))
-    (message,) = bench.published
+    harness = SysTopicsHarness()
+    harness.sys_topics.client_connected(client(client_id))
+    (message,) = harness.published
     assert valid_name(message.topic)
     level = message.topic.removeprefix(AT + "clients/").removesuffix("/connected")
     assert level == topic_level(client_id)
@@ -207,9 +207,9 @@ def test_nobody_speaks_in_another_s_name() -> None:
 
 
 def test_an_id_too_long_for_a_topic_is_left_out() -> None:
-    bench = Bench()
-    bench.sys_topics.client_connected(client("x" * 65_535))
-    assert bench.published == []
+    harness = SysTopicsHarness()
+    harness.sys_topics.client_connected(client("x" * 65_535))
+    assert harness.published == []
     fits = 65_535 - len(AT + "clients//connected")
-    bench.sys_topics.client_connected(client("x" * fits))
-    assert len(bench.published) == 1
+    harness.sys_topics.client_connected(client("x" * fits))
+    assert len(harness.published) == 1

@@ -57,7 +57,7 @@ def test_bytes_are_bounded_too() -> None:
         assert queue.push(delivery("t", text)) is None
     assert texts(queue.push(delivery("t", "d")) or []) == ["a"]
     assert queue.size <= 3 * unit
-    big = delivery("t", "e" * 2 * unit)  # takes the room of three
+    big = delivery("t", "e" * 2 * unit)  # takes the space of three
     assert texts(queue.push(big) or []) == ["b", "c", "d"]
     alone = delivery("t", "f" * 4 * unit)
     assert queue.push(alone) == [alone]  # it alone is too much, so nothing else goes

@@ -54,7 +54,7 @@ def test_the_power_fails_in_a_long_run(tmp_path: Path) -> None:
     assert not cuts.wrong, cuts.wrong[:10]
     assert cuts.starts > 200 and cuts.failed_again > 10 and cuts.run.account.promised > 3000
     assert cuts.harmed > 50 and cuts.losses > 5
-    assert cuts.run.house.compactions >= 2 and cuts.run.house.log.first > 20
+    assert cuts.run.node.compactions >= 2 and cuts.run.node.log.first > 20
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from broker.transport import connection as module
 from broker.transport.connection import LINGER, WRITE_HIGH, WRITE_LOW
 from broker.transport.layer import Layer
 from broker.transport.proxy_protocol import ProxiedTransport, ProxyHeader
-from tests.support.fake_transport import Conversation, FakeTransport, House, blocked_reader
+from tests.support.fake_transport import FakeClient, FakeNode, FakeTransport, blocked_reader
 from tests.support.wire import Publish, encode
 
 PING = b"\xc0\x00"
@@ -24,10 +24,10 @@ PING = b"\xc0\x00"
 
 
 def test_it_is_known_from_its_first_moment() -> None:
-    house = House()
-    stranger = house.open()
-    assert house.listener.open == 1
-    assert house.server.connections == {stranger.connection}
+    node = FakeNode()
+    stranger = node.open()
+    assert node.listener.open == 1
+    assert node.server.connections == {stranger.connection}
     client = stranger.channel.client
     assert (client.peer_host, client.peer_port, client.sock_port, client.loopback) == ("192.0.2.1", 50_000, 1883, True)
     assert (client.node, client.listener, client.zone_name) == ("taipan@127.0.0.1", "default", "external")
@@ -35,41 +35,41 @@ def test_it_is_known_from_its_first_moment() -> None:
 
 
 def test_a_transport_that_knows_no_addresses() -> None:
-    client = House().open(peername=None, sockname=None).channel.client
+    client = FakeNode().open(peername=None, sockname=None).channel.client
     assert (client.peer_host, client.peer_port, client.sock_port) == ("", 0, 0)
 
 
 def test_the_name_in_a_client_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "peer_identity", lambda ssl_object: ("the cn", "CN=the cn"))
     for field, name in (("cn", "the cn"), ("dn", "CN=the cn"), ("", None)):
-        house = House()
-        client = house.connect("c", ssl_object=object(), cert_username=field).channel.client
+        node = FakeNode()
+        client = node.connect("c", ssl_object=object(), cert_username=field).channel.client
         assert (client.cn, client.dn, client.username) == ("the cn", "CN=the cn", name)
 
 
 @pytest.mark.parametrize("sent", [b"", b"\x10", b"\x10\x20\x00\x04MQ"])
 def test_no_complete_connect_in_time(sent: bytes) -> None:
-    house = House({"idle_timeout": 10})
-    stranger = house.open()
-    house.pass_time(9)
+    node = FakeNode({"idle_timeout": 10})
+    stranger = node.open()
+    node.pass_time(9)
     stranger.transport.feed(sent)
-    house.pass_time(0.9)
+    node.pass_time(0.9)
     assert not stranger.closed
-    house.pass_time(0.1)
-    house.pass_time(0.1)  # what lies in the socket is read before
+    node.pass_time(0.1)
+    node.pass_time(0.1)  # what lies in the socket is read before
     assert stranger.closed
     assert stranger.transport.take() == b""
-    assert house.metrics.refusals.snapshot() == {"idle_timeout": 1}
+    assert node.metrics.refusals.snapshot() == {"idle_timeout": 1}
     stranger.vanish()
-    assert house.listener.reasons == ["idle_timeout"]
+    assert node.listener.reasons == ["idle_timeout"]
 
 
 def test_the_idle_timeout_is_over_with_the_connack() -> None:
-    house = House({"idle_timeout": 10})
-    client = house.connect(keep_alive=0)
-    house.pass_time(1_000_000)
+    node = FakeNode({"idle_timeout": 10})
+    client = node.connect(keep_alive=0)
+    node.pass_time(1_000_000)
     assert not client.closed
-    assert len(house.timers) == 0
+    assert len(node.timers) == 0
 
 
 def test_layers_learn_of_the_connack() -> None:
@@ -85,8 +85,8 @@ def test_layers_learn_of_the_connack() -> None:
         def can_write_eof(self) -> bool:
             return False
 
-    house = House({"max_packet_size": 5000})
-    client = house.open()
+    node = FakeNode({"max_packet_size": 5000})
+    client = node.open()
     layer = client.connection._transport = Grows(client.transport)
     client.connect()
     assert layer.grown == [5000]
@@ -94,8 +94,8 @@ def test_layers_learn_of_the_connack() -> None:
 
 def test_a_client_behind_a_proxy_is_let_read_our_last_packet() -> None:
     """Closing at once, with input unread, would reset the connection and take the DISCONNECT away."""
-    house = House()
-    client = house.open()
+    node = FakeNode()
+    client = node.open()
     client.connection._transport = ProxiedTransport(client.transport, ProxyHeader(0, 2))
     client.connect()
     client.feed(Connect(5, "again"))
@@ -105,8 +105,8 @@ def test_a_client_behind_a_proxy_is_let_read_our_last_packet() -> None:
 
 def test_tls_keeps_no_connection_half_open_for_what_is_parked(caplog: pytest.LogCaptureFixture) -> None:
     """asyncio and uvloop warn of a protocol that asks TLS for it."""
-    house = House({"message_rate": [1, 10.0]})
-    client = house.connect()
+    node = FakeNode({"message_rate": [1, 10.0]})
+    client = node.connect()
     client.feed(*(Publish("t") for _ in range(3)))
     client.connection.data_received(encode(Pingreq(), 5))
     assert client.connection._parked is not None
@@ -119,8 +119,8 @@ def test_tls_keeps_no_connection_half_open_for_what_is_parked(caplog: pytest.Log
 
 
 def test_packets_in_pieces_and_in_one_piece() -> None:
-    house = House()
-    client = house.connect()
+    node = FakeNode()
+    client = node.connect()
     for byte in encode(Publish("t", b"x", 1, packet_id=1), 5):
         client.transport.feed(bytes((byte,)))
     assert client.received() == [Ack(c.PUBACK, 1, rc.NO_MATCHING_SUBSCRIBERS)]
@@ -129,37 +129,37 @@ def test_packets_in_pieces_and_in_one_piece() -> None:
 
 
 def test_its_counters() -> None:
-    house = House()
-    client = house.connect()
+    node = FakeNode()
+    client = node.connect()
     client.subscribe("t", qos=2)
     for qos in range(3):
-        house.publish("t", b"x", qos)
+        node.publish("t", b"x", qos)
     client.received()
     traffic = client.connection.traffic()
     assert (traffic.received_packets, traffic.received_reads) == (2, 2)
     assert (traffic.received0, traffic.received1, traffic.received2) == (0, 0, 0)
     assert (traffic.sent0, traffic.sent1, traffic.sent2, traffic.sent_packets) == (1, 1, 1, 5)
-    assert traffic.sent_octets == house.metrics.bytes_sent
-    assert traffic.received_octets == house.metrics.bytes_received
+    assert traffic.sent_octets == node.metrics.bytes_sent
+    assert traffic.received_octets == node.metrics.bytes_received
     assert traffic.sent_writes == client.transport.writes
-    metrics = house.metrics
+    metrics = node.metrics
     assert (metrics.messages_qos0_sent, metrics.messages_qos1_sent, metrics.messages_qos2_sent) == (1, 1, 1)
     assert metrics.messages_delivered == 3
 
 
 def test_after_the_end_nothing_is_read() -> None:
     """[MQTT-3.14.4-2] [MQTT-3.1.4-6]: what comes behind DISCONNECT or a refused CONNECT is not looked at."""
-    house = House()
-    house.connect("r").subscribe("t")
-    client = house.connect("c")
+    node = FakeNode()
+    node.connect("r").subscribe("t")
+    client = node.connect("c")
     client.send(Disconnect(), Publish("t", b"late"))
     client.transport.feed(encode(Publish("t", b"later"), 5))
-    assert house.metrics.messages_publish == 0
-    stranger = House({"allow_anonymous": False}).open()
+    assert node.metrics.messages_publish == 0
+    stranger = FakeNode({"allow_anonymous": False}).open()
     stranger.feed(Connect(5, "c"), Publish("t", b"x", 1, packet_id=1))
     (connack,) = stranger.received()
     assert isinstance(connack, Connack) and connack.reason_code == rc.NOT_AUTHORIZED
-    assert stranger.house.metrics.messages_publish == 0
+    assert stranger.node.metrics.messages_publish == 0
 
 
 # --- packets that wait ----------------------------------------------------------------------------------------------
@@ -170,20 +170,20 @@ def test_a_turn_s_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Output goes out and others are heard before a publisher goes on; its packets keep their order."""
     monkeypatch.setattr(channel_module, "TURN_DELIVERIES", 4)
     monkeypatch.setattr(module, "TURN_DELIVERIES", 4)
-    house = House()
-    reader = house.connect("r")
+    node = FakeNode()
+    reader = node.connect("r")
     reader.subscribe("t")
-    writer = house.connect("w")
-    other = house.connect("o")
+    writer = node.connect("w")
+    other = node.connect("o")
     writer.feed(*[Publish("t", b"%d" % number) for number in range(7)])
     other.feed(Pingreq())
     assert other.arrived() == []
     assert not writer.transport.reading and not other.transport.reading
     writer.transport.feed(PING)
-    house.loop.turn()
+    node.loop.turn()
     assert [each.payload for each in reader.arrived()] == [b"0", b"1", b"2"]
-    assert house.loop.waiting(house.flusher.run) == 1
-    house.run()
+    assert node.loop.waiting(node.flusher.run) == 1
+    node.run()
     assert reader.payloads() == [b"3", b"4", b"5", b"6"]
     assert writer.received() == [Pingresp()]
     assert other.received() == [Pingresp()]
@@ -191,31 +191,31 @@ def test_a_turn_s_budget(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_too_many_bytes_of_output_wait() -> None:
-    house = House()
-    writer = house.connect("w")
-    house.broker.turn.octets = module.HIGH_WATER + 1
+    node = FakeNode()
+    writer = node.connect("w")
+    node.broker.turn.octets = module.HIGH_WATER + 1
     writer.feed(Publish("t", b"x"), Pingreq())
     assert writer.channel.state == 2 and writer.arrived() == []
     assert not writer.transport.reading
     writer.connection.data_received(PING)  # a layer may have some left
-    house.run()
+    node.run()
     assert writer.arrived() == [Pingresp()] * 2
 
 
 def test_who_publishes_nothing_does_not_wait_for_the_output_of_others() -> None:
-    house = House()
-    client = house.connect("c")
-    house.broker.turn.octets = module.HIGH_WATER + 1
+    node = FakeNode()
+    client = node.connect("c")
+    node.broker.turn.octets = module.HIGH_WATER + 1
     client.feed(Pingreq())
     assert client.connection._parked is None and client.transport.reading
-    house.run()
+    node.run()
     assert client.received() == [Pingresp()]
 
 
 def test_output_that_is_still_too_much_after_a_turn_keeps_holding() -> None:
-    house = House()
-    writer = house.connect("w")
-    turn = house.broker.turn
+    node = FakeNode()
+    writer = node.connect("w")
+    turn = node.broker.turn
     turn.octets = module.HIGH_WATER + 1
     writer.feed(Publish("t", b"x"), Pingreq())
     writer.connection.proceed()
@@ -226,19 +226,19 @@ def test_output_that_is_still_too_much_after_a_turn_keeps_holding() -> None:
     assert writer.received() == [Pingresp()]  # the runs of the flusher find nothing to release any more
 
 
-def waiting_connect(house: House, *more: Any) -> tuple[Conversation, "asyncio.Future[Any]"]:
+def waiting_connect(node: FakeNode, *more: Any) -> tuple[FakeClient, "asyncio.Future[Any]"]:
     """A CONNECT whose password takes its time, and packets behind it."""
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    house.context.access.authenticate = lambda client, password, certified: future  # type: ignore[method-assign, assignment, return-value]
-    conversation = house.open()
-    conversation.feed(Connect(5, "c"), *more)
-    return conversation, future
+    node.context.access.authenticate = lambda client, password, certified: future  # type: ignore[method-assign, assignment, return-value]
+    client = node.open()
+    client.feed(Connect(5, "c"), *more)
+    return client, future
 
 
-async def settle(house: House) -> None:
+async def settle(node: FakeNode) -> None:
     for _ in range(5):
         await asyncio.sleep(0)
-    house.run()
+    node.run()
 
 
 OUTCOME = AuthOutcome()
@@ -248,14 +248,14 @@ OUTCOME = AuthOutcome()
 @pytest.mark.interpreted
 async def test_packets_behind_a_connect_wait_for_its_answer_in_order() -> None:
     """[MQTT-3.2.0-1] [MQTT-3.1.4-6]"""
-    house = House()
-    client, future = waiting_connect(house, Pingreq(), Subscribe(1, [TopicFilter("t")]))
+    node = FakeNode()
+    client, future = waiting_connect(node, Pingreq(), Subscribe(1, [TopicFilter("t")]))
     client.connection.data_received(encode(Publish("t", b"x"), 5))
-    await settle(house)
+    await settle(node)
     assert client.received() == []
     assert client.transport.reading  # else nobody would notice that it leaves
     future.set_result(OUTCOME)
-    await settle(house)
+    await settle(node)
     connack, pong, suback, message = client.received()
     assert isinstance(connack, Connack) and isinstance(pong, Pingresp)
     assert suback.packet_id == 1 and message.payload == b"x"  # type: ignore[union-attr]
@@ -265,10 +265,10 @@ async def test_packets_behind_a_connect_wait_for_its_answer_in_order() -> None:
 @pytest.mark.asyncio
 @pytest.mark.interpreted
 async def test_nothing_behind_the_waiting_connect() -> None:
-    house = House()
-    client, future = waiting_connect(house)
+    node = FakeNode()
+    client, future = waiting_connect(node)
     future.set_result(OUTCOME)
-    await settle(house)
+    await settle(node)
     assert len(client.received()) == 1
     assert client.transport.reading
 
@@ -276,21 +276,21 @@ async def test_nothing_behind_the_waiting_connect() -> None:
 @pytest.mark.asyncio
 @pytest.mark.interpreted
 async def test_the_client_goes_while_its_connect_waits() -> None:
-    house = House()
-    client, future = waiting_connect(house)
+    node = FakeNode()
+    client, future = waiting_connect(node)
     client.vanish()
-    assert house.listener.reasons == ["tcp_closed"]
+    assert node.listener.reasons == ["tcp_closed"]
     future.set_result(OUTCOME)
-    await settle(house)
-    assert len(house.broker.sessions) == 0
-    assert house.context.channels == {}
+    await settle(node)
+    assert len(node.broker.sessions) == 0
+    assert node.context.channels == {}
 
 
 @pytest.mark.asyncio
 @pytest.mark.interpreted
 async def test_a_half_closed_client_with_nothing_behind_its_waiting_connect_has_left() -> None:
-    house = House()
-    client, future = waiting_connect(house)
+    node = FakeNode()
+    client, future = waiting_connect(node)
     assert not client.connection.eof_received()
     future.cancel()
 
@@ -298,61 +298,61 @@ async def test_a_half_closed_client_with_nothing_behind_its_waiting_connect_has_
 @pytest.mark.asyncio
 @pytest.mark.interpreted
 async def test_what_a_client_sent_before_it_went_is_taken_when_its_connect_is() -> None:
-    house = House()
-    client, future = waiting_connect(house, Publish("t", b"x"))
+    node = FakeNode()
+    client, future = waiting_connect(node, Publish("t", b"x"))
     client.vanish()
-    assert house.metrics.messages_publish == 0
+    assert node.metrics.messages_publish == 0
     future.set_result(OUTCOME)
-    await settle(house)
-    assert house.metrics.messages_publish == 1
-    assert house.listener.reasons == ["tcp_closed"]
-    assert len(house.broker.sessions) == 0
-    assert house.context.channels == {}
+    await settle(node)
+    assert node.metrics.messages_publish == 1
+    assert node.listener.reasons == ["tcp_closed"]
+    assert len(node.broker.sessions) == 0
+    assert node.context.channels == {}
 
 
 @pytest.mark.asyncio
 @pytest.mark.interpreted
 async def test_a_client_that_sends_much_before_its_connack_is_read_no_further() -> None:
-    house = House()
-    client, future = waiting_connect(house)
+    node = FakeNode()
+    client, future = waiting_connect(node)
     client.transport.feed(encode(Publish("t", b"x" * 40_000), 5))
-    house.run()
+    node.run()
     assert client.transport.reading
     client.transport.feed(encode(Publish("t", b"x" * 40_000), 5))
-    house.run()
+    node.run()
     assert not client.transport.reading
     future.set_result(OUTCOME)
-    await settle(house)
-    assert client.transport.reading and house.metrics.messages_publish == 2
+    await settle(node)
+    assert client.transport.reading and node.metrics.messages_publish == 2
 
 
 @pytest.mark.asyncio
 @pytest.mark.interpreted
 async def test_what_waits_to_be_let_in_is_bounded_for_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_WAITING_OCTETS", 100_000)
-    house = House()
-    access = house.context.access
-    waiting = [waiting_connect(house, Publish("t", b"x" * 30_000)) for _ in range(3)]
+    node = FakeNode()
+    access = node.context.access
+    waiting = [waiting_connect(node, Publish("t", b"x" * 30_000)) for _ in range(3)]
     assert 90_000 < access.waiting_octets < 100_000
-    late, future = waiting_connect(house, Publish("t", b"x" * 30_000))
+    late, future = waiting_connect(node, Publish("t", b"x" * 30_000))
     assert late.received()[0].reason_code == 0x89 and late.closed  # type: ignore[union-attr]
     waiting[0][0].transport.feed(encode(Publish("t", b"x" * 30_000), 5))
-    house.run()
+    node.run()
     assert waiting[0][0].closed and not waiting[1][0].closed
     for _, each in waiting:
         each.set_result(OUTCOME)
     future.cancel()
-    await settle(house)
+    await settle(node)
     assert access.waiting_octets == 0
 
 
 def test_a_connect_that_a_busy_loop_has_not_read_yet_is_not_late() -> None:
-    house = House({"idle_timeout": 10})
-    client = house.open()
-    house.pass_time(60)  # the time is up, and what lies in the socket is read after that
+    node = FakeNode({"idle_timeout": 10})
+    client = node.open()
+    node.pass_time(60)  # the time is up, and what lies in the socket is read after that
     client.feed(Connect(5, "c"))
     assert isinstance(client.received()[0], Connack)
-    house.pass_time(60)
+    node.pass_time(60)
     assert not client.closed
 
 
@@ -360,57 +360,57 @@ def test_a_connect_that_a_busy_loop_has_not_read_yet_is_not_late() -> None:
 @pytest.mark.interpreted
 async def test_the_idle_timeout_is_over_with_the_connect() -> None:
     """Whoever has sent a complete CONNECT waits for us, and is not told that none came."""
-    house = House({"idle_timeout": 10})
-    client, future = waiting_connect(house, Pingreq())
-    await settle(house)
+    node = FakeNode({"idle_timeout": 10})
+    client, future = waiting_connect(node, Pingreq())
+    await settle(node)
     for _ in range(5):
-        house.pass_time(10)
+        node.pass_time(10)
     assert not client.closed
     future.set_result(OUTCOME)
-    await settle(house)
+    await settle(node)
     assert [type(each) for each in client.received()] == [Connack, Pingresp]
 
 
 @pytest.mark.asyncio
 @pytest.mark.interpreted
 async def test_the_client_ends_its_side_while_its_connect_waits() -> None:
-    house = House()
-    client, future = waiting_connect(house, Publish("t", b"x", 1, packet_id=1))
+    node = FakeNode()
+    client, future = waiting_connect(node, Publish("t", b"x", 1, packet_id=1))
     client.transport.feed_eof()
-    await settle(house)
+    await settle(node)
     client.connection.eof_received()
     assert not client.transport.closing
     future.set_result(OUTCOME)
-    await settle(house)
+    await settle(node)
     assert [type(each) for each in client.received()] == [Connack, Ack]
     assert client.transport.closing
-    assert house.listener.reasons == ["tcp_closed"]
+    assert node.listener.reasons == ["tcp_closed"]
 
 
 @pytest.mark.interpreted
 def test_eof_with_packets_that_wait_for_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channel_module, "TURN_DELIVERIES", 0)
-    house = House()
-    reader = house.connect("r")
+    node = FakeNode()
+    reader = node.connect("r")
     reader.subscribe("t")
     for goodbye in (True, False):
-        writer = house.connect("w", will=Will("t", b"will"))
+        writer = node.connect("w", will=Will("t", b"will"))
         packets: list[Any] = [Publish("t", b"1"), Publish("t", b"2", 1, packet_id=1)]
         writer.feed(*packets, *([Disconnect()] if goodbye else []))
         assert writer.connection.eof_received()
-        house.run()
+        node.run()
         assert reader.payloads() == [b"1", b"2"] + ([] if goodbye else [b"will"])
         assert writer.received() == [Ack(c.PUBACK, 1)]
         assert writer.transport.lost
 
 
 def test_eof_ends_the_connection() -> None:
-    house = House()
-    client = house.connect()
+    node = FakeNode()
+    client = node.connect()
     client.transport.feed_eof()
-    house.run()
+    node.run()
     assert client.transport.lost
-    assert house.listener.reasons == ["tcp_closed"]
+    assert node.listener.reasons == ["tcp_closed"]
 
 
 @pytest.mark.parametrize("goodbye", [False, True])
@@ -418,32 +418,32 @@ def test_packets_that_wait_are_taken_though_the_connection_is_lost(
     goodbye: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(channel_module, "TURN_DELIVERIES", 0)
-    house = House()
-    reader = house.connect("r")
+    node = FakeNode()
+    reader = node.connect("r")
     reader.subscribe("t")
-    writer = house.connect("w", will=Will("t", b"will"))
+    writer = node.connect("w", will=Will("t", b"will"))
     writer.feed(*[Publish("t", b"%d" % number) for number in range(4)], *([Disconnect()] if goodbye else []))
     writer.vanish()
     assert reader.payloads() == [b"0", b"1", b"2", b"3"] + ([] if goodbye else [b"will"])
-    assert house.listener.reasons == ["normal" if goodbye else "tcp_closed"]
-    assert house.server.connections == {reader.connection}
+    assert node.listener.reasons == ["normal" if goodbye else "tcp_closed"]
+    assert node.server.connections == {reader.connection}
 
 
 @pytest.mark.asyncio
 async def test_a_packet_of_a_lost_connection_that_would_have_to_wait_ends_it() -> None:
-    house = House({"queue_full": "refuse", "max_queued_messages": 1, "max_inflight": 1})
-    reader = house.connect("r")
+    node = FakeNode({"queue_full": "refuse", "max_queued_messages": 1, "max_inflight": 1})
+    reader = node.connect("r")
     reader.subscribe("t", qos=1)
     for _ in range(2):
-        house.publish("t", b"", 1)
-    writer = house.connect("w", version=4)
-    house.broker.turn.octets = module.HIGH_WATER + 1
+        node.publish("t", b"", 1)
+    writer = node.connect("w", version=4)
+    node.broker.turn.octets = module.HIGH_WATER + 1
     writer.feed(Publish("t", b"waits", 1, packet_id=1), Publish("u", b"behind", 1, packet_id=2))
-    published = house.metrics.messages_publish
+    published = node.metrics.messages_publish
     writer.vanish()
-    await settle(house)
-    assert house.metrics.messages_publish == published
-    assert house.listener.reasons == ["tcp_closed"]
+    await settle(node)
+    assert node.metrics.messages_publish == published
+    assert node.listener.reasons == ["tcp_closed"]
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
@@ -451,19 +451,19 @@ async def test_a_packet_of_a_lost_connection_that_would_have_to_wait_ends_it() -
 
 def test_who_does_not_read_what_it_asks_for_is_not_read() -> None:
     """Nobody's answers pile up without bound."""
-    house = House({"max_outbox_bytes": 10_000, "slow_reader_timeout": 0})
-    client = house.connect()
+    node = FakeNode({"max_outbox_bytes": 10_000, "slow_reader_timeout": 0})
+    client = node.connect()
     client.subscribe("big")
     client.transport.block()
     for _ in range(4):
-        house.publish("big", b"x" * 100_000)
-        house.run()
+        node.publish("big", b"x" * 100_000)
+        node.run()
     client.feed(*[Pingreq()] * 6000)
     assert client.channel.outlet.backlog > 10_000
     assert not client.transport.reading
     client.transport.feed(PING)
-    house.run()
-    assert len(house.timers) == 0  # no slow_reader_timeout
+    node.run()
+    assert len(node.timers) == 0  # no slow_reader_timeout
     client.transport.unblock()
     packets = client.received()
     assert sum(isinstance(each, Pingresp) for each in packets) == 6001
@@ -471,8 +471,8 @@ def test_who_does_not_read_what_it_asks_for_is_not_read() -> None:
 
 
 def test_whoever_still_holds_the_channel_of_a_lost_connection_does_no_harm() -> None:
-    house = House()
-    client = house.connect()
+    node = FakeNode()
+    client = node.connect()
     client.vanish()
     link = client.channel.link
     link.close()
@@ -480,9 +480,9 @@ def test_whoever_still_holds_the_channel_of_a_lost_connection_does_no_harm() -> 
     link.abort()
     link.accepted(5)
     client.channel.shut_down()  # type: ignore[attr-defined]
-    house.run()
-    assert len(house.timers) == 0
-    assert house.metrics.client_disconnected == 1
+    node.run()
+    assert len(node.timers) == 0
+    assert node.metrics.client_disconnected == 1
 
 
 # --- keep alive -----------------------------------------------------------------------------------------------------
@@ -491,66 +491,66 @@ def test_whoever_still_holds_the_channel_of_a_lost_connection_does_no_harm() -> 
 @pytest.mark.parametrize("version", [4, 5])
 def test_keep_alive(version: int) -> None:
     """[MQTT-3.1.2-22]: whole packets from the client count, pieces and output do not."""
-    house = House()
-    watcher = house.connect("watcher")
+    node = FakeNode()
+    watcher = node.connect("watcher")
     watcher.subscribe("will")
-    client = house.connect("c", keep_alive=10, version=version, will=Will("will", b"gone"))
+    client = node.connect("c", keep_alive=10, version=version, will=Will("will", b"gone"))
     client.subscribe("t")
-    house.pass_time(14.9)
+    node.pass_time(14.9)
     client.send(Pingreq())
     assert client.received() == [Pingresp()]
-    house.pass_time(14.9)
+    node.pass_time(14.9)
     client.transport.feed(b"\x30\x05")
-    house.publish("t")
+    node.publish("t")
     assert not client.closed
     client.received()
-    house.pass_time(0.1)
+    node.pass_time(0.1)
     assert [each.reason_code for each in client.received()] == ([rc.KEEP_ALIVE_TIMEOUT] if version == 5 else [])  # type: ignore[union-attr]
     assert client.closed
     assert watcher.payloads() == [b"gone"]
-    house.pass_time(LINGER)
+    node.pass_time(LINGER)
     assert client.transport.aborted
-    assert house.listener.reasons == ["keepalive_timeout"]
+    assert node.listener.reasons == ["keepalive_timeout"]
 
 
 def test_keep_alive_does_not_count_while_we_do_not_read() -> None:
-    house = House({"message_rate": [1, 100.0]})
-    client = house.connect(keep_alive=10)
+    node = FakeNode({"message_rate": [1, 100.0]})
+    client = node.connect(keep_alive=10)
     client.feed(Publish("t"), Publish("t"), Pingreq())
-    house.pass_time(50)
+    node.pass_time(50)
     assert not client.closed
-    house.pass_time(50)
+    node.pass_time(50)
     assert client.received() == [Pingresp()]
-    house.pass_time(14.9)
+    node.pass_time(14.9)
     assert not client.closed
-    house.pass_time(0.1)
+    node.pass_time(0.1)
     assert client.closed
 
 
 @pytest.mark.parametrize("keep_alive", [1, 10, 3000])
 def test_keep_alive_takes_the_place_of_the_idle_timeout(keep_alive: int) -> None:
-    house = House({"idle_timeout": 15.0})
-    client = house.connect(keep_alive=keep_alive)
-    assert len(house.timers) == 1
-    house.pass_time(keep_alive * 1.5 - 0.1)
+    node = FakeNode({"idle_timeout": 15.0})
+    client = node.connect(keep_alive=keep_alive)
+    assert len(node.timers) == 1
+    node.pass_time(keep_alive * 1.5 - 0.1)
     assert not client.closed
-    house.pass_time(0.1)
+    node.pass_time(0.1)
     assert client.closed
 
 
 def test_without_keep_alive_nothing_is_timed() -> None:
-    house = House({"idle_timeout": 15.0})
-    client = house.connect(keep_alive=0)
-    assert len(house.timers) == 0
-    house.pass_time(1000)
+    node = FakeNode({"idle_timeout": 15.0})
+    client = node.connect(keep_alive=0)
+    assert len(node.timers) == 0
+    node.pass_time(1000)
     assert not client.closed
 
 
 def test_keep_alive_of_a_connection_that_is_closing() -> None:
-    house = House()
-    client = house.connect(keep_alive=10)
+    node = FakeNode()
+    client = node.connect(keep_alive=10)
     client.connection._closing = True
-    house.pass_time(15)
+    node.pass_time(15)
     assert client.channel.state == 2
 
 
@@ -559,57 +559,57 @@ def test_keep_alive_of_a_connection_that_is_closing() -> None:
 
 def test_the_last_packet_is_read_before_the_connection_goes() -> None:
     """Our side is closed; the peer's bytes are read on, for a while, so that no reset swallows the DISCONNECT."""
-    house = House()
-    client = house.connect()
+    node = FakeNode()
+    client = node.connect()
     client.channel.kick()  # type: ignore[attr-defined]
     assert [each.reason_code for each in client.received()] == [rc.ADMINISTRATIVE_ACTION]  # type: ignore[union-attr]
     assert client.transport.wrote_eof and not client.transport.closing
     client.transport.feed(PING)
-    house.pass_time(LINGER - 0.1)
+    node.pass_time(LINGER - 0.1)
     assert not client.transport.closing
-    house.pass_time(0.1)
+    node.pass_time(0.1)
     assert client.transport.aborted
-    assert house.listener.reasons == ["kicked"]
+    assert node.listener.reasons == ["kicked"]
     client.connection.close()
-    assert len(house.timers) == 0
+    assert len(node.timers) == 0
 
 
 def test_the_peer_closes_in_time() -> None:
-    house = House()
-    client = house.connect()
+    node = FakeNode()
+    client = node.connect()
     client.channel.kick()  # type: ignore[attr-defined]
     assert client.transport.wrote_eof
     client.transport.feed_eof()
-    house.run()
+    node.run()
     assert client.transport.lost and not client.transport.aborted
-    assert house.listener.reasons == ["kicked"]
-    assert len(house.timers) == 0
+    assert node.listener.reasons == ["kicked"]
+    assert len(node.timers) == 0
 
 
 def test_who_said_goodbye_and_is_owed_nothing_is_not_waited_for() -> None:
-    house = House()
-    client = house.connect()
+    node = FakeNode()
+    client = node.connect()
     client.send(Disconnect())
     assert client.transport.lost and not client.transport.wrote_eof
-    assert house.listener.reasons == ["normal"]
-    assert len(house.timers) == 0
+    assert node.listener.reasons == ["normal"]
+    assert len(node.timers) == 0
 
 
 def test_who_said_goodbye_still_gets_what_it_is_owed() -> None:
-    house = House()
-    client = house.connect()
-    client.transport.room = 0
+    node = FakeNode()
+    client = node.connect()
+    client.transport.capacity = 0
     client.feed(Pingreq(), Disconnect())
     assert client.transport.wrote_eof and not client.transport.closing
     client.transport.unblock()
     assert client.received() == [Pingresp()]
-    house.pass_time(LINGER)
+    node.pass_time(LINGER)
     assert client.transport.aborted
 
 
 def test_a_held_connection_is_read_on_at_its_end() -> None:
-    house = House({"message_rate": [1, 1000.0]})
-    client = house.connect()
+    node = FakeNode({"message_rate": [1, 1000.0]})
+    client = node.connect()
     client.feed(Publish("t"), Publish("t"))
     assert not client.transport.reading
     client.channel.kick()  # type: ignore[attr-defined]
@@ -617,16 +617,16 @@ def test_a_held_connection_is_read_on_at_its_end() -> None:
 
 
 def test_a_hold_that_ends_after_the_end() -> None:
-    house = House()
-    client = house.connect()
-    house.broker.turn.octets = module.HIGH_WATER + 1
+    node = FakeNode()
+    client = node.connect()
+    node.broker.turn.octets = module.HIGH_WATER + 1
     client.feed(Pingreq())
     client.transport.half_closes = False
     client.channel.kick()  # type: ignore[attr-defined]
     assert client.transport.closing
-    house.run()
-    assert house.listener.reasons == ["kicked"]
-    client = house.connect()
+    node.run()
+    assert node.listener.reasons == ["kicked"]
+    client = node.connect()
     client.channel.kick()  # type: ignore[attr-defined]
     client.connection._hold(module._SLOW)
     assert client.transport.reading
@@ -635,72 +635,72 @@ def test_a_hold_that_ends_after_the_end() -> None:
 
 
 def test_a_transport_that_cannot_half_close() -> None:
-    house = House()
-    client = house.connect()
+    node = FakeNode()
+    client = node.connect()
     client.transport.half_closes = False
     client.send(Disconnect())
     assert client.transport.lost and not client.transport.wrote_eof
 
 
 def test_a_reset_that_the_loop_has_not_noticed() -> None:
-    house = House()
-    client = house.connect("c")
+    node = FakeNode()
+    client = node.connect("c")
     client.transport.write_eof_error = OSError(107, "not connected")
-    again = house.connect("c")
+    again = node.connect("c")
     assert client.transport.aborted
     assert not again.closed
 
 
 def test_a_full_socket_is_closed_when_it_has_drained() -> None:
-    house, client = blocked_reader()
+    node, client = blocked_reader()
     client.channel.kick()  # type: ignore[attr-defined]
     assert client.transport.closing and not client.transport.lost
     client.transport.unblock()
     packets = client.received()
     assert isinstance(packets[-1], Disconnect) and packets[-1].reason_code == rc.ADMINISTRATIVE_ACTION
     assert client.transport.lost and not client.transport.aborted
-    house, client = blocked_reader()
+    node, client = blocked_reader()
     client.channel.kick()  # type: ignore[attr-defined]
-    house.pass_time(LINGER)
+    node.pass_time(LINGER)
     assert client.transport.aborted
 
 
 def test_lost_for_a_reason() -> None:
-    house = House()
-    client = house.connect()
+    node = FakeNode()
+    client = node.connect()
     client.transport.reset(TimeoutError())
-    house.run()
-    assert house.listener.reasons == ["tcp_closed"]
-    assert (house.server.connections, house.context.channels) == (set(), {})
+    node.run()
+    assert node.listener.reasons == ["tcp_closed"]
+    assert (node.server.connections, node.context.channels) == (set(), {})
 
 
 def test_the_end_in_the_middle_of_a_wait() -> None:
     """Packets behind one that closed the connection are not taken."""
-    house = House()
-    client = house.connect()
-    house.broker.turn.octets = module.HIGH_WATER + 1
+    node = FakeNode()
+    client = node.connect()
+    node.broker.turn.octets = module.HIGH_WATER + 1
     client.feed(Publish("t", b"x"), Connect(5, "again"), Publish("t", b"y"))
-    house.run()
+    node.run()
     assert [each.reason_code for each in client.received()] == [rc.PROTOCOL_ERROR]  # type: ignore[union-attr]
-    assert house.metrics.messages_publish == 1
+    assert node.metrics.messages_publish == 1
     assert client.transport.reading
 
 
 def test_a_crowd_that_goes_at_once_goes_in_several_turns() -> None:
-    house = House()
-    watcher = house.connect("watcher")
+    node = FakeNode()
+    watcher = node.connect("watcher")
     watcher.subscribe("will/#")
     a_turn = channel_module.TURN_DELIVERIES // module.LOSS_STEPS + 1
-    crowd = [house.connect(f"c{number}", will=Will(f"will/{number}", b"bye")) for number in range(3 * a_turn)]
-    house.loop.run()
+    crowd = [node.connect(f"c{number}", will=Will(f"will/{number}", b"bye")) for number in range(3 * a_turn)]
+    node.loop.run()
     for each in crowd:
         each.transport.reset()
     ended = [0]
-    while len(house.listener.reasons) < len(crowd):
-        house.loop.turn()
-        ended.append(len(house.listener.reasons))
+    while len(node.listener.reasons) < len(crowd):
+        node.loop.turn()
+        ended.append(len(node.listener.reasons))
         assert ended[-1] - ended[-2] <= a_turn
     assert len(ended) > 3
-    assert house.server.connections == {watcher.connection}
-    house.run()
+    assert node.server.connections == {watcher.connection}
+    node.run()
     assert len(watcher.messages()) == len(crowd)

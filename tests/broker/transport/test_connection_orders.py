@@ -2,58 +2,58 @@
 
 from broker.core.client_info import Traffic
 from broker.mqtt.packets import Pingreq
-from tests.support.fake_transport import Conversation, House
+from tests.support.fake_transport import FakeClient, FakeNode
 from tests.support.wire import Publish
 
 
-def publish(client: Conversation, count: int) -> None:
+def publish(client: FakeClient, count: int) -> None:
     client.send(*[Publish("t", b"x") for _ in range(count)])
 
 
-def left(client: Conversation) -> Traffic | None:
+def left(client: FakeClient) -> Traffic | None:
     """What is known of its traffic after its end."""
     return client.channel.client.traffic
 
 
-def limits(client: Conversation) -> tuple[object, object]:
+def limits(client: FakeClient) -> tuple[object, object]:
     return client.connection.limits
 
 
-def has_gone(client: Conversation) -> bool:
+def has_gone(client: FakeClient) -> bool:
     return client.closed
 
 
 def test_its_traffic_stays_with_a_session_that_stays() -> None:
-    house = House()
-    keeper = house.connect("keeper", properties={17: 100})
+    node = FakeNode()
+    keeper = node.connect("keeper", properties={17: 100})
     keeper.publish("t", b"x", 1, 1)
     assert left(keeper) is None
     octets = keeper.connection.received_octets
     keeper.vanish()
-    house.run()
+    node.run()
     traffic = left(keeper)
     assert isinstance(traffic, Traffic)
     assert (traffic.received_octets, traffic.received_packets, traffic.received1) == (octets, 2, 1)
     assert (traffic.waiting, traffic.held) == (0, 0)
-    goer = house.connect("goer")
+    goer = node.connect("goer")
     goer.vanish()
-    house.run()
+    node.run()
     assert left(goer) is None
 
 
 def test_its_traffic_does_not_stay_with_a_session_taken_over() -> None:
-    house = House()
-    first = house.connect("c", properties={17: 100})
-    house.connect("c", clean_start=False, properties={17: 100})
-    house.run()
+    node = FakeNode()
+    first = node.connect("c", properties={17: 100})
+    node.connect("c", clean_start=False, properties={17: 100})
+    node.run()
     first.vanish()
-    house.run()
+    node.run()
     assert left(first) is None
 
 
 def test_a_limit_of_its_own_and_back() -> None:
-    house = House()
-    client = house.connect()
+    node = FakeNode()
+    client = node.connect()
     assert limits(client) == (None, None)
     client.connection.limit((2, 10), (1000, 1))
     assert limits(client) == ((2, 10), (1000, 1))
@@ -62,41 +62,41 @@ def test_a_limit_of_its_own_and_back() -> None:
     assert (client.connection.traffic().received0, client.connection.traffic().waiting) == (0, 3)
     # Lifted, what waits is taken at once.
     client.connection.limit(None, None)
-    house.run()
+    node.run()
     assert client.transport.is_reading() and client.connection.traffic().received0 == 3
     publish(client, 100)
     assert client.connection.traffic().received0 == 103
 
 
 def test_a_keep_alive_of_its_own() -> None:
-    house = House()
-    client = house.connect(keep_alive=0)
-    house.pass_time(100)
+    node = FakeNode()
+    client = node.connect(keep_alive=0)
+    node.pass_time(100)
     client.connection.expect_within(10)
-    house.pass_time(9)
+    node.pass_time(9)
     assert not has_gone(client)
     client.send(Pingreq())
-    house.pass_time(9)
+    node.pass_time(9)
     assert not has_gone(client)
-    house.pass_time(2)
+    node.pass_time(2)
     assert has_gone(client)
     client.connection.expect_within(10)  # too late, and harmless
-    house.pass_time(100)
+    node.pass_time(100)
 
 
 def test_no_keep_alive_any_more() -> None:
-    house = House()
-    client = house.connect(keep_alive=10)
+    node = FakeNode()
+    client = node.connect(keep_alive=10)
     client.connection.expect_within(0)
-    house.pass_time(1000)
+    node.pass_time(1000)
     assert not has_gone(client)
 
 
 def test_a_quota_of_what_is_routed() -> None:
-    house = House()
-    reader = house.connect("reader")
+    node = FakeNode()
+    reader = node.connect("reader")
     reader.subscribe("t")
-    client = house.connect()
+    client = node.connect()
     publish(client, 2)  # admitted before
     client.channel.limit_routing(Spent())
     publish(client, 2)

@@ -35,7 +35,7 @@ class Target:
         self.aborted = True
 
 
-class Bench:
+class FlusherHarness:
     def __init__(self) -> None:
         self.loop = FakeLoop()
         self.turn = Turn()
@@ -51,92 +51,92 @@ class Bench:
 
 
 def test_all_of_a_turn_in_one_run() -> None:
-    bench = Bench()
+    harness = FlusherHarness()
     targets = [Target() for _ in range(SENDS_A_TURN)]
     for target in targets:
-        bench.add(target)
-        assert bench.outstanding == 1
-    bench.turn.deliveries, bench.turn.octets = 10, 1000
-    assert bench.flusher.waiting == SENDS_A_TURN
-    bench.loop.turn()
+        harness.add(target)
+        assert harness.outstanding == 1
+    harness.turn.deliveries, harness.turn.octets = 10, 1000
+    assert harness.flusher.waiting == SENDS_A_TURN
+    harness.loop.turn()
     assert [each.flushed for each in targets] == [1] * SENDS_A_TURN
-    assert (bench.outstanding, bench.flusher.waiting, bench.flusher.turns) == (0, 0, 1)
-    assert (bench.turn.deliveries, bench.turn.octets) == (0, 0)
+    assert (harness.outstanding, harness.flusher.waiting, harness.flusher.turns) == (0, 0, 1)
+    assert (harness.turn.deliveries, harness.turn.octets) == (0, 0)
 
 
 def test_who_is_left_comes_first_in_the_next_turn() -> None:
-    bench = Bench()
+    harness = FlusherHarness()
     order: list[int] = []
     count = 2 * SENDS_A_TURN + 2
     targets = [Target(lambda n=number: order.append(n)) for number in range(count)]
-    bench.add(*targets)
-    bench.turn.octets = count * 10
-    bench.loop.turn()
+    harness.add(*targets)
+    harness.turn.octets = count * 10
+    harness.loop.turn()
     assert order == list(range(SENDS_A_TURN))
-    assert bench.turn.octets == (SENDS_A_TURN + 2) * 10
-    assert bench.outstanding == 1
-    bench.add(Target(lambda: order.append(-1)))
-    assert bench.outstanding == 1
-    bench.loop.turn()
-    bench.loop.turn()
+    assert harness.turn.octets == (SENDS_A_TURN + 2) * 10
+    assert harness.outstanding == 1
+    harness.add(Target(lambda: order.append(-1)))
+    assert harness.outstanding == 1
+    harness.loop.turn()
+    harness.loop.turn()
     assert order[SENDS_A_TURN:] == [*range(SENDS_A_TURN, count), -1]
-    assert (bench.turn.octets, bench.outstanding) == (0, 0)
+    assert (harness.turn.octets, harness.outstanding) == (0, 0)
 
 
 def test_one_run_is_outstanding_whatever_a_flush_adds() -> None:
     """A flush that makes more output, as retained messages do, is written in the next turn."""
-    bench = Bench()
+    harness = FlusherHarness()
     late = Target()
-    first = Target(lambda: bench.add(late))
-    bench.add(first, *[Target() for _ in range(SENDS_A_TURN)])
-    bench.loop.turn()
-    assert (bench.outstanding, late.flushed) == (1, 0)
-    bench.loop.turn()
-    assert (bench.outstanding, late.flushed) == (0, 1)
+    first = Target(lambda: harness.add(late))
+    harness.add(first, *[Target() for _ in range(SENDS_A_TURN)])
+    harness.loop.turn()
+    assert (harness.outstanding, late.flushed) == (1, 0)
+    harness.loop.turn()
+    assert (harness.outstanding, late.flushed) == (0, 1)
 
 
 def test_the_held_proceed_after_the_output() -> None:
-    bench = Bench()
+    harness = FlusherHarness()
     order: list[str] = []
     held = Target(lambda: order.append("proceed"))
-    bench.flusher.hold(held)
-    assert bench.outstanding == 1
-    bench.add(Target(lambda: order.append("flush")))
-    bench.flusher.hold(held)
-    assert bench.outstanding == 1
-    bench.loop.turn()
+    harness.flusher.hold(held)
+    assert harness.outstanding == 1
+    harness.add(Target(lambda: order.append("flush")))
+    harness.flusher.hold(held)
+    assert harness.outstanding == 1
+    harness.loop.turn()
     assert order == ["flush", "proceed", "proceed"]
-    assert bench.outstanding == 0
+    assert harness.outstanding == 0
 
 
 def test_holding_again_while_proceeding_waits_for_another_turn() -> None:
-    bench = Bench()
+    harness = FlusherHarness()
     again = Target()
 
     def hold_again() -> None:
         if again.proceeded < 3:
-            bench.flusher.hold(again)
+            harness.flusher.hold(again)
 
     again.on_flush = hold_again
-    bench.flusher.hold(again)
+    harness.flusher.hold(again)
     for expected in (1, 2, 3):
-        assert bench.outstanding == 1
-        bench.loop.turn()
+        assert harness.outstanding == 1
+        harness.loop.turn()
         assert again.proceeded == expected
-    assert bench.outstanding == 0
+    assert harness.outstanding == 0
 
 
 def test_one_broken_connection_costs_the_others_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    bench = Bench()
+    harness = FlusherHarness()
 
     def fail() -> None:
         raise RuntimeError("broken")
 
     broken, sound, held, waiting = Target(fail), Target(), Target(fail), Target()
-    bench.add(broken, sound)
-    bench.flusher.hold(held)
-    bench.flusher.hold(waiting)
-    bench.loop.turn()
+    harness.add(broken, sound)
+    harness.flusher.hold(held)
+    harness.flusher.hold(waiting)
+    harness.loop.turn()
     assert (sound.flushed, waiting.proceeded) == (1, 1)
     assert (broken.aborted, held.aborted, sound.aborted, waiting.aborted) == (True, True, False, False)
     assert [each.getMessage() for each in caplog.records] == ["flush_failed", "packets_failed"]
@@ -145,51 +145,51 @@ def test_one_broken_connection_costs_the_others_nothing(caplog: pytest.LogCaptur
 
 
 def test_who_had_a_share_of_the_turn_lets_the_others_go_first() -> None:
-    bench = Bench()
+    harness = FlusherHarness()
     order: list[str] = []
-    bench.flusher.hold(Target(lambda: order.append("flood")), spent=True)
-    bench.flusher.hold(Target(lambda: order.append("other")))
-    bench.loop.turn()
+    harness.flusher.hold(Target(lambda: order.append("flood")), spent=True)
+    harness.flusher.hold(Target(lambda: order.append("other")))
+    harness.loop.turn()
     assert order == ["other", "flood"]
 
 
 def test_much_output_is_written_over_many_turns() -> None:
     """Two megabytes for each of two hundred: a turn copies some of it, and others are heard in between."""
-    bench = Bench()
+    harness = FlusherHarness()
     order: list[int] = []
-    bench.add(*[Target(lambda n=number: order.append(n)) for number in range(200)])
-    bench.turn.octets = 200 * 2_000_000
+    harness.add(*[Target(lambda n=number: order.append(n)) for number in range(200)])
+    harness.turn.octets = 200 * 2_000_000
     written = []
-    while bench.outstanding:
+    while harness.outstanding:
         before = len(order)
-        bench.loop.turn()
+        harness.loop.turn()
         written.append(len(order) - before)
     assert max(written) * 2_000_000 <= OCTETS_A_TURN
-    assert order == list(range(200)) and bench.turn.octets == 0
+    assert order == list(range(200)) and harness.turn.octets == 0
 
 
 def test_one_client_at_least_is_written_to() -> None:
-    bench = Bench()
+    harness = FlusherHarness()
     targets = [Target(), Target()]
-    bench.add(*targets)
-    bench.turn.octets = 10 * OCTETS_A_TURN
-    bench.loop.turn()
+    harness.add(*targets)
+    harness.turn.octets = 10 * OCTETS_A_TURN
+    harness.loop.turn()
     assert [each.flushed for each in targets] == [1, 0]
-    bench.loop.turn()
+    harness.loop.turn()
     assert [each.flushed for each in targets] == [1, 1]
 
 
 def test_an_answer_does_not_wait_behind_large_messages_to_others() -> None:
-    bench = Bench()
+    harness = FlusherHarness()
     large = [Target() for _ in range(100)]
-    bench.add(*large)
-    bench.turn.octets = 100 * OCTETS_A_TURN
-    bench.loop.turn()
+    harness.add(*large)
+    harness.turn.octets = 100 * OCTETS_A_TURN
+    harness.loop.turn()
     answer = Target()
-    bench.add(answer)
-    bench.loop.turn()
+    harness.add(answer)
+    harness.loop.turn()
     assert (answer.flushed, sum(each.flushed for each in large)) == (1, 2)
-    while bench.outstanding:
-        bench.loop.turn()
+    while harness.outstanding:
+        harness.loop.turn()
     assert [each.flushed for each in large] == [1] * 100
-    assert (bench.flusher.waiting, bench.turn.octets) == (0, 0)
+    assert (harness.flusher.waiting, harness.turn.octets) == (0, 0)

@@ -5,18 +5,18 @@ import pytest
 from broker.core import broker as broker_module
 from broker.mqtt.packets import Connack, Connect, Pingreq, Pingresp, Subscribe, TopicFilter
 from broker.transport.connection import WRITE_LOW
-from tests.support.fake_transport import Conversation, House
+from tests.support.fake_transport import FakeClient, FakeNode
 from tests.support.wire import Publish
 
 
 def test_a_full_socket_holds_output_back_until_it_drains() -> None:
-    house = House({"max_inflight": 0})
-    reader = house.connect("r")
+    node = FakeNode({"max_inflight": 0})
+    reader = node.connect("r")
     reader.subscribe("t", qos=1)
     reader.transport.block()
     for number in range(8):
-        house.publish("t", b"%d" % number + b"x" * 100_000, 1)
-        house.run()
+        node.publish("t", b"%d" % number + b"x" * 100_000, 1)
+        node.run()
     assert not reader.channel.outlet.writable
     assert reader.session.queued > 0
     writes = reader.transport.writes
@@ -30,17 +30,17 @@ def test_a_full_socket_holds_output_back_until_it_drains() -> None:
     assert [each.payload[:1] for each in packets if isinstance(each, Publish)] == [b"%d" % n for n in range(8)]
     assert sum(isinstance(each, Pingresp) for each in packets) == 1
     assert (reader.session.queued, reader.channel.outlet.backlog) == (0, 0)
-    assert len(house.timers) == 0
+    assert len(node.timers) == 0
 
 
 def test_draining_may_fill_the_socket_again() -> None:
-    house = House({"max_inflight": 0, "max_outbox_bytes": 10_000_000})
-    reader = house.connect("r")
+    node = FakeNode({"max_inflight": 0, "max_outbox_bytes": 10_000_000})
+    reader = node.connect("r")
     reader.subscribe("t")
     reader.transport.block()
     for _ in range(20):
-        house.publish("t", b"x" * 100_000)
-        house.run()
+        node.publish("t", b"x" * 100_000)
+        node.run()
     reader.transport.unblock(2_500_000)
     reader.transport.block()
     assert reader.channel.outlet.writable or not reader.transport.writing
@@ -49,13 +49,13 @@ def test_draining_may_fill_the_socket_again() -> None:
 
 
 def test_half_a_window_is_written_at_once_and_the_rest_at_the_end_of_the_turn() -> None:
-    house = House({"max_inflight": 32})
-    reader = house.connect("r", expiry=60)
+    node = FakeNode({"max_inflight": 32})
+    reader = node.connect("r", expiry=60)
     reader.subscribe("t", qos=1)
     reader.vanish()
     for number in range(40):
-        house.publish("t", b"%d" % number, 1)
-    reader = house.open()
+        node.publish("t", b"%d" % number, 1)
+    reader = node.open()
     reader.feed(Connect(5, "r", clean_start=False))
     connack, *first = reader.arrived()
     assert isinstance(connack, Connack) and connack.session_present
@@ -65,27 +65,27 @@ def test_half_a_window_is_written_at_once_and_the_rest_at_the_end_of_the_turn() 
     assert together == [b"%d" % number for number in range(32)]
     reader.puback(*range(1, 33))
     assert [each.payload for each in reader.messages()] == [b"%d" % number for number in range(32, 40)]
-    assert house.flusher.waiting == 0
+    assert node.flusher.waiting == 0
 
 
-def encode_connack(client: Conversation) -> bytes:
+def encode_connack(client: FakeClient) -> bytes:
     from broker.mqtt.encoder import encode as broker_encode
 
     return broker_encode(client.connack, client.version)
 
 
 def test_what_is_sent_to_a_lost_connection_goes_nowhere() -> None:
-    house = House()
-    client = house.connect()
+    node = FakeNode()
+    client = node.connect()
     client.vanish()
     client.channel.outlet.send(b"\xd0\x00")
-    house.run()
-    assert house.metrics.bytes_sent == len(encode_connack(client))
+    node.run()
+    assert node.metrics.bytes_sent == len(encode_connack(client))
     client.connection.pause_writing()
     client.connection.abort()
     client.connection.close()
     client.connection.accepted(10)
-    assert len(house.timers) == 0
+    assert len(node.timers) == 0
 
 
 # --- retained messages ----------------------------------------------------------------------------------------------
@@ -94,15 +94,15 @@ def test_what_is_sent_to_a_lost_connection_goes_nowhere() -> None:
 @pytest.mark.interpreted
 def test_retained_messages_come_turn_by_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.session.replay.REPLAY_SLICE", 10)
-    house = House()
+    node = FakeNode()
     for number in range(95):
-        house.publish(f"r/{number}", b"x", retain=True)
-    reader = house.connect("r")
+        node.publish(f"r/{number}", b"x", retain=True)
+    reader = node.connect("r")
     reader.feed(Subscribe(1, [TopicFilter("r/+")]))
     seen = []
-    while house.loop.soon:
-        assert house.loop.waiting(house.flusher.run) == 1
-        house.loop.turn()
+    while node.loop.soon:
+        assert node.loop.waiting(node.flusher.run) == 1
+        node.loop.turn()
         seen.append(len(reader.arrived()))
     assert seen == [11, *[10] * 8, 5]
 
@@ -110,14 +110,14 @@ def test_retained_messages_come_turn_by_turn(monkeypatch: pytest.MonkeyPatch) ->
 def test_retained_messages_that_take_long_to_find(monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn that found nothing does not end the search, and other clients are heard meanwhile."""
     monkeypatch.setattr(broker_module, "_WALK_STEPS", 10)
-    house = House()
+    node = FakeNode()
     for number in range(200):
-        house.publish(f"{number}/a", b"", retain=True)
-        house.publish(f"{number}/a", b"x", retain=True)
-    house.publish("199/b", b"found", retain=True)
-    reader = house.connect("r")
+        node.publish(f"{number}/a", b"", retain=True)
+        node.publish(f"{number}/a", b"x", retain=True)
+    node.publish("199/b", b"found", retain=True)
+    reader = node.connect("r")
     reader.feed(Subscribe(1, [TopicFilter("+/b")]), Subscribe(2, [TopicFilter("nothing/+")]))
-    turns = house.loop.run()
+    turns = node.loop.run()
     assert turns > 20
     packets = reader.arrived()
     assert [each.payload for each in packets if isinstance(each, Publish)] == [b"found"]
@@ -126,22 +126,22 @@ def test_retained_messages_that_take_long_to_find(monkeypatch: pytest.MonkeyPatc
 
 def test_retained_messages_stop_with_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_module, "_WALK_STEPS", 10)
-    house = House()
+    node = FakeNode()
     for number in range(200):
-        house.publish(f"{number}/a", b"x", retain=True)
-    reader = house.connect("r")
+        node.publish(f"{number}/a", b"x", retain=True)
+    reader = node.connect("r")
     reader.feed(Subscribe(1, [TopicFilter("+/b")]))
-    house.loop.turn()
+    node.loop.turn()
     reader.transport.reset()
-    assert house.loop.run() < 5
+    assert node.loop.run() < 5
 
 
 def test_retained_messages_go_on_after_acknowledgements() -> None:
     """[MQTT-3.3.4-9]: never more than the window, nothing lost to the queue's bound."""
-    house = House({"max_inflight": 3, "max_queued_messages": 1})
+    node = FakeNode({"max_inflight": 3, "max_queued_messages": 1})
     for number in range(50):
-        house.publish(f"r/{number}", b"%d" % number, 1, retain=True)
-    reader = house.connect("r")
+        node.publish(f"r/{number}", b"%d" % number, 1, retain=True)
+    reader = node.connect("r")
     assert reader.subscribe("r/#", qos=1) == [1]
     seen: list[bytes] = []
     while messages := reader.messages():
@@ -150,17 +150,17 @@ def test_retained_messages_go_on_after_acknowledgements() -> None:
         seen += [each.payload for each in messages]
         reader.puback(*[each.packet_id for each in messages])
     assert sorted(seen, key=int) == [b"%d" % number for number in range(50)]
-    assert house.metrics.delivery_dropped == 0
+    assert node.metrics.delivery_dropped == 0
 
 
 def test_retained_messages_wait_for_a_full_socket() -> None:
-    house = House()
+    node = FakeNode()
     for number in range(20):
-        house.publish(f"r/{number}", b"x" * 100_000, retain=True)
-    reader = house.connect("r")
+        node.publish(f"r/{number}", b"x" * 100_000, retain=True)
+    reader = node.connect("r")
     reader.transport.block()
     reader.send(Subscribe(1, [TopicFilter("r/#")]))
     assert reader.session.replays is not None
     reader.transport.unblock()
     assert len(reader.received()) == 21
-    assert house.metrics.delivery_dropped == 0
+    assert node.metrics.delivery_dropped == 0

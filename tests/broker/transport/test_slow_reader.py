@@ -5,38 +5,38 @@ from tests.support.fake_transport import blocked_reader
 
 
 def test_a_reader_that_takes_nothing_is_closed() -> None:
-    house, client = blocked_reader()
-    house.pass_time(59)
+    node, client = blocked_reader()
+    node.pass_time(59)
     assert not client.transport.closing
-    house.pass_time(1)
+    node.pass_time(1)
     assert client.transport.aborted
-    assert house.listener.reasons == ["slow_reader"]
-    assert house.metrics.messages_dropped_no_subscribers == 1  # its will was published
-    assert len(house.timers) == 0
+    assert node.listener.reasons == ["slow_reader"]
+    assert node.metrics.messages_dropped_no_subscribers == 1  # its will was published
+    assert len(node.timers) == 0
 
 
 def test_a_reader_that_takes_a_little_stays() -> None:
-    house, client = blocked_reader()
+    node, client = blocked_reader()
     for _ in range(5):
         client.transport.unblock(SLOWEST)
         client.transport.block()
-        house.pass_time(60)
+        node.pass_time(60)
         assert not client.transport.closing
     client.transport.unblock(SLOWEST - 1)
-    house.pass_time(60)
+    node.pass_time(60)
     assert client.transport.aborted
 
 
 def test_a_reader_that_catches_up_stays() -> None:
-    house, client = blocked_reader()
-    house.pass_time(59)
+    node, client = blocked_reader()
+    node.pass_time(59)
     client.transport.unblock()
-    house.pass_time(1000)
+    node.pass_time(1000)
     assert not client.closed
     client.transport.block()
     client.connection.pause_writing()
     client.connection.pause_writing()  # no second timer
-    assert len(house.timers) == 1
+    assert len(node.timers) == 1
     client.channel.outlet.set_writable(True)
-    house.pass_time(60)
-    assert not client.closed and len(house.timers) == 0
+    node.pass_time(60)
+    assert not client.closed and len(node.timers) == 0

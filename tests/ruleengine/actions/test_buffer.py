@@ -50,7 +50,7 @@ def entry(
     return Entry(action, key, group, most, 1.0, b"%d" % number, encode_row({"n": number}), until)
 
 
-class Bench:
+class BufferHarness:
     def __init__(self, settings: RuleEngineSettings = QUICK, lanes: int = 1, store: BufferStore | None = None) -> None:
         self.store = store or BufferStore(Tables())
         self.sink = Sink()
@@ -60,32 +60,32 @@ class Bench:
 
 
 async def test_rows_arrive_in_order_and_are_told_of() -> None:
-    bench = Bench()
-    bench.buffer.start()
+    harness = BufferHarness()
+    harness.buffer.start()
     for number in range(50):
-        bench.buffer.append(entry(number))
-    await until(lambda: bench.told.successes == 50)
-    assert bench.sink.taken == [b"%d" % number for number in range(50)]
-    assert bench.buffer.status["waiting"] == bench.buffer.status["waiting_bytes"] == 0
-    assert bench.store.resource_ids() == []
-    await bench.buffer.close()
+        harness.buffer.append(entry(number))
+    await until(lambda: harness.told.successes == 50)
+    assert harness.sink.taken == [b"%d" % number for number in range(50)]
+    assert harness.buffer.status["waiting"] == harness.buffer.status["waiting_bytes"] == 0
+    assert harness.store.resource_ids() == []
+    await harness.buffer.close()
 
 
 async def test_lanes_work_side_by_side_and_each_client_in_order() -> None:
-    bench = Bench(lanes=4)
-    bench.buffer.start()
+    harness = BufferHarness(lanes=4)
+    harness.buffer.start()
     for number in range(200):
-        bench.buffer.append(entry(number, f"client-{number % 20}"))
-    await until(lambda: bench.told.successes == 200)
-    assert len(bench.sink.lanes) == 4
+        harness.buffer.append(entry(number, f"client-{number % 20}"))
+    await until(lambda: harness.told.successes == 200)
+    assert len(harness.sink.lanes) == 4
     for client in range(20):
-        mine = [int(each) for each in bench.sink.taken if int(each) % 20 == client]
+        mine = [int(each) for each in harness.sink.taken if int(each) % 20 == client]
         assert mine == sorted(mine)
-    await bench.buffer.close()
+    await harness.buffer.close()
 
 
 async def test_what_fails_for_now_is_tried_again_in_its_place() -> None:
-    bench = Bench()
+    harness = BufferHarness()
     left = 3
 
     def answer(each: Entry) -> Outcome:
@@ -95,88 +95,88 @@ async def test_what_fails_for_now_is_tried_again_in_its_place() -> None:
             return Outcome("away", again=True, down=True)
         return DELIVERED
 
-    bench.sink.answer = answer
-    bench.buffer.start()
+    harness.sink.answer = answer
+    harness.buffer.start()
     for number in range(3):
-        bench.buffer.append(entry(number))
-    await until(lambda: bench.told.successes == 3)
-    assert bench.sink.taken == [b"0", b"1", b"1", b"1", b"1", b"2"]
-    assert bench.buffer.status["retried"] == 3
-    assert bench.buffer.status["last_error"] == "away"
-    await bench.buffer.close()
+        harness.buffer.append(entry(number))
+    await until(lambda: harness.told.successes == 3)
+    assert harness.sink.taken == [b"0", b"1", b"1", b"1", b"1", b"2"]
+    assert harness.buffer.status["retried"] == 3
+    assert harness.buffer.status["last_error"] == "away"
+    await harness.buffer.close()
 
 
 async def test_what_is_refused_is_told_with_its_row_and_not_tried_again() -> None:
-    bench = Bench()
-    bench.sink.answer = lambda each: Outcome("HTTP 404") if each.request == b"0" else DELIVERED
-    bench.buffer.start()
-    bench.buffer.append(entry(0))
-    bench.buffer.append(entry(1))
-    await until(lambda: bench.told.count == 2)
-    assert bench.told.failures == [("HTTP 404", {"n": 0})]
-    assert bench.sink.taken == [b"0", b"1"]
-    assert bench.buffer.status["dropped"] == {"refused": 1}
-    await bench.buffer.close()
+    harness = BufferHarness()
+    harness.sink.answer = lambda each: Outcome("HTTP 404") if each.request == b"0" else DELIVERED
+    harness.buffer.start()
+    harness.buffer.append(entry(0))
+    harness.buffer.append(entry(1))
+    await until(lambda: harness.told.count == 2)
+    assert harness.told.failures == [("HTTP 404", {"n": 0})]
+    assert harness.sink.taken == [b"0", b"1"]
+    assert harness.buffer.status["dropped"] == {"refused": 1}
+    await harness.buffer.close()
 
 
 async def test_a_row_that_is_refused_again_and_again_is_given_up_and_holds_up_nobody() -> None:
-    bench = Bench(msgspec.structs.replace(QUICK, retry_attempts=3, breaker_failures=100))
-    bench.sink.answer = lambda each: Outcome("HTTP 500", again=True) if each.request == b"0" else DELIVERED
-    bench.buffer.start()
-    bench.buffer.append(entry(0))
-    bench.buffer.append(entry(1))
-    await until(lambda: bench.told.count == 2)
-    assert bench.sink.taken == [b"0", b"0", b"0", b"1"]
-    ((reason, row),) = bench.told.failures
+    harness = BufferHarness(msgspec.structs.replace(QUICK, retry_attempts=3, breaker_failures=100))
+    harness.sink.answer = lambda each: Outcome("HTTP 500", again=True) if each.request == b"0" else DELIVERED
+    harness.buffer.start()
+    harness.buffer.append(entry(0))
+    harness.buffer.append(entry(1))
+    await until(lambda: harness.told.count == 2)
+    assert harness.sink.taken == [b"0", b"0", b"0", b"1"]
+    ((reason, row),) = harness.told.failures
     assert "HTTP 500" in reason and "ruleengine.retry_attempts" in reason and row == {"n": 0}
-    assert bench.buffer.status["dropped"] == {"retry_attempts": 1} and bench.buffer.status["set_aside"] == 1
-    await bench.buffer.close()
+    assert harness.buffer.status["dropped"] == {"retry_attempts": 1} and harness.buffer.status["set_aside"] == 1
+    await harness.buffer.close()
 
 
 @pytest.mark.parametrize("setting, bound", [("buffer_messages", 3), ("buffer_bytes", 3 * entry(1).size)])
 async def test_what_does_not_fit_is_refused_at_once_and_names_the_setting(
     setting: str, bound: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bench = Bench(msgspec.structs.replace(QUICK, **{setting: bound}))
-    bench.sink.hold = asyncio.Event()
-    bench.buffer.start()
+    harness = BufferHarness(msgspec.structs.replace(QUICK, **{setting: bound}))
+    harness.sink.hold = asyncio.Event()
+    harness.buffer.start()
     for number in range(3):
-        bench.buffer.append(entry(number))
+        harness.buffer.append(entry(number))
     for _ in range(2):
         with pytest.raises(ActionFailed, match=f"ruleengine.{setting} = {bound}"):
-            bench.buffer.append(entry(9))
-    assert bench.buffer.status["dropped"] == {"buffer_full": 2}
+            harness.buffer.append(entry(9))
+    assert harness.buffer.status["dropped"] == {"buffer_full": 2}
     lines = [each.getMessage() for each in caplog.records if "buffer_full" in each.getMessage()]
     assert len(lines) == 1 and f"setting=ruleengine.{setting}" in lines[0]
-    bench.sink.hold.set()
-    await until(lambda: bench.told.successes == 3)
-    bench.buffer.append(entry(3))
-    await until(lambda: bench.told.successes == 4)
-    await bench.buffer.close()
+    harness.sink.hold.set()
+    await until(lambda: harness.told.successes == 3)
+    harness.buffer.append(entry(3))
+    await until(lambda: harness.told.successes == 4)
+    await harness.buffer.close()
 
 
 async def test_rows_of_one_group_share_a_request_up_to_the_most() -> None:
-    bench = Bench()
-    bench.buffer.start()
+    harness = BufferHarness()
+    harness.buffer.start()
     for number in range(5):
-        bench.buffer.append(entry(number, group="g", most=3))
-    bench.buffer.append(entry(5, group="h", most=3))
-    await until(lambda: bench.told.successes == 6)
-    assert bench.sink.batches == [[b"0", b"1", b"2"], [b"3", b"4"], [b"5"]]
-    await bench.buffer.close()
+        harness.buffer.append(entry(number, group="g", most=3))
+    harness.buffer.append(entry(5, group="h", most=3))
+    await until(lambda: harness.told.successes == 6)
+    assert harness.sink.batches == [[b"0", b"1", b"2"], [b"3", b"4"], [b"5"]]
+    await harness.buffer.close()
 
 
 async def test_a_row_waits_for_others_no_longer_than_the_linger() -> None:
-    bench = Bench()
-    bench.buffer.start()
-    bench.buffer.append(entry(0, group="g", most=100))
-    await until(lambda: bench.told.successes == 1, 2.0)
-    assert bench.sink.batches == [[b"0"]]
-    await bench.buffer.close()
+    harness = BufferHarness()
+    harness.buffer.start()
+    harness.buffer.append(entry(0, group="g", most=100))
+    await until(lambda: harness.told.successes == 1, 2.0)
+    assert harness.sink.batches == [[b"0"]]
+    await harness.buffer.close()
 
 
 async def test_of_a_batch_only_what_failed_is_sent_again() -> None:
-    bench = Bench()
+    harness = BufferHarness()
     seen: set[bytes] = set()
 
     def answer(each: Entry) -> Outcome:
@@ -184,57 +184,57 @@ async def test_of_a_batch_only_what_failed_is_sent_again() -> None:
         seen.add(each.request)
         return Outcome("lost", again=True, down=True) if first and each.request in (b"1", b"3") else DELIVERED
 
-    bench.sink.answer = answer
-    bench.buffer.start()
+    harness.sink.answer = answer
+    harness.buffer.start()
     for number in range(4):
-        bench.buffer.append(entry(number, most=4))
-    await until(lambda: bench.told.successes == 4)
-    assert bench.sink.batches == [[b"0", b"1", b"2", b"3"], [b"1", b"3"]]
-    await bench.buffer.close()
+        harness.buffer.append(entry(number, most=4))
+    await until(lambda: harness.told.successes == 4)
+    assert harness.sink.batches == [[b"0", b"1", b"2", b"3"], [b"1", b"3"]]
+    await harness.buffer.close()
 
 
 async def test_a_failure_of_which_nobody_knows_the_row_is_counted_without_one() -> None:
-    bench = Bench()
-    bench.sink.answer = lambda each: Outcome("1 of 2", known=False)
-    bench.buffer.start()
-    bench.buffer.append(entry(0))
-    await until(lambda: bench.told.count == 1)
-    assert bench.told.failures == [("1 of 2", None)]
-    await bench.buffer.close()
+    harness = BufferHarness()
+    harness.sink.answer = lambda each: Outcome("1 of 2", known=False)
+    harness.buffer.start()
+    harness.buffer.append(entry(0))
+    await until(lambda: harness.told.count == 1)
+    assert harness.told.failures == [("1 of 2", None)]
+    await harness.buffer.close()
 
 
 async def test_the_breaker_opens_after_failures_and_closes_when_one_attempt_succeeds() -> None:
-    bench = Bench(msgspec.structs.replace(QUICK, breaker_failures=3, breaker_pause=30.0), lanes=3)
-    bench.sink.answer = lambda each: Outcome("away", again=True, down=True)
-    bench.buffer.start()
+    harness = BufferHarness(msgspec.structs.replace(QUICK, breaker_failures=3, breaker_pause=30.0), lanes=3)
+    harness.sink.answer = lambda each: Outcome("away", again=True, down=True)
+    harness.buffer.start()
     for number in range(6):
-        bench.buffer.append(entry(number, f"k{number}"))
-    await until(lambda: bench.buffer.status["breaker"] == "open")
-    await until(lambda: bench.buffer.status["waiting"] == 6)
-    attempts = len(bench.sink.batches)
+        harness.buffer.append(entry(number, f"k{number}"))
+    await until(lambda: harness.buffer.status["breaker"] == "open")
+    await until(lambda: harness.buffer.status["waiting"] == 6)
+    attempts = len(harness.sink.batches)
     await asyncio.sleep(0.1)  # several back-offs long
-    assert len(bench.sink.batches) <= attempts + 3
-    assert bench.buffer.status["breaker_opened"] == 1
-    bench.sink.answer = lambda each: DELIVERED
-    bench.buffer.nudge()
-    await until(lambda: bench.told.successes == 6)
-    assert bench.buffer.status["breaker"] == "closed"
-    await bench.buffer.close()
+    assert len(harness.sink.batches) <= attempts + 3
+    assert harness.buffer.status["breaker_opened"] == 1
+    harness.sink.answer = lambda each: DELIVERED
+    harness.buffer.nudge()
+    await until(lambda: harness.told.successes == 6)
+    assert harness.buffer.status["breaker"] == "closed"
+    await harness.buffer.close()
 
 
 async def test_the_breaker_lets_one_attempt_through_after_its_pause() -> None:
-    bench = Bench(msgspec.structs.replace(QUICK, breaker_failures=1, breaker_pause=0.02))
-    bench.sink.answer = lambda each: Outcome("away", again=True, down=True)
-    bench.buffer.start()
-    bench.buffer.append(entry(0))
-    await until(lambda: len(bench.sink.batches) >= 3)
-    bench.sink.answer = lambda each: DELIVERED
-    await until(lambda: bench.told.successes == 1)
-    await bench.buffer.close()
+    harness = BufferHarness(msgspec.structs.replace(QUICK, breaker_failures=1, breaker_pause=0.02))
+    harness.sink.answer = lambda each: Outcome("away", again=True, down=True)
+    harness.buffer.start()
+    harness.buffer.append(entry(0))
+    await until(lambda: len(harness.sink.batches) >= 3)
+    harness.sink.answer = lambda each: DELIVERED
+    await until(lambda: harness.told.successes == 1)
+    await harness.buffer.close()
 
 
 async def test_an_error_of_the_sink_is_no_end_of_the_lane() -> None:
-    bench = Bench()
+    harness = BufferHarness()
     first = True
 
     def answer(each: Entry) -> Outcome:
@@ -244,26 +244,26 @@ async def test_an_error_of_the_sink_is_no_end_of_the_lane() -> None:
             raise RuntimeError("a bug")
         return DELIVERED
 
-    bench.sink.answer = answer
-    bench.buffer.start()
-    bench.buffer.append(entry(0))
-    await until(lambda: bench.told.successes == 1)
-    assert bench.buffer.status["last_error"] == "a bug"
-    await bench.buffer.close()
+    harness.sink.answer = answer
+    harness.buffer.start()
+    harness.buffer.append(entry(0))
+    await until(lambda: harness.told.successes == 1)
+    assert harness.buffer.status["last_error"] == "a bug"
+    await harness.buffer.close()
 
 
 async def test_a_closed_buffer_leaves_what_waits_to_the_next_of_its_resource() -> None:
-    bench = Bench()
-    bench.sink.answer = lambda each: Outcome("away", again=True, down=True)
-    bench.buffer.start()
+    harness = BufferHarness()
+    harness.sink.answer = lambda each: Outcome("away", again=True, down=True)
+    harness.buffer.start()
     for number in range(1200):
-        bench.buffer.append(entry(number))
-    await until(lambda: bool(bench.sink.batches))
+        harness.buffer.append(entry(number))
+    await until(lambda: bool(harness.sink.batches))
     async with asyncio.timeout(2.0):
-        await bench.buffer.close()
+        await harness.buffer.close()
     with pytest.raises(ActionFailed):
-        bench.buffer.append(entry(9))
-    after = Bench(store=bench.store)
+        harness.buffer.append(entry(9))
+    after = BufferHarness(store=harness.store)
     after.buffer.append(entry(1200))
     after.buffer.start()
     after.buffer.append(entry(1201))
@@ -274,28 +274,28 @@ async def test_a_closed_buffer_leaves_what_waits_to_the_next_of_its_resource() -
 
 
 async def test_what_is_on_its_way_has_a_moment_to_arrive_when_a_buffer_closes() -> None:
-    bench = Bench()
-    bench.sink.hold = asyncio.Event()
-    bench.buffer.start()
-    bench.buffer.append(entry(0))
-    await until(lambda: bool(bench.sink.batches))
-    closing = asyncio.ensure_future(bench.buffer.close())
+    harness = BufferHarness()
+    harness.sink.hold = asyncio.Event()
+    harness.buffer.start()
+    harness.buffer.append(entry(0))
+    await until(lambda: bool(harness.sink.batches))
+    closing = asyncio.ensure_future(harness.buffer.close())
     await asyncio.sleep(0)
-    bench.sink.hold.set()
+    harness.sink.hold.set()
     await closing
-    assert bench.told.successes == 1 and bench.store.resource_ids() == []
+    assert harness.told.successes == 1 and harness.store.resource_ids() == []
 
 
 async def test_a_deleted_resource_takes_what_waited_with_it() -> None:
-    bench = Bench()
-    bench.buffer.append(entry(0))
-    assert bench.store.forget("resource:1") == 1
-    assert bench.store.after("resource:1", 0) == []
+    harness = BufferHarness()
+    harness.buffer.append(entry(0))
+    assert harness.store.forget("resource:1") == 1
+    assert harness.store.after("resource:1", 0) == []
 
 
 async def test_entries_survive_the_process_at_level_disk(tmp_path: Path) -> None:
-    rooms: dict[str, Any] = {"durability": {"level": "disk"}, "node": {"data_dir": str(tmp_path)}}
-    node = await start_node(**rooms)
+    config: dict[str, Any] = {"durability": {"level": "disk"}, "node": {"data_dir": str(tmp_path)}}
+    node = await start_node(**config)
     store = BufferStore(node.server.tables)
     buffer = Buffer("resource:1", store, QUICK, Sink(), 1, Random(1))
     for number in range(5):
@@ -309,18 +309,18 @@ async def test_entries_survive_the_process_at_level_disk(tmp_path: Path) -> None
 
     from broker.server import Server
 
-    server = Server(make_settings(**rooms))
+    server = Server(make_settings(**config))
     restored = BufferStore(server.tables)
     await server.start()
     try:
         assert restored.resource_ids() == ["resource:1"]
-        bench = Bench(store=restored)
-        bench.buffer.start()
-        await until(lambda: bench.told.successes == 4)
-        assert bench.sink.taken == [b"0", b"2", b"3", b"4"]
-        bench.buffer.append(entry(5))
-        await until(lambda: bench.told.successes == 5)
-        await bench.buffer.close()
+        harness = BufferHarness(store=restored)
+        harness.buffer.start()
+        await until(lambda: harness.told.successes == 4)
+        assert harness.sink.taken == [b"0", b"2", b"3", b"4"]
+        harness.buffer.append(entry(5))
+        await until(lambda: harness.told.successes == 5)
+        await harness.buffer.close()
         assert len(server.tables.open(TABLE, Entry)) == 0
     finally:
         await server.stop()

@@ -16,37 +16,37 @@ from ruleengine.actions.buffer_store import TABLE, BufferStore
 from ruleengine.actions.entry import Entry, encode_row
 from tests.ruleengine.actions.test_buffer import Sink
 from tests.ruleengine.rig import QUICK
-from tests.support.durable import DurableHouse
+from tests.support.durable import DurableFakeNode
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("qos, acknowledgement", [(1, PUBACK), (2, PUBREC)])
 async def test_no_acknowledgement_goes_out_before_the_row_is_on_disk(qos: int, acknowledgement: int) -> None:
-    house = DurableHouse()
+    node = DurableFakeNode()
     tables = Tables()
-    tables.durability = house.durability
+    tables.durability = node.durability
     buffer = Buffer("resource:1", BufferStore(tables), QUICK, Sink(), 1, Random(1))
 
     def put(message: Message) -> Message:
         buffer.append(Entry("a_1", "w", "", 1, 1.0, message.payload, encode_row({"payload": message.payload})))
         return message
 
-    house.server.hooks.message_publish.add(put)
-    writer = await house.join("w")
+    node.server.hooks.message_publish.add(put)
+    writer = await node.connect_durable("w")
     writer.publish("nobody/listens", b"x", qos, 5)
-    house.run()
+    node.run()
     assert [each for each in writer.received() if isinstance(each, Ack)] == []
-    assert not _rows(house)
-    house.store()
+    assert not _rows(node)
+    node.store()
     (ack,) = [each for each in writer.received() if isinstance(each, Ack)]
     assert (ack.type, ack.packet_id) == (acknowledgement, 5)
-    ((key, value),) = _rows(house)
+    ((key, value),) = _rows(node)
     assert key.startswith("resource:1/") and b"x" in value
 
 
-def _rows(house: DurableHouse) -> list[tuple[str, bytes]]:
+def _rows(node: DurableFakeNode) -> list[tuple[str, bytes]]:
     return [
         (each.key, bytes(each.value))
-        for each in house.written
+        for each in node.written
         if isinstance(each, records.RowStored) and each.table == TABLE
     ]

@@ -18,7 +18,7 @@ from ruleengine.actions.buffer_store import BufferStore
 from ruleengine.actions.dead_letters import TABLE, DeadLetter
 from ruleengine.actions.entry import Entry
 from ruleengine.config import RuleEngineSettings
-from tests.ruleengine.actions.test_buffer import Bench, Sink, entry
+from tests.ruleengine.actions.test_buffer import BufferHarness, Sink, entry
 from tests.ruleengine.rig import QUICK, until
 from tests.ruleengine.ruled import KEEP, ruled_node
 from tests.support.node import free_port, make_settings, start_node
@@ -39,64 +39,66 @@ async def test_a_few_attempts_are_the_default() -> None:
 
 async def test_one_bad_row_holds_up_its_own_client_only_and_that_in_order(caplog: pytest.LogCaptureFixture) -> None:
     """The back-off is an hour: who waits for it waits for ever."""
-    bench = Bench(msgspec.structs.replace(QUICK, retry_backoff=3600.0, retry_backoff_max=3600.0))
-    bench.sink.answer = poison(b"0")
-    bench.buffer.start()
+    harness = BufferHarness(msgspec.structs.replace(QUICK, retry_backoff=3600.0, retry_backoff_max=3600.0))
+    harness.sink.answer = poison(b"0")
+    harness.buffer.start()
     for number in range(100):
-        bench.buffer.append(entry(number, f"k{number % 10}"))
-    await until(lambda: bench.told.successes == 90)
-    assert bench.sink.taken == [b"0", *(b"%d" % number for number in range(100) if number % 10)]
-    assert bench.buffer.status["waiting"] == 10
+        harness.buffer.append(entry(number, f"k{number % 10}"))
+    await until(lambda: harness.told.successes == 90)
+    assert harness.sink.taken == [b"0", *(b"%d" % number for number in range(100) if number % 10)]
+    assert harness.buffer.status["waiting"] == 10
     for _ in range(2):
-        bench.buffer.nudge()
+        harness.buffer.nudge()
         await asyncio.sleep(0.02)
-    await until(lambda: bench.told.count == 100)
-    mine = [each for each in bench.sink.taken if int(each) % 10 == 0]
+    await until(lambda: harness.told.count == 100)
+    mine = [each for each in harness.sink.taken if int(each) % 10 == 0]
     assert mine == [b"0", b"0", b"0", *(b"%d" % number for number in range(10, 100, 10))]
-    status = bench.buffer.status
+    status = harness.buffer.status
     assert (status["set_aside"], status["dead_letters"], status["waiting"]) == (1, 1, 0)
     assert status["dropped"] == {"retry_attempts": 1}
     (line,) = [each.getMessage() for each in caplog.records if "row_set_aside" in each.getMessage()]
     assert "setting=ruleengine.retry_attempts value=3" in line and "HTTP 500" in line
-    await bench.buffer.close()
+    await harness.buffer.close()
 
 
 async def test_the_rows_of_one_client_that_are_refused_do_not_open_the_breaker_for_others() -> None:
-    bench = Bench(msgspec.structs.replace(QUICK, breaker_failures=2, breaker_pause=3600.0), lanes=2)
-    bench.sink.answer = lambda each: BROKEN if each.key == "bad" else DELIVERED
-    bench.buffer.start()
+    harness = BufferHarness(msgspec.structs.replace(QUICK, breaker_failures=2, breaker_pause=3600.0), lanes=2)
+    harness.sink.answer = lambda each: BROKEN if each.key == "bad" else DELIVERED
+    harness.buffer.start()
     for number in range(8):
-        bench.buffer.append(entry(number, "bad"))
-    await until(lambda: len(bench.sink.taken) == 2)
+        harness.buffer.append(entry(number, "bad"))
+    await until(lambda: len(harness.sink.taken) == 2)
     await asyncio.sleep(0.1)
-    assert len(bench.sink.taken) == 2  # it waits for the breaker's pause, alone
-    assert bench.buffer.status["breaker"] == "closed"
+    assert len(harness.sink.taken) == 2  # it waits for the breaker's pause, alone
+    assert harness.buffer.status["breaker"] == "closed"
     for number in range(20):
-        bench.buffer.append(entry(100 + number, f"k{number}"))
-    await until(lambda: bench.told.successes == 20)
-    await bench.buffer.close()
+        harness.buffer.append(entry(100 + number, f"k{number}"))
+    await until(lambda: harness.told.successes == 20)
+    await harness.buffer.close()
 
 
 async def test_of_an_open_breaker_rows_that_were_not_refused_try_first() -> None:
-    bench = Bench(msgspec.structs.replace(QUICK, breaker_failures=3, breaker_pause=0.3, retry_attempts=100), lanes=3)
-    bench.sink.answer = lambda each: BROKEN if each.key.startswith("bad") else DELIVERED
-    bench.buffer.start()
+    harness = BufferHarness(
+        msgspec.structs.replace(QUICK, breaker_failures=3, breaker_pause=0.3, retry_attempts=100), lanes=3
+    )
+    harness.sink.answer = lambda each: BROKEN if each.key.startswith("bad") else DELIVERED
+    harness.buffer.start()
     for number in range(60):
-        bench.buffer.append(entry(number, f"bad{number % 6}"))
-    await until(lambda: bench.buffer.status["breaker"] == "open")
-    refused = {int(each) % 6 for each in bench.sink.taken}
+        harness.buffer.append(entry(number, f"bad{number % 6}"))
+    await until(lambda: harness.buffer.status["breaker"] == "open")
+    refused = {int(each) % 6 for each in harness.sink.taken}
     for number in range(20):
-        bench.buffer.append(entry(100 + number, f"k{number}"))
-    tried = len(bench.sink.taken)
-    await until(lambda: bench.told.successes == 20)
-    since = [int(each) for each in bench.sink.taken[tried:]]
+        harness.buffer.append(entry(100 + number, f"k{number}"))
+    tried = len(harness.sink.taken)
+    await until(lambda: harness.told.successes == 20)
+    since = [int(each) for each in harness.sink.taken[tried:]]
     before = since[: next(place for place, each in enumerate(since) if each >= 100)]
     assert [each for each in before if each % 6 in refused] == []
-    await bench.buffer.close()
+    await harness.buffer.close()
 
 
 async def test_rows_that_come_while_their_key_is_held_stay_behind_it() -> None:
-    bench = Bench(msgspec.structs.replace(QUICK, retry_backoff=0.1, retry_backoff_max=0.1))
+    harness = BufferHarness(msgspec.structs.replace(QUICK, retry_backoff=0.1, retry_backoff_max=0.1))
     failures = 1
 
     def answer(each: Entry) -> Outcome:
@@ -106,35 +108,35 @@ async def test_rows_that_come_while_their_key_is_held_stay_behind_it() -> None:
             return BROKEN
         return DELIVERED
 
-    bench.sink.answer = answer
-    bench.buffer.start()
-    bench.buffer.append(entry(0, "a"))
-    await until(lambda: bench.sink.taken == [b"0"])
+    harness.sink.answer = answer
+    harness.buffer.start()
+    harness.buffer.append(entry(0, "a"))
+    await until(lambda: harness.sink.taken == [b"0"])
     for number, key in ((1, "a"), (2, "b"), (3, "a")):
-        bench.buffer.append(entry(number, key))
-    await until(lambda: bench.told.successes == 4)
-    assert bench.sink.taken == [b"0", b"2", b"0", b"1", b"3"]
-    await bench.buffer.close()
+        harness.buffer.append(entry(number, key))
+    await until(lambda: harness.told.successes == 4)
+    assert harness.sink.taken == [b"0", b"2", b"0", b"1", b"3"]
+    await harness.buffer.close()
 
 
 async def test_what_was_set_aside_is_seen_sent_again_and_cleared() -> None:
-    bench = Bench()
-    bench.sink.answer = poison(b"0", b"1")
-    bench.buffer.start()
+    harness = BufferHarness()
+    harness.sink.answer = poison(b"0", b"1")
+    harness.buffer.start()
     for number in range(3):
-        bench.buffer.append(entry(number, f"k{number}"))
-    await until(lambda: bench.told.count == 3)
-    letters = bench.store.dead_letters
+        harness.buffer.append(entry(number, f"k{number}"))
+    await until(lambda: harness.told.count == 3)
+    letters = harness.store.dead_letters
     there = letters.of("resource:1")
     assert {(each.entry.request, each.attempts) for each in there.values()} == {(b"0", 3), (b"1", 3)}
     assert "HTTP 500" in there[1].reason
-    bench.sink.answer = lambda each: DELIVERED
-    assert bench.buffer.send_again(1) and not bench.buffer.send_again(1) and not bench.buffer.send_again(7)
-    await until(lambda: bench.told.successes == 2)
+    harness.sink.answer = lambda each: DELIVERED
+    assert harness.buffer.send_again(1) and not harness.buffer.send_again(1) and not harness.buffer.send_again(7)
+    await until(lambda: harness.told.successes == 2)
     assert list(letters.of("resource:1")) == [2]
     letters.forget("resource:1")
-    assert bench.buffer.status["dead_letters"] == 0
-    await bench.buffer.close()
+    assert harness.buffer.status["dead_letters"] == 0
+    await harness.buffer.close()
 
 
 @pytest.mark.parametrize(
@@ -147,53 +149,53 @@ async def test_what_was_set_aside_is_seen_sent_again_and_cleared() -> None:
 async def test_of_many_the_oldest_make_room_counted_and_logged(
     bounds: dict[str, int], left: int, setting: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bench = Bench(msgspec.structs.replace(QUICK, retry_attempts=1, breaker_failures=1000, **bounds))
-    bench.sink.answer = lambda each: BROKEN
-    bench.buffer.start()
+    harness = BufferHarness(msgspec.structs.replace(QUICK, retry_attempts=1, breaker_failures=1000, **bounds))
+    harness.sink.answer = lambda each: BROKEN
+    harness.buffer.start()
     for number in range(5):
-        bench.buffer.append(entry(number))
-    await until(lambda: bench.told.count == 5)
-    requests = [each.entry.request for each in bench.store.dead_letters.of("resource:1").values()]
+        harness.buffer.append(entry(number))
+    await until(lambda: harness.told.count == 5)
+    requests = [each.entry.request for each in harness.store.dead_letters.of("resource:1").values()]
     assert requests == [b"%d" % number for number in range(5 - left, 5)]
-    assert bench.buffer.status["dropped"] == {"retry_attempts": 5, "dead_letters": 5 - left}
+    assert harness.buffer.status["dropped"] == {"retry_attempts": 5, "dead_letters": 5 - left}
     (line,) = [each.getMessage() for each in caplog.records if "dead_letters_full" in each.getMessage()]
     assert f"setting={setting} " in line
-    await bench.buffer.close()
+    await harness.buffer.close()
 
 
 async def test_none_is_kept_where_none_is_wanted_and_a_resource_has_limits_of_its_own() -> None:
-    bench = Bench()
-    store, limits = bench.store, {"dead_letters": 0, "retry_attempts": 2}
-    buffer = Buffer("resource:1", store, QUICK, bench.sink, 1, Random(1), now=lambda: 1.0, limits=limits)
-    bench.sink.answer = lambda each: BROKEN
+    harness = BufferHarness()
+    store, limits = harness.store, {"dead_letters": 0, "retry_attempts": 2}
+    buffer = Buffer("resource:1", store, QUICK, harness.sink, 1, Random(1), now=lambda: 1.0, limits=limits)
+    harness.sink.answer = lambda each: BROKEN
     buffer.start()
     buffer.append(entry(0))
-    await until(lambda: bench.told.count == 1)
-    assert bench.sink.taken == [b"0", b"0"]
+    await until(lambda: harness.told.count == 1)
+    assert harness.sink.taken == [b"0", b"0"]
     assert buffer.status["dropped"] == {"retry_attempts": 1} and buffer.status["dead_letters"] == 0
     await buffer.close()
 
 
 async def test_what_was_set_aside_survives_the_process_and_takes_no_row_with_it(tmp_path: Path) -> None:
-    rooms: dict[str, Any] = {"durability": {"level": "disk"}, "node": {"data_dir": str(tmp_path)}}
-    node = await start_node(**rooms)
-    bench = Bench(store=BufferStore(node.server.tables))
-    bench.sink.answer = poison(b"0")
-    bench.buffer.start()
+    config: dict[str, Any] = {"durability": {"level": "disk"}, "node": {"data_dir": str(tmp_path)}}
+    node = await start_node(**config)
+    harness = BufferHarness(store=BufferStore(node.server.tables))
+    harness.sink.answer = poison(b"0")
+    harness.buffer.start()
     for number in range(3):
-        bench.buffer.append(entry(number))
-    await until(lambda: bench.told.count == 3)
-    await bench.buffer.close()
+        harness.buffer.append(entry(number))
+    await until(lambda: harness.told.count == 3)
+    await harness.buffer.close()
     assert await node.server.tables.stored()
     await node.stop()
 
     from broker.server import Server
 
-    server = Server(make_settings(**rooms))
+    server = Server(make_settings(**config))
     store = BufferStore(server.tables)
     await server.start()
     try:
-        after = Bench(store=store)
+        after = BufferHarness(store=store)
         assert [each.entry.request for each in store.dead_letters.of("resource:1").values()] == [b"0"]
         assert store.resource_ids() == []
         after.buffer.start()
@@ -208,120 +210,120 @@ async def test_what_was_set_aside_survives_the_process_and_takes_no_row_with_it(
 async def test_counts_go_to_the_nodes_refusals() -> None:
     counted: list[tuple[str, int]] = []
     store = BufferStore(Tables(), lambda reason, count: counted.append((reason, count)))
-    bench = Bench(msgspec.structs.replace(QUICK, dead_letters=0), store=store)
-    bench.sink.answer = lambda each: BROKEN
-    bench.buffer.start()
-    bench.buffer.append(entry(0))
-    await until(lambda: bench.told.count == 1)
+    harness = BufferHarness(msgspec.structs.replace(QUICK, dead_letters=0), store=store)
+    harness.sink.answer = lambda each: BROKEN
+    harness.buffer.start()
+    harness.buffer.append(entry(0))
+    await until(lambda: harness.told.count == 1)
     assert counted == [("rule_row_retry_attempts", 1)]
-    await bench.buffer.close()
+    await harness.buffer.close()
 
 
 # retry_for
 
 
 async def test_a_row_waits_no_longer_than_its_action_wants_and_others_go_on_waiting() -> None:
-    bench = Bench(lanes=2)
-    bench.sink.answer = lambda each: AWAY
-    bench.buffer.start()
+    harness = BufferHarness(lanes=2)
+    harness.sink.answer = lambda each: AWAY
+    harness.buffer.start()
     for number in range(20):
-        bench.buffer.append(entry(number, f"k{number}", until=60.0 if number % 2 else 0.0))
-    await until(lambda: bench.buffer.status["retried"] > 4)
-    assert bench.told.count == 0
-    bench.now = 60.5
-    await until(lambda: bench.told.count == 10)
-    assert sorted(row["n"] for _, row in bench.told.failures if row is not None) == list(range(1, 20, 2))
-    assert all("away; given up after retry_for = 59 seconds" in reason for reason, _ in bench.told.failures)
-    assert bench.buffer.status["dropped"] == {"retry_for": 10} and bench.buffer.status["waiting"] == 10
-    bench.sink.answer = lambda each: DELIVERED
-    bench.buffer.nudge()
-    await until(lambda: bench.told.successes == 10)
-    assert bench.buffer.status["waiting"] == bench.buffer.status["waiting_bytes"] == 0
-    assert bench.store.resource_ids() == []
-    await bench.buffer.close()
+        harness.buffer.append(entry(number, f"k{number}", until=60.0 if number % 2 else 0.0))
+    await until(lambda: harness.buffer.status["retried"] > 4)
+    assert harness.told.count == 0
+    harness.now = 60.5
+    await until(lambda: harness.told.count == 10)
+    assert sorted(row["n"] for _, row in harness.told.failures if row is not None) == list(range(1, 20, 2))
+    assert all("away; given up after retry_for = 59 seconds" in reason for reason, _ in harness.told.failures)
+    assert harness.buffer.status["dropped"] == {"retry_for": 10} and harness.buffer.status["waiting"] == 10
+    harness.sink.answer = lambda each: DELIVERED
+    harness.buffer.nudge()
+    await until(lambda: harness.told.successes == 10)
+    assert harness.buffer.status["waiting"] == harness.buffer.status["waiting_bytes"] == 0
+    assert harness.store.resource_ids() == []
+    await harness.buffer.close()
 
 
 async def test_what_is_on_its_way_when_its_time_is_over_counts_as_it_is_answered() -> None:
-    bench = Bench()
-    bench.sink.hold = asyncio.Event()
-    bench.buffer.start()
-    bench.buffer.append(entry(0, until=60.0))
-    await until(lambda: bool(bench.sink.batches))
-    bench.now = 70.0
+    harness = BufferHarness()
+    harness.sink.hold = asyncio.Event()
+    harness.buffer.start()
+    harness.buffer.append(entry(0, until=60.0))
+    await until(lambda: bool(harness.sink.batches))
+    harness.now = 70.0
     await asyncio.sleep(0.05)
-    assert bench.told.count == 0
-    bench.sink.hold.set()
-    await until(lambda: bench.told.count == 1)
-    assert bench.told.successes == 1
-    await bench.buffer.close()
+    assert harness.told.count == 0
+    harness.sink.hold.set()
+    await until(lambda: harness.told.count == 1)
+    assert harness.told.successes == 1
+    await harness.buffer.close()
 
 
 async def test_with_retry_for_0_a_row_has_one_attempt_and_none_where_the_side_is_known_to_be_away() -> None:
-    bench = Bench(msgspec.structs.replace(QUICK, breaker_failures=2, breaker_pause=0.3))
-    bench.sink.answer = lambda each: AWAY
-    bench.buffer.start()
+    harness = BufferHarness(msgspec.structs.replace(QUICK, breaker_failures=2, breaker_pause=0.3))
+    harness.sink.answer = lambda each: AWAY
+    harness.buffer.start()
     for number in range(3):
-        bench.buffer.append(entry(number, until=1.0))
-    await until(lambda: bench.told.count == 3)
-    assert bench.sink.taken == [b"0"]  # the others had to wait for it
-    bench.buffer.append(entry(3, until=1.0))
-    await until(lambda: bench.told.count == 4)
-    assert bench.sink.taken == [b"0", b"3"] and bench.buffer.status["breaker"] == "open"
+        harness.buffer.append(entry(number, until=1.0))
+    await until(lambda: harness.told.count == 3)
+    assert harness.sink.taken == [b"0"]  # the others had to wait for it
+    harness.buffer.append(entry(3, until=1.0))
+    await until(lambda: harness.told.count == 4)
+    assert harness.sink.taken == [b"0", b"3"] and harness.buffer.status["breaker"] == "open"
     with pytest.raises(ActionFailed, match="retry_for is 0: away"):
-        bench.buffer.append(entry(4, until=1.0))
-    assert bench.buffer.status["dropped"] == {"retry_for": 5}
+        harness.buffer.append(entry(4, until=1.0))
+    assert harness.buffer.status["dropped"] == {"retry_for": 5}
     await asyncio.sleep(0.3)  # the breaker's pause is over: one may try, or it would never close
-    bench.sink.answer = lambda each: DELIVERED
-    bench.buffer.append(entry(5, until=1.0))
-    await until(lambda: bench.told.successes == 1)
-    assert bench.buffer.status["breaker"] == "closed"
-    await bench.buffer.close()
+    harness.sink.answer = lambda each: DELIVERED
+    harness.buffer.append(entry(5, until=1.0))
+    await until(lambda: harness.told.successes == 1)
+    assert harness.buffer.status["breaker"] == "closed"
+    await harness.buffer.close()
 
 
 async def test_rows_of_retry_for_0_do_not_fail_because_others_are_before_them() -> None:
-    bench = Bench()
-    bench.buffer.start()
+    harness = BufferHarness()
+    harness.buffer.start()
     for number in range(50):
-        bench.buffer.append(entry(number, until=1.0))
-    await until(lambda: bench.told.count == 50)
-    assert bench.told.successes == 50
-    await bench.buffer.close()
+        harness.buffer.append(entry(number, until=1.0))
+    await until(lambda: harness.told.count == 50)
+    assert harness.told.successes == 50
+    await harness.buffer.close()
 
 
 async def test_delivered_rows_leave_nothing_behind_that_waits_for_their_time() -> None:
-    bench = Bench()
-    bench.buffer.start()
+    harness = BufferHarness()
+    harness.buffer.start()
     for number in range(6000):
-        bench.buffer.append(entry(number, until=1e6 + number))
+        harness.buffer.append(entry(number, until=1e6 + number))
         if number % 100 == 99:
-            await until(lambda number=number: bench.told.successes == number + 1)
-    bench.now = 2.0
-    await until(lambda: len(bench.buffer._mortal) <= 1000)
-    await bench.buffer.close()
+            await until(lambda number=number: harness.told.successes == number + 1)
+    harness.now = 2.0
+    await until(lambda: len(harness.buffer._mortal) <= 1000)
+    await harness.buffer.close()
 
 
 async def test_rows_that_fail_together_hold_nobody_up() -> None:
-    bench = Bench(msgspec.structs.replace(QUICK, breaker_failures=1, breaker_pause=60.0))
-    bench.sink.answer = lambda each: AWAY
-    bench.buffer.start()
+    harness = BufferHarness(msgspec.structs.replace(QUICK, breaker_failures=1, breaker_pause=60.0))
+    harness.sink.answer = lambda each: AWAY
+    harness.buffer.start()
     for number in range(20_000):
-        bench.buffer.append(entry(number, f"k{number % 100}", until=60.0))
-    await until(lambda: bench.buffer.status["breaker"] == "open")
+        harness.buffer.append(entry(number, f"k{number % 100}", until=60.0))
+    await until(lambda: harness.buffer.status["breaker"] == "open")
     loop = asyncio.get_running_loop()
-    bench.now, longest, turns = 60.5, 0.0, 0
-    while bench.told.count < 20_000:
+    harness.now, longest, turns = 60.5, 0.0, 0
+    while harness.told.count < 20_000:
         before = loop.time()
         await asyncio.sleep(0)
         longest, turns = max(longest, loop.time() - before), turns + 1
     assert turns > 10
-    await bench.buffer.close()
-    assert isinstance(bench.sink, Sink)
+    await harness.buffer.close()
+    assert isinstance(harness.sink, Sink)
 
 
 async def test_a_row_whose_time_is_over_after_a_restart_runs_its_fallbacks_once(tmp_path: Path) -> None:
-    rooms: dict[str, Any] = {"data_dir": str(tmp_path), "durability": {"level": "disk"}}
+    tables: dict[str, Any] = {"data_dir": str(tmp_path), "durability": {"level": "disk"}}
     rules = {"retry_backoff": 0.01, "retry_backoff_max": 0.05, "breaker_pause": 0.05}
-    async with ruled_node(rules=rules, **rooms) as node:
+    async with ruled_node(rules=rules, **tables) as node:
         config = {"url": f"http://127.0.0.1:{free_port()}"}
         await node.engine.create_resource("web_hook", config, id="hook")
         action = {
@@ -334,12 +336,12 @@ async def test_a_row_whose_time_is_over_after_a_restart_runs_its_fallbacks_once(
         for number in range(3):
             await client.publish("t", b"%d" % number, 1)
         assert node.kept == []
-    async with ruled_node(rules=rules, **rooms) as node:
+    async with ruled_node(rules=rules, **tables) as node:
         assert [each["p"] for each in await node.until_kept(3)] == ["0", "1", "2"]
         node.engine.resource_book.tick()
         await asyncio.sleep(0.2)
         assert len(node.kept) == 3 and node.engine.rule("r")["actions"][0]["metrics"][0]["failed"] == 3
         assert node.engine.buffers.resource_ids() == []
-    async with ruled_node(rules=rules, **rooms) as node:
+    async with ruled_node(rules=rules, **tables) as node:
         await asyncio.sleep(0.2)
         assert node.kept == []
