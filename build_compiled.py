@@ -1,6 +1,7 @@
 """Compiles the hot path with mypyc into ``build/compiled`` where that is not fresh: ``make compile``.
 
-The sources are compiled as they stand and nothing is put beside them. ``broker.compiled`` takes what is built here, as
+The sources are compiled as they stand and nothing is put beside them. ``taipan.broker.compiled`` takes what is built
+here, as
 long as the sources are still these. With ``--try``, as ``make run`` and ``make bench`` have it, a machine that cannot
 is told in one line that Taipan will run interpreted, and that is no failure.
 """
@@ -15,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from broker.compiled import BUILT, MANIFEST, ROOT, SUFFIX, Compiled
+from taipan.broker.compiled import BUILT, MANIFEST, ROOT, SUFFIX, Compiled
 
 TARGET = BUILT
 WORK = ROOT / "build" / "mypyc"
@@ -28,28 +29,28 @@ ABOVE = (
     "access/cache",
     "access/control",
     "core/broker",
-    "core/turn",
-    "core/durability",
-    "core/fates",
-    "core/holders",
-    "core/paging",
-    "core/recording",
-    "core/stored_message",
-    "core/metrics",
-    "core/client_info",
+    "loop/budget",
+    "persistence/durability",
+    "persistence/delivery_records",
+    "persistence/holders",
+    "persistence/paging",
+    "persistence/record_mapping",
+    "persistence/stored_message",
+    "observability/metrics",
+    "session/client_info",
     "channel/acknowledgements",
     "channel/authorization",
     "channel/closing",
     "channel/connect",
-    "channel/opening",
-    "channel/outlet",
+    "channel/session_setup",
+    "channel/outbound_writer",
     "channel/publish",
     "channel/subscribe",
     "channel/state",
     "channel/context",
     "channel/channel",
-    "transport/counted",
-    "transport/output",
+    "transport/traffic_counters",
+    "transport/connection_writer",
     "transport/flusher",
     "transport/connection",
 )

@@ -23,29 +23,29 @@ from .channel.review import Reviews
 from .channel.state import ListenerFacts
 from .config import BrokerSettings, ListenerSettings, ZoneSettings
 from .core.broker import Broker
-from .core.client_info import CLIENT_ID_OWNER, ClientInfo
-from .core.clock import Clock, WallTime
-from .core.durability import Durability
 from .core.hooks import Hooks
 from .core.memory import Memory, parse_limit
-from .core.metrics import Metrics
-from .core.store import OCTETS_A_SLICE, Store
-from .core.tables import Tables
-from .core.ticker import Ticker
-from .core.timers import Timers
-from .modules.delayed import Delayed, reserved
-from .modules.slow_subscriptions import SlowSubscriptions
+from .extensions.delayed import Delayed, reserved
+from .extensions.slow_subscriptions import SlowSubscriptions
+from .extensions.tracing import Tracing
+from .loop.clock import Clock, WallTime
+from .loop.ticker import Ticker
+from .loop.timers import Timers
 from .mqtt import reason_codes
 from .mqtt.constants import V5
 from .mqtt.decoder import TopicNames
 from .mqtt.message import Message
-from .observe.alarms import Alarms
-from .observe.lag import LagProbe
-from .observe.stats import Stats
-from .observe.sys_topics import SysTopics
-from .observe.tracing import Tracing
+from .observability.alarms import Alarms
+from .observability.lag import LagProbe
+from .observability.metrics import Metrics
+from .observability.stats import Stats
+from .observability.sys_topics import SysTopics
+from .persistence.durability import Durability
+from .persistence.tables import Tables
+from .session.client_info import CLIENT_ID_OWNER, ClientInfo
 from .session.limits import Limits
 from .session.session import Session
+from .store.store import OCTETS_A_SLICE, Store
 from .transport.connection import Connection
 from .transport.descriptors import descriptors
 from .transport.flusher import Flusher

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cryptography import x509
 
-from broker.config import TlsSettings
+from taipan.broker.config import TlsSettings
 
 from .config import Settings
 
 if TYPE_CHECKING:
-    from broker.server import Server
+    from taipan.broker.server import Server
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from broker.config import (
+from taipan.broker.config import (
     AccessSettings,
     BrokerSettings,
     DataSettings,
@@ -25,7 +25,7 @@ from broker.config import (
     SysTopicsSettings,
     ZoneSettings,
 )
-from ruleengine.config import RuleEngineSettings
+from taipan.ruleengine.config import RuleEngineSettings
 
 from .config_document import ConfigDocument, ConfigError
 from .settings import ManagementSettings

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
-from broker.config import ListenerSettings, ZoneSettings
-from broker.version import product_version
+from taipan.broker.config import ListenerSettings, ZoneSettings
+from taipan.broker.version import product_version
 
 from .config import DEFAULT_LISTENERS, DEFAULT_ZONE, TABLES
 from .setting_types import is_list, struct_in, union_members

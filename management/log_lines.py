@@ -1,8 +1,9 @@
 """What the node writes to stderr: one line for each record, whatever a client has put into it.
 
     logger.info("client_connected client_id=%s peer=%s", client_id, peer)
-    2026-11-21T09:00:00.123 INFO broker.channel client_connected client_id=sensor-7 peer=10.0.0.7:50112
-    {"time": "2026-11-21T09:00:00.123", "level": "INFO", "logger": "broker.channel", "event": "client_connected", ...}
+    2026-11-21T09:00:00.123 INFO taipan.broker.channel client_connected client_id=sensor-7 peer=10.0.0.7:50112
+    {"time": "2026-11-21T09:00:00.123", "level": "INFO", "logger": "taipan.broker.channel", "event":
+    "client_connected", ...}
 
 A text argument that holds blanks, quotes, ``=`` or anything unprintable is quoted and escaped, so that it can neither
 begin a new line nor pretend to be another field. A long one is cut, and none at all is ``-`` (``null`` in JSON).
@@ -20,7 +21,7 @@ import time
 from functools import lru_cache
 from typing import Any, Final, TextIO
 
-from broker.core.shown import shown
+from taipan.broker.observability.log_text import shown
 
 from .config import LogSettings
 

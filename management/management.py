@@ -9,8 +9,8 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from broker.server import Server
-from ruleengine.engine import RuleEngine
+from taipan.broker.server import Server
+from taipan.ruleengine.engine import RuleEngine
 
 from .api import monitoring
 from .api.index import all_routes

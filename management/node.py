@@ -22,13 +22,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from broker import compiled
-from broker.access.password import ScryptHash
-from broker.access.saslprep import saslprep
-from broker.access.scram import ScramVerifier
-from broker.core.clock import Clock
-from broker.transport.tls import TlsError, build_context
-from broker.version import product_version
+from taipan.broker import compiled
+from taipan.broker.access.password import ScryptHash
+from taipan.broker.access.saslprep import saslprep
+from taipan.broker.access.scram import ScramVerifier
+from taipan.broker.loop.clock import Clock
+from taipan.broker.transport.tls import TlsError, build_context
+from taipan.broker.version import product_version
 
 from . import start
 from .config import Settings, load
@@ -37,20 +37,20 @@ from .data_dir import DataDir
 from .log_lines import escape, setup_logging
 
 if TYPE_CHECKING:
-    from broker.server import Server
-    from ruleengine.engine import RuleEngine
+    from taipan.broker.server import Server
+    from taipan.ruleengine.engine import RuleEngine
 
     from .certificate_expiry import ExpiryAlarms
     from .management import Management
 
-logger = logging.getLogger("management.node")  # also when run by python -m
+logger = logging.getLogger("taipan.management.node")  # also when run by python -m
 
 # Young objects between two collections: a burst of packets makes many that die at once.
 _GC_THRESHOLD: Final = 50_000
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command, after ``management.start``. Returns the exit status."""
+    """The command, after ``taipan.management.start``. Returns the exit status."""
     parser = _parser()
     given = list(sys.argv[1:] if argv is None else argv)
     file = _stray_file(given)
@@ -137,7 +137,7 @@ def _print_defaults() -> int:
 
 def _check(settings: Settings) -> None:
     """Whether what the settings name is there and can be used: a start would need it. Raises ConfigError."""
-    from ruleengine.extensions import faults_of_modules
+    from taipan.ruleengine.extensions import faults_of_modules
 
     from .certificate_expiry import served_certificates
 
@@ -213,8 +213,8 @@ def _run(settings: Settings, config: str | None, reread: Callable[[], Settings])
 
 async def _serve(settings: Settings, config: str | None, reread: Callable[[], Settings]) -> int:
     # Imported here: `taipan check` and `taipan hash-password` need none of it.
-    from broker.server import Server
-    from ruleengine.engine import RuleEngine
+    from taipan.broker.server import Server
+    from taipan.ruleengine.engine import RuleEngine
 
     from .certificate_expiry import ExpiryAlarms
     from .management import Management

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from broker.access.http import PLACEHOLDERS, check_placeholders, check_url, tls_context
-from broker.access.jwt_keys import JwtKeys
-from broker.config import AccessSettings, HttpAccessSettings, JwtSettings
+from taipan.broker.access.http import PLACEHOLDERS, check_placeholders, check_url, tls_context
+from taipan.broker.access.jwt_keys import JwtKeys
+from taipan.broker.config import AccessSettings, HttpAccessSettings, JwtSettings
 
 from .validation import Fault
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from broker.config import ListenerSettings, ZoneSettings
+from taipan.broker.config import ListenerSettings, ZoneSettings
 
 from .toml_lines import Path
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from broker.config import PositiveBytes, PositiveSeconds, TlsSettings
+from taipan.broker.config import PositiveBytes, PositiveSeconds, TlsSettings
 
 Natural = Annotated[int, Meta(ge=1)]
 

@@ -5,11 +5,11 @@ from collections.abc import Callable, Collection, Iterator
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
-from broker.access.acl import Rule
-from broker.access.known_hashes import parse_hash
-from broker.access.saslprep import saslprep
-from broker.access.scram import ScramVerifier
-from broker.config import (
+from taipan.broker.access.acl import Rule
+from taipan.broker.access.known_hashes import parse_hash
+from taipan.broker.access.saslprep import saslprep
+from taipan.broker.access.scram import ScramVerifier
+from taipan.broker.config import (
     AccessSettings,
     LimitsSettings,
     ListenerSettings,
@@ -19,7 +19,7 @@ from broker.config import (
     UserSettings,
     ZoneSettings,
 )
-from broker.core.memory import parse_limit
+from taipan.broker.core.memory import parse_limit
 
 from . import outside_sources
 from .settings import ManagementSettings

@@ -1,7 +1,7 @@
 """The first steps of the ``taipan`` command: what it is told by signals is kept from the first moment on.
 
 Importing the node takes most of a second, and a signal without a handler ends the process with the signal's status.
-``management.node`` acts on what was kept as soon as it can.
+``taipan.management.node`` acts on what was kept as soon as it can.
 """
 
 import os

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from broker.core.tables import Table, Tables
+from taipan.broker.persistence.tables import Table, Tables
 
 from .rule import Rule, RuleAction
 

@@ -6,31 +6,31 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from broker.server import Server
+from taipan.broker.server import Server
 
 from . import tester
 from .actions.action import ActionFailed, ActionType
-from .actions.buffer import Buffer
-from .actions.buffer_store import BufferStore
-from .actions.dead_letters import DeadLetter
+from .builtin_types import ACTION_TYPES, RESOURCE_TYPES
 from .config import RuleEngineSettings
+from .delivery.buffer import Buffer
+from .delivery.buffer_store import BufferStore
+from .delivery.dead_letters import DeadLetter
 from .error import IN_USE, UNKNOWN, WRONG, RuleEngineError
 from .event import Near
 from .events import KINDS
 from .extensions import ExtensionError, load_extensions
+from .hook_bindings import HookBindings
 from .metrics import TICK
-from .offered import ACTION_TYPES, RESOURCE_TYPES
 from .registry import Registry
-from .resources.book import ResourceBook
 from .resources.resource import Resource, ResourceType
+from .resources.resource_manager import ResourceBook
 from .rule import Rule
-from .rules import Rules
+from .rule_manager import Rules
 from .runtime import Runtime
 from .sql.error import SqlError
 from .sql.off_loop import OffLoop
 from .sql.parser import prepare
 from .stored import StoredResource, StoredRule, expect
-from .taps import Taps
 
 
 class RuleEngine:
@@ -55,7 +55,7 @@ class RuleEngine:
         self.registry = Registry(settings.ignore_sys_message)
         near = Near(server.settings.node.name, server.broker.rng, lambda: server.clock.skew)
         self.runtime = Runtime(settings, server.metrics, server.clock, near, server.broker.turn)
-        self.taps = Taps(server.broker, self.registry, self.runtime)
+        self.taps = HookBindings(server.broker, self.registry, self.runtime)
         self.off_loop = OffLoop()
         self.resource_book = ResourceBook(self)
         self.rule_book = Rules(self)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, Final
 
-from broker.core.client_info import ClientInfo
-from broker.mqtt.message import Message
+from taipan.broker.mqtt.message import Message
+from taipan.broker.session.client_info import ClientInfo
 
 from .columns import Columns
 from .hops import hops_of
@@ -20,7 +20,7 @@ _NO_FACTS: Final[Mapping[str, Any]] = {}
 
 class Near:
     """What the makers of columns need beside the event: the node's name, randomness for message identifiers, and what
-    makes dates of times (``broker.core.clock``)."""
+    makes dates of times (``taipan.broker.loop.clock``)."""
 
     __slots__ = ("node", "rng", "skew")
 

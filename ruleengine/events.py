@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from broker.core.client_info import ClientInfo, authority
-from broker.mqtt import properties as mqtt_properties
-from broker.mqtt.constants import RECEIVE_MAXIMUM, USER_PROPERTY, V5
-from broker.mqtt.message import Message
-from broker.mqtt.packets import Properties
+from taipan.broker.mqtt import properties as mqtt_properties
+from taipan.broker.mqtt.constants import RECEIVE_MAXIMUM, USER_PROPERTY, V5
+from taipan.broker.mqtt.message import Message
+from taipan.broker.mqtt.packets import Properties
+from taipan.broker.session.client_info import ClientInfo, authority
 
 from .event import Event as Event
 from .event import EventKind, Maker

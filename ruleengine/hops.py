@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.mqtt.constants import USER_PROPERTY
-from broker.mqtt.packets import NO_PROPERTIES, Properties
+from taipan.broker.mqtt.constants import USER_PROPERTY
+from taipan.broker.mqtt.packets import NO_PROPERTIES, Properties
 
 NAME: Final = "bridge-hops"
 _DIGITS: Final = 3

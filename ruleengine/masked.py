@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from broker.core.masking import Masked, mask, restore
+from taipan.broker.observability.masking import Masked, mask, restore
 
 from .actions.action import ActionType
 from .error import WRONG, RuleEngineError

@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Iterable
 from typing import Any, Final
 
-from broker.core.masking import mask_text
+from taipan.broker.observability.masking import mask_text
 
 SETTING: Final = "ruleengine.refused_networks"
 

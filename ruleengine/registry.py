@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from broker.routing.trie import Trie
+from taipan.broker.routing.trie import Trie
 
 from .events import EVENTS
 from .rule import Rule

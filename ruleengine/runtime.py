@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from broker.core.metrics import Metrics
-from broker.core.timers import DatedTimeSource
-from broker.core.turn import Turn
+from taipan.broker.loop.budget import LoopBudget
+from taipan.broker.loop.timers import DatedTimeSource
+from taipan.broker.observability.metrics import Metrics
 
 from .actions.action import ActionFailed
 from .budget import Budget
@@ -36,7 +36,7 @@ class Runtime:
     """What all rules of the node run in."""
 
     def __init__(
-        self, settings: RuleEngineSettings, metrics: Metrics, clock: DatedTimeSource, near: Near, turn: Turn
+        self, settings: RuleEngineSettings, metrics: Metrics, clock: DatedTimeSource, near: Near, turn: LoopBudget
     ) -> None:
         self.settings = settings
         self.metrics = metrics

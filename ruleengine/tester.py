@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from broker.mqtt.topics import matches
+from taipan.broker.mqtt.topics import matches
 
 from .budget import Budget
 from .columns import Columns

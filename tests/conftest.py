@@ -1,7 +1,7 @@
 """What holds for all tests: which modules run, who runs alone, and whose data stays untouched.
 
-Compiled modules are taken where they are fresh, as by a node (``broker.compiled``); the head of the report says so.
-With ``TAIPAN_COMPILED=no`` nothing compiled is taken; with a directory in it, as ``make test-compiled`` has it, its
+Compiled modules are taken where they are fresh, as by a node (``taipan.broker.compiled``); the head of the report says
+so. With ``TAIPAN_COMPILED=no`` nothing compiled is taken; with a directory in it, as ``make test-compiled`` has it, its
 modules must be usable. What is marked ``interpreted`` is left out on compiled modules.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from broker import compiled
+from taipan.broker import compiled
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCKS = "TAIPAN_TEST_LOCKS"

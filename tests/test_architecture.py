@@ -13,26 +13,26 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Each package with what it may import besides itself. Whoever is not named here is refused.
 GROUND = {
-    "broker.mqtt": set[str](),
-    "broker.session": {"broker.mqtt"},
-    "broker.routing": {"broker.mqtt", "broker.session"},
+    "taipan.broker.mqtt": set[str](),
+    "taipan.broker.session": {"taipan.broker.mqtt"},
+    "taipan.broker.routing": {"taipan.broker.mqtt", "taipan.broker.session"},
 }
-CORE = {"broker.config", *GROUND}
-BESIDE_EACH_OTHER = {"broker.access", "broker.observe", "broker.modules"}
+CORE = {"taipan.broker.config", *GROUND}
+BESIDE_EACH_OTHER = {"taipan.broker.access", "taipan.broker.observe", "taipan.broker.modules"}
 MAY_IMPORT = {
     **GROUND,
-    "broker.config": set[str](),
+    "taipan.broker.config": set[str](),
     # Beside the ground floor: it knows records and bytes, no session.
-    "broker.storage": set[str](),
-    "broker.core": CORE | {"broker.storage"},
-    **dict.fromkeys(BESIDE_EACH_OTHER, CORE | {"broker.core"}),
+    "taipan.broker.storage": set[str](),
+    "taipan.broker.core": CORE | {"taipan.broker.storage"},
+    **dict.fromkeys(BESIDE_EACH_OTHER, CORE | {"taipan.broker.core"}),
 }
-MAY_IMPORT["broker.version"] = set()
-MAY_IMPORT["broker.compiled"] = set()
-MAY_IMPORT["broker"] = {"broker.compiled"}  # whoever imports anything of it: what is compiled is taken first
-MAY_IMPORT["broker.channel"] = set(MAY_IMPORT)
-MAY_IMPORT["broker.transport"] = set(MAY_IMPORT)
-MAY_IMPORT["broker.server"] = set(MAY_IMPORT)
+MAY_IMPORT["taipan.broker.version"] = set()
+MAY_IMPORT["taipan.broker.compiled"] = set()
+MAY_IMPORT["broker"] = {"taipan.broker.compiled"}  # whoever imports anything of it: what is compiled is taken first
+MAY_IMPORT["taipan.broker.channel"] = set(MAY_IMPORT)
+MAY_IMPORT["taipan.broker.transport"] = set(MAY_IMPORT)
+MAY_IMPORT["taipan.broker.server"] = set(MAY_IMPORT)
 MAY_IMPORT["ruleengine"] = set(MAY_IMPORT)
 MAY_IMPORT["management"] = set(MAY_IMPORT)
 
@@ -46,7 +46,7 @@ FILES = sorted(
 
 
 def room_of(module: str) -> str:
-    """``broker.mqtt.topics`` -> ``broker.mqtt``; ``management.node`` -> ``management``."""
+    """``taipan.broker.mqtt.topics`` -> ``taipan.broker.mqtt``; ``taipan.management.node`` -> ``management``."""
     parts = module.split(".")
     return ".".join(parts[:2]) if parts[0] == "broker" else parts[0]
 
@@ -75,10 +75,10 @@ def test_imports_are_read_as_python_reads_them() -> None:
     source += "def late():\n    from .. import core\n"
     assert imports_of("broker/session/session.py", source) == {
         "json",
-        "broker.mqtt.topics",
-        "broker.session.queue",
-        "broker.config",
-        "broker.core",
+        "taipan.broker.mqtt.topics",
+        "taipan.broker.session.queue",
+        "taipan.broker.config",
+        "taipan.broker.core",
     }
 
 

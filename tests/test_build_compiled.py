@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import build_compiled
-from broker.compiled import MANIFEST, Compiled
+from taipan.broker.compiled import MANIFEST, Compiled
 
 pytestmark = pytest.mark.usefixtures("stale")
 

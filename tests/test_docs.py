@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import pytest
 
-from management.api import monitoring
-from management.api.index import all_routes
-from management.config import TABLES, load
+from taipan.management.api import monitoring
+from taipan.management.api.index import all_routes
+from taipan.management.config import TABLES, load
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

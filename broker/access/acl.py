@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from ..config import RuleSettings
-from ..core.client_info import ClientInfo
+from ..session.client_info import ClientInfo
 
 # The wildcards of a pattern or filter that was split into levels. U+0000 is in no Topic Name, so
 # neither a topic's level nor what a placeholder stands for is ever taken for one of them.

@@ -8,9 +8,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from ..core.client_info import ClientInfo
-from ..core.clock import Clock
-from ..core.tables import Tables
+from ..loop.clock import Clock
+from ..persistence.tables import Tables
+from ..session.client_info import ClientInfo
 from .acl import address_of
 
 logger = logging.getLogger(__name__)

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
 from ..config import AccessSettings
-from ..core.client_info import CERTIFICATE, RESTORED, ClientInfo
-from ..core.clock import Clock
+from ..loop.clock import Clock
 from ..mqtt import reason_codes
+from ..session.client_info import CERTIFICATE, RESTORED, ClientInfo
 from .acl import ConfiguredRules, RuleSource
 from .banned import Ban, Banned
 from .cache import AclCache

@@ -2,8 +2,8 @@
 
 from typing import Final, Protocol
 
-from ..core.client_info import ClientInfo
 from ..mqtt import reason_codes
+from ..session.client_info import ClientInfo
 
 CONTINUE: Final = "continue"
 SUCCESS: Final = "success"

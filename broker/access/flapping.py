@@ -3,8 +3,8 @@
 import logging
 from typing import Final
 
-from ..core.client_info import ClientInfo
-from ..core.clock import Clock
+from ..loop.clock import Clock
+from ..session.client_info import ClientInfo
 from .banned import CLIENT_ID, Ban, Banned
 
 logger = logging.getLogger(__name__)

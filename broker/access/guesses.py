@@ -12,7 +12,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
-from ..core.clock import Clock
+from ..loop.clock import Clock
 
 logger = logging.getLogger(__name__)
 

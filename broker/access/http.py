@@ -17,9 +17,9 @@ import aiohttp
 from yarl import URL
 
 from ..config import HttpAccessSettings
-from ..core.client_info import ClientInfo
-from ..core.clock import Clock
+from ..loop.clock import Clock
 from ..mqtt import reason_codes
+from ..session.client_info import ClientInfo
 from .outcome import AuthOutcome
 
 logger = logging.getLogger(__name__)

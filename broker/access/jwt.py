@@ -6,9 +6,9 @@ from typing import Any, Final
 import jwt
 
 from ..config import JwtSettings, RuleSettings
-from ..core.client_info import ClientInfo
-from ..core.clock import Clock
+from ..loop.clock import Clock
 from ..mqtt import reason_codes
+from ..session.client_info import ClientInfo
 from .acl import Rule, asked_about
 from .jwt_keys import JwksUrl, JwtKeys, KeyNotFound
 from .outcome import AuthOutcome

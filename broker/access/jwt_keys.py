@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from jwt.algorithms import get_default_algorithms
 
 from ..config import JwtSettings
-from ..core.masking import mask_text
+from ..observability.masking import mask_text
 
 logger = logging.getLogger(__name__)
 

@@ -3,8 +3,8 @@
 from collections.abc import Awaitable
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
-from ..core.client_info import ClientInfo
 from ..mqtt import reason_codes
+from ..session.client_info import ClientInfo
 
 
 class AuthOutcome:

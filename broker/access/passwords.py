@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from ..config import AccessSettings
-from ..core.client_info import ClientInfo
-from ..core.clock import Clock
+from ..loop.clock import Clock
+from ..session.client_info import ClientInfo
 from .guesses import Guesses, name_key, origin
 from .hash_queue import KNOWN, NEW, OTHER, Busy, HashQueue, Job, nothing
 from .outcome import BROKEN, BUSY, STOPPING, WRONG, AuthOutcome

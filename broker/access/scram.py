@@ -18,8 +18,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from ..core.client_info import ClientInfo
 from ..mqtt import reason_codes
+from ..session.client_info import ClientInfo
 from .enhanced import CONTINUE, FAILURE, SUCCESS, AuthStep
 from .saslprep import saslprep
 

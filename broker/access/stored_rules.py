@@ -13,8 +13,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from ..core.client_info import ClientInfo
-from ..core.tables import Tables
+from ..persistence.tables import Tables
+from ..session.client_info import ClientInfo
 from .acl import HASH, PLUS, TopicPattern, asked_about
 
 TABLE: Final = "rules_of_access"

@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
-from ..core.client_info import ClientInfo
-from ..core.clock import Clock
-from ..core.tables import Tables
+from ..loop.clock import Clock
+from ..persistence.tables import Tables
+from ..session.client_info import ClientInfo
 from .known_hashes import PasswordHash, parse_hash
 from .password import ScryptHash
 from .users import User

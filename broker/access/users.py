@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from ..config import UserSettings
-from ..core.client_info import ClientInfo
+from ..session.client_info import ClientInfo
 from .known_hashes import parse_hash
 from .password import N, PasswordVerifier, ScryptHash
 from .scram import ScramVerifier

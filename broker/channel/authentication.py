@@ -10,10 +10,10 @@ from ..mqtt import reason_codes
 from ..mqtt.constants import AUTHENTICATION_DATA, AUTHENTICATION_METHOD
 from ..mqtt.errors import ProtocolError
 from ..mqtt.packets import Auth, Connect
-from .asking import until_answered
 from .closing import disconnect, refuse
+from .external_check import until_answered
 from .identity import check_banned, check_client_id
-from .opening import accept
+from .session_setup import accept
 from .state import AUTHENTICATING, CONNECTING, ChannelState, Waiting
 
 _HOOK: Final = "hook"

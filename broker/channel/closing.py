@@ -3,7 +3,7 @@
 import logging
 from typing import Final
 
-from ..modules.delayed import reserved
+from ..extensions.delayed import reserved
 from ..mqtt import reason_codes
 from ..mqtt.constants import MAX_STRING, REASON_STRING, V5, WILL_DELAY_INTERVAL
 from ..mqtt.errors import MqttError, UnknownProtocol

@@ -18,7 +18,7 @@ from ..mqtt.packets import NO_PROPERTIES, Connect, Disconnect
 from .authentication import authenticate, start_exchange
 from .closing import NONE, NORMAL, end, refuse
 from .identity import check_banned, check_client_id
-from .outlet import Outlet5
+from .outbound_writer import OutboundWriter5
 from .state import ChannelState, Waiting
 
 
@@ -65,7 +65,7 @@ def _read_facts(channel: ChannelState, connect: Connect) -> None:
     properties = connect.properties
     if connect.version == V5:
         outlet = channel.outlet
-        assert isinstance(outlet, Outlet5)
+        assert isinstance(outlet, OutboundWriter5)
         outlet.max_packet_size = int(properties.get(MAXIMUM_PACKET_SIZE, 0))
         outlet.alias_maximum = min(int(properties.get(TOPIC_ALIAS_MAXIMUM, 0)), channel.zone.max_outgoing_topic_alias)
         channel.problem_information = properties.get(REQUEST_PROBLEM_INFORMATION, 1) != 0

@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING
 
 from ..access.control import AccessControl
 from ..core.broker import Broker
-from ..core.clock import Clock
-from ..core.durability import Durability
 from ..core.hooks import Hooks
-from ..core.metrics import Metrics
-from ..core.timers import Timers
-from ..modules.delayed import Delayed
+from ..extensions.delayed import Delayed
+from ..loop.clock import Clock
+from ..loop.timers import Timers
+from ..observability.metrics import Metrics
+from ..persistence.durability import Durability
 
 if TYPE_CHECKING:
     from .review import Reviews

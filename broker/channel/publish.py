@@ -9,7 +9,7 @@ from collections.abc import Awaitable
 from typing import Final
 
 from ..access.outcome import Answer
-from ..modules.delayed import reserved
+from ..extensions.delayed import reserved
 from ..mqtt import encoder, reason_codes
 from ..mqtt.constants import MAX_STRING, PUBACK, PUBREC, REASON_STRING, TOPIC_ALIAS, V5
 from ..mqtt.errors import ProtocolError
@@ -18,9 +18,9 @@ from ..mqtt.packets import NO_PROPERTIES, Ack
 from ..session.account import OF_AN_ALIAS
 from ..session.inbound import DUPLICATE, FULL
 from ..session.session import Session
-from .asking import Asked, ask
 from .authorization import authorize, judge
 from .closing import disconnect
+from .external_check import Asked, ask
 from .refusal import (
     IN_USE,
     MOUNTED_TOO_LONG,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from ..access.http import HttpSource
 from ..access.jwt import JwtSource
 from ..access.outcome import Answer
-from ..core.client_info import ClientInfo
 from ..routing.filter_index import FilterIndex
+from ..session.client_info import ClientInfo
 from ..session.session import Session
 from ..session.subscription import Subscription
 from .authorization import authorize, judge

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ..access.outcome import Answer
 from ..config import ZoneSettings
-from ..core.client_info import ClientInfo
-from ..core.timers import Timer
+from ..loop.timers import Timer
 from ..mqtt import reason_codes
 from ..mqtt.constants import V5
 from ..mqtt.encoder import encode_within
 from ..mqtt.packets import Auth, Connack, Connect, Disconnect, Will
+from ..session.client_info import ClientInfo
 from ..session.limits import Limits
 from ..session.session import Session
 from .context import Context
-from .outlet import Flushes, Outlet, Outlet5
+from .outbound_writer import Flushes, OutboundWriter, OutboundWriter5
 
 if TYPE_CHECKING:
     from ..access.enhanced import Exchange
@@ -155,7 +155,7 @@ class ChannelState:
         self.client = client
         self.link = link
         self.flusher = flusher
-        self.outlet = Outlet(flusher, link, context.clock, context.hooks, self.zone.max_outbox_bytes)
+        self.outlet = OutboundWriter(flusher, link, context.clock, context.hooks, self.zone.max_outbox_bytes)
         self.state = CONNECTING
         self.version = 0
         self.session: Session | None = None
@@ -197,7 +197,7 @@ class ChannelState:
         """The CONNECT told the protocol version."""
         self.version = version
         if version == V5:
-            self.outlet = Outlet5(
+            self.outlet = OutboundWriter5(
                 self.flusher, self.link, self.context.clock, self.context.hooks, self.zone.max_outbox_bytes
             )
 
@@ -210,7 +210,7 @@ class ChannelState:
     def fits(self, packet: Any) -> bool:
         """Whether a packet keeps the client's Maximum Packet Size, at least in its shortest form."""
         outlet = self.outlet
-        bounded = isinstance(outlet, Outlet5) and outlet.max_packet_size
+        bounded = isinstance(outlet, OutboundWriter5) and outlet.max_packet_size
         return not bounded or self._encoded(packet) is not None
 
     def send(self, packet: Any) -> bool:
@@ -223,7 +223,7 @@ class ChannelState:
 
     def _encoded(self, packet: Any) -> bytes | None:
         outlet = self.outlet
-        most = outlet.max_packet_size if isinstance(outlet, Outlet5) else 0
+        most = outlet.max_packet_size if isinstance(outlet, OutboundWriter5) else 0
         return encode_within(packet, self.version, most)
 
     def note(self) -> None:

@@ -6,17 +6,17 @@ from typing import Final
 
 from ..config import ZoneSettings
 from ..core.broker import Broker
-from ..core.client_info import ClientInfo
 from ..mqtt import reason_codes
 from ..mqtt.constants import SUBSCRIPTION_IDENTIFIER, V5
 from ..mqtt.errors import ProtocolError
 from ..mqtt.packets import NO_PROPERTIES, Suback, Subscribe, TopicFilter, Unsuback, Unsubscribe
 from ..mqtt.topics import has_wildcard, parse_shared, valid_filter
+from ..session.client_info import ClientInfo
 from ..session.session import Session
 from ..session.subscription import Subscription
-from .asking import Asked, ask, until_answered
 from .authorization import authorize, judge
 from .closing import NONE, disconnect
+from .external_check import Asked, ask, until_answered
 from .refusal import NO_SHARED, NO_WILDCARDS, STORE_TROUBLE, TOO_DEEP_FILTER, Refusal
 from .review import end_subscription
 from .state import CONNECTED, ChannelState, Waiting

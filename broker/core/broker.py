@@ -10,27 +10,27 @@ from random import Random
 from typing import Final
 
 from ..config import BrokerSettings
+from ..loop.budget import LoopBudget
+from ..loop.clock import Clock
+from ..loop.timers import Timers
 from ..mqtt.constants import NEVER_EXPIRES
 from ..mqtt.message import Delivery, Message
+from ..observability.metrics import Metrics
+from ..observability.throttled_log import ThrottledLog
+from ..persistence.durability import Durability
 from ..routing.retained import ABSENT, CLEARED, FULL, FULL_OCTETS, STORED, TOO_LARGE, RetainedStore
 from ..routing.router import Router
 from ..routing.shared import SharedGroup
 from ..session.account import NORMAL, Account
+from ..session.client_info import ClientInfo
+from ..session.client_writer import EXPIRED, MEMORY, NO_LOCAL, QOS0_MSG, QUEUE_FULL, REVOKED
+from ..session.client_writer import TOO_LARGE as DELIVERY_TOO_LARGE
 from ..session.limits import Limits
-from ..session.outlet import EXPIRED, MEMORY, NO_LOCAL, QOS0_MSG, QUEUE_FULL, REVOKED
-from ..session.outlet import TOO_LARGE as DELIVERY_TOO_LARGE
 from ..session.queue import EXPIRY_SLICE
 from ..session.registry import SessionRegistry
 from ..session.session import Session
 from ..session.subscription import Subscription, without_no_local
-from .client_info import ClientInfo
-from .clock import Clock
-from .durability import Durability
 from .hooks import Hooks
-from .metrics import Metrics
-from .quiet_log import QuietLog
-from .timers import Timers
-from .turn import Turn
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class Broker:
         self.timers = timers
         self.metrics = metrics
         self.hooks = hooks
-        self.turn = Turn()
+        self.turn = LoopBudget()
         # What queues take, and how short the node's memory is.
         self.account = Account()
         self.rng = rng or Random()
@@ -98,7 +98,7 @@ class Broker:
         self.hear: Callable[[Message], None] = _nobody_hears
         # Whether any zone refuses messages for a full queue rather than dropping the oldest.
         self.refusing = False
-        self.quiet_log = QuietLog()
+        self.quiet_log = ThrottledLog()
         # What outlives the process; None at durability level ``memory``.
         self.durability: Durability | None = None
 
@@ -490,7 +490,7 @@ class Broker:
     # -------------------------------------------------------------- observer
 
     def delivery_dropped(self, session: Session, delivery: Delivery, reason: str) -> None:
-        """Count a delivery that will not happen (``session.outlet`` names the reasons) and fire the hook."""
+        """Count a delivery that will not happen (``session.client_writer`` names the reasons) and fire the hook."""
         metrics = self.metrics
         if reason == QUEUE_FULL:
             metrics.delivery_dropped_queue_full += 1

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeV
 
 from ..mqtt.message import Message
 from ..mqtt.packets import Properties, TopicFilter
-from .client_info import ClientInfo
+from ..session.client_info import ClientInfo
 
 if TYPE_CHECKING:
     from ..session.session import Session  # noqa: F401 - in type arguments below
@@ -194,7 +194,8 @@ class Hooks:
         self.message_acked = Notify[[ClientInfo, Message]]("message.acked")
         # A message reached nobody: (message, reason), as "no_subscribers".
         self.message_dropped = Notify[[Message, str]]("message.dropped")
-        # A message will not reach one subscriber: (client, session, message, reason); reasons as in session.outlet.
+        # A message will not reach one subscriber: (client, session, message, reason); reasons as in
+        # session.client_writer.
         self.delivery_dropped = Notify[[ClientInfo | None, "Session", Message, str]]("delivery.dropped")
         # A delivery is over: (client, message, when it was published). QoS 1: PUBACK, QoS 2: PUBCOMP.
         self.delivery_completed = Notify[[ClientInfo, Message, float]]("delivery.completed")

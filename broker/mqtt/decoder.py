@@ -5,7 +5,7 @@ from array import array
 from typing import Final
 
 from . import reason_codes as rc
-from .connect_layout import check_authentication, read_connect, read_level
+from .connect_decoder import check_authentication, read_connect, read_level
 from .constants import (
     AUTH,
     AUTHENTICATION_METHOD,
@@ -32,8 +32,8 @@ from .constants import (
 )
 from .data_types import read_packet_id
 from .errors import MalformedPacket, MqttError, PacketTooLarge, ProtocolError
+from .foreign_protocols import not_mqtt
 from .message import Message
-from .not_mqtt import not_mqtt
 from .packets import (
     NO_PROPERTIES,
     Ack,
@@ -56,8 +56,8 @@ from .permitted_codes import (
     DISCONNECT_FROM_SERVER,
 )
 from .properties import read, read_last
-from .server_layout import read_connack, read_suback, read_unsuback
-from .subscribe_layout import read_subscribe, read_unsubscribe
+from .server_packet_decoder import read_connack, read_suback, read_unsuback
+from .subscribe_decoder import read_subscribe, read_unsubscribe
 from .topic_names import TopicNames as TopicNames
 
 Packet = (

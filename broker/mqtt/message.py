@@ -26,8 +26,8 @@ class Message:
     alone otherwise. ``packet_id_at`` is where its Packet Identifier stands, if but for that the frame may go out
     again to clients of ``frame_version`` (4 for all of 3.x); else 0.
 
-    Of a ``paged`` message only what queues need is here; ``core.paging`` knows where the rest is. Its ``frame`` is
-    empty and ``payload_at`` negative: as many bytes as ``frame`` had.
+    Of a ``paged`` message only what queues need is here; ``persistence.paging`` knows where the rest is. Its ``frame``
+    is empty and ``payload_at`` negative: as many bytes as ``frame`` had.
     """
 
     __slots__ = (
@@ -85,7 +85,7 @@ class Message:
         self.frame_version = 0
         self.packet_id_at = 0
         self.id = ""
-        # What ``core.durability`` knows of it; nobody else looks.
+        # What ``persistence.durability`` knows of it; nobody else looks.
         self.stored: Any = None
         self.hops = 0
         # In so many queues of sessions that do not outlive their connection.

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from ..mqtt.message import Delivery, Message
-from .outlet import Outlet
+from .client_writer import ClientWriter
 from .subscription import Subscription
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Replay:
         """What is left of this filter is not sent."""
         self._left.pop(filter, None)
 
-    def advance(self, session: "Session", outlet: Outlet) -> None:
+    def advance(self, session: "Session", outlet: ClientWriter) -> None:
         """Let ``session`` send the next ones until a slice is full, or no other may follow at once."""
         messages_left = REPLAY_SLICE
         octets_left = REPLAY_BYTES

@@ -18,8 +18,8 @@ from typing import Final
 from ..mqtt.constants import MAX_PACKET_ID
 from ..mqtt.message import Delivery, Message
 from .acknowledged import Acknowledged
+from .client_writer import EXPIRED, QOS0_MSG, QUEUE_FULL, UNREADABLE, ClientWriter
 from .limits import MOST_IN_FLIGHT, Limits
-from .outlet import EXPIRED, QOS0_MSG, QUEUE_FULL, UNREADABLE, Outlet
 from .queue import MessageQueue
 from .replay import Replay
 from .subscription import Subscription
@@ -125,7 +125,7 @@ class Session(Acknowledged):
         most = self.limits.max_inflight_bytes
         return most > 0 and self.inflight_bytes > 0 and self.inflight_bytes + delivery.octets > most
 
-    def _send(self, outlet: Outlet, delivery: Delivery) -> None:
+    def _send(self, outlet: ClientWriter, delivery: Delivery) -> None:
         inflight = self.inflight
         packet_id = self._free_id(self.last_packet_id)
         # Noted before it is sent: who is told of the sending may publish something that comes here.
@@ -190,7 +190,7 @@ class Session(Acknowledged):
             self.replays.advance(self, outlet)
             self._end_replay()
 
-    def _drain(self, outlet: Outlet, queue: MessageQueue, now: float) -> None:
+    def _drain(self, outlet: ClientWriter, queue: MessageQueue, now: float) -> None:
         bounded = self.limits.max_inflight_bytes > 0
         while outlet.writable and len(self.inflight) < self.window:
             if not bounded:
@@ -202,7 +202,7 @@ class Session(Acknowledged):
                 if run:
                     self._send_run(outlet, run)
                     if waits:
-                        outlet.hurry()
+                        outlet.flush_now()
                     continue
             delivery = queue.pop()
             if delivery is None:
@@ -225,7 +225,7 @@ class Session(Acknowledged):
             else:
                 self._send(outlet, delivery)
 
-    def _send_run(self, outlet: Outlet, run: list[Delivery]) -> None:
+    def _send_run(self, outlet: ClientWriter, run: list[Delivery]) -> None:
         """Send deliveries of QoS 1 from the queue, all of which the window has room for."""
         inflight = self.inflight
         packet_ids = []
@@ -247,7 +247,7 @@ class Session(Acknowledged):
             self._finish(packet_id, refused)
             self._done(refused)
 
-    def send_retained(self, outlet: Outlet, delivery: Delivery) -> bool:
+    def send_retained(self, outlet: ClientWriter, delivery: Delivery) -> bool:
         """Send a retained message because of a SUBSCRIBE; whether another may follow at once."""
         if delivery.qos == 0:
             outlet.send_publish(delivery, 0, False)
@@ -280,7 +280,7 @@ class Session(Acknowledged):
 
     # ---------------------------------------------------- coming, going, ending
 
-    def attach(self, outlet: Outlet, window: int, limits: Limits, now: float) -> None:
+    def attach(self, outlet: ClientWriter, window: int, limits: Limits, now: float) -> None:
         """A client is there. ``window`` is how many QoS 1 and 2 it takes unacknowledged; nothing is sent yet."""
         self.outlet = outlet
         self.window = min(window, MOST_IN_FLIGHT)
@@ -320,7 +320,7 @@ class Session(Acknowledged):
         if not self.queued:
             self.queue = None
 
-    def _retransmit(self, outlet: Outlet) -> None:
+    def _retransmit(self, outlet: ClientWriter) -> None:
         resend = self._resend
         assert resend is not None
         while resend:
@@ -365,7 +365,7 @@ class Session(Acknowledged):
             else:
                 self._send_again(outlet, packet_id, delivery)
 
-    def _send_again(self, outlet: Outlet, packet_id: int, delivery: Delivery) -> bool:
+    def _send_again(self, outlet: ClientWriter, packet_id: int, delivery: Delivery) -> bool:
         if self.diary is None or delivery.qos != 2:
             return outlet.send_publish(delivery, packet_id, True)
         # The connection that it was first sent on may have ended before the identifier was on disk.

@@ -5,9 +5,9 @@ from typing import Any
 
 from ..mqtt.message import Delivery, Message
 from .account import NOBODYS, Account
-from .diary import Diary
+from .client_writer import ClientWriter, Observer
+from .journal import SessionJournal
 from .limits import MOST_IN_FLIGHT, Limits
-from .outlet import Observer, Outlet
 from .queue import MessageQueue
 from .replay import Replay
 from .subscription import Subscription
@@ -54,13 +54,13 @@ class SessionState:
         # Retained messages still to be sent because of a SUBSCRIBE.
         self.replays: Replay | None = None
         self.last_packet_id = 0
-        self.outlet: Outlet | None = None
+        self.outlet: ClientWriter | None = None
         # What the node's queues take.
         self.account: Account = NOBODYS
         self.window = min(limits.max_inflight or MOST_IN_FLIGHT, MOST_IN_FLIGHT)
         self.mqueue_dropped = 0
         # Who writes down what it holds, and under which number; None and 0 where nothing outlives the process.
-        self.diary: Diary | None = None
+        self.diary: SessionJournal | None = None
         self.number = 0
         # Whose it is (``ClientInfo.owner``); None: it was stored by a version that did not write that down.
         self.owner: str | None = ""

@@ -15,15 +15,15 @@ from ..channel.channel import TURN_DELIVERIES, Channel
 from ..channel.closing import NORMAL, fail
 from ..channel.context import Context
 from ..channel.state import AUTHENTICATING, CLOSED, CONNECTED, GONE, ListenerFacts
-from ..core.client_info import ClientInfo, Traffic
-from ..core.timers import Timer
+from ..loop.timers import Timer
 from ..mqtt.decoder import Decoder, Packet, TopicNames
 from ..mqtt.errors import MqttError
 from ..mqtt.message import Message
+from ..session.client_info import ClientInfo, Traffic
+from .connection_writer import Output
 from .flusher import HIGH_WATER, Flusher
 from .layer import grow
 from .listener import Listener
-from .output import Output
 from .rates import Rate, rates_of
 from .tls import peer_identity
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from ..channel.channel import TURN_DELIVERIES
-from ..channel.outlet import Outlet
-from ..core.turn import Turn
+from ..channel.outbound_writer import OutboundWriter
+from ..loop.budget import LoopBudget
 
 logger = logging.getLogger(__name__)
 
@@ -51,15 +51,15 @@ class Flusher:
     )
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, turn: Turn, end_of_turn: Callable[[], None] | None = None
+        self, loop: asyncio.AbstractEventLoop, turn: LoopBudget, end_of_turn: Callable[[], None] | None = None
     ) -> None:
         """``end_of_turn`` is called in each run, when its output is written and before held connections go on."""
         self._end_of_turn = end_of_turn
         self._loop = loop
         self._turn = turn
-        self._dirty: list[Outlet] = []
+        self._dirty: list[OutboundWriter] = []
         # Of an earlier turn that had more to write than it should, and about how many bytes they have.
-        self._left: list[Outlet] = []
+        self._left: list[OutboundWriter] = []
         self._left_octets = 0
         self._held: list[Holdable] = []
         # Of those, who have had their share of a turn: after the others.
@@ -67,14 +67,14 @@ class Flusher:
         self._scheduled = False
         self.turns = 0
 
-    def add(self, outlet: Outlet) -> None:
+    def add(self, outlet: OutboundWriter) -> None:
         """It has something to write, and had nothing before."""
         self._dirty.append(outlet)
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self.run)
 
-    def withdraw(self, outlet: Outlet) -> None:
+    def withdraw(self, outlet: OutboundWriter) -> None:
         """It is written now, if it was the last to be added."""
         if self._dirty and self._dirty[-1] is outlet:
             self._dirty.pop()
@@ -125,7 +125,7 @@ class Flusher:
             self._scheduled = True
             self._loop.call_soon(self.run)
 
-    def _next(self, turn: Turn) -> list[Outlet]:
+    def _next(self, turn: LoopBudget) -> list[OutboundWriter]:
         """Who is written to now. ``octets`` of the turn are left with what those who wait for the next one have."""
         left, new = self._left, self._dirty
         self._dirty = []

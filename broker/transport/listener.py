@@ -12,11 +12,11 @@ from ipaddress import ip_address
 from typing import Any, Final, Protocol
 
 from ..config import ListenerSettings, ZoneSettings
-from ..core.client_info import authority
-from ..core.clock import Clock
-from .arrival import Arrival
+from ..loop.clock import Clock
+from ..session.client_info import authority
 from .binding import listening_sockets
 from .descriptors import SETTING, UNLIMITED, Descriptors
+from .handshake import PendingConnection
 from .limiter import TokenBucket
 from .tls import TlsError, build_context
 
@@ -90,7 +90,7 @@ class Listener:
         self.shutdown_count: dict[str, int] = {}
         self.current_connections = 0
         self.context: ssl.SSLContext | None = None
-        self.arrivals: set[Arrival] = set()  # accepted sockets that have no Connection yet
+        self.arrivals: set[PendingConnection] = set()  # accepted sockets that have no Connection yet
         self._lingering: dict[Lingering, None] = {}
         self._placeless: deque[tuple[socket.socket, tuple[str, int]]] = deque()  # for a place
         self._connect = connect
@@ -303,7 +303,7 @@ class Listener:
 
     def _begin(self, sock: socket.socket, peer: tuple[str, int], loop: asyncio.AbstractEventLoop) -> None:
         sock.setblocking(False)
-        arrival = Arrival(self, sock, peer)
+        arrival = PendingConnection(self, sock, peer)
         self.arrivals.add(arrival)
         arrival.begin(loop)
 
@@ -319,7 +319,7 @@ class Listener:
                 self._refuse_full(*waiting)
                 return
 
-    def settled(self, arrival: Arrival) -> None:
+    def settled(self, arrival: PendingConnection) -> None:
         """It has its Connection, which has a place of its own from then on, or its socket is gone."""
         self.arrivals.discard(arrival)
         self._place_free()

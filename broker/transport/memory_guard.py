@@ -11,10 +11,10 @@ from heapq import nlargest
 from typing import Final
 
 from ..core.broker import Broker
-from ..core.durability import Durability
 from ..core.memory import Memory
+from ..persistence.durability import Durability
 from ..session.account import NORMAL, SHEDDING, SLOWING
-from ..session.outlet import MEMORY
+from ..session.client_writer import MEMORY
 from ..session.session import Session
 from .connection import Connection
 

@@ -19,7 +19,7 @@ from .layer import Layer
 from .origins import Origins
 
 if TYPE_CHECKING:
-    from .arrival import Arrival
+    from .handshake import PendingConnection
 
 # The library tells of each connection at INFO, which is the Connection's to do.
 _library_logger = logging.getLogger(__name__ + ".library")
@@ -112,14 +112,14 @@ class WebSocketLayer(Layer, asyncio.Protocol):
         settings: ListenerSettings,
         zone: ZoneSettings,
         connect: Callable[[], asyncio.Protocol],
-        arrival: "Arrival",
+        arrival: "PendingConnection",
         origins: Origins | None,
     ) -> None:
         super().__init__()
         self._settings = settings
         self._zone = zone
         self._connect = connect
-        self._arrival: Arrival | None = arrival  # until the handshake ended
+        self._arrival: PendingConnection | None = arrival  # until the handshake ended
         self._connection: asyncio.Protocol | None = None
         self._protocol = FrameProtocol(settings, origins, zone.max_connect_size + SLACK)
         self._loop = asyncio.get_running_loop()

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from broker.access.stored_rules import ALL, CLIENT_ID, USERNAME
+from taipan.broker.access.stored_rules import ALL, CLIENT_ID, USERNAME
 
 from ..http.reading import PageQuery
 from ..http.routes import Call, Routes

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from broker.access.stored_users import CLIENT_ID, USERNAME
+from taipan.broker.access.stored_users import CLIENT_ID, USERNAME
 
 from ..http.envelope import Extra
 from ..http.reading import PageQuery

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from broker.access.known_hashes import read_hash
-from broker.access.random_secret import check_random, generate
-from broker.access.stored_users import USERNAME
+from taipan.broker.access.known_hashes import read_hash
+from taipan.broker.access.random_secret import check_random, generate
+from taipan.broker.access.stored_users import USERNAME
 
 from ..http.envelope import Extra
 from ..http.routes import Call

@@ -6,7 +6,7 @@ import msgspec
 from aiohttp import web
 from msgspec import Meta
 
-from broker.observe.tracing import Kind
+from taipan.broker.extensions.tracing import Kind
 
 from ..http.envelope import Extra
 from ..http.routes import Call, Raw, Routes

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from broker.access.stored_rules import ALL, PUB, PUBSUB, SUB
-from broker.access.stored_users import CLIENT_ID, USERNAME
+from taipan.broker.access.stored_rules import ALL, PUB, PUBSUB, SUB
+from taipan.broker.access.stored_users import CLIENT_ID, USERNAME
 
 from ..operations.acl import NewRule, Subject, rule_record, subject_of
 from ..operations.listing import Listing, everything

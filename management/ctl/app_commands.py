@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from broker.core.shown import NOTHING
+from taipan.broker.observability.log_text import NOTHING
 
 from ..operations.refusal import EXISTS, UNKNOWN
 from .command import NOT_FOUND, OK, Answer, Call, Commands, not_found, telling, word

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from broker.core.shown import NOTHING
+from taipan.broker.observability.log_text import NOTHING
 
 from ..operations.operations import Operations
 from ..operations.refusal import UNKNOWN, WRONG, Refusal

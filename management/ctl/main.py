@@ -234,7 +234,7 @@ def _converse(node: socket.socket, request: dict[str, object], path: str) -> int
 
 
 def _show_version() -> int:
-    from broker.version import product_version
+    from taipan.broker.version import product_version
 
     print(f"taipan-ctl {product_version()}")
     return DONE

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Final, cast
 
-from broker.observe.tracing import Kind
+from taipan.broker.extensions.tracing import Kind
 
 from ..operations.refusal import UNKNOWN, Refusal
 from .command import OK, Answer, Call, Commands, Failure, telling, told, word

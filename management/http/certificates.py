@@ -2,8 +2,8 @@
 
 import ssl
 
-from broker.config import TlsSettings
-from broker.transport.tls import TlsError, build_context
+from taipan.broker.config import TlsSettings
+from taipan.broker.transport.tls import TlsError, build_context
 
 
 class Certificates:

@@ -8,9 +8,9 @@ from typing import Final
 
 from aiohttp import web
 
-from broker.access.guesses import origin
-from broker.core.clock import Clock
-from broker.core.metrics import Reasons
+from taipan.broker.access.guesses import origin
+from taipan.broker.loop.clock import Clock
+from taipan.broker.observability.metrics import Reasons
 
 from ..operations.apps import Apps
 from ..operations.refusal import NO_CREDENTIALS, WRONG_CREDENTIALS, Refusal

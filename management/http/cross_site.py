@@ -7,8 +7,8 @@ from typing import Final
 
 from aiohttp import web
 
-from broker.core.clock import Clock
-from broker.core.metrics import Reasons
+from taipan.broker.loop.clock import Clock
+from taipan.broker.observability.metrics import Reasons
 
 from ..operations.refusal import WRONG, Refusal
 from ..settings import ManagementSettings

@@ -7,12 +7,12 @@ import ssl
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
-from broker.access.guesses import origin
-from broker.core.client_info import authority
-from broker.core.clock import Clock
-from broker.transport.binding import listening_sockets
-from broker.transport.descriptors import SETTING, UNLIMITED, Descriptors
-from broker.transport.listener import EXHAUSTED, REST_WHEN_EXHAUSTED
+from taipan.broker.access.guesses import origin
+from taipan.broker.loop.clock import Clock
+from taipan.broker.session.client_info import authority
+from taipan.broker.transport.binding import listening_sockets
+from taipan.broker.transport.descriptors import SETTING, UNLIMITED, Descriptors
+from taipan.broker.transport.listener import EXHAUSTED, REST_WHEN_EXHAUSTED
 
 logger = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
-from broker.access.acl import TopicPattern
-from broker.access.stored_rules import ALL, MOST_RULES, PUB, PUBSUB, SUB, USERNAME, StoredRule
-from broker.server import Server
+from taipan.broker.access.acl import TopicPattern
+from taipan.broker.access.stored_rules import ALL, MOST_RULES, PUB, PUBSUB, SUB, USERNAME, StoredRule
+from taipan.broker.server import Server
 
 from .listing import FILTERED, PAUSE_EVERY, Listing, Row, everything, searched
 from .refusal import BAD_TOPIC, WRONG, Refusal, missing, not_found
@@ -22,7 +22,7 @@ OK: Final = "ok"
 _RULES_A_SLICE: Final = 100
 
 Subject = tuple[str, str]
-"""Kind and name, as ``broker.access.stored_rules`` has them."""
+"""Kind and name, as ``taipan.broker.access.stored_rules`` has them."""
 
 
 class NewRule(msgspec.Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from broker.server import Server
+from taipan.broker.server import Server
 
 from .refusal import not_found
 

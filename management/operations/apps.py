@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import msgspec
 
-from broker.core.clock import Clock
-from broker.core.masking import MASK
-from broker.core.tables import Tables
+from taipan.broker.loop.clock import Clock
+from taipan.broker.observability.masking import MASK
+from taipan.broker.persistence.tables import Tables
 
 from ..settings import AppSettings
 from .listing import Row

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from broker.access.banned import KINDS, Ban, normal
-from broker.server import Server
+from taipan.broker.access.banned import KINDS, Ban, normal
+from taipan.broker.server import Server
 
 from .listing import Listing, Row, searched
 from .refusal import Refusal, wrong

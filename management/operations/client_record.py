@@ -5,10 +5,10 @@ from ipaddress import IPv6Address
 from sys import getsizeof
 from typing import Final
 
-from broker.core.client_info import ClientInfo, Traffic
-from broker.session.limits import MOST_IN_FLIGHT
-from broker.session.outlet import EXPIRED, NO_LOCAL, QUEUE_FULL, TOO_LARGE
-from broker.session.session import Session
+from taipan.broker.session.client_info import ClientInfo, Traffic
+from taipan.broker.session.client_writer import EXPIRED, NO_LOCAL, QUEUE_FULL, TOO_LARGE
+from taipan.broker.session.limits import MOST_IN_FLIGHT
+from taipan.broker.session.session import Session
 
 from . import times
 from .listing import Row
@@ -27,7 +27,7 @@ _NO_DROPS: Final[dict[str, int]] = {}
 
 def client_record(node: str, session: Session, state: str, traffic: Traffic, skew: float = 0.0) -> Row:
     """``state`` is CONNECTED, DISCONNECTED, or IDLE: its CONNECT is accepted and not answered yet. ``skew``: what makes
-    dates of times (``broker.core.clock``)."""
+    dates of times (``taipan.broker.loop.clock``)."""
     client: ClientInfo = session.client
     limits = session.limits
     received = traffic.received0 + traffic.received1 + traffic.received2

@@ -6,12 +6,12 @@ from typing import Any, Final
 
 import msgspec
 
-from broker.channel.channel import Channel
-from broker.core.client_info import NO_TRAFFIC, ClientInfo, Traffic
-from broker.server import Server
-from broker.session.session import Session
-from broker.transport.connection import Connection
-from broker.transport.limiter import TokenBucket
+from taipan.broker.channel.channel import Channel
+from taipan.broker.server import Server
+from taipan.broker.session.client_info import NO_TRAFFIC, ClientInfo, Traffic
+from taipan.broker.session.session import Session
+from taipan.broker.transport.connection import Connection
+from taipan.broker.transport.limiter import TokenBucket
 
 from .client_record import CONNECTED, DISCONNECTED, IDLE, address_of, client_record
 from .listing import FILTERED, Listing, Row, everything, searched

@@ -3,12 +3,12 @@
 from itertools import islice
 from typing import Any, Final
 
-from broker.core.client_events import ClientEvent
-from broker.mqtt.constants import NEVER_EXPIRES
-from broker.mqtt.topics import valid_name
-from broker.server import Server
-from broker.session.session import Session
-from broker.session.subscription import Subscription
+from taipan.broker.mqtt.constants import NEVER_EXPIRES
+from taipan.broker.mqtt.topics import valid_name
+from taipan.broker.observability.client_events import ClientEvent
+from taipan.broker.server import Server
+from taipan.broker.session.session import Session
+from taipan.broker.session.subscription import Subscription
 
 from . import times
 from .refusal import BAD_TOPIC, NOT_ONLINE, Refusal

@@ -4,9 +4,9 @@ import asyncio
 import logging
 from typing import Any, Final, Literal, Protocol
 
-from broker.server import Server
-from broker.transport.listener import Listener, ListenerError
-from broker.transport.tls import TlsError
+from taipan.broker.server import Server
+from taipan.broker.transport.listener import Listener, ListenerError
+from taipan.broker.transport.tls import TlsError
 
 from .refusal import RPC_ERROR, WRONG, Refusal, not_found
 

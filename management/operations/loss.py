@@ -1,6 +1,6 @@
 """Loss: what the store lacked at the start, and the operator's word that it may go on without."""
 
-from broker.server import Server
+from taipan.broker.server import Server
 
 from .listing import Row
 from .refusal import RPC_ERROR, Refusal

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from broker.modules.module import Module
-from broker.server import Server
+from taipan.broker.extensions.extension import Extension
+from taipan.broker.server import Server
 
 from .topic_metrics import TopicCounts
 
@@ -12,7 +12,7 @@ class Modules:
     """All there are, loaded or not."""
 
     def __init__(self, server: Server, topic_metrics: TopicCounts) -> None:
-        self._modules: tuple[Module, ...] = (server.delayed, server.slow_subscriptions, topic_metrics.module)
+        self._modules: tuple[Extension, ...] = (server.delayed, server.slow_subscriptions, topic_metrics.module)
 
     def records(self) -> list[dict[str, Any]]:
         """By name."""

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from broker.server import Server
+from taipan.broker.server import Server
 
 RULE_ENGINE: Final = ("rules", "actions", "resources")
 """Gauges that the rule engine registers."""

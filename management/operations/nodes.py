@@ -7,8 +7,8 @@ import threading
 from pathlib import Path
 from typing import Any, Final
 
-from broker.observe.sys_topics import SYSDESCR
-from broker.server import Server
+from taipan.broker.observability.sys_topics import SYSDESCR
+from taipan.broker.server import Server
 
 from . import times
 from .refusal import not_found

@@ -1,7 +1,7 @@
 """Operations: everything an operator may ask or order, in one object that both doors share."""
 
-from broker.server import Server
-from ruleengine.engine import RuleEngine
+from taipan.broker.server import Server
+from taipan.ruleengine.engine import RuleEngine
 
 from ..settings import ManagementSettings
 from .acl import Acl

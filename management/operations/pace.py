@@ -4,8 +4,8 @@ import asyncio
 import time
 from typing import Final
 
-from broker.server import Server
-from broker.transport.flusher import HIGH_WATER
+from taipan.broker.server import Server
+from taipan.broker.transport.flusher import HIGH_WATER
 
 _SLICE: Final = 0.004
 """Seconds that one stretch of work may take."""

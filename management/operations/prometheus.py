@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from broker.observe.stats import NAMES as STATS
-from broker.server import Server
+from taipan.broker.observability.stats import NAMES as STATS
+from taipan.broker.server import Server
 
 from .listeners import Listeners, identifier
 from .monitoring import RULE_ENGINE, Monitoring

@@ -8,18 +8,18 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from broker.channel.subscribe import granted, mounted_filter, no_room, zone_refusal
-from broker.config import ZoneSettings
-from broker.core.client_info import ClientInfo
-from broker.modules.delayed import reserved
-from broker.mqtt import constants as c
-from broker.mqtt.message import Message
-from broker.mqtt.packets import NO_PROPERTIES, Properties, TopicFilter
-from broker.mqtt.properties import MAX_USER_PROPERTIES
-from broker.mqtt.reason_codes import TOPIC_NAME_INVALID
-from broker.mqtt.topics import QUEUE_GROUP, QUEUE_PREFIX, parse_shared, valid_filter, valid_name
-from broker.server import Server
-from broker.session.session import Session
+from taipan.broker.channel.subscribe import granted, mounted_filter, no_room, zone_refusal
+from taipan.broker.config import ZoneSettings
+from taipan.broker.extensions.delayed import reserved
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.message import Message
+from taipan.broker.mqtt.packets import NO_PROPERTIES, Properties, TopicFilter
+from taipan.broker.mqtt.properties import MAX_USER_PROPERTIES
+from taipan.broker.mqtt.reason_codes import TOPIC_NAME_INVALID
+from taipan.broker.mqtt.topics import QUEUE_GROUP, QUEUE_PREFIX, parse_shared, valid_filter, valid_name
+from taipan.broker.server import Server
+from taipan.broker.session.client_info import ClientInfo
+from taipan.broker.session.session import Session
 
 from .pace import Pace
 from .refusal import BAD_TOPIC, MISSING, NOT_ONLINE, RPC_ERROR, WRONG, Refusal, wrong

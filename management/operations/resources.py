@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ruleengine.actions.dead_letters import DeadLetter
-from ruleengine.actions.entry import decode_row
-from ruleengine.engine import RuleEngine
-from ruleengine.trace import sample
+from taipan.ruleengine.delivery.dead_letters import DeadLetter
+from taipan.ruleengine.delivery.entry import decode_row
+from taipan.ruleengine.engine import RuleEngine
+from taipan.ruleengine.trace import sample
 
 from .listing import Listing, Row
 from .rule_refusal import engine_refusals

@@ -4,11 +4,11 @@ import base64
 from collections.abc import Iterator
 from typing import Any, Final
 
-from broker.core.client_info import ClientInfo
-from broker.mqtt import constants as c
-from broker.mqtt.message import Message
-from broker.mqtt.topics import has_wildcard, matches, valid_filter, valid_name
-from broker.server import Server
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.message import Message
+from taipan.broker.mqtt.topics import has_wildcard, matches, valid_filter, valid_name
+from taipan.broker.server import Server
+from taipan.broker.session.client_info import ClientInfo
 
 from . import times
 from .listing import FILTERED, Listing, Row, offset_of

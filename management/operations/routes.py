@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from broker.mqtt.topics import parse_shared
-from broker.server import Server
-from broker.session.session import Session
+from taipan.broker.mqtt.topics import parse_shared
+from taipan.broker.server import Server
+from taipan.broker.session.session import Session
 
 from .listing import PAUSE_EVERY, Listing, Row, offset_of
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from ruleengine import error as engine
+from taipan.ruleengine import error as engine
 
 from .refusal import EXISTS, MISSING, UNKNOWN, WRONG, Refusal
 

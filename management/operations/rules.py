@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 
-from broker.mqtt.topics import matches, valid_filter
-from ruleengine.engine import RuleEngine
-from ruleengine.masked import actions_given_back
-from ruleengine.rule import Rule
-from ruleengine.stored import StoredAction
+from taipan.broker.mqtt.topics import matches, valid_filter
+from taipan.ruleengine.engine import RuleEngine
+from taipan.ruleengine.masked import actions_given_back
+from taipan.ruleengine.rule import Rule
+from taipan.ruleengine.stored import StoredAction
 
 from .listing import FILTERED, Listing, Row, everything, searched
 from .refusal import BAD_TOPIC, Refusal

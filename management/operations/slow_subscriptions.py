@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from broker.server import Server
+from taipan.broker.server import Server
 
 from .refusal import UNKNOWN, Refusal
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from broker.core.tables import Tables
+from taipan.broker.persistence.tables import Tables
 
 from .refusal import RPC_ERROR, Refusal
 

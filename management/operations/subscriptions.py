@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from broker.mqtt.topics import QUEUE_PREFIX, matches, valid_filter
-from broker.server import Server
-from broker.session.session import Session
-from broker.session.subscription import Subscription
+from taipan.broker.mqtt.topics import QUEUE_PREFIX, matches, valid_filter
+from taipan.broker.server import Server
+from taipan.broker.session.session import Session
+from taipan.broker.session.subscription import Subscription
 
 from .listing import FILTERED, PAUSE_EVERY, Listing, Row, everything, offset_of, searched
 from .refusal import BAD_TOPIC, Refusal

@@ -2,9 +2,9 @@
 
 import msgspec
 
-from broker.modules.topic_metrics import MOST, TopicMetrics
-from broker.mqtt.topics import valid_name
-from broker.server import Server
+from taipan.broker.extensions.topic_metrics import MOST, TopicMetrics
+from taipan.broker.mqtt.topics import valid_name
+from taipan.broker.server import Server
 
 from .refusal import BAD_TOPIC, EXISTS, WRONG, Refusal, not_found
 from .stored import promised, ready

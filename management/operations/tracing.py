@@ -8,10 +8,10 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
 
-from broker.mqtt.constants import MAX_STRING
-from broker.mqtt.topics import valid_filter
-from broker.observe.tracing import Kind, Trace, TraceError
-from broker.server import Server
+from taipan.broker.extensions.tracing import Kind, Trace, TraceError
+from taipan.broker.mqtt.constants import MAX_STRING
+from taipan.broker.mqtt.topics import valid_filter
+from taipan.broker.server import Server
 
 from .refusal import EXISTS, Refusal, missing, not_found, wrong
 from .stored import promised, ready

@@ -6,15 +6,15 @@ from typing import Final
 
 import msgspec
 
-from broker.access.known_hashes import PasswordHash
-from broker.access.password import ScryptHash
-from broker.access.random_secret import RandomSecretHash
-from broker.access.stored_users import USERNAME, StoredUser
-from broker.access.users import CONFIGURATION
-from broker.channel.closing import NONE, user_deleted
-from broker.channel.state import ChannelState
-from broker.core.client_info import DELETED
-from broker.server import Server
+from taipan.broker.access.known_hashes import PasswordHash
+from taipan.broker.access.password import ScryptHash
+from taipan.broker.access.random_secret import RandomSecretHash
+from taipan.broker.access.stored_users import USERNAME, StoredUser
+from taipan.broker.access.users import CONFIGURATION
+from taipan.broker.channel.closing import NONE, user_deleted
+from taipan.broker.channel.state import ChannelState
+from taipan.broker.server import Server
+from taipan.broker.session.client_info import DELETED
 
 from .listing import FILTERED, Listing, Row, searched
 from .refusal import EXISTS, NO_USER, RPC_ERROR, WRONG, Refusal, missing

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Final
 
-from broker.modules.delayed import reserved
-from broker.mqtt.topics import has_wildcard, valid_name
+from taipan.broker.extensions.delayed import reserved
+from taipan.broker.mqtt.topics import has_wildcard, valid_name
 
 from ..durations import read_retry_for, retry_for_param
 from ..params import Param, ParamError, Text

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from broker.config import ZoneSettings
-from broker.core.client_info import ClientInfo
-from broker.modules.delayed import reserved
-from broker.mqtt import reason_codes
-from broker.mqtt.constants import MAX_STRING, USER_PROPERTY
-from broker.mqtt.message import Message
-from broker.mqtt.packets import NO_PROPERTIES, Properties
-from broker.mqtt.topics import has_wildcard, valid_name
+from taipan.broker.config import ZoneSettings
+from taipan.broker.extensions.delayed import reserved
+from taipan.broker.mqtt import reason_codes
+from taipan.broker.mqtt.constants import MAX_STRING, USER_PROPERTY
+from taipan.broker.mqtt.message import Message
+from taipan.broker.mqtt.packets import NO_PROPERTIES, Properties
+from taipan.broker.mqtt.topics import has_wildcard, valid_name
+from taipan.broker.session.client_info import ClientInfo
 
 from ..event import Event
 from ..functions.function import FunctionError

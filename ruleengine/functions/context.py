@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from broker.mqtt.topics import matches
+from taipan.broker.mqtt.topics import matches
 
 from ..undefined import UNDEFINED
 from .function import INTEGER, LIST, TEXT, Context, register

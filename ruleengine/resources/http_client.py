@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import aiohttp
 from yarl import URL
 
-from ..actions.buffer import Outcome
+from ..delivery.buffer import Outcome
 from ..networks import Networks, reason_of
 from .resource import ResourceError
 

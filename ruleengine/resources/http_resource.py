@@ -5,8 +5,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ..actions.buffer import Buffer, Outcome
-from ..actions.entry import Entry
+from ..delivery.buffer import Buffer, Outcome
+from ..delivery.entry import Entry
 from ..networks import Networks, reason_of
 from ..params import Param, ParamError, Text
 from .http_client import BadRequest, HttpClient, Reply, host_and_port

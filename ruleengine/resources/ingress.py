@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from broker.mqtt.topics import is_shared, valid_filter
+from taipan.broker.mqtt.topics import is_shared, valid_filter
 
 from ..actions.template import Template, always_reserved
 from ..params import ParamError

@@ -12,12 +12,22 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from broker.mqtt import constants as c
-from broker.mqtt import encoder, reason_codes
-from broker.mqtt.decoder import Decoder, TopicNames
-from broker.mqtt.errors import MqttError
-from broker.mqtt.message import Message
-from broker.mqtt.packets import Ack, Connack, Connect, Disconnect, Pingreq, Pingresp, Suback, Subscribe, TopicFilter
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt import encoder, reason_codes
+from taipan.broker.mqtt.decoder import Decoder, TopicNames
+from taipan.broker.mqtt.errors import MqttError
+from taipan.broker.mqtt.message import Message
+from taipan.broker.mqtt.packets import (
+    Ack,
+    Connack,
+    Connect,
+    Disconnect,
+    Pingreq,
+    Pingresp,
+    Suback,
+    Subscribe,
+    TopicFilter,
+)
 
 from ..hops import hops_of, with_hops
 from ..networks import reason_of

@@ -8,13 +8,13 @@ from typing import Any, Final
 
 import msgspec
 
-from broker.modules.delayed import reserved
-from broker.mqtt import reason_codes
-from broker.mqtt.message import Message
-from broker.mqtt.topics import has_wildcard, matches, valid_name
+from taipan.broker.extensions.delayed import reserved
+from taipan.broker.mqtt import reason_codes
+from taipan.broker.mqtt.message import Message
+from taipan.broker.mqtt.topics import has_wildcard, matches, valid_name
 
-from ..actions.buffer import DELIVERED, Buffer, Outcome
-from ..actions.entry import Entry, deadline, encode_row
+from ..delivery.buffer import DELIVERED, Buffer, Outcome
+from ..delivery.entry import Entry, deadline, encode_row
 from ..durations import read_duration
 from ..hops import with_hops
 from ..networks import Networks

@@ -20,8 +20,8 @@ from amqtt.mqtt.pubrel import PubrelPacket  # type: ignore[import-untyped]
 from amqtt.plugins.manager import PluginManager  # type: ignore[import-untyped]
 from amqtt.session import Session  # type: ignore[import-untyped]
 
-from broker.mqtt.constants import V4, V5
-from broker.mqtt.packets import Connect
+from taipan.broker.mqtt.constants import V4, V5
+from taipan.broker.mqtt.packets import Connect
 
 from ..networks import Networks, reason_of
 from .liveness import NOT_TRIED

@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ..actions.buffer import DELIVERED, Outcome
-from ..actions.entry import Entry, deadline, encode_row
+from ..delivery.buffer import DELIVERED, Outcome
+from ..delivery.entry import Entry, deadline, encode_row
 from ..params import Param, ParamError, Text
 from .http_client import Reply, outcome_of
 from .http_resource import HttpResource, limit_params

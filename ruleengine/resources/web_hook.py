@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ..actions.buffer import Outcome
-from ..actions.entry import Entry, deadline, encode_row
+from ..delivery.buffer import Outcome
+from ..delivery.entry import Entry, deadline, encode_row
 from ..durations import read_duration
 from ..params import Param, ParamError, Text
 from .http_client import outcome_of

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from typing import Any, Final
 
-from broker.mqtt.topics import is_shared, valid_filter
+from taipan.broker.mqtt.topics import is_shared, valid_filter
 
 from ..budget import Budget
 from ..columns import Columns

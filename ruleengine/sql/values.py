@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from broker.mqtt.topics import matches
+from taipan.broker.mqtt.topics import matches
 
 from ..budget import Budget
 from ..functions.values import describe, equal, parse_number, restore

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from management.api import monitoring
-from management.api.index import all_routes
-from management.http.routes import Route
+from taipan.management.api import monitoring
+from taipan.management.api.index import all_routes
+from taipan.management.http.routes import Route
 
 TESTS: Final = Path(__file__).parents[1]
 FILE: Final = Path(__file__).parent / "rows.toml"

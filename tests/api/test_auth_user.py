@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from broker.access.emqx_hash import EmqxHash
-from broker.access.password import ScryptHash
-from broker.access.stored_users import USERNAME
+from taipan.broker.access.emqx_hash import EmqxHash
+from taipan.broker.access.password import ScryptHash
+from taipan.broker.access.stored_users import USERNAME
 from tests.broker.access.test_known_hashes import mosquitto6, mosquitto7
 from tests.support.api import ManagedNode, Reply, managed_node, segment
 from tests.support.peer import Peer

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.mqtt.packets import Suback, Subscribe, TopicFilter
+from taipan.broker.mqtt.packets import Suback, Subscribe, TopicFilter
 from tests.support.api import ManagedNode, Reply, managed_node, segment
 from tests.support.peer import Peer
 from tests.support.users import PASSWORD, users

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from broker.core.durability import Durability
-from broker.mqtt import constants as c
-from broker.mqtt.packets import Ack, Will
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Ack, Will
+from taipan.broker.persistence.durability import Durability
 from tests.support.api import ManagedNode, managed_node, segment
 from tests.support.peer import Closed, Peer
 from tests.support.users import PASSWORD, users

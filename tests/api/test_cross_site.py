@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from management.settings import ManagementSettings
+from taipan.management.settings import ManagementSettings
 from tests.support.api import APP_ID, SECRET, ManagedNode, Reply, managed_node
 
 pytestmark = pytest.mark.asyncio
@@ -107,7 +107,7 @@ async def test_other_origins_that_may_and_a_reload_of_them(caplog: pytest.LogCap
         panel = {"Origin": "https://panel.example", "Sec-Fetch-Site": "cross-site"}
         assert (await make_app(node, panel)).code == 0
         settings: ManagementSettings = node.management.settings
-        with caplog.at_level(logging.WARNING, "management.http.cross_site"):
+        with caplog.at_level(logging.WARNING, "taipan.management.http.cross_site"):
             changed = msgspec.structs.replace(settings, allowed_origins=["https://other.example"])
             node.management.check(changed)
             node.management.reload(changed)

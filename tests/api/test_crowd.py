@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from broker.transport.descriptors import Descriptors
-from management.http.door import Door
+from taipan.broker.transport.descriptors import Descriptors
+from taipan.management.http.door import Door
 from tests.api.raw_http import BASIC
 from tests.broker.transport.conftest import Certificates
 from tests.support.api import ManagedNode, managed_node
@@ -49,7 +49,7 @@ def door(node: ManagedNode) -> Any:
 async def test_520_strangers_do_not_shut_out_who_asks_from_their_address(
     say: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, "management.http.door")
+    caplog.set_level(logging.WARNING, "taipan.management.http.door")
     async with managed_node() as node:
         async with strangers(node, ["127.0.0.1"] * 520, say):
             async with asyncio.timeout(5):

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from broker.access.emqx_hash import EmqxHash
-from broker.access.stored_rules import ALL
-from broker.access.stored_rules import CLIENT_ID as RULE_CLIENT_ID
-from broker.access.stored_rules import USERNAME as RULE_USERNAME
-from broker.access.stored_users import CLIENT_ID, USERNAME
+from taipan.broker.access.emqx_hash import EmqxHash
+from taipan.broker.access.stored_rules import ALL
+from taipan.broker.access.stored_rules import CLIENT_ID as RULE_CLIENT_ID
+from taipan.broker.access.stored_rules import USERNAME as RULE_USERNAME
+from taipan.broker.access.stored_users import CLIENT_ID, USERNAME
 from tests.support.api import APP_ID, ApiClient, ManagedNode, Reply, managed_node, segment
 from tests.support.peer import Peer
 
@@ -520,7 +520,7 @@ async def test_uploads_that_are_none(raw: bytes, code: int) -> None:
 
 
 async def test_an_upload_is_kept_to_the_letter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("management.operations.backup.backup._CHUNK", 999)
+    monkeypatch.setattr("taipan.management.operations.backup.backup._CHUNK", 999)
     text = json.dumps({"version": "4.4", "x": "ü\U0001f600" * 20_000}, ensure_ascii=False)
     async with managed_node() as node:
         for body in ({"file": text, "filename": "up.json"}, {"file": text}):

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from management.http.credentials import FREE_FAILURES, MOST_WAIT
+from taipan.management.http.credentials import FREE_FAILURES, MOST_WAIT
 from tests.support.api import APP_ID, SECRET, ManagedNode, managed_node
 
 pytestmark = pytest.mark.asyncio
@@ -74,7 +74,7 @@ async def test_right_ones_come_in_at_once_while_wrong_ones_wait_beside_them(node
 async def test_the_first_few_are_answered_at_once_and_then_ever_more_slowly(
     node: ManagedNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from management.http.reader import Reader
+    from taipan.management.http.reader import Reader
 
     waits: list[float] = []
 
@@ -122,7 +122,7 @@ async def test_no_credentials_are_no_guess(node: ManagedNode) -> None:
 
 
 async def test_the_log_names_who(node: ManagedNode, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "management.http.credentials"):
+    with caplog.at_level(logging.WARNING, "taipan.management.http.credentials"):
         await throw(node, 100)
     assert len(caplog.messages) == FREE_FAILURES + 1
     assert caplog.messages[-1] == f"api_credentials_wrong address=127.0.0.1 app_id={APP_ID} failures=100"

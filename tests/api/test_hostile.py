@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from management.api import monitoring
-from management.api.index import all_routes
-from management.http.routes import Raw, Route
+from taipan.management.api import monitoring
+from taipan.management.api.index import all_routes
+from taipan.management.http.routes import Raw, Route
 from tests.api.raw_http import request_head, send
 from tests.support.api import APP_ID, SECRET, ApiClient, managed_node, segment
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from broker.access.password import ScryptHash
-from broker.core.metrics import NAMES
-from broker.mqtt import constants as c
-from broker.mqtt.packets import Ack, Auth, Connack, Connect, Unsuback
+from taipan.broker.access.password import ScryptHash
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Ack, Auth, Connack, Connect, Unsuback
+from taipan.broker.observability.metrics import NAMES
 from tests.scenarios.test_enhanced_authentication import verifier
 from tests.support.api import ManagedNode, managed_node
 from tests.support.scram_client import ScramClient

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from broker.core.client_info import ClientInfo
-from broker.mqtt.packets import Suback, Subscribe, TopicFilter, Will
+from taipan.broker.mqtt.packets import Suback, Subscribe, TopicFilter, Will
+from taipan.broker.session.client_info import ClientInfo
 from tests.support.api import ManagedNode, managed_node
 from tests.support.peer import Peer
 from tests.support.users import PASSWORD, users

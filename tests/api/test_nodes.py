@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from management.operations.nodes import size_text
-from management.operations.times import uptime
+from taipan.management.operations.nodes import size_text
+from taipan.management.operations.times import uptime
 from tests.support.api import ApiClient, managed_node
 
 pytestmark = pytest.mark.asyncio

@@ -17,11 +17,11 @@ from schemathesis.checks import (
 )
 from schemathesis.generation import GenerationMode
 
-from management.api import monitoring
-from management.api.index import all_routes
-from management.http.openapi import document
-from management.http.routes import Raw, Route
-from management.settings import ManagementSettings
+from taipan.management.api import monitoring
+from taipan.management.api.index import all_routes
+from taipan.management.http.openapi import document
+from taipan.management.http.routes import Raw, Route
+from taipan.management.settings import ManagementSettings
 from tests.support.api import APP_ID, SECRET, managed_node
 
 pytestmark = pytest.mark.asyncio

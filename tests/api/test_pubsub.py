@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from broker.mqtt import constants as c
+from taipan.broker.mqtt import constants as c
 from tests.support.api import managed_node
 
 pytestmark = pytest.mark.asyncio

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from broker.channel.review import SessionReview
-from broker.channel.subscribe import FILTERS_A_TURN
-from broker.config import HttpAccessSettings
-from broker.mqtt.packets import Connack, Connect, Suback, Subscribe, TopicFilter
-from broker.session.subscription import Subscription
+from taipan.broker.channel.review import SessionReview
+from taipan.broker.channel.subscribe import FILTERS_A_TURN
+from taipan.broker.config import HttpAccessSettings
+from taipan.broker.mqtt.packets import Connack, Connect, Suback, Subscribe, TopicFilter
+from taipan.broker.session.subscription import Subscription
 from tests.support.api import ManagedNode, managed_node
 from tests.support.auth_service import auth_service
 from tests.support.peer import TIMEOUT, Peer

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from management.api.index import all_routes
+from taipan.management.api.index import all_routes
 from tests.api import rows
 from tests.api.test_specification import ENDPOINTS
 

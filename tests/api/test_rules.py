@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.core.durability import Durability
+from taipan.broker.persistence.durability import Durability
 from tests.support.api import ManagedNode, Reply, managed_node, segment
 
 pytestmark = pytest.mark.asyncio

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from broker.core.masking import MASK
+from taipan.broker.observability.masking import MASK
 from tests.support.api import ManagedNode, managed_node
 from tests.support.ctl import done
 from tests.support.node import free_port

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from broker.mqtt.packets import Will
-from broker.storage import records
+from taipan.broker.mqtt.packets import Will
+from taipan.broker.persistence.log import records
 from tests.support.api import ManagedNode, managed_node
 from tests.support.peer import Peer
 from tests.support.users import PASSWORD, users

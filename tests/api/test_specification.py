@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import pytest
 
-from management.http.envelope import status_of
-from management.operations import refusal
+from taipan.management.http.envelope import status_of
+from taipan.management.operations import refusal
 from tests.support.api import ApiClient, ManagedNode, Reply, managed_node, segment
 
 pytestmark = pytest.mark.asyncio

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from broker.modules.topic_metrics import MOST, NAMES
+from taipan.broker.extensions.topic_metrics import MOST, NAMES
 from tests.support.api import managed_node, segment
 
 pytestmark = pytest.mark.asyncio

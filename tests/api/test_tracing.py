@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.observe.tracing import MOST, MOST_OCTETS
+from taipan.broker.extensions.tracing import MOST, MOST_OCTETS
 from tests.support.api import ManagedNode, managed_node
 from tests.support.peer import Peer
 

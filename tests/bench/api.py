@@ -28,16 +28,16 @@ from urllib.parse import urlencode
 import msgspec
 import uvloop
 
-from broker.core.store import FILE
-from broker.mqtt.constants import NEVER_EXPIRES
-from broker.observe.lag import LagProbe
-from broker.storage import records
-from broker.storage.batch import encode
-from broker.storage.sqlite_log import SqliteLog
-from management.management import Management
-from management.settings import ManagementSettings
-from ruleengine.config import RuleEngineSettings
-from ruleengine.engine import RuleEngine
+from taipan.broker.mqtt.constants import NEVER_EXPIRES
+from taipan.broker.observability.lag import LagProbe
+from taipan.broker.persistence.log import records
+from taipan.broker.persistence.log.batch import encode
+from taipan.broker.persistence.log.sqlite_log import SqliteLog
+from taipan.broker.store.store import FILE
+from taipan.management.management import Management
+from taipan.management.settings import ManagementSettings
+from taipan.ruleengine.config import RuleEngineSettings
+from taipan.ruleengine.engine import RuleEngine
 from tests.support.node import Node, make_settings
 
 A_BATCH = 2000
@@ -117,7 +117,7 @@ async def _node(directory: str, pipe: Connection) -> None:
     await node.start()
     engine.start()
     await management.start()
-    gc.collect()  # as management.node has it
+    gc.collect()  # as taipan.management.node has it
     gc.freeze()
     gc.set_threshold(50_000, 10, 10)
     loop = asyncio.get_running_loop()

@@ -116,7 +116,7 @@ def _taipan_command(wanted: Wanted, settings: tuple[str, ...]) -> list[str]:
     moved.append(f"listeners.0.type={wanted.transport}")
     if wanted.transport == "ssl":
         moved += [f"listeners.0.tls.certfile={wanted.certfile}", f"listeners.0.tls.keyfile={wanted.keyfile}"]
-    start = "import sys; from management.node import main; sys.exit(main())"
+    start = "import sys; from taipan.management.node import main; sys.exit(main())"
     command = [sys.executable, "-c", start, "--config", str(CONFIG)]
     for setting in (*moved, *settings):
         command += ["--set", setting]

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections import defaultdict
 
-from broker.compiled import BUILT, COMPILED, INTERPRETED, NO, VARIABLE, Compiled
+from taipan.broker.compiled import BUILT, COMPILED, INTERPRETED, NO, VARIABLE, Compiled
 from tests.bench.brokers import installed, raise_file_limit
 from tests.bench.page import write
 from tests.bench.results import Row, commit, faults, figure, machine

@@ -13,13 +13,13 @@ import tracemalloc
 from collections.abc import Callable
 from typing import Final
 
-from broker.access.password import N, ScryptHash
-from broker.access.stored_rules import PUB
-from broker.access.stored_users import USERNAME
-from broker.mqtt.message import Message
-from broker.session.subscription import Subscription
-from ruleengine.config import RuleEngineSettings
-from ruleengine.engine import RuleEngine
+from taipan.broker.access.password import N, ScryptHash
+from taipan.broker.access.stored_rules import PUB
+from taipan.broker.access.stored_users import USERNAME
+from taipan.broker.mqtt.message import Message
+from taipan.broker.session.subscription import Subscription
+from taipan.ruleengine.config import RuleEngineSettings
+from taipan.ruleengine.engine import RuleEngine
 from tests.bench.page import write
 from tests.bench.results import commit
 from tests.growth.crowd import session

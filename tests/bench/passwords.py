@@ -25,9 +25,9 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
-from broker.access.password import ScryptHash
-from broker.mqtt.encoder import encode
-from broker.mqtt.packets import Connect
+from taipan.broker.access.password import ScryptHash
+from taipan.broker.mqtt.encoder import encode
+from taipan.broker.mqtt.packets import Connect
 from tests.bench.brokers import ROOT, raise_file_limit
 from tests.bench.page import write
 from tests.bench.results import commit, modules

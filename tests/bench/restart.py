@@ -14,11 +14,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from broker.core.store import FILE
-from broker.mqtt.constants import NEVER_EXPIRES
-from broker.storage import records
-from broker.storage.batch import encode
-from broker.storage.sqlite_log import SqliteLog
+from taipan.broker.mqtt.constants import NEVER_EXPIRES
+from taipan.broker.persistence.log import records
+from taipan.broker.persistence.log.batch import encode
+from taipan.broker.persistence.log.sqlite_log import SqliteLog
+from taipan.broker.store.store import FILE
 from tests.bench.brokers import CONFIG, ROOT
 from tests.support.node import free_port
 
@@ -95,7 +95,7 @@ def main() -> int:
         directory = Path(name)
         size = prepare(directory, retained, sessions, queued, b"x" * octets)
         port = free_port()
-        command = [sys.executable, "-c", "import sys; from management.node import main; sys.exit(main())"]
+        command = [sys.executable, "-c", "import sys; from taipan.management.node import main; sys.exit(main())"]
         command += ["--config", str(CONFIG), "--set", f"node.data_dir={directory}", "--set", "durability.level=disk"]
         command += ["--set", f"listeners.0.bind=127.0.0.1:{port}", "--set", f"listeners.1.bind=127.0.0.1:{free_port()}"]
         command += ["--set", "management.enabled=false"]

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from broker.compiled import COMPILED, INTERPRETED, VARIABLE, Compiled
+from taipan.broker.compiled import COMPILED, INTERPRETED, VARIABLE, Compiled
 from tests.bench.brokers import ROOT
 
 RESULTS = ROOT / "tests" / "bench" / "results"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from broker.mqtt.message import Message
-from broker.routing.retained import RetainedStore
-from broker.routing.router import Router
-from broker.session.subscription import Subscription
+from taipan.broker.mqtt.message import Message
+from taipan.broker.routing.retained import RetainedStore
+from taipan.broker.routing.router import Router
+from taipan.broker.session.subscription import Subscription
 
 
 class FakeSession:

@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from broker.mqtt.packets import Connect, Subscribe, TopicFilter
+from taipan.broker.mqtt.packets import Connect, Subscribe, TopicFilter
 from tests.bench.brokers import installed, raise_file_limit, running
 from tests.bench.page import write
 from tests.bench.results import commit, machine

@@ -19,8 +19,8 @@ LINES = [
     f"{LOOP};end (broker/channel/closing.py:103);{PUT} 20",
     f"{LOOP};uv__stream_io (stream.c:1210);uv__read (stream.c:1063);read (libc.so.6) 40",
     f"{LOOP};uv__io_poll (linux.c:1452);epoll_pwait (libc.so.6) 100",
-    "thread (2): store;Writer.run (broker/storage/writer.py:99);unixSync (apsw.so);fdatasync (libc.so.6) 50",
-    "thread (2): store;Writer.run (broker/storage/writer.py:102);unixWrite (apsw.so);pwrite64 (libc.so.6) 5",
+    "thread (2): store;Writer.run (broker/persistence/log/log_writer.py:99);unixSync (apsw.so);fdatasync (libc.so.6) 50",
+    "thread (2): store;Writer.run (broker/persistence/log/log_writer.py:102);unixWrite (apsw.so);pwrite64 (libc.so.6) 5",
 ]
 ABOUT = dict.fromkeys(("commit", "duration", "cpu", "system", "python", "uvloop", "modules", "faults"), "?")
 
@@ -32,7 +32,7 @@ ABOUT = dict.fromkeys(("commit", "duration", "cpu", "system", "python", "uvloop"
         (f"CPyDef_broker___Broker____retain ({MODULE})", Function("Broker._retain", "broker")),
         (f"CPyDef_publish____acknowledge ({MODULE})", Function("_acknowledge", "publish")),
         (f"CPyDef_encoder___wire ({MODULE})", Function("wire", "encoder")),
-        (f"CPyDef_channel___outlet___Outlet___answer ({MODULE})", Function("Outlet.answer", "channel.outlet")),
+        (f"CPyDef_channel___outlet___Outlet___answer ({MODULE})", Function("Outlet.answer", "channel.outbound_writer")),
         (f"CPyDef_channel___authorization___authorize ({MODULE})", Function("authorize", "channel.authorization")),
         (f"CPyDef_message_____mypyc__Message_setup ({MODULE})", Function("Message", "message")),
         (f"CPyDef_message___Delivery_clear ({MODULE})", Function("Delivery", "message")),

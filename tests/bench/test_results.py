@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.compiled import VARIABLE, Compiled
+from taipan.broker.compiled import VARIABLE, Compiled
 from tests.bench.results import UNRECORDED, Measurement, Runs, faults, figure, joined, load, modules, save
 
 

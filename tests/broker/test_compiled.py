@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.compiled import BUILT, COMPILED, INTERPRETED, MANIFEST, NO, ROOT, SUFFIX, VARIABLE, Compiled
+from taipan.broker.compiled import BUILT, COMPILED, INTERPRETED, MANIFEST, NO, ROOT, SUFFIX, VARIABLE, Compiled
 
 
 @pytest.fixture
@@ -94,11 +94,16 @@ def outcome(code: str, cwd: Path = ROOT, **env: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "code", ["import management.node", "from broker.core import store", "from broker.mqtt.topics import matches"]
+    "code",
+    [
+        "import taipan.management.node",
+        "from taipan.broker.core import store",
+        "from taipan.broker.mqtt.topics import matches",
+    ],
 )
 def test_whoever_imports_the_broker_asks_first(root: Path, code: str) -> None:
     """Whatever it would take for compiled is not there before the question is."""
-    manifest(root, modules=["broker.mqtt.reason_codes"], sources=Compiled.digests(ROOT))
+    manifest(root, modules=["taipan.broker.mqtt.reason_codes"], sources=Compiled.digests(ROOT))
     assert outcome(code, **{VARIABLE: str(root / "built")}) == COMPILED
     assert outcome(code, **{VARIABLE: NO}) == INTERPRETED
 
@@ -112,7 +117,12 @@ def checkout(root: Path) -> Path:
     built.parent.mkdir()
     (root / "built").rename(built)
     (built / "broker" / "mqtt").mkdir(parents=True)
-    facts = {"suffix": SUFFIX, "modules": ["broker.mqtt.reason_codes"], "sources": Compiled.digests(root), "sizes": {}}
+    facts = {
+        "suffix": SUFFIX,
+        "modules": ["taipan.broker.mqtt.reason_codes"],
+        "sources": Compiled.digests(root),
+        "sizes": {},
+    }
     (built / MANIFEST).write_text(json.dumps(facts), encoding="utf-8")
     return root
 
@@ -130,7 +140,7 @@ def test_fresh_modules_beside_the_package_are_taken_without_a_word(checkout: Pat
 
 def test_no_path_leads_into_what_is_compiled(checkout: Path) -> None:
     """A process that inherits ``sys.path`` must not find a ``broker`` there that has no sources."""
-    code = "import sys, broker.mqtt.reason_codes; assert not [each for each in sys.path if each.endswith('compiled')]"
+    code = "import sys, taipan.broker.mqtt.reason_codes; assert not [each for each in sys.path if each.endswith('compiled')]"
     assert outcome(code, checkout) == COMPILED
 
 

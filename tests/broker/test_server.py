@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from broker import server as module
-from broker.config import BrokerSettings, ListenerSettings, ZoneSettings
-from broker.core import broker as broker_module
-from broker.mqtt import constants as c
-from broker.mqtt import reason_codes as rc
-from broker.mqtt.packets import Disconnect, Will
-from broker.server import Server
+from taipan.broker import server as module
+from taipan.broker.config import BrokerSettings, ListenerSettings, ZoneSettings
+from taipan.broker.core import broker as broker_module
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt import reason_codes as rc
+from taipan.broker.mqtt.packets import Disconnect, Will
+from taipan.broker.server import Server
 from tests.support.clock import Clock
 from tests.support.fake_transport import FakeNode
 from tests.support.node import make_settings

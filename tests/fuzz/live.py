@@ -6,9 +6,9 @@ from pathlib import Path
 from random import Random
 from time import monotonic
 
-from broker.mqtt.decoder import Decoder, TopicNames
-from broker.mqtt.encoder import encode
-from broker.mqtt.packets import Connack, Connect, Pingresp
+from taipan.broker.mqtt.decoder import Decoder, TopicNames
+from taipan.broker.mqtt.encoder import encode
+from taipan.broker.mqtt.packets import Connack, Connect, Pingresp
 
 from .mutation import Corpus
 

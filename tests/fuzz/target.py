@@ -4,10 +4,10 @@ from random import Random
 from time import monotonic
 from typing import Any, get_args
 
-from broker.mqtt.decoder import Decoder, Packet, TopicNames
-from broker.mqtt.encoder import encode
-from broker.mqtt.errors import MqttError
-from broker.mqtt.packets import Connect
+from taipan.broker.mqtt.decoder import Decoder, Packet, TopicNames
+from taipan.broker.mqtt.encoder import encode
+from taipan.broker.mqtt.errors import MqttError
+from taipan.broker.mqtt.packets import Connect
 from tests.packets import comparable
 
 from .mutation import Corpus

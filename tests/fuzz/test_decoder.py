@@ -5,7 +5,7 @@ import secrets
 
 import pytest
 
-from broker.mqtt.decoder import Packet
+from taipan.broker.mqtt.decoder import Packet
 
 from . import target
 

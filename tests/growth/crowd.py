@@ -1,9 +1,9 @@
 """Crowd: a node without sockets that holds many of something nobody asks for just now."""
 
-from broker.core.client_info import ClientInfo
-from broker.mqtt.message import Message
-from broker.session.session import Session
-from broker.session.subscription import Subscription
+from taipan.broker.mqtt.message import Message
+from taipan.broker.session.client_info import ClientInfo
+from taipan.broker.session.session import Session
+from taipan.broker.session.subscription import Subscription
 from tests.support.fake_transport import FakeNode
 
 FILTERS = 10

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from broker.mqtt.constants import MAX_PACKET_ID, MESSAGE_EXPIRY_INTERVAL
-from broker.mqtt.message import Delivery, Message
-from broker.routing.retained import RetainedStore
-from broker.routing.router import Router
-from broker.session.limits import MOST_IN_FLIGHT, Limits
-from broker.session.queue import EXPIRY_SLICE, MessageQueue
-from broker.session.session import Session
-from broker.session.subscription import Subscription
+from taipan.broker.mqtt.constants import MAX_PACKET_ID, MESSAGE_EXPIRY_INTERVAL
+from taipan.broker.mqtt.message import Delivery, Message
+from taipan.broker.routing.retained import RetainedStore
+from taipan.broker.routing.router import Router
+from taipan.broker.session.limits import MOST_IN_FLIGHT, Limits
+from taipan.broker.session.queue import EXPIRY_SLICE, MessageQueue
+from taipan.broker.session.session import Session
+from taipan.broker.session.subscription import Subscription
 from tests.growth import crowd
 from tests.growth.operations import Counted, linear, operations, settled
 from tests.support.fake_transport import FakeNode

@@ -7,9 +7,9 @@ from functools import cache
 
 import pytest
 
-from broker.mqtt.message import Message
-from ruleengine.config import RuleEngineSettings
-from ruleengine.engine import RuleEngine
+from taipan.broker.mqtt.message import Message
+from taipan.ruleengine.config import RuleEngineSettings
+from taipan.ruleengine.engine import RuleEngine
 from tests.growth import crowd
 from tests.growth.operations import CROWD, settled
 from tests.support.fake_transport import FakeNode

@@ -2,15 +2,15 @@
 
 import pytest
 
-from broker.channel.channel import TURN_DELIVERIES, TURN_PUBLISHES
-from broker.core.broker import PUBLISH_STEPS, WILL_STEPS
-from broker.core.timers import BUDGET
-from broker.mqtt.message import Message
-from broker.mqtt.packets import Subscribe, TopicFilter
-from broker.session.queue import EXPIRY_SLICE
-from broker.session.replay import REPLAY_SLICE
-from broker.session.subscription import Subscription
-from broker.transport.flusher import SENDS_A_TURN
+from taipan.broker.channel.channel import TURN_DELIVERIES, TURN_PUBLISHES
+from taipan.broker.core.broker import PUBLISH_STEPS, WILL_STEPS
+from taipan.broker.loop.timers import BUDGET
+from taipan.broker.mqtt.message import Message
+from taipan.broker.mqtt.packets import Subscribe, TopicFilter
+from taipan.broker.session.queue import EXPIRY_SLICE
+from taipan.broker.session.replay import REPLAY_SLICE
+from taipan.broker.session.subscription import Subscription
+from taipan.broker.transport.flusher import SENDS_A_TURN
 from tests.growth import crowd
 from tests.growth.operations import operations
 from tests.growth.test_corners import expiring

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from broker.mqtt import constants as c
-from broker.mqtt.packets import Ack, Connect, Pingreq, Pingresp, TopicFilter, Will
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Ack, Connect, Pingreq, Pingresp, TopicFilter, Will
 from tests.support.node import external_node, free_port
 from tests.support.peer import Address, Peer
 from tests.support.wire import Publish

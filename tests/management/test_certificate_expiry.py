@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from broker.observe.alarms import Alarms
-from management.certificate_expiry import ExpiryAlarms, served_certificates
-from management.config import load
-from management.node import main
+from taipan.broker.observability.alarms import Alarms
+from taipan.management.certificate_expiry import ExpiryAlarms, served_certificates
+from taipan.management.config import load
+from taipan.management.node import main
 from tests.broker.transport.conftest import Certificates
 from tests.support.clock import Clock
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.access.password import ScryptHash
-from broker.access.scram import ScramVerifier
-from broker.config import ListenerSettings, ZoneSettings
-from management.config import load
-from management.config_document import ConfigError
-from management.settings_faults import binds_overlap, parse_bind
+from taipan.broker.access.password import ScryptHash
+from taipan.broker.access.scram import ScramVerifier
+from taipan.broker.config import ListenerSettings, ZoneSettings
+from taipan.management.config import load
+from taipan.management.config_document import ConfigError
+from taipan.management.settings_faults import binds_overlap, parse_bind
 
 HASH = str(ScryptHash.create(b"secret", n=16))
 SCRAM = str(ScramVerifier.create("secret"))

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from broker.compiled import BUILT, MANIFEST, NO, ROOT, SUFFIX, VARIABLE, Compiled
+from taipan.broker.compiled import BUILT, MANIFEST, NO, ROOT, SUFFIX, VARIABLE, Compiled
 
 LONG = 'SELECT payload FROM "t/#" WHERE ' + " or ".join(f"payload.x = {number}" for number in range(100))
 NOTHING = {"name": "do_nothing", "params": {}}
@@ -102,7 +102,7 @@ def as_compiled(directory: Path) -> Path:
     shutil.copy(ROOT / module, directory / module)
     facts = {
         "suffix": SUFFIX,
-        "modules": ["broker.mqtt.reason_codes"],
+        "modules": ["taipan.broker.mqtt.reason_codes"],
         "sources": Compiled.digests(ROOT),
         "sizes": {},
     }

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from management.data_dir import DataDir, DataDirError
+from taipan.management.data_dir import DataDir, DataDirError
 
 
 def test_it_is_made_for_its_owner_only(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_what_others_could_read_is_taken_from_them(tmp_path: Path, caplog: pytes
     elsewhere.write_text("")
     elsewhere.chmod(0o644)
     (data / "link").symlink_to(elsewhere)
-    with caplog.at_level(logging.WARNING, "management.data_dir"):
+    with caplog.at_level(logging.WARNING, "taipan.management.data_dir"):
         DataDir(str(data)).close()
     assert [path.stat().st_mode & 0o777 for path in (data, data / "backup")] == [0o700, 0o700]
     assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
@@ -64,7 +64,7 @@ def test_what_is_not_ours_to_repair(
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr(Path, "chmod", not_ours)
-    with caplog.at_level(logging.WARNING, "management.data_dir"):
+    with caplog.at_level(logging.WARNING, "taipan.management.data_dir"):
         if refused:
             with pytest.raises(DataDirError, match=r"node\.data_dir .*data: everybody may use it"):
                 DataDir(str(data))

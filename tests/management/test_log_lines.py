@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from management.config import LogSettings
-from management.log_lines import JsonLines, TextLines, TurnHandler, field, setup_logging
+from taipan.management.config import LogSettings
+from taipan.management.log_lines import JsonLines, TextLines, TurnHandler, field, setup_logging
 
 
 def record(message: str, *arguments: object, level: int = logging.INFO) -> logging.LogRecord:
-    made = logging.LogRecord("broker.channel", level, "file.py", 1, message, arguments, None)
+    made = logging.LogRecord("taipan.broker.channel", level, "file.py", 1, message, arguments, None)
     made.created, made.msecs = 1_700_000_000.123, 123.0
     return made
 
@@ -87,16 +87,16 @@ def test_json() -> None:
     assert parsed.pop("time").endswith(".123")
     # "level" is the line's own: a field cannot take its place.
     assert parsed == {
-        "level": "INFO", "logger": "broker.channel", "event": "client_connected",
+        "level": "INFO", "logger": "taipan.broker.channel", "event": "client_connected",
         "client_id": "a\nb", "port": 7, "clean": True,
     }  # fmt: skip
     assert json.loads(JsonLines().format(record("listener %s on %s", "a", "b")))["event"] == "listener a on b"
     assert json.loads(JsonLines().format(record("a=%s 5%%", "b"))) | {"time": ""} == {
-        "time": "", "level": "INFO", "logger": "broker.channel", "event": "5%", "a": "b",
+        "time": "", "level": "INFO", "logger": "taipan.broker.channel", "event": "5%", "a": "b",
     }  # fmt: skip
     several = record("c loop=uvloop peer=%s:%s n=%.1f%%", "10.0.0.7", 5, 2)
     assert json.loads(JsonLines().format(several)) | {"time": ""} == {
-        "time": "", "level": "INFO", "logger": "broker.channel", "event": "c", "loop": "uvloop",
+        "time": "", "level": "INFO", "logger": "taipan.broker.channel", "event": "c", "loop": "uvloop",
         "peer": "10.0.0.7:5", "n": "2.0%",
     }  # fmt: skip
 

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from broker.access.password import ScryptHash
-from management.http.door import Door
+from taipan.broker.access.password import ScryptHash
+from taipan.management.http.door import Door
 from tests.support.api import managed_node
 
 pytestmark = pytest.mark.asyncio

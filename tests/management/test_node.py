@@ -17,13 +17,13 @@ import apsw
 import msgspec
 import pytest
 
-from broker.access.password import ScryptHash
-from broker.access.scram import ScramVerifier
-from broker.config import ListenerSettings, ZoneSettings
-from management.config import TABLES, load
-from management.node import main
-from management.setting_types import struct_in
-from management.validation import expected
+from taipan.broker.access.password import ScryptHash
+from taipan.broker.access.scram import ScramVerifier
+from taipan.broker.config import ListenerSettings, ZoneSettings
+from taipan.management.config import TABLES, load
+from taipan.management.node import main
+from taipan.management.setting_types import struct_in
+from taipan.management.validation import expected
 
 ROOT = Path(__file__).parents[2]
 ANY_PORT = ("--set", "listeners.0.bind=127.0.0.1:0", "--set", "listeners.1.bind=127.0.0.1:0")
@@ -183,7 +183,7 @@ class Process:
         kept = "TAIPAN__NODE__DATA_DIR"  # of ``own_data_dir``
         environ = {name: value for name, value in os.environ.items() if name == kept or not name.startswith("TAIPAN__")}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "management.node", *arguments],
+            [sys.executable, "-m", "taipan.management.node", *arguments],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
             env=environ | {"TAIPAN__MANAGEMENT__BIND": "127.0.0.1:0"} | (env or {}),
         )  # fmt: skip
@@ -304,7 +304,7 @@ def test_print_defaults_is_a_file_with_every_setting(tmp_path: Path, capsys: pyt
 
 def test_check_takes_its_file_from_the_input_or_config(tmp_path: Path) -> None:
     """``taipan --print-defaults | taipan check -``; a reader that goes away early gets no traceback."""
-    taipan = [sys.executable, "-m", "management.node"]
+    taipan = [sys.executable, "-m", "taipan.management.node"]
     environ = {**os.environ, "TAIPAN__NODE__DATA_DIR": str(tmp_path)}
 
     def run(*words: str, given: str = "") -> tuple[int, str, str]:
@@ -369,7 +369,7 @@ def test_reload(start: Callable[..., Process], tmp_path: Path) -> None:
     node.ready()
     config.write_text('[log]\nformat = "json"\n[access]\nno_match = "deny"\n')
     node.process.send_signal(signal.SIGHUP)
-    assert json.loads(node.wait_for('"reloaded"'))["logger"] == "management.node"
+    assert json.loads(node.wait_for('"reloaded"'))["logger"] == "taipan.management.node"
     config.write_text("\n[nod]\n")
     node.process.send_signal(signal.SIGHUP)
     # The old settings, JSON lines among them, are kept.

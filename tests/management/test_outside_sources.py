@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from management.config import load
-from management.config_document import ConfigError
+from taipan.management.config import load
+from taipan.management.config_document import ConfigError
 
 
 def refusal(tmp_path: Path, text: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from broker.config import (
+from taipan.broker.config import (
     AccessSettings,
     DataSettings,
     DelayedSettings,
@@ -28,9 +28,9 @@ from broker.config import (
     UserSettings,
     ZoneSettings,
 )
-from management.config import DEFAULT_LISTENERS, TABLES, LogSettings, load
-from management.settings import AppSettings, ManagementSettings
-from ruleengine.config import FunctionModule, RuleEngineSettings
+from taipan.management.config import DEFAULT_LISTENERS, TABLES, LogSettings, load
+from taipan.management.settings import AppSettings, ManagementSettings
+from taipan.ruleengine.config import FunctionModule, RuleEngineSettings
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "config" / "taipan.toml"

@@ -5,10 +5,10 @@ from typing import Annotated, Any
 import pytest
 from msgspec import Meta
 
-from management.api.apps import Expired
-from management.api.banned import Time
-from management.api.clients import When
-from management.validation import expected
+from taipan.management.api.apps import Expired
+from taipan.management.api.banned import Time
+from taipan.management.api.clients import When
+from taipan.management.validation import expected
 
 
 @pytest.mark.parametrize(

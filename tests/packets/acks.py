@@ -1,7 +1,7 @@
 """PUBACK, PUBREC, PUBREL and PUBCOMP."""
 
-from broker.mqtt.errors import ProtocolError
-from broker.mqtt.packets import Ack
+from taipan.broker.mqtt.errors import ProtocolError
+from taipan.broker.mqtt.packets import Ack
 
 from .table import ALL, CLIENT, FROM_311, SERVER, V3X, V5, Row, bad, good
 

@@ -1,7 +1,7 @@
 """AUTH."""
 
-from broker.mqtt.errors import ProtocolError
-from broker.mqtt.packets import Auth
+from taipan.broker.mqtt.errors import ProtocolError
+from taipan.broker.mqtt.packets import Auth
 
 from .table import CLIENT, SERVER, V3X, V5, Row, bad, good
 

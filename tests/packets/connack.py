@@ -1,7 +1,7 @@
 """CONNACK."""
 
-from broker.mqtt.errors import ProtocolError
-from broker.mqtt.packets import Connack
+from taipan.broker.mqtt.errors import ProtocolError
+from taipan.broker.mqtt.packets import Connack
 
 from .table import ALL, FROM_311, SERVER, V3X, V5, Row, bad, good
 

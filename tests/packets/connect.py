@@ -1,7 +1,7 @@
 """CONNECT."""
 
-from broker.mqtt.errors import MalformedPacket, ProtocolError, UnknownProtocol
-from broker.mqtt.packets import Connect, Will
+from taipan.broker.mqtt.errors import MalformedPacket, ProtocolError, UnknownProtocol
+from taipan.broker.mqtt.packets import Connect, Will
 
 from .table import FROM_311, V5, Row, bad, good
 

@@ -1,7 +1,7 @@
 """DISCONNECT."""
 
-from broker.mqtt.errors import ProtocolError
-from broker.mqtt.packets import Disconnect
+from taipan.broker.mqtt.errors import ProtocolError
+from taipan.broker.mqtt.packets import Disconnect
 
 from .table import ALL, CLIENT, FROM_311, SERVER, V3X, V5, Row, bad, good
 

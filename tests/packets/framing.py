@@ -1,6 +1,6 @@
 """What is wrong by the fixed header alone, or by where the packet stands."""
 
-from broker.mqtt.errors import ProtocolError
+from taipan.broker.mqtt.errors import ProtocolError
 
 from .table import ALL, CLIENT, SERVER, Row, bad
 

@@ -1,7 +1,7 @@
 """PINGREQ and PINGRESP."""
 
-from broker.mqtt.errors import ProtocolError
-from broker.mqtt.packets import Pingreq, Pingresp
+from taipan.broker.mqtt.errors import ProtocolError
+from taipan.broker.mqtt.packets import Pingreq, Pingresp
 
 from .table import ALL, CLIENT, FROM_311, SERVER, Row, bad, good
 

@@ -1,7 +1,7 @@
 """PUBLISH."""
 
-from broker.mqtt.errors import ProtocolError
-from broker.mqtt.message import Message
+from taipan.broker.mqtt.errors import ProtocolError
+from taipan.broker.mqtt.message import Message
 
 from .table import ALL, CLIENT, SERVER, V3X, V5, Row, bad, good
 

@@ -1,7 +1,7 @@
 """SUBACK."""
 
-from broker.mqtt.errors import ProtocolError
-from broker.mqtt.packets import Suback
+from taipan.broker.mqtt.errors import ProtocolError
+from taipan.broker.mqtt.packets import Suback
 
 from .table import ALL, CLIENT, FROM_311, SERVER, V3X, V5, Row, bad, good
 

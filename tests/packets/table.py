@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from broker.mqtt.data_types import variable
-from broker.mqtt.errors import MalformedPacket, MqttError
-from broker.mqtt.message import Message
+from taipan.broker.mqtt.data_types import variable
+from taipan.broker.mqtt.errors import MalformedPacket, MqttError
+from taipan.broker.mqtt.message import Message
 
 CLIENT = "client"
 SERVER = "server"

@@ -1,7 +1,7 @@
 """UNSUBACK."""
 
-from broker.mqtt.errors import ProtocolError
-from broker.mqtt.packets import Unsuback
+from taipan.broker.mqtt.errors import ProtocolError
+from taipan.broker.mqtt.packets import Unsuback
 
 from .table import ALL, CLIENT, SERVER, V3X, V5, Row, bad, good
 

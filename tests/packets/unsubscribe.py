@@ -1,7 +1,7 @@
 """UNSUBSCRIBE."""
 
-from broker.mqtt.errors import ProtocolError
-from broker.mqtt.packets import Unsubscribe
+from taipan.broker.mqtt.errors import ProtocolError
+from taipan.broker.mqtt.packets import Unsubscribe
 
 from .table import ALL, SERVER, V3X, V5, Row, bad, good
 

@@ -5,11 +5,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.mqtt import constants as c
-from broker.mqtt.decoder import Decoder, TopicNames
-from broker.mqtt.encoder import Outgoing, encode
-from broker.mqtt.message import Message
-from broker.mqtt.packets import (
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.decoder import Decoder, TopicNames
+from taipan.broker.mqtt.encoder import Outgoing, encode
+from taipan.broker.mqtt.message import Message
+from taipan.broker.mqtt.packets import (
     Ack,
     Auth,
     Connack,
@@ -24,7 +24,7 @@ from broker.mqtt.packets import (
     Unsubscribe,
     Will,
 )
-from broker.mqtt.properties import (
+from taipan.broker.mqtt.properties import (
     BINARY,
     BYTE,
     FOUR_BYTE,

@@ -10,10 +10,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from broker.mqtt.message import Delivery, Message
-from broker.session.limits import Limits
-from broker.session.session import Session
-from broker.session.subscription import Subscription
+from taipan.broker.mqtt.message import Delivery, Message
+from taipan.broker.session.limits import Limits
+from taipan.broker.session.session import Session
+from taipan.broker.session.subscription import Subscription
 from tests.support.one_by_one import OneByOne
 
 TOPICS = ("a", "b")

@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.mqtt import constants as c
-from broker.mqtt.packets import Ack, Connack, Connect, Subscribe, TopicFilter
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Ack, Connack, Connect, Subscribe, TopicFilter
 from tests.support.durable import DurableFakeNode
 from tests.support.fake_transport import FakeClient
 from tests.support.wire import Publish

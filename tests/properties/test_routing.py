@@ -3,15 +3,15 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.mqtt.message import Delivery, Message
-from broker.routing import retained
-from broker.routing.filter_index import FilterIndex
-from broker.routing.retained import RetainedStore
-from broker.routing.router import Router
-from broker.routing.trie import Trie
-from broker.session.limits import Limits
-from broker.session.session import Session
-from broker.session.subscription import Subscription
+from taipan.broker.mqtt.message import Delivery, Message
+from taipan.broker.routing import retained
+from taipan.broker.routing.filter_index import FilterIndex
+from taipan.broker.routing.retained import RetainedStore
+from taipan.broker.routing.router import Router
+from taipan.broker.routing.trie import Trie
+from taipan.broker.session.limits import Limits
+from taipan.broker.session.session import Session
+from taipan.broker.session.subscription import Subscription
 
 LEVELS = ["", "a", "b", "A", "ä", "$x", "a.b", "*"]
 levels = st.sampled_from(LEVELS)

@@ -10,17 +10,17 @@ from typing import Any, cast
 
 from aiohttp import web
 
-from broker.config import ZoneSettings
-from broker.core.client_info import ClientInfo
-from broker.mqtt.message import Message
-from broker.server import Server
-from ruleengine.actions.action import Action, ActionPlace, ActionType, Row
-from ruleengine.actions.buffer_store import BufferStore
-from ruleengine.config import RuleEngineSettings
-from ruleengine.event import Event, Near
-from ruleengine.events import MESSAGE_PUBLISH
-from ruleengine.params import check_params
-from ruleengine.resources.resource import Resource, ResourcePlace, ResourceType
+from taipan.broker.config import ZoneSettings
+from taipan.broker.mqtt.message import Message
+from taipan.broker.server import Server
+from taipan.broker.session.client_info import ClientInfo
+from taipan.ruleengine.actions.action import Action, ActionPlace, ActionType, Row
+from taipan.ruleengine.config import RuleEngineSettings
+from taipan.ruleengine.delivery.buffer_store import BufferStore
+from taipan.ruleengine.event import Event, Near
+from taipan.ruleengine.events import MESSAGE_PUBLISH
+from taipan.ruleengine.params import check_params
+from taipan.ruleengine.resources.resource import Resource, ResourcePlace, ResourceType
 from tests.support.node import free_port, make_settings
 
 QUICK = RuleEngineSettings(

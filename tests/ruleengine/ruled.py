@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from ruleengine.actions.action import Action, ActionFailed, ActionPlace, ActionType, Row
-from ruleengine.config import RuleEngineSettings
-from ruleengine.engine import RuleEngine
-from ruleengine.event import Event
-from ruleengine.params import Text
+from taipan.ruleengine.actions.action import Action, ActionFailed, ActionPlace, ActionType, Row
+from taipan.ruleengine.config import RuleEngineSettings
+from taipan.ruleengine.engine import RuleEngine
+from taipan.ruleengine.event import Event
+from taipan.ruleengine.params import Text
 from tests.support.node import Node, make_settings
 
 KEEP = {"name": "keep", "params": {}}

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from broker.mqtt.message import Message
-from ruleengine.error import RuleEngineError
-from ruleengine.registry import CACHED_TOPICS
+from taipan.broker.mqtt.message import Message
+from taipan.ruleengine.error import RuleEngineError
+from taipan.ruleengine.registry import CACHED_TOPICS
 from tests.ruleengine.ruled import FAIL, KEEP, ruled_node
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from broker.mqtt import constants as c
-from broker.mqtt.packets import Ack, Unsubscribe
-from ruleengine.events import EVENTS, KINDS
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Ack, Unsubscribe
+from taipan.ruleengine.events import EVENTS, KINDS
 from tests.ruleengine.ruled import RuledNode, ruled_node
 
 STRING, INTEGER, BOOLEAN, OBJECT = str, int, bool, dict
@@ -223,7 +223,7 @@ async def test_a_payload_that_is_no_text_stays_binary() -> None:
 
 @pytest.mark.asyncio
 async def test_system_messages_are_ignored_unless_asked_for() -> None:
-    from broker.mqtt.message import Message
+    from taipan.broker.mqtt.message import Message
 
     for ignored, count in ((True, 0), (False, 1)):
         async with ruled_node(rules={"ignore_sys_message": ignored}) as node:

@@ -10,14 +10,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from broker.core.clock import Clock
-from broker.server import Server
-from management.node import main
-from ruleengine import extensions
-from ruleengine.config import RuleEngineSettings
-from ruleengine.engine import RuleEngine
-from ruleengine.extensions import ExtensionError, load_extensions
-from ruleengine.functions.registry import FUNCTIONS
+from taipan.broker.loop.clock import Clock
+from taipan.broker.server import Server
+from taipan.management.node import main
+from taipan.ruleengine import extensions
+from taipan.ruleengine.config import RuleEngineSettings
+from taipan.ruleengine.engine import RuleEngine
+from taipan.ruleengine.extensions import ExtensionError, load_extensions
+from taipan.ruleengine.functions.registry import FUNCTIONS
 from tests.ruleengine.ruled import ruled_node
 from tests.support.node import make_settings
 
@@ -83,9 +83,9 @@ def test_entry_points(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("raise RuntimeError('broken')", "RuntimeError: broken"),
         ("import nothing_of_this_name", "ModuleNotFoundError"),
-        ("from ruleengine.functions.registry import register\n@register('abs')\ndef f():\n    return 1", "abs"),
+        ("from taipan.ruleengine.functions.registry import register\n@register('abs')\ndef f():\n    return 1", "abs"),
         ("ACTIONS = ['text']", "ACTIONS"),
-        ("from ruleengine.actions.debug import INSPECT\nACTIONS = [INSPECT]", "inspect"),
+        ("from taipan.ruleengine.actions.debug import INSPECT\nACTIONS = [INSPECT]", "inspect"),
     ],
 )
 def test_a_module_that_cannot_be_used(folder: Path, text: str, words: str) -> None:

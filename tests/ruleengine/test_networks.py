@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from ruleengine.config import RuleEngineSettings
-from ruleengine.networks import Networks, RefusedAddress
+from taipan.ruleengine.config import RuleEngineSettings
+from taipan.ruleengine.networks import Networks, RefusedAddress
 
 DEFAULT = Networks(RuleEngineSettings().refused_networks)
 

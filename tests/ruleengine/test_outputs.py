@@ -2,10 +2,10 @@
 
 import pytest
 
-from ruleengine.events import CLIENT_CONNECTED, MESSAGE_PUBLISH
-from ruleengine.outputs import check_placeholders, output_names
-from ruleengine.params import Param, ParamError, Text
-from ruleengine.sql.parser import parse
+from taipan.ruleengine.events import CLIENT_CONNECTED, MESSAGE_PUBLISH
+from taipan.ruleengine.outputs import check_placeholders, output_names
+from taipan.ruleengine.params import Param, ParamError, Text
+from taipan.ruleengine.sql.parser import parse
 
 PUBLISHED = set(MESSAGE_PUBLISH.makers) | {"metadata"}
 WORDS = Text("for tests", "用于测试")

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from ruleengine.actions.republish import REPUBLISH
-from ruleengine.durations import read_retry_for
-from ruleengine.params import ParamError, check_params
-from ruleengine.resources.ingress import read_ingress
-from ruleengine.resources.web_hook import TYPE as WEB_HOOK
+from taipan.ruleengine.actions.republish import REPUBLISH
+from taipan.ruleengine.durations import read_retry_for
+from taipan.ruleengine.params import ParamError, check_params
+from taipan.ruleengine.resources.ingress import read_ingress
+from taipan.ruleengine.resources.web_hook import TYPE as WEB_HOOK
 from tests.ruleengine.rig import Rig
 
 

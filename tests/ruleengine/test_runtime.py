@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from broker.core.broker import PUBLISH_STEPS
+from taipan.broker.core.broker import PUBLISH_STEPS
 from tests.ruleengine.ruled import KEEP, RuledNode, ruled_node
 from tests.support.wire import Publish, encode
 

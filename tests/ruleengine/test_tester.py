@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from ruleengine.error import RuleEngineError
-from ruleengine.events import KINDS
+from taipan.ruleengine.error import RuleEngineError
+from taipan.ruleengine.events import KINDS
 from tests.ruleengine.ruled import ruled_node
 
 

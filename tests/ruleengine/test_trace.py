@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ruleengine.metrics import MOST_REASON, LastError
-from ruleengine.trace import LONGEST_TEXT, sample
-from ruleengine.undefined import UNDEFINED
+from taipan.ruleengine.metrics import MOST_REASON, LastError
+from taipan.ruleengine.trace import LONGEST_TEXT, sample
+from taipan.ruleengine.undefined import UNDEFINED
 
 
 @pytest.mark.parametrize("value", [{"a": 1, "b": [1, {"c": "d"}]}, "é", [], {}, None, 1.5, [[[]]], {"": [True]}])

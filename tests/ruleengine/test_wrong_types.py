@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ruleengine.error import WRONG, RuleEngineError
+from taipan.ruleengine.error import WRONG, RuleEngineError
 from tests.ruleengine.ruled import KEEP, ruled_node
 
 pytestmark = pytest.mark.asyncio

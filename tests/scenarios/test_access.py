@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from broker.access.password import ScryptHash
-from broker.mqtt.packets import Connect, Suback, Subscribe, TopicFilter, Will
+from taipan.broker.access.password import ScryptHash
+from taipan.broker.mqtt.packets import Connect, Suback, Subscribe, TopicFilter, Will
 from tests.broker.access.test_known_hashes import mosquitto7
 from tests.support.clients import Clients, tcp, v4, v5
 from tests.support.node import free_port

@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.mqtt import constants as c
-from broker.mqtt.packets import Properties
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Properties
 from tests.support.clients import Clients, tcp
 from tests.support.peer import Peer
 from tests.support.wire import Publish

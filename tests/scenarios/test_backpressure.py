@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from broker.channel.channel import TURN_DELIVERIES
-from broker.core.broker import PUBLISH_STEPS
-from broker.mqtt.message import Message
-from broker.mqtt.packets import Pingreq, Pingresp
-from broker.server import Server
-from broker.transport import connection
+from taipan.broker.channel.channel import TURN_DELIVERIES
+from taipan.broker.core.broker import PUBLISH_STEPS
+from taipan.broker.mqtt.message import Message
+from taipan.broker.mqtt.packets import Pingreq, Pingresp
+from taipan.broker.server import Server
+from taipan.broker.transport import connection
 from tests.support.clients import Clients, tcp, v5
 from tests.support.node import Node
 from tests.support.peer import Peer

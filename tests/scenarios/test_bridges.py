@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.mqtt.packets import Connack, Will
+from taipan.broker.mqtt.packets import Connack, Will
 from tests.support.clients import Clients, v3, v4
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module")]

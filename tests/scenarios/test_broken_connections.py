@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from broker.mqtt import constants as c
-from broker.mqtt.packets import Ack, Pingreq, Pingresp
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Ack, Pingreq, Pingresp
 from tests.support.clients import Clients, tcp
 from tests.support.peer import Peer
 from tests.support.wire import Publish

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from broker.mqtt import constants as c
-from broker.mqtt.packets import Connack, Connect, Disconnect, Pingreq, Suback, Subscribe, TopicFilter, Will
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Connack, Connect, Disconnect, Pingreq, Suback, Subscribe, TopicFilter, Will
 from tests.support.clients import Clients, StartClients, tcp, v3, v3_to_v5, v4, v5
 from tests.support.peer import Peer
 from tests.support.wire import Publish, encode, frame, properties, string

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from broker.mqtt import constants as c
-from broker.mqtt.packets import Will
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Will
 from tests.support.clients import Clients, tcp, v5
 from tests.support.node import Node
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.mqtt import constants as c
-from broker.mqtt.packets import Ack
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Ack
 from tests.support.clients import Clients, StartClients, tcp, v5
 from tests.support.wire import Publish
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from broker.mqtt.constants import SESSION_EXPIRY_INTERVAL
+from taipan.broker.mqtt.constants import SESSION_EXPIRY_INTERVAL
 from tests.support.node import NodeProcess, free_port
 from tests.support.peer import Address, Peer
 
@@ -65,7 +65,7 @@ async def test_management_store_control_and_reload_go_on(tmp_path: Path) -> None
             await device.publish("a/b", b"kept", qos=1)  # on disk, or it would not be acknowledged
             node.process.send_signal(signal.SIGHUP)
             ctl = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "management.ctl.main", "--data-dir", str(tmp_path / "data"), "status",
+                sys.executable, "-m", "taipan.management.ctl.main", "--data-dir", str(tmp_path / "data"), "status",
                 stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
             )  # fmt: skip
             said, _ = await ctl.communicate()

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from broker.mqtt import constants as c
-from broker.mqtt import reason_codes as rc
-from broker.mqtt.packets import Ack, Pingreq, Pingresp, TopicFilter
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt import reason_codes as rc
+from taipan.broker.mqtt.packets import Ack, Pingreq, Pingresp, TopicFilter
 from tests.support.node import NodeProcess, free_port
 from tests.support.peer import Address, Peer
 from tests.support.wire import Publish

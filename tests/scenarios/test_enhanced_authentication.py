@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from broker.access.banned import Ban
-from broker.mqtt import constants as c
-from broker.mqtt.packets import Auth, Connack, Connect, Pingreq, Subscribe, TopicFilter, Will
+from taipan.broker.access.banned import Ban
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Auth, Connack, Connect, Pingreq, Subscribe, TopicFilter, Will
 from tests.support.clients import Clients, StartClients
 from tests.support.node import ExternalNode
 from tests.support.peer import Peer

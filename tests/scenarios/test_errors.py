@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.mqtt import constants as c
-from broker.mqtt.packets import Disconnect, Suback, Subscribe, TopicFilter, Will
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Disconnect, Suback, Subscribe, TopicFilter, Will
 from tests.support.clients import Clients, StartClients, tcp, v3, v4, v5
 from tests.support.wire import SERVER_REASON_CODES, Publish, frame, properties, string
 

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from broker.mqtt import constants as c
-from broker.mqtt.packets import Connack, Connect, Pingreq, Pingresp, Suback, Subscribe, TopicFilter, Unsubscribe
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Connack, Connect, Pingreq, Pingresp, Suback, Subscribe, TopicFilter, Unsubscribe
 from tests.support.clients import Clients, StartClients, tcp, v4, v5
 from tests.support.peer import Closed, Peer
 from tests.support.wire import Publish, WireError, encode, frame, string

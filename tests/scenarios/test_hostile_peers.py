@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from broker.mqtt import constants as c
-from broker.mqtt.packets import Ack, Connect, Subscribe, TopicFilter, Will
-from broker.server import Server
-from management.log_lines import TextLines
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Ack, Connect, Subscribe, TopicFilter, Will
+from taipan.broker.server import Server
+from taipan.management.log_lines import TextLines
 from tests.support.clients import Clients, tcp, v5
 from tests.support.node import Node
 from tests.support.wire import Publish, encode, frame, string

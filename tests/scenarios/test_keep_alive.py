@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.mqtt import constants as c
-from broker.mqtt.packets import Pingreq, Pingresp, Will
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Pingreq, Pingresp, Will
 from tests.support.clients import Clients, StartClients, tcp
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from broker.access.password import ScryptHash
-from broker.access.stored_users import StoredUser
-from broker.mqtt import constants as c
-from broker.mqtt import reason_codes as rc
-from broker.storage import batch, records
-from broker.storage.sqlite_log import SqliteLog
+from taipan.broker.access.password import ScryptHash
+from taipan.broker.access.stored_users import StoredUser
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt import reason_codes as rc
+from taipan.broker.persistence.log import batch, records
+from taipan.broker.persistence.log.sqlite_log import SqliteLog
 from tests.support.api import APP_ID, SECRET, ApiClient, Reply
 from tests.support.node import NodeProcess, free_port
 from tests.support.peer import Address, Peer

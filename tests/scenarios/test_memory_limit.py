@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from broker.mqtt.constants import RECEIVE_MAXIMUM, SESSION_EXPIRY_INTERVAL, SUBSCRIPTION_IDENTIFIER
-from broker.mqtt.packets import Suback, Subscribe, TopicFilter
+from taipan.broker.mqtt.constants import RECEIVE_MAXIMUM, SESSION_EXPIRY_INTERVAL, SUBSCRIPTION_IDENTIFIER
+from taipan.broker.mqtt.packets import Suback, Subscribe, TopicFilter
 from tests.support.node import NodeProcess, free_port
 from tests.support.peer import Address, Peer
 from tests.support.wire import frame, string

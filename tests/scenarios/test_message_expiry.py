@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.mqtt import constants as c
+from taipan.broker.mqtt import constants as c
 from tests.support.clients import Clients, v5
 
 from .until_quiet import payloads, until_quiet

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 import pytest_asyncio
 
-from broker.access.password import ScryptHash
-from broker.mqtt import constants as c
-from broker.mqtt.packets import Auth, Subscribe, TopicFilter, Will
-from broker.server import Server
+from taipan.broker.access.password import ScryptHash
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Auth, Subscribe, TopicFilter, Will
+from taipan.broker.server import Server
 from tests.support.clients import Clients, tcp, v5
 from tests.support.node import Node
 from tests.support.wire import Publish

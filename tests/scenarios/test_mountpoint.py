@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 import pytest_asyncio
 
-from broker.mqtt.packets import Suback, Subscribe, TopicFilter, Will
+from taipan.broker.mqtt.packets import Suback, Subscribe, TopicFilter, Will
 from tests.support.clients import Clients
 from tests.support.node import Node, make_settings
 from tests.support.peer import Peer

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from broker.mqtt.packets import Suback, Subscribe, TopicFilter, Will
+from taipan.broker.mqtt.packets import Suback, Subscribe, TopicFilter, Will
 from tests.support.peer import Peer
 
 from .test_memory_limit import LimitedNode

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.mqtt import constants as c
+from taipan.broker.mqtt import constants as c
 from tests.support.node import NodeProcess, free_port
 from tests.support.peer import Address, Peer
 from tests.support.wire import Publish

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from broker.config import HttpAccessSettings, RuleSettings
-from broker.mqtt.packets import Ack, Connack, Connect, Disconnect, Suback, Subscribe, TopicFilter, Will
+from taipan.broker.config import HttpAccessSettings, RuleSettings
+from taipan.broker.mqtt.packets import Ack, Connack, Connect, Disconnect, Suback, Subscribe, TopicFilter, Will
 from tests.broker.transport.conftest import Certificates
 from tests.support.auth_service import AuthService, Question, auth_service
 from tests.support.clients import Clients, StartClients, tcp, v5

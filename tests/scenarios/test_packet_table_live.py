@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from broker.mqtt.errors import PacketTooLarge
-from broker.mqtt.packets import Connack, Disconnect
+from taipan.broker.mqtt.errors import PacketTooLarge
+from taipan.broker.mqtt.packets import Connack, Disconnect
 from tests.packets import CLIENT, Bad, Row, rows
 from tests.support.clients import Clients, StartClients, tcp
 from tests.support.peer import Closed, Peer

@@ -24,7 +24,7 @@ async def test_by_default_only_pages_of_this_machine_and_programs_read_and_write
 ) -> None:
     node = await start_node()
     try:
-        with caplog.at_level(logging.WARNING, "broker.transport.listener"):
+        with caplog.at_level(logging.WARNING, "taipan.broker.transport.listener"):
             for origin in ("https://evil.example", "null"):
                 with pytest.raises(InvalidStatus) as refused:
                     await page(node, origin, version)

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from broker.access.password import ScryptHash
-from broker.access.random_secret import RandomSecretHash, generate
-from broker.access.stored_users import USERNAME
-from broker.access.users import User
-from broker.core.client_info import ClientInfo
-from broker.mqtt import constants as c
-from broker.mqtt.packets import Auth, Connack, Connect
+from taipan.broker.access.password import ScryptHash
+from taipan.broker.access.random_secret import RandomSecretHash, generate
+from taipan.broker.access.stored_users import USERNAME
+from taipan.broker.access.users import User
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Auth, Connack, Connect
+from taipan.broker.session.client_info import ClientInfo
 from tests.support.clients import Clients, StartClients, tcp, v5
 from tests.support.node import Node
 from tests.support.peer import TIMEOUT, Peer

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from broker.access.password import ScryptHash
+from taipan.broker.access.password import ScryptHash
 from tests.support.node import NodeProcess, free_port
 from tests.support.peer import Address, Peer
 
@@ -142,7 +142,7 @@ async def test_sighup_with_a_broken_file_changes_nothing(configured: ConfiguredN
 async def taipan(*arguments: str) -> tuple[int, str, str]:
     """Runs the command to its end: status, stdout, stderr."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "management.node", *arguments,
+        sys.executable, "-m", "taipan.management.node", *arguments,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=Path(__file__).parents[2],
         env={**os.environ, "TAIPAN__MANAGEMENT__BIND": "127.0.0.1:0"},
     )  # fmt: skip

@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.mqtt import constants as c
-from broker.mqtt.packets import Ack, Disconnect, Pingreq, Pingresp
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Ack, Disconnect, Pingreq, Pingresp
 from tests.support.clients import Clients, StartClients, tcp, v4, v5
 from tests.support.peer import Peer
 from tests.support.wire import Publish, frame, properties, string

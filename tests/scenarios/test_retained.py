@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
-from broker.config import AccessSettings
-from broker.mqtt import constants as c
-from broker.mqtt.packets import Connect, Will
+from taipan.broker.config import AccessSettings
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Connect, Will
 from tests.support.clients import Clients, tcp, v4, v5
 from tests.support.node import Node
 from tests.support.wire import Publish

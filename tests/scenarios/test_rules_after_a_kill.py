@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.mqtt.constants import SESSION_EXPIRY_INTERVAL
-from broker.mqtt.packets import Will
+from taipan.broker.mqtt.constants import SESSION_EXPIRY_INTERVAL
+from taipan.broker.mqtt.packets import Will
 from tests.ruleengine.rig import HttpSink, until
 from tests.support.api import APP_ID, SECRET, ApiClient
 from tests.support.node import NodeProcess, free_port

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from broker.mqtt import constants as c
-from broker.mqtt.packets import Ack, Disconnect
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Ack, Disconnect
 from tests.support.clients import Clients, StartClients, tcp, v4, v5
 from tests.support.wire import Publish
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from broker.mqtt import constants as c
-from broker.mqtt.packets import Will
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Will
 from tests.support.clients import StartClients, tcp, v4, v5
 from tests.support.peer import Closed, Peer
 from tests.support.users import PASSWORD, users

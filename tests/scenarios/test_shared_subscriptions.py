@@ -5,8 +5,8 @@ from itertools import chain, pairwise
 
 import pytest
 
-from broker.mqtt import constants as c
-from broker.mqtt.packets import Subscribe, TopicFilter
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Subscribe, TopicFilter
 from tests.support.clients import Clients, tcp, v5
 from tests.support.peer import Peer
 

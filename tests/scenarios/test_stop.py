@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from broker.mqtt import constants as c
-from broker.mqtt import reason_codes as rc
-from broker.mqtt.packets import Will
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt import reason_codes as rc
+from taipan.broker.mqtt.packets import Will
 from tests.support.api import APP_ID, SECRET, ApiClient
 from tests.support.node import NodeProcess, free_port
 from tests.support.peer import Address, Peer

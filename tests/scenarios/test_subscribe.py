@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.mqtt import constants as c
-from broker.mqtt.packets import Pingreq, Pingresp, Suback, Subscribe, TopicFilter, Unsuback, Unsubscribe
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Pingreq, Pingresp, Suback, Subscribe, TopicFilter, Unsuback, Unsubscribe
 from tests.support.clients import Clients, v3_to_v5, v4, v5
 from tests.support.wire import Publish, frame, string
 

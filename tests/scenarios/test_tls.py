@@ -11,9 +11,9 @@ import pytest
 import pytest_asyncio
 from websockets.exceptions import WebSocketException
 
-from broker.config import TlsSettings
-from broker.mqtt import constants as c
-from broker.mqtt.packets import Connect, Will
+from taipan.broker.config import TlsSettings
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Connect, Will
 from tests.broker.transport.conftest import Certificates
 from tests.support.node import Node, start_node
 from tests.support.peer import Closed, Peer

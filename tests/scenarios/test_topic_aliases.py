@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from broker.mqtt import constants as c
+from taipan.broker.mqtt import constants as c
 from tests.support.clients import Clients, tcp, v5
 from tests.support.wire import Publish
 

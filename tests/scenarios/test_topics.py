@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.mqtt.packets import Subscribe, TopicFilter
+from taipan.broker.mqtt.packets import Subscribe, TopicFilter
 from tests.support.clients import Clients, tcp
 from tests.support.wire import Publish, frame
 

@@ -11,9 +11,9 @@ import jwt
 import pytest
 import pytest_asyncio
 
-from broker.mqtt import constants as c
-from broker.mqtt import reason_codes as rc
-from broker.mqtt.packets import Will
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt import reason_codes as rc
+from taipan.broker.mqtt.packets import Will
 from tests.support.api import ApiClient, ManagedNode, managed_node
 
 pytestmark = pytest.mark.asyncio

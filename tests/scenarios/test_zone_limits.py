@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from broker.mqtt import constants as c
-from broker.mqtt.packets import Ack, Subscribe, TopicFilter, Will
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Ack, Subscribe, TopicFilter, Will
 from tests.support.clients import Clients, tcp, v4, v5
 from tests.support.wire import Publish
 

@@ -1,7 +1,7 @@
 """Reading all that a peer was sent so far."""
 
-from broker.mqtt import constants as c
-from broker.mqtt.packets import Ack, Pingreq, Pingresp
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Ack, Pingreq, Pingresp
 from tests.support.peer import Peer
 from tests.support.wire import Publish
 

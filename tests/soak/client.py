@@ -5,8 +5,8 @@ import random
 import time
 from typing import Any
 
-from broker.mqtt import constants as c
-from broker.mqtt.packets import (
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import (
     Ack,
     Connack,
     Connect,

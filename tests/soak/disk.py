@@ -20,11 +20,11 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from broker.core.loss import MARKED, Loss, judge
-from broker.core.store import CHECK_FILE, FILE
-from broker.storage.check_file import CheckFile, Digests
-from broker.storage.sqlite_log import SqliteLog
-from broker.storage.trouble import StoreError
+from taipan.broker.persistence.log.check_file import CheckFile, Digests
+from taipan.broker.persistence.log.errors import StoreError
+from taipan.broker.persistence.log.sqlite_log import SqliteLog
+from taipan.broker.store.store import CHECK_FILE, FILE
+from taipan.broker.store.store_loss import MARKED, Loss, judge
 from tests.support.fake_disk import FakeDisk, Platter, broken, full
 
 from .disk_account import Account, Outcome

@@ -6,7 +6,7 @@ up to then. What was sent and not answered may have happened or not; everything 
 
 from dataclasses import dataclass, field
 
-from broker.storage.check_file import Digests
+from taipan.broker.persistence.log.check_file import Digests
 
 from .ledger import matches
 

@@ -13,19 +13,19 @@ from unittest.mock import patch
 
 import msgspec
 
-from broker.core import store as store_module
-from broker.core.durability import Durability
-from broker.core.restore import read, restore
-from broker.core.store import Store
-from broker.core.tables import Tables
-from broker.storage import records, sqlite_log
-from broker.storage.batch import decode
-from broker.storage.check_file import CheckFile, Digests
-from broker.storage.journal import Journal
-from broker.storage.sqlite_log import SqliteLog
-from broker.storage.trouble import StoreError
-from broker.storage.writer import Append, Drop, Job, Read, Stop
-from broker.transport.flusher import Flusher
+from taipan.broker.persistence.durability import Durability
+from taipan.broker.persistence.log import records, sqlite_log
+from taipan.broker.persistence.log.batch import decode
+from taipan.broker.persistence.log.check_file import CheckFile, Digests
+from taipan.broker.persistence.log.errors import StoreError
+from taipan.broker.persistence.log.log_writer import Append, Drop, Job, Read, Stop
+from taipan.broker.persistence.log.sqlite_log import SqliteLog
+from taipan.broker.persistence.log.write_ahead_log import WriteAheadLog
+from taipan.broker.persistence.tables import Tables
+from taipan.broker.store import store as store_module
+from taipan.broker.store.recovery import read, restore
+from taipan.broker.store.store import Store
+from taipan.broker.transport.flusher import Flusher
 from tests.support.durable import DurableFakeNode
 from tests.support.fake_disk import MemoryDisk
 from tests.support.fake_transport import FakeNode
@@ -56,9 +56,9 @@ class User(msgspec.Struct, array_like=True, frozen=True):
 
 
 class HandWriter:
-    """What ``storage.writer.Writer`` does, one job whenever ``step`` is called and each tried once."""
+    """What ``persistence.log.log_writer.Writer`` does, one job whenever ``step`` is called and each tried once."""
 
-    def __init__(self, log: SqliteLog, journal: Journal) -> None:
+    def __init__(self, log: SqliteLog, journal: WriteAheadLog) -> None:
         self._log = log
         self._journal = journal
         self._jobs: deque[Job] = deque()
@@ -134,7 +134,7 @@ class DiskFakeNode(FakeNode):
         self.log = SqliteLog(directory / store_module.FILE, disk.name, check)
         check.read()
         self.log.open()
-        self.journal = Journal(
+        self.journal = WriteAheadLog(
             self.log,
             loop,
             lambda seq: self.durability.on_durable(seq),

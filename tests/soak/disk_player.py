@@ -3,8 +3,8 @@
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from broker.mqtt import constants as c
-from broker.mqtt.packets import (
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import (
     Ack,
     Connack,
     Connect,

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from broker.mqtt import constants as c
-from broker.mqtt.packets import Will
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Will
 from tests.support.fake_disk import MemoryDisk
 
 from .disk_account import Account, Fact

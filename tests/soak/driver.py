@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from broker.mqtt import constants as c
-from broker.mqtt.packets import Will
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Will
 from tests.support.node import free_port
 
 from .client import Client, Gone, Publisher, Taker, spread
@@ -26,9 +26,9 @@ BOUND = 15
 """Messages that wait for a session of the listener whose zone says ``queue_full = "refuse"``."""
 NODE = """
 import sys
-from broker.core import store
+from taipan.broker.core import store
 store.COMPACT_ABOVE, store._A_SLICE = int(sys.argv.pop(1)), int(sys.argv.pop(1))
-from management.node import main
+from taipan.management.node import main
 sys.exit(main())
 """
 """The node, with a log that is compacted long before it is large."""

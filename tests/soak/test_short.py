@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.mqtt.packets import Connack, Connect
+from taipan.broker.mqtt.packets import Connack, Connect
 
 from .client import Gone, Taker
 from .driver import Soak

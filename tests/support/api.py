@@ -13,10 +13,10 @@ from urllib.parse import quote, urlencode
 import aiohttp
 import msgspec
 
-from management.management import Management
-from management.settings import ManagementSettings
-from ruleengine.config import RuleEngineSettings
-from ruleengine.engine import RuleEngine
+from taipan.management.management import Management
+from taipan.management.settings import ManagementSettings
+from taipan.ruleengine.config import RuleEngineSettings
+from taipan.ruleengine.engine import RuleEngine
 
 from .node import Node, make_settings
 

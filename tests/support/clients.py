@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from broker.mqtt import constants as c
-from broker.mqtt.packets import Properties
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Properties
 
 from .node import ExternalNode, Node
 from .peer import Peer

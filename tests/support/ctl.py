@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from management.ctl.main import HEAD
+from taipan.management.ctl.main import HEAD
 
 from .api import ManagedNode
 
@@ -84,7 +84,7 @@ async def ctl_json(node: ManagedNode, *words: str) -> Any:
 async def run(*arguments: str, cwd: Path = ROOT, **environment: str) -> Said:
     """The real ``taipan-ctl`` in a process of its own."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", "import sys; from management.ctl.main import main; sys.exit(main())", *arguments,
+        sys.executable, "-c", "import sys; from taipan.management.ctl.main import main; sys.exit(main())", *arguments,
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         cwd=cwd, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", **environment},
     )  # fmt: skip

@@ -11,14 +11,14 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from broker.core.durability import Durability
-from broker.core.restore import read, restore
-from broker.mqtt import constants as c
-from broker.mqtt.packets import Connack, Connect, Will
-from broker.storage import records
-from broker.storage.batch import encode
-from broker.storage.trouble import StoreError
-from broker.transport.flusher import Flusher
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Connack, Connect, Will
+from taipan.broker.persistence.durability import Durability
+from taipan.broker.persistence.log import records
+from taipan.broker.persistence.log.batch import encode
+from taipan.broker.persistence.log.errors import StoreError
+from taipan.broker.store.recovery import read, restore
+from taipan.broker.transport.flusher import Flusher
 
 from .fake_transport import FakeClient, FakeNode
 

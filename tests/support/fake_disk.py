@@ -78,7 +78,7 @@ class FakeDisk(apsw.VFS):
 
 
 class FakePlainFile:
-    """A file that is written without SQLite: ``storage.check_file.File``."""
+    """A file that is written without SQLite: ``persistence.log.check_file.File``."""
 
     def __init__(self, disk: FakeDisk, path: Path) -> None:
         self._disk = disk
@@ -116,7 +116,7 @@ class FakePlainFile:
 
 
 class FakeFiles:
-    """``storage.check_file.Files`` on a ``FakeDisk``."""
+    """``persistence.log.check_file.Files`` on a ``FakeDisk``."""
 
     def __init__(self, disk: FakeDisk) -> None:
         self._disk = disk

@@ -16,14 +16,14 @@ from typing import Any
 
 import msgspec
 
-from broker.channel.state import ListenerFacts
-from broker.config import BrokerSettings, ZoneSettings
-from broker.mqtt import constants as c
-from broker.mqtt.message import Message
-from broker.mqtt.packets import Ack, Connack, Connect, Properties, Suback, Subscribe, TopicFilter, Will
-from broker.server import Server
-from broker.transport.connection import Connection
-from broker.transport.flusher import Flusher
+from taipan.broker.channel.state import ListenerFacts
+from taipan.broker.config import BrokerSettings, ZoneSettings
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.message import Message
+from taipan.broker.mqtt.packets import Ack, Connack, Connect, Properties, Suback, Subscribe, TopicFilter, Will
+from taipan.broker.server import Server
+from taipan.broker.transport.connection import Connection
+from taipan.broker.transport.flusher import Flusher
 
 from .clock import Clock
 from .wire import Packet, Publish, Reader, encode

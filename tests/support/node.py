@@ -17,9 +17,9 @@ from typing import Any
 
 import msgspec
 
-from broker.config import BrokerSettings, ListenerSettings, ZoneSettings
-from broker.core.clock import Clock
-from broker.mqtt.constants import SESSION_EXPIRY_INTERVAL
+from taipan.broker.config import BrokerSettings, ListenerSettings, ZoneSettings
+from taipan.broker.loop.clock import Clock
+from taipan.broker.mqtt.constants import SESSION_EXPIRY_INTERVAL
 
 from .peer import TIMEOUT, Address, Peer
 
@@ -76,7 +76,7 @@ class Node:
     external = False
 
     def __init__(self, settings: BrokerSettings) -> None:
-        from broker.server import Server
+        from taipan.broker.server import Server
 
         self.settings = settings
         self.clock = ShiftedClock()
@@ -214,7 +214,7 @@ async def start_node(
 class NodeProcess:
     """The real ``taipan`` process with a configuration file, on free ports."""
 
-    command: tuple[str, ...] = (sys.executable, "-m", "management.node")
+    command: tuple[str, ...] = (sys.executable, "-m", "taipan.management.node")
 
     def __init__(
         self, config: Path, *arguments: str, env: Mapping[str, str] | None = None, most_files: int | None = None

@@ -1,6 +1,6 @@
 """OneByOne: how outlets of tests take a run of deliveries."""
 
-from broker.mqtt.message import Delivery
+from taipan.broker.mqtt.message import Delivery
 
 
 class OneByOne:
@@ -9,7 +9,7 @@ class OneByOne:
     def send_publish(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
         raise NotImplementedError
 
-    def hurry(self) -> None:
+    def flush_now(self) -> None:
         """What is sent is there at once."""
 
     def send_run(self, deliveries: list[Delivery], packet_ids: list[int]) -> list[int]:

@@ -14,8 +14,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
-from broker.mqtt import constants as c
-from broker.mqtt.packets import (
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import (
     Ack,
     Auth,
     Connack,

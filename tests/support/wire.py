@@ -9,8 +9,8 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from broker.mqtt import constants as c
-from broker.mqtt.packets import (
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import (
     Ack,
     Auth,
     Connack,

@@ -19,13 +19,13 @@ from typing import Any, Final
 
 import msgspec
 
-from broker.access.known_hashes import parse_hash
-from broker.access.stored_rules import MOST_RULES, PUB, PUBSUB, SUB, StoredRule
-from broker.core.client_info import RESTORED, ClientInfo
-from broker.routing.retained import STORED
-from broker.server import Server
-from ruleengine.adoption import Adoption
-from ruleengine.engine import RuleEngine
+from taipan.broker.access.known_hashes import parse_hash
+from taipan.broker.access.stored_rules import MOST_RULES, PUB, PUBSUB, SUB, StoredRule
+from taipan.broker.routing.retained import STORED
+from taipan.broker.server import Server
+from taipan.broker.session.client_info import RESTORED, ClientInfo
+from taipan.ruleengine.engine import RuleEngine
+from taipan.ruleengine.import_check import Adoption
 
 from ...settings import ManagementSettings
 from ..apps import App, Apps

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from broker.core.tables import Tables
+from taipan.broker.persistence.tables import Tables
 
 MOST_OCTETS: Final = 8_388_608
 """Bytes of one such record."""

@@ -3,7 +3,7 @@
 import codecs
 from typing import Any, Final
 
-from broker.server import Server
+from taipan.broker.server import Server
 
 from ..pace import Pace
 from ..refusal import NOT_JSON, WRONG, Refusal, missing, wrong

@@ -8,13 +8,13 @@ from typing import Any, Final
 
 import msgspec
 
-from broker.access import stored_rules
-from broker.access.acl import TopicPattern
-from broker.access.banned import KINDS, PEER_HOST, Ban, normal
-from broker.access.emqx_hash import SALT_SIZE, EmqxHash
-from broker.access.known_hashes import parse_hash, read_hash
-from broker.access.stored_users import CLIENT_ID, USERNAME, StoredUser
-from ruleengine.stored import StoredAction, StoredResource, StoredRule
+from taipan.broker.access import stored_rules
+from taipan.broker.access.acl import TopicPattern
+from taipan.broker.access.banned import KINDS, PEER_HOST, Ban, normal
+from taipan.broker.access.emqx_hash import SALT_SIZE, EmqxHash
+from taipan.broker.access.known_hashes import parse_hash, read_hash
+from taipan.broker.access.stored_users import CLIENT_ID, USERNAME, StoredUser
+from taipan.ruleengine.stored import StoredAction, StoredResource, StoredRule
 
 from ..acl import EVERYBODY
 from ..apps import App, hash_of

@@ -6,9 +6,9 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from broker.access import stored_rules
-from broker.server import Server
-from ruleengine.engine import RuleEngine
+from taipan.broker.access import stored_rules
+from taipan.broker.server import Server
+from taipan.ruleengine.engine import RuleEngine
 
 from .. import times
 from ..apps import Apps

@@ -6,12 +6,12 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
-from broker.access.banned import Ban
-from broker.access.stored_rules import MOST_RULES
-from broker.access.stored_users import CLIENT_ID, USERNAME, StoredUser
-from ruleengine.adoption import Adoption
-from ruleengine.error import RuleEngineError
-from ruleengine.stored import StoredResource, StoredRule
+from taipan.broker.access.banned import Ban
+from taipan.broker.access.stored_rules import MOST_RULES
+from taipan.broker.access.stored_users import CLIENT_ID, USERNAME, StoredUser
+from taipan.ruleengine.error import RuleEngineError
+from taipan.ruleengine.import_check import Adoption
+from taipan.ruleengine.stored import StoredResource, StoredRule
 
 from ..apps import App
 from ..listing import Row

@@ -5,9 +5,9 @@ from typing import Any, Final
 
 import msgspec
 
-from broker.access.banned import Ban
-from broker.access.stored_users import StoredUser
-from ruleengine.stored import StoredResource, StoredRule
+from taipan.broker.access.banned import Ban
+from taipan.broker.access.stored_users import StoredUser
+from taipan.ruleengine.stored import StoredResource, StoredRule
 
 from ..apps import App
 from .carried import Carried

@@ -5,11 +5,11 @@ from typing import Any, Final
 
 import msgspec
 
-from broker.core.client_info import ClientInfo
-from broker.mqtt import constants as c
-from broker.mqtt.message import Message
-from broker.mqtt.packets import NO_PROPERTIES
-from broker.mqtt.topics import valid_name
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.message import Message
+from taipan.broker.mqtt.packets import NO_PROPERTIES
+from taipan.broker.mqtt.topics import valid_name
+from taipan.broker.session.client_info import ClientInfo
 
 from ..listing import Row
 from .emqx_formats import LAST_SECOND, BadField, Record

@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any, Final
 
-from broker.mqtt.packets import Pingreq, Pingresp
+from taipan.broker.mqtt.packets import Pingreq, Pingresp
 from tests.ruleengine.rig import HttpSink
 from tests.support.api import ApiClient, ManagedNode, Reply
 from tests.support.wire import Publish

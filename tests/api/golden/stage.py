@@ -4,8 +4,8 @@ import json
 import re
 from typing import Any, Final
 
-from broker.mqtt import constants as c
-from broker.mqtt.packets import Ack, Connack, Pingreq, Pingresp
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Ack, Connack, Pingreq, Pingresp
 from tests.support.api import ApiClient, ManagedNode, Reply
 from tests.support.peer import Peer
 from tests.support.wire import Publish

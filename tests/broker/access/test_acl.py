@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.access.acl import ConfiguredRules, Rule, covers, filter_levels, inner_filter, intersects
-from broker.config import RuleSettings, ZoneSettings
-from broker.core.client_info import ClientInfo
+from taipan.broker.access.acl import ConfiguredRules, Rule, covers, filter_levels, inner_filter, intersects
+from taipan.broker.config import RuleSettings, ZoneSettings
+from taipan.broker.session.client_info import ClientInfo
 
 
 def client(client_id: str = "c1", username: str | None = "u1", peer_host: str = "10.1.2.3") -> ClientInfo:

@@ -2,13 +2,13 @@
 
 import pytest
 
-from broker.access import banned as banned_module
-from broker.access import flapping as flapping_module
-from broker.access.banned import CLIENT_ID, PEER_HOST, USERNAME, Ban, Banned, normal
-from broker.access.flapping import Flapping
-from broker.config import ZoneSettings
-from broker.core.client_info import ClientInfo
-from broker.core.tables import Tables
+from taipan.broker.access import banned as banned_module
+from taipan.broker.access import flapping as flapping_module
+from taipan.broker.access.banned import CLIENT_ID, PEER_HOST, USERNAME, Ban, Banned, normal
+from taipan.broker.access.flapping import Flapping
+from taipan.broker.config import ZoneSettings
+from taipan.broker.persistence.tables import Tables
+from taipan.broker.session.client_info import ClientInfo
 from tests.support.clock import Clock
 
 

@@ -1,6 +1,6 @@
 """AclCache: bounds, age, listing."""
 
-from broker.access.cache import AclCache
+from taipan.broker.access.cache import AclCache
 
 
 def test_keeps_both_actions_apart() -> None:

@@ -9,15 +9,15 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from broker.access.cache import AclCache
-from broker.access.control import AccessControl
-from broker.access.guesses import name_key
-from broker.access.outcome import AuthOutcome
-from broker.access.password import ScryptHash
-from broker.access.scram import ScramVerifier
-from broker.access.users import User
-from broker.config import AccessSettings, RuleSettings, UserSettings, ZoneSettings
-from broker.core.client_info import ClientInfo
+from taipan.broker.access.cache import AclCache
+from taipan.broker.access.control import AccessControl
+from taipan.broker.access.guesses import name_key
+from taipan.broker.access.outcome import AuthOutcome
+from taipan.broker.access.password import ScryptHash
+from taipan.broker.access.scram import ScramVerifier
+from taipan.broker.access.users import User
+from taipan.broker.config import AccessSettings, RuleSettings, UserSettings, ZoneSettings
+from taipan.broker.session.client_info import ClientInfo
 from tests.support.clock import Clock
 from tests.support.scram_client import ScramClient
 

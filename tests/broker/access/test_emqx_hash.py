@@ -4,9 +4,9 @@ import hashlib
 
 import pytest
 
-from broker.access.emqx_hash import EmqxHash
-from broker.access.known_hashes import parse_hash
-from broker.access.password import ScryptHash
+from taipan.broker.access.emqx_hash import EmqxHash
+from taipan.broker.access.known_hashes import parse_hash
+from taipan.broker.access.password import ScryptHash
 
 SALT = b"$\x00\xffa"
 

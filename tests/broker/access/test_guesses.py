@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.access.guesses import Guesses, name_key, origin
+from taipan.broker.access.guesses import Guesses, name_key, origin
 from tests.support.clock import Clock
 
 ANN, BOB = name_key(b"ann"), name_key(b"bob")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from broker.access.hash_queue import KNOWN, NEW, OTHER, Busy, HashQueue, Job
+from taipan.broker.access.hash_queue import KNOWN, NEW, OTHER, Busy, HashQueue, Job
 
 pytestmark = pytest.mark.asyncio
 

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from broker.access.control import AccessControl
-from broker.access.http import ALLOW, DENY, IGNORE, HttpSource, check_placeholders, check_url, tls_context
-from broker.access.outcome import AuthOutcome
-from broker.access.password import ScryptHash
-from broker.config import AccessSettings, HttpAccessSettings, ZoneSettings
-from broker.core.client_info import ClientInfo
+from taipan.broker.access.control import AccessControl
+from taipan.broker.access.http import ALLOW, DENY, IGNORE, HttpSource, check_placeholders, check_url, tls_context
+from taipan.broker.access.outcome import AuthOutcome
+from taipan.broker.access.password import ScryptHash
+from taipan.broker.config import AccessSettings, HttpAccessSettings, ZoneSettings
+from taipan.broker.session.client_info import ClientInfo
 from tests.support.auth_service import AuthService, auth_service
 from tests.support.clock import Clock
 

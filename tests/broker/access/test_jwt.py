@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
-from broker.access.jwt import JwtSource
-from broker.config import JwtSettings, ZoneSettings
-from broker.core.client_info import ClientInfo
+from taipan.broker.access.jwt import JwtSource
+from taipan.broker.config import JwtSettings, ZoneSettings
+from taipan.broker.session.client_info import ClientInfo
 from tests.support.clock import Clock
 
 SECRET = "thirty-two bytes are what it takes, at least, and for HS512 it is sixty-four"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.access.saslprep import saslprep
+from taipan.broker.access.saslprep import saslprep
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.access.enhanced import CONTINUE, FAILURE, SUCCESS, AuthStep
-from broker.access.scram import FakeVerifiers, ScramExchange, ScramSha256, ScramVerifier
-from broker.access.users import User
-from broker.config import ZoneSettings
-from broker.core.client_info import ClientInfo
+from taipan.broker.access.enhanced import CONTINUE, FAILURE, SUCCESS, AuthStep
+from taipan.broker.access.scram import FakeVerifiers, ScramExchange, ScramSha256, ScramVerifier
+from taipan.broker.access.users import User
+from taipan.broker.config import ZoneSettings
+from taipan.broker.session.client_info import ClientInfo
 from tests.support.scram_client import ScramClient
 
 ALICE = User("alice", scram=ScramVerifier.create("wonderland"), is_superuser=True)

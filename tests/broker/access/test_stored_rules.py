@@ -6,12 +6,12 @@ from random import Random
 import msgspec
 import pytest
 
-from broker.access import stored_rules
-from broker.access.acl import TopicPattern, covers, filter_levels, intersects
-from broker.access.stored_rules import ALL, CLIENT_ID, PUB, PUBSUB, SUB, USERNAME, StoredRule, StoredRules
-from broker.config import ZoneSettings
-from broker.core.client_info import ClientInfo
-from broker.core.tables import Tables
+from taipan.broker.access import stored_rules
+from taipan.broker.access.acl import TopicPattern, covers, filter_levels, intersects
+from taipan.broker.access.stored_rules import ALL, CLIENT_ID, PUB, PUBSUB, SUB, USERNAME, StoredRule, StoredRules
+from taipan.broker.config import ZoneSettings
+from taipan.broker.persistence.tables import Tables
+from taipan.broker.session.client_info import ClientInfo
 
 
 def client(client_id: str = "c", username: str | None = "ann") -> ClientInfo:

@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 
-from broker.access.emqx_hash import EmqxHash
-from broker.access.password import ScryptHash
-from broker.access.stored_users import CLIENT_ID, USERNAME, StoredUser, StoredUsers
-from broker.config import ZoneSettings
-from broker.core.client_info import ClientInfo
-from broker.core.tables import Tables
+from taipan.broker.access.emqx_hash import EmqxHash
+from taipan.broker.access.password import ScryptHash
+from taipan.broker.access.stored_users import CLIENT_ID, USERNAME, StoredUser, StoredUsers
+from taipan.broker.config import ZoneSettings
+from taipan.broker.persistence.tables import Tables
+from taipan.broker.session.client_info import ClientInfo
 from tests.support.clock import Clock
 
 HASH = ScryptHash.create(b"secret", n=16)

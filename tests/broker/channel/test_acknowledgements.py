@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.mqtt import constants as c
-from broker.mqtt import reason_codes as rc
-from broker.mqtt.packets import Ack
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt import reason_codes as rc
+from taipan.broker.mqtt.packets import Ack
 from tests.support.fake_transport import FakeNode, acknowledgements
 
 versions = pytest.mark.parametrize("version", [3, 4, 5])

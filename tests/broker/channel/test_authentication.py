@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from broker.access.enhanced import CONTINUE, FAILURE, SUCCESS, AuthStep
-from broker.core.client_info import ClientInfo
-from broker.mqtt import constants as c
-from broker.mqtt import reason_codes as rc
-from broker.mqtt.packets import Auth, Connack, Connect, Disconnect, Pingreq, Pingresp
+from taipan.broker.access.enhanced import CONTINUE, FAILURE, SUCCESS, AuthStep
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt import reason_codes as rc
+from taipan.broker.mqtt.packets import Auth, Connack, Connect, Disconnect, Pingreq, Pingresp
+from taipan.broker.session.client_info import ClientInfo
 from tests.support.fake_transport import FakeClient, FakeNode, reason_codes
 from tests.support.wire import Publish
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from broker.channel import channel as module
-from broker.mqtt import constants as c
-from broker.mqtt.message import Message
-from broker.mqtt.packets import Ack, Connect, Disconnect, Pingreq, Pingresp, Subscribe, TopicFilter, Unsubscribe
+from taipan.broker.channel import channel as module
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.message import Message
+from taipan.broker.mqtt.packets import Ack, Connect, Disconnect, Pingreq, Pingresp, Subscribe, TopicFilter, Unsubscribe
 from tests.support.fake_transport import FakeNode
 from tests.support.wire import Publish
 

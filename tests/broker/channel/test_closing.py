@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from broker.channel import closing
-from broker.channel.channel import Channel
-from broker.mqtt import constants as c
-from broker.mqtt import reason_codes as rc
-from broker.mqtt.packets import Connack, Connect, Disconnect, Will
+from taipan.broker.channel import closing
+from taipan.broker.channel.channel import Channel
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt import reason_codes as rc
+from taipan.broker.mqtt.packets import Connack, Connect, Disconnect, Will
 from tests.support.fake_transport import FakeClient, FakeNode
 
 LATE = {c.WILL_DELAY_INTERVAL: 10}
@@ -221,7 +221,7 @@ def test_a_second_connect_is_an_error() -> None:
 
 
 def test_every_setting_named_is_one() -> None:
-    from broker.config import AccessSettings, LimitsSettings, ZoneSettings
+    from taipan.broker.config import AccessSettings, LimitsSettings, ZoneSettings
 
     fields = {*ZoneSettings.__struct_fields__, *(f"access.{each}" for each in AccessSettings.__struct_fields__)}
     fields |= {f"limits.{each}" for each in LimitsSettings.__struct_fields__}

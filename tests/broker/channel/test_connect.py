@@ -2,10 +2,10 @@
 
 import pytest
 
-from broker.access.scram import ScramVerifier
-from broker.mqtt import constants as c
-from broker.mqtt import reason_codes as rc
-from broker.mqtt.packets import Auth, Connack, Connect, Will
+from taipan.broker.access.scram import ScramVerifier
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt import reason_codes as rc
+from taipan.broker.mqtt.packets import Auth, Connack, Connect, Will
 from tests.support.fake_transport import FakeNode
 from tests.support.scram_client import ScramClient
 from tests.support.wire import Publish

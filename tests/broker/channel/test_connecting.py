@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from broker.core.client_info import ClientInfo
-from broker.mqtt import constants as c
-from broker.mqtt import reason_codes as rc
-from broker.mqtt.packets import Connect, Disconnect, Will
-from broker.session.limits import MOST_IN_FLIGHT
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt import reason_codes as rc
+from taipan.broker.mqtt.packets import Connect, Disconnect, Will
+from taipan.broker.session.client_info import ClientInfo
+from taipan.broker.session.limits import MOST_IN_FLIGHT
 from tests.support.fake_transport import FakeClient, FakeNode, reason_codes
 
 versions = pytest.mark.parametrize("version", [3, 4, 5])

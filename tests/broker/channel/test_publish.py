@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from broker.channel import publish as module
-from broker.config import AccessSettings, RuleSettings
-from broker.mqtt import constants as c
-from broker.mqtt import reason_codes as rc
-from broker.mqtt.packets import Ack, Disconnect, Pingreq, Pingresp, TopicFilter
-from broker.session.account import OF_AN_ALIAS
+from taipan.broker.channel import publish as module
+from taipan.broker.config import AccessSettings, RuleSettings
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt import reason_codes as rc
+from taipan.broker.mqtt.packets import Ack, Disconnect, Pingreq, Pingresp, TopicFilter
+from taipan.broker.session.account import OF_AN_ALIAS
 from tests.support.fake_transport import FakeClient, FakeNode, acknowledgements
 from tests.support.wire import Publish
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from broker.access.scram import ScramVerifier
-from broker.config import AccessSettings, DelayedSettings, ListenerSettings, ZoneSettings
-from broker.mqtt import constants as c
-from broker.mqtt import reason_codes as rc
-from broker.mqtt.packets import Auth, Connect, Disconnect, Subscribe, TopicFilter, Will
+from taipan.broker.access.scram import ScramVerifier
+from taipan.broker.config import AccessSettings, DelayedSettings, ListenerSettings, ZoneSettings
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt import reason_codes as rc
+from taipan.broker.mqtt.packets import Auth, Connect, Disconnect, Subscribe, TopicFilter, Will
 from tests.support.fake_transport import FakeClient, FakeNode
 from tests.support.scram_client import ScramClient
 from tests.support.wire import Publish

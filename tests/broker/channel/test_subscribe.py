@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from broker.channel.subscribe import FILTERS_A_TURN
-from broker.mqtt import constants as c
-from broker.mqtt import reason_codes as rc
-from broker.mqtt.packets import Disconnect, Suback, Subscribe, TopicFilter, Unsuback, Unsubscribe, Will
+from taipan.broker.channel.subscribe import FILTERS_A_TURN
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt import reason_codes as rc
+from taipan.broker.mqtt.packets import Disconnect, Suback, Subscribe, TopicFilter, Unsuback, Unsubscribe, Will
 from tests.support.fake_transport import FakeNode
 from tests.support.wire import Publish
 

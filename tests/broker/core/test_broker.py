@@ -8,18 +8,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from broker.config import BrokerSettings, ZoneSettings
-from broker.core import broker as module
-from broker.core.broker import Broker
-from broker.core.client_info import ClientInfo
-from broker.core.hooks import Hooks
-from broker.core.metrics import Metrics
-from broker.core.timers import Timers
-from broker.mqtt.constants import MESSAGE_EXPIRY_INTERVAL, NEVER_EXPIRES
-from broker.mqtt.message import Delivery, Message
-from broker.session.limits import Limits
-from broker.session.session import Session
-from broker.session.subscription import Subscription
+from taipan.broker.config import BrokerSettings, ZoneSettings
+from taipan.broker.core import broker as module
+from taipan.broker.core.broker import Broker
+from taipan.broker.core.hooks import Hooks
+from taipan.broker.loop.timers import Timers
+from taipan.broker.mqtt.constants import MESSAGE_EXPIRY_INTERVAL, NEVER_EXPIRES
+from taipan.broker.mqtt.message import Delivery, Message
+from taipan.broker.observability.metrics import Metrics
+from taipan.broker.session.client_info import ClientInfo
+from taipan.broker.session.limits import Limits
+from taipan.broker.session.session import Session
+from taipan.broker.session.subscription import Subscription
 from tests.support.clock import Clock
 from tests.support.one_by_one import OneByOne
 

@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
-from broker.core.client_info import ClientInfo
-from broker.core.hooks import STOP, Fold, Hooks, Notify
-from broker.mqtt.message import Message
+from taipan.broker.core.hooks import STOP, Fold, Hooks, Notify
+from taipan.broker.mqtt.message import Message
+from taipan.broker.session.client_info import ClientInfo
 
 CATALOGUE = """
 client.connect client.connack client.connected client.disconnected client.authenticate client.check_acl

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.core.memory import LEAST, Memory, installed, parse_limit
-from broker.session.account import NORMAL, REFUSING, SHEDDING, SLOWING, Account
+from taipan.broker.core.memory import LEAST, Memory, installed, parse_limit
+from taipan.broker.session.account import NORMAL, REFUSING, SHEDDING, SLOWING, Account
 
 MB = 1_000_000
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.core.restore import in_order_of_sending
-from broker.mqtt import constants as c
-from broker.mqtt.packets import Ack, Connect, Subscribe, TopicFilter
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Ack, Connect, Subscribe, TopicFilter
+from taipan.broker.store.recovery import in_order_of_sending
 from tests.support.durable import DurableFakeNode
 from tests.support.fake_transport import FakeClient
 from tests.support.wire import Publish

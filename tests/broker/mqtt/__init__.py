@@ -1,1 +1,1 @@
-"""Tests of ``broker.mqtt``."""
+"""Tests of ``taipan.broker.mqtt``."""

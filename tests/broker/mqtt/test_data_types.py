@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.mqtt.data_types import binary, read_binary, read_string, read_variable, string, utf8, variable
-from broker.mqtt.errors import MalformedPacket
+from taipan.broker.mqtt.data_types import binary, read_binary, read_string, read_variable, string, utf8, variable
+from taipan.broker.mqtt.errors import MalformedPacket
 
 _BORDERS = (
     (0, "00"),

@@ -2,13 +2,13 @@
 
 import pytest
 
-from broker.mqtt import encoder
-from broker.mqtt.decoder import Decoder, TopicNames
-from broker.mqtt.errors import MalformedPacket, MqttError, PacketTooLarge, ProtocolError, UnknownProtocol
-from broker.mqtt.message import Message
-from broker.mqtt.packets import NO_PROPERTIES, Ack, Connect, Pingreq, Subscribe, Unsubscribe
-from broker.mqtt.properties import MAX_USER_PROPERTIES
-from broker.mqtt.subscribe_layout import MAX_FILTERS
+from taipan.broker.mqtt import encoder
+from taipan.broker.mqtt.decoder import Decoder, TopicNames
+from taipan.broker.mqtt.errors import MalformedPacket, MqttError, PacketTooLarge, ProtocolError, UnknownProtocol
+from taipan.broker.mqtt.message import Message
+from taipan.broker.mqtt.packets import NO_PROPERTIES, Ack, Connect, Pingreq, Subscribe, Unsubscribe
+from taipan.broker.mqtt.properties import MAX_USER_PROPERTIES
+from taipan.broker.mqtt.subscribe_decoder import MAX_FILTERS
 from tests.packets import CLIENT, Bad, Row, comparable, rows, wire
 
 _LIMIT = 2 * 1024 * 1024

@@ -2,11 +2,11 @@
 
 import pytest
 
-from broker.mqtt.constants import REASON_STRING, USER_PROPERTY
-from broker.mqtt.decoder import Decoder, TopicNames
-from broker.mqtt.encoder import PACKET_ID, ack, encode, encode_within, publish, publish0, wire
-from broker.mqtt.message import Delivery, Message
-from broker.mqtt.packets import (
+from taipan.broker.mqtt.constants import REASON_STRING, USER_PROPERTY
+from taipan.broker.mqtt.decoder import Decoder, TopicNames
+from taipan.broker.mqtt.encoder import PACKET_ID, ack, encode, encode_within, publish, publish0, wire
+from taipan.broker.mqtt.message import Delivery, Message
+from taipan.broker.mqtt.packets import (
     Ack,
     Auth,
     Connack,

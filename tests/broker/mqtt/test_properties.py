@@ -2,10 +2,10 @@
 
 import pytest
 
-from broker.mqtt import constants
-from broker.mqtt.errors import MalformedPacket, ProtocolError
-from broker.mqtt.packets import NO_PROPERTIES
-from broker.mqtt.properties import (
+from taipan.broker.mqtt import constants
+from taipan.broker.mqtt.errors import MalformedPacket, ProtocolError
+from taipan.broker.mqtt.packets import NO_PROPERTIES
+from taipan.broker.mqtt.properties import (
     BINARY,
     BY_NAME,
     BYTE,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.mqtt.topics import has_wildcard, is_shared, levels, matches, parse_shared, valid_filter, valid_name
+from taipan.broker.mqtt.topics import has_wildcard, is_shared, levels, matches, parse_shared, valid_filter, valid_name
 
 
 @pytest.mark.parametrize("name", ["a", "/", "a/b", "//", "$SYS/x", " ", "a.b", "ä", "\U0001f40d", "t" * 65535])

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from broker.routing.deadlines import Deadlines
+from taipan.broker.routing.deadlines import Deadlines
 
 START = 1_700_000_000.5
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.routing.filter_index import MOST_SHAPES, FilterIndex
+from taipan.broker.routing.filter_index import MOST_SHAPES, FilterIndex
 from tests.broker.routing.test_trie import ALL_FILTERS, MATCHES, steps
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from broker.mqtt.constants import CONTENT_TYPE, MESSAGE_EXPIRY_INTERVAL, USER_PROPERTY
-from broker.mqtt.message import Message
-from broker.routing import retained
-from broker.routing.retained import ABSENT, CLEARED, FULL, REPLACED, STORED, TOO_LARGE, RetainedStore
+from taipan.broker.mqtt.constants import CONTENT_TYPE, MESSAGE_EXPIRY_INTERVAL, USER_PROPERTY
+from taipan.broker.mqtt.message import Message
+from taipan.broker.routing import retained
+from taipan.broker.routing.retained import ABSENT, CLEARED, FULL, REPLACED, STORED, TOO_LARGE, RetainedStore
 
 
 def message(topic: str, payload: bytes = b"x", qos: int = 0, at: float = 0.0, **properties: Any) -> Message:

@@ -4,12 +4,12 @@ import random
 
 import pytest
 
-from broker.mqtt.message import Delivery
-from broker.routing import router as router_module
-from broker.routing.router import EMPTY, Router
-from broker.session.limits import Limits
-from broker.session.session import Session
-from broker.session.subscription import Subscription
+from taipan.broker.mqtt.message import Delivery
+from taipan.broker.routing import router as router_module
+from taipan.broker.routing.router import EMPTY, Router
+from taipan.broker.session.limits import Limits
+from taipan.broker.session.session import Session
+from taipan.broker.session.subscription import Subscription
 
 
 class Deaf:

@@ -6,10 +6,10 @@ from typing import Any, get_args
 
 import pytest
 
-from broker.config import SharedStrategy
-from broker.routing import shared
-from broker.routing.shared import STRATEGIES, SharedGroup
-from broker.session.subscription import Subscription
+from taipan.broker.config import SharedStrategy
+from taipan.broker.routing import shared
+from taipan.broker.routing.shared import STRATEGIES, SharedGroup
+from taipan.broker.session.subscription import Subscription
 
 pytestmark = pytest.mark.interpreted  # what counts how often it is looked at is no Session
 

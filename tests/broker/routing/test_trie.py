@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.routing.trie import Trie
+from taipan.broker.routing.trie import Trie
 
 
 def trie_of(*filters: str) -> Trie[str]:

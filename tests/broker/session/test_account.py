@@ -4,11 +4,11 @@ from random import Random
 
 import pytest
 
-from broker.mqtt.constants import MESSAGE_EXPIRY_INTERVAL
-from broker.mqtt.message import Delivery, Message
-from broker.session import queue as module
-from broker.session.account import Account
-from broker.session.queue import MessageQueue
+from taipan.broker.mqtt.constants import MESSAGE_EXPIRY_INTERVAL
+from taipan.broker.mqtt.message import Delivery, Message
+from taipan.broker.session import queue as module
+from taipan.broker.session.account import Account
+from taipan.broker.session.queue import MessageQueue
 
 
 def made(rng: Random, now: float) -> Message:

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from broker.mqtt.constants import MESSAGE_EXPIRY_INTERVAL
-from broker.mqtt.message import Delivery, Message
-from broker.session.queue import MOST_TOPICS, MessageQueue
+from taipan.broker.mqtt.constants import MESSAGE_EXPIRY_INTERVAL
+from taipan.broker.mqtt.message import Delivery, Message
+from taipan.broker.session.queue import MOST_TOPICS, MessageQueue
 
 
 def delivery(topic: str, payload: str = "", expiry: int | None = None, at: float = 0.0) -> Delivery:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.session.limits import Limits
-from broker.session.registry import SessionRegistry
-from broker.session.session import Session
+from taipan.broker.session.limits import Limits
+from taipan.broker.session.registry import SessionRegistry
+from taipan.broker.session.session import Session
 
 
 def session(client_id: str) -> Session:

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from broker.mqtt.constants import MAX_PACKET_ID, MESSAGE_EXPIRY_INTERVAL
-from broker.mqtt.errors import ProtocolError
-from broker.mqtt.message import Delivery, Message
-from broker.session.inbound import DUPLICATE, FULL, NEW
-from broker.session.limits import Limits
-from broker.session.replay import REPLAY_SLICE
-from broker.session.session import Session
-from broker.session.subscription import Subscription
+from taipan.broker.mqtt.constants import MAX_PACKET_ID, MESSAGE_EXPIRY_INTERVAL
+from taipan.broker.mqtt.errors import ProtocolError
+from taipan.broker.mqtt.message import Delivery, Message
+from taipan.broker.session.inbound import DUPLICATE, FULL, NEW
+from taipan.broker.session.limits import Limits
+from taipan.broker.session.replay import REPLAY_SLICE
+from taipan.broker.session.session import Session
+from taipan.broker.session.subscription import Subscription
 from tests.support.one_by_one import OneByOne
 
 
@@ -27,7 +27,7 @@ class Wire(OneByOne):
         self.on_send: Any = None
         self.hurried: list[int] = []  # how many were sent when it had to hurry
 
-    def hurry(self) -> None:
+    def flush_now(self) -> None:
         self.hurried.append(len(self.sent))
 
     def send_publish0(self, message: Message) -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.session.limits import Limits
-from broker.session.session import Session
-from broker.session.subscription import Subscription, merge, without_no_local
+from taipan.broker.session.limits import Limits
+from taipan.broker.session.session import Session
+from taipan.broker.session.subscription import Subscription, merge, without_no_local
 
 SESSION = Session("c", Limits(), None, 0.0)  # type: ignore[arg-type]
 

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from broker.config import TlsSettings
+from taipan.broker.config import TlsSettings
 
 DAY = datetime.timedelta(days=1)
 CA_USAGE = x509.KeyUsage(

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from broker.config import ListenerSettings, ZoneSettings
-from broker.transport.descriptors import UNLIMITED, Descriptors
-from broker.transport.layer import grow
-from broker.transport.listener import Listener
+from taipan.broker.config import ListenerSettings, ZoneSettings
+from taipan.broker.transport.descriptors import UNLIMITED, Descriptors
+from taipan.broker.transport.layer import grow
+from taipan.broker.transport.listener import Listener
 from tests.support.clock import Clock
 
 try:

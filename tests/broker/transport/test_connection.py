@@ -5,15 +5,25 @@ from typing import Any
 
 import pytest
 
-from broker.access.outcome import AuthOutcome
-from broker.channel import channel as channel_module
-from broker.mqtt import constants as c
-from broker.mqtt import reason_codes as rc
-from broker.mqtt.packets import Ack, Connack, Connect, Disconnect, Pingreq, Pingresp, Subscribe, TopicFilter, Will
-from broker.transport import connection as module
-from broker.transport.connection import LINGER, WRITE_HIGH, WRITE_LOW
-from broker.transport.layer import Layer
-from broker.transport.proxy_protocol import ProxiedTransport, ProxyHeader
+from taipan.broker.access.outcome import AuthOutcome
+from taipan.broker.channel import channel as channel_module
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt import reason_codes as rc
+from taipan.broker.mqtt.packets import (
+    Ack,
+    Connack,
+    Connect,
+    Disconnect,
+    Pingreq,
+    Pingresp,
+    Subscribe,
+    TopicFilter,
+    Will,
+)
+from taipan.broker.transport import connection as module
+from taipan.broker.transport.connection import LINGER, WRITE_HIGH, WRITE_LOW
+from taipan.broker.transport.layer import Layer
+from taipan.broker.transport.proxy_protocol import ProxiedTransport, ProxyHeader
 from tests.support.fake_transport import FakeClient, FakeNode, FakeTransport, blocked_reader
 from tests.support.wire import Publish, encode
 

@@ -1,7 +1,7 @@
 """Connection: what operators read from it and change on it while it lasts."""
 
-from broker.core.client_info import Traffic
-from broker.mqtt.packets import Pingreq
+from taipan.broker.mqtt.packets import Pingreq
+from taipan.broker.session.client_info import Traffic
 from tests.support.fake_transport import FakeClient, FakeNode
 from tests.support.wire import Publish
 

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from broker.transport.descriptors import UNLIMITED, Descriptors, descriptors
+from taipan.broker.transport.descriptors import UNLIMITED, Descriptors, descriptors
 from tests.broker.transport.echo import dial, listening, on_both_loops
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from broker.core.turn import Turn
-from broker.transport import flusher as module
-from broker.transport.flusher import OCTETS_A_TURN, SENDS_A_TURN, Flusher
+from taipan.broker.loop.budget import LoopBudget
+from taipan.broker.transport import flusher as module
+from taipan.broker.transport.flusher import OCTETS_A_TURN, SENDS_A_TURN, Flusher
 from tests.support.fake_transport import FakeLoop
 
 pytestmark = pytest.mark.interpreted  # its outlets are the test's own, and compiled code asks for the class
@@ -38,7 +38,7 @@ class Target:
 class FlusherHarness:
     def __init__(self) -> None:
         self.loop = FakeLoop()
-        self.turn = Turn()
+        self.turn = LoopBudget()
         self.flusher = Flusher(self.loop, self.turn)  # type: ignore[arg-type]
 
     def add(self, *targets: Any) -> None:
@@ -141,7 +141,7 @@ def test_one_broken_connection_costs_the_others_nothing(caplog: pytest.LogCaptur
     assert (broken.aborted, held.aborted, sound.aborted, waiting.aborted) == (True, True, False, False)
     assert [each.getMessage() for each in caplog.records] == ["flush_failed", "packets_failed"]
     assert all(each.exc_info for each in caplog.records)
-    assert module.logger.name == "broker.transport.flusher"
+    assert module.logger.name == "taipan.broker.transport.flusher"
 
 
 def test_who_had_a_share_of_the_turn_lets_the_others_go_first() -> None:

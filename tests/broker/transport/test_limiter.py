@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.transport.limiter import TokenBucket
+from taipan.broker.transport.limiter import TokenBucket
 
 
 def test_an_amount_passes_at_once_then_at_its_rate() -> None:

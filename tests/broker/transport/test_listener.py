@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from broker.config import ZoneSettings
-from broker.transport import listener as listener_module
-from broker.transport.listener import REST_WHEN_EXHAUSTED, ListenerError, parse_bind
-from broker.transport.tls import TlsError
+from taipan.broker.config import ZoneSettings
+from taipan.broker.transport import listener as listener_module
+from taipan.broker.transport.listener import REST_WHEN_EXHAUSTED, ListenerError, parse_bind
+from taipan.broker.transport.tls import TlsError
 from tests.broker.transport.conftest import Certificates
 from tests.broker.transport.echo import (
     WatchedListener,
@@ -184,7 +184,7 @@ async def test_more_than_max_connections_are_refused() -> None:
 
 @on_both_loops
 async def test_clients_that_come_too_fast_wait_their_turn(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "broker.transport.listener")
+    caplog.set_level(logging.INFO, "taipan.broker.transport.listener")
     async with listening(accept_rate=20) as listener, AsyncExitStack() as open_ones:
         for _ in range(22):  # the clock of the bucket stands still, so two of them find it empty
             await open_ones.enter_async_context(dial(listener.port))
@@ -324,7 +324,7 @@ async def test_without_sockets_the_listener_rests_and_comes_back(monkeypatch: py
                 later.append((delay, callback))
                 return loop.call_later(3600, callback)
 
-        monkeypatch.setattr("broker.transport.listener.asyncio.get_running_loop", Loop)
+        monkeypatch.setattr("taipan.broker.transport.listener.asyncio.get_running_loop", Loop)
         async with dial(listener.port) as (reader, writer):
             await listener.until(lambda: listener.refused == {"no_sockets": 1})
             assert [delay for delay, _ in later] == [REST_WHEN_EXHAUSTED]
@@ -374,7 +374,7 @@ async def test_a_socket_that_gets_no_transport(monkeypatch: pytest.MonkeyPatch, 
                 finally:
                     sock.close()
 
-        monkeypatch.setattr("broker.transport.listener.asyncio.get_running_loop", Loop)
+        monkeypatch.setattr("taipan.broker.transport.listener.asyncio.get_running_loop", Loop)
         async with dial(listener.port) as (reader, _):
             assert await closed_by_peer(reader) == b""
         assert listener.refused == {"closed_early": 1}

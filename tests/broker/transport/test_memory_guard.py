@@ -2,10 +2,10 @@
 
 import pytest
 
-from broker.core.memory import BEGINS, ENDS
-from broker.mqtt.packets import Subscribe, TopicFilter
-from broker.session.account import NORMAL, SHEDDING, SLOWING
-from broker.transport import memory_guard as module
+from taipan.broker.core.memory import BEGINS, ENDS
+from taipan.broker.mqtt.packets import Subscribe, TopicFilter
+from taipan.broker.session.account import NORMAL, SHEDDING, SLOWING
+from taipan.broker.transport import memory_guard as module
 from tests.support.durable import DurableFakeNode
 
 pytestmark = pytest.mark.asyncio

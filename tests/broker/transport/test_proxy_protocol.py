@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.transport.proxy_protocol import (
+from taipan.broker.transport.proxy_protocol import (
     V1_MAX,
     V2_FIXED,
     V2_MAX,

@@ -1,6 +1,6 @@
 """Rates: how fast a connection is read, held back and let go."""
 
-from broker.mqtt.packets import Pingreq, Pingresp
+from taipan.broker.mqtt.packets import Pingreq, Pingresp
 from tests.support.fake_transport import FakeNode
 from tests.support.wire import Publish, encode
 

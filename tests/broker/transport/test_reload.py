@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from broker.config import BrokerSettings, RuleSettings, TlsSettings
-from broker.mqtt.constants import MAXIMUM_QOS
-from broker.transport.tls import build_context
+from taipan.broker.config import BrokerSettings, RuleSettings, TlsSettings
+from taipan.broker.mqtt.constants import MAXIMUM_QOS
+from taipan.broker.transport.tls import build_context
 from tests.broker.transport.conftest import Certificates
 from tests.support.node import Node, make_settings, start_node
 
@@ -53,7 +53,7 @@ async def test_everything_changes_and_each_file_is_read_once(
         read.append(build_context(settings))
         return read[-1]
 
-    monkeypatch.setattr("broker.transport.listener.build_context", build)
+    monkeypatch.setattr("taipan.broker.transport.listener.build_context", build)
     node.server.reload(changed(node.settings, no_match="deny"))
     assert len(read) == 1
     assert [each.context for each in node.server.listeners] == [None, read[0]]

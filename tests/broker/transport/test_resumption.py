@@ -8,7 +8,7 @@ import time
 import msgspec
 import pytest
 
-from broker.transport import resumption
+from taipan.broker.transport import resumption
 from tests.broker.transport.conftest import Certificates
 from tests.broker.transport.echo import WatchedListener, listening, on_both_loops
 from tests.broker.transport.test_tls import client_context

@@ -1,6 +1,6 @@
 """SlowReader: who has to take what it asks for, and how much in time."""
 
-from broker.transport.slow_reader import SLOWEST
+from taipan.broker.transport.slow_reader import SLOWEST
 from tests.support.fake_transport import blocked_reader
 
 

@@ -12,9 +12,9 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from broker.config import TlsSettings, ZoneSettings
-from broker.transport import arrival
-from broker.transport.tls import TlsError, build_context, peer_identity
+from taipan.broker.config import TlsSettings, ZoneSettings
+from taipan.broker.transport import handshake as arrival
+from taipan.broker.transport.tls import TlsError, build_context, peer_identity
 from tests.broker.transport.conftest import Certificates
 from tests.broker.transport.echo import closed_by_peer, dial, listener_settings, listening, on_both_loops
 

@@ -15,8 +15,16 @@ import websockets
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.config import ZoneSettings
-from broker.transport.websocket import CHUNK, MAX_REQUEST, MIN_FRAME, SLACK, WORK_A_TURN, WebSocketError, WebSocketLayer
+from taipan.broker.config import ZoneSettings
+from taipan.broker.transport.websocket import (
+    CHUNK,
+    MAX_REQUEST,
+    MIN_FRAME,
+    SLACK,
+    WORK_A_TURN,
+    WebSocketError,
+    WebSocketLayer,
+)
 from tests.broker.transport.conftest import Certificates
 from tests.broker.transport.echo import (
     WatchedListener,
@@ -554,7 +562,7 @@ async def test_close_while_reading_is_paused_still_hears_the_answer() -> None:
 @on_both_loops
 async def test_a_peer_that_does_not_answer_a_close_frame_is_cut_off() -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("broker.transport.websocket.CLOSE_TIMEOUT", 0.05)
+        patch.setattr("taipan.broker.transport.websocket.CLOSE_TIMEOUT", 0.05)
         async with listening(type="ws") as listener, opened(listener) as peer:
             peer.send(frame(BINARY, b"quit"))
             assert await peer.frame() == (BINARY, b"bye")

@@ -2,10 +2,20 @@
 
 import pytest
 
-from management.ctl.command import DASHES, Answer, Call, Command, UsageError, find, key_line, overview, usage_line
-from management.ctl.index import COMMANDS
-from management.ctl.output import json_text, printable
-from management.operations.refusal import Refusal
+from taipan.management.ctl.command import (
+    DASHES,
+    Answer,
+    Call,
+    Command,
+    UsageError,
+    find,
+    key_line,
+    overview,
+    usage_line,
+)
+from taipan.management.ctl.index import COMMANDS
+from taipan.management.ctl.output import json_text, printable
+from taipan.management.operations.refusal import Refusal
 
 
 def _nothing(call: Call) -> Answer:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.access.stored_users import CLIENT_ID, USERNAME
+from taipan.broker.access.stored_users import CLIENT_ID, USERNAME
 from tests.support.api import managed_node
 from tests.support.ctl import ctl, ctl_json, done
 

@@ -2,7 +2,7 @@
 
 import re
 
-from management.ctl.index import COMMANDS
+from taipan.management.ctl.index import COMMANDS
 from tests.support.ctl import ROOT
 
 PAGE = (ROOT / "docs" / "ctl.md").read_text(encoding="utf-8")

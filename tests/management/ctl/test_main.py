@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from management.ctl.main import UsageError, find_data_dir, read_command_line
-from management.data_dir import DataDir
+from taipan.management.ctl.main import UsageError, find_data_dir, read_command_line
+from taipan.management.data_dir import DataDir
 from tests.support.api import managed_node
 from tests.support.ctl import ROOT, run
 from tests.support.node import NodeProcess
@@ -161,7 +161,7 @@ async def test_a_real_node_leaves_no_socket_and_takes_over_a_stale_one(tmp_path:
 @pytest.mark.asyncio
 async def test_a_reader_that_goes_away_is_no_error() -> None:
     async with managed_node() as node:
-        command = f"{sys.executable} -m management.ctl.main --data-dir {node.settings.node.data_dir} help"
+        command = f"{sys.executable} -m taipan.management.ctl.main --data-dir {node.settings.node.data_dir} help"
         process = await asyncio.create_subprocess_shell(
             f"{command} | true; exit $?", stderr=asyncio.subprocess.PIPE, cwd=ROOT
         )
@@ -172,7 +172,7 @@ async def test_a_reader_that_goes_away_is_no_error() -> None:
 @pytest.mark.alone
 def test_it_starts_in_a_blink() -> None:
     """The best of some starts, because the machine does other things; nothing of ours or of others is imported."""
-    code = "import sys; import management.ctl.main; print(*sys.modules)"
+    code = "import sys; import taipan.management.ctl.main; print(*sys.modules)"
     best = 10.0
     for _ in range(5):
         begun = time.perf_counter()

@@ -76,7 +76,7 @@ async def test_modules_list(enabled: bool, word: str) -> None:
 
 
 async def test_log_levels() -> None:
-    root, named = logging.getLogger(), logging.getLogger("broker.server")
+    root, named = logging.getLogger(), logging.getLogger("taipan.broker.server")
     before = root.level
     async with managed_node() as node:
         try:
@@ -84,12 +84,12 @@ async def test_log_levels() -> None:
             assert root.level == logging.ERROR
             assert await done(node, "log", "primary-level") == ["error"]
             assert await done(node, "log", "primary-level", "warning") == ["warning"]
-            assert await done(node, "log", "set-level", "debug", "broker.server") == ["debug"]
+            assert await done(node, "log", "set-level", "debug", "taipan.broker.server") == ["debug"]
             assert named.level == logging.DEBUG and root.level == logging.WARNING
             lines = await done(node, "log", "list")
             assert lines[0] == "Logger(name=primary, level=warning)"
-            assert "Logger(name=broker.server, level=debug)" in lines
-            assert await done(node, "log", "set-level", "inherit", "broker.server") == ["warning"]
+            assert "Logger(name=taipan.broker.server, level=debug)" in lines
+            assert await done(node, "log", "set-level", "inherit", "taipan.broker.server") == ["warning"]
             assert named.level == logging.NOTSET
             loud = await ctl(node, "log", "set-level", "loud")
             assert loud.status == 1 and loud.out.startswith("Error: level: expected one of debug, info")

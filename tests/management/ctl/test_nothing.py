@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from management.ctl.index import COMMANDS
+from taipan.management.ctl.index import COMMANDS
 from tests.support.api import managed_node
 from tests.support.ctl import ctl, done
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from management.ctl import socket as ctl_socket
-from management.ctl.socket import MOST_CONNECTIONS, MOST_REQUEST, ControlError, ControlSocket
+from taipan.management.ctl import socket as ctl_socket
+from taipan.management.ctl.socket import MOST_CONNECTIONS, MOST_REQUEST, ControlError, ControlSocket
 from tests.support.api import managed_node
 from tests.support.ctl import ctl, done, exchange, parse, run
 
@@ -141,7 +141,7 @@ async def test_a_slow_command_gives_signs_of_life(monkeypatch: pytest.MonkeyPatc
             await go.wait()
             return {"cpu/load1": "0.00"}
 
-        monkeypatch.setattr("management.ctl.node_commands.runtime", slow)
+        monkeypatch.setattr("taipan.management.ctl.node_commands.runtime", slow)
         reader, writer = await asyncio.open_unix_connection(str(node.management.control.path))
         writer.write(json.dumps({"args": ["vm"]}).encode() + b"\n")
         assert await reader.readexactly(5) == b"o\0\0\0\0"

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from broker.config import TlsSettings
-from broker.transport.tls import TlsError
-from management.http.certificates import Certificates as Served
+from taipan.broker.config import TlsSettings
+from taipan.broker.transport.tls import TlsError
+from taipan.management.http.certificates import Certificates as Served
 from tests.broker.transport.conftest import Certificates
 from tests.support.api import ManagedNode, managed_node
 

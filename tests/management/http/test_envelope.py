@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from management.operations.listing import Listing, Row
+from taipan.management.operations.listing import Listing, Row
 from tests.api.raw_http import request_head
 from tests.support.api import APP_ID, SECRET, ManagedNode, managed_node
 
@@ -42,7 +42,7 @@ async def test_after_half_of_it_is_out(monkeypatch: pytest.MonkeyPatch, caplog: 
         with pytest.raises(aiohttp.ClientError):
             await node.api.get("/clients")
         assert "ZeroDivisionError" in _complaint_of(node)
-        assert [record.name for record in caplog.records] == ["management.http.envelope"]
+        assert [record.name for record in caplog.records] == ["taipan.management.http.envelope"]
         monkeypatch.setattr(node.management.operations.clients, "search", search)
         assert (await node.api.get("/clients")).data == []
 

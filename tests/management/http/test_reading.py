@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from management.http import reading
-from management.http.reading import PageQuery, convert, parse
-from management.operations.refusal import MISSING, NOT_JSON, WRONG, Refusal
+from taipan.management.http import reading
+from taipan.management.http.reading import PageQuery, convert, parse
+from taipan.management.operations.refusal import MISSING, NOT_JSON, WRONG, Refusal
 
 
 class Item(msgspec.Struct):

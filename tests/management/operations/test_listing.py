@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from management.operations.listing import PAUSE_EVERY, Listing, Row, everything, searched
+from taipan.management.operations.listing import PAUSE_EVERY, Listing, Row, everything, searched
 
 
 def row(item: Any) -> Row:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from management.operations.rates import read_rate
-from management.operations.refusal import WRONG, Refusal
+from taipan.management.operations.rates import read_rate
+from taipan.management.operations.refusal import WRONG, Refusal
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from broker.core.durability import Durability
-from management.operations.refusal import Refusal
-from management.operations.stored import UNSURE, promised
+from taipan.broker.persistence.durability import Durability
+from taipan.management.operations.refusal import Refusal
+from taipan.management.operations.stored import UNSURE, promised
 from tests.support.api import ManagedNode, managed_node
 
 pytestmark = pytest.mark.asyncio

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from management.operations.listing import PAUSE_EVERY
-from management.operations.routes import _filters
-from management.operations.subscriptions import _found, _of_sessions
+from taipan.management.operations.listing import PAUSE_EVERY
+from taipan.management.operations.routes import _filters
+from taipan.management.operations.subscriptions import _found, _of_sessions
 
 
 def sessions(counts: list[int], rng: random.Random) -> list[Any]:

@@ -6,15 +6,15 @@ from random import Random
 
 import pytest
 
-from broker.core.tables import Tables
-from broker.mqtt.constants import PUBACK, PUBREC
-from broker.mqtt.message import Message
-from broker.mqtt.packets import Ack
-from broker.storage import records
-from ruleengine.actions.buffer import Buffer
-from ruleengine.actions.buffer_store import TABLE, BufferStore
-from ruleengine.actions.entry import Entry, encode_row
-from tests.ruleengine.actions.test_buffer import Sink
+from taipan.broker.mqtt.constants import PUBACK, PUBREC
+from taipan.broker.mqtt.message import Message
+from taipan.broker.mqtt.packets import Ack
+from taipan.broker.persistence.log import records
+from taipan.broker.persistence.tables import Tables
+from taipan.ruleengine.delivery.buffer import Buffer
+from taipan.ruleengine.delivery.buffer_store import TABLE, BufferStore
+from taipan.ruleengine.delivery.entry import Entry, encode_row
+from tests.ruleengine.delivery.test_buffer import Sink
 from tests.ruleengine.rig import QUICK
 from tests.support.durable import DurableFakeNode
 

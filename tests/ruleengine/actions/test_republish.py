@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from broker.mqtt import constants as c
-from ruleengine.error import RuleEngineError
+from taipan.broker.mqtt import constants as c
+from taipan.ruleengine.error import RuleEngineError
 from tests.ruleengine.ruled import RuledNode, ruled_node
 
 

@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from broker.core.tables import Tables
-from ruleengine.actions.action import ActionFailed
-from ruleengine.actions.buffer import DELIVERED, Buffer, Outcome
-from ruleengine.actions.buffer_store import BufferStore
-from ruleengine.actions.dead_letters import TABLE, DeadLetter
-from ruleengine.actions.entry import Entry
-from ruleengine.config import RuleEngineSettings
-from tests.ruleengine.actions.test_buffer import BufferHarness, Sink, entry
+from taipan.broker.persistence.tables import Tables
+from taipan.ruleengine.actions.action import ActionFailed
+from taipan.ruleengine.config import RuleEngineSettings
+from taipan.ruleengine.delivery.buffer import DELIVERED, Buffer, Outcome
+from taipan.ruleengine.delivery.buffer_store import BufferStore
+from taipan.ruleengine.delivery.dead_letters import TABLE, DeadLetter
+from taipan.ruleengine.delivery.entry import Entry
+from tests.ruleengine.delivery.test_buffer import BufferHarness, Sink, entry
 from tests.ruleengine.rig import QUICK, until
 from tests.ruleengine.ruled import KEEP, ruled_node
 from tests.support.node import free_port, make_settings, start_node
@@ -189,7 +189,7 @@ async def test_what_was_set_aside_survives_the_process_and_takes_no_row_with_it(
     assert await node.server.tables.stored()
     await node.stop()
 
-    from broker.server import Server
+    from taipan.broker.server import Server
 
     server = Server(make_settings(**config))
     store = BufferStore(server.tables)

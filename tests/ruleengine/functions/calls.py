@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ruleengine.budget import Budget
-from ruleengine.functions.registry import FUNCTIONS, Context
-from ruleengine.undefined import UNDEFINED
+from taipan.ruleengine.budget import Budget
+from taipan.ruleengine.functions.registry import FUNCTIONS, Context
+from taipan.ruleengine.undefined import UNDEFINED
 
 NOW = 1653561612.25  # 2022-05-26T10:40:12.25Z
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ruleengine.functions.registry import FunctionError
-from ruleengine.functions.values import restore
-from ruleengine.undefined import UNDEFINED
+from taipan.ruleengine.functions.registry import FunctionError
+from taipan.ruleengine.functions.values import restore
+from taipan.ruleengine.undefined import UNDEFINED
 from tests.ruleengine.functions.calls import call
 
 

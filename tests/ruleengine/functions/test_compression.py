@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ruleengine.budget import Budget
-from ruleengine.functions.compression import MAX_PLAIN
-from ruleengine.functions.registry import FunctionError
-from ruleengine.functions.values import restore
+from taipan.ruleengine.budget import Budget
+from taipan.ruleengine.functions.compression import MAX_PLAIN
+from taipan.ruleengine.functions.registry import FunctionError
+from taipan.ruleengine.functions.values import restore
 from tests.ruleengine.functions.calls import call, context
 
 PAIRS = [("gzip", "gunzip", 31), ("zip", "unzip", -15), ("zip_compress", "zip_uncompress", 15)]

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from ruleengine.budget import Budget
-from ruleengine.columns import Columns
-from ruleengine.functions import regexes
-from ruleengine.functions.registry import FunctionError
-from ruleengine.functions.values import MAX_VALUES, decode_json, measure, value_text
+from taipan.ruleengine.budget import Budget
+from taipan.ruleengine.columns import Columns
+from taipan.ruleengine.functions import regexes
+from taipan.ruleengine.functions.registry import FunctionError
+from taipan.ruleengine.functions.values import MAX_VALUES, decode_json, measure, value_text
 from tests.ruleengine.functions.calls import call, context
 
 TWO_MIB = 2 * 1024 * 1024 - 100

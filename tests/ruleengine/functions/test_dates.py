@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ruleengine.functions.registry import FunctionError
+from taipan.ruleengine.functions.registry import FunctionError
 from tests.ruleengine.functions.calls import call
 
 seconds = st.integers(-62_135_510_400, 253_402_214_400)

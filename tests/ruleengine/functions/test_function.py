@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ruleengine.budget import Budget, BudgetExceeded
-from ruleengine.functions.registry import (
+from taipan.ruleengine.budget import Budget, BudgetExceeded
+from taipan.ruleengine.functions.registry import (
     ANY,
     FUNCTIONS,
     INTEGER,

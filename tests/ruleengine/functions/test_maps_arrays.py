@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ruleengine.functions.registry import FunctionError
-from ruleengine.undefined import UNDEFINED
+from taipan.ruleengine.functions.registry import FunctionError
+from taipan.ruleengine.undefined import UNDEFINED
 from tests.ruleengine.functions.calls import call
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ruleengine.functions.registry import FunctionError
+from taipan.ruleengine.functions.registry import FunctionError
 from tests.ruleengine.functions.calls import call
 
 integers = st.integers(-(10**20), 10**20)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from ruleengine.functions.registry import FUNCTIONS, Context
-from ruleengine.undefined import UNDEFINED
+from taipan.ruleengine.functions.registry import FUNCTIONS, Context
+from taipan.ruleengine.undefined import UNDEFINED
 from tests.ruleengine.functions.calls import call, context
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "rule-functions.md"

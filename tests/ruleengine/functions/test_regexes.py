@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ruleengine.functions.registry import FunctionError
-from ruleengine.functions.values import restore
+from taipan.ruleengine.functions.registry import FunctionError
+from taipan.ruleengine.functions.values import restore
 from tests.ruleengine.functions.calls import call
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ruleengine.functions.registry import FUNCTIONS, FunctionError
+from taipan.ruleengine.functions.registry import FUNCTIONS, FunctionError
 from tests.ruleengine.functions.calls import alike, call, context, read_value
 
 RULES = Path(__file__).resolve().parents[2] / "rules"

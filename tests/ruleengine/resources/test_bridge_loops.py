@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from broker.mqtt.constants import USER_PROPERTY
-from ruleengine.actions import mqtt_bridge as action_type
-from ruleengine.error import RuleEngineError
-from ruleengine.hops import NAME, hops_of, with_hops
-from ruleengine.params import ParamError
-from ruleengine.resources import mqtt_bridge
+from taipan.broker.mqtt.constants import USER_PROPERTY
+from taipan.ruleengine.actions import mqtt_bridge as action_type
+from taipan.ruleengine.error import RuleEngineError
+from taipan.ruleengine.hops import NAME, hops_of, with_hops
+from taipan.ruleengine.params import ParamError
+from taipan.ruleengine.resources import mqtt_bridge
 from tests.ruleengine.resources.remotes import KINDS, remote
 from tests.ruleengine.rig import QUICK, Rig, until
 from tests.ruleengine.rig import published as event_of

@@ -12,12 +12,12 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from broker.mqtt.constants import PUBACK, PUBREC
-from ruleengine.actions import mqtt_bridge as action
-from ruleengine.actions.action import ActionFailed
-from ruleengine.params import ParamError
-from ruleengine.resources import mqtt_bridge
-from ruleengine.resources.resource import ResourceError
+from taipan.broker.mqtt.constants import PUBACK, PUBREC
+from taipan.ruleengine.actions import mqtt_bridge as action
+from taipan.ruleengine.actions.action import ActionFailed
+from taipan.ruleengine.params import ParamError
+from taipan.ruleengine.resources import mqtt_bridge
+from taipan.ruleengine.resources.resource import ResourceError
 from tests.ruleengine.resources.remotes import KINDS, Remote, remote
 from tests.ruleengine.rig import QUICK, Rig, published, until
 from tests.support.node import free_port, start_node

@@ -12,13 +12,13 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from ruleengine.actions import opentsdb as action
-from ruleengine.actions.action import ActionFailed
-from ruleengine.actions.opentsdb import data_point, sanitise
-from ruleengine.params import ParamError
-from ruleengine.resources import opentsdb
-from ruleengine.resources.http_client import Reply
-from ruleengine.resources.opentsdb import DataPoint, PutOptions, outcomes_of
+from taipan.ruleengine.actions import opentsdb as action
+from taipan.ruleengine.actions.action import ActionFailed
+from taipan.ruleengine.actions.opentsdb import data_point, sanitise
+from taipan.ruleengine.params import ParamError
+from taipan.ruleengine.resources import opentsdb
+from taipan.ruleengine.resources.http_client import Reply
+from taipan.ruleengine.resources.opentsdb import DataPoint, PutOptions, outcomes_of
 from tests.ruleengine.rig import QUICK, HttpSink, Rig, published, until
 
 pytestmark = pytest.mark.asyncio

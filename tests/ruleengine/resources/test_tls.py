@@ -11,9 +11,9 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from ruleengine.actions import web_hook as action
-from ruleengine.resources import mqtt_bridge, web_hook
-from ruleengine.resources.resource import ResourceError
+from taipan.ruleengine.actions import web_hook as action
+from taipan.ruleengine.resources import mqtt_bridge, web_hook
+from taipan.ruleengine.resources.resource import ResourceError
 from tests.broker.transport.conftest import Certificates
 from tests.ruleengine.rig import HttpSink, Rig, published, until
 from tests.ruleengine.ruled import ruled_node

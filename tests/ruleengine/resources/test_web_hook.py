@@ -14,12 +14,12 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from ruleengine.actions import web_hook as action
-from ruleengine.actions.action import ActionFailed
-from ruleengine.networks import Networks
-from ruleengine.params import ParamError
-from ruleengine.resources import web_hook
-from ruleengine.resources.resource import ResourceError
+from taipan.ruleengine.actions import web_hook as action
+from taipan.ruleengine.actions.action import ActionFailed
+from taipan.ruleengine.networks import Networks
+from taipan.ruleengine.params import ParamError
+from taipan.ruleengine.resources import web_hook
+from taipan.ruleengine.resources.resource import ResourceError
 from tests.ruleengine.rig import QUICK, HttpSink, Rig, Told, published, status, until
 from tests.support.node import free_port
 

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from ruleengine.budget import Budget
-from ruleengine.columns import Columns
-from ruleengine.functions.function import Context, Function
-from ruleengine.functions.registry import FUNCTIONS
-from ruleengine.sql.compiler import Program, compile
-from ruleengine.sql.error import EvaluationError, SqlError
-from ruleengine.sql.parser import parse
-from ruleengine.undefined import UNDEFINED
+from taipan.ruleengine.budget import Budget
+from taipan.ruleengine.columns import Columns
+from taipan.ruleengine.functions.function import Context, Function
+from taipan.ruleengine.functions.registry import FUNCTIONS
+from taipan.ruleengine.sql.compiler import Program, compile
+from taipan.ruleengine.sql.error import EvaluationError, SqlError
+from taipan.ruleengine.sql.parser import parse
+from taipan.ruleengine.undefined import UNDEFINED
 
 
 def program(sql: str, **more: Any) -> Program:

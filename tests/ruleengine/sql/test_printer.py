@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ruleengine.sql.ast import (
+from taipan.ruleengine.sql.ast import (
     Arithmetic,
     Call,
     Case,
@@ -28,8 +28,8 @@ from ruleengine.sql.ast import (
     Unary,
     When,
 )
-from ruleengine.sql.parser import parse
-from ruleengine.sql.printer import unparse
+from taipan.ruleengine.sql.parser import parse
+from taipan.ruleengine.sql.printer import unparse
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 names = st.one_of(

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from broker.mqtt.topics import matches
-from ruleengine.budget import Budget
-from ruleengine.columns import Columns
-from ruleengine.functions.registry import FUNCTIONS
-from ruleengine.sql.compiler import compile
-from ruleengine.sql.error import EvaluationError, SqlError
-from ruleengine.sql.parser import parse
-from ruleengine.undefined import UNDEFINED
+from taipan.broker.mqtt.topics import matches
+from taipan.ruleengine.budget import Budget
+from taipan.ruleengine.columns import Columns
+from taipan.ruleengine.functions.registry import FUNCTIONS
+from taipan.ruleengine.sql.compiler import compile
+from taipan.ruleengine.sql.error import EvaluationError, SqlError
+from taipan.ruleengine.sql.parser import parse
+from taipan.ruleengine.undefined import UNDEFINED
 
 RULES = Path(__file__).resolve().parents[2] / "rules"
 VECTORS: list[dict[str, Any]] = json.loads((RULES / "sql.json").read_text(encoding="utf-8"))

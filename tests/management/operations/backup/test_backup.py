@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from broker.access.stored_users import USERNAME
-from management.operations.backup.backup import PLAN_FILE, Backup
-from management.operations.backup.import_file import Plan
-from management.operations.backup.import_plan import read_plan, written_plan
-from management.operations.refusal import Refusal
+from taipan.broker.access.stored_users import USERNAME
+from taipan.management.operations.backup.backup import PLAN_FILE, Backup
+from taipan.management.operations.backup.import_file import Plan
+from taipan.management.operations.backup.import_plan import read_plan, written_plan
+from taipan.management.operations.refusal import Refusal
 from tests.support.api import ManagedNode, managed_node
 
 pytestmark = pytest.mark.asyncio

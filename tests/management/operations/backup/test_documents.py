@@ -5,10 +5,10 @@ from typing import Any, cast
 
 import pytest
 
-from broker.core.turn import Turn
-from management.operations.backup import documents as module
-from management.operations.backup.documents import Documents
-from management.operations.refusal import Refusal
+from taipan.broker.loop.budget import LoopBudget
+from taipan.management.operations.backup import documents as module
+from taipan.management.operations.backup.documents import Documents
+from taipan.management.operations.refusal import Refusal
 
 pytestmark = pytest.mark.asyncio
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.asyncio
 @pytest.fixture
 def documents(monkeypatch: pytest.MonkeyPatch) -> Documents:
     monkeypatch.setattr(module, "_PIECE", 4)
-    return Documents(cast(Any, SimpleNamespace(broker=SimpleNamespace(turn=Turn()))))
+    return Documents(cast(Any, SimpleNamespace(broker=SimpleNamespace(turn=LoopBudget()))))
 
 
 async def test_characters_go_over_the_ends_of_pieces(documents: Documents) -> None:

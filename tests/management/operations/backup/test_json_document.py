@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from management.operations.backup.json_document import BadRecord, Document
-from management.operations.refusal import Refusal
+from taipan.management.operations.backup.json_document import BadRecord, Document
+from taipan.management.operations.refusal import Refusal
 
 LONG = [
     "\\" * 200_000 + '"',

@@ -1,0 +1,487 @@
+"""PUBLISH out: Topic Alias, Subscription Identifiers, Message Expiry, Maximum Packet Size - and the outbox.
+
+An ``OutboundWriter`` is a session's way to its connected client. It only collects bytes; the flusher writes them at
+the end of
+the loop turn. Version decides the class: 3.x has neither properties nor aliases nor a packet size of the client's.
+"""
+
+from collections import deque
+from typing import Final, Protocol
+
+from ..core.hooks import Hooks
+from ..loop.clock import Clock
+from ..mqtt import encoder
+from ..mqtt.constants import MESSAGE_EXPIRY_INTERVAL, PUBACK, PUBREL, V4, V5
+from ..mqtt.message import Delivery, Message
+from ..persistence.durability import Durability
+from ..session.client_writer import EXPIRED, MEMORY, QUEUE_FULL, TOO_LARGE
+from ..session.session import Session
+
+_PUBACK: Final = PUBACK << 4  # first byte
+_QOS: Final = 0x06  # in that of a PUBLISH
+
+
+class Target(Protocol):
+    """Whom an outlet writes to: ``transport.connection``."""
+
+    def flush(self) -> None:
+        """Write what the outlet holds, and what may follow it."""
+
+    def write(self) -> None:
+        """Write what the outlet holds."""
+
+    def abort(self) -> None:
+        """Close at once."""
+
+    def stored(self) -> None:
+        """Nothing in the outlet waits for the disk any more."""
+
+
+class Flushes(Protocol):
+    """Who writes outlets at the end of the turn: ``transport.flusher``."""
+
+    def add(self, outlet: "OutboundWriter") -> None:
+        """The outlet has something to write now, and had nothing before."""
+
+    def withdraw(self, outlet: "OutboundWriter") -> None:
+        """What it had to write is being written."""
+
+    def wake(self) -> None:
+        """This turn is to have an end."""
+
+
+class OutboundWriter:
+    """For MQTT 3.1 and 3.1.1, and what both share.
+
+    ``fast`` says that a QoS 0 message may go out in its shared form: socket writable, no mount point to take off,
+    no PUBLISH waiting for the disk, and for 5.0 neither aliases nor a Maximum Packet Size.
+    """
+
+    __slots__ = (
+        "backlog",
+        "clock",
+        "delivered",
+        "durability",
+        "fast",
+        "flusher",
+        "held",
+        "held0",
+        "held1",
+        "hooks",
+        "lined",
+        "max_outbox",
+        "mountpoint",
+        "parts",
+        "sent0",
+        "sent1",
+        "sent2",
+        "sent_other",
+        "session",
+        "target",
+        "writable",
+        "written1",
+    )
+
+    version = V4
+
+    def __init__(self, flusher: Flushes, target: "Target", clock: Clock, hooks: Hooks, max_outbox: int) -> None:
+        self.flusher = flusher
+        self.target = target
+        self.clock = clock
+        self.hooks = hooks
+        self.delivered = hooks.message_delivered
+        self.session: Session | None = None
+        # Packets that wait for a batch of the journal, in order, and what must not overtake them: (batch, 0 for none of
+        # its own; bytes; Topic Name of a PUBLISH, else "").
+        self.durability: Durability | None = None
+        self.held: deque[tuple[int, bytes, str]] | None = None
+        self.held0 = 0  # bytes of QoS 0 PUBLISHes among them
+        self.held1 = 0  # PUBACKs among them
+        # Topic Names of the PUBLISHes among them, and how many of each; None: no PUBLISH is.
+        self.lined: dict[str, int] | None = None
+        # QoS 1 PUBLISHes of the client whose PUBACK is written; the connection counts them.
+        self.written1 = 0
+        self.max_outbox = max_outbox
+        self.mountpoint = ""
+        self.parts: list[bytes] = []
+        # Bytes in ``parts`` while the socket takes nothing.
+        self.backlog = 0
+        self.writable = True
+        self.fast = True
+        # Packets appended since the last flush, by kind; the connection folds them into the metrics.
+        self.sent0 = 0
+        self.sent1 = 0
+        self.sent2 = 0
+        self.sent_other = 0
+
+    def open(self, session: Session, mountpoint: str) -> None:
+        """The client was accepted; PUBLISH may go out from here on."""
+        self.session = session
+        self.mountpoint = mountpoint
+        self._set_fast()
+
+    def _set_fast(self) -> None:
+        self.fast = self.writable and not self.mountpoint and self.lined is None
+
+    def set_writable(self, writable: bool) -> None:
+        """The socket's word: False means that its buffer is full."""
+        self.writable = writable
+        self._set_fast()
+
+    def send(self, data: bytes) -> None:
+        """Any packet but PUBLISH, encoded."""
+        parts = self.parts
+        if not parts:
+            self.flusher.add(self)
+        parts.append(data)
+        self.sent_other += 1
+        if not self.writable:
+            self.backlog += len(data)
+
+    def answer(self, data: bytes, batch: int) -> None:
+        """An acknowledgement that promises something: not before ``batch`` is on disk (0: at once), and in order."""
+        durability = self.durability
+        if durability is None or (self.held is None and batch <= durability.journal.durable):
+            self.send(data)
+            return
+        self._hold(batch, data, "")
+        if data[0] == _PUBACK:
+            self.held1 += 1
+
+    def _hold(self, batch: int, data: bytes, topic: str) -> None:
+        held = self.held
+        if held is None:
+            held = self.held = deque()
+            if self.durability is not None:
+                self.durability.hold_back(self)
+        held.append((batch, data, topic))
+
+    def _line_up(self, batch: int, frame: bytes, delivery: Delivery) -> None:
+        """A PUBLISH that waits for the disk, or comes after one: the order of sending is that of resending, and a topic
+        has one order whatever the QoS [MQTT-4.6.0-1] [MQTT-4.6.0-6]."""
+        topic = delivery.message.topic
+        self._hold(batch, frame, topic)
+        lined = self.lined
+        if lined is None:
+            lined = self.lined = {}
+            self.fast = False
+        lined[topic] = lined.get(topic, 0) + 1
+        self.sent_other -= 1  # ``release`` counts it as one of these
+        self._count(delivery)
+
+    def _follow(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
+        """A PUBLISH that waits for nothing but those before it. False: this client cannot take it, or not now."""
+        frame = self._frame(delivery, packet_id, dup)
+        if frame is None:
+            return False
+        if delivery.qos == 0:
+            if self.held0 + len(frame) > self.max_outbox:
+                self._drop(delivery, QUEUE_FULL)
+                return False
+            self.held0 += len(frame)
+        self._line_up(0, frame, delivery)
+        return True
+
+    @property
+    def holding(self) -> bool:
+        """Whether packets wait for the disk."""
+        return self.held is not None
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        self.target.abort()
+
+    def release(self, upto: int) -> bool:
+        """Send what waits for batches up to ``upto``; whether anything still waits."""
+        held = self.held
+        if held is None:
+            return False
+        while held:
+            batch, data, topic = held[0]
+            if batch > upto:
+                return True
+            held.popleft()
+            if topic:
+                self._leave_line(topic, data)
+            elif data[0] == _PUBACK:
+                self.held1 -= 1
+            self.send(data)
+        self.held = None
+        self.target.stored()
+        if self.session is not None:
+            self.session.advance(self.clock.now())  # retained messages follow the SUBACK
+        return self.holding  # that may have brought a QoS 2 PUBLISH
+
+    def _leave_line(self, topic: str, frame: bytes) -> None:
+        lined = self.lined
+        assert lined is not None
+        left = lined[topic] - 1
+        if left:
+            lined[topic] = left
+        else:
+            del lined[topic]
+            if not lined:
+                self.lined = None
+                self._set_fast()
+        if not frame[0] & _QOS:
+            self.held0 -= len(frame)
+
+    def send_publish_after(self, batch: int, delivery: Delivery, packet_id: int, dup: bool = False) -> bool:
+        """A QoS 2 PUBLISH whose Packet Identifier is not on disk yet; False: this client cannot take it."""
+        durability = self.durability
+        if durability is None or (self.held is None and batch <= durability.journal.durable):
+            return self.send_publish(delivery, packet_id, dup)
+        frame = self._frame(delivery, packet_id, dup)
+        if frame is None:
+            return False
+        self._line_up(batch, frame, delivery)
+        return True
+
+    def _frame(self, delivery: Delivery, packet_id: int, dup: bool) -> bytes | None:
+        """A PUBLISH that goes out later. None: this client cannot take it."""
+        if self.mountpoint:
+            topic = self._local_topic(delivery.message.topic)
+            return encoder.publish(topic, delivery.message, V4, delivery.qos, delivery.retain, dup, packet_id)
+        head, tail = encoder.wire(delivery, V4)
+        if delivery.qos == 0:
+            return head
+        return b"".join((_repeated(head) if dup else head, encoder.PACKET_ID[packet_id], tail))
+
+    def send_run(self, deliveries: list[Delivery], packet_ids: list[int]) -> list[int]:
+        """Several PUBLISH of QoS 1, for the first time; returns the identifiers of those this client cannot take."""
+        if not self.fast:
+            return [
+                packet_id
+                for delivery, packet_id in zip(deliveries, packet_ids, strict=True)
+                if not self.send_publish(delivery, packet_id, False)
+            ]
+        parts = self.parts
+        if not parts:
+            self.flusher.add(self)
+        version = self.version
+        wire = encoder.wire
+        bytes_of = encoder.PACKET_ID
+        for delivery, packet_id in zip(deliveries, packet_ids, strict=True):
+            head, tail = wire(delivery, version)
+            parts += (head, bytes_of[packet_id], tail)
+        self.sent1 += len(deliveries)
+        if self.delivered:
+            for delivery in deliveries:
+                self._tell(delivery.message)
+        return []
+
+    def flush_now(self) -> None:
+        """Write what is here at once instead of at the end of the turn."""
+        if self.parts and self.writable:
+            self.flusher.withdraw(self)
+            self.target.write()
+
+    def send_publish0(self, message: Message) -> None:
+        """A QoS 0 PUBLISH with RETAIN 0 and no identifiers."""
+        if not self.fast:
+            self.send_publish(Delivery(message, 0), 0, False)
+            return
+        frame = message.wire0_v3
+        if frame is None:
+            frame = encoder.publish0(message, V4)
+        parts = self.parts
+        if not parts:
+            self.flusher.add(self)
+        parts.append(frame)
+        self.sent0 += 1
+        if self.delivered:
+            self._tell(message)
+
+    def send_publish(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
+        """Any other PUBLISH. False: this client cannot take it."""
+        if self.lined is not None and (delivery.qos or delivery.message.topic in self.lined):
+            return self._follow(delivery, packet_id, dup)
+        if not self.writable and not self._room(delivery):
+            return False
+        parts = self.parts
+        if not parts:
+            self.flusher.add(self)
+        if self.mountpoint:
+            topic = self._local_topic(delivery.message.topic)
+            parts.append(encoder.publish(topic, delivery.message, V4, delivery.qos, delivery.retain, dup, packet_id))
+        else:
+            head, tail = delivery.wire_v3 or encoder.wire(delivery, V4)
+            if delivery.qos == 0:
+                parts.append(head)
+            else:
+                if dup:
+                    head = _repeated(head)
+                parts += (head, encoder.PACKET_ID[packet_id], tail)
+        self._count(delivery)
+        return True
+
+    def _count(self, delivery: Delivery) -> None:
+        qos = delivery.qos
+        if qos == 1:
+            self.sent1 += 1
+        elif qos == 0:
+            self.sent0 += 1
+        else:
+            self.sent2 += 1
+        if self.delivered:
+            self._tell(delivery.message)
+
+    def send_pubrel(self, packet_id: int) -> None:
+        """The second half of a QoS 2 delivery, again: after a PUBREC that may not be on disk yet."""
+        self.answer(encoder.ack(PUBREL, packet_id), 0 if self.durability is None else self.durability.barrier)
+
+    def _room(self, delivery: Delivery) -> bool:
+        """Count a PUBLISH for a client that does not read; False (dropped) for QoS 0 beyond ``max_outbox_bytes``."""
+        size = delivery.size
+        session = self.session
+        if delivery.qos == 0:
+            if session is not None and session.account.level:
+                self._drop(delivery, MEMORY)
+                return False
+            if self.backlog + size > self.max_outbox:
+                self._drop(delivery, QUEUE_FULL)
+                return False
+        self.backlog += size
+        if session is not None:
+            session.account.unread += size
+            self.flusher.wake()  # nothing is to be written, but at the end of the turn somebody looks at the memory
+        return True
+
+    def _drop(self, delivery: Delivery, reason: str) -> None:
+        session = self.session
+        if session is not None:
+            session.observer.delivery_dropped(session, delivery, reason)
+
+    def _tell(self, message: Message) -> None:
+        if self.session is not None:
+            self.delivered(self.session.client, message)
+
+    def _local_topic(self, topic: str) -> str:
+        mountpoint = self.mountpoint
+        return topic[len(mountpoint) :] if mountpoint and topic.startswith(mountpoint) else topic
+
+
+class OutboundWriter5(OutboundWriter):
+    """For MQTT 5.0."""
+
+    __slots__ = ("_aliases", "alias_maximum", "max_packet_size")
+
+    version = V5
+
+    def __init__(self, flusher: Flushes, target: "Target", clock: Clock, hooks: Hooks, max_outbox: int) -> None:
+        super().__init__(flusher, target, clock, hooks, max_outbox)
+        # What the client's CONNECT allows: aliases towards it [MQTT-3.1.2-26], bytes of a packet, 0: no bound.
+        self.alias_maximum = 0
+        self.max_packet_size = 0
+        self._aliases: dict[str, int] | None = None
+
+    def _set_fast(self) -> None:
+        plain = not (self.mountpoint or self.alias_maximum or self.max_packet_size)
+        self.fast = plain and self.writable and self.lined is None
+
+    def send_publish0(self, message: Message) -> None:
+        if not self.fast or (message.properties and MESSAGE_EXPIRY_INTERVAL in message.properties):
+            self.send_publish(Delivery(message, 0), 0, False)
+            return
+        frame = message.wire0_v5
+        if frame is None:
+            frame = encoder.publish0(message, V5)
+        parts = self.parts
+        if not parts:
+            self.flusher.add(self)
+        parts.append(frame)
+        self.sent0 += 1
+        if self.delivered:
+            self._tell(message)
+
+    def send_publish(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
+        message = delivery.message
+        if self.lined is not None and (delivery.qos or message.topic in self.lined):
+            return self._follow(delivery, packet_id, dup)
+        expires = bool(message.properties) and MESSAGE_EXPIRY_INTERVAL in message.properties
+        if not self.writable and not self._room(delivery):
+            return False
+        if expires or self.alias_maximum or self.mountpoint:
+            frame = self._encode(delivery, packet_id, dup, expires)
+            if frame is None:
+                return False
+            parts = self.parts
+            if not parts:
+                self.flusher.add(self)
+            parts.append(frame)
+        else:
+            head, tail = delivery.wire_v5 or encoder.wire(delivery, V5)
+            if self.max_packet_size and len(head) + len(tail) + (2 if delivery.qos else 0) > self.max_packet_size:
+                self._drop(delivery, TOO_LARGE)  # [MQTT-3.1.2-24] [MQTT-3.1.2-25]
+                return False
+            parts = self.parts
+            if not parts:
+                self.flusher.add(self)
+            if delivery.qos == 0:
+                parts.append(head)
+            else:
+                if dup:
+                    head = _repeated(head)
+                parts += (head, encoder.PACKET_ID[packet_id], tail)
+        self._count(delivery)
+        return True
+
+    def _frame(self, delivery: Delivery, packet_id: int, dup: bool) -> bytes | None:
+        properties = delivery.message.properties
+        expires = bool(properties) and MESSAGE_EXPIRY_INTERVAL in properties
+        # What waits for the disk sets no Topic Alias: a message that does not wait may go out before it.
+        return self._encode(delivery, packet_id, dup, expires, may_set_alias=False)
+
+    def _encode(
+        self, delivery: Delivery, packet_id: int, dup: bool, expires: bool, may_set_alias: bool = True
+    ) -> bytes | None:
+        """This client's own form: remaining expiry, alias, mount point off. None: too large or expired, dropped."""
+        message = delivery.message
+        expiry: int | None = None
+        if expires:
+            interval = int(message.properties[MESSAGE_EXPIRY_INTERVAL])
+            # [MQTT-3.3.2-6]; what was begun before its time was up is finished [MQTT-4.3.3-7]
+            expiry = interval - int(self.clock.now() - message.timestamp)
+            if expiry <= 0 and interval > 0:
+                if not dup:
+                    self._drop(delivery, EXPIRED)  # [MQTT-3.3.2-5]
+                    return None
+                expiry = 1
+            expiry = max(expiry, 0)
+        topic = self._local_topic(message.topic)
+        alias = 0
+        sent_topic = topic
+        new_alias = False
+        if self.alias_maximum:
+            aliases = self._aliases
+            if aliases is None:
+                aliases = self._aliases = {}
+            alias = aliases.get(topic, 0)
+            if alias:
+                sent_topic = ""
+            elif may_set_alias and len(aliases) < self.alias_maximum:
+                alias = len(aliases) + 1
+                new_alias = True
+        frame = encoder.publish(
+            sent_topic,
+            message,
+            V5,
+            delivery.qos,
+            delivery.retain,
+            dup,
+            packet_id,
+            delivery.identifiers,
+            alias,
+            expiry,
+        )
+        if self.max_packet_size and len(frame) > self.max_packet_size:
+            self._drop(delivery, TOO_LARGE)
+            return None
+        if new_alias and self._aliases is not None:
+            self._aliases[topic] = alias  # only now: a client must not be sent an alias that it never saw set
+        return frame
+
+
+def _repeated(head: bytes) -> bytes:
+    """The first part of a PUBLISH with DUP set [MQTT-3.3.1-1]."""
+    return bytes((head[0] | 0x08,)) + head[1:]

@@ -1,0 +1,329 @@
+"""Opening: the client is let in. Its session is taken over or begun, CONNACK goes out, then what the session owes."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+from ..access.outcome import Answer
+from ..mqtt import reason_codes
+from ..mqtt.constants import (
+    ASSIGNED_CLIENT_IDENTIFIER,
+    MAX_PACKET_ID,
+    MAXIMUM_PACKET_SIZE,
+    MAXIMUM_QOS,
+    RECEIVE_MAXIMUM,
+    REQUEST_RESPONSE_INFORMATION,
+    RESPONSE_INFORMATION,
+    RETAIN_AVAILABLE,
+    SERVER_KEEP_ALIVE,
+    SESSION_EXPIRY_INTERVAL,
+    SHARED_SUBSCRIPTION_AVAILABLE,
+    TOPIC_ALIAS_MAXIMUM,
+    V5,
+    WILDCARD_SUBSCRIPTION_AVAILABLE,
+    WILL_DELAY_INTERVAL,
+)
+from ..mqtt.packets import NO_PROPERTIES, Connack, Connect, Will
+from ..session.session import Session
+from .closing import (
+    DISCARDED,
+    NONE,
+    TAKEOVERED,
+    as_message,
+    disconnect,
+    end,
+    refuse,
+    token_expired,
+    will_topic,
+)
+from .external_check import ask
+from .identity import check_banned, check_mountpoint, check_owner, mountpoint_of, new_client_id
+from .refusal import NO_MEMORY, STORE_TROUBLE
+from .review import NO_ANSWERS, SessionReview, unknown_filters, until_reviewed
+from .state import AUTHENTICATING, CONNECTED, CONNECTING, ChannelState, Waiting
+
+logger = logging.getLogger(__name__)
+
+_LOOKED_AT_ONCE: Final = 100
+
+
+def accept(channel: ChannelState, connect: Connect, now: float, extra: dict[int, Any]) -> Waiting:
+    """The client is who it says. Its Will may still have to be asked about."""
+    client = channel.client
+    if not client.client_id:
+        client.client_id = new_client_id(channel)
+    if not check_mountpoint(channel):
+        return None
+    client.mountpoint = mountpoint_of(channel.zone.mountpoint, client.client_id, client.user)
+    if channel.context.access.asks:
+        topic: str | None = None
+        if connect.will is not None:
+            asked = will_topic(channel, connect.will.topic)
+            if isinstance(asked, str) and channel.context.access.authorize_now(client, "publish", asked, now) is None:
+                topic = asked
+        session = None if connect.clean_start else channel.context.broker.sessions.get(client.client_id)
+        if topic is not None or (session is not None and session.subscriptions):
+            if not check_owner(channel):
+                return None
+            channel.state = AUTHENTICATING
+            return _ask_first(channel, connect, topic, session, extra)
+    return _open(channel, connect, now, extra, NO_ANSWERS)
+
+
+async def _ask_first(
+    channel: ChannelState, connect: Connect, will: str | None, session: Session | None, extra: dict[int, Any]
+) -> None:
+    """About its Will, and about what the session that it goes on with is subscribed to."""
+    generation = channel.context.access.generation
+    if will is not None:
+        told = await ask(channel, "publish", [will])
+        if channel.state != AUTHENTICATING or told is None:
+            return
+        channel.will_answer = told[0]
+    answers: dict[str, Answer] = {}
+    if session is not None:
+        unknown: dict[str, None] = {}
+        for looked, topic_filter in enumerate(unknown_filters(channel, session, channel.context.clock.now()), 1):
+            if topic_filter is not None:
+                unknown[topic_filter] = None
+            if looked % _LOOKED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        if unknown and channel.state == AUTHENTICATING:
+            told = await ask(channel, "subscribe", list(unknown))
+            if channel.state != AUTHENTICATING or told is None:
+                return
+            answers = dict(zip(unknown, told, strict=True))
+    if channel.state != AUTHENTICATING:
+        return
+    for answer in answers.values():
+        if not answer.allowed and not answer.lasting:
+            # That a service is away neither takes a subscription from a client nor delivers what nobody allowed.
+            detail = "no answer whether it may read what it is subscribed to"
+            refuse(channel, reason_codes.SERVER_UNAVAILABLE, detail, answer.setting)
+            return
+    if session is not None and generation != channel.context.access.generation:
+        channel.context.reviews.add(session)  # by what was in force when it was asked
+    channel.state = CONNECTING
+    waiting = _open(channel, connect, channel.context.clock.now(), extra, answers)
+    if waiting is not None:
+        await waiting
+
+
+def _open(
+    channel: ChannelState, connect: Connect, now: float, extra: dict[int, Any], answers: Mapping[str, Answer]
+) -> Waiting:
+    """Everything is checked: take the session over, judge what it is subscribed to, and answer when that is on disk.
+
+    ``answers``: of an outside source, by Topic Filter.
+    """
+    if not check_banned(channel):  # again: somebody may have been asked for seconds
+        return None
+    if not check_owner(channel):
+        return None
+    context = channel.context
+    broker = context.broker
+    client = channel.client
+    channel.connect = None
+    client.connected_at = now
+    client.keep_alive = _keep_alive(channel, connect)
+    client.expiry_interval = expiry = _expiry(channel, connect)
+
+    properties = {**extra, **_connack_properties(channel, connect, client.keep_alive, expiry)}
+    if not channel.fits(Connack(reason_codes.SUCCESS, False, properties)):
+        end(channel, "packet_too_large", "the client's Maximum Packet Size leaves no room for a CONNACK", NONE)
+        return None
+    durability = context.durability
+    if durability is not None and durability.trouble is not None and _needs_disk(channel, connect, expiry):
+        refuse(channel, STORE_TROUBLE.code, STORE_TROUBLE.detail, STORE_TROUBLE.setting)
+        return None
+    if broker.short_of_memory and client.client_id not in broker.sessions:
+        refuse(channel, NO_MEMORY.code, NO_MEMORY.detail, NO_MEMORY.setting)
+        return None
+    old = context.channels.get(client.client_id)
+    if old is not None:
+        take_over(old, connect.clean_start)  # [MQTT-3.1.4-3]: out before the answer goes out
+    channel.note()
+    session, present = broker.open_session(client, connect.clean_start, expiry, channel.limits, now)
+    channel.session = session
+    channel.will = connect.will
+    channel.state = CONNECTED
+    context.channels[client.client_id] = channel
+    if client.token is not None and client.token.expires is not None:
+        channel.token_timer = context.wall_timers.at(client.token.expires, partial(token_expired, channel))
+    if present and session.subscriptions:
+        review = SessionReview(context, session, answers)
+        if not review.go_on():
+            return _settle_when_reviewed(channel, connect, properties, review)
+        if review.undecided:
+            context.reviews.add(session)
+    return _settle(channel, connect, session, present, properties, now)
+
+
+async def _settle_when_reviewed(
+    channel: ChannelState, connect: Connect, properties: dict[int, Any], review: SessionReview
+) -> None:
+    if not await until_reviewed(channel, review):
+        return
+    if review.undecided:
+        channel.context.reviews.add(review.session)
+    waiting = _settle(channel, connect, review.session, True, properties, channel.context.clock.now())
+    if waiting is not None:
+        await waiting
+
+
+def _settle(
+    channel: ChannelState, connect: Connect, session: Session, present: bool, properties: dict[int, Any], now: float
+) -> Waiting:
+    """Answer, when what must be on disk for it is."""
+    client = channel.client
+    durability = channel.context.durability
+    if durability is not None:
+        # Also that a client is back must be on disk, or its session could end by its earlier absence after a crash.
+        due = durability.due(channel.mark) if durability.trouble is None else durability.unconfirmed(session)
+        due = due or durability.ending(client.client_id)
+        if connect.will is not None:
+            session.will_number = durability.will_stored(
+                as_message(channel, connect.will, now), _delay_of(connect.will)
+            )
+        if due:
+            return _answer_when_stored(channel, connect, Connack(reason_codes.SUCCESS, present, properties), due)
+    _answer(channel, connect, Connack(reason_codes.SUCCESS, present, properties), now)
+    return None
+
+
+async def _answer_when_stored(channel: ChannelState, connect: Connect, connack: Connack, batch: int) -> None:
+    durability = channel.context.durability
+    assert durability is not None
+    stored = await durability.stored(batch)
+    session = channel.session
+    if channel.state != CONNECTED or session is None:
+        return
+    if stored or (connack.session_present and not durability.unconfirmed(session)):
+        _answer(
+            channel, connect, connack, channel.context.clock.now()
+        )  # a session that is there goes on in trouble, too
+        return
+    # Nobody was told of this session: it is none.
+    session.expiry_interval = 0
+    channel.will = None
+    refuse(channel, STORE_TROUBLE.code, STORE_TROUBLE.detail, STORE_TROUBLE.setting)
+
+
+def _needs_disk(channel: ChannelState, connect: Connect, expiry: int) -> bool:
+    """Whether the answer to a CONNECT would have to wait for the disk: a durable session begins or is discarded."""
+    session = channel.context.broker.sessions.get(channel.client.client_id)
+    if session is None or session.diary is None:
+        durability = channel.context.durability
+        return expiry > 0 or (durability is not None and durability.ending(channel.client.client_id) > 0)
+    resumed = not connect.clean_start and (session.expiry_interval > 0 or not session.connected)
+    return not resumed
+
+
+def _answer(channel: ChannelState, connect: Connect, connack: Connack, now: float) -> None:
+    """CONNACK, then what the session owes [MQTT-3.2.0-1]."""
+    context = channel.context
+    client = channel.client
+    zone = channel.zone
+    session = channel.session
+    assert session is not None
+    window = zone.max_inflight or MAX_PACKET_ID
+    if connect.version == V5:
+        window = min(window, int(connect.properties.get(RECEIVE_MAXIMUM, MAX_PACKET_ID)))  # [MQTT-3.3.4-9]
+    outlet = channel.outlet
+    outlet.durability = context.durability
+    outlet.open(session, client.mountpoint)
+    session.attach(outlet, window, channel.limits, now)
+    channel.send_connack(connack)  # [MQTT-3.2.2-2] [MQTT-3.2.2-3]
+    context.metrics.client_connected += 1
+    context.broker.quiet_log.events.add(
+        client.client_id, now, "client_connected", "session_present" if connack.session_present else "new_session", "-"
+    )
+    logger.info(
+        "client_connected client_id=%s username=%s peer=%s listener=%s proto_ver=%s clean_start=%s "
+        "session_present=%s keep_alive=%s expiry_interval=%s",
+        client.client_id,
+        client.username,
+        client.peer,
+        channel.listener.name,
+        client.proto_ver,
+        client.clean_start,
+        connack.session_present,
+        client.keep_alive,
+        client.expiry_interval,
+    )
+    channel.link.accepted(client.keep_alive * zone.keep_alive_multiplier)
+    if context.hooks.client_connected:
+        context.hooks.client_connected(client)
+    client.packet_properties = NO_PROPERTIES
+    session.advance(now)
+
+
+def take_over(old: ChannelState, clean_start: bool) -> None:
+    """Another connection with the same Client Identifier was accepted: this one goes, its session may stay."""
+    metrics = old.context.metrics
+    hooks = old.context.hooks
+    session = old.session
+    if session is not None:
+        if clean_start:
+            # The session ends here, and its will goes out at once whatever its delay.
+            session.expiry_interval = 0
+            metrics.session_discarded += 1
+            if hooks.session_discarded:
+                hooks.session_discarded(old.client, session)
+        else:
+            metrics.session_takeovered += 1
+            if hooks.session_takeovered:
+                hooks.session_takeovered(old.client, session)
+    disconnect(old, reason_codes.SESSION_TAKEN_OVER, "", DISCARDED if clean_start else TAKEOVERED)
+
+
+def _delay_of(will: Will) -> int:
+    return int(will.properties.get(WILL_DELAY_INTERVAL, 0))
+
+
+def _keep_alive(channel: ChannelState, connect: Connect) -> int:
+    zone = channel.zone
+    most = zone.server_keep_alive
+    if most and (connect.version == V5 or zone.server_keep_alive_v3):
+        # 0 asks for none at all, which is more than the most
+        return most if connect.keep_alive == 0 or connect.keep_alive > most else connect.keep_alive
+    return connect.keep_alive
+
+
+def _expiry(channel: ChannelState, connect: Connect) -> int:
+    most = channel.zone.session_expiry_interval
+    if connect.version == V5:
+        return min(int(connect.properties.get(SESSION_EXPIRY_INTERVAL, 0)), most)
+    return 0 if connect.clean_start else most
+
+
+def _connack_properties(channel: ChannelState, connect: Connect, keep_alive: int, expiry: int) -> dict[int, Any]:
+    """What a 5.0 client is told of this server's limits; absent means the standard's default."""
+    if connect.version != V5:
+        return {}
+    zone = channel.zone
+    properties: dict[int, Any] = {}
+    if not connect.client_id:  # the broker's choice, or its user name
+        properties[ASSIGNED_CLIENT_IDENTIFIER] = channel.client.client_id  # [MQTT-3.2.2-16]
+    if keep_alive != connect.keep_alive:
+        properties[SERVER_KEEP_ALIVE] = keep_alive  # [MQTT-3.2.2-21]
+    if expiry != connect.properties.get(SESSION_EXPIRY_INTERVAL, 0):
+        properties[SESSION_EXPIRY_INTERVAL] = expiry
+    if zone.receive_maximum < MAX_PACKET_ID:
+        properties[RECEIVE_MAXIMUM] = zone.receive_maximum
+    if zone.max_qos < 2:
+        properties[MAXIMUM_QOS] = zone.max_qos  # [MQTT-3.2.2-9]
+    if not zone.retain_available:
+        properties[RETAIN_AVAILABLE] = 0
+    properties[MAXIMUM_PACKET_SIZE] = zone.max_packet_size
+    if zone.max_topic_alias:
+        properties[TOPIC_ALIAS_MAXIMUM] = zone.max_topic_alias
+    if not zone.wildcard_subscription:
+        properties[WILDCARD_SUBSCRIPTION_AVAILABLE] = 0
+    if not zone.shared_subscription:
+        properties[SHARED_SUBSCRIPTION_AVAILABLE] = 0
+    if zone.response_information and connect.properties.get(REQUEST_RESPONSE_INFORMATION) == 1:
+        properties[RESPONSE_INFORMATION] = zone.response_information  # [MQTT-3.1.2-28]
+    return properties

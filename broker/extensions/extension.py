@@ -1,0 +1,24 @@
+"""What every optional extra has in common."""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+
+class Extension(ABC):
+    """An extra that an operator can load and unload at run time. ``name`` is EMQX's where EMQX has the module."""
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def active(self) -> bool:
+        """Whether it is loaded."""
+
+    @abstractmethod
+    def load(self) -> None:
+        """Begin to work. Free of effect when it is loaded."""
+
+    @abstractmethod
+    def unload(self) -> None:
+        """Take on no new work. Free of effect when it is not loaded."""

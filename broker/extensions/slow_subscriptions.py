@@ -1,0 +1,88 @@
+"""Slow subscriptions: which subscribers took longest from publication to acknowledgement of a message."""
+
+from typing import ClassVar
+
+from ..config import SlowSubscriptionsSettings
+from ..core.hooks import Hooks
+from ..loop.timers import DatedTimeSource
+from ..mqtt.message import Message
+from ..session.client_info import ClientInfo
+from .extension import Extension
+
+
+class SlowSubscription:
+    """``timespan``: the longest lately, in seconds. ``updated_at``: unix seconds."""
+
+    __slots__ = ("client_id", "timespan", "topic", "updated_at")
+
+    def __init__(self, client_id: str, topic: str, timespan: float, now: float) -> None:
+        self.client_id = client_id
+        self.topic = topic
+        self.timespan = timespan
+        self.updated_at = now
+
+
+class SlowSubscriptions(Extension):
+    """Keeps the ``top`` slowest of QoS 1 and 2 deliveries over ``threshold``, each for ``expire`` seconds."""
+
+    name: ClassVar[str] = "emqx_mod_slow_subs"
+    description: ClassVar[str] = "Slow subscriptions"
+
+    def __init__(self, settings: SlowSubscriptionsSettings, hooks: Hooks, clock: DatedTimeSource) -> None:
+        self.settings = settings
+        self._hooks = hooks
+        self._clock = clock
+        self._slow: dict[tuple[str, str], SlowSubscription] = {}
+        self._active = False
+
+    @property
+    def active(self) -> bool:
+        """Whether it looks."""
+        return self._active
+
+    def load(self) -> None:
+        """Look at deliveries from now on."""
+        if not self._active:
+            self._active = True
+            self._hooks.delivery_completed.add(self._completed)
+
+    def unload(self) -> None:
+        """Look at none any more, and forget."""
+        if self._active:
+            self._active = False
+            self._hooks.delivery_completed.remove(self._completed)
+            self._slow.clear()
+
+    def _completed(self, client: ClientInfo, message: Message, published_at: float) -> None:
+        now = self._clock.now()
+        timespan = now - published_at
+        if timespan < self.settings.threshold:
+            return
+        key = (client.client_id, message.topic)
+        known = self._slow.get(key)
+        if known is not None:
+            known.timespan = max(known.timespan, timespan)
+            known.updated_at = now
+            return
+        if len(self._slow) >= self.settings.top:
+            self._expire(now)
+        if len(self._slow) >= self.settings.top:
+            fastest = min(self._slow, key=lambda each: self._slow[each].timespan)
+            if self._slow[fastest].timespan >= timespan:
+                return
+            del self._slow[fastest]
+        self._slow[key] = SlowSubscription(client.client_id, message.topic, timespan, now)
+
+    def _expire(self, now: float) -> None:
+        before = now - self.settings.expire
+        for key in [key for key, each in self._slow.items() if each.updated_at < before]:
+            del self._slow[key]
+
+    def ranking(self) -> list[SlowSubscription]:
+        """The slowest first."""
+        self._expire(self._clock.now())
+        return sorted(self._slow.values(), key=lambda each: -each.timespan)
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._slow.clear()

@@ -1,0 +1,155 @@
+"""Topic metrics: how many messages come and go under single topics that an operator has named."""
+
+from collections import deque
+from collections.abc import Iterator
+from typing import ClassVar, Final
+
+from ..core.hooks import Hooks
+from ..loop.timers import DatedTimeSource, Timer, Timers
+from ..mqtt.message import Message
+from ..session.client_info import ClientInfo
+from .extension import Extension
+
+MOST: Final = 512
+"""Topics that may be named, as in EMQX."""
+NAMES: Final = (
+    "messages.in",
+    "messages.out",
+    "messages.dropped",
+    "messages.qos0.in",
+    "messages.qos0.out",
+    "messages.qos1.in",
+    "messages.qos1.out",
+    "messages.qos2.in",
+    "messages.qos2.out",
+)
+SAMPLE: Final = 1.0
+WINDOW: Final = 5
+"""Seconds between two samples, and how many of these spans a rate is the mean of."""
+
+_IN: Final = 0
+_OUT: Final = 1
+_DROPPED: Final = 2
+_BY_QOS: Final = 3
+
+
+class _Counters:
+    __slots__ = ("counts", "samples")
+
+    def __init__(self, now: float) -> None:
+        self.counts = [0] * len(NAMES)
+        self.samples: deque[tuple[float, list[int]]] = deque([(now, self.counts.copy())], maxlen=WINDOW + 1)
+
+
+class TopicMetrics(Extension):
+    """Counts messages of the topics that were added. While there are none it stands at no hook and has no timer.
+
+    *In* is a message that is published, *out* one delivery of it, *dropped* one that reached nobody.
+    """
+
+    name: ClassVar[str] = "emqx_mod_topic_metrics"
+    description: ClassVar[str] = "Topic metrics"
+
+    def __init__(self, hooks: Hooks, timers: Timers, clock: DatedTimeSource) -> None:
+        self._hooks = hooks
+        self._timers = timers
+        self._clock = clock
+        self._topics: dict[str, _Counters] = {}
+        self._timer: Timer | None = None
+        self._active = False
+        self._attached = False
+        self.load()
+
+    @property
+    def active(self) -> bool:
+        """Whether it counts."""
+        return self._active
+
+    def load(self) -> None:
+        """Count from now on."""
+        self._active = True
+        self._settle()
+
+    def unload(self) -> None:
+        """Count no more; the topics and what was counted stay."""
+        self._active = False
+        self._settle()
+
+    def add(self, topic: str) -> None:
+        """Count this topic. Free of effect where it is counted already. ``ValueError`` beyond ``MOST``."""
+        if topic in self._topics:
+            return
+        if len(self._topics) >= MOST:
+            raise ValueError(f"more than {MOST} topics")
+        self._topics[topic] = _Counters(self._clock.now())
+        self._settle()
+
+    def remove(self, topic: str) -> bool:
+        """Whether it was counted."""
+        found = self._topics.pop(topic, None) is not None
+        self._settle()
+        return found
+
+    def topics(self) -> Iterator[str]:
+        return iter(self._topics)
+
+    def __contains__(self, topic: object) -> bool:
+        return topic in self._topics
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    def snapshot(self, topic: str) -> dict[str, int | float]:
+        """``<name>.count`` and ``<name>.rate`` (a second, mean of the last ones). ``KeyError``: no such topic."""
+        counters = self._topics[topic]
+        since, before = counters.samples[0]
+        seconds = self._clock.now() - since
+        values: dict[str, int | float] = {}
+        for name, count, earlier in zip(NAMES, counters.counts, before, strict=True):
+            values[f"{name}.count"] = count
+            values[f"{name}.rate"] = round((count - earlier) / seconds, 2) if seconds > 0 else 0.0
+        return values
+
+    def _settle(self) -> None:
+        """Stand at the hooks if there is anything to count, and only then."""
+        wanted = self._active and bool(self._topics)
+        if wanted == self._attached:
+            return
+        self._attached = wanted
+        hooks = self._hooks
+        if wanted:
+            hooks.message_publish.add(self._published, priority=-1000)  # after whoever changes the message
+            hooks.message_delivered.add(self._delivered)
+            hooks.message_dropped.add(self._dropped)
+            self._timer = self._timers.after(SAMPLE, self._sample)
+        else:
+            hooks.message_publish.remove(self._published)
+            hooks.message_delivered.remove(self._delivered)
+            hooks.message_dropped.remove(self._dropped)
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+    def _sample(self) -> None:
+        now = self._clock.now()
+        for counters in self._topics.values():
+            counters.samples.append((now, counters.counts.copy()))
+        self._timer = self._timers.after(SAMPLE, self._sample)
+
+    def _published(self, message: Message) -> Message:
+        counters = self._topics.get(message.topic)
+        if counters is not None:
+            counters.counts[_IN] += 1
+            counters.counts[_BY_QOS + 2 * message.qos] += 1
+        return message
+
+    def _delivered(self, client: ClientInfo, message: Message) -> None:
+        counters = self._topics.get(message.topic)
+        if counters is not None:
+            counters.counts[_OUT] += 1
+            counters.counts[_BY_QOS + 2 * message.qos + 1] += 1
+
+    def _dropped(self, message: Message, reason: str) -> None:
+        counters = self._topics.get(message.topic)
+        if counters is not None:
+            counters.counts[_DROPPED] += 1

@@ -1,0 +1,305 @@
+"""Traces: what a client, a topic or an address does, written to a file of its own for as long as an operator wants.
+
+While no trace runs nothing stands at any hook. Lines are gathered and written once a second; a file is bounded.
+"""
+
+import logging
+import os
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import lru_cache
+from ipaddress import IPv6Address, ip_address
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from ..core.hooks import Hooks
+from ..mqtt.message import Message
+from ..mqtt.packets import Properties
+from ..mqtt.topics import matches
+from ..observability.log_text import shown
+from ..persistence.tables import Tables
+from ..session.client_info import ClientInfo
+from ..session.session import Session
+from ..session.subscription import Subscription
+
+logger = logging.getLogger(__name__)
+
+Kind = Literal["clientid", "topic", "ip_address"]
+
+MOST: Final = 30
+"""Traces at a time, as in EMQX."""
+MOST_OCTETS: Final = 16_777_216
+"""Of a trace's file; what comes after is left out, and the last line says so."""
+_MOST_WAITING: Final = 1_048_576
+_PAYLOAD: Final = 1024
+_NAME: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,255}", re.ASCII)
+
+
+class TraceError(ValueError):
+    """A trace that cannot be made. ``exists``: because there is one like it."""
+
+    def __init__(self, text: str, exists: bool = False) -> None:
+        super().__init__(text)
+        self.exists = exists
+
+
+class Trace(msgspec.Struct, array_like=True, frozen=True):
+    """Who is traced. ``start_at``, ``end_at``: unix seconds. ``enabled``: not stopped by an operator."""
+
+    name: str
+    kind: Kind
+    filter: str
+    start_at: float
+    end_at: float
+    enabled: bool = True
+
+    def status(self, now: float) -> str:
+        """``waiting``, ``running`` or ``stopped``."""
+        if not self.enabled or now >= self.end_at:
+            return "stopped"
+        return "waiting" if now < self.start_at else "running"
+
+
+class _File:
+    """The file of one running trace."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lines: list[str] = []
+        self.waiting = 0
+        self.octets = path.stat().st_size if path.exists() else 0
+        self.full = self.octets >= MOST_OCTETS
+
+    def add(self, line: str) -> None:
+        if self.full:
+            return
+        if self.waiting >= _MOST_WAITING:
+            self.write()
+        self.lines.append(line)
+        self.waiting += len(line)
+
+    def write(self) -> None:
+        if not self.lines:
+            return
+        data = "".join(self.lines).encode("utf-8", "backslashreplace")
+        self.lines.clear()
+        self.waiting = 0
+        if self.octets + len(data) > MOST_OCTETS:
+            data = data[: MOST_OCTETS - self.octets] + b"\n... the trace is full\n"
+            self.full = True
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            os.write(descriptor, data)
+        finally:
+            os.close(descriptor)
+        self.octets += len(data)
+
+
+class Tracing:
+    """All traces of the node; their files lie in ``directory``."""
+
+    def __init__(self, hooks: Hooks, tables: Tables, now: Callable[[], float], directory: Path) -> None:
+        self._hooks = hooks
+        self._table = tables.open("traces", Trace)
+        self._now = now
+        self._directory = directory
+        self._files: dict[str, _File] = {}
+        self._clients: dict[str, list[_File]] = {}
+        self._hosts: dict[str, list[_File]] = {}
+        self._topics: list[tuple[str, _File]] = []
+        self._attached = False
+
+    # ------------------------------------------------------------- what there is
+
+    def traces(self) -> list[Trace]:
+        """In the order in which they were made."""
+        return list(self._table.values())
+
+    def get(self, name: str) -> Trace | None:
+        return self._table.get(name)
+
+    def octets(self, name: str) -> int:
+        """Bytes of its file."""
+        try:
+            return self.path(name).stat().st_size
+        except OSError:
+            return 0
+
+    def path(self, name: str) -> Path:
+        """Where its lines are; there may be no file yet."""
+        if not _NAME.fullmatch(name):
+            raise TraceError(f"not a name of a trace: {name}")
+        return self._directory / f"{name}.log"
+
+    def create(self, trace: Trace) -> None:
+        """Begin one, now or at its time. Raises TraceError."""
+        if not _NAME.fullmatch(trace.name):
+            raise TraceError("name: expected letters, digits, _ and -, beginning with a letter or digit")
+        if trace.name in self._table:
+            raise TraceError(f"there is a trace {trace.name} already", exists=True)
+        now = self._now()
+        for other in self._table.values():
+            if other.kind == trace.kind and other.filter == trace.filter and other.status(now) != "stopped":
+                raise TraceError(f"trace {other.name} has this condition already", exists=True)
+        if len(self._table) >= MOST:
+            raise TraceError(f"there are {MOST} traces already; delete one")
+        if trace.end_at <= max(trace.start_at, now):
+            raise TraceError("end_at: expected a time to come, after start_at")
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path(trace.name).unlink(missing_ok=True)
+        self._table.put(trace.name, trace)
+        self.tick(now)
+
+    def stop(self, name: str) -> bool:
+        """End it; its file stays. Whether there is one of this name."""
+        trace = self._table.get(name)
+        if trace is None:
+            return False
+        self._table.put(name, msgspec.structs.replace(trace, enabled=False))
+        self.tick(self._now())
+        return True
+
+    def delete(self, name: str) -> bool:
+        """End it and delete its file. Whether there was one of this name."""
+        if not self._table.remove(name):
+            return False
+        self.tick(self._now())
+        self.path(name).unlink(missing_ok=True)
+        return True
+
+    # ------------------------------------------------------------------ running
+
+    def tick(self, now: float) -> None:
+        """Begin and end what is due; write what was gathered."""
+        running = {trace.name: trace for trace in self._table.values() if trace.status(now) == "running"}
+        self.flush()
+        if running.keys() == self._files.keys():
+            return
+        self._files = {name: self._files.get(name) or _File(self.path(name)) for name in running}
+        self._clients.clear()
+        self._hosts.clear()
+        self._topics.clear()
+        for name, trace in running.items():
+            file = self._files[name]
+            if trace.kind == "clientid":
+                self._clients.setdefault(trace.filter, []).append(file)
+            elif trace.kind == "ip_address":
+                self._hosts.setdefault(_host(trace.filter), []).append(file)
+            else:
+                self._topics.append((trace.filter, file))
+        if bool(running) != self._attached:
+            self._attach(bool(running))
+
+    def flush(self) -> None:
+        """Write what was gathered."""
+        for name, file in self._files.items():
+            try:
+                file.write()
+            except OSError as error:
+                file.full = True
+                logger.error("trace_stopped name=%s file=%s error=%s", name, file.path, error)
+
+    def _attach(self, running: bool) -> None:
+        self._attached = running
+        hooks = self._hooks
+        stands: tuple[tuple[Any, Any], ...] = (
+            (hooks.client_connect, self._connect),
+            (hooks.client_connack, self._connack),
+            (hooks.client_connected, self._connected),
+            (hooks.client_disconnected, self._disconnected),
+            (hooks.client_check_acl_complete, self._checked),
+            (hooks.session_subscribed, self._subscribed),
+            (hooks.session_unsubscribed, self._unsubscribed),
+            (hooks.message_publish, self._publish),
+            (hooks.message_delivered, self._delivered),
+            (hooks.message_acked, self._acked),
+            (hooks.message_dropped, self._dropped),
+            (hooks.delivery_dropped, self._delivery_dropped),
+        )
+        for point, callback in stands:
+            if running:
+                point.add(callback)
+            else:
+                point.remove(callback)
+
+    def _say(self, event: str, client: ClientInfo | None, topic: str = "", what: str = "") -> None:
+        files: list[_File] = []
+        if client is not None:
+            files += self._clients.get(client.client_id, ())
+            files += self._hosts.get(_host(client.peer_host), ())
+        if topic:
+            files += [file for topic_filter, file in self._topics if matches(topic_filter, topic)]
+        if not files:
+            return
+        when = datetime.fromtimestamp(self._now(), UTC).isoformat(timespec="milliseconds")
+        who = f"{shown(client.client_id)}@{client.peer}" if client is not None else "-"
+        line = f"{when} [{event}] {who}{f' topic={shown(topic)}' if topic else ''}{f' {what}' if what else ''}"
+        line = line.replace("\n", "\\n").replace("\r", "\\r") + "\n"
+        for file in dict.fromkeys(files):
+            file.add(line)
+
+    # ------------------------------------------------------------------- hooks
+
+    def _connect(self, client: ClientInfo, properties: Properties) -> None:
+        self._say("client.connect", client, what=f"proto_ver={client.proto_ver} keepalive={client.keep_alive}")
+
+    def _connack(self, properties: Properties, client: ClientInfo, reason_code: int) -> Properties:
+        self._say("client.connack", client, what=f"reason_code={reason_code}")
+        return properties
+
+    def _connected(self, client: ClientInfo) -> None:
+        self._say("client.connected", client, what=f"username={shown(client.username)} keepalive={client.keep_alive}")
+
+    def _disconnected(self, client: ClientInfo, reason: str) -> None:
+        self._say("client.disconnected", client, what=f"reason={reason}")
+
+    def _checked(self, client: ClientInfo, action: str, topic: str, allowed: bool, cached: bool) -> None:
+        result = "allow" if allowed else "deny"
+        self._say("client.check_acl_complete", client, topic, f"action={action} result={result}")
+
+    def _subscribed(self, client: ClientInfo | None, subscription: Subscription, new: bool) -> None:
+        self._say("session.subscribed", client, subscription.filter, f"qos={subscription.qos}")
+
+    def _unsubscribed(self, client: ClientInfo | None, subscription: Subscription) -> None:
+        self._say("session.unsubscribed", client, subscription.filter)
+
+    def _publish(self, message: Message) -> Message:
+        self._say("message.publish", message.publisher, message.topic, _of(message))
+        return message
+
+    def _delivered(self, client: ClientInfo, message: Message) -> None:
+        self._say("message.delivered", client, message.topic, f"qos={message.qos}")
+
+    def _acked(self, client: ClientInfo, message: Message) -> None:
+        self._say("message.acked", client, message.topic, f"qos={message.qos}")
+
+    def _dropped(self, message: Message, reason: str) -> None:
+        self._say("message.dropped", message.publisher, message.topic, f"reason={reason}")
+
+    def _delivery_dropped(self, client: ClientInfo | None, session: Session, message: Message, reason: str) -> None:
+        self._say("delivery.dropped", client, message.topic, f"reason={reason} receiver={shown(session.client_id)}")
+
+
+@lru_cache(4096)
+def _host(text: str) -> str:
+    """An address as it is compared: an IPv4 one that came through an IPv6 socket as IPv4."""
+    try:
+        address = ip_address(text.partition("%")[0])
+    except ValueError:
+        return text
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return str(mapped or address)
+
+
+def _of(message: Message) -> str:
+    octets = message.payload
+    shown = octets[:_PAYLOAD]
+    try:
+        payload = shown.decode("utf-8")
+    except UnicodeDecodeError:
+        payload = "0x" + shown.hex()
+    more = f" ({len(octets)} bytes)" if len(octets) > _PAYLOAD else ""
+    return f"qos={message.qos} retain={message.retain} payload={payload}{more}"

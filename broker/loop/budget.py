@@ -1,0 +1,20 @@
+"""Turn: how much output the running loop turn has produced so far.
+
+The publish path adds to it, the transport reads and resets it: to flush before too much piles up, and to stop
+reading from publishers while output waits.
+"""
+
+
+class LoopBudget:
+    """``deliveries`` counts messages handed to subscribers, and what else takes time as so many of these; ``octets``
+    about how many bytes they will write.
+
+    ``congested``: the disk has more to write than should wait; what would add to it is not taken.
+    """
+
+    __slots__ = ("congested", "deliveries", "octets")
+
+    def __init__(self) -> None:
+        self.deliveries = 0
+        self.octets = 0
+        self.congested = False

@@ -1,0 +1,125 @@
+"""Things to do at a moment: one heap for the whole node, run from the node's one ticker."""
+
+import heapq
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+logger = logging.getLogger(__name__)
+
+BUDGET: Final = 500
+"""Callbacks of one ``run``: some milliseconds even if each sends a Will Message."""
+_FEW: Final = 64  # cancelled timers that are never worth a compaction
+
+
+class TimeSource(Protocol):
+    """What tells the time: ``loop.clock.Clock`` or a test's."""
+
+    def now(self) -> float:
+        """Unix seconds."""
+        ...
+
+
+class DatedTimeSource(TimeSource, Protocol):
+    """The same, and dates."""
+
+    @property
+    def skew(self) -> float: ...
+
+    def wall(self) -> float: ...
+
+
+class Timer:
+    """One callback at one moment; ``when`` is in unix seconds. Fires once, unless cancelled before."""
+
+    __slots__ = ("_timers", "callback", "when")
+
+    def __init__(self, timers: "Timers", when: float, callback: Callable[[], None]) -> None:
+        self.when = when
+        self.callback: Callable[[], None] | None = callback
+        self._timers = timers
+
+    @property
+    def active(self) -> bool:
+        """Whether it is still to fire."""
+        return self.callback is not None
+
+    def cancel(self) -> None:
+        """It will not fire. Free of effect when it has fired or was cancelled already."""
+        if self.callback is not None:
+            self.callback = None  # also lets go of what the callback holds
+            self._timers._one_cancelled()
+
+
+class Timers:
+    """The node's timers. Cancelling marks only; the heap is rebuilt when more than half of it is cancelled.
+
+    Nothing fires by itself: somebody calls ``run`` (``ticker.Ticker``). Callbacks due at one moment fire in the order
+    in which they were added.
+    """
+
+    __slots__ = ("_cancelled", "_clock", "_heap", "_sequence", "enough", "errors")
+
+    def __init__(self, clock: TimeSource) -> None:
+        self._clock = clock
+        # Whether what the callbacks of this run have caused is enough for one loop turn; None: nobody says so.
+        self.enough: Callable[[], bool] | None = None
+        self._heap: list[tuple[float, int, Timer]] = []
+        self._sequence = 0
+        self._cancelled = 0
+        self.errors = 0
+
+    def __len__(self) -> int:
+        """How many are to fire."""
+        return len(self._heap) - self._cancelled
+
+    def at(self, when: float, callback: Callable[[], None]) -> Timer:
+        """Call ``callback`` at ``when`` (unix seconds), or at the next run if that has passed."""
+        timer = Timer(self, when, callback)
+        self._sequence += 1
+        heapq.heappush(self._heap, (when, self._sequence, timer))
+        return timer
+
+    def after(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        """Call ``callback`` in ``seconds`` from now."""
+        return self.at(self._clock.now() + seconds, callback)
+
+    def now(self) -> float:
+        """By the clock that they go by."""
+        return self._clock.now()
+
+    def due(self, now: float) -> bool:
+        """Whether a run at ``now`` would find something to fire."""
+        heap = self._heap
+        while heap and heap[0][2].callback is None:
+            heapq.heappop(heap)
+            self._cancelled -= 1
+        return bool(heap) and heap[0][0] <= now
+
+    def run(self, now: float, budget: int = BUDGET) -> int:
+        """Fire what is due at ``now``, at most ``budget`` callbacks or until it is ``enough``, and say how many.
+
+        The rest waits for the next run. An error in a callback is logged and counted, and stops nobody.
+        """
+        fired = 0
+        while fired < budget and self.due(now):
+            timer = heapq.heappop(self._heap)[2]
+            callback, timer.callback = timer.callback, None
+            fired += 1
+            if callback is None:  # due() has just removed the cancelled ones
+                continue
+            try:
+                callback()
+            except Exception:
+                self.errors += 1
+                logger.exception("timer_failed callback=%s", getattr(callback, "__qualname__", repr(callback)))
+            if self.enough is not None and self.enough():
+                break
+        return fired
+
+    def _one_cancelled(self) -> None:
+        self._cancelled += 1
+        if self._cancelled > _FEW and self._cancelled * 2 > len(self._heap):
+            self._heap = [entry for entry in self._heap if entry[2].callback is not None]
+            heapq.heapify(self._heap)
+            self._cancelled = 0

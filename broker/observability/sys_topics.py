@@ -1,0 +1,170 @@
+"""``$SYS/brokers/...``: what the node tells about itself by MQTT, as EMQX 4.x does.
+
+=====================================================  ======  ========  =========================================
+topic                                                  retain  every     payload
+=====================================================  ======  ========  =========================================
+``$SYS/brokers``                                       yes     interval  node names, joined by commas
+``$SYS/brokers/<node>/version``, ``/sysdescr``         yes     interval  text
+``$SYS/brokers/<node>/uptime``                         no      heartbeat ``1 days, 2 hours, 3 minutes, 4 seconds``
+``$SYS/brokers/<node>/datetime``                       no      heartbeat ``2026-01-31 23:59:59``, local time
+``$SYS/brokers/<node>/stats/connections/count``, ...   no      interval  decimal number
+``$SYS/brokers/<node>/metrics/bytes/received``, ...    no      interval  decimal number
+``$SYS/brokers/<node>/metrics/refusals/<reason>``      no      interval  decimal number, once it happened
+``$SYS/brokers/<node>/metrics/disconnects/<reason>``   no      interval  decimal number, once it happened
+``$SYS/brokers/<node>/listeners/<name>/accepted``,...  no      interval  decimal number
+``$SYS/brokers/<node>/clients/<id>/connected``         no      event     JSON, QoS 1
+``$SYS/brokers/<node>/clients/<id>/disconnected``      no      event     JSON, QoS 1
+=====================================================  ======  ========  =========================================
+
+The rest is QoS 0. In ``<id>`` the characters ``/ + # %`` are percent-encoded: EMQX lets a ``/`` make levels, so that
+one client could speak in another's name there, and ``+`` or ``#`` would make no Topic Name at all. The payload has
+the identifier as it is.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from ..config import SysTopicsSettings
+from ..loop.timers import DatedTimeSource
+from ..mqtt.message import Message
+from ..session.client_info import ClientInfo
+from .metrics import Metrics
+from .stats import Stats
+
+logger = logging.getLogger(__name__)
+
+SYSDESCR: Final = "Taipan Broker"
+_MAX_TOPIC: Final = 65_535  # bytes of UTF-8 that fit a Topic Name
+_ESCAPES: Final = str.maketrans({"%": "%25", "/": "%2F", "+": "%2B", "#": "%23"})
+
+
+def topic_level(client_id: str) -> str:
+    """A Client Identifier as one level of a Topic Name, unambiguous and reversible."""
+    return client_id.translate(_ESCAPES)
+
+
+def uptime_text(seconds: int) -> str:
+    """EMQX's words for a time span; a unit appears once the span reaches it."""
+    minutes, second = divmod(seconds, 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    text = f"{second} seconds"
+    if minutes:
+        text = f"{minute} minutes, {text}"
+    if hours:
+        text = f"{hour} hours, {text}"
+    if days:
+        text = f"{days} days, {text}"
+    return text
+
+
+class SysTopics:
+    """Publishes the node's facts through ``publish``. ``tick`` is a sweep for about every second; the others are hooks.
+
+    An interval of 0 turns its group off; clients' comings and goings do not depend on either. ``brokers`` tells the
+    names of all nodes, this one alone unless given; ``listeners`` the counters of each listener by its name;
+    ``reaches`` whether anybody would get a message for a topic: comings and goings that nobody gets are not put into
+    words.
+    """
+
+    def __init__(
+        self,
+        settings: SysTopicsSettings,
+        node_name: str,
+        publish: Callable[[Message], object],
+        metrics: Metrics,
+        stats: Stats,
+        clock: DatedTimeSource,
+        version: str,
+        brokers: Callable[[], list[str]] | None = None,
+        loop_lag: Callable[[], dict[str, float]] | None = None,
+        listeners: Callable[[], dict[str, dict[str, int]]] | None = None,
+        reaches: Callable[[str], bool] | None = None,
+    ) -> None:
+        self._interval = settings.interval
+        self._heartbeat = settings.heartbeat
+        self._node = node_name
+        self._publish = publish
+        self._metrics = metrics
+        self._stats = stats
+        self._clock = clock
+        self._version = version
+        self._brokers = brokers
+        self._loop_lag = loop_lag
+        self._listeners = listeners
+        self._reaches = reaches
+        self._prefix = f"$SYS/brokers/{topic_level(node_name)}/"
+        self._started_at = clock.now()
+        self._next_interval = self._next_heartbeat = self._started_at
+
+    def tick(self, now: float) -> None:
+        """Publish whatever is due at ``now`` (unix seconds). The first tick publishes everything."""
+        if self._heartbeat > 0 and now >= self._next_heartbeat:
+            self._next_heartbeat = now + self._heartbeat
+            self._send("uptime", uptime_text(int(now - self._started_at)))
+            self._send("datetime", time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self._clock.wall())))
+        if self._interval > 0 and now >= self._next_interval:
+            self._next_interval = now + self._interval
+            names = [self._node] if self._brokers is None else self._brokers()
+            self._publish(Message("$SYS/brokers", ",".join(names).encode(), retain=True, timestamp=now))
+            self._send("version", self._version, retain=True)
+            self._send("sysdescr", SYSDESCR, retain=True)
+            self._send_numbers("stats/", self._stats.snapshot())
+            self._send_numbers("metrics/", self._metrics.snapshot())
+            # Taipan's own from here
+            self._send_numbers("metrics/refusals/", self._metrics.refusals.snapshot())
+            self._send_numbers("metrics/disconnects/", self._metrics.disconnects.snapshot())
+            if self._listeners is not None:
+                for name, counters in self._listeners().items():
+                    self._send_numbers(f"listeners/{topic_level(name)}/", counters)
+            if self._loop_lag is not None:  # milliseconds
+                for name, lag in self._loop_lag().items():
+                    self._send("loop_lag/" + name, str(lag))
+
+    def client_connected(self, client: ClientInfo) -> None:
+        """Tell that ``client`` was accepted."""
+        self._tell(
+            client,
+            "connected",
+            keepalive=client.keep_alive,
+            connack=0,
+            clean_start=client.clean_start,
+            expiry_interval=client.expiry_interval,
+            connected_at=int((client.connected_at + self._clock.skew) * 1000),
+        )
+
+    def client_disconnected(self, client: ClientInfo, reason: str) -> None:
+        """Tell that the connection of an accepted ``client`` ended; ``reason`` as in ``Hooks``."""
+        self._tell(client, "disconnected", reason=reason, disconnected_at=int(self._clock.wall() * 1000))
+
+    def _tell(self, client: ClientInfo, event: str, **facts: Any) -> None:
+        topic = f"{self._prefix}clients/{topic_level(client.client_id)}/{event}"
+        if len(topic.encode()) > _MAX_TOPIC:
+            logger.info("sys_topic_too_long event=%s client_id_length=%s", event, len(client.client_id))
+            return
+        if self._reaches is not None and not self._reaches(topic):
+            return
+        now = self._clock.now()
+        presence = {
+            "clientid": client.client_id,
+            # What EMQX writes where there is none.
+            "username": "undefined" if client.username is None else client.username,
+            "ipaddress": client.peer_host,
+            "sockport": client.sock_port,
+            "proto_name": client.proto_name,
+            "proto_ver": client.proto_ver,
+            "ts": int(self._clock.wall() * 1000),
+            **facts,
+        }
+        payload = json.dumps(presence, ensure_ascii=False, separators=(",", ":")).encode()
+        self._publish(Message(topic, payload, qos=1, timestamp=now))
+
+    def _send_numbers(self, group: str, values: dict[str, int]) -> None:
+        for name, value in values.items():
+            self._send(group + name.replace(".", "/"), str(value))
+
+    def _send(self, name: str, text: str, retain: bool = False) -> None:
+        self._publish(Message(self._prefix + name, text.encode(), retain=retain, timestamp=self._clock.now()))

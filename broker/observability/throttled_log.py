@@ -1,0 +1,77 @@
+"""QuietLog: lines about what goes wrong with messages, once a minute for each event, client, reason and setting.
+
+Every refusal and every drop is counted in the metrics; the log names the setting behind it, and how often it happened
+since its last line, without being a flood of its own.
+"""
+
+import logging
+from typing import Final
+
+from ..session.client_writer import EXPIRED, MEMORY, NO_LOCAL, QOS0_MSG, QUEUE_FULL, REVOKED, TOO_LARGE, UNREADABLE
+from .client_events import ClientEvents
+from .log_text import shown
+
+logger = logging.getLogger(__name__)
+
+EVERY: Final = 60.0
+MOST: Final = 1024
+
+_DROPS: Final[dict[str, tuple[int, str]]] = {
+    QUEUE_FULL: (logging.WARNING, "max_queued_messages, max_queued_bytes or max_outbox_bytes"),
+    TOO_LARGE: (logging.INFO, "the client's Maximum Packet Size"),
+    EXPIRED: (logging.INFO, "the message's Message Expiry Interval"),
+    QOS0_MSG: (logging.DEBUG, "queue_qos0"),
+    NO_LOCAL: (logging.DEBUG, "the subscription's No Local"),
+    REVOKED: (logging.WARNING, "the access rules"),
+    MEMORY: (logging.WARNING, "limits.memory"),
+    UNREADABLE: (logging.ERROR, "node.data_dir"),
+}
+
+
+class ThrottledLog:
+    """Remembers at most ``MOST`` of event, client, reason and setting, and how often each came since its last line.
+
+    ``events``: all of it, whatever the log's level, for who asks about a client.
+    """
+
+    __slots__ = ("_seen", "events")
+
+    def __init__(self, events: ClientEvents | None = None) -> None:
+        self.events = ClientEvents() if events is None else events
+        # (event, Client Identifier as shown, reason, setting) -> [when the next line may come, how often since then]
+        self._seen: dict[tuple[str, str, str, str], list[float]] = {}
+
+    def dropped(self, client_id: str, topic: str, reason: str, now: float) -> None:
+        """A delivery will not happen; ``reason`` as in ``session.client_writer``, ``now`` in unix seconds."""
+        level, setting = _DROPS[reason]
+        self.say("delivery_dropped", client_id, topic, reason, setting, now, level)
+
+    def say(
+        self,
+        event: str,
+        client_id: str,
+        topic: str,
+        reason: str,
+        setting: str,
+        now: float,
+        level: int = logging.WARNING,
+        detail: str = "",
+    ) -> None:
+        """``event`` happened to a message or a filter, because of ``setting``."""
+        self.events.add(client_id, now, event, reason, setting, topic, detail)
+        if not logger.isEnabledFor(level):
+            return
+        seen = self._seen
+        key = (event, shown(client_id), reason, setting)
+        entry = seen.get(key)
+        if entry is None:
+            if len(seen) >= MOST:
+                del seen[next(iter(seen))]
+            entry = seen[key] = [0.0, 0]
+        entry[1] += 1
+        if now < entry[0]:
+            return
+        line = event + " client_id=%s topic=%s reason=%s setting=%s count=%s detail=%s"
+        logger.log(level, line, client_id, topic, reason, setting, int(entry[1]), detail)
+        entry[0] = now + EVERY
+        entry[1] = 0

@@ -1,0 +1,87 @@
+"""Fates: what became of deliveries that an older batch stored, until a batch says so.
+
+Nobody waits for these facts: should they be lost, a QoS 1 message comes once more. So they linger until a batch is cut
+for something else, or for ``LINGER``; by then most of what was sent is acknowledged, and is never said to be sent.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from ..session.session import Session
+from .log import records
+
+LINGER: Final = 0.01
+"""Seconds that these wait for others, before a batch is cut for them alone."""
+
+
+class PendingDeliveryRecords:
+    """``due``: a batch is to be cut for them, even if for nothing else."""
+
+    __slots__ = ("_later", "_lingering", "_wake", "done", "due", "sent")
+
+    def __init__(
+        self, wake: Callable[[], None], later: Callable[[float, Callable[[], None]], object] | None = None
+    ) -> None:
+        """``wake`` asks for a cut, soon. ``later`` is the loop's ``call_later``; without it nothing lingers."""
+        # By session: Packet Identifiers that went out.
+        self.sent: dict[Session, dict[int, None]] = {}
+        # By session number: messages, or (message, group filter), that it holds no longer.
+        self.done: dict[int, list[int | tuple[int, str]]] = {}
+        self.due = False
+        self._wake = wake
+        self._later = later
+        self._lingering = False
+
+    def __len__(self) -> int:
+        return len(self.sent) + len(self.done)
+
+    def sent_to(self, session: Session) -> dict[int, None]:
+        """Where to note Packet Identifiers."""
+        sent = self.sent.get(session)
+        if sent is None:
+            sent = self.sent[session] = {}
+            self._linger()
+        return sent
+
+    def done_by(self, number: int) -> list[int | tuple[int, str]]:
+        """Where to note what a session holds no longer."""
+        done = self.done.get(number)
+        if done is None:
+            done = self.done[number] = []
+            self._linger()
+        return done
+
+    def settle(self, number: int) -> Iterator[records.DeliveriesDone]:
+        """Say now what a session holds no longer: more is to be said of the same messages."""
+        done = self.done.pop(number, None)
+        if done is not None:
+            yield records.DeliveriesDone(number, done)
+
+    def take(self) -> Iterator[records.DeliveriesSent | records.DeliveriesDone]:
+        """All of it. Of what was sent, only what is still in flight is worth a record."""
+        for session, packet_ids in self.sent.items():
+            deliveries = []
+            for packet_id in packet_ids:
+                delivery = session.inflight.get(packet_id)
+                if delivery is not None and delivery.message.stored is not None:
+                    deliveries.append((delivery.message.stored.number, delivery.group, packet_id))
+            if deliveries:
+                yield records.DeliveriesSent(session.number, deliveries)
+        for number, done in self.done.items():
+            yield records.DeliveriesDone(number, done)
+        self.sent.clear()
+        self.done.clear()
+        self.due = False
+
+    def _linger(self) -> None:
+        if self._later is None:
+            self._hurry()
+        elif not self._lingering:
+            self._lingering = True
+            self._later(LINGER, self._hurry)
+
+    def _hurry(self) -> None:
+        self._lingering = False
+        if self.sent or self.done:
+            self.due = True
+            self._wake()

@@ -1,0 +1,258 @@
+"""CheckFile: what the log must still say, kept in a small file beside it.
+
+It holds the number of the last batch that was stored, and digests of the rows that decide who may. SQLite takes a
+write-ahead log that is gone, empty or cut for the end of what was written; this file tells.
+
+Four blocks, each with a checksum of its own. Two take the number in turn, after each batch and without a flush: an
+older number is no false alarm. Two take the digests in turn. Before a batch that changes such rows is stored, the
+digests before and after it are flushed here, and once it is stored only those after it: a crash in between is neither
+a loss, nor can it hide one.
+"""
+
+import contextlib
+import logging
+import os
+import zlib
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from .errors import StoreError, WriteTrouble, describe
+from .salvage import sync_directory
+
+logger = logging.getLogger(__name__)
+
+BLOCK: Final = 4096
+SIZE: Final = 4 * BLOCK
+_MAGIC: Final = b"taipan check 1\n"
+_HEAD: Final = len(_MAGIC) + 8
+
+Digests = dict[str, tuple[int, bytes]]
+"""Table -> how many rows it has, and the digest of them."""
+
+
+class Expected(msgspec.Struct, array_like=True, frozen=True):
+    """The rows are as ``after`` says, or (there is a ``before``) as they were before a batch that was under way."""
+
+    generation: int
+    before: Digests | None
+    after: Digests
+
+
+class File(Protocol):
+    """What a ``CheckFile`` writes to."""
+
+    def write(self, offset: int, data: bytes) -> None: ...
+
+    def sync(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Files(Protocol):
+    """Where it lies: the disk, or a test's."""
+
+    def read(self, path: Path) -> bytes | None:
+        """All of it; ``None``: there is none."""
+        ...
+
+    def open(self, path: Path) -> File: ...
+
+    def create(self, path: Path, content: bytes) -> File:
+        """All of it is on the disk, or nothing is."""
+        ...
+
+
+class OsFile:
+    """A file of the system."""
+
+    def __init__(self, path: Path) -> None:
+        self._number = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+
+    def write(self, offset: int, data: bytes) -> None:
+        while data:
+            written = os.pwrite(self._number, data, offset)
+            offset += written
+            data = data[written:]
+
+    def sync(self) -> None:
+        os.fsync(self._number)
+
+    def close(self) -> None:
+        os.close(self._number)
+
+
+class OsFiles:
+    """The files of the system."""
+
+    def read(self, path: Path) -> bytes | None:
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def open(self, path: Path) -> OsFile:
+        return OsFile(path)
+
+    def create(self, path: Path, content: bytes) -> OsFile:
+        new = path.with_name(path.name + ".new")
+        with contextlib.suppress(FileNotFoundError):
+            new.unlink()
+        os.close(os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        file = OsFile(new)
+        try:
+            file.write(0, content)
+            file.sync()
+            new.replace(path)
+            sync_directory(path)
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+
+class CheckFile:
+    """``read`` first; ``settle`` when it is known what is there; then the thread of the log.
+
+    ``present``: there is a file. ``last``: the number of the last batch by what it says, 0: it does not say.
+    ``expected``: what it says of the rows, None: nothing to believe, and it is to be made anew. ``held``: rows
+    may be lost and nobody has accepted that; what it expects stays as it is.
+    """
+
+    def __init__(self, path: Path, files: Files | None = None) -> None:
+        self.path = path
+        self._files: Files = files or OsFiles()
+        self._file: File | None = None
+        self.present = False
+        self.last = 0
+        self.expected: Expected | None = None
+        self.held = False
+        self._generation = 0
+        # Digests of what the log has now.
+        self._actual: Digests = {}
+        self._noted = 0
+        # Both blocks of the number are to be written: one says more than is there.
+        self._both = False
+        self._complained = False
+
+    def read(self) -> None:
+        """Raises StoreError: it is there and cannot be read."""
+        try:
+            content = self._files.read(self.path)
+            self.present = content is not None
+            if content is None:
+                return
+            self._take(content)
+            if self.expected is not None:
+                self._file = self._files.open(self.path)
+        except OSError as error:
+            raise StoreError(f"{self.path}: {describe(error)}") from None
+
+    def _take(self, content: bytes) -> None:
+        blocks = [_unpacked(content[at : at + BLOCK]) for at in range(0, SIZE, BLOCK)]
+        numbers = [int.from_bytes(each, "little") for each in blocks[:2] if each is not None]
+        self.last = max(numbers, default=0)
+        found = [each for each in map(_expected, blocks[2:]) if each is not None]
+        self.expected = max(found, key=lambda each: each.generation, default=None)
+        self._generation = self.expected.generation if self.expected is not None else 0
+
+    def settle(self, last: int, actual: Digests, held: bool) -> None:
+        """The log ends with batch ``last`` and has the rows ``actual``; ``held``: these may lack some."""
+        self.held = held
+        self._actual = actual
+        self._noted = last
+        expected = self.expected
+        if self._file is None or expected is None:
+            return
+        self._both = True
+        try:
+            self._write_number(last)
+            if not held and (expected.before is not None or expected.after != actual):
+                self._put(None, actual)
+            else:
+                self._file.sync()
+        except OSError as error:
+            # What it says is true as it is; the next batch tries again.
+            logger.warning("check_file_not_written file=%s error=%s", self.path, describe(error))
+
+    def prepare(self, after: Digests) -> None:
+        """The next batch will make the rows so. Raises WriteTrouble."""
+        if not self.held:
+            self._flush(self._actual if self._actual != after else None, after)
+
+    def confirm(self, seq: int, after: Digests) -> None:
+        """The batch is stored. Raises WriteTrouble; then prepare and store it again."""
+        self.note(seq)
+        if not self.held:
+            self._flush(None, after)
+        self._actual = after
+
+    def note(self, seq: int) -> None:
+        """Batch ``seq`` is stored."""
+        if self._file is None or seq == self._noted:
+            return
+        try:
+            self._write_number(seq)
+        except OSError as error:
+            if not self._complained:
+                self._complained = True
+                logger.warning("check_file_not_written file=%s error=%s", self.path, describe(error))
+
+    def close(self) -> None:
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.close()
+            self._file = None
+
+    def _write_number(self, seq: int) -> None:
+        assert self._file is not None
+        block = _packed(seq.to_bytes(8, "little"))
+        for place in (0, 1) if self._both else (seq & 1,):
+            self._file.write(place * BLOCK, block)
+        self._both = False
+        self._noted = seq
+
+    def _flush(self, before: Digests | None, after: Digests) -> None:
+        try:
+            if self._file is None:
+                number = _packed(self._noted.to_bytes(8, "little")).ljust(BLOCK, b"\0")
+                expected = _packed(msgspec.msgpack.encode(Expected(1, before, after))).ljust(BLOCK, b"\0")
+                self._file = self._files.create(self.path, number + number + bytes(BLOCK) + expected)  # generation 1
+                self._generation = 1
+            else:
+                self._put(before, after)
+        except OSError as error:
+            raise WriteTrouble(f"{self.path.name}: {describe(error)}") from error
+
+    def _put(self, before: Digests | None, after: Digests) -> None:
+        assert self._file is not None
+        # In the place of the older one. When it fails, that place again: the other one is whole.
+        generation = self._generation + 1
+        block = _packed(msgspec.msgpack.encode(Expected(generation, before, after)))
+        if len(block) > BLOCK:
+            raise OSError(f"digests of {len(after)} tables do not fit")
+        self._file.write((2 + generation % 2) * BLOCK, block)
+        self._file.sync()
+        self._generation = generation
+
+
+def _packed(payload: bytes) -> bytes:
+    size = len(payload).to_bytes(4, "little")
+    return _MAGIC + zlib.crc32(size + payload).to_bytes(4, "little") + size + payload
+
+
+def _unpacked(block: bytes) -> bytes | None:
+    """What a block holds; None: it is not sound."""
+    size = block[_HEAD - 4 : _HEAD]
+    payload = block[_HEAD : _HEAD + int.from_bytes(size, "little")]
+    return payload if _packed(payload) == block[: _HEAD + len(payload)] else None
+
+
+def _expected(payload: bytes | None) -> Expected | None:
+    if payload is None:
+        return None
+    try:
+        return msgspec.msgpack.decode(payload, type=Expected)
+    except msgspec.MsgspecError:
+        return None

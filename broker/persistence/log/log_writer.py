@@ -1,0 +1,186 @@
+"""Writer: the one thread that touches the store; it waits for jobs, and tells the loop what it did.
+
+Appends are tried until they succeed. While one does not, reads go on, everything else waits.
+"""
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from time import monotonic
+from typing import Final
+
+from .check_file import Digests
+from .errors import StoreError, describe
+from .sqlite_log import SqliteLog
+
+logger = logging.getLogger(__name__)
+
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 1.0
+
+
+class Append:
+    """Store batch ``seq``; ``access`` as in ``SqliteLog.append``."""
+
+    __slots__ = ("access", "data", "seq")
+
+    def __init__(self, seq: int, data: bytes, access: Digests | None = None) -> None:
+        self.seq = seq
+        self.data = data
+        self.access = access
+
+
+class Drop:
+    """Drop the batches before ``seq``."""
+
+    __slots__ = ("seq",)
+
+    def __init__(self, seq: int) -> None:
+        self.seq = seq
+
+
+class Read:
+    """Fetch a piece of a batch."""
+
+    __slots__ = ("future", "offset", "seq", "size")
+
+    def __init__(self, seq: int, offset: int, size: int, future: asyncio.Future[bytes]) -> None:
+        self.seq = seq
+        self.offset = offset
+        self.size = size
+        self.future = future
+
+    def answer(self, data: bytes, error: StoreError | None) -> None:
+        """On the loop's thread."""
+        if self.future.done():
+            return
+        if error is None:
+            self.future.set_result(data)
+        else:
+            self.future.set_exception(error)
+
+
+class Stop:
+    """Checkpoint, close, end; what could not be written by now is given up."""
+
+    __slots__ = ()
+
+
+Job = Append | Drop | Read | Stop
+
+
+class LogWriter(threading.Thread):
+    """Calls ``written(seq)``, ``trouble(text or None)`` and ``ended()`` on the loop's thread."""
+
+    def __init__(
+        self,
+        log: SqliteLog,
+        loop: asyncio.AbstractEventLoop,
+        written: Callable[[int], None],
+        trouble: Callable[[str | None], None],
+        ended: Callable[[], None],
+    ) -> None:
+        # A daemon: a disk that never answers must not keep the process from ending.
+        super().__init__(name="store", daemon=True)
+        self._jobs: SimpleQueue[Job] = SimpleQueue()
+        self.post: Final = self._jobs.put
+        self._later: deque[Job] = deque()
+        self._log = log
+        self._loop = loop
+        self._written = written
+        self._trouble = trouble
+        self._ended = ended
+        self._stopping = False
+        # What ``Drop`` asked for is done up to here; read by the loop's thread.
+        self.dropped = 0
+
+    def run(self) -> None:
+        try:
+            while not self._stopping:
+                job = self._later.popleft() if self._later else self._jobs.get()
+                match job:
+                    case Append():
+                        self._append(job)
+                    case Read():
+                        self._read(job)
+                    case Drop():
+                        self._drop(job)
+                    case Stop():
+                        self._stopping = True
+            try:
+                self._log.checkpoint_and_close()
+            except StoreError as error:
+                logger.warning("store_checkpoint_failed error=%s", error)
+            self._loop.call_soon_threadsafe(self._ended)
+        except RuntimeError:
+            # The loop is closed: nobody is left to be told. What is on the disk is there.
+            logger.warning("store_abandoned")
+
+    def _append(self, job: Append) -> None:
+        if self._until_done(lambda: self._log.append(job.seq, job.data, job.access)):
+            self._loop.call_soon_threadsafe(self._written, job.seq)
+            # After the word is out: this batch does not wait for the checkpoint.
+            self._until_done(self._log.tidy)
+
+    def _drop(self, job: Drop) -> None:
+        more = False
+
+        def slice_() -> None:
+            nonlocal more
+            more = self._log.drop_some(job.seq)
+            self._log.tidy()
+
+        if self._until_done(slice_):
+            if more:
+                # To the end of the queue, so that batches and reads come between the slices.
+                self.post(job)
+            else:
+                self.dropped = max(self.dropped, job.seq)
+
+    def _read(self, job: Read) -> None:
+        error = None
+        data = b""
+        try:
+            data = self._log.read(job.seq, job.offset, job.size)
+        except StoreError as failure:
+            error = failure
+        self._loop.call_soon_threadsafe(job.answer, data, error)
+
+    def _until_done(self, act: Callable[[], None]) -> bool:
+        """Try until it succeeds; False when told to stop before that."""
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                act()
+            except Exception as error:  # whatever it is, a batch is only given up by Stop
+                text = str(error) if isinstance(error, StoreError) else describe(error)
+                if not isinstance(error, StoreError):
+                    logger.exception("store_failed")
+            else:
+                if pause > FIRST_PAUSE:
+                    self._loop.call_soon_threadsafe(self._trouble, None)
+                return True
+            if pause == FIRST_PAUSE:
+                self._loop.call_soon_threadsafe(self._trouble, text)
+            if not self._wait(pause):
+                return False
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    def _wait(self, pause: float) -> bool:
+        """Serve reads for ``pause`` seconds; False when told to stop."""
+        until = monotonic() + pause
+        while not self._stopping and (left := until - monotonic()) > 0:
+            try:
+                job = self._jobs.get(timeout=left)
+            except Empty:
+                break
+            if isinstance(job, Read):
+                self._read(job)
+            elif isinstance(job, Stop):
+                self._stopping = True
+            else:
+                self._later.append(job)
+        return not self._stopping

@@ -1,0 +1,220 @@
+"""What a batch of the journal says: one record for each durable fact, in the order in which they became true.
+
+A later record about the same thing takes the place of the earlier one. Sessions and messages go by numbers that are
+never used again. Times are unix seconds. Encoded as MessagePack arrays whose first element is the record's tag; a field
+added at the end with a default keeps older files readable.
+"""
+
+from typing import Any
+
+import msgspec
+
+Holder = tuple[int, str, int, bool, tuple[int, ...], int]
+"""One delivery of a message: (session, group filter or "", QoS, RETAIN, Subscription Identifiers, Packet Identifier).
+
+Packet Identifier 0: not sent yet.
+"""
+
+
+class _Record(msgspec.Struct, array_like=True, gc=False):
+    """Every record; never journalled itself."""
+
+
+class SessionStored(_Record, tag=1):
+    """A session exists. ``disconnected_at`` is 0 while its client is connected. ``owner``: as in ``ClientInfo``, None
+    where an older version wrote this."""
+
+    number: int
+    client_id: str
+    username: str | None
+    proto_ver: int
+    peer_host: str
+    peer_port: int
+    zone: str
+    listener: str
+    mountpoint: str
+    created_at: float
+    connected_at: float
+    disconnected_at: float
+    expiry_interval: int
+    keep_alive: int
+    clean_start: bool
+    is_bridge: bool
+    last_packet_id: int
+    owner: str | None = None
+
+
+class SessionEnded(_Record, tag=2):
+    number: int
+
+
+class SubscriptionStored(_Record, tag=3):
+    """``by_operator``: see ``Subscription``."""
+
+    session: int
+    filter: str
+    topic_filter: str
+    group: str | None
+    qos: int
+    no_local: bool
+    retain_as_published: bool
+    retain_handling: int
+    identifiers: tuple[int, ...]
+    by_operator: bool = False
+
+
+class SubscriptionRemoved(_Record, tag=4):
+    session: int
+    filter: str
+
+
+class StoredBody(msgspec.Struct, array_like=True, gc=False, frozen=True):
+    """An Application Message and who published it (``None``: the node). ``proved``: its user name was proved."""
+
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+    properties: dict[int, Any]
+    timestamp: float
+    client_id: str | None
+    username: str | None
+    id: str
+    proved: bool = True
+
+
+class MessageStored(_Record, tag=5):
+    """A message that sessions hold, with all who hold it."""
+
+    number: int
+    body: StoredBody
+    holders: list[Holder]
+
+
+class DeliveryAdded(_Record, tag=6):
+    """One more session holds a message that is stored already."""
+
+    message: int
+    holder: Holder
+
+
+class DeliveriesSent(_Record, tag=7):
+    """Deliveries of a session went out: (message, group filter or "", Packet Identifier)."""
+
+    session: int
+    deliveries: list[tuple[int, str, int]]
+
+
+class DeliveriesDone(_Record, tag=8):
+    """A session holds these no longer: a message, or (message, group filter)."""
+
+    session: int
+    deliveries: list[int | tuple[int, str]]
+
+
+class Released(_Record, tag=9):
+    """QoS 2 outbound: PUBREC arrived, the message is the client's, PUBREL is due until PUBCOMP."""
+
+    session: int
+    packet_id: int
+    message: int
+    group: str
+
+
+class Completed(_Record, tag=10):
+    """QoS 2 outbound: PUBCOMP arrived."""
+
+    session: int
+    packet_id: int
+
+
+class Received(_Record, tag=11):
+    """QoS 2 inbound: this identifier is the same message until PUBREL."""
+
+    session: int
+    packet_id: int
+    at: float
+
+
+class Freed(_Record, tag=12):
+    """QoS 2 inbound: PUBREL arrived."""
+
+    session: int
+    packet_id: int
+
+
+class RetainedStored(_Record, tag=13):
+    """``mountpoint``: its publisher's."""
+
+    body: StoredBody
+    mountpoint: str = ""
+
+
+class RetainedCleared(_Record, tag=14):
+    topic: str
+
+
+class WillStored(_Record, tag=15):
+    """A will is in force. ``due_at`` 0: its client is connected; else when its delay ends. ``mountpoint`` and
+    ``listener`` are its client's, by which it is judged."""
+
+    number: int
+    body: StoredBody
+    delay: int
+    due_at: float
+    mountpoint: str = ""
+    listener: str = ""
+
+
+class WillGone(_Record, tag=16):
+    number: int
+
+
+class DelayedStored(_Record, tag=17):
+    number: int
+    body: StoredBody
+    due_at: float
+
+
+class DelayedGone(_Record, tag=18):
+    number: int
+
+
+class RowStored(_Record, tag=19):
+    """A row of a table (``persistence.tables``), encoded by whom it belongs to."""
+
+    table: str
+    key: str
+    value: bytes
+
+
+class RowRemoved(_Record, tag=20):
+    table: str
+    key: str
+
+
+Record = (
+    SessionStored
+    | SessionEnded
+    | SubscriptionStored
+    | SubscriptionRemoved
+    | MessageStored
+    | DeliveryAdded
+    | DeliveriesSent
+    | DeliveriesDone
+    | Released
+    | Completed
+    | Received
+    | Freed
+    | RetainedStored
+    | RetainedCleared
+    | WillStored
+    | WillGone
+    | DelayedStored
+    | DelayedGone
+    | RowStored
+    | RowRemoved
+)
+
+encode = msgspec.msgpack.Encoder().encode
+decode = msgspec.msgpack.Decoder(Record).decode

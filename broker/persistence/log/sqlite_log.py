@@ -1,0 +1,372 @@
+"""SqliteLog: numbered batches in one SQLite file; what ``append`` returned from is on the disk.
+
+Write-ahead log, ``synchronous=FULL``, one connection in exclusive locking mode: no ``-shm`` file, and nobody else can
+write. Each batch is one row and lies there with a checksum of its own, because SQLite does not notice a flipped bit
+in a value. To be used by one thread at a time.
+"""
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar, Final
+
+import apsw
+
+from .check_file import CheckFile, Digests
+from .errors import OF_THE_DISK, NewerSchema, StoreError, WriteTrouble, describe
+from .salvage import (
+    PAGE,
+    SalvageReport,
+    beside,
+    checksum,
+    damaged_name,
+    own_part,
+    put_in_place,
+    rows_in_wal,
+    sound_rows,
+    sync_directory,
+)
+
+APPLICATION_ID: Final = 0x54616970  # "Taip"
+CHECKPOINT_PAGES: Final = 1000
+"""Pages of the write-ahead log that ask for a checkpoint: 4 MiB, so that a batch waits few milliseconds for one."""
+SLICE_ROWS: Final = 16
+SLICE_PAGES: Final = 256
+SPARE_PAGES: Final = 1024
+"""Free pages the file keeps for what comes next; a quarter of all, where that is more."""
+
+_INCREMENTAL: Final = 2
+_SPACE: Final = "SELECT page_count, freelist_count FROM pragma_page_count, pragma_freelist_count"
+
+
+class _Damaged(Exception):
+    """Internal: why the file is not taken as it is."""
+
+
+class SqliteLog:
+    """A log of batches; ``open`` first, ``checkpoint_and_close`` last.
+
+    ``salvaged`` tells after ``open`` and ``scan`` what was damaged, None when nothing was. ``first`` and ``last``
+    are the numbers of the oldest and newest batch, 0 when there never was one; the newest is never dropped, so that
+    numbers only rise.
+    """
+
+    steps: ClassVar[tuple[tuple[str, ...], ...]] = (
+        ("CREATE TABLE log (seq INTEGER PRIMARY KEY, low INT NOT NULL, crc INT NOT NULL, data BLOB NOT NULL)",),
+    )
+    """What leads from each version of the schema to the next, the first from an empty file. A step that changes the
+    columns of ``log`` changes ``salvage`` too."""
+
+    def __init__(self, path: Path, vfs: str | None = None, check: CheckFile | None = None) -> None:
+        """``check``: told what is stored, once it is settled what was."""
+        self.path = path
+        self.check = check
+        self.salvaged: SalvageReport | None = None
+        self.first = 0
+        self.last = 0
+        self._vfs = vfs
+        self._db: apsw.Connection | None = None
+        self._wal_pages = 0
+        self._suspect = False
+
+    def open(self) -> None:
+        """Make the file or open it; a damaged one is set aside and its sound batches go into a new one.
+
+        Raises NewerSchema; StoreError when it cannot be read or written. Each is one line.
+        """
+        try:
+            put_in_place(self.path)
+            if not self.path.exists():
+                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+                sync_directory(self.path)
+            try:
+                self._take()
+            except _Damaged as damage:
+                self._abandon()
+                self._salvage(str(damage))
+        except StoreError:
+            self._abandon()
+            raise
+        except OSError as error:
+            self._abandon()
+            raise StoreError(f"{self.path}: {describe(error)}") from None
+        except apsw.Error as error:
+            text = describe(error, self._errno())
+            self._abandon()
+            raise StoreError(f"{self.path}: {text}") from None
+
+    def scan(self) -> Iterator[tuple[int, bytes]]:
+        """All batches in order. One that is not what was written is left out and stands in ``salvaged``."""
+        for seq, low, crc, data in self._open_db().execute("SELECT seq, low, crc, data FROM log ORDER BY seq"):
+            if isinstance(data, bytes) and checksum(seq, low, data) == crc:
+                yield seq, data
+                continue
+            if self.salvaged is None:
+                self.salvaged = SalvageReport("checksum of a batch")
+            self.salvaged.missing.append((seq, seq))
+
+    def append(self, seq: int, data: bytes, access: Digests | None = None) -> None:
+        """Store a batch; it is durable when this returns. The same again replaces it.
+
+        ``access``: it changes rows that decide who may, to these digests. Raises WriteTrouble: nothing is stored, or it
+        is and nobody may rely on it; append it again.
+        """
+        if self.check is not None and access is not None:
+            self.check.prepare(access)
+        try:
+            if self._suspect:
+                self._reopen()
+            low = self.first or seq
+            crc = checksum(seq, low, data)
+            self._open_db().execute("INSERT OR REPLACE INTO log VALUES (?, ?, ?, ?)", (seq, low, crc, data))
+        except (apsw.Error, OSError) as error:
+            raise self._trouble(error) from error
+        self._wal_pages += len(data) // PAGE + 4
+        if self.check is not None and access is not None:
+            self.check.confirm(seq, access)
+        self.first = low
+        self.last = max(self.last, seq)
+
+    def tidy(self) -> None:
+        """Note how far it is written, and move the write-ahead log into the file once it is long. Raises
+        WriteTrouble."""
+        if self.check is not None:
+            self.check.note(self.last)
+        if self._wal_pages < CHECKPOINT_PAGES and not self._suspect:
+            return
+        try:
+            if self._suspect:
+                self._reopen()
+            total, done = self._open_db().wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            self._wal_pages = total - done
+        except (apsw.Error, OSError) as error:
+            raise self._trouble(error) from error
+
+    def drop_before(self, seq: int) -> None:
+        """Drop all batches older than ``seq``, except the newest. Raises WriteTrouble; some may be gone then."""
+        while self.drop_some(seq):
+            self.tidy()
+
+    def drop_some(self, seq: int) -> bool:
+        """One slice of ``drop_before``: True when there is more to do. Raises WriteTrouble."""
+        seq = min(seq, self.last)
+        try:
+            if self._suspect:
+                self._reopen()
+            db = self._open_db()
+            if self.first < seq:
+                upto = min(seq, self.first + SLICE_ROWS)
+                db.execute("DELETE FROM log WHERE seq < ?", (upto,))
+                self.first = upto
+                self._wal_pages += SLICE_ROWS
+                if upto == seq:
+                    self._mark(db)
+                return True
+            pages, free = next(iter(db.execute(_SPACE)))
+            spare = max(SPARE_PAGES, int(pages) // 4)
+            # Far enough below the mark that the next batch dropped does not ask for it again.
+            goal = min(SLICE_PAGES, int(free) - spare // 2)
+            if free <= spare:
+                return False
+            self._shrink(db, goal)
+            return goal == SLICE_PAGES
+        except (apsw.Error, OSError) as error:
+            raise self._trouble(error) from error
+
+    def _mark(self, db: apsw.Connection) -> None:
+        """Let the newest row say what was dropped, so that a salvage does not bring it back."""
+        for low, crc in db.execute("SELECT low, crc FROM log WHERE seq = ?", (self.last,)).fetchall():
+            assert isinstance(low, int) and isinstance(crc, int)
+            crc ^= own_part(self.last, low) ^ own_part(self.last, self.first)
+            db.execute("UPDATE log SET low = ?, crc = ? WHERE seq = ?", (self.first, crc, self.last))
+
+    def _shrink(self, db: apsw.Connection, pages: int) -> None:
+        """Give ``pages`` free pages back. In one commit: ``PRAGMA incremental_vacuum`` would need the interpreter's
+        lock for each page, of which a busy loop lets go once a millisecond."""
+        db.autovacuum_pages(lambda _schema, _pages, free, _size: min(free, pages))
+        try:
+            db.execute("PRAGMA auto_vacuum=FULL")
+            db.execute("UPDATE log SET low = low WHERE seq = (SELECT max(seq) FROM log)")
+            db.execute("PRAGMA auto_vacuum=INCREMENTAL")
+            db.autovacuum_pages(None)
+        except apsw.Error:
+            # Connecting anew sets both right.
+            self._suspect = True
+            raise
+        self._wal_pages += 2 * pages
+
+    def read(self, seq: int, offset: int, size: int) -> bytes:
+        """A piece of a batch, read without the rest of it. Raises StoreError when it is not there."""
+        try:
+            with self._open_db().blob_open("main", "log", "data", seq, False) as blob:
+                blob.seek(offset)
+                data = blob.read(size)
+        except (apsw.Error, ValueError) as error:
+            raise StoreError(f"batch {seq} cannot be read: {describe(error)}") from error
+        if len(data) != size:
+            raise StoreError(f"batch {seq} is shorter than {offset + size} octets")
+        return data
+
+    def checkpoint_and_close(self) -> None:
+        """Leave one file with everything in it. Raises WriteTrouble: closed all the same, nothing durable is lost."""
+        if self._db is None:
+            return
+        if self.check is not None:
+            self.check.note(self.last)
+            self.check.close()
+        try:
+            if self._suspect:
+                self._reopen()
+            db = self._open_db()
+            db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            # Lets SQLite remove its write-ahead log.
+            db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+            db.close()
+            self._db = None
+        except (apsw.Error, OSError) as error:
+            raise self._trouble(error) from error
+        finally:
+            self._abandon()
+
+    @property
+    def size_bytes(self) -> int:
+        """Octets of the file and its write-ahead log."""
+        total = 0
+        for each in (self.path, beside(self.path, "-wal")):
+            with contextlib.suppress(FileNotFoundError):
+                total += each.stat().st_size
+        return total
+
+    def _take(self) -> None:
+        """Connect and look whether all is well. Raises _Damaged, NewerSchema, StoreError, apsw.Error of the disk."""
+        # Read before SQLite may write.
+        beyond, _, data = max(rows_in_wal(self.path), default=(0, 0, b""))
+        if beyond and not self.path.stat().st_size:
+            raise _Damaged("it is empty")  # and SQLite would remove the write-ahead log of an empty file
+        try:
+            db = self._connect()
+            if not self._number("SELECT count(*) FROM sqlite_schema"):
+                if next(sound_rows(self.path), None) is not None:
+                    raise _Damaged("its schema is gone")
+                self._migrate(db, 0)
+            self._check_version(db)
+            for (line,) in db.execute("PRAGMA quick_check(1)"):
+                if line != "ok":
+                    raise _Damaged(" ".join(str(line).split()))
+            self.first = self._number("SELECT min(seq) FROM log")
+            self.last = self._number("SELECT max(seq) FROM log")
+            if db.readonly("main"):
+                if not os.access(self.path, os.W_OK):
+                    raise StoreError(f"{self.path}: not writable")
+                raise _Damaged("its head")
+        except OF_THE_DISK:
+            raise
+        except apsw.Error as error:
+            raise _Damaged(describe(error)) from error
+        # A frame that is not sound ends the log for SQLite, silently; what was committed after it would be lost. After
+        # a power cut that can be the one batch nobody was told of yet: taking it does no harm, and it may be more.
+        if beyond > self.last + 1:
+            raise _Damaged("its write-ahead log")
+        if beyond > self.last:
+            self.append(beyond, data)
+
+    def _check_version(self, db: apsw.Connection) -> None:
+        # The version stands there twice so that a flipped bit is not taken for a newer program.
+        first, second = divmod(self._number("PRAGMA user_version"), 1 << 16)
+        if first != second or self._number("PRAGMA application_id") != APPLICATION_ID:
+            raise _Damaged("its head")
+        if first > len(self.steps):
+            raise NewerSchema(
+                f"{self.path}: written by a newer version (schema {first}, this one knows up to {len(self.steps)})"
+            )
+        if first < len(self.steps):
+            self._migrate(db, first)
+
+    def _migrate(self, db: apsw.Connection, version: int) -> None:
+        """All steps from ``version`` on, in one transaction."""
+        with db:
+            for step in self.steps[version:]:
+                for statement in step:
+                    db.execute(statement)
+            db.execute(f"PRAGMA application_id={APPLICATION_ID}")
+            db.execute(f"PRAGMA user_version={len(self.steps) << 16 | len(self.steps)}")
+
+    def _connect(self) -> apsw.Connection:
+        db = apsw.Connection(str(self.path), apsw.SQLITE_OPEN_READWRITE, self._vfs)
+        self._db = db
+        self._wal_pages = 0
+        db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        db.execute("PRAGMA locking_mode=EXCLUSIVE")
+        if self._number("PRAGMA auto_vacuum") != _INCREMENTAL:
+            # The file is still empty, or shrinking it was interrupted. Not otherwise: this writes, and a full disk must
+            # not keep the node from starting.
+            db.execute(f"PRAGMA page_size={PAGE}; PRAGMA auto_vacuum=INCREMENTAL")
+        db.execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=0")
+        db.execute(f"PRAGMA journal_size_limit={4 * CHECKPOINT_PAGES * PAGE}; PRAGMA temp_store=MEMORY")
+        return db
+
+    def _reopen(self) -> None:
+        """After a failed flush: what the system holds of the write-ahead log may not be on the disk and never get
+        there, though it reads well. So all of it is written anew, into the file, before anything is added."""
+        self._abandon()
+        db = self._connect()
+        db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        self._wal_pages = 0
+        self._suspect = False
+
+    def _trouble(self, error: Exception) -> WriteTrouble:
+        text = describe(error, self._errno())
+        if not isinstance(error, apsw.FullError):
+            self._suspect = True
+        elif self._db is not None and self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+        return WriteTrouble(text)
+
+    def _salvage(self, reason: str) -> None:
+        when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        fresh = SqliteLog(beside(self.path, ".salvaging"), self._vfs)
+        fresh.open()
+        lowest = 0
+        db = fresh._open_db()
+        with db:
+            for seq, low, data in sound_rows(self.path):
+                lowest = max(lowest, low)
+                crc = checksum(seq, low, data)
+                db.execute("INSERT OR REPLACE INTO log VALUES (?, ?, ?, ?)", (seq, low, crc, data))
+            db.execute("DELETE FROM log WHERE seq < ?", (lowest,))
+        report = SalvageReport(reason, damaged_name(self.path, when))
+        due = lowest
+        for (seq,) in db.execute("SELECT seq FROM log ORDER BY seq"):
+            if seq > due:
+                report.missing.append((due, seq - 1))
+            due = seq + 1
+            report.kept += 1
+        fresh.checkpoint_and_close()
+        fresh.path.replace(beside(self.path, f".salvaged-{when}"))
+        sync_directory(self.path)
+        put_in_place(self.path)
+        try:
+            self._take()
+        except _Damaged as damage:
+            raise StoreError(f"{self.path}: {damage}, and so is what was saved of it") from None
+        self.salvaged = report
+
+    def _open_db(self) -> apsw.Connection:
+        if self._db is None:
+            raise WriteTrouble("the store is not open")
+        return self._db
+
+    def _number(self, sql: str) -> int:
+        return next((int(value) for (value,) in self._open_db().execute(sql) if isinstance(value, int)), 0)
+
+    def _errno(self) -> int:
+        return self._db.system_errno if self._db is not None else 0
+
+    def _abandon(self) -> None:
+        """Close without a checkpoint."""
+        if self._db is not None:
+            with contextlib.suppress(apsw.Error):
+                self._db.close(True)
+            self._db = None

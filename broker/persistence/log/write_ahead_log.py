@@ -1,0 +1,166 @@
+"""Journal: one batch after the other goes to the disk; the loop is told when.
+
+Whoever collects records (``persistence.durability``) appends them as a batch whenever the writer is free: the slower
+the disk, the larger the batches. Everything here is called on the loop's thread.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final
+
+from .batch import encode
+from .check_file import Digests
+from .log_writer import Append, Drop, LogWriter, Read, Stop
+from .sqlite_log import SqliteLog
+
+MAX_PENDING: Final = 67_108_864
+YIELD_EVERY: Final = 0.0005
+YIELD_FOR: Final = 0.00002
+
+
+class WriteAheadLog:
+    """Group commit over a ``SqliteLog`` that is open and scanned.
+
+    ``batch`` is the number of the next batch: what is appended then is on the disk once ``durable`` has reached it.
+    ``pending`` and ``pending_octets``: records that are being written, and their octets. ``trouble`` says why nothing
+    can be written at present, None when all is well.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_closed",
+        "_data",
+        "_drained",
+        "_dropping",
+        "_log",
+        "_loop",
+        "_on_durable",
+        "_on_trouble",
+        "_pause",
+        "_writer",
+        "_yielded",
+        "batch",
+        "durable",
+        "idle",
+        "max_pending",
+        "pending",
+        "pending_octets",
+        "trouble",
+    )
+
+    def __init__(
+        self,
+        log: SqliteLog,
+        loop: asyncio.AbstractEventLoop,
+        on_durable: Callable[[int], None],
+        on_trouble: Callable[[str | None], None],
+        *,
+        max_pending: int = MAX_PENDING,
+        clock: Callable[[], float] = time.perf_counter,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._log = log
+        self._loop = loop
+        self._on_durable = on_durable
+        self._on_trouble = on_trouble
+        self.max_pending = max_pending
+        self._clock = clock
+        self._pause = pause
+        self.durable = log.last
+        self.batch = log.last + 1
+        self.trouble: str | None = None
+        # Whether a batch appended now would be written at once: it must be.
+        self.idle = True
+        self.pending = 0
+        self.pending_octets = 0
+        self._data = b""
+        self._yielded = 0.0
+        self._dropping = 0
+        self._drained: asyncio.Future[None] | None = None
+        self._closed = loop.create_future()
+        self._writer = LogWriter(log, loop, self._written, self._troubled, self._ended)
+
+    def start(self) -> None:
+        """From now on the log belongs to the writer's thread."""
+        self._writer.start()
+
+    async def close(self, timeout: float = 10.0) -> bool:
+        """Finish writing, checkpoint, close. False: it was not written, or not closed, within ``timeout``."""
+        try:
+            async with asyncio.timeout(timeout):
+                if not self.idle:
+                    self._drained = self._loop.create_future()
+                    await self._drained
+                self._writer.post(Stop())
+                await asyncio.shield(self._closed)
+        except TimeoutError:
+            # A writer that only waits for space gives up and closes; one stuck in the kernel ends with the process.
+            self._writer.post(Stop())
+            await asyncio.wait([self._closed], timeout=1.0)
+            return False
+        await asyncio.to_thread(self._writer.join)
+        return True
+
+    def append(self, records: list[bytes], access: Digests | None = None) -> None:
+        """Write these as the next batch, in this order. Only while the writer is ``idle``. ``access`` as in
+        ``SqliteLog.append``."""
+        assert self.idle
+        self.idle = False
+        self._data = data = encode(records)
+        self.pending = len(records)
+        self.pending_octets = len(data)
+        self._writer.post(Append(self.batch, data, access))
+        self.batch += 1
+
+    def give_way(self) -> None:
+        """Let the writer's thread run: it wakes up often in storing a batch, and a busy loop has the interpreter's lock
+        back before it does."""
+        if not self.idle:
+            now = self._clock()
+            if now - self._yielded >= YIELD_EVERY:
+                self._pause(YIELD_FOR)
+                self._yielded = now
+
+    def read(self, seq: int, offset: int, size: int) -> asyncio.Future[bytes]:
+        """A piece of a batch that was appended. The future raises StoreError when it cannot be read."""
+        future: asyncio.Future[bytes] = self._loop.create_future()
+        if not self.idle and seq == self.batch - 1:
+            future.set_result(self._data[offset : offset + size])
+        else:
+            self._writer.post(Read(seq, offset, size, future))
+        return future
+
+    def drop_before(self, seq: int) -> None:
+        """Forget the batches older than ``seq``, in slices between other work; the newest one stays in any case."""
+        self._dropping = max(self._dropping, seq)
+        self._writer.post(Drop(seq))
+
+    @property
+    def dropping(self) -> bool:
+        """Whether batches that are to be forgotten still take room in the file."""
+        return self._dropping > self._writer.dropped
+
+    @property
+    def size_bytes(self) -> int:
+        """Octets of the files."""
+        return self._log.size_bytes
+
+    def _written(self, seq: int) -> None:
+        self.durable = seq
+        self.idle = True
+        self.pending = self.pending_octets = 0
+        self._data = b""
+        try:
+            self._on_durable(seq)
+        finally:
+            if self.idle and self._drained is not None and not self._drained.done():
+                self._drained.set_result(None)
+
+    def _troubled(self, text: str | None) -> None:
+        self.trouble = text
+        self._on_trouble(text)
+
+    def _ended(self) -> None:
+        if not self._closed.done():
+            self._closed.set_result(None)

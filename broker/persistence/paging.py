@@ -1,0 +1,308 @@
+"""Paging: bodies of messages that wait in the queues of durable sessions leave memory once there are too many.
+
+What stays is a message with its topic, its expiry and the place of its record in the log. The oldest go first; when a
+session gets to one, the next of its queue are read together and it goes on::
+
+    queue:  [ body ][ body ][ paged ][ paged ] ... [ paged ][ body ][ body ]  ◄── publish
+              │                 ▲
+              ▼ advance         └── fetch: the next ones, read by the writer's thread, then advance again
+
+Only deliveries made for queues change: what clients without a durable session, retained messages and hooks have of a
+message stays whole.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+
+from ..mqtt.constants import MESSAGE_EXPIRY_INTERVAL, USER_PROPERTY
+from ..mqtt.message import Delivery, Message
+from ..mqtt.packets import NO_PROPERTIES, Properties
+from ..session.client_writer import UNREADABLE
+from ..session.session import Session
+from .log import records
+from .log.errors import StoreError
+from .log.write_ahead_log import WriteAheadLog
+from .stored_message import StoredMessage
+
+logger = logging.getLogger(__name__)
+
+FETCH_MESSAGES: Final = 256
+FETCH_BYTES: Final = 262_144
+"""What is read ahead for a session, but one message at least."""
+_GAP: Final = 4096
+"""Bytes between two records that are read along, rather than reading twice."""
+_A_SLICE: Final = 2000
+_TIGHT: Final = 1_048_576
+"""Bytes of bodies that stay when memory is short."""
+_TRIES: Final = 5
+_PAUSE = 1.0
+
+
+def lean(properties: Properties) -> Properties:
+    """Of a paged message's properties, what its queue looks at."""
+    expiry = properties.get(MESSAGE_EXPIRY_INTERVAL)
+    return NO_PROPERTIES if expiry is None else {MESSAGE_EXPIRY_INTERVAL: expiry}
+
+
+def properties_of(body: records.StoredBody) -> Properties:
+    """As they were before they were written down."""
+    properties = body.properties
+    if not properties:
+        return NO_PROPERTIES
+    if USER_PROPERTY in properties:
+        properties[USER_PROPERTY] = [(name, value) for name, value in properties[USER_PROPERTY]]
+    return properties
+
+
+def paged_twin(message: Message, octets: int) -> Message:
+    """The message without its body, of which ``octets`` bytes are on disk."""
+    properties = lean(message.properties) if message.properties else NO_PROPERTIES
+    twin = Message(
+        message.topic, None, message.qos, message.retain, properties, message.publisher, message.timestamp, b"", -octets
+    )
+    twin.id = message.id
+    twin.hops = message.hops
+    return twin
+
+
+def whole_twin(message: Message, body: records.StoredBody) -> Message:
+    """A paged message with its body again, counted as many bytes as before."""
+    padding = -message.payload_at - len(body.payload)
+    twin = Message(
+        message.topic,
+        None,
+        message.qos,
+        message.retain,
+        properties_of(body),
+        message.publisher,
+        message.timestamp,
+        bytes(padding) + body.payload if padding > 0 else body.payload,
+        max(0, padding),
+    )
+    twin.id = message.id
+    twin.hops = message.hops
+    return twin
+
+
+class Paging:
+    """``octets`` is what bodies in queues take in memory, ``bound`` how much they may; 0: no bound. ``bodies``: what
+    all bodies that durable sessions hold take, those in flight as well."""
+
+    def __init__(self, journal: WriteAheadLog, bound: int, now: Callable[[], float]) -> None:
+        self.journal = journal
+        self.bound = bound
+        self.octets = 0
+        self.bodies = 0
+        # Memory is short: all that can go has to.
+        self._tight = False
+        self._now = now
+        # In memory and in a queue, longest there first.
+        self._here: dict[int, StoredMessage] = {}
+        self._fetching: set[Session] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._more: asyncio.Handle | None = None
+
+    # ------------------------------------------------------------------- out
+
+    def queued(self, delivery: Delivery) -> None:
+        """It waits in the queue of a session that holds it."""
+        message = delivery.message
+        stored: StoredMessage | None = message.stored
+        if stored is not None and not stored.weight and message.payload_at >= 0:
+            stored.weight = weight = len(message.frame)
+            if weight:
+                self._here[stored.number] = stored
+                self.octets += weight
+
+    def add(self, stored: StoredMessage) -> None:
+        """It is in memory and a queue."""
+        if stored.weight and stored.number not in self._here:
+            self._here[stored.number] = stored
+            self.octets += stored.weight
+
+    def forgotten(self, stored: StoredMessage) -> None:
+        """Nobody holds a message any more that was in a queue."""
+        if self._here.pop(stored.number, None) is not None:
+            self.octets -= stored.weight
+
+    def dropped(self, stored: StoredMessage) -> None:
+        """One of those who hold a message that was in a queue holds it no longer."""
+        if not stored.message.paged:
+            self.add(stored)  # if it was left out for having been sent
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is being read or more is to be paged out."""
+        return bool(self._tasks) or self._more is not None
+
+    def relieve(self) -> None:
+        """Page out, a slice at a time, until the bound is kept again or nothing more can go."""
+        if self._more is None and self.octets > self._goal:
+            self._slice()
+
+    def tighten(self, tight: bool) -> None:
+        """Page out all that can go, or keep to the bound again."""
+        self._tight = tight
+        self.relieve()
+
+    @property
+    def _goal(self) -> int:
+        """How much may stay."""
+        if self._tight:
+            return min(self.bound or _TIGHT, _TIGHT)
+        return self.bound or self.octets
+
+    def _slice(self) -> None:
+        self._more = None
+        here = self._here
+        durable = self.journal.durable
+        # Some way below, so that it is not slice after slice of one message.
+        goal = self._goal
+        goal -= goal // 16
+        for number, stored in list(islice(here.items(), _A_SLICE)):
+            if self.octets <= goal or stored.key or not 0 < stored.seq <= durable:
+                return
+            del here[number]
+            self.octets -= stored.weight
+            if not stored.sent:
+                message = stored.message
+                self.bodies -= len(message.frame)
+                stored.become(paged_twin(message, stored.weight))
+                message.stored = None
+        if self.octets > goal and here:
+            self._more = asyncio.get_running_loop().call_soon(self._slice)
+
+    # -------------------------------------------------------------------- in
+
+    def fetch(self, session: Session, delivery: Delivery) -> bool:
+        """Read the next of the session's queue, then let it ``advance``. False: ``delivery`` cannot be read."""
+        stored: StoredMessage | None = delivery.message.stored
+        if stored is None or stored.lost:
+            return False
+        if session not in self._fetching:
+            self._fetching.add(session)
+            self._run(self._fetch(session, self._next_of(session)))
+        return True
+
+    @staticmethod
+    def _next_of(session: Session) -> list[StoredMessage]:
+        wanted: list[StoredMessage] = []
+        octets = 0
+        for delivery in session.queue or ():
+            message = delivery.message
+            if not message.paged or message.stored is None or message.stored.lost:
+                if wanted:
+                    break
+                continue
+            octets += message.stored.size
+            if wanted and (octets > FETCH_BYTES or len(wanted) == FETCH_MESSAGES):
+                break
+            wanted.append(message.stored)
+        return wanted
+
+    async def _fetch(self, session: Session, wanted: list[StoredMessage]) -> None:
+        try:
+            await self.load(wanted)
+        finally:
+            self._fetching.discard(session)
+        session.advance(self._now())
+        self.relieve()
+
+    def give(self, session: Session, delivery: Delivery) -> None:
+        """Deliver a paged message to a session that holds nothing on disk, when it is here."""
+        stored: StoredMessage = delivery.message.stored
+        self._run(self._give(session, delivery, stored))
+
+    async def _give(self, session: Session, delivery: Delivery, stored: StoredMessage) -> None:
+        await self.load([stored])
+        delivery.message = stored.message
+        if stored.lost:
+            session.observer.delivery_dropped(session, delivery, UNREADABLE)
+        else:
+            session.deliver_shared(delivery)
+
+    def _run(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def load(
+        self, wanted: Iterable[StoredMessage], then: Callable[[StoredMessage], None] = lambda _: None
+    ) -> None:
+        """Bring bodies back; ``then`` gets each at once, for soon it may be paged out again.
+
+        One that cannot be read, several times over, is ``lost``.
+        """
+        for left in range(_TRIES - 1, -1, -1):
+            away = []
+            for stored in wanted:
+                if stored.message.paged:
+                    away.append(stored)
+                else:
+                    then(stored)
+            wanted = failed = await self._read(away, then)
+            if not failed:
+                return
+            logger.error("store_read_failed messages=%s tries_left=%s setting=node.data_dir", len(failed), left)
+            if left:
+                await asyncio.sleep(_PAUSE)
+        for stored in wanted:
+            stored.lost = True
+
+    async def _read(self, wanted: list[StoredMessage], then: Callable[[StoredMessage], None]) -> list[StoredMessage]:
+        """Those that could not be read."""
+        pieces = [
+            (together, self.journal.read(seq, begin, end - begin), begin)
+            for seq, begin, end, together in _spans(wanted)
+        ]
+        failed = []
+        for together, piece, begin in pieces:
+            try:
+                data = await piece
+            except StoreError as error:
+                logger.warning("store_read_failed error=%s", error)
+                failed += [stored for stored, _, _ in together]
+                continue
+            for stored, offset, size in together:
+                if self._arrived(stored, data[offset - begin : offset - begin + size]):
+                    then(stored)
+                else:
+                    failed.append(stored)
+        return failed
+
+    def _arrived(self, stored: StoredMessage, encoded: bytes) -> bool:
+        try:
+            record = records.decode(encoded)
+        except msgspec.MsgspecError:
+            return False
+        if not isinstance(record, records.MessageStored) or record.number != stored.number:
+            return False
+        message = stored.message
+        if message.paged:
+            if not stored.weight:
+                stored.weight = -message.payload_at
+            stored.become(whole_twin(message, record.body))
+            if stored.held:
+                self.bodies += len(stored.message.frame)
+                self.add(stored)
+            else:
+                stored.message.stored = None  # it is gone meanwhile, and nothing is counted or written of it
+        return True
+
+
+def _spans(wanted: list[StoredMessage]) -> list[tuple[int, int, int, list[tuple[StoredMessage, int, int]]]]:
+    """What is to be read: (batch, begin, end, the messages there with offset and size), neighbours together."""
+    spans: list[tuple[int, int, int, list[tuple[StoredMessage, int, int]]]] = []
+    for stored in sorted(wanted, key=lambda each: (each.seq, each.offset)):
+        seq, begin, size = stored.seq, stored.offset, stored.size
+        if spans and spans[-1][0] == seq and begin - spans[-1][2] <= _GAP:
+            spans[-1][3].append((stored, begin, size))
+            spans[-1] = (seq, spans[-1][1], begin + size, spans[-1][3])
+        else:
+            spans.append((seq, begin, begin + size, [(stored, begin, size)]))
+    return spans

@@ -1,0 +1,476 @@
+"""Restore: from records back to sessions, queues, retained messages and wills, before anybody is let in."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+
+from ..config import ZoneSettings
+from ..core.broker import Broker
+from ..mqtt.constants import MAX_PACKET_ID, NEVER_EXPIRES
+from ..mqtt.message import Delivery, Message
+from ..persistence.durability import Durability
+from ..persistence.holders import Holders
+from ..persistence.log import records
+from ..persistence.log.batch import first_offset
+from ..persistence.paging import lean, paged_twin, properties_of
+from ..persistence.stored_message import StoredMessage
+from ..session.client_info import CLIENT_ID_OWNER, RESTORED, USERNAME_OWNER, ClientInfo
+from ..session.limits import Limits
+from ..session.session import Session
+from ..session.subscription import Subscription
+
+logger = logging.getLogger(__name__)
+
+_PROGRESS: Final = 100_000
+_LOOK_EVERY: Final = 100_000
+"""Places in queues, between two looks at the node's memory."""
+
+
+class Restored:
+    """What the records come to, when all of them are read in order.
+
+    Of queued messages it keeps about ``bound`` bytes in memory (0: any number), of the others what queues need to know.
+    """
+
+    def __init__(self, bound: int = 0) -> None:
+        self.bound = bound
+        self.sessions: dict[int, records.SessionStored] = {}
+        self.subscriptions: dict[int, dict[str, records.SubscriptionStored]] = {}
+        self.bodies: dict[int, records.StoredBody] = {}
+        # message -> batch, offset and size of its record
+        self.places: dict[int, tuple[int, int, int]] = {}
+        # Messages whose body here lacks payload and properties.
+        self.paged: set[int] = set()
+        # Bytes of the other ones' records.
+        self.octets = 0
+        self.holders: dict[int, Holders[records.Holder]] = {}
+        self.released: dict[int, dict[int, None]] = {}
+        self.received: dict[int, dict[int, float]] = {}
+        self.retained: dict[str, records.RetainedStored] = {}
+        self.wills: dict[int, records.WillStored] = {}
+        self.delayed: dict[int, records.DelayedStored] = {}
+        self.rows: dict[str, dict[str, bytes]] = {}
+        self.last_session = 0
+        self.last_message = 0
+        self.last_will = 0
+        self.count = 0
+        self.unreadable = 0
+        self._place = (0, 0, 0)
+        self._topics: dict[str, str] = {}
+        self._apply: dict[type[Any], Callable[[Any], object]] = {
+            records.MessageStored: self._message,
+            records.DeliveryAdded: self._added,
+            records.DeliveriesSent: self._sent,
+            records.DeliveriesDone: self._finished,
+            records.Released: self._released,
+            records.Completed: self._completed,
+            records.Received: self._received,
+            records.Freed: self._freed,
+            records.SessionStored: self._session,
+            records.SessionEnded: self._ended,
+            records.SubscriptionStored: self._subscribed,
+            records.SubscriptionRemoved: self._unsubscribed,
+            records.RetainedStored: self._retained,
+            records.RetainedCleared: lambda record: self.retained.pop(record.topic, None),
+            records.WillStored: self._will,
+            records.WillGone: lambda record: self.wills.pop(record.number, None),
+            records.DelayedStored: self._delayed,
+            records.DelayedGone: lambda record: self.delayed.pop(record.number, None),
+            records.RowStored: self._row,
+            records.RowRemoved: lambda record: self.rows.get(record.table, {}).pop(record.key, None),
+        }
+
+    def read(self, encoded: bytes, batch: int = 0, offset: int = 0) -> None:
+        """Take the next record, which lies there in the log."""
+        self.count += 1
+        try:
+            record = records.decode(encoded)
+        except msgspec.MsgspecError:
+            self.unreadable += 1
+            return
+        self._place = (batch, offset, len(encoded))
+        self._apply[type(record)](record)
+
+    def bring_sent(self, read: Callable[[int, int, int], bytes]) -> None:
+        """Fetch the bodies of messages in flight, which their clients may need at once. Raises StoreError."""
+        for number in list(self.paged):
+            holders = self.holders[number]
+            if holders.packet_ids or any(holder[5] for holder in (holders.others or {}).values()):
+                record = records.decode(read(*self.places[number]))
+                assert isinstance(record, records.MessageStored)
+                self.bodies[number] = record.body
+                self.paged.discard(number)
+
+    def _message(self, record: records.MessageStored) -> None:
+        number = record.number
+        if number > self.last_message:
+            self.last_message = number
+        elif number in self.bodies:
+            self._forget(number)
+        body = record.body
+        self.places[number] = self._place
+        size = self._place[2]
+        if self.bound and self.octets + size > self.bound:
+            self.paged.add(number)
+            topic = self._topics.setdefault(body.topic, body.topic)
+            body = msgspec.structs.replace(body, topic=topic, payload=b"", properties=lean(body.properties))
+        else:
+            self.octets += size
+        self.bodies[number] = body
+        holders: Holders[records.Holder] = Holders()
+        self.holders[number] = holders
+        for holder in record.holders:
+            _hold(holders, holder)
+
+    def _forget(self, number: int) -> None:
+        if number in self.paged:
+            self.paged.discard(number)
+        else:
+            self.octets -= self.places[number][2]
+        del self.bodies[number], self.places[number], self.holders[number]
+
+    def _added(self, record: records.DeliveryAdded) -> None:
+        holders = self.holders.get(record.message)
+        if holders is not None:
+            _hold(holders, record.holder)
+
+    def _sent(self, record: records.DeliveriesSent) -> None:
+        for message, group, packet_id in record.deliveries:
+            holders = self.holders.get(message)
+            if holders is not None:
+                other = holders.other(record.session, group)
+                if other is not None:
+                    holders.add_other(record.session, group, (*other[:5], packet_id))
+                elif not group:
+                    holders.sent_plain(record.session, packet_id)
+
+    def _finished(self, record: records.DeliveriesDone) -> None:
+        for each in record.deliveries:
+            if isinstance(each, int):
+                self._done(each, record.session, "")
+            else:
+                self._done(each[0], record.session, each[1])
+
+    def _done(self, message: int, session: int, group: str) -> None:
+        holders = self.holders.get(message)
+        if holders is not None:
+            holders.let_go(session, group)
+            if not holders:
+                self._forget(message)
+
+    def _released(self, record: records.Released) -> None:
+        self._done(record.message, record.session, record.group)
+        self.released.setdefault(record.session, {})[record.packet_id] = None
+
+    def _completed(self, record: records.Completed) -> None:
+        self.released.get(record.session, {}).pop(record.packet_id, None)
+
+    def _received(self, record: records.Received) -> None:
+        self.received.setdefault(record.session, {})[record.packet_id] = record.at
+
+    def _freed(self, record: records.Freed) -> None:
+        self.received.get(record.session, {}).pop(record.packet_id, None)
+
+    def _session(self, record: records.SessionStored) -> None:
+        self.last_session = max(self.last_session, record.number)
+        self.sessions[record.number] = record
+
+    def _ended(self, record: records.SessionEnded) -> None:
+        self.last_session = max(self.last_session, record.number)  # what began it may have been compacted away
+        for table in (self.sessions, self.subscriptions, self.released, self.received):
+            table.pop(record.number, None)
+
+    def _subscribed(self, record: records.SubscriptionStored) -> None:
+        if record.topic_filter == record.filter:
+            record.topic_filter = record.filter  # one text, not two that are equal
+        self.subscriptions.setdefault(record.session, {})[record.filter] = record
+
+    def _unsubscribed(self, record: records.SubscriptionRemoved) -> None:
+        self.subscriptions.get(record.session, {}).pop(record.filter, None)
+
+    def _retained(self, record: records.RetainedStored) -> None:
+        self.retained[record.body.topic] = record
+
+    def _will(self, record: records.WillStored) -> None:
+        self.last_will = max(self.last_will, record.number)
+        self.wills[record.number] = record
+
+    def _delayed(self, record: records.DelayedStored) -> None:
+        self.last_will = max(self.last_will, record.number)
+        self.delayed[record.number] = record
+
+    def _row(self, record: records.RowStored) -> None:
+        self.rows.setdefault(record.table, {})[record.key] = record.value
+
+
+def _hold(holders: Holders[records.Holder], holder: records.Holder) -> None:
+    session, group, qos, retain, identifiers, packet_id = holder
+    if qos == 0 or retain or identifiers or group:
+        holders.add_other(session, group, holder)
+    else:
+        holders.add_plain(session, qos, packet_id)
+
+
+def read(batches: Iterable[tuple[int, list[bytes]]], bound: int = 0) -> Restored:
+    """Read every batch (its number, its records), in order; ``bound`` as in ``Restored``."""
+    state = Restored(bound)
+    due = _PROGRESS
+    for seq, batch in batches:
+        offset = first_offset(len(batch))
+        for encoded in batch:
+            state.read(encoded, seq, offset)
+            offset += len(encoded)
+        if state.count >= due:
+            due = state.count + _PROGRESS
+            logger.info("restore_progress records=%s", state.count)
+    return state
+
+
+def restore(
+    state: Restored,
+    broker: Broker,
+    durability: Durability,
+    zone_of: Callable[[str], tuple[ZoneSettings, Limits]],
+    delay: Callable[[Message, float, int], None],
+    may_publish: Callable[[Message], bool],
+    relieve: Callable[[], None] = lambda: None,
+) -> None:
+    """Put what was read into ``broker``; sessions whose time is over end here, and wills go out that are due.
+
+    ``zone_of`` tells settings and limits by a listener's name, ``delay`` takes a delayed message back, ``may_publish``
+    asks for a will's publisher. ``relieve`` is called now and then: the node's memory may be less than it was.
+    """
+    started = time.perf_counter()
+    builder = _Builder(state, broker, durability, zone_of, relieve)
+    builder.build()
+    builder.delayed(delay)
+    builder.wills(may_publish)
+    logger.info(
+        "restored sessions=%s retained=%s messages=%s records=%s unreadable=%s seconds=%.3f",
+        len(broker.sessions),
+        len(broker.retained),
+        len(durability.messages),
+        state.count,
+        state.unreadable,
+        time.perf_counter() - started,
+    )
+
+
+def in_order_of_sending(packet_ids: Iterable[int]) -> list[int]:
+    """Packet Identifiers in flight, the oldest first: each is the next free one after the last, and 1 comes after
+    65,535. So few are in flight that the widest gap lies before the oldest [MQTT-4.6.0-1]."""
+    ascending = sorted(packet_ids)
+    widest = ascending[0] + MAX_PACKET_ID - ascending[-1]
+    first = 0
+    for place in range(1, len(ascending)):
+        gap = ascending[place] - ascending[place - 1]
+        if gap > widest:
+            widest, first = gap, place
+    return ascending[first:] + ascending[:first]
+
+
+class _Builder:
+    """Makes the broker's objects of what was restored."""
+
+    def __init__(
+        self,
+        state: Restored,
+        broker: Broker,
+        durability: Durability,
+        zone_of: Callable[[str], tuple[ZoneSettings, Limits]],
+        relieve: Callable[[], None],
+    ) -> None:
+        self.relieve = relieve
+        self.state = state
+        self.broker = broker
+        self.durability = durability
+        self.zone_of = zone_of
+        self.topics: dict[str, str] = {}
+        self.publishers: dict[tuple[str, str | None, bool, str], ClientInfo] = {}
+        self.sessions: dict[int, Session] = {}
+
+    def build(self) -> None:
+        self.durability.continue_from(self.state.last_session, self.state.last_message, self.state.last_will)
+        for retained in self.state.retained.values():
+            self.broker.retained.put(self._message(retained.body, retained.mountpoint))
+        for record in self.state.sessions.values():
+            self._session(record)
+        self._messages()
+        now = self.broker.clock.now()
+        for session in self.sessions.values():
+            if not self.state.sessions[session.number].disconnected_at:
+                # So that the next restart does not begin its expiry again.
+                self.durability.session_left(session)
+            self._time_out(session, now)
+
+    def _publisher(self, client_id: str, username: str | None, proved: bool, mountpoint: str) -> ClientInfo:
+        key = (client_id, username, proved, mountpoint)
+        publisher = self.publishers.get(key)
+        if publisher is None:
+            publisher = self.publishers[key] = self._client(client_id, username, proved)
+            publisher.mountpoint = mountpoint
+        return publisher
+
+    def _client(self, client_id: str, username: str | None, proved: bool, listener: str = "") -> ClientInfo:
+        zone, _ = self.zone_of(listener)
+        client = ClientInfo(self.broker.node, zone, listener=listener, client_id=client_id, username=username)
+        client.proved_by = RESTORED if proved else ""
+        return client
+
+    def _message(self, body: records.StoredBody, mountpoint: str = "") -> Message:
+        """``mountpoint``: its publisher's, where what that may publish is asked about again."""
+        publisher = None
+        if body.client_id is not None:
+            publisher = self._publisher(body.client_id, body.username, body.proved, mountpoint)
+        message = Message(
+            self.topics.setdefault(body.topic, body.topic),
+            body.payload,
+            body.qos,
+            body.retain,
+            properties_of(body),
+            publisher,
+            min(body.timestamp, self.broker.clock.now()),  # one of a clock that was ahead would never expire
+        )
+        message.id = body.id
+        return message
+
+    def _session(self, record: records.SessionStored) -> None:
+        now = self.broker.clock.now()
+        zone, limits = self.zone_of(record.listener)
+        session = Session(record.client_id, limits, self.broker, record.created_at, record.expiry_interval)
+        session.number = record.number
+        session.account = self.broker.account
+        session.diary = self.durability
+        client = ClientInfo(
+            self.broker.node, zone, record.zone, record.listener, record.peer_host, record.peer_port,
+            client_id=record.client_id, username=record.username, proto_ver=record.proto_ver,
+        )  # fmt: skip
+        session.owner = owner = record.owner
+        if owner is None or owner == f"{USERNAME_OWNER}{record.username}":
+            client.proved_by = RESTORED
+        client.proved_client_id = owner == CLIENT_ID_OWNER
+        client.mountpoint = record.mountpoint
+        client.connected_at = record.connected_at
+        client.keep_alive = record.keep_alive
+        client.clean_start = record.clean_start
+        client.is_bridge = record.is_bridge
+        client.expiry_interval = record.expiry_interval
+        session.client = client
+        session.now = now
+        # Its client was connected when the node died: the connection ended then, and nobody wrote down when.
+        session.disconnected_at = record.disconnected_at or now
+        session.last_packet_id = record.last_packet_id
+        self.broker.sessions.add(session)
+        self.sessions[record.number] = session
+        for each in self.state.subscriptions.get(record.number, {}).values():
+            subscription = Subscription(
+                session, each.filter, each.qos, each.no_local, each.retain_as_published, each.retain_handling,
+                tuple(each.identifiers), each.group, each.topic_filter, (), each.by_operator,
+            )  # fmt: skip
+            session.subscriptions[each.filter] = subscription
+            session.filter_octets += len(each.filter)
+            self.broker.router.subscribe(subscription)
+        received = self.state.received.get(record.number)
+        if received:
+            session.awaiting_rel = dict(received)
+
+    def _messages(self) -> None:
+        """Queues and what was in flight, in the order of publication."""
+        state = self.state
+        left = _LOOK_EVERY
+        for number in sorted(state.bodies):
+            message = self._message(state.bodies.pop(number))
+            seq, offset, size = state.places.pop(number)
+            if number in state.paged:
+                message = paged_twin(message, size)
+            stored = message.stored = StoredMessage(number, message)
+            stored.seq, stored.offset, stored.size = seq, offset, size
+            waiting: list[tuple[Session, Delivery]] = []
+            holders = state.holders.pop(number)
+            for owner, qos, packet_id in holders.plain():
+                self._hold(stored, owner, stored.plain(qos), packet_id, waiting)
+            for (owner, group), (_, _, qos, retain, identifiers, packet_id) in (holders.others or {}).items():
+                delivery = Delivery(message, qos, retain, tuple(identifiers), group)
+                self._hold(stored, owner, delivery, packet_id, waiting)
+            if not stored.held:
+                message.stored = None
+                continue
+            self.durability.restored(stored)
+            for session, delivery in waiting:
+                session.requeue(delivery)  # which may drop it, or another, where bounds are lower now
+            left -= 1 + len(waiting)
+            if left < 0:
+                left = _LOOK_EVERY
+                self.relieve()
+        for session in self.sessions.values():
+            if session.inflight:
+                order = in_order_of_sending(session.inflight)
+                session.inflight = {packet_id: session.inflight[packet_id] for packet_id in order}
+                session.last_packet_id = order[-1]
+        for owner, released in self.state.released.items():
+            holder = self.sessions.get(owner)
+            if holder is not None:
+                for packet_id in released:
+                    holder.inflight[packet_id] = None
+
+    def _hold(
+        self,
+        stored: StoredMessage,
+        owner: int,
+        delivery: Delivery,
+        packet_id: int,
+        waiting: list[tuple[Session, Delivery]],
+    ) -> None:
+        session = self.sessions.get(owner)
+        if session is None:
+            return
+        stored.hold(owner, delivery, packet_id)
+        if packet_id:
+            session.inflight[packet_id] = delivery
+        else:
+            waiting.append((session, delivery))
+
+    def _time_out(self, session: Session, now: float) -> None:
+        expiry = session.expiry_interval
+        if expiry == NEVER_EXPIRES:
+            return
+        due = min(session.disconnected_at, now) + expiry
+        if due <= now:
+            self.broker.end_session(session, "expired", now)
+        else:
+            self.broker.expire_at(session, due)
+
+    def delayed(self, delay: Callable[[Message, float, int], None]) -> None:
+        for record in self.state.delayed.values():
+            self.durability.delayed[record.number] = record
+            delay(self._message(record.body), record.due_at, record.number)
+
+    def wills(self, may_publish: Callable[[Message], bool]) -> None:
+        """One whose client was connected when the node died is due after its delay; one that waited goes on waiting."""
+        now = self.broker.clock.now()
+        for record in self.state.wills.values():
+            self.durability.wills[record.number] = record
+            message = self._message(record.body)
+            client_id = record.body.client_id
+            if client_id is not None and (record.mountpoint or record.listener):
+                client = self._client(client_id, record.body.username, record.body.proved, record.listener)
+                client.mountpoint = record.mountpoint
+                message.publisher = client
+            if not may_publish(message):
+                self.durability.will_gone(record.number)
+                continue
+            session = None if client_id is None else self.broker.sessions.get(client_id)
+            due = min(record.due_at or now + record.delay, now + record.delay)
+            if session is None or due <= now:
+                message.timestamp = now
+                if self.broker.delay is None or not self.broker.delay(message):
+                    self.broker.publish(message)
+                self.durability.will_gone(record.number)
+            else:
+                if not record.due_at:
+                    # So that the next restart does not begin the delay again.
+                    self.durability.will_stored(message, record.delay, due, record.number)
+                self.broker.will_at(session, message, record.number, due)

@@ -1,0 +1,173 @@
+"""Arrival: a socket that was accepted and is on its way to a Connection.
+
+::
+
+    accept -> PROXY header -> TLS handshake -> WebSocket handshake -> Connection
+              (each only where the listener has it; each bounded in time; each failure counted by its reason)
+
+Where nothing is awaited before the loop has its transport, no task is made: that would cost a plain client as much as
+its CONNECT does to be decoded.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from .origins import accepted_origins
+from .proxy_protocol import ProxiedTransport, ProxyHeader, ProxyProtocolError, read_header
+from .tls import arriving
+from .websocket import WebSocketLayer
+
+if TYPE_CHECKING:
+    from .listener import Listener
+
+ALERT_TIMEOUT: Final = 2.0  # seconds a peer whose handshake failed has to read why, and to close
+TLS_SHUTDOWN_TIMEOUT: Final = 5.0  # seconds a peer has to answer our close_notify
+
+
+class PendingConnection(asyncio.Protocol):
+    """Takes one accepted socket through its handshakes; the listener counts it among its sockets until ``settle``."""
+
+    __slots__ = ("_counted", "_header", "_listener", "_sock", "_task", "_transport", "peer")
+
+    def __init__(self, listener: "Listener", sock: socket.socket, peer: tuple[str, int]) -> None:
+        self._listener = listener
+        self._sock: socket.socket | None = sock
+        self._header: ProxyHeader | None = None
+        self._transport: asyncio.Transport | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._counted = False  # as refused
+        self.peer = peer
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._listener.context is None and not self._listener.settings.proxy_protocol:
+            self._begin_plain(loop)
+        else:
+            self._task = loop.create_task(self._run(loop))
+
+    def _begin_plain(self, loop: asyncio.AbstractEventLoop) -> None:
+        sock, self._sock = self._sock, None
+        assert sock is not None
+        steps = loop.connect_accepted_socket(lambda: self, sock)
+        try:
+            made = steps.send(None)
+        except OSError:
+            sock.close()
+            self.refuse("closed_early", "")
+        else:
+            made.add_done_callback(lambda _: self._finish(steps))
+
+    def _finish(self, steps: Coroutine[Any, Any, object]) -> None:
+        try:
+            steps.send(None)
+        except StopIteration:
+            pass
+        except OSError:
+            self.refuse("closed_early", "")
+
+    def abort(self) -> None:
+        """Close the socket, whatever stage it is at; nothing is counted."""
+        self.settle()
+        if self._task is not None:
+            self._task.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def settle(self) -> None:
+        """The socket has its Connection, or is gone."""
+        self._listener.settled(self)
+
+    def refuse(self, reason: str, setting: str, detail: str = "") -> None:
+        """The socket gets no Connection, because of ``setting``; the caller closes it. Counted once."""
+        if self in self._listener.arrivals:
+            self.settle()
+            self._count(reason, setting, detail)
+
+    def _count(self, reason: str, setting: str, detail: str) -> None:
+        if not self._counted:
+            self._counted = True
+            self._listener.refuse(reason, setting, self.peer, detail)
+
+    async def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        settings = self._listener.settings
+        try:
+            assert self._sock is not None
+            if settings.proxy_protocol:
+                async with asyncio.timeout(settings.proxy_protocol_timeout):
+                    self._header = await read_header(loop, self._sock)
+                if self._header.source is not None:
+                    self.peer = self._header.source
+        except TimeoutError:
+            self.refuse("proxy_protocol_timeout", "proxy_protocol_timeout")
+        except ProxyProtocolError as exc:
+            self.refuse("proxy_protocol_error", "proxy_protocol", str(exc))
+        except (EOFError, OSError):
+            self.refuse("closed_early", "proxy_protocol")
+        else:
+            await self._connect(loop)
+        finally:
+            if self._sock is not None:
+                self._sock.close()
+            self._task = None
+
+    async def _connect(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Hand the socket to a transport of the loop, over TLS where the listener has it."""
+        sock, self._sock = self._sock, None
+        assert sock is not None
+        context, tls = self._listener.context, self._listener.settings.tls
+        try:
+            if context is None or tls is None:
+                await loop.connect_accepted_socket(lambda: self, sock)
+            else:
+                arriving.set(self._handshake_failed)
+                await loop.connect_accepted_socket(
+                    lambda: self,
+                    sock,
+                    ssl=context,
+                    ssl_handshake_timeout=tls.handshake_timeout,
+                    ssl_shutdown_timeout=TLS_SHUTDOWN_TIMEOUT,
+                )
+        except ConnectionAbortedError:
+            self.refuse("tls_timeout", "tls.handshake_timeout")
+        except OSError:
+            self.refuse("closed_early", "tls" if tls is not None else "")
+
+    def _handshake_failed(self, exc: ssl.SSLError) -> None:
+        """Count it, and let the peer read the alert: it closes then, as it must, or we do."""
+        if isinstance(exc, ssl.SSLCertVerificationError):
+            self._count("tls_certificate", "tls.verify", exc.verify_message)
+        elif exc.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
+            self._count("tls_certificate", "tls.verify", "no client certificate")
+        else:
+            self._count("tls_handshake", "tls", exc.reason or str(exc))
+        asyncio.get_running_loop().call_later(ALERT_TIMEOUT, self._give_up)
+
+    def _give_up(self) -> None:
+        if self._task is not None:
+            self.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Step aside: from here on the transport talks to the Connection, or to its WebSocket layer."""
+        below = cast(asyncio.Transport, transport)
+        listener = self._listener
+        settings = listener.settings
+        if self not in listener.arrivals:  # the listener was stopped meanwhile
+            below.abort()
+            return
+        if not settings.nodelay:
+            sock = below.get_extra_info("socket")
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)
+        top = below if self._header is None else ProxiedTransport(below, self._header)
+        if settings.type in ("ws", "wss"):
+            self._transport = below
+            origins = accepted_origins(settings, listener.zone, listener.loopback)
+            layer = WebSocketLayer(settings, listener.zone, listener.connect, self, origins)
+            below.set_protocol(layer)
+            layer.connection_made(top)
+        else:
+            self.settle()
+            connection = listener.connect()
+            below.set_protocol(connection)
+            connection.connection_made(top)

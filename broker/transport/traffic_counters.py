@@ -1,0 +1,55 @@
+"""Counted: what went over a connection so far."""
+
+from sys import getsizeof
+
+from ..channel.state import ChannelState
+from ..session.client_info import Traffic
+
+
+class Counted:
+    """The counters of a connection, in both directions; its channel counts the PUBLISH packets received."""
+
+    __slots__ = (
+        "received_octets",
+        "received_packets",
+        "received_reads",
+        "sent1",
+        "sent2",
+        "sent_messages",
+        "sent_octets",
+        "sent_packets",
+        "sent_writes",
+    )
+
+    def __init__(self) -> None:
+        self.received_octets = 0
+        self.received_reads = 0
+        self.received_packets = 0
+        self.sent_octets = 0
+        self.sent_writes = 0
+        self.sent_packets = 0
+        # PUBLISH packets, and those of QoS 1 and of QoS 2 among them.
+        self.sent_messages = 0
+        self.sent1 = 0
+        self.sent2 = 0
+
+    def counts(self, channel: ChannelState, waiting: int, unwritten: int) -> Traffic:
+        """All of them, with what ``channel`` has counted. ``waiting``: packets; ``unwritten``: bytes."""
+        outlet = channel.outlet
+        return Traffic(
+            self.received_octets,
+            self.received_reads,
+            self.received_packets,
+            channel.received_messages - channel.received1 - channel.received2,
+            channel.received1,
+            channel.received2,
+            channel.refused_messages,
+            self.sent_octets,
+            self.sent_writes,
+            self.sent_packets,
+            self.sent_messages - self.sent1 - self.sent2,
+            self.sent1,
+            self.sent2,
+            waiting,
+            getsizeof(self) + getsizeof(channel) + getsizeof(outlet) + outlet.backlog + unwritten,
+        )

@@ -1,0 +1,107 @@
+"""Adoption: rules and resources that come from a file, all checked before the first is taken up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from .error import WRONG, RuleEngineError
+from .params import ParamError, check_params
+from .rule_manager import MAX_ACTIONS, MAX_FALLBACK_DEPTH, ON_FAILED
+from .stored import MAX_ID, StoredAction, StoredResource, StoredRule, check_stored
+
+if TYPE_CHECKING:
+    from .engine import RuleEngine
+
+
+class Adoption:
+    """One for each file."""
+
+    def __init__(self, engine: RuleEngine) -> None:
+        self._engine = engine
+        self._new_resources: set[str] = set()
+        self._new_rules: set[str] = set()
+        self._now = int(engine.server.clock.wall() * 1000)
+
+    def check_resource(self, record: Mapping[str, Any]) -> StoredResource | None:
+        """The row of a record; ``None``: its type is not offered here. Raises RuleEngineError.
+
+        One whose configuration cannot be used here has a ``fault``, and does not start until it is mended.
+        """
+        kind = self._engine.resource_types.get(record["type"])
+        if kind is None:
+            return None
+        id = _checked_id(record["id"])
+        fault = ""
+        try:
+            config = check_params(record["config"], kind.params)
+        except ParamError as error:
+            config, fault = record["config"], str(error)
+        if id not in self._engine.resource_book:
+            self._new_resources.add(id)
+        most = self._engine.settings.max_resources
+        if len(self._engine.resource_book) + len(self._new_resources) > most:
+            raise RuleEngineError(WRONG, f"more than {most} resources (setting ruleengine.max_resources)")
+        created_at = record.get("created_at") or self._now
+        row = StoredResource(id, kind.name, config, record.get("description", ""), created_at, fault)
+        if not fault:
+            row = msgspec.structs.replace(row, fault=self._engine.resource_book.fault_of(row))
+        return check_stored(row)
+
+    async def check_rule(self, record: Mapping[str, Any]) -> StoredRule | None:
+        """The row of a record; ``None``: it has an action that is not offered here. Raises RuleEngineError.
+
+        Whether its resources are there is not asked: without them it waits.
+        """
+        id = _checked_id(record["id"])
+        count = [0]
+        actions = [self._action(each, 1, count) for each in record["actions"]]
+        stored = [action for action in actions if action is not None]
+        if len(stored) < len(actions):
+            return None
+        on_failed = record.get("on_action_failed", ON_FAILED[0])
+        if on_failed not in ON_FAILED:
+            raise RuleEngineError(WRONG, f"on_action_failed: expected {' or '.join(ON_FAILED)}")
+        await self._engine.rule_book.check_sql(record["rawsql"], id)
+        if id not in self._engine.rule_book:
+            self._new_rules.add(id)
+        most = self._engine.settings.max_rules
+        if len(self._engine.rule_book) + len(self._new_rules) > most:
+            raise RuleEngineError(WRONG, f"more than {most} rules (setting ruleengine.max_rules)")
+        row = StoredRule(
+            id,
+            record["rawsql"],
+            tuple(stored),
+            record.get("enabled", True),
+            record.get("description", ""),
+            on_failed,
+            record.get("created_at") or self._now,
+        )
+        return check_stored(row)
+
+    def _action(self, given: Mapping[str, Any], depth: int, count: list[int]) -> StoredAction | None:
+        count[0] += 1
+        if count[0] > MAX_ACTIONS or depth > MAX_FALLBACK_DEPTH:
+            raise RuleEngineError(WRONG, f"actions: more than {MAX_ACTIONS} or deeper than {MAX_FALLBACK_DEPTH}")
+        kind = self._engine.action_types.get(given["name"])
+        below = [self._action(each, depth + 1, count) for each in given.get("fallbacks", ())]
+        if kind is None:
+            return None
+        try:
+            params = check_params(given["args"], kind.params)
+        except ParamError as error:
+            raise RuleEngineError.of_param(error) from error
+        id = given.get("id")
+        if not isinstance(id, str) or not 0 < len(id) <= 2 * MAX_ID:
+            id = f"{kind.name}_{time.time_ns()}{count[0]:03}"
+        fallbacks = tuple(each for each in below if each is not None)
+        return StoredAction(id, kind.name, params, fallbacks) if len(fallbacks) == len(below) else None
+
+
+def _checked_id(id: str) -> str:
+    if not 0 < len(id) <= MAX_ID:
+        raise RuleEngineError(WRONG, f"id: expected 1 to {MAX_ID} characters")
+    return id

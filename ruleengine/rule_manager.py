@@ -1,0 +1,389 @@
+"""Rules: all rules of the node, created, changed and deleted one at a time; those that can run are in the registry."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from taipan.broker.persistence.tables import Table
+
+from .actions.action import ActionPlace, ActionType
+from .counted import Counted
+from .error import MISSING, UNKNOWN, WRONG, RuleEngineError
+from .events import EVENTS
+from .functions.registry import FUNCTIONS
+from .outputs import check_placeholders, output_names
+from .params import ParamError, check_params
+from .rule import Rule, RuleAction
+from .sql.ast import Statement
+from .sql.compiler import Program, compile
+from .sql.error import SqlError
+from .sql.parser import parse
+from .sql.scope import Surroundings
+from .stored import MAX_ID, StoredAction, StoredRule, check_stored, expect, new_id
+from .trace import Trace
+
+if TYPE_CHECKING:
+    from .engine import RuleEngine
+
+logger = logging.getLogger(__name__)
+
+TABLE: Final = "rules"
+RESOURCE: Final = "$resource"
+MAX_ACTIONS: Final = 100
+"""Of one rule, its fallbacks included."""
+MAX_FALLBACK_DEPTH: Final = 8
+MAX_TRACE: Final = 100
+ON_FAILED: Final = ("continue", "stop")
+
+
+class Rules:
+    """Rules by id, in the order of their creation."""
+
+    def __init__(self, engine: RuleEngine) -> None:
+        self._engine = engine
+        self._table: Table[StoredRule] = engine.server.tables.open(TABLE, StoredRule)
+        self._counted = Counted(engine.server.tables)
+        self._rules: dict[str, Rule] = {}
+        self._order = 0
+        self._last_number = 0
+        node = engine.server.settings.node.name
+        self._surroundings = Surroundings(node, {}, engine.server.clock.wall)
+
+    def __len__(self) -> int:
+        return len(self._rules)
+
+    def __contains__(self, id: object) -> bool:
+        return id in self._rules
+
+    def all(self) -> list[Rule]:
+        return list(self._rules.values())
+
+    def get(self, id: str) -> Rule:
+        rule = self._rules.get(id)
+        if rule is None:
+            raise RuleEngineError(UNKNOWN, f"there is no rule {id[:MAX_ID]}")
+        return rule
+
+    def take_up(self) -> None:
+        """Start the stored rules, before anybody is let in; one that cannot run is suspended and says why."""
+        for row in sorted(self._table.values(), key=lambda row: row.order):
+            actions = tuple(RuleAction(each, self._engine.runtime) for each in row.actions)
+            try:
+                rule = Rule(row, self._compile(parse(row.rawsql), row.id), actions)
+            except SqlError as error:
+                rule = Rule(row, None, actions)
+                rule.suspended = f"rawsql: {error}"
+                logger.error("rule_unusable rule=%s reason=%s", row.id, error)
+            self._rules[row.id] = rule
+            self._counted.restore(rule)
+            self._order = max(self._order, row.order)
+            if row.enabled and rule.usable:
+                self._start_or_suspend(rule)
+        self._engine.taps.settle()
+
+    async def create(
+        self,
+        rawsql: str,
+        actions: Sequence[Mapping[str, Any]],
+        id: str | None,
+        description: str,
+        enabled: bool,
+        on_action_failed: str,
+    ) -> Rule:
+        id = new_id("rule", id, self._rules)
+        if len(self._rules) >= self._engine.settings.max_rules:
+            raise RuleEngineError(WRONG, "there are as many rules as ruleengine.max_rules allows")
+        _check_on_failed(on_action_failed)
+        statement = await self._parse(rawsql)
+        stored = self._check_actions(actions, output_names(statement))
+        now = int(self._engine.server.clock.wall() * 1000)
+        row = StoredRule(id, rawsql, stored, enabled, description, on_action_failed, now, self._order + 1)
+        check_stored(row)
+        rule = self._build(row, statement, None)
+        self._order += 1
+        self._put(rule, None)
+        return rule
+
+    async def update(self, id: str, changes: Mapping[str, Any]) -> Rule:
+        """Any of ``rawsql``, ``actions``, ``description``, ``enabled``, ``on_action_failed``; the rest stays."""
+        old = self.get(id)
+        row = old.row
+        known = ("rawsql", "actions", "description", "enabled", "on_action_failed")
+        given = {key: changes[key] for key in known if changes.get(key) is not None}
+        _check_on_failed(given.get("on_action_failed", row.on_action_failed))
+        statement: Statement | None = None
+        if "rawsql" in given or "actions" in given or given.get("enabled"):
+            statement = await self._parse(given.get("rawsql", row.rawsql))
+            names = output_names(statement)
+            if "actions" in given:
+                given["actions"] = self._check_actions(given["actions"], names)
+            else:
+                self._check_stored(row.actions, names)
+        new_row = check_stored(msgspec.structs.replace(row, **given))
+        rule = self._build(new_row, statement, old)
+        self._put(rule, old)
+        return rule
+
+    async def check_sql(self, rawsql: str, id: str) -> None:
+        """Whether a rule could have it. Raises RuleEngineError."""
+        self._compiled(await self._parse(rawsql), id)
+
+    def _compiled(self, statement: Statement, id: str) -> Program:
+        try:
+            return self._compile(statement, id)
+        except SqlError as error:
+            raise RuleEngineError.of_sql(error) from error
+
+    async def adopt(self, row: StoredRule) -> None:
+        """Take a checked row as it is but for its place, which is that of the rule of its id or the last; one that
+        cannot run is suspended and says why."""
+        statement = await self._parse(row.rawsql)
+        old = self._rules.get(row.id)
+        row = check_stored(msgspec.structs.replace(row, order=self._order + 1 if old is None else old.row.order))
+        if old is not None and old.row == row:
+            return
+        actions = tuple(RuleAction(each, self._engine.runtime) for each in row.actions)
+        rule = Rule(row, self._compiled(statement, row.id), actions)
+        if old is not None:
+            self._stop(old)
+        self._order = max(self._order, row.order)
+        self._rules[row.id] = rule
+        self._table.put(row.id, row)
+        if row.enabled:
+            self._start_or_suspend(rule)
+        self._engine.taps.settle()
+        logger.info("rule_adopted rule=%s enabled=%s for=%s", row.id, row.enabled, ",".join(rule.sources)[:256])
+
+    def delete(self, id: str) -> None:
+        rule = self.get(id)
+        self._stop(rule)
+        del self._rules[id]
+        self._table.remove(id)
+        self._counted.forget(id)
+        self._engine.taps.settle()
+        logger.info("rule_deleted rule=%s", id)
+
+    def reset_metrics(self, id: str) -> None:
+        rule = self.get(id)
+        rule.counters.reset()
+        rule.last_error = None
+        for action in rule.all_actions:
+            action.counters.reset()
+            action.last_error = None
+
+    def trace(self, id: str, size: int) -> None:
+        """Keep the last ``size`` evaluations from now on; 0: none any more."""
+        expect("size", size, int, "a whole number")
+        if not 0 <= size <= MAX_TRACE:
+            raise RuleEngineError(WRONG, f"size: expected 0 to {MAX_TRACE}")
+        self.get(id).trace = Trace(size) if size else None
+
+    def users_of(self, resource_id: str) -> list[Rule]:
+        """The rules with an action or a fallback on a resource, enabled or not."""
+        return [
+            rule
+            for rule in self._rules.values()
+            if any(each.row.params.get(RESOURCE) == resource_id for each in rule.all_actions)
+        ]
+
+    def retry_suspended(self) -> None:
+        """Start those whose resources are there by now."""
+        again = [rule for rule in self._rules.values() if rule.suspended and rule.usable and rule.row.enabled]
+        for rule in again:
+            if self._start_or_suspend(rule, quiet=True):
+                logger.info("rule_resumed rule=%s", rule.row.id)
+        if again:
+            self._engine.taps.settle()
+
+    def restart_users_of(self, resource_id: str) -> None:
+        """New action instances for the rules on a resource that was made anew."""
+        for rule in self.users_of(resource_id):
+            if rule.running:
+                self._stop(rule)
+                self._start_or_suspend(rule)
+        self.retry_suspended()
+        self._engine.taps.settle()
+
+    def tick(self) -> None:
+        for rule in self._rules.values():
+            rule.counters.tick()
+        self._counted.save_some(self._rules.values())
+
+    def save_counters(self) -> None:
+        """For the next process: the last that is done here."""
+        self._counted.save(self._rules.values())
+
+    def close(self) -> None:
+        for rule in self._rules.values():
+            self._stop(rule)
+        self._engine.taps.settle()
+
+    # Making
+
+    async def _parse(self, rawsql: str) -> Statement:
+        expect("rawsql", rawsql, str, "a string")
+        try:
+            return await self._engine.off_loop.parse(rawsql, self._engine.server.clock.wall())
+        except SqlError as error:
+            raise RuleEngineError.of_sql(error) from error
+
+    def _compile(self, statement: Statement, id: str) -> Program:
+        return compile(statement, FUNCTIONS, surroundings=self._surroundings, metadata={"rule_id": id}, events=EVENTS)
+
+    def _build(self, row: StoredRule, statement: Statement | None, old: Rule | None) -> Rule:
+        """The rule of a row, running if it is to; without a ``statement`` that of ``old`` goes on."""
+        if statement is None:
+            assert old is not None
+            program = old.program if old.usable else None
+        else:
+            try:
+                program = self._compile(statement, row.id)
+            except SqlError as error:
+                raise RuleEngineError.of_sql(error) from error
+        if old is not None and row.actions == old.row.actions and old.running and row.enabled:
+            # The instances go on: what they have begun is theirs to finish.
+            rule = Rule(row, program, old.actions)
+        else:
+            rule = Rule(row, program, tuple(RuleAction(each, self._engine.runtime) for each in row.actions))
+            if row.enabled and rule.usable:
+                self._make_instances(rule)
+        if old is not None:
+            if rule.actions is old.actions:
+                rule.counters, rule.last_error, rule.trace = old.counters, old.last_error, old.trace
+            else:
+                rule.inherit(old)
+            rule.suspended = old.suspended if not rule.usable else ""
+        return rule
+
+    def _put(self, rule: Rule, old: Rule | None) -> None:
+        if old is not None:
+            old.running = False
+            if old.usable:
+                self._engine.registry.remove(old)
+            if rule.actions is not old.actions:
+                for action in old.actions:
+                    action.close()
+        row = rule.row
+        self._rules[row.id] = rule
+        self._table.put(row.id, row)
+        if row.enabled and rule.usable:
+            rule.running = True
+            self._engine.registry.add(rule)
+        self._engine.taps.settle()
+        logger.info("rule_stored rule=%s enabled=%s for=%s", row.id, row.enabled, ",".join(rule.sources)[:256])
+
+    def _start_or_suspend(self, rule: Rule, quiet: bool = False) -> bool:
+        try:
+            self._make_instances(rule)
+        except RuleEngineError as error:
+            rule.suspended = error.message
+            if not quiet:
+                logger.warning("rule_suspended rule=%s reason=%s", rule.row.id, error.message)
+            return False
+        rule.suspended = ""
+        rule.running = True
+        self._engine.registry.add(rule)
+        return True
+
+    def _stop(self, rule: Rule) -> None:
+        if rule.running:
+            rule.running = False
+            self._engine.registry.remove(rule)
+        for action in rule.actions:
+            action.close()
+
+    def _make_instances(self, rule: Rule) -> None:
+        """Raises RuleEngineError, and then leaves none."""
+        try:
+            for action in rule.all_actions:
+                kind = self._action_type(action.row.name)
+                self._check_resource(kind, action.row.params)
+                place = ActionPlace(action.row.id, rule.row.id, dict(action.row.params), self._engine, action)
+                try:
+                    action.instance = kind.create(place)
+                except ParamError as error:
+                    raise RuleEngineError.of_param(error) from error
+        except RuleEngineError:
+            for action in rule.actions:
+                action.close()
+            raise
+
+    # Checking
+
+    def _check_actions(self, given: Sequence[Mapping[str, Any]], names: frozenset[str]) -> tuple[StoredAction, ...]:
+        expect("actions", given, Sequence, "an array")
+        count = [0]
+        return tuple(self._check_action(each, names, 1, count) for each in given)
+
+    def _check_action(
+        self, given: Mapping[str, Any], names: frozenset[str], depth: int, count: list[int]
+    ) -> StoredAction:
+        count[0] += 1
+        if count[0] > MAX_ACTIONS:
+            raise RuleEngineError(WRONG, f"actions: more than {MAX_ACTIONS}, fallbacks included")
+        if depth > MAX_FALLBACK_DEPTH:
+            raise RuleEngineError(WRONG, f"fallbacks: nested deeper than {MAX_FALLBACK_DEPTH}")
+        if not isinstance(given, Mapping):
+            raise RuleEngineError(WRONG, "actions: expected objects")
+        for key in ("name", "params"):
+            if given.get(key) is None:
+                raise RuleEngineError(MISSING, f"actions: {key} is missing")
+        name, params = given["name"], {} if given["params"] == [] else given["params"]
+        if not isinstance(name, str) or not isinstance(params, Mapping):
+            raise RuleEngineError(WRONG, "actions: expected name as a string and params as an object")
+        fallbacks = given.get("fallbacks") or ()
+        if not isinstance(fallbacks, Sequence) or isinstance(fallbacks, str):
+            raise RuleEngineError(WRONG, "fallbacks: expected an array")
+        kind = self._action_type(name)
+        try:
+            checked = check_params(params, kind.params)
+            check_placeholders(checked, kind.params, names)
+        except ParamError as error:
+            raise RuleEngineError.of_param(error) from error
+        self._check_resource(kind, checked)
+        below = tuple(self._check_action(each, names, depth + 1, count) for each in fallbacks)
+        return StoredAction(f"{name}_{self._next_number()}", name, checked, below)
+
+    def _check_stored(self, actions: Sequence[StoredAction], names: frozenset[str]) -> None:
+        for action in actions:
+            try:
+                check_placeholders(action.params, self._action_type(action.name).params, names)
+            except ParamError as error:
+                raise RuleEngineError.of_param(error) from error
+            self._check_stored(action.fallbacks, names)
+
+    def _check_resource(self, kind: ActionType, params: Mapping[str, Any]) -> None:
+        if not kind.resource_types:
+            return
+        id = params.get(RESOURCE)
+        if id is None:
+            raise RuleEngineError(MISSING, f"{RESOURCE} is missing")
+        if not isinstance(id, str):
+            raise RuleEngineError(WRONG, f"{RESOURCE}: expected the id of a resource")
+        resource = self._engine.resource_book.get(id)
+        if resource.row.type not in kind.resource_types:
+            wanted = " or ".join(kind.resource_types)
+            raise RuleEngineError(WRONG, f"{RESOURCE}: {id} is a {resource.row.type}, {kind.name} wants {wanted}")
+        if resource.instance is None:
+            raise RuleEngineError(WRONG, f"{RESOURCE}: {id} could not be started: {resource.fault}")
+
+    def _action_type(self, name: str) -> ActionType:
+        kind = self._engine.action_types.get(name)
+        if kind is None:
+            raise RuleEngineError(UNKNOWN, f"there is no action {name[:64]}")
+        return kind
+
+    def _next_number(self) -> int:
+        """Nanoseconds, as in EMQX, but never the same twice."""
+        self._last_number = max(time.time_ns(), self._last_number + 1)
+        return self._last_number
+
+
+def _check_on_failed(value: Any) -> None:
+    if value not in ON_FAILED:
+        raise RuleEngineError(WRONG, f"on_action_failed: expected {' or '.join(ON_FAILED)}")

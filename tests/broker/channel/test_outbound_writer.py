@@ -1,0 +1,316 @@
+"""Outlet: what a PUBLISH to a client looks like, and what is too much for it, in every version that it concerns."""
+
+from typing import Any
+
+import pytest
+
+from taipan.broker.channel.outbound_writer import OutboundWriter, OutboundWriter5
+from taipan.broker.core.hooks import Hooks
+from taipan.broker.mqtt.constants import (
+    MAXIMUM_PACKET_SIZE,
+    MESSAGE_EXPIRY_INTERVAL,
+    SUBSCRIPTION_IDENTIFIER,
+    TOPIC_ALIAS,
+    TOPIC_ALIAS_MAXIMUM,
+)
+from taipan.broker.mqtt.message import Delivery, Message
+from taipan.broker.mqtt.packets import TopicFilter
+from taipan.broker.session.limits import Limits
+from taipan.broker.session.session import Session
+from tests.support.clock import Clock
+from tests.support.fake_transport import FakeNode
+from tests.support.wire import Publish, Reader
+
+
+class WriterHarness:
+    """An outlet; ``read`` decodes what it holds."""
+
+    def __init__(self, version: int = 5, max_outbox: int = 1000) -> None:
+        self.clock = Clock()
+        self.hooks = Hooks()
+        self.added = 0
+        self.dropped: list[str] = []
+        make = OutboundWriter5 if version == 5 else OutboundWriter
+        self.outlet: Any = make(self, None, self.clock, self.hooks, max_outbox)  # type: ignore[arg-type]
+        self.session = Session("c", Limits(), self, 0.0)  # type: ignore[arg-type]
+        self.session.client = "the client"
+        self.reader = Reader(version)
+
+    def open(self, mountpoint: str = "") -> "WriterHarness":
+        self.outlet.open(self.session, mountpoint)
+        return self
+
+    def wake(self) -> None:
+        pass
+
+    def add(self, outlet: OutboundWriter) -> None:
+        self.added += 1
+
+    def delivery_dropped(self, session: Session, delivery: Delivery, reason: str) -> None:
+        self.dropped.append(reason)
+
+    def message(self, topic: str = "t", payload: bytes = b"x", **properties: Any) -> Message:
+        return Message(topic, payload, 1, properties=properties.get("properties", {}), timestamp=self.clock.time)
+
+    def read(self) -> list[Publish]:
+        data = b"".join(self.outlet.parts)
+        self.outlet.parts.clear()
+        return [packet for packet, _ in self.reader.feed(data)]  # type: ignore[misc]
+
+
+versions = pytest.mark.parametrize("version", [3, 4, 5])
+
+
+@versions
+@pytest.mark.parametrize("mountpoint", ["", "m/"])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("dup", [False, True])
+@pytest.mark.parametrize("retain", [False, True])
+def test_all_forms(version: int, mountpoint: str, qos: int, dup: bool, retain: bool) -> None:
+    """[MQTT-3.3.1-1] [MQTT-2.2.1-2]; the mount point never shows."""
+    harness = WriterHarness(version).open(mountpoint)
+    dup = dup and qos > 0
+    for _ in range(2):  # the second time from the delivery's cached form
+        delivery = Delivery(harness.message(mountpoint + "t"), qos, retain)
+        assert harness.outlet.send_publish(delivery, 7 if qos else 0, dup)
+        assert harness.outlet.send_publish(delivery, 8 if qos else 0, dup)
+        expected = Publish("t", b"x", qos, retain, dup, 7 if qos else 0)
+        assert harness.read() == [expected, Publish("t", b"x", qos, retain, dup, 8 if qos else 0)]
+
+
+@versions
+def test_the_shared_form_of_qos0(version: int) -> None:
+    harness = WriterHarness(version).open()
+    message = harness.message("t")
+    harness.outlet.send_publish0(message)
+    harness.outlet.send_publish0(message)
+    assert harness.outlet.parts[0] is harness.outlet.parts[1]
+    assert harness.read() == [Publish("t", b"x")] * 2
+    mounted = WriterHarness(version).open("m/")
+    mounted.outlet.send_publish0(harness.message("m/t"))
+    mounted.outlet.send_publish0(harness.message("elsewhere"))
+    assert mounted.read() == [Publish("t", b"x"), Publish("elsewhere", b"x")]
+
+
+@versions
+def test_the_flusher_hears_of_the_first_part_only(version: int) -> None:
+    for send in (
+        lambda outlet: outlet.send(b"\xd0\x00"),
+        lambda outlet: outlet.send_pubrel(1),
+        lambda outlet: outlet.send_publish0(Message("t")),
+        lambda outlet: outlet.send_publish(Delivery(Message("t"), 1), 1, False),
+        lambda outlet: outlet.send_publish(Delivery(Message("t", properties={2: 9}), 1), 1, False),
+    ):
+        harness = WriterHarness(version).open()
+        for expected in (1, 1):
+            harness.clock.time = 0
+            send(harness.outlet)
+            assert harness.added == expected
+        harness.outlet.parts.clear()
+        send(harness.outlet)
+        assert harness.added == 2
+
+
+@versions
+def test_what_is_sent_is_counted_and_told(version: int) -> None:
+    harness = WriterHarness(version)
+    told: list[tuple[Any, str]] = []
+    harness.hooks.message_delivered.add(lambda client, message: told.append((client, message.topic)))
+    harness.outlet.send_publish0(harness.message("nobody is let in yet"))
+    assert told == []
+    harness.open()
+    harness.outlet.send_publish0(harness.message("a"))
+    for qos, topic in enumerate("bcd"):
+        harness.outlet.send_publish(Delivery(harness.message(topic), qos), qos, False)
+    harness.outlet.send_pubrel(1)
+    outlet = harness.outlet
+    assert (outlet.sent0, outlet.sent1, outlet.sent2, outlet.sent_other) == (3, 1, 1, 1)
+    assert told == [("the client", topic) for topic in "abcd"]
+
+
+@versions
+def test_a_client_that_does_not_read_gets_no_more_qos0_than_fits(version: int) -> None:
+    harness = WriterHarness(version, max_outbox=700).open()
+    outlet = harness.outlet
+    outlet.set_writable(False)
+    size = Delivery(harness.message(), 0).size
+    for _ in range(4):
+        outlet.send_publish0(harness.message())
+    assert len(outlet.parts) == 3
+    assert outlet.backlog == 3 * size
+    assert harness.dropped == ["queue_full"]
+    assert outlet.send_publish(Delivery(harness.message(), 1), 1, False)  # the window bounds these
+    outlet.send(b"\xd0\x00")
+    assert outlet.backlog == 4 * size + 2
+    outlet.set_writable(True)
+    assert outlet.fast
+    harness = WriterHarness(version, max_outbox=0)
+    harness.outlet.set_writable(False)
+    harness.outlet.send_publish0(harness.message())  # before anybody is let in: nobody to tell
+    assert harness.dropped == [] and harness.outlet.parts == []
+
+
+# --- Maximum Packet Size --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("retain", [False, True])
+@pytest.mark.parametrize("aliases", [0, 1])
+@pytest.mark.parametrize("expiry", [None, 100])
+def test_the_maximum_packet_size_is_exact(qos: int, retain: bool, aliases: int, expiry: int | None) -> None:
+    """[MQTT-3.1.2-24] [MQTT-3.1.2-25]"""
+    for payload in (b"", b"x" * 100, b"x" * 130):  # across the second byte of Remaining Length
+        properties = {} if expiry is None else {MESSAGE_EXPIRY_INTERVAL: expiry}
+        sizes = []
+        for limit in (0, 1):
+            harness = WriterHarness().open()
+            harness.outlet.alias_maximum = aliases
+            harness.outlet.max_packet_size = 0 if not limit else sizes[0]
+            harness.outlet._set_fast()
+            delivery = Delivery(harness.message("topic", payload, properties=properties), qos, retain)
+            assert harness.outlet.send_publish(delivery, qos, False)
+            sizes.append(sum(map(len, harness.outlet.parts)))
+            assert harness.dropped == []
+        assert sizes[0] == sizes[1]
+        harness = WriterHarness().open()
+        harness.outlet.alias_maximum = aliases
+        harness.outlet.max_packet_size = sizes[0] - 1
+        harness.outlet._set_fast()
+        assert not harness.outlet.send_publish(delivery, qos, False)
+        if qos == 0 and not retain:
+            harness.outlet.send_publish0(delivery.message)
+            assert harness.dropped.pop() == "too_large"
+        assert (harness.outlet.parts, harness.dropped, harness.added) == ([], ["too_large"], 0)
+        assert (harness.outlet.sent0, harness.outlet.sent1, harness.outlet.sent2) == (0, 0, 0)
+
+
+# --- Topic Alias ----------------------------------------------------------------------------------------------------
+
+
+def test_aliases_are_set_by_the_first_and_used_by_the_next() -> None:
+    """[MQTT-3.1.2-26]"""
+    harness = WriterHarness().open()
+    harness.outlet.alias_maximum = 2
+    harness.outlet._set_fast()
+    for topic in ("a", "a", "b", "c", "b", "c"):
+        harness.outlet.send_publish0(harness.message(topic))
+    assert [(each.topic, each.properties.get(TOPIC_ALIAS)) for each in harness.read()] == [
+        ("a", 1),
+        ("", 1),
+        ("b", 2),
+        ("c", None),
+        ("", 2),
+        ("c", None),
+    ]
+
+
+def test_no_aliases_unless_the_client_asks() -> None:
+    """[MQTT-3.1.2-27]"""
+    harness = WriterHarness().open()
+    for qos in (0, 1):
+        harness.outlet.send_publish(Delivery(harness.message(), qos), qos, False)
+    assert [each.properties for each in harness.read()] == [{}, {}]
+
+
+def test_an_alias_that_did_not_go_out_is_not_set() -> None:
+    harness = WriterHarness().open()
+    harness.outlet.alias_maximum = 2
+    harness.outlet.max_packet_size = 40
+    harness.outlet._set_fast()
+    harness.outlet.send_publish0(harness.message("topic", b"x" * 100))
+    assert harness.dropped == ["too_large"]
+    for _ in range(2):
+        harness.outlet.send_publish0(harness.message("topic"))
+    assert [(each.topic, each.properties[TOPIC_ALIAS]) for each in harness.read()] == [("topic", 1), ("", 1)]
+
+
+def test_an_alias_is_of_the_topic_the_client_sees() -> None:
+    harness = WriterHarness().open("m/")
+    harness.outlet.alias_maximum = 1
+    for _ in range(2):
+        harness.outlet.send_publish(Delivery(harness.message("m/t"), 1), 1, False)
+    assert [each.topic for each in harness.read()] == ["t", ""]
+
+
+@pytest.mark.parametrize("client, server, used", [(5, 16, 5), (5, 2, 2), (0, 16, 0), (None, 16, 0), (5, 0, 0)])
+def test_aliases_keep_within_both_maxima(client: int | None, server: int, used: int) -> None:
+    """[MQTT-3.1.2-26] [MQTT-3.1.2-27]"""
+    node = FakeNode({"max_outgoing_topic_alias": server})
+    properties = {} if client is None else {TOPIC_ALIAS_MAXIMUM: client}
+    reader = node.connect("r", properties=properties)
+    reader.subscribe("#")
+    for number in range(8):
+        node.publish(f"t/{number}")
+    assert [each.properties.get(TOPIC_ALIAS) for each in reader.messages()] == [
+        *range(1, used + 1),
+        *[None] * (8 - used),
+    ]
+
+
+# --- Message Expiry Interval ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("waited, left", [(0, 10), (0.9, 10), (1, 9), (9.9, 1), (10, None), (11, None), (-5, 15)])
+@pytest.mark.parametrize("qos", [0, 1])
+def test_what_is_left_of_the_message_expiry(waited: float, left: int | None, qos: int) -> None:
+    """[MQTT-3.3.2-5] [MQTT-3.3.2-6]"""
+    harness = WriterHarness().open()
+    delivery = Delivery(harness.message(properties={MESSAGE_EXPIRY_INTERVAL: 10}), qos)
+    harness.clock.advance(waited)
+    if qos:
+        assert harness.outlet.send_publish(delivery, 1, False) is (left is not None)
+    else:
+        harness.outlet.send_publish0(delivery.message)
+    assert [each.properties[MESSAGE_EXPIRY_INTERVAL] for each in harness.read()] == ([] if left is None else [left])
+    assert harness.dropped == ([] if left is not None else ["expired"])
+
+
+def test_a_retransmission_is_finished_though_its_time_is_up() -> None:
+    """[MQTT-4.3.3-7]"""
+    harness = WriterHarness().open()
+    delivery = Delivery(harness.message(properties={MESSAGE_EXPIRY_INTERVAL: 10}), 2)
+    harness.clock.advance(100)
+    assert harness.outlet.send_publish(delivery, 1, True)
+    assert [each.properties for each in harness.read()] == [{MESSAGE_EXPIRY_INTERVAL: 1}]
+
+
+def test_an_expiry_of_zero_goes_out_at_once() -> None:
+    harness = WriterHarness().open()
+    harness.outlet.send_publish0(harness.message(properties={MESSAGE_EXPIRY_INTERVAL: 0}))
+    assert [each.properties for each in harness.read()] == [{MESSAGE_EXPIRY_INTERVAL: 0}]
+
+
+def test_3x_is_told_nothing_of_it() -> None:
+    harness = WriterHarness(4).open()
+    harness.outlet.send_publish0(harness.message(properties={MESSAGE_EXPIRY_INTERVAL: 10}))
+    assert harness.read() == [Publish("t", b"x")]
+
+
+# --- together, over a connection ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size, comes", [(0, True), (1, False)])
+@pytest.mark.parametrize("qos", [0, 1])
+def test_the_client_s_maximum_packet_size(qos: int, size: int, comes: bool) -> None:
+    """[MQTT-3.1.2-25]: dropped, and the window is not used up."""
+    node = FakeNode({"max_inflight": 1})
+    reader = node.connect("r", properties={MAXIMUM_PACKET_SIZE: 60})
+    reader.subscribe("t", qos=qos)
+    payload = b"x" * (60 - 2 - 3 - 1 - (2 if qos else 0) + size)
+    node.publish("t", payload, qos)
+    node.publish("t", b"small", qos)
+    assert reader.payloads() == ([payload] if comes else []) + ([] if comes and qos else [b"small"])
+    assert node.metrics.delivery_dropped_too_large == (not comes)
+
+
+def test_identifiers_of_all_matching_subscriptions() -> None:
+    """[MQTT-3.3.4-3] [MQTT-3.3.4-4] [MQTT-3.3.4-5]"""
+    node = FakeNode()
+    reader = node.connect("r")
+    reader.subscribe("t/#", properties={SUBSCRIPTION_IDENTIFIER: 3})
+    reader.subscribe(TopicFilter("t/+", 1), properties={SUBSCRIPTION_IDENTIFIER: 200_000_000})
+    reader.subscribe("#")
+    node.publish("t/1", qos=2)
+    (message,) = reader.messages()
+    assert sorted(message.properties[SUBSCRIPTION_IDENTIFIER]) == [3, 200_000_000]
+    assert message.qos == 1

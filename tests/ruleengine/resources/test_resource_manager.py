@@ -1,0 +1,239 @@
+"""Resources as the engine keeps them: created, refused, alarmed, restarted; with a type that does as it is told."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taipan.ruleengine.actions.action import Action, ActionFailed, ActionPlace, ActionType, Row
+from taipan.ruleengine.engine import RuleEngine
+from taipan.ruleengine.error import RuleEngineError
+from taipan.ruleengine.event import Event
+from taipan.ruleengine.params import Param, ParamError, Text
+from taipan.ruleengine.resources.resource import ResourceError, ResourcePlace, ResourceType
+from tests.ruleengine.ruled import KEEP, RuledNode, ruled_node
+
+WORDS = Text("for tests", "用于测试")
+
+
+class Lamp:
+    """A resource that is alive while ``lit``; all of one node hang on one switch."""
+
+    lit = True
+
+    def __init__(self, place: ResourcePlace) -> None:
+        if place.config.get("mode") == "impossible":
+            raise ParamError("mode", "that cannot be")
+        self.place = place
+        self.alive = False
+        self.closed = False
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return {"watts": 5}
+
+    def start(self) -> None:
+        self.look()
+
+    def look(self) -> None:
+        if self.alive != type(self).lit:
+            self.alive = type(self).lit
+            self.place.on_alive(self.alive)
+
+    async def test(self) -> None:
+        if not type(self).lit:
+            raise ResourceError("it is dark")
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class Shine:
+    """An action on a lamp; fails while it is dark."""
+
+    def __init__(self, place: ActionPlace) -> None:
+        self.place = place
+
+    def run(self, row: Row, event: Event) -> bool:
+        if not self.place.engine.resource(self.place.params["$resource"]).alive:
+            raise ActionFailed("dark")
+        return True
+
+    def close(self) -> None:
+        pass
+
+
+def equip(engine: RuleEngine, lit: bool = True) -> type[Lamp]:
+    kind = type("Lamp", (Lamp,), {"lit": lit})
+    params = (
+        Param("mode", 1, "string", WORDS, WORDS, required=True),
+        Param("password", 2, "password", WORDS, WORDS, default=""),
+    )
+    engine.resource_types["lamp"] = ResourceType("lamp", WORDS, WORDS, kind, params)
+
+    def create(place: ActionPlace) -> Action:
+        return Shine(place)
+
+    of = (Param("$resource", 0, "string", WORDS, WORDS, required=True),)
+    engine.action_types["shine"] = ActionType("shine", WORDS, WORDS, create, of, ("lamp",))
+    return kind
+
+
+async def lamp(node: RuledNode, **config: Any) -> str:
+    record = await node.engine.create_resource("lamp", {"mode": "on", **config})
+    return str(record["id"])
+
+
+def shine(resource: str, **more: Any) -> dict[str, Any]:
+    return {"name": "shine", "params": {"$resource": resource}, **more}
+
+
+@pytest.mark.asyncio
+async def test_the_record_of_a_resource() -> None:
+    async with ruled_node() as node:
+        equip(node.engine)
+        record = await node.engine.create_resource("lamp", {"mode": "on", "password": "secret"}, description="d")
+        assert record["id"].startswith("resource:") and len(record["id"]) == 17
+        assert record == {
+            "id": record["id"], "type": "lamp", "config": {"mode": "on", "password": "******"}, "description": "d",
+            "status": [{"node": "taipan@127.0.0.1", "is_alive": True, "watts": 5}],
+        }  # fmt: skip
+        assert node.engine.resources() == node.engine.resources("lamp") == [{**record, "status": True}]
+        assert node.engine.stored_resources()[0].config["password"] == "secret"
+
+
+@pytest.mark.parametrize(
+    "type, config, more, kind",
+    [
+        ("nothing", {}, {}, "unknown"),
+        ("lamp", {}, {}, "missing"),
+        ("lamp", {"mode": 5}, {}, "wrong"),
+        ("lamp", {"mode": "impossible"}, {}, "wrong"),
+        ("lamp", {"mode": "on"}, {"id": ""}, "wrong"),
+        ("lamp", {"mode": "on"}, {"id": "mine"}, "exists"),
+    ],
+)
+@pytest.mark.asyncio
+async def test_what_is_refused_at_creation(type: str, config: Any, more: Any, kind: str) -> None:
+    async with ruled_node() as node:
+        equip(node.engine)
+        await node.engine.create_resource("lamp", {"mode": "on"}, id="mine")
+        with pytest.raises(RuleEngineError) as refused:
+            await node.engine.create_resource(type, config, **more)
+        assert refused.value.kind == kind
+        assert len(node.engine.resources()) == 1
+
+
+@pytest.mark.asyncio
+async def test_a_resource_in_use_stays() -> None:
+    async with ruled_node() as node:
+        equip(node.engine)
+        id = await lamp(node)
+        first = await node.rule('SELECT * FROM "t"', shine(id))
+        second = await node.rule('SELECT * FROM "t"', {**KEEP, "fallbacks": [shine(id)]}, enabled=False)
+        with pytest.raises(RuleEngineError) as refused:
+            await node.engine.delete_resource(id)
+        assert refused.value.kind == "in_use" and refused.value.ids == (first, second)
+        assert first in refused.value.message and second in refused.value.message
+        with pytest.raises(RuleEngineError) as refused:
+            await node.engine.update_resource(id, {"mode": "off"})
+        assert refused.value.ids == (first,)
+        await node.engine.update_resource(id, description="words are free")
+        await node.engine.delete_rule(first)
+        await node.engine.delete_rule(second)
+        instance: Any = node.engine.resource(id)
+        await node.engine.delete_resource(id)
+        assert instance.closed and node.engine.resources() == []
+        with pytest.raises(RuleEngineError) as refused:
+            await node.engine.delete_resource(id)
+        assert refused.value.kind == "unknown"
+
+
+@pytest.mark.asyncio
+async def test_a_rule_wants_a_resource_of_the_right_type() -> None:
+    async with ruled_node() as node:
+        equip(node.engine)
+        node.engine.resource_types["other"] = ResourceType("other", WORDS, WORDS, Lamp, ())
+        other = await node.engine.create_resource("other", {})
+        with pytest.raises(RuleEngineError) as refused:
+            await node.rule('SELECT * FROM "t"', shine(other["id"]))
+        assert refused.value.kind == "wrong" and "lamp" in refused.value.message
+
+
+@pytest.mark.asyncio
+async def test_the_alarm_of_a_resource_that_is_down() -> None:
+    async with ruled_node() as node:
+        kind = equip(node.engine, lit=False)
+        id = await lamp(node)
+        alarm = f"resource/lamp/{id}/down"
+        assert alarm in node.server.alarms.active
+        assert node.engine.resource_record(id)["status"][0]["is_alive"] is False
+        with pytest.raises(RuleEngineError, match="it is dark"):
+            await node.engine.start_resource(id)
+        rule = await node.rule('SELECT * FROM "t"', shine(id))
+        assert node.engine.rule(rule)["enabled"]
+        instance: Any = node.engine.resource(id)
+        kind.lit = True
+        instance.look()
+        assert alarm not in node.server.alarms.active
+        await node.engine.start_resource(id)
+        kind.lit = False
+        instance.look()
+        assert alarm in node.server.alarms.active
+        await node.engine.delete_rule(rule)
+        await node.engine.delete_resource(id)
+        assert alarm not in node.server.alarms.active
+
+
+@pytest.mark.asyncio
+async def test_trying_a_configuration_stores_nothing() -> None:
+    async with ruled_node() as node:
+        kind = equip(node.engine)
+        await node.engine.test_resource("lamp", {"mode": "on"})
+        kind.lit = False
+        with pytest.raises(RuleEngineError, match="dark"):
+            await node.engine.test_resource("lamp", {"mode": "on"})
+        assert node.engine.resources() == [] and not node.server.alarms.active
+
+
+@pytest.mark.asyncio
+async def test_a_change_keeps_what_was_masked() -> None:
+    async with ruled_node() as node:
+        equip(node.engine)
+        id = await lamp(node, password="secret")
+        old: Any = node.engine.resource(id)
+        await node.engine.update_resource(id, {"mode": "dim", "password": "******"})
+        assert old.closed and node.engine.resource(id) is not old
+        assert node.engine.stored_resources()[0].config == {"mode": "dim", "password": "secret"}
+        with pytest.raises(RuleEngineError):
+            await node.engine.update_resource(id, {"mode": "impossible"})
+        assert node.engine.stored_resources()[0].config["mode"] == "dim"
+
+
+@pytest.mark.asyncio
+async def test_resources_survive_and_a_rule_waits_for_one_that_cannot_start(tmp_path: Path) -> None:
+    level: dict[str, Any] = {"durability": {"level": "disk"}, "data_dir": str(tmp_path)}
+    async with ruled_node(**level) as node:
+        equip(node.engine)
+        id = await lamp(node)
+        rule = await node.rule('SELECT * FROM "t"', shine(id))
+        off = await node.rule('SELECT * FROM "t"', shine(id), enabled=False)
+        assert await node.server.tables.stored()
+    async with ruled_node(**level) as node:
+        # Started without its types, as after an update that lacks them: everything is there, and says why it rests.
+        node._complaints.records.clear()
+        assert node.engine.resource_record(id)["fault"]
+        assert node.engine.rule(rule)["suspended"] and not node.engine.rule(rule)["enabled"]
+        await node.pass_time(1)
+        await node.pass_time(10)
+        assert f"resource/lamp/{id}/down" in node.server.alarms.active
+        equip(node.engine)
+        await node.engine.start_resource(id)
+        assert node.engine.rule(rule)["enabled"] and "suspended" not in node.engine.rule(rule)
+        assert not node.engine.rule(off)["enabled"]
+        assert not node.server.alarms.active
+        client = await node.client()
+        await client.publish("t")
+        await asyncio.sleep(0)
+        assert node.engine.rule(rule)["actions"][0]["metrics"][0]["success"] == 1
