@@ -16,7 +16,7 @@ NODE_DIR := tests/interop
 NODE_STAMP := $(NODE_DIR)/node_modules/.package-lock.json
 BENCH_DIR := tests/bench/node
 BENCH_STAMP := $(BENCH_DIR)/node_modules/.package-lock.json
-SOURCES := broker ruleengine management tests build_compiled.py
+SOURCES := broker ruleengine management taipan/__init__.py taipan/__main__.py tests build_compiled.py setup.py
 # Compiled modules are taken wherever they are fresh (broker/compiled.py). COMPILED=no: neither built nor taken.
 COMPILED ?= $(if $(filter no,$(TAIPAN_COMPILED)),no,yes)
 ifeq ($(COMPILED),no)

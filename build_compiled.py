@@ -60,7 +60,7 @@ def sources() -> list[str]:
     """What is compiled, relative to the root."""
     files = [file for room in ROOMS for file in sorted((ROOT / "broker" / room).glob("*.py"))]
     files += [ROOT / "broker" / f"{name}.py" for name in ABOVE]
-    return [file.relative_to(ROOT).as_posix() for file in files if file.name != "__init__.py"]
+    return [f"taipan/{file.relative_to(ROOT).as_posix()}" for file in files if file.name != "__init__.py"]
 
 
 def missing() -> str | None:

@@ -91,7 +91,7 @@ class Compiled:
         """What they share lies at the top, and they import it by its bare name.
 
         The directory itself is put on no path: a process that inherits ``sys.path`` would find it before the package,
-        and in it a ``broker`` without its sources.
+        and in it a ``taipan`` without its sources.
         """
         for file in self.directory.glob(f"*{SUFFIX}"):
             name = file.name.removesuffix(SUFFIX)

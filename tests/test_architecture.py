@@ -1,6 +1,6 @@
 """Imports go down only, and the ground floor stands on the standard library (docs/architecture.md).
 
-And what makes a package readable: no file too long for one noun, a signpost at each door, a log instead of prints.
+And what makes a room readable: no file too long for one noun, a signpost at each door, a log instead of prints.
 """
 
 import ast
@@ -11,28 +11,29 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# Each package with what it may import besides itself. Whoever is not named here is refused.
+# Each package with what it may import besides itself, from the lowest to the highest.
 GROUND = {
-    "taipan.broker.mqtt": set[str](),
-    "taipan.broker.session": {"taipan.broker.mqtt"},
-    "taipan.broker.routing": {"taipan.broker.mqtt", "taipan.broker.session"},
+    "broker.mqtt": set[str](),
+    "broker.session": {"broker.mqtt", "broker.config"},
+    "broker.routing": {"broker.mqtt", "broker.session"},
 }
-CORE = {"taipan.broker.config", *GROUND}
-BESIDE_EACH_OTHER = {"taipan.broker.access", "taipan.broker.observe", "taipan.broker.modules"}
+LOW = {"broker.config", *GROUND}
 MAY_IMPORT = {
     **GROUND,
-    "taipan.broker.config": set[str](),
-    # Beside the ground floor: it knows records and bytes, no session.
-    "taipan.broker.storage": set[str](),
-    "taipan.broker.core": CORE | {"taipan.broker.storage"},
-    **dict.fromkeys(BESIDE_EACH_OTHER, CORE | {"taipan.broker.core"}),
+    "broker.config": set[str](),
+    "broker.loop": set[str](),
+    "broker.observability": {*LOW, "broker.loop"},
+    "broker.persistence": {*LOW, "broker.loop"},
+    "broker.core": {*LOW, "broker.loop", "broker.observability", "broker.persistence"},
 }
-MAY_IMPORT["taipan.broker.version"] = set()
-MAY_IMPORT["taipan.broker.compiled"] = set()
-MAY_IMPORT["broker"] = {"taipan.broker.compiled"}  # whoever imports anything of it: what is compiled is taken first
-MAY_IMPORT["taipan.broker.channel"] = set(MAY_IMPORT)
-MAY_IMPORT["taipan.broker.transport"] = set(MAY_IMPORT)
-MAY_IMPORT["taipan.broker.server"] = set(MAY_IMPORT)
+BELOW = set(MAY_IMPORT)
+MAY_IMPORT |= {f"broker.{name}": set(BELOW) for name in ("access", "extensions", "store")}
+MAY_IMPORT["broker.version"] = set()
+MAY_IMPORT["broker.compiled"] = set()
+MAY_IMPORT["broker"] = {"broker.compiled"}  # whoever imports anything of it: what is compiled is taken first
+MAY_IMPORT["broker.channel"] = set(MAY_IMPORT)
+MAY_IMPORT["broker.transport"] = set(MAY_IMPORT)
+MAY_IMPORT["broker.server"] = set(MAY_IMPORT)
 MAY_IMPORT["ruleengine"] = set(MAY_IMPORT)
 MAY_IMPORT["management"] = set(MAY_IMPORT)
 
@@ -40,20 +41,20 @@ MOST_LINES = 600
 
 FILES = sorted(
     path.relative_to(ROOT).as_posix()
-    for package in ("broker", "ruleengine", "management")
-    for path in (ROOT / package).rglob("*.py")
+    for room in ("broker", "ruleengine", "management")
+    for path in (ROOT / room).rglob("*.py")
 )
 
 
 def room_of(module: str) -> str:
     """``taipan.broker.mqtt.topics`` -> ``taipan.broker.mqtt``; ``taipan.management.node`` -> ``management``."""
-    parts = module.split(".")
+    parts = module.removeprefix("taipan.").split(".")
     return ".".join(parts[:2]) if parts[0] == "broker" else parts[0]
 
 
 def imports_of(file: str, source: str) -> set[str]:
     """The absolute names of all modules a file imports, wherever in it."""
-    package = file.removesuffix(".py").removesuffix("/__init__").split("/")
+    package = ["taipan", *file.removesuffix(".py").removesuffix("/__init__").split("/")]
     if not file.endswith("__init__.py"):
         package.pop()
     found: set[str] = set()
@@ -65,13 +66,15 @@ def imports_of(file: str, source: str) -> set[str]:
             module = ".".join([*base, *([node.module] if node.module else [])])
             # `from . import topics` and `from broker import mqtt` name modules after the import.
             found |= (
-                {f"{module}.{alias.name}" for alias in node.names} if module in ("broker", ".".join(base)) else {module}
+                {f"{module}.{alias.name}" for alias in node.names}
+                if module in ("taipan.broker", ".".join(base))
+                else {module}
             )
     return found
 
 
 def test_imports_are_read_as_python_reads_them() -> None:
-    source = "import json\nfrom ..mqtt.topics import x\nfrom . import queue\nfrom broker import config\n"
+    source = "import json\nfrom ..mqtt.topics import x\nfrom . import queue\nfrom taipan.broker import config\n"
     source += "def late():\n    from .. import core\n"
     assert imports_of("broker/session/session.py", source) == {
         "json",
@@ -85,30 +88,34 @@ def test_imports_are_read_as_python_reads_them() -> None:
 @pytest.mark.parametrize("file", FILES)
 def test_imports_go_down_only(file: str) -> None:
     module = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    package = room_of(module)
+    room = room_of(module)
     imported = imports_of(file, (ROOT / file).read_text(encoding="utf-8"))
-    ours = {room_of(each) for each in imported if each.split(".")[0] in ("broker", "management", "ruleengine", "tests")}
-    assert ours - {package} - MAY_IMPORT.get(package, set()) == set()
+    ours = {
+        room_of(each)
+        for each in imported
+        if each.split(".")[0] in ("taipan", "broker", "management", "ruleengine", "tests")
+    }
+    assert ours - {room} - MAY_IMPORT.get(room, set()) == set()
 
 
 @pytest.mark.parametrize("file", [file for file in FILES if room_of(file.replace("/", ".")) in GROUND])
 def test_the_ground_floor_knows_no_loop_no_log_no_clock(file: str) -> None:
-    tops = {each.split(".")[0] for each in imports_of(file, (ROOT / file).read_text(encoding="utf-8"))} - {"broker"}
+    tops = {each.split(".")[0] for each in imports_of(file, (ROOT / file).read_text(encoding="utf-8"))} - {"taipan"}
     assert tops <= sys.stdlib_module_names
     assert tops.isdisjoint({"asyncio", "logging", "time", "datetime", "threading", "socket", "selectors"})
 
 
-# The config of management, from the lowest: each may import those before it.
+# The rooms of management, from the lowest: each may import those before it.
 DOORS = ("operations", "http", "api", "ctl")
 
 
 @pytest.mark.parametrize("file", [file for file in FILES if file.startswith("management/") and file.count("/") > 1])
 def test_the_rooms_of_management_import_downward_too(file: str) -> None:
-    package = file.split("/")[1]
-    above = set(DOORS[DOORS.index(package) + 1 :]) | ({"api"} if package == "ctl" else set())
+    room = file.split("/")[1]
+    above = set(DOORS[DOORS.index(room) + 1 :]) | ({"api"} if room == "ctl" else set())
     imported = imports_of(file, (ROOT / file).read_text("utf-8"))
-    config = {each.split(".")[1] for each in imported if each.startswith("management.")}
-    assert config.isdisjoint(above | {"node", "management", "config"})
+    rooms = {each.split(".")[2] for each in imported if each.startswith("taipan.management.")}
+    assert rooms.isdisjoint(above | {"node", "management", "config"})
 
 
 def test_every_room_is_looked_at() -> None:

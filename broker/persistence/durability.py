@@ -13,7 +13,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from ..mqtt.message import Delivery, Message
 from ..session.session import Session
@@ -36,9 +36,6 @@ from .record_mapping import (
 )
 from .stored_message import StoredMessage
 from .tables import Tables
-
-if TYPE_CHECKING:
-    from ..core.broker import Broker
 
 logger = logging.getLogger(__name__)
 
@@ -552,12 +549,10 @@ class Durability:
 
     # ------------------------------------------------------------ compaction
 
-    def live_octets(self, broker: "Broker") -> int:
-        """About how many bytes everything that is true now takes."""
+    def recorded_octets(self) -> int:
+        """About how many bytes the messages, rows, wills and delayed messages take that are true now."""
         waiting = sum(octets_of(each) for table in (self.wills, self.delayed) for each in table.values())
-        small = len(broker.sessions) + broker.router.subscription_count
-        filters = broker.router.filter_octets
-        return self._stored_octets + broker.retained.bytes + self.tables.octets + waiting + filters + 400 * small
+        return self._stored_octets + self.tables.octets + waiting
 
     def write_again(self, record: Entry) -> None:
         """For compaction: say what is true already once more. A message must be in memory for that."""

@@ -1,4 +1,4 @@
-"""Live: everything that is true, as records; what compaction writes again before it drops the older batches."""
+"""Compaction: what is true is written again as records, then the older batches are dropped."""
 
 from collections.abc import Iterator
 
@@ -7,6 +7,12 @@ from ..persistence.durability import Durability
 from ..persistence.log import records
 from ..persistence.record_mapping import Entry, retained_record, session_record, subscription_record
 from ..session.session import Session
+
+
+def live_octets(durability: Durability, broker: Broker) -> int:
+    """About how many bytes everything that is true now takes."""
+    small = len(broker.sessions) + broker.router.subscription_count
+    return durability.recorded_octets() + broker.retained.bytes + broker.router.filter_octets + 400 * small
 
 
 def live(durability: Durability, broker: Broker, before: int) -> Iterator[Entry]:

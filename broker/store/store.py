@@ -23,7 +23,7 @@ from ..persistence.record_mapping import octets_of
 from ..persistence.stored_message import StoredMessage
 from ..persistence.tables import Tables
 from ..session.limits import Limits
-from .compaction import live
+from .compaction import live, live_octets
 from .recovery import Restored, read, restore
 from .store_loss import MARKED, Loss, judge
 
@@ -189,7 +189,7 @@ class Store:
             if journal.dropping:
                 return  # the file is larger than it is going to be
             size = journal.size_bytes
-            if size < COMPACT_ABOVE or size < 2 * self.durability.live_octets(broker):
+            if size < COMPACT_ABOVE or size < 2 * live_octets(self.durability, broker):
                 return
             self._from = journal.batch
             self._live = live(self.durability, broker, self._from)

@@ -19,8 +19,8 @@ LINES = [
     f"{LOOP};end (broker/channel/closing.py:103);{PUT} 20",
     f"{LOOP};uv__stream_io (stream.c:1210);uv__read (stream.c:1063);read (libc.so.6) 40",
     f"{LOOP};uv__io_poll (linux.c:1452);epoll_pwait (libc.so.6) 100",
-    "thread (2): store;Writer.run (broker/persistence/log/log_writer.py:99);unixSync (apsw.so);fdatasync (libc.so.6) 50",
-    "thread (2): store;Writer.run (broker/persistence/log/log_writer.py:102);unixWrite (apsw.so);pwrite64 (libc.so.6) 5",
+    "thread (2): store;LogWriter.run (broker/log/log_writer.py:99);unixSync (apsw.so);fdatasync (libc.so.6) 50",
+    "thread (2): store;LogWriter.run (broker/log/log_writer.py:102);unixWrite (apsw.so);pwrite64 (libc.so.6) 5",
 ]
 ABOUT = dict.fromkeys(("commit", "duration", "cpu", "system", "python", "uvloop", "modules", "faults"), "?")
 
@@ -95,7 +95,7 @@ def test_page() -> None:
     assert "| end | closing.py | 0.0 | 20.0 |  |" in text
     assert f"| {EVENT_LOOP} |  | 40.0 | 40.0 | kernel: read 40.0 |" in text
     assert f"| waits for the network | 50.0 | {EVENT_LOOP} 50.0 |" in text
-    assert "| waits for the disk | 90.9 | Writer.run 90.9 |" in text
+    assert "| waits for the disk | 90.9 | LogWriter.run 90.9 |" in text
     assert text.index("## The loop's thread") < text.index("## The store's thread")
     assert max(map(len, text.split("## ")[0].splitlines())) <= 120
 

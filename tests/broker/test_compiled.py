@@ -87,7 +87,7 @@ def outcome(code: str, cwd: Path = ROOT, **env: str) -> str:
     """What a process of its own says of its modules, where the environment of the tests says nothing."""
     environ = {name: value for name, value in os.environ.items() if name != VARIABLE}
     told = subprocess.run(
-        [sys.executable, "-c", f"{code}; from broker import compiled; print(compiled.outcome)"],
+        [sys.executable, "-c", f"{code}; from taipan.broker import compiled; print(compiled.outcome)"],
         env=environ | env, cwd=cwd, capture_output=True, text=True, check=True,
     )  # fmt: skip
     return told.stdout.strip()
@@ -97,7 +97,7 @@ def outcome(code: str, cwd: Path = ROOT, **env: str) -> str:
     "code",
     [
         "import taipan.management.node",
-        "from taipan.broker.core import store",
+        "from taipan.broker.store import store",
         "from taipan.broker.mqtt.topics import matches",
     ],
 )
@@ -113,10 +113,13 @@ def checkout(root: Path) -> Path:
     """A copy of the package with something built beside it."""
     shutil.rmtree(root / "broker")
     shutil.copytree(ROOT / "broker", root / "broker", ignore=shutil.ignore_patterns("__pycache__"))
+    (root / "taipan").mkdir()
+    shutil.copy(ROOT / "taipan" / "__init__.py", root / "taipan")
+    (root / "taipan" / "broker").symlink_to("../broker")
     built = root / "build" / "compiled"
     built.parent.mkdir()
     (root / "built").rename(built)
-    (built / "broker" / "mqtt").mkdir(parents=True)
+    (built / "taipan" / "broker" / "mqtt").mkdir(parents=True)
     facts = {
         "suffix": SUFFIX,
         "modules": ["taipan.broker.mqtt.reason_codes"],
@@ -140,7 +143,7 @@ def test_fresh_modules_beside_the_package_are_taken_without_a_word(checkout: Pat
 
 def test_no_path_leads_into_what_is_compiled(checkout: Path) -> None:
     """A process that inherits ``sys.path`` must not find a ``broker`` there that has no sources."""
-    code = "import sys, taipan.broker.mqtt.reason_codes; assert not [each for each in sys.path if each.endswith('compiled')]"
+    code = "import sys, taipan.broker.mqtt.reason_codes; assert not [at for at in sys.path if at.endswith('compiled')]"
     assert outcome(code, checkout) == COMPILED
 
 

@@ -19,6 +19,7 @@ from taipan.broker.mqtt.packets import (
     Will,
 )
 from taipan.broker.persistence.log import records
+from taipan.broker.store.compaction import live_octets
 from tests.support.durable import DurableFakeNode
 from tests.support.fake_transport import FakeClient
 from tests.support.wire import Publish
@@ -651,11 +652,11 @@ async def test_who_leaves_while_answers_wait_gets_none_and_disturbs_nobody() -> 
 @pytest.mark.asyncio
 async def test_what_waits_counts_as_live_so_that_compaction_does_not_run_for_ever() -> None:
     node = DurableFakeNode()
-    before = node.durability.live_octets(node.broker)
+    before = live_octets(node.durability, node.broker)
     client = await node.connect_durable("c")
     client.publish("$delayed/1000/t", b"x" * 100_000, 1, 1)
     node.store()
-    assert node.durability.live_octets(node.broker) >= before + 100_400
+    assert live_octets(node.durability, node.broker) >= before + 100_400
 
 
 async def test_what_was_due_while_the_disk_was_busy_is_written_after_that() -> None:

@@ -73,7 +73,7 @@ async def test_rows_survive_a_compaction(tmp_path: object, monkeypatch: pytest.M
     store = node.server.store
     assert isinstance(store, Store)
     monkeypatch.setattr("taipan.broker.store.store.COMPACT_ABOVE", 0)
-    monkeypatch.setattr(type(store.durability), "live_octets", lambda self, broker: 0)
+    monkeypatch.setattr("taipan.broker.store.store.live_octets", lambda durability, broker: 0)
     before = store.durability.journal.batch
     store.housekeep(node.server.broker)
     assert store._dropping is not None
