@@ -32,7 +32,10 @@ ABOUT = dict.fromkeys(("commit", "duration", "cpu", "system", "python", "uvloop"
         (f"CPyDef_broker___Broker____retain ({MODULE})", Function("Broker._retain", "broker")),
         (f"CPyDef_publish____acknowledge ({MODULE})", Function("_acknowledge", "publish")),
         (f"CPyDef_encoder___wire ({MODULE})", Function("wire", "encoder")),
-        (f"CPyDef_channel___outlet___Outlet___answer ({MODULE})", Function("Outlet.answer", "channel.outbound_writer")),
+        (
+            f"CPyDef_channel___outbound_writer___OutboundWriter___answer ({MODULE})",
+            Function("OutboundWriter.answer", "channel.outbound_writer"),
+        ),
         (f"CPyDef_channel___authorization___authorize ({MODULE})", Function("authorize", "channel.authorization")),
         (f"CPyDef_message_____mypyc__Message_setup ({MODULE})", Function("Message", "message")),
         (f"CPyDef_message___Delivery_clear ({MODULE})", Function("Delivery", "message")),
