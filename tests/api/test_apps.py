@@ -5,16 +5,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.api import APP_ID, SECRET, ApiClient, ManagedNode, Reply, managed_node
+from tests.support.api import APP_ID, SECRET, ApiClient, ManagedNode, assert_refused, managed_node
 
 pytestmark = pytest.mark.asyncio
 
 APP = {"app_id": "app2", "name": "n2", "secret": "s2", "desc": "d", "status": True}
-
-
-def assert_refused(reply: Reply, status: int, code: int, about: str = "") -> None:
-    assert (reply.status, reply.code) == (status, code), reply.text
-    assert about in reply.json["message"]
 
 
 async def lets_in(node: ManagedNode, app_id: str, secret: str) -> bool:

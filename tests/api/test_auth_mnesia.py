@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.api import ManagedNode, Reply, managed_node, segment
+from tests.support.api import assert_refused, connect_code, managed_node, segment
 from tests.support.peer import Peer
 from tests.support.users import PASSWORD, users
 
@@ -12,20 +12,6 @@ pytestmark = pytest.mark.asyncio
 
 CHEAP = {"hash_cost": 10}
 KINDS = ["clientid", "username"]
-
-
-def assert_refused(reply: Reply, status: int, code: int, about: str = "") -> None:
-    assert (reply.status, reply.code) == (status, code), reply.text
-    assert about in reply.json["message"]
-
-
-async def code_of(
-    node: ManagedNode, client_id: str, username: str | None, password: bytes | None, version: int = 5
-) -> int:
-    peer = Peer(node.address(), version)
-    await peer.connect(client_id, username=username, password=password, expect=None)
-    peer.abort()
-    return peer.connack.reason_code
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -71,16 +57,16 @@ async def test_who_must_give_which_password(version: int) -> None:
     async with managed_node(access=CHEAP) as node:
         await node.api.post("/auth_clientid", {"clientid": "dev1", "password": "device"})
         # A stored client identifier is nobody's without its password.
-        assert await code_of(node, "dev1", None, None, version) == wrong
-        assert await code_of(node, "other", None, None, version) == 0
-        assert await code_of(node, "dev1", "any", b"device", version) == 0
+        assert await connect_code(node, "dev1", None, None, version) == wrong
+        assert await connect_code(node, "other", None, None, version) == 0
+        assert await connect_code(node, "dev1", "any", b"device", version) == 0
         if version == 5:
-            assert await code_of(node, "dev1", None, b"device", version) == 0
-        assert await code_of(node, "dev1", "any", b"wrong", version) == wrong
+            assert await connect_code(node, "dev1", None, b"device", version) == 0
+        assert await connect_code(node, "dev1", "any", b"wrong", version) == wrong
         # Where the user name is stored, it decides.
         await node.api.post("/auth_username", {"username": "ann", "password": "person"})
-        assert await code_of(node, "dev1", "ann", b"person", version) == 0
-        assert await code_of(node, "dev1", "ann", b"device", version) == wrong
+        assert await connect_code(node, "dev1", "ann", b"person", version) == 0
+        assert await connect_code(node, "dev1", "ann", b"device", version) == wrong
 
 
 async def test_both_interfaces_show_the_same_users() -> None:

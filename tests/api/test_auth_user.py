@@ -11,31 +11,15 @@ from taipan.broker.access.emqx_hash import EmqxHash
 from taipan.broker.access.password import ScryptHash
 from taipan.broker.access.stored_users import USERNAME
 from tests.broker.access.test_known_hashes import mosquitto6, mosquitto7
-from tests.support.api import ManagedNode, Reply, managed_node, segment
+from tests.support.api import assert_refused, connect_code, managed_node, segment
 from tests.support.peer import Peer
+from tests.support.reason_codes import bad_credentials
 
 pytestmark = pytest.mark.asyncio
 
 CHEAP = {"hash_cost": 10}
 ALICE = {"login": "alice", "password": "a1", "is_superuser": False}
 ROOT = {"login": "root1", "password": "r1", "is_superuser": True}
-
-
-async def code_of(node: ManagedNode, username: str | None, password: bytes | None, version: int, **more: Any) -> int:
-    """The Reason Code of a CONNECT with these credentials."""
-    peer = Peer(node.address(), version)
-    await peer.connect(more.pop("client_id", "c"), username=username, password=password, expect=None, **more)
-    peer.abort()
-    return peer.connack.reason_code
-
-
-def refused(version: int) -> int:
-    return 0x86 if version == 5 else 4
-
-
-def assert_refused(reply: Reply, status: int, code: int, about: str = "") -> None:
-    assert (reply.status, reply.code) == (status, code), reply.text
-    assert about in reply.json["message"]
 
 
 async def test_post_answers_for_each_login() -> None:
@@ -48,9 +32,9 @@ async def test_post_answers_for_each_login() -> None:
         assert again.data == {"alice": "{error,existed}", "carol": "ok"}
         # One alone, as the real one takes it.
         assert (await api.post("/auth_user", {**ALICE, "login": "dave"})).data == {"dave": "ok"}
-        assert await code_of(node, "alice", b"a1", 5) == 0
-        assert await code_of(node, "alice", b"new", 5) == 0x86
-        assert await code_of(node, "bob", b"a1", 4) == 0
+        assert await connect_code(node, "c", "alice", b"a1", 5) == 0
+        assert await connect_code(node, "c", "alice", b"new", 5) == 0x86
+        assert await connect_code(node, "c", "bob", b"a1", 4) == 0
 
 
 @pytest.mark.parametrize("field", ["login", "password", "is_superuser"])
@@ -115,11 +99,11 @@ async def test_put_changes_password_and_right() -> None:
         odd = "sl/ash ü"
         assert (await api.post("/auth_user", [{**ALICE, "login": odd}])).data == {odd: "ok"}
         path = f"/auth_user/{segment(odd)}"
-        assert await code_of(node, odd, b"a1", 5) == 0
+        assert await connect_code(node, "c", odd, b"a1", 5) == 0
         assert (await api.put(path, {"password": "a2", "is_superuser": True})).json == {"code": 0}
         assert (await api.get(path)).data["is_superuser"] is True
-        assert await code_of(node, odd, b"a1", 5) == 0x86
-        assert await code_of(node, odd, b"a2", 5) == 0
+        assert await connect_code(node, "c", odd, b"a1", 5) == 0x86
+        assert await connect_code(node, "c", odd, b"a2", 5) == 0
         assert_refused(await api.put(path, {"is_superuser": True}), 400, 107, "password")
         assert_refused(await api.put(path, {"password": "x"}), 400, 107, "is_superuser")
         assert_refused(await api.put(path, {"password": "x", "is_superuser": "x"}), 400, 108, "is_superuser")
@@ -130,10 +114,10 @@ async def test_put_changes_password_and_right() -> None:
 async def test_delete(version: int) -> None:
     async with managed_node(access=CHEAP) as node:
         await node.api.post("/auth_user", [ALICE, ROOT])
-        assert await code_of(node, "alice", b"a1", version) == 0
+        assert await connect_code(node, "c", "alice", b"a1", version) == 0
         assert (await node.api.delete("/auth_user/alice")).json == {"code": 0}
         # The broker remembered that she was right; it does no longer.
-        assert await code_of(node, "alice", b"a1", version) == refused(version)
+        assert await connect_code(node, "c", "alice", b"a1", version) == bad_credentials(version)
         assert_refused(await node.api.delete("/auth_user/alice"), 404, 105, "alice")
 
 
@@ -141,20 +125,20 @@ async def test_delete(version: int) -> None:
 async def test_stored_users_and_anonymous_clients(version: int) -> None:
     """With users, a name must be known; who gives none is let in where anonymous clients are."""
     async with managed_node(access=CHEAP) as node:
-        assert await code_of(node, "nobody", b"x", version) == 0
+        assert await connect_code(node, "c", "nobody", b"x", version) == 0
         await node.api.post("/auth_user", [ALICE])
-        assert await code_of(node, "nobody", b"x", version) == refused(version)
-        assert await code_of(node, "alice", None, version) == refused(version)
-        assert await code_of(node, None, None, version) == 0
+        assert await connect_code(node, "c", "nobody", b"x", version) == bad_credentials(version)
+        assert await connect_code(node, "c", "alice", None, version) == bad_credentials(version)
+        assert await connect_code(node, "c", None, None, version) == 0
         await node.api.delete("/auth_user/alice")
-        assert await code_of(node, "nobody", b"x", version) == 0
+        assert await connect_code(node, "c", "nobody", b"x", version) == 0
 
 
 async def test_users_of_the_file_stay() -> None:
     users = [{"username": "fixed", "password_hash": str(ScryptHash.create(b"file", n=1024))}]
     async with managed_node(access={**CHEAP, "users": users}) as node:
         assert (await node.api.post("/auth_user", [{**ALICE, "login": "fixed"}])).data == {"fixed": "{error,existed}"}
-        assert await code_of(node, "fixed", b"file", 5) == 0
+        assert await connect_code(node, "c", "fixed", b"file", 5) == 0
         changed = {"password": "x", "is_superuser": True}
         assert_refused(await node.api.put("/auth_user/fixed", changed), 400, 108, "configuration")
         assert_refused(await node.api.delete("/auth_user/fixed"), 400, 108, "configuration")
@@ -193,7 +177,7 @@ async def test_who_came_before_there_was_a_user_is_not_that_user() -> None:
         await node.api.put("/auth_user/root1", {"password": "r2", "is_superuser": False})
         await node.api.put("/auth_user/root1", {"password": "r2", "is_superuser": True})
         assert await device.publish("t", qos=1, expect=(0, 0x10, 0x87)) == 0x87
-        assert await code_of(node, "root1", b"d1", 5, client_id="device") == 0x86
+        assert await connect_code(node, "device", "root1", b"d1", 5) == 0x86
 
 
 async def test_a_name_without_proof_makes_no_superuser() -> None:
@@ -232,15 +216,15 @@ async def test_pages() -> None:
 async def test_a_hash_of_emqx_is_replaced_at_the_next_login(stored: bytes, salted: bool) -> None:
     async with managed_node(access=CHEAP) as node:
         node.server.stored_users.put(USERNAME, "ann", EmqxHash.read(stored, salted))
-        assert await code_of(node, "ann", b"wrong", 5) == 0x86
+        assert await connect_code(node, "c", "ann", b"wrong", 5) == 0x86
         before = (await node.api.get("/auth_user/ann")).data["password"]
         assert before.startswith("emqx$") and "old" not in before
-        assert await code_of(node, "ann", b"old", 5) == 0
+        assert await connect_code(node, "c", "ann", b"old", 5) == 0
         async with asyncio.timeout(5):
             while (after := (await node.api.get("/auth_user/ann")).data["password"]).startswith("emqx$"):
                 await asyncio.sleep(0)
         assert ScryptHash.parse(after).verify(b"old")
-        assert await code_of(node, "ann", b"old", 5) == 0
+        assert await connect_code(node, "c", "ann", b"old", 5) == 0
 
 
 async def test_hashing_many_holds_neither_the_loop_nor_a_login() -> None:
@@ -249,7 +233,7 @@ async def test_hashing_many_holds_neither_the_loop_nor_a_login() -> None:
         many = [{**ALICE, "login": f"u{number}"} for number in range(400)]
         posted = asyncio.ensure_future(node.api.post("/auth_user", many))
         await asyncio.sleep(0)
-        assert await code_of(node, "alice", b"a1", 5) == 0
+        assert await connect_code(node, "c", "alice", b"a1", 5) == 0
         assert not posted.done(), "the login came after all of them"
         assert set((await posted).data.values()) == {"ok"}
 
@@ -266,8 +250,8 @@ async def test_users_outlive_the_node(tmp_path: Path) -> None:
     async with managed_node(**config) as node:
         listed = await node.api.get("/auth_user")
         assert [user["login"] for user in listed.data] == ["root1"] and listed.meta["count"] == 1
-        assert await code_of(node, "root1", b"r1", 5) == 0
-        assert await code_of(node, "alice", b"a1", 5) == 0x86
+        assert await connect_code(node, "c", "root1", b"r1", 5) == 0
+        assert await connect_code(node, "c", "alice", b"a1", 5) == 0x86
 
 
 HASHED = {
@@ -295,14 +279,14 @@ async def test_ready_hashes_let_in_and_are_renewed() -> None:
         given = [{"login": name, "is_superuser": False, **fields} for name, (fields, _) in HASHED.items()]
         assert (await node.api.post("/auth_user", given)).data == dict.fromkeys(HASHED, "ok")
         for name, (_, password) in HASHED.items():
-            assert await code_of(node, name, b"wrong", 5) == 0x86
+            assert await connect_code(node, "c", name, b"wrong", 5) == 0x86
             assert not (await node.api.get(f"/auth_user/{name}")).data["password"].startswith("scrypt$")
-            assert await code_of(node, name, password, 4) == 0
+            assert await connect_code(node, "c", name, password, 4) == 0
             async with asyncio.timeout(5):
                 while not (await node.api.get(f"/auth_user/{name}")).data["password"].startswith("scrypt$"):
                     await asyncio.sleep(0.01)
-            assert await code_of(node, name, password, 5) == 0
-            assert await code_of(node, name, b"wrong", 5) == 0x86
+            assert await connect_code(node, "c", name, password, 5) == 0
+            assert await connect_code(node, "c", name, b"wrong", 5) == 0x86
 
 
 @pytest.mark.parametrize(
@@ -338,8 +322,8 @@ async def test_the_node_makes_a_secret_and_shows_it_once() -> None:
         assert len(secret) >= 43 and secret != answer["passwords"]["m2"]
         stored = (await api.get("/auth_user/m1")).data["password"]
         assert stored.startswith("random$sha256$") and secret not in stored
-        assert await code_of(node, "m1", secret.encode(), 5) == 0
-        assert await code_of(node, "m1", answer["passwords"]["m2"].encode(), 5) == 0x86
+        assert await connect_code(node, "c", "m1", secret.encode(), 5) == 0
+        assert await connect_code(node, "c", "m1", answer["passwords"]["m2"].encode(), 5) == 0x86
         # One that is there gets none, nor one that is given twice and had a password the first time.
         assert "passwords" not in (await api.post("/auth_user", given)).json
         twice = {"login": "twice", "is_superuser": False}
@@ -347,8 +331,8 @@ async def test_the_node_makes_a_secret_and_shows_it_once() -> None:
         assert answer["data"] == {"twice": "ok"} and "passwords" not in answer
         changed = (await api.put("/auth_user/m1", {"generate": True, "is_superuser": False})).json
         assert set(changed) == {"code", "passwords"}
-        assert await code_of(node, "m1", secret.encode(), 5) == 0x86
-        assert await code_of(node, "m1", changed["passwords"]["m1"].encode(), 5) == 0
+        assert await connect_code(node, "c", "m1", secret.encode(), 5) == 0x86
+        assert await connect_code(node, "c", "m1", changed["passwords"]["m1"].encode(), 5) == 0
         own = {"login": "m3", "password": "0123456789abcdefghijkl", "high_entropy": True, "is_superuser": False}
         assert (await api.post("/auth_user", own)).data == {"m3": "ok"}
         assert (await api.get("/auth_user/m3")).data["password"].startswith("random$")
@@ -360,7 +344,7 @@ async def test_the_first_user_says_what_it_changes() -> None:
         answer = (await node.api.post("/auth_user", [ALICE])).json
         assert "access.unknown_user" in answer["warning"] and "1 of the clients" in answer["warning"]
         assert "warning" not in (await node.api.post("/auth_user", [ROOT])).json
-        assert await code_of(node, "somebody", b"x", 5, client_id="d") == 0x86
+        assert await connect_code(node, "d", "somebody", b"x", 5) == 0x86
         await other.subscribe("t")
 
 
@@ -369,12 +353,12 @@ async def test_unknown_users_as_anonymous_clients(version: int) -> None:
     """As EMQX 4 has it."""
     async with managed_node(access={**CHEAP, "unknown_user": "anonymous"}) as node:
         assert "warning" not in (await node.api.post("/auth_user", [ALICE])).json
-        assert await code_of(node, "nobody", b"x", version) == 0
-        assert await code_of(node, "alice", b"x", version) == refused(version)
-        assert await code_of(node, "alice", b"a1", version) == 0
+        assert await connect_code(node, "c", "nobody", b"x", version) == 0
+        assert await connect_code(node, "c", "alice", b"x", version) == bad_credentials(version)
+        assert await connect_code(node, "c", "alice", b"a1", version) == 0
     async with managed_node(access={**CHEAP, "unknown_user": "anonymous"}, zone={"allow_anonymous": False}) as node:
         await node.api.post("/auth_user", [ALICE])
-        assert await code_of(node, "nobody", b"x", version) == refused(version)
+        assert await connect_code(node, "c", "nobody", b"x", version) == bad_credentials(version)
 
 
 async def test_who_gave_up_can_ask_what_came_of_it() -> None:
@@ -416,4 +400,4 @@ async def test_ten_thousand_ready_hashes_in_one_request() -> None:
         ]
         assert (await node.api.post("/auth_user", given)).data == dict.fromkeys((name for name, _ in salted), "ok")
         assert node.server.access.passwords.queue.seconds == 0.05, "something was hashed"
-        assert await code_of(node, "u9999", b"p", 5) == 0
+        assert await connect_code(node, "c", "u9999", b"p", 5) == 0

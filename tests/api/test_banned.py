@@ -6,24 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.api import ManagedNode, Reply, managed_node, segment
+from tests.support.api import assert_refused, connect_code, managed_node, segment
 from tests.support.peer import Peer
 
 pytestmark = pytest.mark.asyncio
 
 BAN = {"who": "bad", "as": "clientid"}
-
-
-def assert_refused(reply: Reply, status: int, code: int, about: str = "") -> None:
-    assert (reply.status, reply.code) == (status, code), reply.text
-    assert about in reply.json["message"]
-
-
-async def code_of(node: ManagedNode, client_id: str, version: int = 5, username: str | None = None) -> int:
-    peer = Peer(node.address(), version)
-    await peer.connect(client_id, username=username, password=b"x" if username else None, expect=None)
-    await peer.drop()
-    return peer.connack.reason_code
 
 
 @pytest.mark.parametrize("field", ["who", "as", "by", "reason", "at", "until"])
@@ -51,13 +39,13 @@ async def test_defaults() -> None:
 async def test_a_ban_keeps_out_until_it_ends(version: int, kind: str, who: str) -> None:
     banned = 0x8A if version == 5 else 5
     async with managed_node() as node:
-        assert await code_of(node, "bad", version, "ann") == 0
+        assert await connect_code(node, "bad", "ann", b"x", version) == 0
         await node.api.post("/banned", {"who": who, "as": kind})
-        assert await code_of(node, "bad", version, "ann") == banned
-        assert await code_of(node, "good", version) == (banned if kind == "peerhost" else 0)
+        assert await connect_code(node, "bad", "ann", b"x", version) == banned
+        assert await connect_code(node, "good", version=version) == (banned if kind == "peerhost" else 0)
         assert node.server.metrics.refusals.snapshot()["banned"] >= 1
         await node.pass_time(301)
-        assert await code_of(node, "bad", version, "ann") == 0
+        assert await connect_code(node, "bad", "ann", b"x", version) == 0
         assert (await node.api.get("/banned")).data == [] and len(node.server.banned) == 0
 
 
@@ -67,10 +55,10 @@ async def test_lifting_and_changing_a_ban() -> None:
         await node.api.post("/banned", {**BAN, "reason": "two", "until": int(node.clock.now()) + 1000})
         assert [each["reason"] for each in (await node.api.get("/banned")).data] == ["two"]
         await node.pass_time(400)
-        assert await code_of(node, "bad") == 0x8A
+        assert await connect_code(node, "bad") == 0x8A
         for _ in range(2):
             assert (await node.api.delete("/banned/clientid/bad")).json == {"code": 0}
-        assert await code_of(node, "bad") == 0
+        assert await connect_code(node, "bad") == 0
         odd = "a/b c"
         await node.api.post("/banned", {**BAN, "who": odd})
         assert (await node.api.delete(f"/banned/clientid/{segment(odd)}")).json == {"code": 0}
@@ -91,7 +79,7 @@ async def test_a_ban_is_asked_before_the_password(caplog: pytest.LogCaptureFixtu
         await node.api.post("/auth_user", {"login": "ann", "password": "right", "is_superuser": False})
         await node.api.post("/banned", {"who": "ann", "as": "username", "reason": "left us", "by": "boss"})
         with caplog.at_level("INFO"):
-            assert await code_of(node, "c", username="ann") == 0x8A
+            assert await connect_code(node, "c", "ann", b"x") == 0x8A
         assert "reason=banned setting=/banned/username/ann detail=by boss" in caplog.text and "left us" in caplog.text
         assert node.server.metrics.client_authenticate == 0
 
@@ -120,9 +108,9 @@ async def test_bad_bans(changes: dict[str, Any], code: int, about: str) -> None:
 async def test_addresses_are_compared_as_addresses() -> None:
     async with managed_node() as node:
         await node.api.post("/banned", {"who": "::ffff:127.0.0.1", "as": "peerhost"})
-        assert await code_of(node, "c") == 0x8A
+        assert await connect_code(node, "c") == 0x8A
         assert (await node.api.delete("/banned/peerhost/127.0.0.1")).json == {"code": 0}
-        assert await code_of(node, "c") == 0
+        assert await connect_code(node, "c") == 0
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -130,23 +118,23 @@ async def test_who_flaps_is_banned_for_a_while(version: int) -> None:
     zone = {"flapping_threshold": 3, "flapping_window": 60.0, "flapping_ban": 100.0}
     async with managed_node(zone=zone) as node:
         for _ in range(2):
-            assert await code_of(node, "f", version) == 0
+            assert await connect_code(node, "f", version=version) == 0
         await node.pass_time(61)  # those are forgotten
         for _ in range(3):
-            assert await code_of(node, "f", version) == 0
-        assert await code_of(node, "f", version) == (0x8A if version == 5 else 5)
-        assert await code_of(node, "steady", version) == 0
+            assert await connect_code(node, "f", version=version) == 0
+        assert await connect_code(node, "f", version=version) == (0x8A if version == 5 else 5)
+        assert await connect_code(node, "steady", version=version) == 0
         (record,) = (await node.api.get("/banned")).data
         assert record["as"] == "clientid" and record["who"] == "f" and record["until"] - record["at"] == 100
         assert "3 connections" in record["reason"]
         await node.pass_time(101)
-        assert await code_of(node, "f", version) == 0
+        assert await connect_code(node, "f", version=version) == 0
 
 
 async def test_nobody_flaps_unless_it_is_set() -> None:
     async with managed_node() as node:
         for _ in range(20):
-            assert await code_of(node, "f") == 0
+            assert await connect_code(node, "f") == 0
         assert len(node.server.flapping) == 0
 
 
@@ -157,10 +145,10 @@ async def test_bans_outlive_the_node(tmp_path: Path) -> None:
         await node.api.post("/banned", {"who": "127.0.0.9", "as": "peerhost", "until": int(node.clock.now()) + 900})
     async with managed_node(**config) as node:
         assert len((await node.api.get("/banned")).data) == 2
-        assert await code_of(node, "bad") == 0x8A
+        assert await connect_code(node, "bad") == 0x8A
         await node.pass_time(400)
         assert [each["who"] for each in (await node.api.get("/banned")).data] == ["127.0.0.9"]
-        assert await code_of(node, "bad") == 0
+        assert await connect_code(node, "bad") == 0
 
 
 @pytest.mark.interpreted
@@ -179,7 +167,7 @@ async def test_a_ban_put_while_the_password_is_looked_at_keeps_out() -> None:
             return outcome
 
         passwords._answer = slowly  # type: ignore[method-assign]
-        connecting = asyncio.ensure_future(code_of(node, "late", username="ann"))
+        connecting = asyncio.ensure_future(connect_code(node, "late", "ann", b"x"))
         await reached.wait()
         ban = {"who": "late", "as": "clientid", "reason": "test"}
         assert (await node.api.post("/banned", ban)).code == 0

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from taipan.broker.mqtt.packets import Suback, Subscribe, TopicFilter
-from tests.support.api import ManagedNode, Reply, managed_node, segment
+from tests.support.api import ManagedNode, assert_refused, managed_node, segment
 from tests.support.peer import Peer
 from tests.support.users import PASSWORD, users
 
@@ -19,11 +19,6 @@ RULE = {"login": "alice", "topic": "t", "action": "pubsub", "allow": False}
 
 def rule(**changes: Any) -> dict[str, Any]:
     return {**RULE, **changes}
-
-
-def assert_refused(reply: Reply, status: int, code: int, about: str = "") -> None:
-    assert (reply.status, reply.code) == (status, code), reply.text
-    assert about in reply.json["message"]
 
 
 async def connected(node: ManagedNode, username: str | None = "alice", version: int = 5, client_id: str = "c") -> Peer:

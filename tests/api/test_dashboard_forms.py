@@ -11,8 +11,9 @@ import pytest
 import pytest_asyncio
 
 from tests.broker.transport.conftest import Certificates
-from tests.ruleengine.rig import HttpSink, until
+from tests.ruleengine.rig import HttpSink
 from tests.support.api import ManagedNode, managed_node
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio
 

@@ -16,8 +16,7 @@ from taipan.broker.access.stored_rules import ALL
 from taipan.broker.access.stored_rules import CLIENT_ID as RULE_CLIENT_ID
 from taipan.broker.access.stored_rules import USERNAME as RULE_USERNAME
 from taipan.broker.access.stored_users import CLIENT_ID, USERNAME
-from tests.support.api import APP_ID, ApiClient, ManagedNode, Reply, managed_node, segment
-from tests.support.peer import Peer
+from tests.support.api import APP_ID, ApiClient, ManagedNode, assert_refused, connect_code, managed_node, segment
 
 pytestmark = pytest.mark.asyncio
 
@@ -31,19 +30,6 @@ EMPTY: dict[str, Any] = {"version": "4.4"}
 def export_of(version: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((EXPORTS / f"emqx-{version}.json").read_text())
     return found
-
-
-def assert_refused(reply: Reply, status: int, code: int, about: str = "") -> None:
-    assert (reply.status, reply.code) == (status, code), reply.text
-    assert about in reply.json["message"], reply.text
-
-
-async def code_of(node: ManagedNode, client_id: str, username: str | None, password: bytes | None, version: int) -> int:
-    """The Reason Code of a CONNECT with these credentials."""
-    peer = Peer(node.address(), version)
-    await peer.connect(client_id, username=username, password=password, expect=None)
-    peer.abort()
-    return peer.connack.reason_code
 
 
 async def exported(node: ManagedNode) -> dict[str, Any]:
@@ -166,10 +152,10 @@ async def test_export_import_export_is_the_same(level: str) -> None:
         assert (await other.api.post("/data/import", first)).json == {"code": 0}
         third = await exported(other)
         for version in (4, 5):
-            assert await code_of(other, "c", "alice", b"a-secret", version) == 0
-            assert await code_of(other, "c", "alice", b"wrong", version) != 0
-            assert await code_of(other, "meter", None, None, version) != 0
-            assert await code_of(other, "bad", "alice", b"a-secret", version) != 0
+            assert await connect_code(other, "c", "alice", b"a-secret", version) == 0
+            assert await connect_code(other, "c", "alice", b"wrong", version) != 0
+            assert await connect_code(other, "meter", None, None, version) != 0
+            assert await connect_code(other, "bad", "alice", b"a-secret", version) != 0
         app = ApiClient(other.management.url, app=("app2", "s2"))
         assert (await app.get("/brokers")).status == 200
         await app.close()
@@ -190,7 +176,7 @@ async def test_what_was_imported_survives_at_level_disk(tmp_path: Path) -> None:
         assert not (tmp_path / "import.plan").exists()
     async with managed_node(**config) as node:
         second = await exported(node)
-        assert await code_of(node, "c", "carol", b"c-secret", 5) == 0
+        assert await connect_code(node, "c", "carol", b"c-secret", 5) == 0
     first.pop("date"), second.pop("date")
     assert first == second
 
@@ -203,12 +189,12 @@ async def test_what_was_imported_survives_at_level_disk(tmp_path: Path) -> None:
 async def test_users_of_old_files_log_in(version: str, mqtt: int) -> None:
     async with managed_node(access=CHEAP) as node:
         assert (await node.api.post("/data/import", export_of(version))).json == {"code": 0}
-        assert await code_of(node, "c", "carol", b"c-secret", mqtt) == 0
-        assert await code_of(node, "c", "carol", b"other", mqtt) != 0
-        assert await code_of(node, "meter-1", "nobody", b"m-secret", mqtt) == 0
-        assert await code_of(node, "meter-1", "nobody", b"other", mqtt) != 0
+        assert await connect_code(node, "c", "carol", b"c-secret", mqtt) == 0
+        assert await connect_code(node, "c", "carol", b"other", mqtt) != 0
+        assert await connect_code(node, "meter-1", "nobody", b"m-secret", mqtt) == 0
+        assert await connect_code(node, "meter-1", "nobody", b"other", mqtt) != 0
         if version < "4.3":
-            assert await code_of(node, "c", "dora", b"d-secret", mqtt) == 0
+            assert await connect_code(node, "c", "dora", b"d-secret", mqtt) == 0
             root = node.server.stored_users.get(USERNAME, "root1")
             assert root is not None and root.is_superuser
 

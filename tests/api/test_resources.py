@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.ruleengine.rig import HttpSink, until
-from tests.support.api import ManagedNode, Reply, managed_node, segment
+from tests.ruleengine.rig import HttpSink
+from tests.support.api import ManagedNode, assert_refused, managed_node, segment
 from tests.support.node import free_port
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio
 
@@ -21,11 +22,6 @@ async def sink() -> AsyncIterator[HttpSink]:
     made = await HttpSink().start()
     yield made
     await made.stop()
-
-
-def assert_refused(reply: Reply, status: int, code: int, about: str = "") -> None:
-    assert (reply.status, reply.code) == (status, code), reply.text
-    assert about in reply.json["message"], reply.text
 
 
 async def new_hook(node: ManagedNode, url: str, **more: Any) -> dict[str, Any]:

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.ruleengine.rig import HttpSink, until
+from tests.ruleengine.rig import HttpSink
 from tests.support.api import managed_node
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio
 

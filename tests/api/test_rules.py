@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from taipan.broker.persistence.durability import Durability
-from tests.support.api import ManagedNode, Reply, managed_node, segment
+from tests.support.api import ManagedNode, assert_refused, managed_node, segment
 
 pytestmark = pytest.mark.asyncio
 
@@ -21,11 +21,6 @@ REPUBLISH = {
 NOTHING = {"name": "do_nothing", "params": {}}
 SQL = 'SELECT payload.x as x FROM "t/#" WHERE x > 1'
 ALL = 'SELECT * FROM "t/#"'
-
-
-def assert_refused(reply: Reply, status: int, code: int, about: str = "") -> None:
-    assert (reply.status, reply.code) == (status, code), reply.text
-    assert about in reply.json["message"], reply.text
 
 
 async def new_rule(node: ManagedNode, rawsql: str = SQL, *actions: dict[str, Any], **more: Any) -> dict[str, Any]:

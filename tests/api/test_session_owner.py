@@ -10,6 +10,7 @@ from taipan.broker.mqtt.packets import Will
 from taipan.broker.persistence.log import records
 from tests.support.api import ManagedNode, managed_node
 from tests.support.peer import Peer
+from tests.support.reason_codes import not_authorized
 from tests.support.users import PASSWORD, users
 
 pytestmark = pytest.mark.asyncio
@@ -37,10 +38,6 @@ async def enter(
     return peer.connack.reason_code, peer.connack.session_present, peer
 
 
-def refusal(version: int) -> int:
-    return 0x87 if version == 5 else 5
-
-
 @versions
 @pytest.mark.parametrize("clean_start", [False, True])
 @pytest.mark.parametrize("who", ["bob", "root", None])
@@ -53,7 +50,7 @@ async def test_another_user_is_refused(
         assert code == 0
         await ann.subscribe("mail", qos=1)
         with caplog.at_level("INFO"):
-            assert (await enter(node, version, who, clean_start, will=Will("mail", b"forged", 1)))[0] == refusal(
+            assert (await enter(node, version, who, clean_start, will=Will("mail", b"forged", 1)))[0] == not_authorized(
                 version
             )
         assert "reason=session_of_another setting=access.session_owner" in caplog.text
@@ -62,7 +59,7 @@ async def test_another_user_is_refused(
         await ann.drop()
         writer = await node.client("writer", 5)
         await writer.publish("mail", b"for ann", 1)
-        assert (await enter(node, version, who, clean_start))[0] == refusal(version)
+        assert (await enter(node, version, who, clean_start))[0] == not_authorized(version)
         code, present, ann = await enter(node, version, "ann")
         assert (code, present) == (0, version > 3)  # 3.1 has no Session Present
         await ann.expect_publish("mail", b"for ann", 1)
@@ -77,7 +74,7 @@ async def test_another_user_is_refused(
 async def test_over_websocket_too(version: int) -> None:
     async with managed_node(access=ACCESS) as node:
         await enter(node, version, "ann", transport="ws")
-        assert (await enter(node, version, "bob", transport="ws"))[0] == refusal(version)
+        assert (await enter(node, version, "bob", transport="ws"))[0] == not_authorized(version)
 
 
 @five
@@ -97,8 +94,8 @@ async def test_nobodys_session_becomes_a_user_s(version: int) -> None:
     async with managed_node(access=ACCESS) as node:
         await enter(node, version, None)
         assert (await enter(node, version, "ann"))[:2] == (0, True)
-        assert (await enter(node, version, None))[0] == refusal(version)
-        assert (await enter(node, version, "bob"))[0] == refusal(version)
+        assert (await enter(node, version, None))[0] == not_authorized(version)
+        assert (await enter(node, version, "bob"))[0] == not_authorized(version)
 
 
 @five
@@ -107,7 +104,7 @@ async def test_a_device_that_proves_its_identifier(version: int) -> None:
     async with managed_node(access=ACCESS) as node:
         await node.api.post("/auth_clientid", DEVICE)
         await enter(node, version, "eve", password=b"d1")
-        assert (await enter(node, version, "ann"))[0] == refusal(version)
+        assert (await enter(node, version, "ann"))[0] == not_authorized(version)
         assert (await enter(node, version, "adam", password=b"d1"))[:2] == (0, True)
 
 
@@ -116,7 +113,7 @@ async def test_an_operator_frees_the_identifier(version: int) -> None:
     async with managed_node(access=ACCESS) as node:
         _, _, ann = await enter(node, version, "ann")
         await ann.drop()
-        assert (await enter(node, version, "bob"))[0] == refusal(version)
+        assert (await enter(node, version, "bob"))[0] == not_authorized(version)
         assert (await node.api.delete("/clients/dev")).code == 0
         assert (await enter(node, version, "bob"))[:2] == (0, False)
 

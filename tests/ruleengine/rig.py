@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import Awaitable, Callable
 from random import Random
@@ -28,8 +27,8 @@ QUICK = RuleEngineSettings(
 )
 
 
-class Told:
-    """A report that remembers what it was told."""
+class FakeReport:
+    """A report that remembers its calls."""
 
     def __init__(self) -> None:
         self.successes = 0
@@ -46,8 +45,8 @@ class Told:
         return self.successes + len(self.failures)
 
 
-class Rig:
-    """An engine as far as actions and resources see one. ``await close()`` ends what runs."""
+class FakeEngine:
+    """What actions and resources see of an engine. ``await close()`` ends what runs."""
 
     def __init__(self, settings: RuleEngineSettings = QUICK, server: Server | None = None) -> None:
         self.server = server or Server(make_settings())
@@ -55,7 +54,7 @@ class Rig:
         self.buffers = BufferStore(self.server.tables)
         self.resources: dict[str, Resource] = {}
         self.alive: list[bool] = []
-        self.told = Told()
+        self.report = FakeReport()
 
     def resource(self, id: str) -> Resource | None:
         return self.resources.get(id)
@@ -71,10 +70,10 @@ class Rig:
         made.start()
         return made
 
-    def action(self, type: ActionType, id: str = "action_1", told: Told | None = None, **params: Any) -> Action:
+    def action(self, type: ActionType, id: str = "action_1", report: FakeReport | None = None, **params: Any) -> Action:
         """Raises ParamError."""
         checked = check_params({"$resource": "resource:1", **params}, type.params)
-        return type.create(ActionPlace(id, "rule:1", checked, cast(Any, self), told or self.told))
+        return type.create(ActionPlace(id, "rule:1", checked, cast(Any, self), report or self.report))
 
     async def close(self) -> None:
         for each in self.resources.values():
@@ -88,13 +87,6 @@ def published(
     client = ClientInfo("taipan@127.0.0.1", ZoneSettings(), client_id=client_id)
     message = Message(topic, payload, qos, retain, publisher=client)
     return Event(MESSAGE_PUBLISH, Near("taipan@127.0.0.1", Random(1)), 1.0, client, message)
-
-
-async def until(condition: Callable[[], Any], timeout: float = 8.0) -> None:
-    """Let the loop turn until it is so."""
-    async with asyncio.timeout(timeout):
-        while not condition():
-            await asyncio.sleep(0.002)
 
 
 class HttpSink:

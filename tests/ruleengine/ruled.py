@@ -20,7 +20,7 @@ KEEP = {"name": "keep", "params": {}}
 FAIL = {"name": "fail", "params": {}}
 
 
-class RuledNode(Node):
+class RuleEngineNode(Node):
     """``engine`` is its rule engine; ``kept`` the rows that the action ``keep`` was given, in order."""
 
     def __init__(self, settings: Any, rules: RuleEngineSettings) -> None:
@@ -55,7 +55,7 @@ class RuledNode(Node):
                 await asyncio.sleep(0.005)
         return self.kept
 
-    async def start(self) -> "RuledNode":
+    async def start(self) -> "RuleEngineNode":
         logging.getLogger("ruleengine").addHandler(self._complaints)
         await super().start()
         self.engine.start()
@@ -69,7 +69,7 @@ class RuledNode(Node):
 
 
 class _Keep:
-    def __init__(self, node: RuledNode, place: ActionPlace) -> None:
+    def __init__(self, node: RuleEngineNode, place: ActionPlace) -> None:
         self.node = node
         self.place = place
 
@@ -92,14 +92,14 @@ class _Fail:
 
 
 @asynccontextmanager
-async def ruled_node(
+async def rule_engine_node(
     zone: dict[str, Any] | None = None, rules: dict[str, Any] | None = None, data_dir: str | None = None, **config: Any
-) -> AsyncIterator[RuledNode]:
+) -> AsyncIterator[RuleEngineNode]:
     """A node for as long as the block lasts; ``rules`` is ``[ruleengine]``."""
     with tempfile.TemporaryDirectory(prefix="taipan-rules-") as directory:
         config.setdefault("node", {"data_dir": data_dir or directory})
         settings = msgspec.convert(rules or {}, RuleEngineSettings)
-        node = await RuledNode(make_settings(zone, [{"type": "tcp"}], **config), settings).start()
+        node = await RuleEngineNode(make_settings(zone, [{"type": "tcp"}], **config), settings).start()
         try:
             yield node
         finally:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.ruleengine.ruled import FAIL, KEEP, RuledNode, ruled_node
+from tests.ruleengine.ruled import FAIL, KEEP, RuleEngineNode, rule_engine_node
 
 pytestmark = pytest.mark.asyncio
 
@@ -16,13 +16,13 @@ def config(tmp_path: Path) -> dict[str, Any]:
     return {"data_dir": str(tmp_path), "durability": {"level": "disk"}}
 
 
-async def some(node: RuledNode) -> None:
+async def some(node: RuleEngineNode) -> None:
     client = await node.client()
     for payload in (b'{"x": 1}', b'{"x": 2}', b'{"x": 3}', b"no JSON"):
         await client.publish("t", payload, 1)
 
 
-def figures(node: RuledNode) -> dict[str, Any]:
+def figures(node: RuleEngineNode) -> dict[str, Any]:
     record = node.engine.rule("r")
     of_rule = {key: value for key, value in record["metrics"][0].items() if not key.startswith("speed")}
     failing = record["actions"][1]
@@ -34,21 +34,21 @@ def figures(node: RuledNode) -> dict[str, Any]:
 
 
 async def test_they_go_on_after_a_restart_and_end_with_the_rule(tmp_path: Path) -> None:
-    async with ruled_node(**config(tmp_path)) as node:
+    async with rule_engine_node(**config(tmp_path)) as node:
         await node.rule(SQL, KEEP, {**FAIL, "fallbacks": [KEEP]}, id="r")
         await some(node)
         before = figures(node)
         assert (before["matched"], before["no_result"], before["exception"], before["fallback"]) == (2, 1, 1, 2)
-    async with ruled_node(**config(tmp_path)) as node:
+    async with rule_engine_node(**config(tmp_path)) as node:
         assert figures(node) == before
         node.engine.rule_book.tick()
         assert node.engine.rule("r")["metrics"][0]["speed"] == 0.0
         await some(node)
         assert figures(node) == {key: 2 * value if isinstance(value, int) else value for key, value in before.items()}
-    async with ruled_node(**config(tmp_path)) as node:
+    async with rule_engine_node(**config(tmp_path)) as node:
         assert figures(node)["matched"] == 4
         node.engine.reset_metrics("r")
-    async with ruled_node(**config(tmp_path)) as node:
+    async with rule_engine_node(**config(tmp_path)) as node:
         assert figures(node)["matched"] == figures(node)["keep"] == 0
         await node.engine.delete_rule("r")
         await node.rule(SQL, id="r")
@@ -56,7 +56,7 @@ async def test_they_go_on_after_a_restart_and_end_with_the_rule(tmp_path: Path) 
 
 
 async def test_a_tick_writes_what_has_changed_and_a_message_nothing(tmp_path: Path) -> None:
-    async with ruled_node(**config(tmp_path)) as node:
+    async with rule_engine_node(**config(tmp_path)) as node:
         await node.rule(SQL, id="r")
         await node.rule('SELECT * FROM "other"', id="quiet")
         table = node.engine.rule_book._counted._table
@@ -68,7 +68,7 @@ async def test_a_tick_writes_what_has_changed_and_a_message_nothing(tmp_path: Pa
 
 async def test_a_tick_writes_only_so_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("taipan.ruleengine.counted._MOST", 2)
-    async with ruled_node(**config(tmp_path)) as node:
+    async with rule_engine_node(**config(tmp_path)) as node:
         for number in range(5):
             await node.rule('SELECT * FROM "t"', id=f"r{number}")
         await (await node.client()).publish("t", b"x", 1)
@@ -80,7 +80,7 @@ async def test_a_tick_writes_only_so_many(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 async def test_nothing_is_kept_at_level_memory() -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         await node.rule(SQL, id="r")
         await some(node)
         node.engine.rule_book.tick()

@@ -10,12 +10,12 @@ import pytest
 from taipan.broker.mqtt.message import Message
 from taipan.ruleengine.error import RuleEngineError
 from taipan.ruleengine.registry import CACHED_TOPICS
-from tests.ruleengine.ruled import FAIL, KEEP, ruled_node
+from tests.ruleengine.ruled import FAIL, KEEP, rule_engine_node
 
 
 @pytest.mark.asyncio
 async def test_rules_run_in_the_order_of_their_creation_and_once_each() -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         ids = [
             await node.rule(f"SELECT topic FROM {sources}")
             for sources in ('"#"', '"a/b", "a/+", "#"', '"a/b"', '"+/b", "a/#"', '"c"', '"a/b"')
@@ -30,7 +30,7 @@ async def test_rules_run_in_the_order_of_their_creation_and_once_each() -> None:
 
 @pytest.mark.asyncio
 async def test_a_thousand_rules_on_one_topic() -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         ids = [await node.rule(f'SELECT payload.x as x FROM "t" WHERE x >= {number}') for number in range(1000)]
         client = await node.client()
         await client.publish("t", b'{"x": 499}')
@@ -41,7 +41,7 @@ async def test_a_thousand_rules_on_one_topic() -> None:
 
 @pytest.mark.asyncio
 async def test_a_thousand_rules_on_a_thousand_topics() -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         ids = [await node.rule(f'SELECT topic FROM "t/{number}/+"') for number in range(1000)]
         client = await node.client()
         for number in (0, 500, 999):
@@ -53,7 +53,7 @@ async def test_a_thousand_rules_on_a_thousand_topics() -> None:
 
 @pytest.mark.asyncio
 async def test_the_engine_is_not_called_again_for_a_topic_that_no_rule_wants() -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         id = await node.rule('SELECT topic FROM "wanted/#"')
         broker = node.server.broker
         told: list[str] = []
@@ -76,7 +76,7 @@ async def test_the_engine_is_not_called_again_for_a_topic_that_no_rule_wants() -
 
 @pytest.mark.asyncio
 async def test_a_message_that_a_hook_keeps_back_or_replaces() -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         await node.rule('SELECT topic FROM "#"')
 
         def rewrite(message: Message) -> Message | None:
@@ -91,7 +91,7 @@ async def test_a_message_that_a_hook_keeps_back_or_replaces() -> None:
 
 @pytest.mark.asyncio
 async def test_the_cache_of_topics_is_bounded() -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         await node.rule('SELECT topic FROM "t/#"')
         registry = node.engine.registry
         for number in range(3 * CACHED_TOPICS):
@@ -103,7 +103,7 @@ async def test_the_cache_of_topics_is_bounded() -> None:
 
 @pytest.mark.asyncio
 async def test_what_is_counted_of_a_rule() -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         id = await node.rule('SELECT payload.x as x FROM "t" WHERE x > 10', KEEP, FAIL)
         client = await node.client()
         for payload in (b'{"x": 11}', b'{"x": 1}', b"no json", b'{"x": 12}'):
@@ -129,7 +129,7 @@ async def test_what_is_counted_of_a_rule() -> None:
 
 @pytest.mark.asyncio
 async def test_speeds_are_measured_every_ten_seconds() -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         id = await node.rule('SELECT * FROM "t"')
         client = await node.client()
         await node.pass_time(20)
@@ -145,7 +145,7 @@ async def test_speeds_are_measured_every_ten_seconds() -> None:
 
 @pytest.mark.asyncio
 async def test_foreach_runs_every_action_for_every_row() -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         id = await node.rule('FOREACH payload.list AS e DO e.n AS n INCASE e.n > 1 FROM "t"')
         client = await node.client()
         await client.publish("t", b'{"list": [{"n": 1}, {"n": 2}, {"n": 3}]}')
@@ -158,7 +158,7 @@ async def test_foreach_runs_every_action_for_every_row() -> None:
 @pytest.mark.parametrize("choice, rows, exceptions", [("continue", 2, 0), ("stop", 1, 1)])
 @pytest.mark.asyncio
 async def test_fallbacks_and_on_action_failed(choice: str, rows: int, exceptions: int) -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         first = {**FAIL, "fallbacks": [{**FAIL, "fallbacks": [KEEP]}]}
         id = await node.rule('SELECT * FROM "t"', first, KEEP, on_action_failed=choice)
         client = await node.client()
@@ -173,7 +173,7 @@ async def test_fallbacks_and_on_action_failed(choice: str, rows: int, exceptions
 @pytest.mark.parametrize("how", ["delete", "disable"])
 @pytest.mark.asyncio
 async def test_a_rule_that_goes_while_it_runs(how: str) -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         first = await node.rule('SELECT * FROM "t"', KEEP, KEEP)
         second = await node.rule('SELECT * FROM "t"')
 
@@ -202,7 +202,7 @@ async def test_a_rule_that_goes_while_it_runs(how: str) -> None:
 
 @pytest.mark.asyncio
 async def test_a_change_keeps_the_counters_and_refusals_change_nothing() -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         id = await node.rule('SELECT * FROM "t"')
         client = await node.client()
         await client.publish("t")
@@ -251,7 +251,7 @@ async def test_a_change_keeps_the_counters_and_refusals_change_nothing() -> None
 )
 @pytest.mark.asyncio
 async def test_what_is_refused_at_creation(sql: str, actions: Any, more: Any, kind: str, words: str) -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         with pytest.raises(RuleEngineError) as refused:
             await node.engine.create_rule(sql, actions, **more)
         assert refused.value.kind == kind
@@ -261,7 +261,7 @@ async def test_what_is_refused_at_creation(sql: str, actions: Any, more: Any, ki
 
 @pytest.mark.asyncio
 async def test_ids() -> None:
-    async with ruled_node(rules={"max_rules": 2}) as node:
+    async with rule_engine_node(rules={"max_rules": 2}) as node:
         assert await node.rule('SELECT * FROM "t"', id="mine") == "mine"
         with pytest.raises(RuleEngineError) as refused:
             await node.rule('SELECT * FROM "t"', id="mine")
@@ -281,7 +281,7 @@ async def test_ids() -> None:
 @pytest.mark.asyncio
 async def test_rules_survive_a_restart(tmp_path: Path) -> None:
     level = {"durability": {"level": "disk"}, "data_dir": str(tmp_path)}
-    async with ruled_node(**level) as node:  # type: ignore[arg-type]
+    async with rule_engine_node(**level) as node:  # type: ignore[arg-type]
         first = await node.rule('SELECT payload.x as x FROM "t"', KEEP, description="one")
         second = await node.rule('SELECT * FROM "t"', enabled=False)
         third = await node.rule('SELECT topic FROM "t"', {**KEEP, "fallbacks": [KEEP]})
@@ -289,7 +289,7 @@ async def test_rules_survive_a_restart(tmp_path: Path) -> None:
         await node.engine.delete_rule(gone)
         assert await node.server.tables.stored()
         before = node.engine.rules()
-    async with ruled_node(**level) as node:  # type: ignore[arg-type]
+    async with rule_engine_node(**level) as node:  # type: ignore[arg-type]
         # The test's own actions are registered before the start, as an operator's are.
         assert node.engine.rules() == before
         assert node.engine.rule_ids() == [first, second, third]
@@ -304,7 +304,7 @@ async def test_rules_survive_a_restart(tmp_path: Path) -> None:
 @pytest.mark.asyncio
 async def test_a_stored_rule_that_cannot_run_says_why(tmp_path: Path) -> None:
     level = {"durability": {"level": "disk"}, "data_dir": str(tmp_path)}
-    async with ruled_node(**level) as node:  # type: ignore[arg-type]
+    async with rule_engine_node(**level) as node:  # type: ignore[arg-type]
         id = await node.rule('SELECT * FROM "t"')
         row = node.engine.stored_rules()[0]
         broken = msgspec.structs.replace(row, id="broken", rawsql="SELECT gone(1) FROM t", order=9)
@@ -314,7 +314,7 @@ async def test_a_stored_rule_that_cannot_run_says_why(tmp_path: Path) -> None:
         node.engine.rule_book._table.put("orphan", orphan)
         assert await node.server.tables.stored()
     node_logs: list[str] = []
-    async with ruled_node(**level) as node:  # type: ignore[arg-type]
+    async with rule_engine_node(**level) as node:  # type: ignore[arg-type]
         node_logs, node._complaints.records = node._complaints.records, []
         records = {record["id"]: record for record in node.engine.rules()}
         assert records[id]["enabled"] and "suspended" not in records[id]
@@ -332,7 +332,7 @@ async def test_a_stored_rule_that_cannot_run_says_why(tmp_path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_a_trace_is_kept_only_while_asked_for() -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         id = await node.rule('SELECT payload.x as x FROM "t" WHERE x > 1', KEEP, FAIL)
         client = await node.client("tracer")
         await client.publish("t", b'{"x": 2}')
@@ -356,7 +356,7 @@ async def test_a_trace_is_kept_only_while_asked_for() -> None:
 @pytest.mark.asyncio
 async def test_a_long_statement_is_parsed_in_another_process() -> None:
     fields = ", ".join(f"payload.x{number} as x{number}" for number in range(150))
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         id = await node.rule(f'SELECT {fields} FROM "t"')
         assert node.engine.off_loop._pool is not None
         client = await node.client()
@@ -371,7 +371,7 @@ async def test_a_long_statement_is_parsed_in_another_process() -> None:
 
 @pytest.mark.asyncio
 async def test_a_rule_that_takes_too_much_fails_alone() -> None:
-    async with ruled_node(rules={"max_steps": 50}) as node:
+    async with rule_engine_node(rules={"max_steps": 50}) as node:
         greedy = await node.rule('FOREACH payload.list AS e DO e FROM "t"')
         modest = await node.rule('SELECT topic FROM "t"')
         subscriber = await node.client()
@@ -385,7 +385,7 @@ async def test_a_rule_that_takes_too_much_fails_alone() -> None:
 
 @pytest.mark.asyncio
 async def test_gauges() -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         await node.rule('SELECT * FROM "t"')
         stats = node.server.stats.snapshot()
         assert (stats["rules.count"], stats["resources.count"]) == (1, 0)
@@ -394,7 +394,7 @@ async def test_gauges() -> None:
 
 @pytest.mark.asyncio
 async def test_closing_twice_is_harmless() -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         await node.rule('SELECT topic FROM "a"')
         (id,) = node.engine.rule_ids()
         action = node.engine.rule(id)["actions"][0]["id"]

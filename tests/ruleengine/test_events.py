@@ -8,7 +8,7 @@ import pytest
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Ack, Unsubscribe
 from taipan.ruleengine.events import EVENTS, KINDS
-from tests.ruleengine.ruled import RuledNode, ruled_node
+from tests.ruleengine.ruled import RuleEngineNode, rule_engine_node
 
 STRING, INTEGER, BOOLEAN, OBJECT = str, int, bool, dict
 TYPES: dict[str, type] = {
@@ -24,12 +24,12 @@ TYPES: dict[str, type] = {
 LISTED = [kind.topic.removeprefix("$events/") for kind in KINDS]
 
 
-async def publish(node: RuledNode) -> None:
+async def publish(node: RuleEngineNode) -> None:
     client = await node.client("source", username="u")
     await client.publish("t/a", b"hello", 1)
 
 
-async def deliver(node: RuledNode) -> None:
+async def deliver(node: RuleEngineNode) -> None:
     subscriber = await node.client("sink", username="v")
     await subscriber.subscribe("t/#", qos=1)
     await publish(node)
@@ -38,28 +38,28 @@ async def deliver(node: RuledNode) -> None:
     await subscriber.ping()
 
 
-async def drop_delivery(node: RuledNode) -> None:
+async def drop_delivery(node: RuleEngineNode) -> None:
     client = await node.client("both", username="u")
     await client.subscribe("t/#", qos=1, no_local=True)
     await client.publish("t/a", b"hello", 1)
 
 
-async def connect(node: RuledNode) -> None:
+async def connect(node: RuleEngineNode) -> None:
     properties = {c.RECEIVE_MAXIMUM: 7, c.SESSION_EXPIRY_INTERVAL: 60, c.USER_PROPERTY: [("k", "v"), ("k", "w")]}
     await node.client("source", username="u", keep_alive=30, properties=properties)
 
 
-async def disconnect(node: RuledNode) -> None:
+async def disconnect(node: RuleEngineNode) -> None:
     client = await node.client("source", username="u")
     await client.disconnect(0, {c.REASON_STRING: "done"})
 
 
-async def subscribe(node: RuledNode) -> None:
+async def subscribe(node: RuleEngineNode) -> None:
     client = await node.client("source", username="u")
     await client.subscribe("t/#", qos=1, properties={c.USER_PROPERTY: [("k", "v")]}, identifier=3)
 
 
-async def unsubscribe(node: RuledNode) -> None:
+async def unsubscribe(node: RuleEngineNode) -> None:
     client = await node.client("source", username="u")
     await client.subscribe("t/#", qos=1)
     await client.send(Unsubscribe(77, ["t/#"], {c.USER_PROPERTY: [("k", "v")]}))
@@ -114,7 +114,7 @@ CAUSES: dict[str, Any] = {
 async def test_every_event(event: str) -> None:
     cause, expected = CAUSES[event]
     source = "t/#" if event == "message_publish" else f"$events/{event}"
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         await node.rule(f'SELECT * FROM "{source}"')
         await cause(node)
         (row,) = (await node.until_kept(1))[:1]
@@ -142,7 +142,7 @@ async def test_every_event(event: str) -> None:
 @pytest.mark.parametrize("version", [3, 4])
 @pytest.mark.asyncio
 async def test_a_client_without_properties(version: int) -> None:
-    async with ruled_node({"max_inflight": 20}) as node:
+    async with rule_engine_node({"max_inflight": 20}) as node:
         await node.rule('SELECT * FROM "$events/client_connected"')
         await node.rule('SELECT * FROM "$events/client_disconnected"')
         client = await node.client("old", version)
@@ -155,7 +155,7 @@ async def test_a_client_without_properties(version: int) -> None:
 
 @pytest.mark.asyncio
 async def test_a_message_has_one_id_everywhere() -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         await node.rule('SELECT id FROM "t/#"')
         await node.rule('SELECT id FROM "$events/message_delivered"')
         await node.rule('SELECT id FROM "$events/message_acked"')
@@ -169,7 +169,7 @@ async def test_a_message_has_one_id_everywhere() -> None:
 @pytest.mark.parametrize("version, name", [(5, "not_authorized"), (4, "unauthorized_client")])
 @pytest.mark.asyncio
 async def test_a_refused_client_has_a_connack_event(version: int, name: str) -> None:
-    async with ruled_node({"allow_anonymous": False}) as node:
+    async with rule_engine_node({"allow_anonymous": False}) as node:
         await node.rule('SELECT reason_code, clientid FROM "$events/client_connack"')
         await node.rule('SELECT clientid FROM "$events/client_connected"')
         await node.client("who", version, expect=None)
@@ -180,7 +180,7 @@ async def test_a_refused_client_has_a_connack_event(version: int, name: str) -> 
 @pytest.mark.asyncio
 async def test_a_denied_publish_is_seen_by_the_access_event() -> None:
     rules = [{"allow": False, "action": "publish", "topics": ["secret"]}]
-    async with ruled_node(access={"rules": rules}) as node:
+    async with rule_engine_node(access={"rules": rules}) as node:
         await node.rule('SELECT topic, action, result, is_cache FROM "$events/client_check_acl_complete"')
         client = await node.client()
         await client.publish("secret")
@@ -188,14 +188,14 @@ async def test_a_denied_publish_is_seen_by_the_access_event() -> None:
         assert (row["topic"], row["action"], row["result"], row["is_cache"]) == ("secret", "publish", "deny", False)
 
 
-def listens(node: RuledNode) -> bool:
+def listens(node: RuleEngineNode) -> bool:
     """Whether the broker tells the engine of published messages."""
     return node.server.broker.heard is not None
 
 
 @pytest.mark.asyncio
 async def test_a_hook_is_attached_only_while_an_enabled_rule_asks() -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         hooks = node.server.hooks
         before = {name: len(point) for name, point in hooks.points.items()}
         rules = [await node.rule(f'SELECT * FROM "{topic}"') for topic in ("t/#", *EVENTS)]
@@ -214,7 +214,7 @@ async def test_a_hook_is_attached_only_while_an_enabled_rule_asks() -> None:
 
 @pytest.mark.asyncio
 async def test_a_payload_that_is_no_text_stays_binary() -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         await node.rule('SELECT payload FROM "t/#"')
         client = await node.client()
         await client.publish("t/a", b"\xff\x00")
@@ -226,7 +226,7 @@ async def test_system_messages_are_ignored_unless_asked_for() -> None:
     from taipan.broker.mqtt.message import Message
 
     for ignored, count in ((True, 0), (False, 1)):
-        async with ruled_node(rules={"ignore_sys_message": ignored}) as node:
+        async with rule_engine_node(rules={"ignore_sys_message": ignored}) as node:
             await node.rule('SELECT topic FROM "$SYS/#"')
             node.server.broker.publish(Message("$SYS/x", b""))
             node.server.alarms.activate("fire", "smoke")  # what the node itself tells is routed another way

@@ -18,7 +18,7 @@ from taipan.ruleengine.config import RuleEngineSettings
 from taipan.ruleengine.engine import RuleEngine
 from taipan.ruleengine.extensions import ExtensionError, load_extensions
 from taipan.ruleengine.functions.registry import FUNCTIONS
-from tests.ruleengine.ruled import ruled_node
+from tests.ruleengine.ruled import rule_engine_node
 from tests.support.node import make_settings
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "rules.md"
@@ -44,7 +44,7 @@ def example() -> str:
 @pytest.mark.asyncio
 async def test_the_example_of_the_docs(folder: Path) -> None:
     (folder / "my_rules.py").write_text(example(), "utf-8")
-    async with ruled_node(rules={"functions": [{"module": "my_rules"}]}) as node:
+    async with rule_engine_node(rules={"functions": [{"module": "my_rules"}]}) as node:
         count = {"name": "count_words", "params": {"field": "note"}}
         id = await node.rule(
             'SELECT celsius(payload.f) as c, shorten(payload.note) as short, payload.note as note FROM "t"',

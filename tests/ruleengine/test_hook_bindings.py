@@ -11,7 +11,7 @@ from taipan.broker.mqtt.message import Message
 from taipan.ruleengine import columns
 from taipan.ruleengine.config import RuleEngineSettings
 from taipan.ruleengine.functions.values import read_json
-from tests.ruleengine.ruled import RuledNode, ruled_node
+from tests.ruleengine.ruled import RuleEngineNode, rule_engine_node
 from tests.support.node import make_settings
 
 pytestmark = pytest.mark.asyncio
@@ -21,10 +21,10 @@ pytestmark = pytest.mark.asyncio
 async def test_what_is_published_while_the_node_restores_itself(tmp_path: Path, rules: int) -> None:
     """Seen by the rules once, in order, when they are taken up; forgotten where no rule asks for messages."""
     directory = {"data_dir": str(tmp_path)}
-    async with ruled_node(node=directory, durability={"level": "disk"}) as first:
+    async with rule_engine_node(node=directory, durability={"level": "disk"}) as first:
         for _ in range(rules):
             await first.rule('SELECT payload FROM "wills/#"')
-    node = RuledNode(
+    node = RuleEngineNode(
         make_settings(None, [{"type": "tcp"}], node=directory, durability={"level": "disk"}), RuleEngineSettings()
     )
 
@@ -52,7 +52,7 @@ async def test_a_payload_is_decoded_once_for_all_who_get_it(monkeypatch: pytest.
         return read_json(text)
 
     monkeypatch.setattr(columns, "read_json", read)
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         await node.rule('SELECT payload.x as x, clientid FROM "$events/message_delivered"')
         await node.rule('SELECT payload.x as x FROM "$events/message_delivered" WHERE payload.x > 1')
         readers = [await node.client(f"r{number}") for number in range(5)]

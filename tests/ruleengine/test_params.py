@@ -9,7 +9,7 @@ from taipan.ruleengine.durations import read_retry_for
 from taipan.ruleengine.params import ParamError, check_params
 from taipan.ruleengine.resources.ingress import read_ingress
 from taipan.ruleengine.resources.web_hook import TYPE as WEB_HOOK
-from tests.ruleengine.rig import Rig
+from tests.ruleengine.rig import FakeEngine
 
 
 def said(call: Any) -> str:
@@ -48,6 +48,6 @@ def test_bounds_and_choices() -> None:
 
 
 def test_choices_of_republish() -> None:
-    rig = Rig()
-    words = said(lambda: rig.action(REPUBLISH, target_topic="t", target_retain="x"))
+    engine = FakeEngine()
+    words = said(lambda: engine.action(REPUBLISH, target_topic="t", target_retain="x"))
     assert words == 'target_retain: expected one of true, false, "true", "false", "1", "0", or one placeholder'

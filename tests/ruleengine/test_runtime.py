@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from taipan.broker.core.broker import PUBLISH_STEPS
-from tests.ruleengine.ruled import KEEP, RuledNode, ruled_node
+from tests.ruleengine.ruled import KEEP, RuleEngineNode, rule_engine_node
 from tests.support.wire import Publish, encode
 
 pytestmark = pytest.mark.asyncio
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.asyncio
 SHORT = {"max_time": 1e-9}
 
 
-def spend(node: RuledNode, rule_id: str) -> list[float]:
+def spend(node: RuleEngineNode, rule_id: str) -> list[float]:
     """Processor time of the node, a list of one: a row kept for a rule takes a second of it."""
     spent = [0.0]
 
@@ -30,7 +30,7 @@ def spend(node: RuledNode, rule_id: str) -> list[float]:
 
 async def test_rules_that_come_too_late_are_left_out_for_this_message(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "ruleengine")
-    async with ruled_node(rules=SHORT) as node:
+    async with rule_engine_node(rules=SHORT) as node:
         ids = [await node.rule('SELECT topic FROM "t"') for _ in range(4)]
         node.engine.trace_rule(ids[3])
         spend(node, ids[1])
@@ -49,7 +49,7 @@ async def test_rules_that_come_too_late_are_left_out_for_this_message(caplog: py
 
 
 async def test_time_that_others_took_of_the_processor_is_not_counted() -> None:
-    async with ruled_node(rules=SHORT) as node:
+    async with rule_engine_node(rules=SHORT) as node:
         ids = [await node.rule('SELECT topic FROM "t"') for _ in range(3)]
         node.engine.runtime.processor_time = lambda: 5.0
         await (await node.client()).publish("t", b"1", 1)
@@ -57,7 +57,7 @@ async def test_time_that_others_took_of_the_processor_is_not_counted() -> None:
 
 
 async def test_rows_and_actions_that_come_too_late_are_left_out() -> None:
-    async with ruled_node(rules=SHORT) as node:
+    async with rule_engine_node(rules=SHORT) as node:
         rule = await node.rule('FOREACH payload.l FROM "t"', KEEP, KEEP)
         spend(node, rule)
         await (await node.client()).publish("t", b'{"l":[1,2,3]}', 1)
@@ -68,7 +68,7 @@ async def test_rows_and_actions_that_come_too_late_are_left_out() -> None:
 
 async def test_what_a_republished_message_leads_to_counts_as_well() -> None:
     again = {"name": "republish", "params": {"target_topic": "u", "target_qos": 0, "payload_tmpl": "x"}}
-    async with ruled_node(rules=SHORT) as node:
+    async with rule_engine_node(rules=SHORT) as node:
         first = await node.rule('SELECT topic FROM "t"', again)
         second = await node.rule('SELECT topic FROM "u"')
         third = await node.rule('SELECT topic FROM "t"')
@@ -79,7 +79,7 @@ async def test_what_a_republished_message_leads_to_counts_as_well() -> None:
 
 async def test_what_rules_cost_counts_for_the_turn_of_the_loop() -> None:
     """So that a connection whose messages are dear stops being read until the others had theirs."""
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         await node.rule('FOREACH payload.l DO 1 as x INCASE item < 0 FROM "t"')
         turn = node.server.broker.turn
         taken: list[int] = []
@@ -90,7 +90,7 @@ async def test_what_rules_cost_counts_for_the_turn_of_the_loop() -> None:
 
 async def test_messages_that_are_dear_have_a_turn_of_the_loop_each() -> None:
     """Fifty at once, each of a full evaluation: whoever else is connected is served between any two."""
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         await node.rule('FOREACH [1..1900] as e DO e INCASE e < 0 FROM "t"')
         turns: list[int] = []
         flusher = node.server.flusher

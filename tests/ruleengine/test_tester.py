@@ -6,13 +6,13 @@ import pytest
 
 from taipan.ruleengine.error import RuleEngineError
 from taipan.ruleengine.events import KINDS
-from tests.ruleengine.ruled import ruled_node
+from tests.ruleengine.ruled import rule_engine_node
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=[kind.topic.removeprefix("$events/") for kind in KINDS])
 @pytest.mark.asyncio
 async def test_the_example_of_every_event_matches(kind: Any) -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         found = await node.engine.test_sql(kind.sql_example, {})
         if kind.topic.endswith("publish"):
             assert found == {"msg": "hello"}
@@ -38,7 +38,7 @@ async def test_the_example_of_every_event_matches(kind: Any) -> None:
 )
 @pytest.mark.asyncio
 async def test_what_it_answers(sql: str, ctx: dict[str, Any], expected: Any) -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         assert await node.engine.test_sql(sql, ctx) == expected
 
 
@@ -58,7 +58,7 @@ async def test_what_it_answers(sql: str, ctx: dict[str, Any], expected: Any) -> 
 )
 @pytest.mark.asyncio
 async def test_what_it_refuses(sql: str, ctx: dict[str, Any], kind: str, words: str) -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         with pytest.raises(RuleEngineError) as refused:
             await node.engine.test_sql(sql, ctx)
         assert refused.value.kind == kind and words in refused.value.message

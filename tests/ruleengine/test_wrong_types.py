@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from taipan.ruleengine.error import WRONG, RuleEngineError
-from tests.ruleengine.ruled import KEEP, ruled_node
+from tests.ruleengine.ruled import KEEP, rule_engine_node
 
 pytestmark = pytest.mark.asyncio
 
@@ -35,7 +35,7 @@ def inspect(value: Any) -> list[dict[str, Any]]:
     ids=repr,
 )  # fmt: skip
 async def test_rule(arguments: dict[str, Any]) -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         given: dict[str, Any] = {"rawsql": SQL, "actions": [KEEP], **arguments}
         with pytest.raises(RuleEngineError) as refused:
             await node.engine.create_rule(**given)
@@ -60,7 +60,7 @@ async def test_rule(arguments: dict[str, Any]) -> None:
     ids=repr,
 )  # fmt: skip
 async def test_resource(type: Any, config: Any, more: dict[str, Any]) -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         with pytest.raises(RuleEngineError) as refused:
             await node.engine.create_resource(type, config, **more)
         assert refused.value.kind == WRONG
@@ -72,14 +72,14 @@ async def test_resource(type: Any, config: Any, more: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("rawsql, ctx", [(1, {}), (None, {}), (SQL, None), (SQL, [1]), (SQL, "x"), (BROKEN, {})])
 async def test_trying_sql(rawsql: Any, ctx: Any) -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         with pytest.raises(RuleEngineError):
             await node.engine.test_sql(rawsql, ctx)
 
 
 @pytest.mark.parametrize("size", [None, "1", 1.5, -1, 101])
 async def test_trace(size: Any) -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         rule = await node.rule(SQL)
         with pytest.raises(RuleEngineError):
             node.engine.trace_rule(rule, size)

@@ -10,6 +10,7 @@ from tests.broker.access.test_known_hashes import mosquitto7
 from tests.support.clients import Clients, tcp, v4, v5
 from tests.support.node import free_port
 from tests.support.peer import Peer
+from tests.support.reason_codes import suback_refused
 from tests.support.wire import Publish
 
 from .until_quiet import payloads
@@ -22,10 +23,6 @@ USERS = [
     {"username": "ann", "password_hash": str(ScryptHash.create(b"secret"))},
     {"username": "root", "password_hash": str(ScryptHash.create(b"toor")), "is_superuser": True},
 ]
-
-
-def denied(clients: Clients) -> int:
-    return 0x87 if clients.version == 5 else 0x80
 
 
 # --- users -----------------------------------------------------------------------------------------------------------
@@ -178,7 +175,7 @@ async def test_no_match(clients_of: Start) -> None:
     for no_match, allowed in (("allow", True), ("deny", False)):
         clients = await clients_of(access={"no_match": no_match})
         peer = await clients.connect("x")
-        await peer.subscribe("t", qos=1, expect=[1 if allowed else denied(clients)])
+        await peer.subscribe("t", qos=1, expect=[1 if allowed else suback_refused(clients.version)])
 
 
 @tcp
@@ -232,7 +229,7 @@ async def test_a_refused_filter_among_others(clients_of: Start) -> None:
     """[MQTT-3.8.4-6] [3.1.1 MQTT-3.9.3-2]"""
     clients = await clients_of(access=CLOSED)
     peer = await clients.connect("p")
-    await peer.subscribe("a", "no/x", "b", qos=1, expect=[1, denied(clients), 1])
+    await peer.subscribe("a", "no/x", "b", qos=1, expect=[1, suback_refused(clients.version), 1])
     await peer.publish("b", b"x", 1)
     await peer.expect_publish("b", b"x")
 
@@ -283,8 +280,8 @@ async def test_retained_messages_only_through_subscriptions_that_are_allowed(cli
     clients = await clients_of(access={"rules": [{"allow": False, "action": "subscribe", "topics": ["no/#"]}]})
     publisher, peer = await clients.connect("p"), await clients.connect("s")
     await publisher.publish("no/x", b"kept", 1, True)
-    await peer.subscribe("no/#", qos=1, expect=[denied(clients)])
-    await peer.subscribe("+/x", qos=1, expect=[denied(clients)])
+    await peer.subscribe("no/#", qos=1, expect=[suback_refused(clients.version)])
+    await peer.subscribe("+/x", qos=1, expect=[suback_refused(clients.version)])
     await peer.nothing()
 
 
@@ -292,7 +289,7 @@ async def test_retained_messages_only_through_subscriptions_that_are_allowed(cli
 async def test_decisions_are_cached_for_their_time(clients_of: Start) -> None:
     clients = await clients_of(access={"cache_ttl": 60.0, "rules": [{"allow": False, "topics": ["no/#"]}]})
     peer = await clients.connect("p")
-    server = clients.node.server  # type: ignore[union-attr]
+    server = clients.server
     for _ in range(5):
         await peer.publish("yes", b"x", 1)
     first = server.metrics.snapshot()

@@ -11,10 +11,8 @@ from taipan.broker.channel.channel import TURN_DELIVERIES
 from taipan.broker.core.broker import PUBLISH_STEPS
 from taipan.broker.mqtt.message import Message
 from taipan.broker.mqtt.packets import Pingreq, Pingresp
-from taipan.broker.server import Server
 from taipan.broker.transport import connection
 from tests.support.clients import Clients, tcp, v5
-from tests.support.node import Node
 from tests.support.peer import Peer
 from tests.support.wire import Publish
 
@@ -31,26 +29,21 @@ OUTBOX = 10_000
 HIGH = 16_384
 
 
-def server(clients: Clients) -> Server:
-    assert isinstance(clients.node, Node)
-    return clients.node.server
-
-
 def narrow(clients: Clients, client_id: str) -> None:
     """Whatever the kernel would hold for a client that does not read, now it holds little."""
-    channel = server(clients).context.channels[client_id]
+    channel = clients.server.context.channels[client_id]
     transport = channel.link._transport  # type: ignore[attr-defined]
     transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
 
 
 def held(clients: Clients, client_id: str) -> int:
     """Bytes that the node itself has for a client."""
-    link = server(clients).context.channels[client_id].link
+    link = clients.server.context.channels[client_id].link
     return int(link.traffic().held)  # type: ignore[attr-defined]
 
 
 def drops(clients: Clients, client_id: str) -> dict[str, int]:
-    session = server(clients).broker.sessions.get(client_id)
+    session = clients.server.broker.sessions.get(client_id)
     assert session is not None
     return dict(session.client.dropped or {})
 
@@ -88,7 +81,7 @@ async def test_one_slow_reader_among_a_hundred(clients_of: Start, monkeypatch: p
     assert most < HIGH + OUTBOX + 2 * len(PAYLOAD) + 4096
     lost = drops(clients, "slow")
     assert set(lost) == {"queue_full"} and lost["queue_full"] > 0
-    assert server(clients).metrics.snapshot()["delivery.dropped.queue_full"] == lost["queue_full"]
+    assert clients.server.metrics.snapshot()["delivery.dropped.queue_full"] == lost["queue_full"]
     assert not any(drops(clients, f"other-{number}") for number in range(SUBSCRIBERS - 1))
     stream.resume_reading()
     numbers = [int(each[:4]) for each in await payloads(slow)]
@@ -102,7 +95,7 @@ async def test_a_flood_of_qos_0(clients_of: Start) -> None:
     """Ten flooding publishers: no turn takes more than its share, nothing is lost for a reader that keeps up, and a
     pair of clients of QoS 1 goes on meanwhile."""
     clients = await clients_of()
-    node = server(clients)
+    node = clients.server
     turn = node.broker.turn
     before: list[int] = []  # what the turn had delivered when the next message was taken
 
@@ -155,7 +148,7 @@ async def test_a_flood_at_a_client_that_is_away(clients_of: Start) -> None:
     await publisher.answer(Pingresp)
     for number in range(300):
         await publisher.publish("t", b"%d" % number, 1)
-    session = server(clients).broker.sessions.get("away")
+    session = clients.server.broker.sessions.get("away")
     assert session is not None and session.queued == 100
     assert drops(clients, "away") == {"queue_full": 200, "qos0_msg": 50}
     back = await clients.persistent("away")

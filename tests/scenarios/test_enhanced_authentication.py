@@ -280,7 +280,7 @@ async def test_no_method_configured(clients_of: StartClients) -> None:
 async def test_who_is_banned_by_the_name_that_the_exchange_told(clients: Clients) -> None:
     if isinstance(clients.node, ExternalNode):
         pytest.skip("bans a user inside of this process")
-    banned = clients.node.server.banned
+    banned = clients.server.banned
     banned.put(Ban("username", "bob", "test", "why", 0.0, clients.node.clock.now() + 100))
     scram = ScramClient("bob", "other")
     peer = await begin(clients, scram)

@@ -12,10 +12,8 @@ import pytest
 
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Ack, Connect, Subscribe, TopicFilter, Will
-from taipan.broker.server import Server
 from taipan.management.log_lines import TextLines
 from tests.support.clients import Clients, tcp, v5
-from tests.support.node import Node
 from tests.support.wire import Publish, encode, frame, string
 
 from .until_quiet import payloads
@@ -23,11 +21,6 @@ from .until_quiet import payloads
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(60)]
 
 Start = Callable[..., Awaitable[Clients]]
-
-
-def server(clients: Clients) -> Server:
-    assert isinstance(clients.node, Node)
-    return clients.node.server
 
 
 # --- slow ------------------------------------------------------------------------------------------------------------
@@ -88,12 +81,12 @@ async def test_a_reader_that_never_reads_is_closed_in_time_and_bounded_in_memory
     for _ in range(300):
         await publisher.send(Publish("t", payload))
         await healthy.expect_publish("t")
-    dropped = server(clients).metrics.snapshot()["delivery.dropped.qos0_msg"]
-    assert dropped + server(clients).metrics.snapshot()["delivery.dropped.queue_full"] > 0
+    dropped = clients.server.metrics.snapshot()["delivery.dropped.qos0_msg"]
+    assert dropped + clients.server.metrics.snapshot()["delivery.dropped.queue_full"] > 0
     await clients.pass_time(31)
     await clients.pass_time(31)
     await asyncio.sleep(0)
-    assert "stuck" not in server(clients).context.channels
+    assert "stuck" not in clients.server.context.channels
     await healthy.nothing()
     stuck.close()
 
@@ -108,7 +101,7 @@ async def test_a_subscriber_of_qos_1_that_never_reads(clients_of: Start) -> None
     for number in range(200):
         await publisher.publish("t", b"%d" % number, 1)
         await healthy.expect_publish("t", b"%d" % number)
-    assert server(clients).metrics.snapshot()["delivery.dropped.queue_full"] == 200 - 60
+    assert clients.server.metrics.snapshot()["delivery.dropped.queue_full"] == 200 - 60
     assert [int(each) for each in await payloads(stuck)] == [*range(10), *range(150, 200)]
 
 
@@ -185,10 +178,10 @@ async def test_a_bomb_of_subscriptions(clients: Clients) -> None:
     await peer.subscribe(*(f"{clients.topic}/{number}/+/{number}/#" for number in range(4000)))
     await other.publish(f"{clients.topic}/7/x/7/y", b"x", 1)
     await peer.expect_publish(f"{clients.topic}/7/x/7/y")
-    before = len(server(clients).broker.sessions)
+    before = len(clients.server.broker.sessions)
     await peer.disconnect()
     await other.nothing()
-    assert len(server(clients).broker.sessions) == before - 1
+    assert len(clients.server.broker.sessions) == before - 1
 
 
 async def test_overlapping_wildcards_of_every_shape(clients: Clients) -> None:

@@ -95,7 +95,7 @@ class LimitedNode:
         return (await peer.answer(Suback, packet_id=1)).reason_codes[0]
 
     async def connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A bare one, closed with the limited."""
+        """A bare one, closed with the node."""
         reader, writer = await asyncio.open_connection(*self.address[:2])
         self.writers.append(writer)
         return reader, writer

@@ -10,7 +10,6 @@ from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Auth, Subscribe, TopicFilter, Will
 from taipan.broker.server import Server
 from tests.support.clients import Clients, tcp, v5
-from tests.support.node import Node
 from tests.support.wire import Publish
 
 from .until_quiet import until_quiet
@@ -68,8 +67,7 @@ class Counting:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def counting(clients: Clients) -> AsyncIterator[Counting]:
-    assert isinstance(clients.node, Node)
-    yield Counting(clients.node.server)
+    yield Counting(clients.server)
 
 
 @tcp
@@ -379,8 +377,7 @@ async def test_auth(clients: Clients, counting: Counting) -> None:
 @tcp
 async def test_why_connections_ended(clients_of: Start) -> None:
     clients = await clients_of(listeners=[{"type": "tcp", "name": "counted"}], zone={"max_packet_size": 1000})
-    assert isinstance(clients.node, Node)
-    server = clients.node.server
+    server = clients.server
     (listener,) = server.listeners
     normal = await clients.connect("a")
     await normal.disconnect()
@@ -420,8 +417,7 @@ async def test_why_connections_ended(clients_of: Start) -> None:
 @tcp
 async def test_stats_and_their_maxima(clients_of: Start) -> None:
     clients = await clients_of()
-    assert isinstance(clients.node, Node)
-    stats = clients.node.server.stats
+    stats = clients.server.stats
     peers = [await clients.connect() for _ in range(3)]
     keeper = await clients.persistent("keeper")
     await keeper.subscribe("a", "b/#", "$share/g/c")

@@ -6,7 +6,6 @@ import pytest
 
 from taipan.broker.mqtt import constants as c
 from tests.support.clients import Clients, tcp, v4, v5
-from tests.support.node import Node
 from tests.support.wire import Publish
 
 from .until_quiet import payloads, until_quiet
@@ -89,8 +88,7 @@ async def test_the_oldest_goes_when_the_queue_is_full(clients_of: Start) -> None
         await publisher.publish(clients.topic, b"%d" % number, 1)
     back = await clients.persistent(name, session_present=True)
     assert await payloads(back) == [b"%d" % number for number in range(15, 25)]
-    assert isinstance(clients.node, Node)
-    assert clients.node.server.metrics.snapshot()["delivery.dropped.queue_full"] == 15
+    assert clients.server.metrics.snapshot()["delivery.dropped.queue_full"] == 15
 
 
 @tcp

@@ -17,8 +17,9 @@ from taipan.broker.mqtt.packets import Ack, Connack, Connect, Disconnect, Suback
 from tests.broker.transport.conftest import Certificates
 from tests.support.auth_service import AuthService, Question, auth_service
 from tests.support.clients import Clients, StartClients, tcp, v5
-from tests.support.node import Node
 from tests.support.peer import TIMEOUT, Peer
+from tests.support.reason_codes import suback_refused
+from tests.support.waiting import until
 from tests.support.wire import Publish
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -32,32 +33,17 @@ async def service() -> AsyncIterator[AuthService]:
         yield service
 
 
-def server(clients: Clients) -> Any:
-    assert isinstance(clients.node, Node)
-    return clients.node.server
-
-
-def refused(clients: Clients) -> int:
-    return 0x87 if clients.version == 5 else 0x80
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(TIMEOUT):
-        while not condition():
-            await asyncio.sleep(0.002)
-
-
 def lose_the_sockets(clients: Clients, client_id: str = "") -> None:
     """As if they broke: a paused one hears of an end on the wire only later."""
-    for connection in server(clients).connections:
+    for connection in clients.server.connections:
         if client_id in ("", connection.channel.client.client_id):
             connection._transport.abort()
 
 
 async def nothing_is_left(clients: Clients) -> None:
     """No connection, no channel, no open question and no parked packet but those of clients that are there."""
-    await until(lambda: not server(clients).connections and not server(clients).context.channels)
-    await until(lambda: server(clients).access.http._open == 0)
+    await until(lambda: not clients.server.connections and not clients.server.context.channels)
+    await until(lambda: clients.server.access.http._open == 0)
 
 
 async def slowly(question: Question) -> int:
@@ -123,7 +109,7 @@ async def test_no_answer_to_connect(clients_of: StartClients, service: AuthServi
     await attempt("dies")
     await service.stop()
     await attempt("refuses")
-    counted = server(clients).metrics.refusals.snapshot()
+    counted = clients.server.metrics.refusals.snapshot()
     assert counted["access_http_timeout"] == counted["access_http_status_503"] == 1
     assert counted["access_http_broken"] == counted["access_http_no_connection"] == 1
 
@@ -163,7 +149,7 @@ async def test_superusers_are_not_asked_about(clients_of: StartClients, service:
     await root.subscribe("t")
     assert not service.questions()
     ann = await clients.connect("a", username="ann", password=b"x")
-    await ann.subscribe("t", expect=[refused(clients)])
+    await ann.subscribe("t", expect=[suback_refused(clients.version)])
 
 
 @tcp
@@ -230,7 +216,9 @@ async def test_subscribe_asks_at_once_and_answers_in_order(clients_of: StartClie
     await until(lambda: service.at_once == 16)
     service.gate.set()
     suback = await peer.expect(Suback, packet_id=7)
-    assert suback.reason_codes == [refused(clients) if each.startswith("secret") else 1 for each in filters]
+    assert suback.reason_codes == [
+        suback_refused(clients.version) if each.startswith("secret") else 1 for each in filters
+    ]
     assert sorted(service.topics()) == sorted(filters)  # each once, also those the small cache has lost
     assert service.most_at_once == 16
 
@@ -280,8 +268,8 @@ async def test_no_answer_to_publish_is_not_remembered(
     for qos in (0, 1, 2):
         denied = on_failure == "deny" and clients.version == 5 and qos
         await peer.publish("t", b"", qos, expect=0x87 if denied else (0, 0x10))
-    await peer.subscribe("t", expect=[refused(clients) if on_failure == "deny" else 0])
-    assert server(clients).metrics.refusals.snapshot()["access_http_no_connection"] == 4
+    await peer.subscribe("t", expect=[suback_refused(clients.version) if on_failure == "deny" else 0])
+    assert clients.server.metrics.refusals.snapshot()["access_http_no_connection"] == 4
     await service.start(port)
     await peer.publish("t", b"", 1)
     await peer.subscribe("t")
@@ -324,7 +312,7 @@ async def test_qos2_sent_again_after_the_question_was_given_up(
     service.gate.clear()
     await old.send(Publish("t", b"once", 2, packet_id=9))
     await until(lambda: service.at_once == 1)
-    server(clients).context.channels["same"].kick()
+    clients.server.context.channels["same"].kick()
     if clients.version == 5:
         await old.expect(Disconnect)
     await old.expect_closed()
@@ -367,7 +355,7 @@ async def test_what_a_lost_client_sent_is_not_waited_for_for_ever(
     await until(lambda: service.at_once == 1)
     lose_the_sockets(clients)
     await asyncio.sleep(0.01)
-    assert len(server(clients).connections) == 1
+    assert len(clients.server.connections) == 1
     await clients.pass_time(11)
     await nothing_is_left(clients)
     await until(lambda: service.at_once == 0)
@@ -381,13 +369,13 @@ async def test_a_node_stops_while_a_question_is_open(clients_of: StartClients, s
     await peer.send(Publish("a", b"1"), Subscribe(1, [TopicFilter("b")]))
     await until(lambda: service.at_once == 1)
     async with asyncio.timeout(TIMEOUT):
-        stopping = asyncio.ensure_future(server(clients).stop())
+        stopping = asyncio.ensure_future(clients.server.stop())
         if clients.version == 5:
             await peer.expect(Disconnect)
         await peer.expect_closed()
         await peer.close()
         await stopping
-    assert server(clients).access.http._open == 0
+    assert clients.server.access.http._open == 0
 
 
 @tcp
@@ -413,7 +401,12 @@ async def test_rules_that_are_nearer_are_asked_first(clients_of: StartClients, s
     rules = [{"allow": True, "topics": ["mine"]}, {"allow": False, "topics": ["theirs"]}]
     clients = await clients_of(access={"http": service.settings(), "rules": rules})
     peer = await clients.connect("p")
-    await peer.subscribe("mine", "theirs", "other", expect=[0, refused(clients), refused(clients)])
+    await peer.subscribe(
+        "mine",
+        "theirs",
+        "other",
+        expect=[0, suback_refused(clients.version), suback_refused(clients.version)],
+    )
     assert service.topics() == ["other"]
 
 
@@ -428,7 +421,7 @@ async def test_http_before_the_rules_of_the_file(clients_of: StartClients, servi
         }
     )
     peer = await clients.connect("p")
-    await peer.subscribe("mine", "other", expect=[0, refused(clients)])
+    await peer.subscribe("mine", "other", expect=[0, suback_refused(clients.version)])
 
 
 @tcp
@@ -438,12 +431,12 @@ async def test_a_changed_rule_counts_while_a_question_is_open(clients_of: StartC
     service.gate.clear()
     await peer.send(Subscribe(1, [TopicFilter("t")]))
     await until(lambda: service.at_once == 1)
-    node = server(clients)
+    node = clients.server
     access = msgspec.structs.replace(node.settings.access, rules=[RuleSettings(allow=False, topics=["t"])])
     node.reload(msgspec.structs.replace(node.settings, access=access))
     service.gate.set()
     suback = await peer.expect(Suback)
-    assert suback.reason_codes == [refused(clients)]
+    assert suback.reason_codes == [suback_refused(clients.version)]
 
 
 @tcp
@@ -451,7 +444,7 @@ async def test_reload_takes_another_service(clients_of: StartClients, service: A
     clients = await clients_of(access={"http": service.settings()})
     peer = await clients.connect("p")
     await peer.subscribe("t")
-    node = server(clients)
+    node = clients.server
     old = node.access.http
     service.gate.clear()
     await peer.send(Subscribe(1, [TopicFilter("slow")]))
@@ -464,7 +457,7 @@ async def test_reload_takes_another_service(clients_of: StartClients, service: A
     await peer.expect(Suback, packet_id=1)  # answered by the service that was asked
     await until(lambda: not old.busy)
     assert old._session.closed
-    await peer.subscribe("t", expect=[refused(clients)])
+    await peer.subscribe("t", expect=[suback_refused(clients.version)])
     # The other one is asked about what there is already, and about what the old one was asked while it was replaced.
     await until(lambda: node.broker.router.subscription_count == 0)
     assert {question["topic"] for question in service.questions("/other")} == {"t", "slow"}
@@ -488,7 +481,7 @@ async def test_a_packet_that_turns_out_wrong_after_the_question(clients_of: Star
     """[MQTT-3.8.3-4]"""
     clients = await clients_of(access={"http": service.settings()})
     wrong = [TopicFilter("$share/g/t", no_local=True)]
-    server(clients).hooks.client_subscribe.add(lambda filters, client, properties: wrong)
+    clients.server.hooks.client_subscribe.add(lambda filters, client, properties: wrong)
     peer = await clients.connect("p")
     await peer.send(Subscribe(1, [TopicFilter("u")]))
     assert (await peer.expect(Disconnect)).reason_code == 0x82
@@ -518,7 +511,7 @@ async def test_tls_ends_right_behind_the_packets(
     await peer.close()
     await watcher.expect_publish("a", b"1")
     await watcher.expect_publish("b", b"2")
-    await until(lambda: len(server(clients).connections) == 1)
+    await until(lambda: len(clients.server.connections) == 1)
     await watcher.nothing()
 
 
@@ -530,7 +523,7 @@ async def test_retained_messages_with_check_source(clients_of: StartClients, ser
     await peer.publish("kept", b"1", 1, retain=True)
     await peer.publish("lost", b"2", 1, retain=True)
     await peer.disconnect()
-    node = server(clients)
+    node = clients.server
     rules = [RuleSettings(allow=False, action="publish", topics=["lost"])]
     access = msgspec.structs.replace(node.settings.access, rules=rules)
     node.reload(msgspec.structs.replace(node.settings, access=access))
@@ -544,7 +537,7 @@ async def test_retained_messages_with_check_source(clients_of: StartClients, ser
 
 
 def token(clients: Clients, **claims: Any) -> bytes:
-    now = server(clients).clock.now()
+    now = clients.server.clock.now()
     return jwt.encode({"sub": "ann", "exp": now + 60, **claims}, SECRET, "HS256").encode()
 
 
@@ -576,7 +569,7 @@ async def test_what_a_token_allows(clients_of: StartClients) -> None:
     clients = await clients_of(access={"jwt": {"secret": SECRET}})
     acl = {"pub": ["out/%c"], "sub": ["in/%u/#"], "all": ["both"]}
     peer = await clients.connect("c", username="ann", password=token(clients, acl=acl))
-    denied = refused(clients)
+    denied = suback_refused(clients.version)
     await peer.subscribe("in/ann/x", "in/#", "both", "out/c", expect=[0, denied, 0, denied])
     five = clients.version == 5
     for topic, code in (("out/c", 0), ("in/ann/x", 0x87), ("both", 0), ("else", 0x87)):
@@ -590,7 +583,7 @@ async def test_what_a_token_allows(clients_of: StartClients) -> None:
 async def test_who_gives_no_name_has_that_of_the_token(clients_of: StartClients) -> None:
     clients = await clients_of(access={"jwt": {"secret": SECRET}})
     await clients.connect("c", password=token(clients))
-    assert server(clients).context.channels["c"].client.username == "ann"
+    assert clients.server.context.channels["c"].client.username == "ann"
 
 
 @tcp
@@ -601,7 +594,7 @@ async def test_a_token_in_place_of_the_name_is_seen_by_nobody(
     text = token(clients).decode()
     with caplog.at_level("INFO"):
         peer = await clients.connect("c", username=text)
-        assert server(clients).context.channels["c"].client.username == "ann"
+        assert clients.server.context.channels["c"].client.username == "ann"
         await peer.disconnect()
         await clients.peer().connect("c", username=text[:-3] + "AAA", expect=None)
     assert text[:20] not in caplog.text and "client_refused" in caplog.text

@@ -1,6 +1,5 @@
 """Passwords over real sockets: those that wait, those that guess, and those that need no slow hash."""
 
-import asyncio
 import threading
 import time
 from typing import Any
@@ -15,9 +14,10 @@ from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Auth, Connack, Connect
 from taipan.broker.session.client_info import ClientInfo
 from tests.support.clients import Clients, StartClients, tcp, v5
-from tests.support.node import Node
 from tests.support.peer import TIMEOUT, Peer
+from tests.support.reason_codes import bad_credentials
 from tests.support.scram_client import ScramClient
+from tests.support.waiting import until
 
 from .test_enhanced_authentication import METHOD, verifier
 
@@ -47,21 +47,10 @@ class Slow:
         return User(username, self) if username.startswith("u") else None
 
 
-def server(clients: Clients) -> Any:
-    assert isinstance(clients.node, Node)
-    return clients.node.server
-
-
 def with_slow(clients: Clients) -> Slow:
     slow = Slow()
-    server(clients).access.authenticators.append(slow)
+    clients.server.access.authenticators.append(slow)
     return slow
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(TIMEOUT):
-        while not condition():
-            await asyncio.sleep(0.002)
 
 
 async def ask(clients: Clients, username: str, password: bytes, client_id: str = "") -> Peer:
@@ -75,18 +64,14 @@ async def code_of(peer: Peer, timeout: float = TIMEOUT) -> int:
     return (await peer.expect(Connack, timeout=timeout)).reason_code
 
 
-def wrong(clients: Clients) -> int:
-    return 0x86 if clients.version == 5 else 4
-
-
 async def test_a_complete_connect_is_not_called_incomplete(clients_of: StartClients) -> None:
     clients = await clients_of(zone={"idle_timeout": 10}, access={"hash_threads": 1})
     slow = with_slow(clients)
     peers = [await ask(clients, f"u{number}", b"right") for number in range(5)]
-    await until(lambda: len(server(clients).access.passwords.queue) == 3)
+    await until(lambda: len(clients.server.access.passwords.queue) == 3)
     for _ in range(5):
         await clients.pass_time(11)
-    assert "idle_timeout" not in server(clients).metrics.refusals.snapshot()
+    assert "idle_timeout" not in clients.server.metrics.refusals.snapshot()
     slow.open.set()
     assert [await code_of(peer) for peer in peers] == [0] * 5
 
@@ -95,7 +80,7 @@ async def test_nothing_is_hashed_for_who_has_left(clients_of: StartClients) -> N
     clients = await clients_of(access={"hash_threads": 1})
     slow = with_slow(clients)
     peers = [await ask(clients, f"u{number}", b"right") for number in range(40)]
-    queue = server(clients).access.passwords.queue
+    queue = clients.server.access.passwords.queue
     await until(lambda: len(queue) == 38)
     for peer in peers[2:39]:
         await peer.close()
@@ -111,9 +96,9 @@ async def test_what_was_verified_for_who_has_left_stays_known(clients_of: StartC
     peer = await ask(clients, "u", b"right")
     await until(lambda: slow.asked)
     await peer.close()
-    await until(lambda: not server(clients).connections)
+    await until(lambda: not clients.server.connections)
     slow.open.set()
-    await until(lambda: len(server(clients).access.passwords.verified))
+    await until(lambda: len(clients.server.access.passwords.verified))
     slow.open.clear()
     assert await code_of(await ask(clients, "u", b"right")) == 0
     assert slow.asked == 1
@@ -126,7 +111,7 @@ async def test_a_random_secret_needs_no_slow_hash(clients_of: StartClients) -> N
     secrets = [generate() for _ in range(50)]
     for number, secret in enumerate(secrets):
         stored = RandomSecretHash.create(secret.encode())
-        server(clients).stored_users.put(USERNAME, f"device{number}", stored)
+        clients.server.stored_users.put(USERNAME, f"device{number}", stored)
     busy = [await ask(clients, f"u{number}", b"right") for number in range(5)]  # the thread has enough to do
     await until(lambda: slow.asked)
     for number, secret in enumerate(secrets):
@@ -137,7 +122,7 @@ async def test_a_random_secret_needs_no_slow_hash(clients_of: StartClients) -> N
     with pytest.raises(TimeoutError):
         await guess.receive(0.2)
     slow.open.set()
-    assert await code_of(guess) == wrong(clients)
+    assert await code_of(guess) == bad_credentials(clients.version)
     assert [await code_of(peer) for peer in busy] == [0] * 5
 
 
@@ -152,7 +137,7 @@ async def test_guesses_are_slowed_and_the_right_ones_come_in(clients_of: StartCl
     clients = await clients_of(access={"users": USERS, "hash_cost": 10, "guess_delay": 1.0})
     assert await code_of(await ask(clients, "bob", b"secret")) == 0
     for number in range(15):
-        assert await code_of(await ask(clients, "ann", b"%d" % number)) == wrong(clients)
+        assert await code_of(await ask(clients, "ann", b"%d" % number)) == bad_credentials(clients.version)
     guesses = [await ask(clients, "ann", b"more %d" % number) for number in range(20)]
     begun = time.monotonic()
     # Known from this address: at once.
@@ -163,9 +148,9 @@ async def test_guesses_are_slowed_and_the_right_ones_come_in(clients_of: StartCl
     assert await code_of(other, 10.0) == 0 and await code_of(right, 10.0) == 0
     assert 1.0 < time.monotonic() - begun < 8.0
     for guess in guesses:
-        assert await code_of(guess, 10.0) == wrong(clients)
+        assert await code_of(guess, 10.0) == bad_credentials(clients.version)
     assert time.monotonic() - begun > 19 * 0.1
-    assert server(clients).metrics.refusals.snapshot()["password_attempt_held"] >= 20
+    assert clients.server.metrics.refusals.snapshot()["password_attempt_held"] >= 20
     # ann is known now, and neither silence nor an answer comes sooner for her guesses than for her.
     assert await code_of(await ask(clients, "ann", b"secret")) == 0
 
@@ -176,7 +161,7 @@ async def test_guesses_at_a_name_that_was_verified_before_are_slowed_too(clients
     clients = await clients_of(access={"users": USERS, "hash_cost": 10, "guess_delay": 0.6})
     assert await code_of(await ask(clients, "ann", b"secret")) == 0
     for number in range(14):
-        assert await code_of(await ask(clients, "ann", b"%d" % number)) == wrong(clients)
+        assert await code_of(await ask(clients, "ann", b"%d" % number)) == bad_credentials(clients.version)
     begun = time.monotonic()
     assert await code_of(await ask(clients, "ann", b"secret")) == 0
     assert 0.5 < time.monotonic() - begun < 3
@@ -188,9 +173,9 @@ async def test_who_guesses_and_does_not_wait_is_counted(clients_of: StartClients
     assert await code_of(await ask(clients, "ann", b"secret")) == 0
     for number in range(14):
         peer = await ask(clients, "ann", b"%d" % number)
-        await until(lambda seen=number + 2: server(clients).metrics.client_connect == seen)
+        await until(lambda seen=number + 2: clients.server.metrics.client_connect == seen)
         peer.abort()
-    await until(lambda: len(server(clients).connections) == 1)
+    await until(lambda: len(clients.server.connections) == 1)
     begun = time.monotonic()
     assert await code_of(await ask(clients, "ann", b"secret")) == 0
     assert time.monotonic() - begun > 0.5

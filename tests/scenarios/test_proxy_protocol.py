@@ -74,7 +74,7 @@ async def test_the_client_is_who_the_proxy_says(clients_of: Start, form: str) ->
     header, address = HEADERS[form]
     peer = await proxied(clients, header)
     await peer.connect("proxied")
-    client = clients.node.server.context.channels["proxied"].client  # type: ignore[union-attr]
+    client = clients.server.context.channels["proxied"].client
     assert (client.peer_host, client.peer_port) == (address, 4711)
     await peer.subscribe("t", qos=1)
     await peer.publish("t", b"x", 1)
@@ -86,7 +86,7 @@ async def test_the_proxy_itself(clients_of: Start, form: str) -> None:
     clients = await clients_of(listeners=LISTENERS)
     peer = await proxied(clients, LOCAL[form])
     await peer.connect("proxy")
-    assert clients.node.server.context.channels["proxy"].client.peer_host == "127.0.0.1"  # type: ignore[union-attr]
+    assert clients.server.context.channels["proxy"].client.peer_host == "127.0.0.1"
 
 
 @pytest.mark.parametrize("transport", ["tcp"])

@@ -405,7 +405,7 @@ async def test_the_place_of_a_client_that_is_gone_is_free_at_once(clients_of: St
         peer = await clients.connect()
         await peer.send(b"\xf7\x00")
         peer = await clients.connect()
-    assert all(each.refused == {} for each in clients.node.server.listeners)
+    assert all(each.refused == {} for each in clients.server.listeners)
 
 
 @tcp

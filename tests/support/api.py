@@ -108,6 +108,27 @@ class ApiClient:
             await asyncio.sleep(0)
 
 
+def assert_refused(reply: Reply, status: int, code: int, about: str = "") -> None:
+    """An error with this status and code, in whose message ``about`` stands."""
+    assert (reply.status, reply.code) == (status, code), reply.text
+    assert about in reply.json["message"], reply.text
+
+
+async def connect_code(
+    node: Node,
+    client_id: str,
+    username: str | None = None,
+    password: bytes | None = None,
+    version: int = 5,
+    **more: Any,
+) -> int:
+    """The Reason Code of a CONNECT with these credentials, after which the connection ends."""
+    peer = node.peer(version)
+    await peer.connect(client_id, username=username, password=password, expect=None, **more)
+    await peer.drop()
+    return peer.connack.reason_code
+
+
 def segment(text: str) -> str:
     """One path segment, percent-encoded."""
     return quote(text, safe="")

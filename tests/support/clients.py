@@ -13,6 +13,7 @@ import pytest
 
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Properties
+from taipan.broker.server import Server
 
 from .node import ExternalNode, Node
 from .peer import Peer
@@ -36,6 +37,12 @@ class Clients:
         self.transport = transport
         self.topic = f"t{_RUN}-{next(_numbers)}"
         self._peers: list[Peer] = []
+
+    @property
+    def server(self) -> Server:
+        """Of a node in this process."""
+        assert isinstance(self.node, Node)
+        return self.node.server
 
     def name(self, role: str = "c") -> str:
         return f"{role}{_RUN}-{next(_numbers)}"

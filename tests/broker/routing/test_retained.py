@@ -2,10 +2,7 @@
 
 import gc
 import random
-import sys
-from collections.abc import Callable
 from itertools import islice
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -14,6 +11,7 @@ from taipan.broker.mqtt.constants import CONTENT_TYPE, MESSAGE_EXPIRY_INTERVAL, 
 from taipan.broker.mqtt.message import Message
 from taipan.broker.routing import retained
 from taipan.broker.routing.retained import ABSENT, CLEARED, FULL, REPLACED, STORED, TOO_LARGE, RetainedStore
+from tests.support.calls import calls
 
 
 def message(topic: str, payload: bytes = b"x", qos: int = 0, at: float = 0.0, **properties: Any) -> Message:
@@ -25,23 +23,6 @@ def store_of(*topics: str) -> RetainedStore:
     for each in topics:
         assert store.put(message(each)) == STORED
     return store
-
-
-def steps(work: Callable[[], Any]) -> int:
-    """How many functions and methods are called: a measure that no load of the machine changes."""
-    count = 0
-
-    def on_event(frame: FrameType, event: str, argument: Any) -> None:
-        nonlocal count
-        if event in ("call", "c_call"):
-            count += 1
-
-    sys.setprofile(on_event)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return count
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -196,8 +177,8 @@ def test_a_put_costs_the_same_at_any_size() -> None:
     costs = set()
     for number in range(30_000):
         if number in (3_000, 10_000, 29_999):
-            costs.add(steps(lambda at=number: store.put(message(f"flat{at}"))))  # type: ignore[misc]
-            costs.add(steps(lambda at=number: store.put(message(f"flat{at}"))))  # type: ignore[misc]
+            costs.add(calls(lambda at=number: store.put(message(f"flat{at}"))))  # type: ignore[misc]
+            costs.add(calls(lambda at=number: store.put(message(f"flat{at}"))))  # type: ignore[misc]
         store.put(message(f"flat{number}"))
     assert max(costs) < 60
     assert len(costs) == 2  # a new one, a replaced one
@@ -210,7 +191,7 @@ def test_a_walk_can_be_taken_in_pieces(make: str) -> None:
         store.put(message(make.format(number)))
     walk = store.walk("#")
     for _ in range(20):
-        cost = steps(lambda: list(islice(walk, 1000)))
+        cost = calls(lambda: list(islice(walk, 1000)))
         assert cost < 1000 * 40
     assert list(walk) == []
 
@@ -222,7 +203,7 @@ def test_a_walk_that_finds_nothing_can_be_stopped() -> None:
     pauses = list(store.walk("+/y", 1000))
     assert set(pauses) == {""}
     assert len(pauses) >= 20
-    assert steps(lambda: next(store.walk("+/y", 1000))) < 10_000
+    assert calls(lambda: next(store.walk("+/y", 1000))) < 10_000
     assert list(store.walk("+/y")) == []
 
 
@@ -230,7 +211,7 @@ def test_an_exact_filter_is_one_lookup() -> None:
     store = RetainedStore()
     for number in range(5000):
         store.put(message(f"{number}"))
-    assert steps(lambda: list(store.walk("77"))) < 10
+    assert calls(lambda: list(store.walk("77"))) < 10
 
 
 def test_thousands_of_levels_do_not_recurse() -> None:

@@ -1,13 +1,9 @@
 """Trie: filters in, filters out, matching, and what a step costs."""
 
-import sys
-from collections.abc import Callable
-from types import FrameType
-from typing import Any
-
 import pytest
 
 from taipan.broker.routing.trie import Trie
+from tests.support.calls import calls
 
 
 def trie_of(*filters: str) -> Trie[str]:
@@ -15,23 +11,6 @@ def trie_of(*filters: str) -> Trie[str]:
     for each in filters:
         trie.put(each, each)
     return trie
-
-
-def steps(work: Callable[[], Any]) -> int:
-    """How many functions and methods are called: a measure that no load of the machine changes."""
-    count = 0
-
-    def on_event(frame: FrameType, event: str, argument: Any) -> None:
-        nonlocal count
-        if event in ("call", "c_call"):
-            count += 1
-
-    sys.setprofile(on_event)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return count
 
 
 ALL_FILTERS = """
@@ -105,19 +84,19 @@ def test_thousands_of_levels_do_not_recurse() -> None:
 
 def test_a_match_costs_the_same_whatever_the_number_of_filters() -> None:
     trie = trie_of("site/+/temperature", "site/7/#")
-    before = steps(lambda: trie.match("site/7/temperature"))
+    before = calls(lambda: trie.match("site/7/temperature"))
     for number in range(20_000):
         trie.put(f"site/{number + 10}/#", "")
         trie.put(f"other{number}/+/temperature", "")
         trie.put(f"exact/{number}", "")
     assert trie.match("site/7/temperature") == ["site/7/#", "site/+/temperature"]
-    assert steps(lambda: trie.match("site/7/temperature")) == before
+    assert calls(lambda: trie.match("site/7/temperature")) == before
 
 
 def test_a_change_costs_the_same_whatever_the_number_of_filters() -> None:
     trie: Trie[str] = Trie()
     trie.put("a/+/b", "")
-    before = steps(lambda: trie.put("a/x/+", "")), steps(lambda: trie.remove("a/x/+"))
+    before = calls(lambda: trie.put("a/x/+", "")), calls(lambda: trie.remove("a/x/+"))
     for number in range(20_000):
         trie.put(f"a/{number}/+", "")
-    assert (steps(lambda: trie.put("a/x/+", "")), steps(lambda: trie.remove("a/x/+"))) == before
+    assert (calls(lambda: trie.put("a/x/+", "")), calls(lambda: trie.remove("a/x/+"))) == before

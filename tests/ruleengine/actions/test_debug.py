@@ -4,12 +4,12 @@ import logging
 
 import pytest
 
-from tests.ruleengine.ruled import ruled_node
+from tests.ruleengine.ruled import rule_engine_node
 
 
 @pytest.mark.asyncio
 async def test_inspect(caplog: pytest.LogCaptureFixture) -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         with caplog.at_level(logging.INFO, "ruleengine"):
             id = await node.rule('SELECT payload.x as x FROM "t"', {"name": "inspect", "params": {"a": 1}})
             client = await node.client("watched")
@@ -23,7 +23,7 @@ async def test_inspect(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.asyncio
 async def test_inspect_of_a_binary_payload(caplog: pytest.LogCaptureFixture) -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         with caplog.at_level(logging.INFO, "ruleengine"):
             await node.rule('SELECT payload FROM "t"', {"name": "inspect", "params": {}})
             client = await node.client()
@@ -34,7 +34,7 @@ async def test_inspect_of_a_binary_payload(caplog: pytest.LogCaptureFixture) -> 
 
 @pytest.mark.asyncio
 async def test_do_nothing() -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         id = await node.rule('SELECT * FROM "t"', {"name": "do_nothing", "params": {}})
         client = await node.client()
         await client.publish("t")

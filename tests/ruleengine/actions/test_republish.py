@@ -6,21 +6,21 @@ import pytest
 
 from taipan.broker.mqtt import constants as c
 from taipan.ruleengine.error import RuleEngineError
-from tests.ruleengine.ruled import RuledNode, ruled_node
+from tests.ruleengine.ruled import RuleEngineNode, rule_engine_node
 
 
 def republish(topic: str, **params: Any) -> dict[str, Any]:
     return {"name": "republish", "params": {"target_topic": topic, **params}}
 
 
-def failures(node: RuledNode, rule_id: str) -> int:
+def failures(node: RuleEngineNode, rule_id: str) -> int:
     return int(node.engine.rule(rule_id)["actions"][0]["metrics"][0]["failed"])
 
 
 @pytest.mark.parametrize("version", [4, 5])
 @pytest.mark.asyncio
 async def test_a_message_made_of_the_result(version: int) -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         await node.rule(
             'SELECT clientid, payload.x as x, qos FROM "in/#"',
             republish("out/${clientid}", target_qos="${qos}", payload_tmpl="x is ${x}"),
@@ -49,7 +49,7 @@ async def test_a_message_made_of_the_result(version: int) -> None:
 )
 @pytest.mark.asyncio
 async def test_every_parameter(params: dict[str, Any], qos: int, retain: bool, payload: bytes) -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         await node.rule('SELECT * FROM "in"', republish("out", **params))
         subscriber = await node.client()
         await subscriber.subscribe("out", qos=2, retain_as_published=True)
@@ -61,7 +61,7 @@ async def test_every_parameter(params: dict[str, Any], qos: int, retain: bool, p
 
 @pytest.mark.asyncio
 async def test_an_empty_template_is_the_whole_result_and_binary_stays_binary() -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         await node.rule('SELECT topic, qos FROM "in"', republish("json", payload_tmpl=""))
         await node.rule('SELECT payload FROM "in"', republish("binary"))
         subscriber = await node.client()
@@ -75,7 +75,7 @@ async def test_an_empty_template_is_the_whole_result_and_binary_stays_binary() -
 @pytest.mark.parametrize("given", [{"from": "${clientid}", "kind": "fixed"}, "${pub_props.User-Property}"])
 @pytest.mark.asyncio
 async def test_user_properties(given: Any) -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         await node.rule('SELECT * FROM "in"', republish("out", user_properties=given))
         subscriber = await node.client()
         await subscriber.subscribe("out")
@@ -106,7 +106,7 @@ async def test_user_properties(given: Any) -> None:
 )
 @pytest.mark.asyncio
 async def test_what_is_refused_at_creation(params: dict[str, Any], words: str) -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         with pytest.raises(RuleEngineError) as refused:
             await node.rule('SELECT topic, payload FROM "in"', {"name": "republish", "params": params})
         assert refused.value.kind == "wrong" and words in refused.value.message
@@ -128,7 +128,7 @@ async def test_what_is_refused_at_creation(params: dict[str, Any], words: str) -
 )
 @pytest.mark.asyncio
 async def test_what_fails_for_one_message(payload: bytes, params: dict[str, Any]) -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         id = await node.rule('SELECT payload.t as t, payload FROM "in"', {"name": "republish", "params": params})
         client = await node.client()
         await client.publish("in", payload)
@@ -138,7 +138,7 @@ async def test_what_fails_for_one_message(payload: bytes, params: dict[str, Any]
 
 @pytest.mark.asyncio
 async def test_a_rule_that_feeds_itself_publishes_once() -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         id = await node.rule('SELECT * FROM "t2"', republish("t2"))
         subscriber = await node.client()
         await subscriber.subscribe("t2")
@@ -153,7 +153,7 @@ async def test_a_rule_that_feeds_itself_publishes_once() -> None:
 
 @pytest.mark.asyncio
 async def test_a_loop_of_several_rules_ends_and_says_so() -> None:
-    async with ruled_node(rules={"max_hops": 7}) as node:
+    async with rule_engine_node(rules={"max_hops": 7}) as node:
         ids = [await node.rule(f'SELECT * FROM "{a}"', republish(b)) for a, b in (("a", "b"), ("b", "c"), ("c", "a"))]
         client = await node.client()
         before = node.server.metrics.messages_publish
@@ -166,7 +166,7 @@ async def test_a_loop_of_several_rules_ends_and_says_so() -> None:
 
 @pytest.mark.asyncio
 async def test_a_loop_through_an_event_ends() -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         one = await node.rule('SELECT * FROM "$events/message_delivered"', republish("x"))
         two = await node.rule('SELECT * FROM "$events/message_delivered"', republish("x"))
         subscriber = await node.client()
@@ -182,7 +182,7 @@ async def test_a_loop_through_an_event_ends() -> None:
 
 @pytest.mark.asyncio
 async def test_loops_get_so_many_messages_a_second_and_no_more() -> None:
-    async with ruled_node(rules={"max_chained": 100, "max_chained_rate": 150}) as node:
+    async with rule_engine_node(rules={"max_chained": 100, "max_chained_rate": 150}) as node:
         for number in range(4):
             await node.rule('SELECT * FROM "g/#"', *[republish(f"g/{number}/{each}") for each in range(4)])
         client = await node.client()
@@ -206,7 +206,7 @@ async def test_loops_get_so_many_messages_a_second_and_no_more() -> None:
 
 @pytest.mark.asyncio
 async def test_a_loop_that_grows_is_stopped() -> None:
-    async with ruled_node(rules={"max_chained": 50, "max_time": 10.0}) as node:
+    async with rule_engine_node(rules={"max_chained": 50, "max_time": 10.0}) as node:
         for number in range(4):
             await node.rule('SELECT * FROM "g/#"', *[republish(f"g/{number}/{each}") for each in range(4)])
         client = await node.client()

@@ -19,9 +19,10 @@ from taipan.ruleengine.delivery.buffer_store import BufferStore
 from taipan.ruleengine.delivery.dead_letters import TABLE, DeadLetter
 from taipan.ruleengine.delivery.entry import Entry
 from tests.ruleengine.delivery.test_buffer import BufferHarness, Sink, entry
-from tests.ruleengine.rig import QUICK, until
-from tests.ruleengine.ruled import KEEP, ruled_node
+from tests.ruleengine.rig import QUICK
+from tests.ruleengine.ruled import KEEP, rule_engine_node
 from tests.support.node import free_port, make_settings, start_node
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio
 
@@ -44,13 +45,13 @@ async def test_one_bad_row_holds_up_its_own_client_only_and_that_in_order(caplog
     harness.buffer.start()
     for number in range(100):
         harness.buffer.append(entry(number, f"k{number % 10}"))
-    await until(lambda: harness.told.successes == 90)
+    await until(lambda: harness.report.successes == 90)
     assert harness.sink.taken == [b"0", *(b"%d" % number for number in range(100) if number % 10)]
     assert harness.buffer.status["waiting"] == 10
     for _ in range(2):
         harness.buffer.nudge()
         await asyncio.sleep(0.02)
-    await until(lambda: harness.told.count == 100)
+    await until(lambda: harness.report.count == 100)
     mine = [each for each in harness.sink.taken if int(each) % 10 == 0]
     assert mine == [b"0", b"0", b"0", *(b"%d" % number for number in range(10, 100, 10))]
     status = harness.buffer.status
@@ -73,7 +74,7 @@ async def test_the_rows_of_one_client_that_are_refused_do_not_open_the_breaker_f
     assert harness.buffer.status["breaker"] == "closed"
     for number in range(20):
         harness.buffer.append(entry(100 + number, f"k{number}"))
-    await until(lambda: harness.told.successes == 20)
+    await until(lambda: harness.report.successes == 20)
     await harness.buffer.close()
 
 
@@ -90,7 +91,7 @@ async def test_of_an_open_breaker_rows_that_were_not_refused_try_first() -> None
     for number in range(20):
         harness.buffer.append(entry(100 + number, f"k{number}"))
     tried = len(harness.sink.taken)
-    await until(lambda: harness.told.successes == 20)
+    await until(lambda: harness.report.successes == 20)
     since = [int(each) for each in harness.sink.taken[tried:]]
     before = since[: next(place for place, each in enumerate(since) if each >= 100)]
     assert [each for each in before if each % 6 in refused] == []
@@ -114,7 +115,7 @@ async def test_rows_that_come_while_their_key_is_held_stay_behind_it() -> None:
     await until(lambda: harness.sink.taken == [b"0"])
     for number, key in ((1, "a"), (2, "b"), (3, "a")):
         harness.buffer.append(entry(number, key))
-    await until(lambda: harness.told.successes == 4)
+    await until(lambda: harness.report.successes == 4)
     assert harness.sink.taken == [b"0", b"2", b"0", b"1", b"3"]
     await harness.buffer.close()
 
@@ -125,14 +126,14 @@ async def test_what_was_set_aside_is_seen_sent_again_and_cleared() -> None:
     harness.buffer.start()
     for number in range(3):
         harness.buffer.append(entry(number, f"k{number}"))
-    await until(lambda: harness.told.count == 3)
+    await until(lambda: harness.report.count == 3)
     letters = harness.store.dead_letters
     there = letters.of("resource:1")
     assert {(each.entry.request, each.attempts) for each in there.values()} == {(b"0", 3), (b"1", 3)}
     assert "HTTP 500" in there[1].reason
     harness.sink.answer = lambda each: DELIVERED
     assert harness.buffer.send_again(1) and not harness.buffer.send_again(1) and not harness.buffer.send_again(7)
-    await until(lambda: harness.told.successes == 2)
+    await until(lambda: harness.report.successes == 2)
     assert list(letters.of("resource:1")) == [2]
     letters.forget("resource:1")
     assert harness.buffer.status["dead_letters"] == 0
@@ -154,7 +155,7 @@ async def test_of_many_the_oldest_make_room_counted_and_logged(
     harness.buffer.start()
     for number in range(5):
         harness.buffer.append(entry(number))
-    await until(lambda: harness.told.count == 5)
+    await until(lambda: harness.report.count == 5)
     requests = [each.entry.request for each in harness.store.dead_letters.of("resource:1").values()]
     assert requests == [b"%d" % number for number in range(5 - left, 5)]
     assert harness.buffer.status["dropped"] == {"retry_attempts": 5, "dead_letters": 5 - left}
@@ -170,7 +171,7 @@ async def test_none_is_kept_where_none_is_wanted_and_a_resource_has_limits_of_it
     harness.sink.answer = lambda each: BROKEN
     buffer.start()
     buffer.append(entry(0))
-    await until(lambda: harness.told.count == 1)
+    await until(lambda: harness.report.count == 1)
     assert harness.sink.taken == [b"0", b"0"]
     assert buffer.status["dropped"] == {"retry_attempts": 1} and buffer.status["dead_letters"] == 0
     await buffer.close()
@@ -184,7 +185,7 @@ async def test_what_was_set_aside_survives_the_process_and_takes_no_row_with_it(
     harness.buffer.start()
     for number in range(3):
         harness.buffer.append(entry(number))
-    await until(lambda: harness.told.count == 3)
+    await until(lambda: harness.report.count == 3)
     await harness.buffer.close()
     assert await node.server.tables.stored()
     await node.stop()
@@ -200,7 +201,7 @@ async def test_what_was_set_aside_survives_the_process_and_takes_no_row_with_it(
         assert store.resource_ids() == []
         after.buffer.start()
         assert after.buffer.send_again(1)
-        await until(lambda: after.told.successes == 1)
+        await until(lambda: after.report.successes == 1)
         assert len(server.tables.open(TABLE, DeadLetter)) == 0
         await after.buffer.close()
     finally:
@@ -214,7 +215,7 @@ async def test_counts_go_to_the_nodes_refusals() -> None:
     harness.sink.answer = lambda each: BROKEN
     harness.buffer.start()
     harness.buffer.append(entry(0))
-    await until(lambda: harness.told.count == 1)
+    await until(lambda: harness.report.count == 1)
     assert counted == [("rule_row_retry_attempts", 1)]
     await harness.buffer.close()
 
@@ -229,15 +230,15 @@ async def test_a_row_waits_no_longer_than_its_action_wants_and_others_go_on_wait
     for number in range(20):
         harness.buffer.append(entry(number, f"k{number}", until=60.0 if number % 2 else 0.0))
     await until(lambda: harness.buffer.status["retried"] > 4)
-    assert harness.told.count == 0
+    assert harness.report.count == 0
     harness.now = 60.5
-    await until(lambda: harness.told.count == 10)
-    assert sorted(row["n"] for _, row in harness.told.failures if row is not None) == list(range(1, 20, 2))
-    assert all("away; given up after retry_for = 59 seconds" in reason for reason, _ in harness.told.failures)
+    await until(lambda: harness.report.count == 10)
+    assert sorted(row["n"] for _, row in harness.report.failures if row is not None) == list(range(1, 20, 2))
+    assert all("away; given up after retry_for = 59 seconds" in reason for reason, _ in harness.report.failures)
     assert harness.buffer.status["dropped"] == {"retry_for": 10} and harness.buffer.status["waiting"] == 10
     harness.sink.answer = lambda each: DELIVERED
     harness.buffer.nudge()
-    await until(lambda: harness.told.successes == 10)
+    await until(lambda: harness.report.successes == 10)
     assert harness.buffer.status["waiting"] == harness.buffer.status["waiting_bytes"] == 0
     assert harness.store.resource_ids() == []
     await harness.buffer.close()
@@ -251,10 +252,10 @@ async def test_what_is_on_its_way_when_its_time_is_over_counts_as_it_is_answered
     await until(lambda: bool(harness.sink.batches))
     harness.now = 70.0
     await asyncio.sleep(0.05)
-    assert harness.told.count == 0
+    assert harness.report.count == 0
     harness.sink.hold.set()
-    await until(lambda: harness.told.count == 1)
-    assert harness.told.successes == 1
+    await until(lambda: harness.report.count == 1)
+    assert harness.report.successes == 1
     await harness.buffer.close()
 
 
@@ -264,10 +265,10 @@ async def test_with_retry_for_0_a_row_has_one_attempt_and_none_where_the_side_is
     harness.buffer.start()
     for number in range(3):
         harness.buffer.append(entry(number, until=1.0))
-    await until(lambda: harness.told.count == 3)
+    await until(lambda: harness.report.count == 3)
     assert harness.sink.taken == [b"0"]  # the others had to wait for it
     harness.buffer.append(entry(3, until=1.0))
-    await until(lambda: harness.told.count == 4)
+    await until(lambda: harness.report.count == 4)
     assert harness.sink.taken == [b"0", b"3"] and harness.buffer.status["breaker"] == "open"
     with pytest.raises(ActionFailed, match="retry_for is 0: away"):
         harness.buffer.append(entry(4, until=1.0))
@@ -275,7 +276,7 @@ async def test_with_retry_for_0_a_row_has_one_attempt_and_none_where_the_side_is
     await asyncio.sleep(0.3)  # the breaker's pause is over: one may try, or it would never close
     harness.sink.answer = lambda each: DELIVERED
     harness.buffer.append(entry(5, until=1.0))
-    await until(lambda: harness.told.successes == 1)
+    await until(lambda: harness.report.successes == 1)
     assert harness.buffer.status["breaker"] == "closed"
     await harness.buffer.close()
 
@@ -285,8 +286,8 @@ async def test_rows_of_retry_for_0_do_not_fail_because_others_are_before_them() 
     harness.buffer.start()
     for number in range(50):
         harness.buffer.append(entry(number, until=1.0))
-    await until(lambda: harness.told.count == 50)
-    assert harness.told.successes == 50
+    await until(lambda: harness.report.count == 50)
+    assert harness.report.successes == 50
     await harness.buffer.close()
 
 
@@ -296,7 +297,7 @@ async def test_delivered_rows_leave_nothing_behind_that_waits_for_their_time() -
     for number in range(6000):
         harness.buffer.append(entry(number, until=1e6 + number))
         if number % 100 == 99:
-            await until(lambda number=number: harness.told.successes == number + 1)
+            await until(lambda number=number: harness.report.successes == number + 1)
     harness.now = 2.0
     await until(lambda: len(harness.buffer._mortal) <= 1000)
     await harness.buffer.close()
@@ -311,7 +312,7 @@ async def test_rows_that_fail_together_hold_nobody_up() -> None:
     await until(lambda: harness.buffer.status["breaker"] == "open")
     loop = asyncio.get_running_loop()
     harness.now, longest, turns = 60.5, 0.0, 0
-    while harness.told.count < 20_000:
+    while harness.report.count < 20_000:
         before = loop.time()
         await asyncio.sleep(0)
         longest, turns = max(longest, loop.time() - before), turns + 1
@@ -323,7 +324,7 @@ async def test_rows_that_fail_together_hold_nobody_up() -> None:
 async def test_a_row_whose_time_is_over_after_a_restart_runs_its_fallbacks_once(tmp_path: Path) -> None:
     tables: dict[str, Any] = {"data_dir": str(tmp_path), "durability": {"level": "disk"}}
     rules = {"retry_backoff": 0.01, "retry_backoff_max": 0.05, "breaker_pause": 0.05}
-    async with ruled_node(rules=rules, **tables) as node:
+    async with rule_engine_node(rules=rules, **tables) as node:
         config = {"url": f"http://127.0.0.1:{free_port()}"}
         await node.engine.create_resource("web_hook", config, id="hook")
         action = {
@@ -336,12 +337,12 @@ async def test_a_row_whose_time_is_over_after_a_restart_runs_its_fallbacks_once(
         for number in range(3):
             await client.publish("t", b"%d" % number, 1)
         assert node.kept == []
-    async with ruled_node(rules=rules, **tables) as node:
+    async with rule_engine_node(rules=rules, **tables) as node:
         assert [each["p"] for each in await node.until_kept(3)] == ["0", "1", "2"]
         node.engine.resource_book.tick()
         await asyncio.sleep(0.2)
         assert len(node.kept) == 3 and node.engine.rule("r")["actions"][0]["metrics"][0]["failed"] == 3
         assert node.engine.buffers.resource_ids() == []
-    async with ruled_node(rules=rules, **tables) as node:
+    async with rule_engine_node(rules=rules, **tables) as node:
         await asyncio.sleep(0.2)
         assert node.kept == []

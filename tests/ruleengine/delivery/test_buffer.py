@@ -17,8 +17,9 @@ from taipan.ruleengine.config import RuleEngineSettings
 from taipan.ruleengine.delivery.buffer import DELIVERED, Buffer, Outcome
 from taipan.ruleengine.delivery.buffer_store import TABLE, BufferStore
 from taipan.ruleengine.delivery.entry import Entry, encode_row
-from tests.ruleengine.rig import QUICK, Told, until
+from tests.ruleengine.rig import QUICK, FakeReport
 from tests.support.node import make_settings, start_node
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio
 
@@ -54,7 +55,7 @@ class BufferHarness:
     def __init__(self, settings: RuleEngineSettings = QUICK, lanes: int = 1, store: BufferStore | None = None) -> None:
         self.store = store or BufferStore(Tables())
         self.sink = Sink()
-        self.told = self.store.reports["a_1"] = Told()
+        self.report = self.store.reports["a_1"] = FakeReport()
         self.now = 1.0
         self.buffer = Buffer("resource:1", self.store, settings, self.sink, lanes, Random(1), now=lambda: self.now)
 
@@ -64,7 +65,7 @@ async def test_rows_arrive_in_order_and_are_told_of() -> None:
     harness.buffer.start()
     for number in range(50):
         harness.buffer.append(entry(number))
-    await until(lambda: harness.told.successes == 50)
+    await until(lambda: harness.report.successes == 50)
     assert harness.sink.taken == [b"%d" % number for number in range(50)]
     assert harness.buffer.status["waiting"] == harness.buffer.status["waiting_bytes"] == 0
     assert harness.store.resource_ids() == []
@@ -76,7 +77,7 @@ async def test_lanes_work_side_by_side_and_each_client_in_order() -> None:
     harness.buffer.start()
     for number in range(200):
         harness.buffer.append(entry(number, f"client-{number % 20}"))
-    await until(lambda: harness.told.successes == 200)
+    await until(lambda: harness.report.successes == 200)
     assert len(harness.sink.lanes) == 4
     for client in range(20):
         mine = [int(each) for each in harness.sink.taken if int(each) % 20 == client]
@@ -99,7 +100,7 @@ async def test_what_fails_for_now_is_tried_again_in_its_place() -> None:
     harness.buffer.start()
     for number in range(3):
         harness.buffer.append(entry(number))
-    await until(lambda: harness.told.successes == 3)
+    await until(lambda: harness.report.successes == 3)
     assert harness.sink.taken == [b"0", b"1", b"1", b"1", b"1", b"2"]
     assert harness.buffer.status["retried"] == 3
     assert harness.buffer.status["last_error"] == "away"
@@ -112,8 +113,8 @@ async def test_what_is_refused_is_told_with_its_row_and_not_tried_again() -> Non
     harness.buffer.start()
     harness.buffer.append(entry(0))
     harness.buffer.append(entry(1))
-    await until(lambda: harness.told.count == 2)
-    assert harness.told.failures == [("HTTP 404", {"n": 0})]
+    await until(lambda: harness.report.count == 2)
+    assert harness.report.failures == [("HTTP 404", {"n": 0})]
     assert harness.sink.taken == [b"0", b"1"]
     assert harness.buffer.status["dropped"] == {"refused": 1}
     await harness.buffer.close()
@@ -125,9 +126,9 @@ async def test_a_row_that_is_refused_again_and_again_is_given_up_and_holds_up_no
     harness.buffer.start()
     harness.buffer.append(entry(0))
     harness.buffer.append(entry(1))
-    await until(lambda: harness.told.count == 2)
+    await until(lambda: harness.report.count == 2)
     assert harness.sink.taken == [b"0", b"0", b"0", b"1"]
-    ((reason, row),) = harness.told.failures
+    ((reason, row),) = harness.report.failures
     assert "HTTP 500" in reason and "ruleengine.retry_attempts" in reason and row == {"n": 0}
     assert harness.buffer.status["dropped"] == {"retry_attempts": 1} and harness.buffer.status["set_aside"] == 1
     await harness.buffer.close()
@@ -149,9 +150,9 @@ async def test_what_does_not_fit_is_refused_at_once_and_names_the_setting(
     lines = [each.getMessage() for each in caplog.records if "buffer_full" in each.getMessage()]
     assert len(lines) == 1 and f"setting=ruleengine.{setting}" in lines[0]
     harness.sink.hold.set()
-    await until(lambda: harness.told.successes == 3)
+    await until(lambda: harness.report.successes == 3)
     harness.buffer.append(entry(3))
-    await until(lambda: harness.told.successes == 4)
+    await until(lambda: harness.report.successes == 4)
     await harness.buffer.close()
 
 
@@ -161,7 +162,7 @@ async def test_rows_of_one_group_share_a_request_up_to_the_most() -> None:
     for number in range(5):
         harness.buffer.append(entry(number, group="g", most=3))
     harness.buffer.append(entry(5, group="h", most=3))
-    await until(lambda: harness.told.successes == 6)
+    await until(lambda: harness.report.successes == 6)
     assert harness.sink.batches == [[b"0", b"1", b"2"], [b"3", b"4"], [b"5"]]
     await harness.buffer.close()
 
@@ -170,7 +171,7 @@ async def test_a_row_waits_for_others_no_longer_than_the_linger() -> None:
     harness = BufferHarness()
     harness.buffer.start()
     harness.buffer.append(entry(0, group="g", most=100))
-    await until(lambda: harness.told.successes == 1, 2.0)
+    await until(lambda: harness.report.successes == 1, 2.0)
     assert harness.sink.batches == [[b"0"]]
     await harness.buffer.close()
 
@@ -188,7 +189,7 @@ async def test_of_a_batch_only_what_failed_is_sent_again() -> None:
     harness.buffer.start()
     for number in range(4):
         harness.buffer.append(entry(number, most=4))
-    await until(lambda: harness.told.successes == 4)
+    await until(lambda: harness.report.successes == 4)
     assert harness.sink.batches == [[b"0", b"1", b"2", b"3"], [b"1", b"3"]]
     await harness.buffer.close()
 
@@ -198,8 +199,8 @@ async def test_a_failure_of_which_nobody_knows_the_row_is_counted_without_one() 
     harness.sink.answer = lambda each: Outcome("1 of 2", known=False)
     harness.buffer.start()
     harness.buffer.append(entry(0))
-    await until(lambda: harness.told.count == 1)
-    assert harness.told.failures == [("1 of 2", None)]
+    await until(lambda: harness.report.count == 1)
+    assert harness.report.failures == [("1 of 2", None)]
     await harness.buffer.close()
 
 
@@ -217,7 +218,7 @@ async def test_the_breaker_opens_after_failures_and_closes_when_one_attempt_succ
     assert harness.buffer.status["breaker_opened"] == 1
     harness.sink.answer = lambda each: DELIVERED
     harness.buffer.nudge()
-    await until(lambda: harness.told.successes == 6)
+    await until(lambda: harness.report.successes == 6)
     assert harness.buffer.status["breaker"] == "closed"
     await harness.buffer.close()
 
@@ -229,7 +230,7 @@ async def test_the_breaker_lets_one_attempt_through_after_its_pause() -> None:
     harness.buffer.append(entry(0))
     await until(lambda: len(harness.sink.batches) >= 3)
     harness.sink.answer = lambda each: DELIVERED
-    await until(lambda: harness.told.successes == 1)
+    await until(lambda: harness.report.successes == 1)
     await harness.buffer.close()
 
 
@@ -247,7 +248,7 @@ async def test_an_error_of_the_sink_is_no_end_of_the_lane() -> None:
     harness.sink.answer = answer
     harness.buffer.start()
     harness.buffer.append(entry(0))
-    await until(lambda: harness.told.successes == 1)
+    await until(lambda: harness.report.successes == 1)
     assert harness.buffer.status["last_error"] == "a bug"
     await harness.buffer.close()
 
@@ -267,7 +268,7 @@ async def test_a_closed_buffer_leaves_what_waits_to_the_next_of_its_resource() -
     after.buffer.append(entry(1200))
     after.buffer.start()
     after.buffer.append(entry(1201))
-    await until(lambda: after.told.successes == 1202)
+    await until(lambda: after.report.successes == 1202)
     assert after.sink.taken == [b"%d" % number for number in range(1202)]
     assert after.buffer.status["waiting"] == after.buffer.status["waiting_bytes"] == 0
     await after.buffer.close()
@@ -283,7 +284,7 @@ async def test_what_is_on_its_way_has_a_moment_to_arrive_when_a_buffer_closes() 
     await asyncio.sleep(0)
     harness.sink.hold.set()
     await closing
-    assert harness.told.successes == 1 and harness.store.resource_ids() == []
+    assert harness.report.successes == 1 and harness.store.resource_ids() == []
 
 
 async def test_a_deleted_resource_takes_what_waited_with_it() -> None:
@@ -316,10 +317,10 @@ async def test_entries_survive_the_process_at_level_disk(tmp_path: Path) -> None
         assert restored.resource_ids() == ["resource:1"]
         harness = BufferHarness(store=restored)
         harness.buffer.start()
-        await until(lambda: harness.told.successes == 4)
+        await until(lambda: harness.report.successes == 4)
         assert harness.sink.taken == [b"0", b"2", b"3", b"4"]
         harness.buffer.append(entry(5))
-        await until(lambda: harness.told.successes == 5)
+        await until(lambda: harness.report.successes == 5)
         await harness.buffer.close()
         assert len(server.tables.open(TABLE, Entry)) == 0
     finally:

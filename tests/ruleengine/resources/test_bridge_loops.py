@@ -17,10 +17,11 @@ from taipan.ruleengine.hops import NAME, hops_of, with_hops
 from taipan.ruleengine.params import ParamError
 from taipan.ruleengine.resources import mqtt_bridge
 from tests.ruleengine.resources.remotes import KINDS, remote
-from tests.ruleengine.rig import QUICK, Rig, until
+from tests.ruleengine.rig import QUICK, FakeEngine
 from tests.ruleengine.rig import published as event_of
-from tests.ruleengine.ruled import RuledNode, ruled_node
+from tests.ruleengine.ruled import RuleEngineNode, rule_engine_node
 from tests.support.users import PASSWORD, users
+from tests.support.waiting import until
 
 MOST = 6
 
@@ -40,20 +41,20 @@ def test_the_count_takes_the_place_of_the_one_before() -> None:
 
 
 @asynccontextmanager
-async def two(**zone: Any) -> AsyncIterator[tuple[RuledNode, RuledNode]]:
+async def two(**zone: Any) -> AsyncIterator[tuple[RuleEngineNode, RuleEngineNode]]:
     rules = {"max_hops": MOST, "retry_backoff": 0.01, "liveness_interval": 0.05}
-    async with ruled_node(zone, rules=rules) as a, ruled_node(zone, rules=rules) as b:
+    async with rule_engine_node(zone, rules=rules) as a, rule_engine_node(zone, rules=rules) as b:
         yield a, b
 
 
-async def bridge(here: RuledNode, there: RuledNode, **more: Any) -> None:
+async def bridge(here: RuleEngineNode, there: RuleEngineNode, **more: Any) -> None:
     address = there.address()
     config = {"address": f"{address.host}:{address.port}", "mountpoint": "", "pool_size": 1, "proto_ver": "mqttv5"}
     await here.engine.create_resource("bridge_mqtt", {**config, "reconnect_interval": "50ms", **more}, id="bridge")
     await until(lambda: here.engine.resource("bridge").alive)
 
 
-async def forward(here: RuledNode, there: RuledNode, source: str = "loop/#", topic: str = "") -> str:
+async def forward(here: RuleEngineNode, there: RuleEngineNode, source: str = "loop/#", topic: str = "") -> str:
     await bridge(here, there)
     action = {
         "name": "data_to_mqtt_broker",
@@ -62,11 +63,11 @@ async def forward(here: RuledNode, there: RuledNode, source: str = "loop/#", top
     return await here.rule(f'SELECT * FROM "{source}"', action, id="forward")
 
 
-def published(node: RuledNode) -> int:
+def published(node: RuleEngineNode) -> int:
     return node.server.metrics.messages_publish
 
 
-async def quiet(*nodes: RuledNode) -> int:
+async def quiet(*nodes: RuleEngineNode) -> int:
     """How many messages were published when nothing has moved for a while."""
     before = -1
     while (count := sum(map(published, nodes))) != before:
@@ -135,9 +136,9 @@ async def test_what_crosses_once_says_so_and_arrives_as_it_was() -> None:
 
 @pytest.mark.asyncio
 async def test_a_message_that_the_other_side_does_not_take_fails_and_holds_up_nobody() -> None:
-    async with ruled_node(rules={"max_hops": MOST}) as a:
+    async with rule_engine_node(rules={"max_hops": MOST}) as a:
         rules = [{"allow": False, "action": "publish", "topics": ["up/no"]}]
-        async with ruled_node({"max_packet_size": 1000}, access={"rules": rules}) as b:
+        async with rule_engine_node({"max_packet_size": 1000}, access={"rules": rules}) as b:
             await forward(a, b, "up/#")
             reader = await b.client()
             await reader.subscribe("up/#", qos=1)
@@ -153,7 +154,7 @@ async def test_a_message_that_the_other_side_does_not_take_fails_and_holds_up_no
 @pytest.mark.asyncio
 async def test_a_bridge_of_5_0_comes_back_and_loses_nothing() -> None:
     rules = {"retry_backoff": 0.01, "retry_backoff_max": 0.05, "breaker_pause": 0.05}
-    async with ruled_node(rules=rules) as a, ruled_node() as b:
+    async with rule_engine_node(rules=rules) as a, rule_engine_node() as b:
         await forward(a, b, "up/#")
         reader = await b.client()
         await reader.subscribe("up/#", qos=1)
@@ -173,32 +174,32 @@ async def test_a_bridge_of_5_0_comes_back_and_loses_nothing() -> None:
 @pytest.mark.asyncio
 async def test_a_wrong_password_and_a_bridge_mode_are_told() -> None:
     known = users("u")
-    async with ruled_node() as a, ruled_node(access={"users": known}) as b:
+    async with rule_engine_node() as a, rule_engine_node(access={"users": known}) as b:
         address = b.address()
         config = {"address": f"{address.host}:{address.port}", "proto_ver": "mqttv5", "username": "u", "password": "no"}
         with pytest.raises(RuleEngineError, match="CONNACK"):
             await a.engine.test_resource("bridge_mqtt", config)
         await a.engine.test_resource("bridge_mqtt", {**config, "password": PASSWORD.decode()})
-    rig = Rig(QUICK)
+    engine = FakeEngine(QUICK)
     with pytest.raises(ParamError, match="bridge_mode"):
-        rig.make(mqtt_bridge.TYPE, address="h:1883", proto_ver="mqttv5", bridge_mode=True)
+        engine.make(mqtt_bridge.TYPE, address="h:1883", proto_ver="mqttv5", bridge_mode=True)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.asyncio
 async def test_5_0_there_and_back(tmp_path: Path, kind: str, qos: int) -> None:
-    async with remote(kind, tmp_path) as there, ruled_node() as node:
-        rig = Rig(server=node.server)
+    async with remote(kind, tmp_path) as there, rule_engine_node() as node:
+        engine = FakeEngine(server=node.server)
         listener = await there.client("fwd/#", qos=qos)
         config = {"proto_ver": "mqttv5", "mountpoint": "fwd/", "pool_size": 2, "reconnect_interval": "50ms"}
         ingress = [{"remote_topic": "cmd/#", "qos": 2, "local_topic": "in/${topic}", "retain": False}]
-        made = rig.run(mqtt_bridge.TYPE, address=there.address, ingress=ingress, **config)
-        act = rig.action(action_type.TYPE, payload_tmpl="${n}")
+        made = engine.run(mqtt_bridge.TYPE, address=there.address, ingress=ingress, **config)
+        act = engine.action(action_type.TYPE, payload_tmpl="${n}")
         await until(lambda: made.status["connections"] == 3)
         for number in range(40):
             act.run({"n": number}, event_of("a/b", qos=qos))
-        await until(lambda: rig.told.successes == 40)
+        await until(lambda: engine.report.successes == 40)
         for number in range(40):
             await listener.expect_publish("fwd/a/b", b"%d" % number, qos)
         here = await node.client()
@@ -210,4 +211,4 @@ async def test_5_0_there_and_back(tmp_path: Path, kind: str, qos: int) -> None:
             await here.expect_publish("in/cmd/x", b"%d" % number, qos)
         for peer in (listener, sender):
             await peer.close()
-        await rig.close()
+        await engine.close()

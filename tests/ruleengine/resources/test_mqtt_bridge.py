@@ -19,16 +19,17 @@ from taipan.ruleengine.params import ParamError
 from taipan.ruleengine.resources import mqtt_bridge
 from taipan.ruleengine.resources.resource import ResourceError
 from tests.ruleengine.resources.remotes import KINDS, Remote, remote
-from tests.ruleengine.rig import QUICK, Rig, published, until
+from tests.ruleengine.rig import QUICK, FakeEngine, published
 from tests.support.node import free_port, start_node
 from tests.support.peer import Peer
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 
 @pytest_asyncio.fixture
-async def rig() -> AsyncIterator[Rig]:
-    made = Rig()
+async def engine() -> AsyncIterator[FakeEngine]:
+    made = FakeEngine()
     yield made
     await made.close()
 
@@ -39,39 +40,39 @@ async def there(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         yield made
 
 
-def run(rig: Rig, address: str, **config: Any) -> Any:
+def run(engine: FakeEngine, address: str, **config: Any) -> Any:
     given = {"mountpoint": "", "pool_size": 2, "reconnect_interval": "50ms", **config}
-    return rig.run(mqtt_bridge.TYPE, address=address, **given)
+    return engine.run(mqtt_bridge.TYPE, address=address, **given)
 
 
 # aMQTT's broker stands in where its own manners (retained messages for anybody, no order) do not matter.
 @pytest.mark.parametrize("there", [*KINDS, "amqtt"], indirect=True)
 @pytest.mark.parametrize("qos", [0, 1, 2])
-async def test_messages_arrive_there_with_their_qos_and_in_order(rig: Rig, there: Remote, qos: int) -> None:
+async def test_messages_arrive_there_with_their_qos_and_in_order(engine: FakeEngine, there: Remote, qos: int) -> None:
     listener = await there.client("fwd/#", qos=qos)
-    bridge = run(rig, there.address, mountpoint="fwd/${node}/")
-    act = rig.action(action.TYPE, payload_tmpl="${n}")
+    bridge = run(engine, there.address, mountpoint="fwd/${node}/")
+    act = engine.action(action.TYPE, payload_tmpl="${n}")
     await until(lambda: bridge.status["connections"] == 2)
     for number in range(40):
         assert act.run({"n": number}, published("a/b", qos=qos)) is False
-    await until(lambda: rig.told.successes == 40)
-    node = rig.server.settings.node.name
+    await until(lambda: engine.report.successes == 40)
+    node = engine.server.settings.node.name
     payloads = [(await listener.expect_publish(f"fwd/{node}/a/b", qos=qos)).payload for _ in range(40)]
     if there.kind == "amqtt":  # keeps no order of its own
         payloads.sort(key=int)
     assert payloads == [b"%d" % number for number in range(40)]
-    assert bridge.alive and rig.alive == [True]
+    assert bridge.alive and engine.alive == [True]
     await listener.close()
 
 
-async def test_topic_payload_and_retain(rig: Rig, there: Remote) -> None:
-    run(rig, there.address)
+async def test_topic_payload_and_retain(engine: FakeEngine, there: Remote) -> None:
+    run(engine, there.address)
     row = {"clientid": "c1", "payload": b"\xff\x00", "x": 1}
-    rig.action(action.TYPE, "a_1", forward_topic="up/${clientid}", payload_tmpl="${payload}").run(
+    engine.action(action.TYPE, "a_1", forward_topic="up/${clientid}", payload_tmpl="${payload}").run(
         row, published(qos=1, retain=True)
     )
-    rig.action(action.TYPE, "a_2", forward_topic="all").run({"x": 1}, published(qos=1, retain=True))
-    await until(lambda: rig.told.successes == 2)
+    engine.action(action.TYPE, "a_2", forward_topic="all").run({"x": 1}, published(qos=1, retain=True))
+    await until(lambda: engine.report.successes == 2)
     late = await there.client("up/#")
     await late.expect_publish("up/c1", b"\xff\x00", retain=True)
     await late.close()
@@ -80,48 +81,50 @@ async def test_topic_payload_and_retain(rig: Rig, there: Remote) -> None:
     await late.close()
 
 
-async def test_a_broker_that_is_away_and_comes_back_gets_everything(rig: Rig, there: Remote) -> None:
-    bridge = run(rig, there.address, pool_size=1)
-    act = rig.action(action.TYPE, payload_tmpl="${n}")
+async def test_a_broker_that_is_away_and_comes_back_gets_everything(engine: FakeEngine, there: Remote) -> None:
+    bridge = run(engine, there.address, pool_size=1)
+    act = engine.action(action.TYPE, payload_tmpl="${n}")
     await until(lambda: bridge.alive)
     await there.stop()
     await until(lambda: not bridge.alive)
     for number in range(100):
         act.run({"n": number}, published("t", qos=1))
     await until(lambda: bridge.status["buffer"]["retried"] > 0)
-    assert rig.told.count == 0
+    assert engine.report.count == 0
     # Whoever listens must be there before the bridge is: its messages are not retained.
     await bridge.close()
     await there.start()
     listener = await there.client("t")
-    run(rig, there.address, pool_size=1)
-    await until(lambda: rig.told.successes == 100)
+    run(engine, there.address, pool_size=1)
+    await until(lambda: engine.report.successes == 100)
     for number in range(100):
         await listener.expect_publish("t", b"%d" % number, 1)
     await listener.close()
 
 
-async def test_a_bridge_comes_back_by_itself(rig: Rig, there: Remote) -> None:
-    bridge = run(rig, there.address)
-    act = rig.action(action.TYPE)
+async def test_a_bridge_comes_back_by_itself(engine: FakeEngine, there: Remote) -> None:
+    bridge = run(engine, there.address)
+    act = engine.action(action.TYPE)
     await until(lambda: bridge.status["connections"] == 2)
     await there.stop()
     await until(lambda: not bridge.alive)
     act.run({"n": 1}, published(qos=1))
     await there.start()
-    await until(lambda: bridge.alive and rig.told.successes == 1)
-    assert rig.alive == [True, False, True]
+    await until(lambda: bridge.alive and engine.report.successes == 1)
+    assert engine.alive == [True, False, True]
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
 async def test_ingress_publishes_here_what_is_published_there(there: Remote, tmp_path: Path, qos: int) -> None:
     node = await start_node()
-    rig = Rig(server=node.server)
+    engine = FakeEngine(server=node.server)
     here = Peer(node.address(), 4)
     await here.connect()
     await here.subscribe("in/#", qos=2)
     bridge = run(
-        rig, there.address, ingress=[{"remote_topic": "cmd/#", "qos": 2, "local_topic": "in/${topic}", "retain": False}]
+        engine,
+        there.address,
+        ingress=[{"remote_topic": "cmd/#", "qos": 2, "local_topic": "in/${topic}", "retain": False}],
     )
     await until(lambda: bridge.status["connections"] == 3)
     sender = await there.client()
@@ -132,7 +135,7 @@ async def test_ingress_publishes_here_what_is_published_there(there: Remote, tmp
     assert bridge.status["received"] == 20
     for peer in (sender, here):
         await peer.close()
-    await rig.close()
+    await engine.close()
     await node.stop()
 
 
@@ -141,7 +144,7 @@ async def test_no_ingress_reaches_topics_of_the_server_and_its_delays_are_kept(
 ) -> None:
     async with remote("taipan", tmp_path) as there:
         node = await start_node()
-        rig = Rig(server=node.server)
+        engine = FakeEngine(server=node.server)
         here = Peer(node.address(), 4)
         await here.connect()
         await here.subscribe("$SYS/#", "$SYSa/#", "$delayed/#", "#", qos=1)
@@ -149,7 +152,7 @@ async def test_no_ingress_reaches_topics_of_the_server_and_its_delays_are_kept(
             {"remote_topic": "a/+", "qos": 1, "local_topic": "$SYS${topic}"},  # $SYSa/x is none of the server's
             {"remote_topic": "+/#", "qos": 1, "local_topic": "$${topic}"},
         ]
-        bridge = run(rig, there.address, ingress=ingress)
+        bridge = run(engine, there.address, ingress=ingress)
         await until(lambda: bridge.status["connections"] == 3)
         sender = await there.client()
         for topic in ("SYS/forged", "delayed/0/$SYS/forged", "SYS", "delayed/0/late", "a/x"):
@@ -162,58 +165,58 @@ async def test_no_ingress_reaches_topics_of_the_server_and_its_delays_are_kept(
         assert "setting=ingress.local_topic" in line and "SYS" in line
         for peer in (sender, here):
             await peer.close()
-        await rig.close()
+        await engine.close()
         await node.stop()
 
 
-async def test_nothing_is_forwarded_to_the_topics_of_the_other_server(rig: Rig) -> None:
-    run(rig, f"127.0.0.1:{free_port()}")
+async def test_nothing_is_forwarded_to_the_topics_of_the_other_server(engine: FakeEngine) -> None:
+    run(engine, f"127.0.0.1:{free_port()}")
     with pytest.raises(ActionFailed, match="reserved"):
-        rig.action(action.TYPE).run({}, published("$SYS/brokers"))
+        engine.action(action.TYPE).run({}, published("$SYS/brokers"))
     with pytest.raises(ParamError, match="SYS"):
-        rig.action(action.TYPE, forward_topic="$SYS/${topic}")
+        engine.action(action.TYPE, forward_topic="$SYS/${topic}")
 
 
 async def test_ingress_gets_what_came_while_the_bridge_was_away(tmp_path: Path) -> None:
     async with remote("mosquitto", tmp_path) as there:
         node = await start_node()
-        rig = Rig(server=node.server)
+        engine = FakeEngine(server=node.server)
         here = Peer(node.address(), 4)
         await here.connect()
         await here.subscribe("cmd/#", qos=1)
         ingress = [{"remote_topic": "cmd/#", "qos": 1}]
-        bridge = run(rig, there.address, ingress=ingress)
+        bridge = run(engine, there.address, ingress=ingress)
         await until(lambda: bridge.status["connections"] == 3)
         await bridge.close()
         sender = await there.client()
         await sender.publish("cmd/x", b"meanwhile", 1)
         await sender.close()
-        run(rig, there.address, ingress=ingress)
+        run(engine, there.address, ingress=ingress)
         await here.expect_publish("cmd/x", b"meanwhile", 1)
         await here.close()
-        await rig.close()
+        await engine.close()
         await node.stop()
 
 
 async def test_bridge_mode_keeps_mosquitto_from_sending_back(tmp_path: Path) -> None:
     async with remote("mosquitto", tmp_path) as there:
-        rig = Rig()
-        bridge = run(rig, there.address, pool_size=1, bridge_mode=True, ingress=[{"remote_topic": "other/#"}])
+        engine = FakeEngine()
+        bridge = run(engine, there.address, pool_size=1, bridge_mode=True, ingress=[{"remote_topic": "other/#"}])
         await until(lambda: bridge.status["connections"] == 2)
-        rig.action(action.TYPE, forward_topic="other/t").run({"x": 1}, published(qos=1))
-        await until(lambda: rig.told.successes == 1)
-        await rig.close()
+        engine.action(action.TYPE, forward_topic="other/t").run({"x": 1}, published(qos=1))
+        await until(lambda: engine.report.successes == 1)
+        await engine.close()
 
 
-async def test_what_would_come_back_by_the_ingress_is_not_sent(rig: Rig) -> None:
-    run(rig, f"127.0.0.1:{free_port()}", mountpoint="b/", ingress=[{"remote_topic": "b/+/x"}])
-    act = rig.action(action.TYPE)
+async def test_what_would_come_back_by_the_ingress_is_not_sent(engine: FakeEngine) -> None:
+    run(engine, f"127.0.0.1:{free_port()}", mountpoint="b/", ingress=[{"remote_topic": "b/+/x"}])
+    act = engine.action(action.TYPE)
     with pytest.raises(ActionFailed, match=r"b/t/x would come back by the ingress b/\+/x"):
         act.run({}, published("t/x"))
     assert act.run({}, published("t/y")) is False
 
 
-async def test_a_message_that_nobody_acknowledges_is_sent_again_on_a_new_connection(rig: Rig) -> None:
+async def test_a_message_that_nobody_acknowledges_is_sent_again_on_a_new_connection(engine: FakeEngine) -> None:
     """A server that takes PUBLISH and never answers it, the first time."""
     seen: list[bytes] = []
 
@@ -232,14 +235,14 @@ async def test_a_message_that_nobody_acknowledges_is_sent_again_on_a_new_connect
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    run(rig, f"127.0.0.1:{port}", pool_size=1, retry_interval="50ms")
-    rig.action(action.TYPE, payload_tmpl="p").run({}, published("t", qos=1))
-    await until(lambda: rig.told.successes == 1)
+    run(engine, f"127.0.0.1:{port}", pool_size=1, retry_interval="50ms")
+    engine.action(action.TYPE, payload_tmpl="p").run({}, published("t", qos=1))
+    await until(lambda: engine.report.successes == 1)
     assert len(seen) == 2
     server.close()
 
 
-async def test_a_broker_that_says_nothing_for_a_keep_alive_is_left(rig: Rig) -> None:
+async def test_a_broker_that_says_nothing_for_a_keep_alive_is_left(engine: FakeEngine) -> None:
     connections = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -255,7 +258,7 @@ async def test_a_broker_that_says_nothing_for_a_keep_alive_is_left(rig: Rig) -> 
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    run(rig, f"127.0.0.1:{port}", pool_size=1, keepalive="1s")
+    run(engine, f"127.0.0.1:{port}", pool_size=1, keepalive="1s")
     await until(lambda: connections == 2, 5.0)
     server.close()
 
@@ -265,7 +268,7 @@ async def _packet(reader: asyncio.StreamReader) -> tuple[int, bytes]:
     return first, await reader.readexactly(length)
 
 
-async def test_a_refused_connection_says_why(rig: Rig) -> None:
+async def test_a_refused_connection_says_why(engine: FakeEngine) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await _packet(reader)
         writer.write(b"\x20\x02\x00\x05")
@@ -273,7 +276,7 @@ async def test_a_refused_connection_says_why(rig: Rig) -> None:
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    bridge = run(rig, f"127.0.0.1:{port}", pool_size=1)
+    bridge = run(engine, f"127.0.0.1:{port}", pool_size=1)
     with pytest.raises(ResourceError, match="not authorized"):
         await bridge.test()
     await until(lambda: "not authorized" in bridge.status["reason"])
@@ -281,7 +284,7 @@ async def test_a_refused_connection_says_why(rig: Rig) -> None:
     server.close()
 
 
-async def test_user_client_identifier_and_bridge_are_told(rig: Rig) -> None:
+async def test_user_client_identifier_and_bridge_are_told(engine: FakeEngine) -> None:
     told: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -299,7 +302,7 @@ async def test_user_client_identifier_and_bridge_are_told(rig: Rig) -> None:
         "append": False,
     }
     with pytest.raises(ResourceError, match="bad user name or password"):
-        await rig.make(mqtt_bridge.TYPE, address=address, **config).test()
+        await engine.make(mqtt_bridge.TYPE, address=address, **config).test()
     ((head, rest),) = [(each[:10], each[10:]) for each in told]
     assert head == b"\x00\x04MQTT\x84\xc2" + (300).to_bytes(2, "big")
     assert rest[2:].startswith(b"client:") and rest.endswith(b"\x00\x04user\x00\x06secret")
@@ -307,25 +310,25 @@ async def test_user_client_identifier_and_bridge_are_told(rig: Rig) -> None:
 
 
 async def test_a_refused_address_is_never_connected_to(there: Remote) -> None:
-    rig = Rig(msgspec.structs.replace(QUICK, refused_networks=("127.0.0.0/8",)))
-    bridge = run(rig, there.address)
+    engine = FakeEngine(msgspec.structs.replace(QUICK, refused_networks=("127.0.0.0/8",)))
+    bridge = run(engine, there.address)
     with pytest.raises(ResourceError, match=r"ruleengine\.refused_networks"):
         await bridge.test()
     await until(lambda: "refused_networks" in bridge.status["reason"])
-    await rig.close()
+    await engine.close()
 
 
 async def test_the_client_identifier_is_the_same_after_a_restart_and_another_on_another_node(tmp_path: Path) -> None:
     async with remote("taipan", tmp_path) as there:
-        rig = Rig()
-        bridge = run(rig, there.address, pool_size=2, clientid="br")
-        again = rig.make(mqtt_bridge.TYPE, address=there.address, mountpoint="", pool_size=2, clientid="br")
-        plain = rig.make(mqtt_bridge.TYPE, address=there.address, pool_size=1, clientid="br", append=False)
+        engine = FakeEngine()
+        bridge = run(engine, there.address, pool_size=2, clientid="br")
+        again = engine.make(mqtt_bridge.TYPE, address=there.address, mountpoint="", pool_size=2, clientid="br")
+        plain = engine.make(mqtt_bridge.TYPE, address=there.address, pool_size=1, clientid="br", append=False)
         names = [each.client_id for each in bridge._links]
         assert names == [each.client_id for each in again._links]  # type: ignore[attr-defined]
         assert names[0].startswith("br:") and names[0].endswith(":1") and len(set(names)) == 2
         assert [each.client_id for each in plain._links] == ["br:1"]  # type: ignore[attr-defined]
-        await rig.close()
+        await engine.close()
 
 
 @pytest.mark.parametrize(
@@ -363,35 +366,35 @@ async def test_the_client_identifier_is_the_same_after_a_restart_and_another_on_
         ("ingress", {"ingress": "a"}),
     ],
 )
-async def test_a_configuration_that_cannot_be_is_refused(rig: Rig, key: str, config: dict[str, Any]) -> None:
+async def test_a_configuration_that_cannot_be_is_refused(engine: FakeEngine, key: str, config: dict[str, Any]) -> None:
     with pytest.raises(ParamError) as refused:
-        rig.make(mqtt_bridge.TYPE, **config)
+        engine.make(mqtt_bridge.TYPE, **config)
     assert refused.value.key == key
 
 
-async def test_an_action_refuses_topics_that_are_none(rig: Rig) -> None:
+async def test_an_action_refuses_topics_that_are_none(engine: FakeEngine) -> None:
     with pytest.raises(ParamError, match="wildcards"):
-        rig.action(action.TYPE, forward_topic="a/#")
-    run(rig, f"127.0.0.1:{free_port()}")
+        engine.action(action.TYPE, forward_topic="a/#")
+    run(engine, f"127.0.0.1:{free_port()}")
     with pytest.raises(ActionFailed, match="no topic to publish to"):
-        rig.action(action.TYPE, forward_topic="a/${x}").run({"x": "+"}, published())
+        engine.action(action.TYPE, forward_topic="a/${x}").run({"x": "+"}, published())
 
 
 @pytest.mark.parametrize("setting, rows", [("on", 1), ("off", 0)])
 async def test_disk_cache_says_whether_what_waits_is_on_disk(tmp_path: Path, setting: str, rows: int) -> None:
     node = await start_node(durability={"level": "disk"}, node={"data_dir": str(tmp_path)})
-    rig = Rig(server=node.server)
-    run(rig, f"127.0.0.1:{free_port()}", disk_cache=setting)
-    rig.action(action.TYPE).run({"x": 1}, published(qos=1))
+    engine = FakeEngine(server=node.server)
+    run(engine, f"127.0.0.1:{free_port()}", disk_cache=setting)
+    engine.action(action.TYPE).run({"x": 1}, published(qos=1))
     assert sum(1 for table, _, _ in node.server.tables.rows() if table == "rule_buffers") == rows
-    await rig.close()
+    await engine.close()
     await node.stop()
 
 
 async def test_ingress_is_acknowledged_when_it_is_on_disk_here(tmp_path: Path) -> None:
     """QoS 1 and 2, told apart by what the other broker is answered."""
     node = await start_node(durability={"level": "disk"}, node={"data_dir": str(tmp_path)})
-    rig = Rig(server=node.server)
+    engine = FakeEngine(server=node.server)
     answers: list[int] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -410,10 +413,10 @@ async def test_ingress_is_acknowledged_when_it_is_on_disk_here(tmp_path: Path) -
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    bridge = run(rig, f"127.0.0.1:{port}", pool_size=1, ingress=[{"remote_topic": "t", "qos": 2}])
+    bridge = run(engine, f"127.0.0.1:{port}", pool_size=1, ingress=[{"remote_topic": "t", "qos": 2}])
     await until(lambda: len(answers) == 3)
     assert sorted(answers) == [PUBACK, PUBREC, PUBREC]
     assert bridge.status["received"] == 2  # the second y is the first one again
-    await rig.close()
+    await engine.close()
     server.close()
     await node.stop()

@@ -19,7 +19,8 @@ from taipan.ruleengine.params import ParamError
 from taipan.ruleengine.resources import opentsdb
 from taipan.ruleengine.resources.http_client import Reply
 from taipan.ruleengine.resources.opentsdb import DataPoint, PutOptions, outcomes_of
-from tests.ruleengine.rig import QUICK, HttpSink, Rig, published, until
+from tests.ruleengine.rig import QUICK, FakeEngine, HttpSink, published
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio
 
@@ -67,8 +68,8 @@ async def tsdb() -> AsyncIterator[Tsdb]:
 
 
 @pytest_asyncio.fixture
-async def rig() -> AsyncIterator[Rig]:
-    made = Rig(LINGERING)
+async def engine() -> AsyncIterator[FakeEngine]:
+    made = FakeEngine(LINGERING)
     yield made
     await made.close()
 
@@ -78,33 +79,33 @@ def row(number: int = 1, metric: str = "cpu", **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("scheme", ["http://", ""])
-async def test_points_are_put_in_batches_of_at_most_twenty(rig: Rig, tsdb: Tsdb, scheme: str) -> None:
-    rig.run(opentsdb.TYPE, server=f"{scheme}127.0.0.1:{tsdb.port}")
-    act = rig.action(action.TYPE)
+async def test_points_are_put_in_batches_of_at_most_twenty(engine: FakeEngine, tsdb: Tsdb, scheme: str) -> None:
+    engine.run(opentsdb.TYPE, server=f"{scheme}127.0.0.1:{tsdb.port}")
+    act = engine.action(action.TYPE)
     for number in range(50):
         assert act.run(row(number), published()) is False
-    await until(lambda: rig.told.successes == 50)
+    await until(lambda: engine.report.successes == 50)
     assert sorted(tsdb.sizes) == [10, 20, 20]
     assert sorted(each["value"] for each in tsdb.stored) == list(range(50))
     assert set(tsdb.queries) == {"summary"}
     assert tsdb.requests[0][2]["content-type"] == "application/json"
 
 
-async def test_max_batch_size_is_the_actions(rig: Rig, tsdb: Tsdb) -> None:
-    rig.run(opentsdb.TYPE, server=tsdb.url, pool_size=1)
-    act = rig.action(action.TYPE, max_batch_size=7)
+async def test_max_batch_size_is_the_actions(engine: FakeEngine, tsdb: Tsdb) -> None:
+    engine.run(opentsdb.TYPE, server=tsdb.url, pool_size=1)
+    act = engine.action(action.TYPE, max_batch_size=7)
     for number in range(20):
         act.run(row(number), published())
-    await until(lambda: rig.told.successes == 20)
+    await until(lambda: engine.report.successes == 20)
     assert tsdb.sizes == [7, 7, 6]
 
 
-async def test_synchronous_calls_carry_one_point_each(rig: Rig, tsdb: Tsdb) -> None:
-    rig.run(opentsdb.TYPE, server=tsdb.url)
-    act = rig.action(action.TYPE, sync=True, sync_timeout=1500)
+async def test_synchronous_calls_carry_one_point_each(engine: FakeEngine, tsdb: Tsdb) -> None:
+    engine.run(opentsdb.TYPE, server=tsdb.url)
+    act = engine.action(action.TYPE, sync=True, sync_timeout=1500)
     for number in range(5):
         act.run(row(number), published())
-    await until(lambda: rig.told.successes == 5)
+    await until(lambda: engine.report.successes == 5)
     assert tsdb.sizes == [1] * 5 and set(tsdb.queries) == {"summary&sync&sync_timeout=1500"}
 
 
@@ -119,63 +120,63 @@ async def test_synchronous_calls_carry_one_point_each(rig: Rig, tsdb: Tsdb) -> N
         ({"sync": True}, "summary&sync&sync_timeout=0"),
     ],
 )
-async def test_flags_of_the_request(rig: Rig, tsdb: Tsdb, params: dict[str, Any], query: str) -> None:
-    rig.run(opentsdb.TYPE, server=tsdb.url)
-    rig.action(action.TYPE, **params).run(row(), published())
-    await until(lambda: rig.told.successes == 1)
+async def test_flags_of_the_request(engine: FakeEngine, tsdb: Tsdb, params: dict[str, Any], query: str) -> None:
+    engine.run(opentsdb.TYPE, server=tsdb.url)
+    engine.action(action.TYPE, **params).run(row(), published())
+    await until(lambda: engine.report.successes == 1)
     assert tsdb.queries == [query]
 
 
-async def test_actions_do_not_share_requests(rig: Rig, tsdb: Tsdb) -> None:
-    rig.run(opentsdb.TYPE, server=tsdb.url, pool_size=1)
-    one, other = rig.action(action.TYPE, "a_1"), rig.action(action.TYPE, "a_2", details=True)
+async def test_actions_do_not_share_requests(engine: FakeEngine, tsdb: Tsdb) -> None:
+    engine.run(opentsdb.TYPE, server=tsdb.url, pool_size=1)
+    one, other = engine.action(action.TYPE, "a_1"), engine.action(action.TYPE, "a_2", details=True)
     one.run(row(1), published())
     other.run(row(2), published())
-    await until(lambda: rig.told.successes == 2)
+    await until(lambda: engine.report.successes == 2)
     assert sorted(tsdb.queries) == ["details&summary", "summary"]
 
 
-async def test_details_name_the_points_that_failed(rig: Rig, tsdb: Tsdb) -> None:
-    rig.run(opentsdb.TYPE, server=tsdb.url)
-    act = rig.action(action.TYPE, details=True)
+async def test_details_name_the_points_that_failed(engine: FakeEngine, tsdb: Tsdb) -> None:
+    engine.run(opentsdb.TYPE, server=tsdb.url)
+    act = engine.action(action.TYPE, details=True)
     for number in range(10):
         act.run(row(number, "bad" if number in (3, 7) else "cpu"), published())
-    await until(lambda: rig.told.count == 10)
-    assert rig.told.successes == 8
-    assert [each["value"] for _, each in rig.told.failures if each is not None] == [3, 7]
-    assert {reason for reason, _ in rig.told.failures} == {"not stored: Unknown metric"}
+    await until(lambda: engine.report.count == 10)
+    assert engine.report.successes == 8
+    assert [each["value"] for _, each in engine.report.failures if each is not None] == [3, 7]
+    assert {reason for reason, _ in engine.report.failures} == {"not stored: Unknown metric"}
     assert tsdb.sizes == [10]
 
 
-async def test_the_summary_says_how_many_failed(rig: Rig, tsdb: Tsdb) -> None:
-    rig.run(opentsdb.TYPE, server=tsdb.url)
-    act = rig.action(action.TYPE)
+async def test_the_summary_says_how_many_failed(engine: FakeEngine, tsdb: Tsdb) -> None:
+    engine.run(opentsdb.TYPE, server=tsdb.url)
+    act = engine.action(action.TYPE)
     for number in range(10):
         act.run(row(number, "bad" if number in (3, 7) else "cpu"), published())
-    await until(lambda: rig.told.count == 10)
-    assert rig.told.successes == 8
-    assert rig.told.failures == [("2 of 10 points not stored", None)] * 2
+    await until(lambda: engine.report.count == 10)
+    assert engine.report.successes == 8
+    assert engine.report.failures == [("2 of 10 points not stored", None)] * 2
 
 
-async def test_a_whole_batch_that_failed_is_known_by_its_rows(rig: Rig, tsdb: Tsdb) -> None:
-    rig.run(opentsdb.TYPE, server=tsdb.url)
-    rig.action(action.TYPE).run(row(1, "bad"), published())
-    await until(lambda: rig.told.count == 1)
-    assert rig.told.failures == [("1 of 1 points not stored", row(1, "bad"))]
+async def test_a_whole_batch_that_failed_is_known_by_its_rows(engine: FakeEngine, tsdb: Tsdb) -> None:
+    engine.run(opentsdb.TYPE, server=tsdb.url)
+    engine.action(action.TYPE).run(row(1, "bad"), published())
+    await until(lambda: engine.report.count == 1)
+    assert engine.report.failures == [("1 of 1 points not stored", row(1, "bad"))]
 
 
-async def test_without_summary_and_details_a_refused_request_is_refused_whole(rig: Rig, tsdb: Tsdb) -> None:
-    rig.run(opentsdb.TYPE, server=tsdb.url)
-    act = rig.action(action.TYPE, summary=False)
+async def test_without_summary_and_details_a_refused_request_is_refused_whole(engine: FakeEngine, tsdb: Tsdb) -> None:
+    engine.run(opentsdb.TYPE, server=tsdb.url)
+    act = engine.action(action.TYPE, summary=False)
     act.run(row(1, "bad"), published())
     act.run(row(2), published())
-    await until(lambda: rig.told.count == 2)
-    assert rig.told.successes == 0 and all("HTTP 400" in reason for reason, _ in rig.told.failures)
+    await until(lambda: engine.report.count == 2)
+    assert engine.report.successes == 0 and all("HTTP 400" in reason for reason, _ in engine.report.failures)
 
 
-async def test_a_server_that_is_away_and_comes_back_gets_every_point_once(rig: Rig, tsdb: Tsdb) -> None:
-    store = rig.run(opentsdb.TYPE, server=tsdb.url)
-    act = rig.action(action.TYPE)
+async def test_a_server_that_is_away_and_comes_back_gets_every_point_once(engine: FakeEngine, tsdb: Tsdb) -> None:
+    store = engine.run(opentsdb.TYPE, server=tsdb.url)
+    act = engine.action(action.TYPE)
     await until(lambda: store.alive)
     await tsdb.stop()
     await until(lambda: not store.alive)
@@ -183,11 +184,11 @@ async def test_a_server_that_is_away_and_comes_back_gets_every_point_once(rig: R
         act.run(row(number), published())
     await until(lambda: store.status["buffer"]["retried"] > 0)
     await tsdb.start()
-    await until(lambda: rig.told.successes == 30)
+    await until(lambda: engine.report.successes == 30)
     assert sorted(each["value"] for each in tsdb.stored) == list(range(30))
 
 
-async def test_pool_size_requests_go_at_the_same_time(rig: Rig, tsdb: Tsdb) -> None:
+async def test_pool_size_requests_go_at_the_same_time(engine: FakeEngine, tsdb: Tsdb) -> None:
     released, going, most = asyncio.Event(), 0, 0
 
     async def answer(request: web.Request, body: bytes) -> web.StreamResponse:
@@ -199,13 +200,13 @@ async def test_pool_size_requests_go_at_the_same_time(rig: Rig, tsdb: Tsdb) -> N
         return web.Response(status=204)
 
     tsdb.answer = answer
-    rig.run(opentsdb.TYPE, server=tsdb.url, pool_size=3)
-    act = rig.action(action.TYPE, max_batch_size=1)
+    engine.run(opentsdb.TYPE, server=tsdb.url, pool_size=3)
+    act = engine.action(action.TYPE, max_batch_size=1)
     for number in range(60):
         act.run(row(number), published())
     await until(lambda: going == 3)
     released.set()
-    await until(lambda: rig.told.successes == 60)
+    await until(lambda: engine.report.successes == 60)
     assert most == 3
 
 
@@ -244,10 +245,12 @@ async def test_timestamp_is_kept_read_or_made(timestamp: Any, expected: int) -> 
         ({"tags": {f"t{number}": 1 for number in range(9)}}, "9 tags"),
     ],
 )
-async def test_what_is_no_data_point_says_why(rig: Rig, tsdb: Tsdb, change: dict[str, Any], reason: str) -> None:
-    rig.run(opentsdb.TYPE, server=tsdb.url)
+async def test_what_is_no_data_point_says_why(
+    engine: FakeEngine, tsdb: Tsdb, change: dict[str, Any], reason: str
+) -> None:
+    engine.run(opentsdb.TYPE, server=tsdb.url)
     with pytest.raises(ActionFailed, match=reason):
-        rig.action(action.TYPE).run(row(**change), published())
+        engine.action(action.TYPE).run(row(**change), published())
 
 
 async def test_characters_that_opentsdb_refuses_are_replaced() -> None:
@@ -314,16 +317,16 @@ async def test_there_are_seven_parameters() -> None:
         ("details", {"details": "maybe"}),
     ],
 )
-async def test_an_action_that_cannot_be_is_refused(rig: Rig, key: str, params: dict[str, Any]) -> None:
+async def test_an_action_that_cannot_be_is_refused(engine: FakeEngine, key: str, params: dict[str, Any]) -> None:
     with pytest.raises(ParamError) as refused:
-        rig.action(action.TYPE, **params)
+        engine.action(action.TYPE, **params)
     assert refused.value.key == key
 
 
 @pytest.mark.parametrize("server", ["", "ftp://h:1", "http://", "h:99999", "http://h?x=1", "http://u:p@h"])
-async def test_a_server_that_cannot_be_is_refused(rig: Rig, server: str) -> None:
+async def test_a_server_that_cannot_be_is_refused(engine: FakeEngine, server: str) -> None:
     with pytest.raises(ParamError) as refused:
-        rig.make(opentsdb.TYPE, server=server)
+        engine.make(opentsdb.TYPE, server=server)
     assert refused.value.key == "server"
 
 

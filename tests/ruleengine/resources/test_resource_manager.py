@@ -12,7 +12,7 @@ from taipan.ruleengine.error import RuleEngineError
 from taipan.ruleengine.event import Event
 from taipan.ruleengine.params import Param, ParamError, Text
 from taipan.ruleengine.resources.resource import ResourceError, ResourcePlace, ResourceType
-from tests.ruleengine.ruled import KEEP, RuledNode, ruled_node
+from tests.ruleengine.ruled import KEEP, RuleEngineNode, rule_engine_node
 
 WORDS = Text("for tests", "用于测试")
 
@@ -80,7 +80,7 @@ def equip(engine: RuleEngine, lit: bool = True) -> type[Lamp]:
     return kind
 
 
-async def lamp(node: RuledNode, **config: Any) -> str:
+async def lamp(node: RuleEngineNode, **config: Any) -> str:
     record = await node.engine.create_resource("lamp", {"mode": "on", **config})
     return str(record["id"])
 
@@ -91,7 +91,7 @@ def shine(resource: str, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.asyncio
 async def test_the_record_of_a_resource() -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         equip(node.engine)
         record = await node.engine.create_resource("lamp", {"mode": "on", "password": "secret"}, description="d")
         assert record["id"].startswith("resource:") and len(record["id"]) == 17
@@ -116,7 +116,7 @@ async def test_the_record_of_a_resource() -> None:
 )
 @pytest.mark.asyncio
 async def test_what_is_refused_at_creation(type: str, config: Any, more: Any, kind: str) -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         equip(node.engine)
         await node.engine.create_resource("lamp", {"mode": "on"}, id="mine")
         with pytest.raises(RuleEngineError) as refused:
@@ -127,7 +127,7 @@ async def test_what_is_refused_at_creation(type: str, config: Any, more: Any, ki
 
 @pytest.mark.asyncio
 async def test_a_resource_in_use_stays() -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         equip(node.engine)
         id = await lamp(node)
         first = await node.rule('SELECT * FROM "t"', shine(id))
@@ -152,7 +152,7 @@ async def test_a_resource_in_use_stays() -> None:
 
 @pytest.mark.asyncio
 async def test_a_rule_wants_a_resource_of_the_right_type() -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         equip(node.engine)
         node.engine.resource_types["other"] = ResourceType("other", WORDS, WORDS, Lamp, ())
         other = await node.engine.create_resource("other", {})
@@ -163,7 +163,7 @@ async def test_a_rule_wants_a_resource_of_the_right_type() -> None:
 
 @pytest.mark.asyncio
 async def test_the_alarm_of_a_resource_that_is_down() -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         kind = equip(node.engine, lit=False)
         id = await lamp(node)
         alarm = f"resource/lamp/{id}/down"
@@ -188,7 +188,7 @@ async def test_the_alarm_of_a_resource_that_is_down() -> None:
 
 @pytest.mark.asyncio
 async def test_trying_a_configuration_stores_nothing() -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         kind = equip(node.engine)
         await node.engine.test_resource("lamp", {"mode": "on"})
         kind.lit = False
@@ -199,7 +199,7 @@ async def test_trying_a_configuration_stores_nothing() -> None:
 
 @pytest.mark.asyncio
 async def test_a_change_keeps_what_was_masked() -> None:
-    async with ruled_node() as node:
+    async with rule_engine_node() as node:
         equip(node.engine)
         id = await lamp(node, password="secret")
         old: Any = node.engine.resource(id)
@@ -214,13 +214,13 @@ async def test_a_change_keeps_what_was_masked() -> None:
 @pytest.mark.asyncio
 async def test_resources_survive_and_a_rule_waits_for_one_that_cannot_start(tmp_path: Path) -> None:
     level: dict[str, Any] = {"durability": {"level": "disk"}, "data_dir": str(tmp_path)}
-    async with ruled_node(**level) as node:
+    async with rule_engine_node(**level) as node:
         equip(node.engine)
         id = await lamp(node)
         rule = await node.rule('SELECT * FROM "t"', shine(id))
         off = await node.rule('SELECT * FROM "t"', shine(id), enabled=False)
         assert await node.server.tables.stored()
-    async with ruled_node(**level) as node:
+    async with rule_engine_node(**level) as node:
         # Started without its types, as after an update that lacks them: everything is there, and says why it rests.
         node._complaints.records.clear()
         assert node.engine.resource_record(id)["fault"]

@@ -15,9 +15,10 @@ from taipan.ruleengine.actions import web_hook as action
 from taipan.ruleengine.resources import mqtt_bridge, web_hook
 from taipan.ruleengine.resources.resource import ResourceError
 from tests.broker.transport.conftest import Certificates
-from tests.ruleengine.rig import HttpSink, Rig, published, until
-from tests.ruleengine.ruled import ruled_node
+from tests.ruleengine.rig import FakeEngine, HttpSink, published
+from tests.ruleengine.ruled import rule_engine_node
 from tests.support.node import start_node
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio
 
@@ -30,8 +31,8 @@ def certificates(tmp_path: Path) -> Certificates:
 
 
 @pytest_asyncio.fixture
-async def rig() -> AsyncIterator[Rig]:
-    made = Rig()
+async def engine() -> AsyncIterator[FakeEngine]:
+    made = FakeEngine()
     yield made
     await made.close()
 
@@ -57,40 +58,40 @@ def _server(certificates: Certificates, client: bool = False) -> ssl.SSLContext:
     ],
 )
 async def test_whom_a_web_hook_trusts(
-    rig: Rig, certificates: Certificates, config: dict[str, Any], trusted: bool
+    engine: FakeEngine, certificates: Certificates, config: dict[str, Any], trusted: bool
 ) -> None:
     sink = await HttpSink().start(_server(certificates))
     if "cacertfile" in config:
         config = {**config, "cacertfile": certificates.ca}
-    hook = rig.run(web_hook.TYPE, url=f"https://127.0.0.1:{sink.port}/", **config)
-    rig.action(action.TYPE).run({"x": 1}, published())
-    await until(lambda: rig.told.successes or "certificate" in hook.status["buffer"]["last_error"].lower())
-    assert (rig.told.successes == 1) == trusted == (len(sink.requests) == 1)
+    hook = engine.run(web_hook.TYPE, url=f"https://127.0.0.1:{sink.port}/", **config)
+    engine.action(action.TYPE).run({"x": 1}, published())
+    await until(lambda: engine.report.successes or "certificate" in hook.status["buffer"]["last_error"].lower())
+    assert (engine.report.successes == 1) == trusted == (len(sink.requests) == 1)
     await sink.stop()
 
 
-async def test_rows_wait_while_a_certificate_does_not_hold(rig: Rig, certificates: Certificates) -> None:
+async def test_rows_wait_while_a_certificate_does_not_hold(engine: FakeEngine, certificates: Certificates) -> None:
     sink = await HttpSink().start(_server(certificates))
     config = {"url": f"https://127.0.0.1:{sink.port}/", "verify": True, "pool_size": 1}
-    hook = rig.run(web_hook.TYPE, **config)
+    hook = engine.run(web_hook.TYPE, **config)
     with pytest.raises(ResourceError, match="certificate"):
         await hook.test()
-    act = rig.action(action.TYPE, body="${n}")
+    act = engine.action(action.TYPE, body="${n}")
     for number in range(5):
         act.run({"n": number}, published())
     await until(lambda: hook.status["buffer"]["retried"] > 2 and "certificate" in hook.status["reason"])
-    assert not hook.alive and rig.alive == [] and rig.told.count == 0
+    assert not hook.alive and engine.alive == [] and engine.report.count == 0
     assert hook.status["buffer"]["waiting"] == 5 and hook.status["buffer"]["dropped"] == {}
     await hook.close()
-    hook = rig.run(web_hook.TYPE, cacertfile=certificates.ca, **config)  # the operator mends it
-    await until(lambda: rig.told.successes == 5 and hook.alive)
+    hook = engine.run(web_hook.TYPE, cacertfile=certificates.ca, **config)  # the operator mends it
+    await until(lambda: engine.report.successes == 5 and hook.alive)
     assert sink.bodies == [b"%d" % number for number in range(5)]
     await sink.stop()
 
 
 async def test_the_alarm_of_a_resource_says_that_its_certificate_does_not_hold(certificates: Certificates) -> None:
     sink = await HttpSink().start(_server(certificates))
-    async with ruled_node(rules={"liveness_interval": 0.05}) as node:
+    async with rule_engine_node(rules={"liveness_interval": 0.05}) as node:
         config = {"url": f"https://127.0.0.1:{sink.port}/", "verify": True}
         record = await node.engine.create_resource("web_hook", config)
         ((name, alarm),) = node.server.alarms.active.items()
@@ -107,33 +108,35 @@ async def test_the_alarm_of_a_resource_says_that_its_certificate_does_not_hold(c
 
 
 async def test_a_server_that_wants_a_client_certificate_is_not_alive_without_one(
-    rig: Rig, certificates: Certificates
+    engine: FakeEngine, certificates: Certificates
 ) -> None:
     sink = await HttpSink().start(_server(certificates, client=True))
-    hook = rig.run(web_hook.TYPE, url=f"https://127.0.0.1:{sink.port}/")
+    hook = engine.run(web_hook.TYPE, url=f"https://127.0.0.1:{sink.port}/")
     with pytest.raises(ResourceError, match=r"(?i)certificate"):
         await hook.test()
     assert not hook.alive
     await sink.stop()
 
 
-async def test_a_client_certificate_is_shown(rig: Rig, certificates: Certificates) -> None:
+async def test_a_client_certificate_is_shown(engine: FakeEngine, certificates: Certificates) -> None:
     sink = await HttpSink().start(_server(certificates, client=True))
     certfile, keyfile = certificates.issue("me")
-    rig.run(web_hook.TYPE, url=f"https://127.0.0.1:{sink.port}/", certfile=certfile, keyfile=keyfile)
-    rig.action(action.TYPE).run({"x": 1}, published())
-    await until(lambda: rig.told.successes == 1)
+    engine.run(web_hook.TYPE, url=f"https://127.0.0.1:{sink.port}/", certfile=certfile, keyfile=keyfile)
+    engine.action(action.TYPE).run({"x": 1}, published())
+    await until(lambda: engine.report.successes == 1)
     await sink.stop()
 
 
 @pytest.mark.parametrize("name, trusted", [(None, True), ("other", False), ("disable", True)])
-async def test_whom_a_bridge_trusts(rig: Rig, certificates: Certificates, name: str | None, trusted: bool) -> None:
+async def test_whom_a_bridge_trusts(
+    engine: FakeEngine, certificates: Certificates, name: str | None, trusted: bool
+) -> None:
     tls = msgspec.to_builtins(certificates.settings())
     node = await start_node(listeners=[{"type": "ssl", "tls": tls}])
     config: dict[str, Any] = {"ssl": True, "verify": True, "cacertfile": certificates.ca}
     if name is not None:
         config["server_name_indication"] = name
-    bridge = rig.make(mqtt_bridge.TYPE, address=f"127.0.0.1:{node.address('ssl').port}", **config)
+    bridge = engine.make(mqtt_bridge.TYPE, address=f"127.0.0.1:{node.address('ssl').port}", **config)
     if trusted:
         await bridge.test()
     else:

@@ -20,8 +20,9 @@ from taipan.ruleengine.networks import Networks
 from taipan.ruleengine.params import ParamError
 from taipan.ruleengine.resources import web_hook
 from taipan.ruleengine.resources.resource import ResourceError
-from tests.ruleengine.rig import QUICK, HttpSink, Rig, Told, published, status, until
+from tests.ruleengine.rig import QUICK, FakeEngine, FakeReport, HttpSink, published, status
 from tests.support.node import free_port
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio
 
@@ -34,17 +35,17 @@ async def sink() -> AsyncIterator[HttpSink]:
 
 
 @pytest_asyncio.fixture
-async def rig() -> AsyncIterator[Rig]:
-    made = Rig()
+async def engine() -> AsyncIterator[FakeEngine]:
+    made = FakeEngine()
     yield made
     await made.close()
 
 
-async def test_the_specifications_form_posts_the_row_as_json(rig: Rig, sink: HttpSink) -> None:
-    rig.run(web_hook.TYPE, url=f"{sink.url}/hook?k=1", headers={"X_Token": "abc"})
-    act = rig.action(action.TYPE)
+async def test_the_specifications_form_posts_the_row_as_json(engine: FakeEngine, sink: HttpSink) -> None:
+    engine.run(web_hook.TYPE, url=f"{sink.url}/hook?k=1", headers={"X_Token": "abc"})
+    act = engine.action(action.TYPE)
     assert act.run({"clientid": "c1", "x": 1}, published()) is False
-    await until(lambda: rig.told.successes == 1)
+    await until(lambda: engine.report.successes == 1)
     ((method, path, headers, body),) = sink.requests
     assert (method, path, json.loads(body)) == ("POST", "/hook?k=1", {"clientid": "c1", "x": 1})
     assert headers["x-token"] == "abc" and headers["content-type"] == "application/json"
@@ -52,17 +53,17 @@ async def test_the_specifications_form_posts_the_row_as_json(rig: Rig, sink: Htt
 
 
 @pytest.mark.parametrize("method", ["PUT", "POST"])
-async def test_the_method_is_the_resources(rig: Rig, sink: HttpSink, method: str) -> None:
-    rig.run(web_hook.TYPE, url=sink.url, method=method)
-    rig.action(action.TYPE, payload_tmpl="v=${x}").run({"x": 2}, published())
-    await until(lambda: rig.told.successes == 1)
+async def test_the_method_is_the_resources(engine: FakeEngine, sink: HttpSink, method: str) -> None:
+    engine.run(web_hook.TYPE, url=sink.url, method=method)
+    engine.action(action.TYPE, payload_tmpl="v=${x}").run({"x": 2}, published())
+    await until(lambda: engine.report.successes == 1)
     assert sink.requests[0][:2] == (method, "/") and sink.bodies == [b"v=2"]
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "GET", "DELETE"])
-async def test_the_form_of_4_4(rig: Rig, sink: HttpSink, method: str) -> None:
-    rig.run(web_hook.TYPE, url=f"{sink.url}/base/", headers={"a": "1"})
-    act = rig.action(
+async def test_the_form_of_4_4(engine: FakeEngine, sink: HttpSink, method: str) -> None:
+    engine.run(web_hook.TYPE, url=f"{sink.url}/base/", headers={"a": "1"})
+    act = engine.action(
         action.TYPE,
         method=method,
         path="/${clientid}/${n}?q=${q}",
@@ -70,7 +71,7 @@ async def test_the_form_of_4_4(rig: Rig, sink: HttpSink, method: str) -> None:
         body="<${payload}>",
     )
     act.run({"clientid": "a/b?c é", "n": 7, "q": "x&y=z", "payload": b"\xff"}, published())
-    await until(lambda: rig.told.successes == 1)
+    await until(lambda: engine.report.successes == 1)
     made, path, headers, body = sink.requests[0]
     assert (made, path) == (method, "/base/a%2Fb%3Fc%20%C3%A9/7?q=x%26y%3Dz")
     assert headers["x-7"] == "v x&y=z" and headers["a"] == "2"
@@ -90,62 +91,64 @@ async def test_the_form_of_4_4(rig: Rig, sink: HttpSink, method: str) -> None:
     ],
 )
 async def test_a_value_cannot_become_another_header_or_path(
-    rig: Rig, sink: HttpSink, params: dict[str, Any], row: dict[str, Any], reason: str
+    engine: FakeEngine, sink: HttpSink, params: dict[str, Any], row: dict[str, Any], reason: str
 ) -> None:
-    rig.run(web_hook.TYPE, url=sink.url)
+    engine.run(web_hook.TYPE, url=sink.url)
     with pytest.raises(ActionFailed, match=reason):
-        rig.action(action.TYPE, **params).run(row, published())
+        engine.action(action.TYPE, **params).run(row, published())
     assert sink.requests == []
 
 
 @pytest.mark.parametrize("code", [200, 201, 204, 299])
-async def test_2xx_is_success(rig: Rig, sink: HttpSink, code: int) -> None:
+async def test_2xx_is_success(engine: FakeEngine, sink: HttpSink, code: int) -> None:
     sink.answer = status(code)
-    rig.run(web_hook.TYPE, url=sink.url)
-    rig.action(action.TYPE).run({"x": 1}, published())
-    await until(lambda: rig.told.count == 1)
-    assert rig.told.successes == 1 and len(sink.requests) == 1
+    engine.run(web_hook.TYPE, url=sink.url)
+    engine.action(action.TYPE).run({"x": 1}, published())
+    await until(lambda: engine.report.count == 1)
+    assert engine.report.successes == 1 and len(sink.requests) == 1
 
 
 @pytest.mark.parametrize("code", [400, 401, 404, 413, 422])
-async def test_4xx_fails_at_once_and_says_what_the_server_said(rig: Rig, sink: HttpSink, code: int) -> None:
+async def test_4xx_fails_at_once_and_says_what_the_server_said(engine: FakeEngine, sink: HttpSink, code: int) -> None:
     sink.answer = status(code)
-    hook = rig.run(web_hook.TYPE, url=sink.url)
-    rig.action(action.TYPE).run({"x": 1}, published())
-    await until(lambda: rig.told.count == 1)
-    assert rig.told.failures == [(f"HTTP {code}: no", {"x": 1})]
+    hook = engine.run(web_hook.TYPE, url=sink.url)
+    engine.action(action.TYPE).run({"x": 1}, published())
+    await until(lambda: engine.report.count == 1)
+    assert engine.report.failures == [(f"HTTP {code}: no", {"x": 1})]
     assert len(sink.requests) == 1
     assert hook.status["buffer"]["dropped"] == {"refused": 1}
 
 
 @pytest.mark.parametrize("code", [408, 429, 500, 502, 503, 504])
-async def test_what_may_pass_is_tried_again(rig: Rig, sink: HttpSink, code: int) -> None:
+async def test_what_may_pass_is_tried_again(engine: FakeEngine, sink: HttpSink, code: int) -> None:
     sink.answer = status(code)
-    rig.run(web_hook.TYPE, url=sink.url)
-    rig.action(action.TYPE).run({"x": 1}, published())
+    engine.run(web_hook.TYPE, url=sink.url)
+    engine.action(action.TYPE).run({"x": 1}, published())
     await until(lambda: len(sink.requests) >= 2)
     sink.answer = status(200)
-    await until(lambda: rig.told.successes == 1)
-    assert rig.told.failures == []
+    await until(lambda: engine.report.successes == 1)
+    assert engine.report.failures == []
 
 
 @pytest.mark.parametrize("code", [301, 302, 307, 308])
-async def test_redirects_are_not_followed(rig: Rig, sink: HttpSink, code: int) -> None:
+async def test_redirects_are_not_followed(engine: FakeEngine, sink: HttpSink, code: int) -> None:
     sink.answer = status(code, location=f"{sink.url}/elsewhere")
-    rig.run(web_hook.TYPE, url=sink.url)
-    rig.action(action.TYPE).run({"x": 1}, published())
-    await until(lambda: rig.told.count == 1)
-    assert "redirects are not followed" in rig.told.failures[0][0]
+    engine.run(web_hook.TYPE, url=sink.url)
+    engine.action(action.TYPE).run({"x": 1}, published())
+    await until(lambda: engine.report.count == 1)
+    assert "redirects are not followed" in engine.report.failures[0][0]
     assert [each[1] for each in sink.requests] == ["/"]
 
 
-async def test_a_server_that_is_away_and_comes_back_gets_every_row_once_and_in_order(rig: Rig, sink: HttpSink) -> None:
-    hook = rig.run(web_hook.TYPE, url=sink.url, pool_size=4)
-    act = rig.action(action.TYPE, body="${n}")
+async def test_a_server_that_is_away_and_comes_back_gets_every_row_once_and_in_order(
+    engine: FakeEngine, sink: HttpSink
+) -> None:
+    hook = engine.run(web_hook.TYPE, url=sink.url, pool_size=4)
+    act = engine.action(action.TYPE, body="${n}")
     await until(lambda: hook.alive)
     for number in range(20):
         act.run({"n": number}, published())
-    await until(lambda: rig.told.successes == 20)
+    await until(lambda: engine.report.successes == 20)
     await sink.stop()
     await until(lambda: not hook.alive)
     for number in range(20, 60):
@@ -153,13 +156,15 @@ async def test_a_server_that_is_away_and_comes_back_gets_every_row_once_and_in_o
     await until(lambda: hook.status["buffer"]["retried"] > 2)
     assert hook.status["buffer"]["waiting"] == 40
     await sink.start()
-    await until(lambda: rig.told.successes == 60)
+    await until(lambda: engine.report.successes == 60)
     assert sink.bodies == [b"%d" % number for number in range(60)]
-    assert hook.alive and rig.alive == [True, False, True]
-    assert rig.told.failures == []
+    assert hook.alive and engine.alive == [True, False, True]
+    assert engine.report.failures == []
 
 
-async def test_a_server_that_hangs_is_given_up_in_time_and_makes_nobody_wait(rig: Rig, sink: HttpSink) -> None:
+async def test_a_server_that_hangs_is_given_up_in_time_and_makes_nobody_wait(
+    engine: FakeEngine, sink: HttpSink
+) -> None:
     released = asyncio.Event()
 
     async def hang(request: web.Request, body: bytes) -> web.StreamResponse:
@@ -167,8 +172,8 @@ async def test_a_server_that_hangs_is_given_up_in_time_and_makes_nobody_wait(rig
         return web.Response()
 
     sink.answer = hang
-    hook = rig.run(web_hook.TYPE, url=sink.url, request_timeout="50ms", pool_size=1)
-    act = rig.action(action.TYPE)
+    hook = engine.run(web_hook.TYPE, url=sink.url, request_timeout="50ms", pool_size=1)
+    act = engine.action(action.TYPE)
     before = asyncio.get_running_loop().time()
     for number in range(200):
         act.run({"n": number}, published())
@@ -176,10 +181,10 @@ async def test_a_server_that_hangs_is_given_up_in_time_and_makes_nobody_wait(rig
     await until(lambda: hook.status["buffer"]["retried"] >= 1)
     assert hook.status["buffer"]["last_error"]
     released.set()
-    await until(lambda: rig.told.successes == 200)
+    await until(lambda: engine.report.successes == 200)
 
 
-async def test_a_server_that_dies_mid_way_gets_the_row_again(rig: Rig) -> None:
+async def test_a_server_that_dies_mid_way_gets_the_row_again(engine: FakeEngine) -> None:
     bodies: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -198,15 +203,15 @@ async def test_a_server_that_dies_mid_way_gets_the_row_again(rig: Rig) -> None:
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    rig.run(web_hook.TYPE, url=f"http://127.0.0.1:{port}")
-    rig.action(action.TYPE, body="${n}").run({"n": 1}, published())
-    await until(lambda: rig.told.successes == 1)
+    engine.run(web_hook.TYPE, url=f"http://127.0.0.1:{port}")
+    engine.action(action.TYPE, body="${n}").run({"n": 1}, published())
+    await until(lambda: engine.report.successes == 1)
     assert bodies == [b"1", b"1"]
     server.close()
 
 
 async def test_an_endless_answer_is_cut_off(sink: HttpSink) -> None:
-    rig = Rig(msgspec.structs.replace(QUICK, max_reply_bytes=10_000))
+    engine = FakeEngine(msgspec.structs.replace(QUICK, max_reply_bytes=10_000))
     sent = 0
 
     async def pour(request: web.Request, body: bytes) -> web.StreamResponse:
@@ -218,14 +223,14 @@ async def test_an_endless_answer_is_cut_off(sink: HttpSink) -> None:
             sent += 65_536
 
     sink.answer = pour
-    rig.run(web_hook.TYPE, url=sink.url)
-    rig.action(action.TYPE).run({"n": 1}, published())
-    await until(lambda: rig.told.successes == 1)
+    engine.run(web_hook.TYPE, url=sink.url)
+    engine.action(action.TYPE).run({"n": 1}, published())
+    await until(lambda: engine.report.successes == 1)
     assert sent < 64 * 1024 * 1024
-    await rig.close()
+    await engine.close()
 
 
-async def test_one_slow_client_holds_up_no_other(rig: Rig, sink: HttpSink) -> None:
+async def test_one_slow_client_holds_up_no_other(engine: FakeEngine, sink: HttpSink) -> None:
     released = asyncio.Event()
 
     async def answer(request: web.Request, body: bytes) -> web.StreamResponse:
@@ -234,14 +239,14 @@ async def test_one_slow_client_holds_up_no_other(rig: Rig, sink: HttpSink) -> No
         return web.Response()
 
     sink.answer = answer
-    rig.run(web_hook.TYPE, url=sink.url, pool_size=16)
-    act = rig.action(action.TYPE, body="${who}")
+    engine.run(web_hook.TYPE, url=sink.url, pool_size=16)
+    act = engine.action(action.TYPE, body="${who}")
     act.run({"who": "slow"}, published(client_id="slow"))
     for number in range(32):
         act.run({"who": f"c{number}"}, published(client_id=f"c{number}"))
-    await until(lambda: rig.told.successes >= 20)
+    await until(lambda: engine.report.successes >= 20)
     released.set()
-    await until(lambda: rig.told.successes == 33)
+    await until(lambda: engine.report.successes == 33)
 
 
 def _names_the_setting(hook: Any) -> bool:
@@ -249,21 +254,21 @@ def _names_the_setting(hook: Any) -> bool:
 
 
 async def test_a_refused_address_is_never_connected_to_and_the_setting_is_named(sink: HttpSink) -> None:
-    rig = Rig(msgspec.structs.replace(QUICK, refused_networks=("127.0.0.0/8",)))
+    engine = FakeEngine(msgspec.structs.replace(QUICK, refused_networks=("127.0.0.0/8",)))
     for url in (sink.url, f"http://localhost:{sink.port}"):
-        hook = rig.run(web_hook.TYPE, "resource:1", url=url)
+        hook = engine.run(web_hook.TYPE, "resource:1", url=url)
         with pytest.raises(ResourceError, match="refused_networks"):
             await hook.test()
-        rig.action(action.TYPE).run({"x": 1}, published())
+        engine.action(action.TYPE).run({"x": 1}, published())
         await until(partial(_names_the_setting, hook))
         assert not hook.alive
         await hook.close()
-        rig.buffers.forget("resource:1")
+        engine.buffers.forget("resource:1")
     assert sink.requests == []
 
 
 async def test_a_name_that_resolves_elsewhere_after_the_test_is_refused_then(
-    rig: Rig, sink: HttpSink, monkeypatch: pytest.MonkeyPatch
+    engine: FakeEngine, sink: HttpSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = asyncio.get_running_loop()
     address = "127.0.0.1"
@@ -272,11 +277,11 @@ async def test_a_name_that_resolves_elsewhere_after_the_test_is_refused_then(
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, sink.port))]
 
     monkeypatch.setattr(loop, "getaddrinfo", resolve, raising=False)
-    hook = rig.run(web_hook.TYPE, url=f"http://rebound.example:{sink.port}", enable_pipelining=False)
-    act = rig.action(action.TYPE)
+    hook = engine.run(web_hook.TYPE, url=f"http://rebound.example:{sink.port}", enable_pipelining=False)
+    act = engine.action(action.TYPE)
     await hook.test()
     act.run({"x": 1}, published())
-    await until(lambda: rig.told.successes == 1)
+    await until(lambda: engine.report.successes == 1)
     address = "169.254.169.254"
     act.run({"x": 2}, published())
     await until(lambda: "169.254.169.254" in hook.status["buffer"]["last_error"])
@@ -285,7 +290,7 @@ async def test_a_name_that_resolves_elsewhere_after_the_test_is_refused_then(
 
 @pytest.mark.parametrize("reuse, connections", [(True, 1), (False, 5)])
 async def test_enable_pipelining_says_whether_a_connection_is_used_again(
-    rig: Rig, sink: HttpSink, reuse: bool, connections: int
+    engine: FakeEngine, sink: HttpSink, reuse: bool, connections: int
 ) -> None:
     peers: set[Any] = set()
 
@@ -295,27 +300,27 @@ async def test_enable_pipelining_says_whether_a_connection_is_used_again(
         return web.Response()
 
     sink.answer = answer
-    rig.run(web_hook.TYPE, url=sink.url, enable_pipelining=reuse)
-    act = rig.action(action.TYPE)
+    engine.run(web_hook.TYPE, url=sink.url, enable_pipelining=reuse)
+    act = engine.action(action.TYPE)
     for number in range(5):
         act.run({"n": number}, published())
-    await until(lambda: rig.told.successes == 5)
+    await until(lambda: engine.report.successes == 5)
     assert len(peers) == connections
 
 
-async def test_liveness_is_told_when_it_changes(rig: Rig) -> None:
+async def test_liveness_is_told_when_it_changes(engine: FakeEngine) -> None:
     sink = HttpSink()
-    hook = rig.run(web_hook.TYPE, url=sink.url)
+    hook = engine.run(web_hook.TYPE, url=sink.url)
     with pytest.raises(ResourceError):
         await hook.test()
     await until(lambda: "connect" in hook.status["reason"].lower())
-    assert not hook.alive and rig.alive == []
+    assert not hook.alive and engine.alive == []
     await sink.start()
     await hook.test()
     await until(lambda: hook.alive)
     await sink.stop()
     await until(lambda: not hook.alive)
-    assert rig.alive == [True, False]
+    assert engine.alive == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -340,9 +345,9 @@ async def test_liveness_is_told_when_it_changes(rig: Rig) -> None:
         ("certfile", {"url": "https://h", "certfile": "/nowhere/c.pem", "keyfile": "/nowhere/k.pem"}),
     ],
 )
-async def test_a_configuration_that_cannot_be_is_refused(rig: Rig, key: str, config: dict[str, Any]) -> None:
+async def test_a_configuration_that_cannot_be_is_refused(engine: FakeEngine, key: str, config: dict[str, Any]) -> None:
     with pytest.raises(ParamError) as refused:
-        rig.make(web_hook.TYPE, **config)
+        engine.make(web_hook.TYPE, **config)
     assert refused.value.key == key
 
 
@@ -357,36 +362,36 @@ async def test_a_configuration_that_cannot_be_is_refused(rig: Rig, key: str, con
         ("headers", {"headers": {"content-length": "3"}}),
     ],
 )
-async def test_an_action_that_cannot_be_is_refused(rig: Rig, key: str, params: dict[str, Any]) -> None:
+async def test_an_action_that_cannot_be_is_refused(engine: FakeEngine, key: str, params: dict[str, Any]) -> None:
     with pytest.raises(ParamError) as refused:
-        rig.action(action.TYPE, **params)
+        engine.action(action.TYPE, **params)
     assert refused.value.key == key
 
 
-async def test_an_action_whose_resource_is_not_there_fails(rig: Rig) -> None:
+async def test_an_action_whose_resource_is_not_there_fails(engine: FakeEngine) -> None:
     with pytest.raises(ActionFailed, match="resource:1 is not running"):
-        rig.action(action.TYPE).run({"x": 1}, published())
+        engine.action(action.TYPE).run({"x": 1}, published())
 
 
-async def test_an_instance_that_takes_the_place_of_another_keeps_being_told(rig: Rig, sink: HttpSink) -> None:
-    rig.run(web_hook.TYPE, url=sink.url)
-    old, new = Told(), Told()
-    first = rig.action(action.TYPE, told=old)
-    second = rig.action(action.TYPE, told=new)
+async def test_an_instance_that_takes_the_place_of_another_keeps_being_told(engine: FakeEngine, sink: HttpSink) -> None:
+    engine.run(web_hook.TYPE, url=sink.url)
+    old, new = FakeReport(), FakeReport()
+    first = engine.action(action.TYPE, report=old)
+    second = engine.action(action.TYPE, report=new)
     first.close()
     second.run({"x": 1}, published())
     await until(lambda: new.successes == 1)
     assert old.count == 0
 
 
-async def test_an_action_that_is_gone_still_has_its_rows_delivered(rig: Rig, sink: HttpSink) -> None:
-    hook = rig.run(web_hook.TYPE, url=sink.url)
-    told = Told()
-    act = rig.action(action.TYPE, told=told)
+async def test_an_action_that_is_gone_still_has_its_rows_delivered(engine: FakeEngine, sink: HttpSink) -> None:
+    hook = engine.run(web_hook.TYPE, url=sink.url)
+    report = FakeReport()
+    act = engine.action(action.TYPE, report=report)
     act.run({"x": 1}, published())
     act.close()
     await until(lambda: hook.status["buffer"]["delivered"] == 1)
-    assert told.count == 0 and len(sink.requests) == 1
+    assert report.count == 0 and len(sink.requests) == 1
 
 
 PARAMS = web_hook.TYPE.record()["params"]
