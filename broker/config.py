@@ -4,7 +4,8 @@ Defaults are EMQX 4.x's where it has the setting, else those of ``docs/configura
 the configuration file; its docstring comment is the reference text.
 """
 
-from typing import Annotated, Literal
+import re
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -29,6 +30,19 @@ PositiveBytes = Annotated[int, Meta(ge=1, extra={"unit": "bytes"})]
 # The standard has no larger packets.
 PacketSize = Annotated[int, Meta(ge=1, le=268_435_460, extra={"unit": "bytes"})]
 Rate = Annotated[tuple[Natural, PositiveSeconds], Meta(extra={"expected": "[amount, seconds], both more than 0"})]
+
+_BIND: Final = re.compile(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\[\]:\s]*)):(\d{1,5})", re.ASCII)
+
+
+def parse_bind(bind: str) -> tuple[str, int]:
+    """``host:port`` or ``[v6]:port`` in its two parts; ``ValueError`` says what is wrong."""
+    found = _BIND.fullmatch(bind)
+    if found is None or int(found[3]) > 65_535:
+        raise ValueError("expected host:port or [v6]:port with a port from 0 to 65535")
+    host = found[1] or found[2]
+    if not host:
+        raise ValueError("expected a host before the port; 0.0.0.0 or [::] for every address")
+    return host, int(found[3])
 
 
 class ZoneSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -9,9 +9,11 @@ from typing import Any, Final
 
 import msgspec
 
+from taipan.broker.observability.log_text import one_line
+
 from .setting_types import is_list, struct_in, type_at, union_members
 from .toml_lines import Path, key_lines
-from .validation import Fault, faults, one_line, quoted, shown, unknown_keys
+from .validation import Fault, faults, quoted, shown, unknown_keys
 
 MAX_TOLD: Final = 20
 """Mistakes that are told at once."""

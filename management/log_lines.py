@@ -21,7 +21,7 @@ import time
 from functools import lru_cache
 from typing import Any, Final, TextIO
 
-from taipan.broker.observability.log_text import shown
+from taipan.broker.observability.log_text import one_line, shown
 
 from .config import LogSettings
 
@@ -104,13 +104,6 @@ class TurnHandler(logging.StreamHandler[TextIO]):
             self.release()
 
 
-def escape(text: str) -> str:
-    """``text`` on one line: everything unprintable as a backslash escape."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
-
-
 def field(value: object) -> str:
     """A field's value, cut where it is long (``shown``), in quotes where it needs them."""
     return quoted(shown(value))
@@ -120,14 +113,14 @@ def quoted(text: str) -> str:
     """``text`` as it is where that cannot be mistaken, else in double quotes."""
     if _ASCII(text) or (text.isprintable() and _PLAIN.fullmatch(text)):
         return text
-    return '"' + escape(text.replace("\\", "\\\\").replace('"', '\\"')) + '"'
+    return '"' + one_line(text.replace("\\", "\\\\").replace('"', '\\"')) + '"'
 
 
 class TextLines(logging.Formatter):
     """``time LEVEL logger message``, the time local with milliseconds."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = f"{_time(record)} {record.levelname} {record.name} {escape(_message(record))}"
+        line = f"{_time(record)} {record.levelname} {record.name} {one_line(_message(record))}"
         trace = self._trace(record)
         return f"{line} exception={quoted(trace)}" if trace else line
 

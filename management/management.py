@@ -9,7 +9,9 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
+from taipan.broker.config import parse_bind
 from taipan.broker.server import Server
+from taipan.broker.session.client_info import authority
 from taipan.ruleengine.engine import RuleEngine
 
 from .api import monitoring
@@ -17,6 +19,7 @@ from .api.index import all_routes
 from .ctl.socket import ControlSocket
 from .http.app import Application
 from .http.certificates import Certificates
+from .http.connection import HttpConnection
 from .http.door import Door
 from .http.reader import Reader
 from .operations.operations import Operations
@@ -72,7 +75,7 @@ class Management:
         tls = self.settings.tls
         self._certificates = None if tls is None else Certificates(tls)
         context = None if self._certificates is None else self._certificates.context
-        host, _, port = self.settings.bind.rpartition(":")
+        host, port = parse_bind(self.settings.bind)
         runner = web.AppRunner(
             self.application.web_application(),
             handle_signals=False,
@@ -80,20 +83,21 @@ class Management:
         )
         await runner.setup()
         server, loop = runner.server, asyncio.get_running_loop()
-        patience = min(self.settings.read_timeout, self.settings.first_request_timeout)
+        assert server is not None
 
-        def read() -> Reader:
-            return Reader(server, loop, patience, access_log=None, keepalive_timeout=_KEEP_ALIVE)
+        def read(connection: HttpConnection) -> Reader:
+            return Reader(server, loop, connection, access_log=None, keepalive_timeout=_KEEP_ALIVE)
 
         door = Door(
             read,
+            min(self.settings.read_timeout, self.settings.first_request_timeout),
             self.settings.max_connections,
             self.settings.max_unauthenticated,
             self.server.clock,
             self.server.descriptors,
         )
         try:
-            await door.open(host.strip("[]"), int(port), context, tls.handshake_timeout if tls is not None else None)
+            await door.open(host, port, context, tls.handshake_timeout if tls is not None else None)
         except OSError as error:
             await runner.cleanup()
             why = error.strerror or str(error)
@@ -103,7 +107,7 @@ class Management:
         self.operations.listeners.doors.append(door)
         self._first_app()
         logger.info("management_started url=%s", self.url)
-        if tls is None and not _is_loopback(host.strip("[]")):
+        if tls is None and not _is_loopback(host):
             logger.warning(
                 "management_without_tls url=%s: secrets cross the net in clear text; setting=management.tls", self.url
             )
@@ -122,11 +126,11 @@ class Management:
     @property
     def url(self) -> str:
         """Where the HTTP server is, or will be."""
-        host, _, port = self.settings.bind.rpartition(":")
+        host, port = parse_bind(self.settings.bind)
         if self._door is not None:
-            port = str(self._door.port)
+            port = self._door.port
         scheme = "http" if self.settings.tls is None else "https"
-        return f"{scheme}://{host}:{port}"
+        return f"{scheme}://{authority(host, port)}"
 
     def check(self, settings: ManagementSettings) -> None:
         """Whether ``reload`` could take these. Raises ValueError where more than ``RELOADED`` is new or certificates,

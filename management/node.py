@@ -26,7 +26,10 @@ from taipan.broker import compiled
 from taipan.broker.access.password import ScryptHash
 from taipan.broker.access.saslprep import saslprep
 from taipan.broker.access.scram import ScramVerifier
+from taipan.broker.config import parse_bind
 from taipan.broker.loop.clock import Clock
+from taipan.broker.observability.log_text import one_line
+from taipan.broker.session.client_info import authority
 from taipan.broker.transport.tls import TlsError, build_context
 from taipan.broker.version import product_version
 
@@ -34,7 +37,7 @@ from . import start
 from .config import Settings, load
 from .config_document import ConfigError
 from .data_dir import DataDir
-from .log_lines import escape, setup_logging
+from .log_lines import setup_logging
 
 if TYPE_CHECKING:
     from taipan.broker.server import Server
@@ -267,7 +270,7 @@ async def _serve(settings: Settings, config: str | None, reread: Callable[[], Se
     except Exception as error:
         # Whatever it is, the operator wants one line; the whole story is for who turned on debug.
         logger.debug("start_failed", exc_info=True)
-        what = escape(str(error) or type(error).__name__)
+        what = one_line(str(error) or type(error).__name__)
         print(f"taipan: cannot start: {what}{_way_out(error, settings)}", file=sys.stderr)
         return 1
     _tune_collector()
@@ -298,8 +301,8 @@ def _way_out(error: Exception, settings: Settings) -> str:
     binds = {f"listeners.{index}.bind": each.bind for index, each in enumerate(settings.broker.listeners)}
     binds["management.bind"] = settings.management.bind
     key = next(key for key, bind in binds.items() if bind == taken)
-    host, _, port = taken.rpartition(":")
-    other = f"{host}:{int(port) % 65_535 + 1}"
+    host, port = parse_bind(taken)
+    other = authority(host, port % 65_535 + 1)
     return f"; another address for this run: --set {key}={other}, for ever: in the file of --config"
 
 

@@ -18,6 +18,7 @@ from taipan.broker.config import (
     TlsSettings,
     UserSettings,
     ZoneSettings,
+    parse_bind,
 )
 from taipan.broker.core.memory import parse_limit
 
@@ -30,17 +31,6 @@ _SERVER_NAME_KEYS: Final = ("certfile", "keyfile", "key_password")
 WEBSOCKET_KEYS: Final = ("path", "subprotocols", "subprotocol_required", "allowed_origins", "compress")
 # Reason Codes of SUBACK that refuse (MQTT 5.0 table 3-8).
 _SUBACK_REFUSALS: Final = (0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E, 0xA1, 0xA2)
-
-
-def parse_bind(bind: str) -> tuple[str, int]:
-    """``host:port`` or ``[v6]:port`` in its two parts; ``ValueError`` says what is wrong."""
-    found = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\[\]:\s]*)):(\d{1,5})", bind, re.ASCII)
-    if found is None or int(found[3]) > 65_535:
-        raise ValueError("expected host:port or [v6]:port with a port from 0 to 65535")
-    host = found[1] or found[2]
-    if not host:
-        raise ValueError("expected a host before the port; 0.0.0.0 or [::] for every address")
-    return host, int(found[3])
 
 
 def binds_overlap(one: str, other: str) -> bool:

@@ -11,6 +11,8 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
+from taipan.broker.observability.log_text import one_line
+
 from .setting_types import member_type, struct_of, union_members
 from .toml_lines import Path
 
@@ -232,7 +234,3 @@ def nearest(key: str, known: Collection[str]) -> str:
 def quoted(text: str) -> str:
     """In double quotes, control characters escaped, so that an error stays one line."""
     return '"' + one_line(text).replace('"', '\\"') + '"'
-
-
-def one_line(text: str) -> str:
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from ..config import RuleSettings
-from ..session.client_info import ClientInfo
+from ..session.client_info import ClientInfo, ip_address_of
 
 # The wildcards of a pattern or filter that was split into levels. U+0000 is in no Topic Name, so
 # neither a topic's level nor what a placeholder stands for is ever taken for one of them.
@@ -129,7 +129,7 @@ class Rule:
         if self.client_id is not None and self.client_id != client.client_id:
             return False
         if self.network is not None:
-            address = address_of(client.peer_host)
+            address = ip_address_of(client.peer_host)
             return address is not None and address.version == self.network.version and address in self.network
         return True
 
@@ -242,14 +242,3 @@ def _check_filter(text: str) -> None:
             raise ValueError('"+" must stand alone in its level')
         if "#" in level and (level != "#" or index != len(levels) - 1):
             raise ValueError('"#" must stand alone in the last level')
-
-
-def address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """A peer's address, an IPv4 one that came through an IPv6 socket as IPv4; ``None`` where it has none."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return None
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        return address.ipv4_mapped
-    return address

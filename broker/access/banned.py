@@ -10,8 +10,7 @@ import msgspec
 
 from ..loop.clock import Clock
 from ..persistence.tables import Tables
-from ..session.client_info import ClientInfo
-from .acl import address_of
+from ..session.client_info import ClientInfo, ip_address_of, unmapped
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +71,7 @@ class Banned:
             return None
         found = self._in_force(CLIENT_ID, client.client_id) or self._in_force(USERNAME, client.username or "")
         if found is None and self._addresses:
-            address = address_of(client.peer_host)
+            address = ip_address_of(client.peer_host)
             found = self._in_force(PEER_HOST, str(address)) if address is not None else None
         return found
 
@@ -117,8 +116,7 @@ def normal(kind: str, who: str) -> str:
     if kind != PEER_HOST:
         return who
     address = ipaddress.ip_address(who.partition("%")[0])  # the scope of a link-local one is a name of ours
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return str(mapped or address)
+    return str(unmapped(address))
 
 
 def _key(kind: str, who: str) -> str:

@@ -13,6 +13,7 @@ from hashlib import blake2b
 from typing import Final
 
 from ..loop.clock import Clock
+from ..session.client_info import ip_address_of
 
 logger = logging.getLogger(__name__)
 
@@ -134,14 +135,11 @@ def origin(host: str) -> str:
     """An address as guesses are counted by it: of IPv6 the network of 64 bits, which one host has to itself."""
     if ":" not in host:
         return host
-    try:
-        address = ipaddress.IPv6Address(host.partition("%")[0])
-    except ValueError:
+    address = ip_address_of(host)
+    if address is None or (address.version == 6 and address.is_loopback):
         return host
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    if address.is_loopback:
-        return host
+    if address.version == 4:
+        return str(address)
     return str(ipaddress.IPv6Address(int(address) >> 64 << 64)) + "/64"
 
 

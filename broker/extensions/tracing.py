@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import lru_cache
-from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -21,7 +20,7 @@ from ..mqtt.packets import Properties
 from ..mqtt.topics import matches
 from ..observability.log_text import shown
 from ..persistence.tables import Tables
-from ..session.client_info import ClientInfo
+from ..session.client_info import ClientInfo, ip_address_of
 from ..session.session import Session
 from ..session.subscription import Subscription
 
@@ -286,12 +285,7 @@ class Tracing:
 @lru_cache(4096)
 def _host(text: str) -> str:
     """An address as it is compared: an IPv4 one that came through an IPv6 socket as IPv4."""
-    try:
-        address = ip_address(text.partition("%")[0])
-    except ValueError:
-        return text
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return str(mapped or address)
+    return str(ip_address_of(text) or text)
 
 
 def _of(message: Message) -> str:

@@ -7,6 +7,13 @@ NOTHING: Final = "-"
 """Where there is no value."""
 
 
+def one_line(text: str) -> str:
+    """``text`` on one line: everything unprintable as a backslash escape."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
+
+
 def shown(value: object) -> str:
     """``value`` as text: its first 512 characters and how many there are, ``-`` for none."""
     if value is None:

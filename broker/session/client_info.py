@@ -1,5 +1,6 @@
 """ClientInfo: the facts about a client that every hook, access check and record sees."""
 
+import ipaddress
 from typing import Any, Final, NamedTuple
 
 from ..config import ZoneSettings
@@ -9,6 +10,22 @@ from ..mqtt.packets import NO_PROPERTIES, Properties
 def authority(host: str, port: int) -> str:
     """``host:port`` as one text, an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def unmapped(
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address,
+) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """An IPv4 address that came through an IPv6 socket (``::ffff:192.0.2.1``) as IPv4; any other as it is."""
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
+
+
+def ip_address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """A peer's address without its scope, ``unmapped``; ``None`` where it has none."""
+    try:
+        return unmapped(ipaddress.ip_address(host.partition("%")[0]))
+    except ValueError:
+        return None
 
 
 class Traffic(NamedTuple):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ipaddress import ip_address
 from typing import Any, Final, Protocol
 
-from ..config import ListenerSettings, ZoneSettings
+from ..config import ListenerSettings, ZoneSettings, parse_bind
 from ..loop.clock import Clock
 from ..session.client_info import authority
 from .binding import listening_sockets
@@ -96,7 +96,7 @@ class Listener:
         self._connect = connect
         self._clock = clock
         self._descriptors = descriptors
-        self._host, self._port = parse_bind(settings)
+        self._host, self._port = _bind_of(settings)
         self._sockets: list[socket.socket] = []
         self._rest: asyncio.TimerHandle | None = None
         self._rate = _accept_rate(settings)
@@ -384,16 +384,11 @@ class Listener:
         self.shutdown_count[reason] = self.shutdown_count.get(reason, 0) + 1
 
 
-def parse_bind(settings: ListenerSettings) -> tuple[str, int]:
-    """The host and port of ``127.0.0.1:1883``, ``[::1]:1883`` or ``:1883`` (every IPv4 address)."""
-    host, colon, port = settings.bind.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        colon = ""
-    if not colon or not (port.isascii() and port.isdigit() and len(port) <= 5) or int(port) > 65535:
-        raise ListenerError(f"listener {settings.name}: bind {settings.bind!r} is not host:port or [v6]:port")
-    return host or "0.0.0.0", int(port)
+def _bind_of(settings: ListenerSettings) -> tuple[str, int]:
+    try:
+        return parse_bind(settings.bind)
+    except ValueError as error:
+        raise ListenerError(f"listener {settings.name}: bind {settings.bind!r}: {error}") from None
 
 
 def _accept_rate(settings: ListenerSettings) -> TokenBucket | None:

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
-from ..log_lines import escape
+from taipan.broker.observability.log_text import one_line
+
 from ..operations.listing import Listing
 from .command import Answer
 
@@ -120,7 +121,7 @@ class Output:
 
 def printable(line: str) -> bytes:
     """A line as a terminal may have it: whatever a client put into its name cannot move the cursor or begin a line."""
-    return escape(line).encode("utf-8", "backslashreplace") + b"\n"
+    return one_line(line).encode("utf-8", "backslashreplace") + b"\n"
 
 
 def json_text(value: Any) -> bytes:

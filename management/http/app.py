@@ -12,7 +12,7 @@ from ..operations.refusal import UNKNOWN, WRONG, Refusal, not_found
 from .credentials import Credentials, WrongCredentials
 from .cross_site import CrossSite
 from .envelope import answer, json_response, refused
-from .reader import SERVER, Reader
+from .reader import SERVER, connection_of
 from .reading import read_body, read_octets, read_query
 from .routes import PREFIXES, Call, Lenient, Octets, Route, RouteTable, split_path
 
@@ -46,14 +46,12 @@ class Application:
     @web.middleware
     async def _receive(self, request: web.Request, handler: Any) -> web.StreamResponse:
         """Every request, those too whose target is no path and that aiohttp's router does not know."""
-        reader = request.protocol
-        if not isinstance(reader, Reader):
-            return await self.handle(request)
-        reader.greet()
+        connection = connection_of(request)
+        connection.request_begins()
         try:
             return await self.handle(request)
         finally:
-            reader.part()
+            connection.request_answered()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Every request. Whatever happens, the answer is JSON with a code."""
@@ -77,8 +75,7 @@ class Application:
         """After a while; the next guess then wants another connection."""
         response = self._refused(wrong)
         if wrong.wait:
-            if isinstance(request.protocol, Reader):
-                await request.protocol.hold(wrong.wait)
+            await connection_of(request).hold(wrong.wait)
             response.force_close()
         return response
 
@@ -96,8 +93,7 @@ class Application:
         public = self._is_public(table is self._root, rest)
         if not public:
             self.credentials.check(request)
-            if isinstance(request.protocol, Reader):
-                request.protocol.on_known()
+            connection_of(request).authenticated()
         method = "GET" if request.method == "HEAD" else request.method
         found = table.find(method, rest)
         if found is None:

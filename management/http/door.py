@@ -5,7 +5,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Final, Protocol, cast
+from typing import Final
 
 from taipan.broker.access.guesses import origin
 from taipan.broker.loop.clock import Clock
@@ -14,30 +14,18 @@ from taipan.broker.transport.binding import listening_sockets
 from taipan.broker.transport.descriptors import SETTING, UNLIMITED, Descriptors
 from taipan.broker.transport.listener import EXHAUSTED, REST_WHEN_EXHAUSTED
 
+from .connection import HttpConnection
+
 logger = logging.getLogger(__name__)
 
 BACKLOG: Final = 1024
 ACCEPTS_A_TURN: Final = 16  # so that who has come is heard before others put it out
-_TLS_SHUTDOWN_TIMEOUT: Final = 5.0
 _SAY_EVERY: Final = 60.0
-
-
-class Inner(Protocol):
-    """What is made for a connection: ``Reader``. It calls ``on_known`` once it was given right credentials."""
-
-    on_known: Callable[[], None]
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
-    def data_received(self, data: bytes) -> None: ...
-    def eof_received(self) -> bool | None: ...
-    def pause_writing(self) -> None: ...
-    def resume_writing(self) -> None: ...
-    def connection_lost(self, exc: Exception | None) -> None: ...
 
 
 class Door:
     """Lets connections in to what ``handler`` makes: at most ``max_connections`` of them, and of one address at most
-    ``max_unauthenticated`` that gave no right credentials yet.
+    ``max_unauthenticated`` that gave no right credentials yet. ``patience``: seconds until the first request.
 
     One more puts out the oldest of those; where there is none, it is closed itself. Either is counted in ``refused``
     by the setting.
@@ -45,23 +33,25 @@ class Door:
 
     def __init__(
         self,
-        handler: Callable[[], Inner],
+        handler: Callable[[HttpConnection], asyncio.Protocol],
+        patience: float,
         max_connections: int,
         max_unauthenticated: int,
         clock: Clock,
         descriptors: Descriptors = UNLIMITED,
     ) -> None:
-        self.handler = handler
+        self._handler = handler
+        self._patience = patience
         self.max_connections = max_connections
         self.accepted = 0
         self.refused = {"max_connections": 0, "max_unauthenticated": 0, "no_sockets": 0}
         self._max_unauthenticated = max_unauthenticated
         self._clock = clock
         self._descriptors = descriptors
-        self._visits: set[_Visit] = set()
+        self._connections: set[HttpConnection] = set()
         # Those who gave no right credentials yet, the oldest first: all, and by address.
-        self._strangers: dict[_Visit, None] = {}
-        self._strangers_of: dict[str, dict[_Visit, None]] = {}
+        self._strangers: dict[HttpConnection, None] = {}
+        self._strangers_of: dict[str, dict[HttpConnection, None]] = {}
         self._say_at: dict[str, float] = {}
         self._sockets: list[socket.socket] = []
         self._rest: asyncio.TimerHandle | None = None
@@ -84,12 +74,12 @@ class Door:
         for listening in self._sockets:
             listening.close()
         self._sockets = []
-        for visit in list(self._strangers):
-            visit.abort()
+        for connection in list(self._strangers):
+            connection.abort()
 
     @property
     def current_connections(self) -> int:
-        return len(self._visits)
+        return len(self._connections)
 
     @property
     def port(self) -> int:
@@ -142,7 +132,7 @@ class Door:
             address = origin(peer[0])
             if self._has_room(address, sock.fileno()):
                 self.accepted += 1
-                self._enter(_Visit(self, address), sock)
+                self._enter(HttpConnection(self, self._handler, self._patience, address), sock)
             else:
                 sock.close()
 
@@ -152,7 +142,7 @@ class Door:
         if same is not None and len(same) >= self._max_unauthenticated:
             self._refuse("max_unauthenticated")
             next(iter(same)).abort()
-        if len(self._visits) >= self.max_connections:
+        if len(self._connections) >= self.max_connections:
             reason = "max_connections"
         elif number >= self._descriptors.for_operators:
             reason = "no_sockets"
@@ -173,110 +163,31 @@ class Door:
             logger.warning(
                 "management_full reason=%s connections=%s unauthenticated=%s refused=%s setting=%s",
                 reason,
-                len(self._visits),
+                len(self._connections),
                 len(self._strangers),
                 self.refused[reason],
                 SETTING if reason == "no_sockets" else f"management.{reason}",
             )
 
-    def _enter(self, visit: "_Visit", sock: socket.socket) -> None:
-        self._visits.add(visit)
-        self._strangers[visit] = None
-        self._strangers_of.setdefault(visit.address, {})[visit] = None
-        visit.begin(sock, self.context, self._handshake_timeout)
+    def _enter(self, connection: HttpConnection, sock: socket.socket) -> None:
+        self._connections.add(connection)
+        self._strangers[connection] = None
+        self._strangers_of.setdefault(connection.address, {})[connection] = None
+        connection.begin(sock, self.context, self._handshake_timeout)
 
-    def known(self, visit: "_Visit") -> None:
+    def known(self, connection: HttpConnection) -> None:
         """It gave right credentials: nobody else's coming ends it."""
-        if self._strangers.pop(visit, self) is None:
-            same = self._strangers_of[visit.address]
-            del same[visit]
+        if self._strangers.pop(connection, self) is None:
+            same = self._strangers_of[connection.address]
+            del same[connection]
             if not same:
-                del self._strangers_of[visit.address]
+                del self._strangers_of[connection.address]
 
-    def leave(self, visit: "_Visit") -> None:
+    def leave(self, connection: HttpConnection) -> None:
         """It is over."""
-        self.known(visit)
-        self._visits.discard(visit)
+        self.known(connection)
+        self._connections.discard(connection)
 
-    def has(self, visit: "_Visit") -> bool:
+    def has(self, connection: HttpConnection) -> bool:
         """Whether it is not over yet."""
-        return visit in self._visits
-
-
-class _Visit(asyncio.Protocol):
-    """One connection: passes everything on to a protocol of the handler's, once its handshake is done."""
-
-    __slots__ = ("_door", "_inner", "_sock", "_task", "_transport", "address")
-
-    def __init__(self, door: Door, address: str) -> None:
-        self.address = address
-        self._door = door
-        self._sock: socket.socket | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._transport: asyncio.Transport | None = None
-        self._inner: Inner | None = None
-
-    def begin(self, sock: socket.socket, context: ssl.SSLContext | None, handshake_timeout: float | None) -> None:
-        sock.setblocking(False)
-        self._sock = sock
-        self._task = asyncio.get_running_loop().create_task(self._connect(context, handshake_timeout))
-
-    async def _connect(self, context: ssl.SSLContext | None, handshake_timeout: float | None) -> None:
-        sock, self._sock = self._sock, None
-        assert sock is not None
-        try:
-            await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: self,
-                sock,
-                ssl=context,
-                ssl_handshake_timeout=handshake_timeout,
-                ssl_shutdown_timeout=None if context is None else _TLS_SHUTDOWN_TIMEOUT,
-            )
-        except OSError:  # it went, or does not speak TLS
-            self._door.leave(self)
-        finally:
-            self._task = None
-
-    def abort(self) -> None:
-        """Close it at once, whatever stage it is at."""
-        self._door.leave(self)
-        if self._transport is not None:
-            self._transport.abort()
-        else:
-            if self._task is not None:
-                self._task.cancel()
-            if self._sock is not None:
-                self._sock.close()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        if not self._door.has(self):
-            self._transport.abort()
-            return
-        self._inner = self._door.handler()
-        self._inner.on_known = self._known
-        self._inner.connection_made(transport)
-
-    def _known(self) -> None:
-        self._door.known(self)
-
-    def data_received(self, data: bytes) -> None:
-        if self._inner is not None:
-            self._inner.data_received(data)
-
-    def eof_received(self) -> bool | None:
-        return None if self._inner is None else self._inner.eof_received()
-
-    def pause_writing(self) -> None:
-        if self._inner is not None:
-            self._inner.pause_writing()
-
-    def resume_writing(self) -> None:
-        if self._inner is not None:
-            self._inner.resume_writing()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._door.leave(self)
-        if self._inner is not None:
-            self._inner.connection_lost(exc)
-            self._inner = None
+        return connection in self._connections

@@ -1,11 +1,10 @@
 """The client record: one client's facts and figures, under the names of the specification and of EMQX 4.4."""
 
 from functools import lru_cache
-from ipaddress import IPv6Address
 from sys import getsizeof
 from typing import Final
 
-from taipan.broker.session.client_info import ClientInfo, Traffic
+from taipan.broker.session.client_info import ClientInfo, Traffic, ip_address_of
 from taipan.broker.session.client_writer import EXPIRED, NO_LOCAL, QUEUE_FULL, TOO_LARGE
 from taipan.broker.session.limits import MOST_IN_FLIGHT
 from taipan.broker.session.session import Session
@@ -91,12 +90,7 @@ def client_record(node: str, session: Session, state: str, traffic: Traffic, ske
 def address_of(client: ClientInfo) -> str:
     """Where it comes from; an IPv4 address behind an IPv6 socket as the IPv4 address it is."""
     host = client.peer_host
-    if not host.startswith(_MAPPED):
-        return host
-    try:
-        return str(IPv6Address(host).ipv4_mapped or host)
-    except ValueError:
-        return host
+    return str(ip_address_of(host)) if host.startswith(_MAPPED) else host
 
 
 def _window(session: Session) -> int:

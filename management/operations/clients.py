@@ -8,7 +8,7 @@ import msgspec
 
 from taipan.broker.channel.channel import Channel
 from taipan.broker.server import Server
-from taipan.broker.session.client_info import NO_TRAFFIC, ClientInfo, Traffic
+from taipan.broker.session.client_info import NO_TRAFFIC, ClientInfo, Traffic, unmapped
 from taipan.broker.session.session import Session
 from taipan.broker.transport.connection import Connection
 from taipan.broker.transport.limiter import TokenBucket
@@ -270,9 +270,6 @@ def _address(text: str | None) -> str | None:
     if text is None:
         return None
     try:
-        address = ipaddress.ip_address(text)
+        return str(unmapped(ipaddress.ip_address(text)))
     except ValueError:
         raise wrong("ip_address", f"not an IP address: {text}") from None
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(address)

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any, Final
 
-from taipan.broker.observability.sys_topics import SYSDESCR
+from taipan.broker.observability.sys_topics import SYSDESCR, uptime_text
 from taipan.broker.server import Server
 
 from . import times
@@ -33,7 +33,7 @@ class Nodes:
 
     @property
     def uptime(self) -> str:
-        return times.uptime(self._server.clock.now() - self._started_at)
+        return uptime_text(int(self._server.clock.now() - self._started_at))
 
     def broker(self) -> dict[str, Any]:
         """The broker node record. ``otp_release`` is the runtime's release: Python and the event loop."""

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from taipan.management.http.reader import MOST_UNHEARD
+from taipan.management.http.connection import MOST_UNHEARD
 from tests.api.raw_http import request_head, send
 from tests.support.api import managed_node
 

@@ -74,14 +74,14 @@ async def test_right_ones_come_in_at_once_while_wrong_ones_wait_beside_them(node
 async def test_the_first_few_are_answered_at_once_and_then_ever_more_slowly(
     node: ManagedNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from taipan.management.http.reader import Reader
+    from taipan.management.http.connection import HttpConnection
 
     waits: list[float] = []
 
-    async def hold(_: Reader, seconds: float) -> None:
+    async def hold(_: HttpConnection, seconds: float) -> None:
         waits.append(seconds)
 
-    monkeypatch.setattr(Reader, "hold", hold)
+    monkeypatch.setattr(HttpConnection, "hold", hold)
     for _ in range(FREE_FAILURES - 1):
         assert await guess(node) == 401
     assert waits == []

@@ -5,7 +5,6 @@ import re
 import pytest
 
 from taipan.management.operations.nodes import size_text
-from taipan.management.operations.times import uptime
 from tests.support.api import ApiClient, managed_node
 
 pytestmark = pytest.mark.asyncio
@@ -30,10 +29,7 @@ async def test_both_forms_of_brokers_and_nodes(prefix: str) -> None:
         await api.close()
 
 
-async def test_uptime_and_sizes_in_words() -> None:
-    assert uptime(0) == "0 seconds"
-    assert uptime(3605) == "1 hours, 0 minutes, 5 seconds"
-    assert uptime(90_061) == "1 days, 1 hours, 1 minutes, 1 seconds"
+async def test_sizes_in_words() -> None:
     assert size_text(1024) == 1024 and size_text(1536) == "1.50K" and size_text(3 << 30) == "3.00G"
 
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from taipan.broker.access.password import ScryptHash
 from taipan.broker.access.scram import ScramVerifier
-from taipan.broker.config import ListenerSettings, ZoneSettings
+from taipan.broker.config import ListenerSettings, ZoneSettings, parse_bind
 from taipan.management.config import load
 from taipan.management.config_document import ConfigError
-from taipan.management.settings_faults import binds_overlap, parse_bind
+from taipan.management.settings_faults import binds_overlap
 
 HASH = str(ScryptHash.create(b"secret", n=16))
 SCRAM = str(ScramVerifier.create("secret"))
@@ -405,7 +405,8 @@ def test_parse_bind(bind: str, expected: tuple[str, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "bind", ["", "1883", ":1883", "h:", "h:65536", "h:-1", "h:+1", "::1:1883", "[]:1", "h h:1", "h:1\n"]
+    "bind",
+    ["", "1883", ":1883", "h:", "h:65536", "h:-1", "h:+1", "::1:1883", "[]:1", "h h:1", "h:1\n", "h:١", "h:000001"],
 )
 def test_bad_binds(bind: str) -> None:
     with pytest.raises(ValueError):

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from taipan.broker.persistence.log.salvage import sync_directory
+
 from .. import times
 from ..listing import Row
 from ..refusal import RPC_ERROR, WRONG, Refusal, not_found, wrong
@@ -105,7 +107,7 @@ class BackupFiles:
         os.close(self.open(path)[0])
         try:
             path.unlink()
-            _sync(self.path)
+            sync_directory(path)
         except FileNotFoundError:
             raise not_found("file", name) from None
         except OSError as error:
@@ -146,7 +148,7 @@ class NewFile:
             os.fsync(self._file.fileno())
             self._file.close()
             os.rename(self._temporary, self.path)
-            _sync(self.path.parent)
+            sync_directory(self.path)
 
         self._guard(place)
 
@@ -164,14 +166,6 @@ class NewFile:
         except OSError as error:
             self.abandon()
             raise _trouble(self.path, error) from None
-
-
-def _sync(directory: Path) -> None:
-    opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
 
 
 def _trouble(path: Path, error: OSError) -> Refusal:

@@ -69,8 +69,6 @@ class Document:
             yield from self._read()
         except RecursionError:
             raise Refusal(NOT_JSON, "the document is nested too deeply") from None
-        except StopIteration as error:
-            raise Refusal(NOT_JSON, f"not JSON at character {error.value}") from None
         except ValueError as error:
             raise Refusal(NOT_JSON, f"not JSON: {error}") from None
 
@@ -85,9 +83,10 @@ class Document:
         if text[at : at + 1] == "}":
             return self._expect_end(at + 1)
         while True:
+            start = at
             key, at = self._scan(at)
             if not isinstance(key, str):
-                raise ValueError(f"a key is expected at character {at}")
+                raise self._error("a key in double quotes is expected", start)
             at = self._skip(self._expect(self._skip(at), ":"))
             self.sections.pop(key, None)
             self.members.pop(key, None)
@@ -144,7 +143,7 @@ class Document:
                 return
             if end == at:
                 self._scan(start)  # says what is wrong
-                raise ValueError(f"a string is broken at character {at}")
+                raise self._error("a string is broken", at)
             yield end
             at = end
 
@@ -193,11 +192,8 @@ class Document:
         return value
 
     def _scan(self, at: int) -> tuple[Any, int]:
-        try:
-            found: tuple[Any, int] = _scan_once(self.text, at)
-        except StopIteration as error:
-            raise ValueError(f"a value is expected at character {error.value}") from None
-        return found
+        """The value that begins at ``at``, and where it ends."""
+        return _DECODER.raw_decode(self.text, at)
 
     def _skip(self, at: int) -> int:
         found = _SPACE.match(self.text, at)
@@ -206,16 +202,20 @@ class Document:
 
     def _expect(self, at: int, char: str) -> int:
         if self.text[at : at + 1] != char:
-            raise ValueError(f"{char} is expected at character {at}")
+            raise self._error(f"{char} is expected", at)
         return at + 1
 
     def _expect_end(self, at: int) -> None:
-        if self._skip(at) != len(self.text):
-            raise ValueError(f"something follows the document at character {at}")
+        at = self._skip(at)
+        if at != len(self.text):
+            raise self._error("something follows the document", at)
+
+    def _error(self, what: str, at: int) -> json.JSONDecodeError:
+        return json.JSONDecodeError(what, self.text, at)
 
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
 
 
-_scan_once: Final[Any] = json.JSONDecoder(parse_constant=_no_constant).scan_once  # type: ignore[attr-defined]
+_DECODER: Final = json.JSONDecoder(parse_constant=_no_constant)

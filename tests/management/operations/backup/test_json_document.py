@@ -76,3 +76,22 @@ def test_half_a_surrogate_pair() -> None:
     with pytest.raises(BadRecord):
         document.value(half)
     assert (document.value(pair), document.value(none)) == ("\U0001f600", "\\ud800")
+
+
+@pytest.mark.parametrize(
+    "text, what",
+    [
+        ('{"a": 1,\n "b" 2}', ": is expected: line 2 column 6 (char 14)"),
+        ('{"a":\n nul}', "Expecting value: line 2 column 2 (char 7)"),
+        ('{"a": 1,\n 2: 3}', "a key in double quotes is expected: line 2 column 2 (char 10)"),
+        ('{"a": [1,\n 2}', "] is expected: line 2 column 3 (char 12)"),
+        ("{}\n x", "something follows the document: line 2 column 2 (char 4)"),
+        ('{"a": "x', "Unterminated string starting at: line 1 column 7 (char 6)"),
+        ("\ufeff{}", "Expecting value: line 1 column 1 (char 0)"),
+        ('{"a": [NaN]}', "NaN is no JSON"),
+    ],
+)
+def test_the_place_of_a_fault_is_told(text: str, what: str) -> None:
+    with pytest.raises(Refusal) as refusal:
+        read(text)
+    assert refusal.value.message == f"not JSON: {what}"
