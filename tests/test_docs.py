@@ -14,6 +14,7 @@ import pytest
 from taipan.management.api import monitoring
 from taipan.management.api.index import all_routes
 from taipan.management.config import TABLES, load
+from taipan.ruleengine.sql.parser import parse
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -31,7 +32,7 @@ SPAN = re.compile(r"`([^`]+)`")
 SETTING = re.compile(rf"(?:{'|'.join(TABLES)})\.[a-z_]+[a-z_.0-9]*")
 ENDPOINT = re.compile(r"(GET|POST|PUT|DELETE) (/[^\s?]*)(?:\?\S*)?")
 SOURCE = re.compile(r"((?:broker|management|ruleengine|taipan|tests|tools|config|docs)/[\w./-]*)(?:::([\w.]+))?")
-DIRECTORIES = ("taipan", "broker", "management", "ruleengine")
+DIRECTORIES = ("broker", "management", "ruleengine")
 
 
 class Line(NamedTuple):
@@ -87,6 +88,15 @@ def spans(page: Path) -> list[str]:
     return [" ".join(span.split()) for span in SPAN.findall(prose(page))]
 
 
+def test_every_page_is_listed_once() -> None:
+    """docs/README.md sorts the pages by what they are for."""
+    index = ROOT / "docs" / "README.md"
+    listed = [(index.parent / link).resolve() for link in LINK.findall(prose(index))]
+    assert len(listed) == len(set(listed))
+    missing = [page for page in PAGES if page.parent in (index.parent, index.parent / "api") and page not in listed]
+    assert missing == [index]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=IDS)
 def test_links_lead_somewhere(page: Path) -> None:
     wrong = []
@@ -125,7 +135,10 @@ def test_code_can_be_read(page: Path) -> None:
         ast.parse(block)
     for block in blocks(page, "json"):
         json.loads(block)
-    for body in re.findall(r"(?s) -d '(.*?)'", "".join(blocks(page, ""))):
+    for block in blocks(page, "sql"):
+        for statement in block.splitlines():
+            parse(statement)
+    for body in re.findall(r"(?s) -d '([^$@].*?)'", "".join(blocks(page, ""))):
         json.loads(body)
 
 
@@ -226,3 +239,13 @@ def test_wrong_pages_would_be_noticed(tmp_path: Path) -> None:
 def test_toml_that_ships_is_read() -> None:
     for file in (ROOT / "config").rglob("*.toml"):
         tomllib.loads(file.read_text("utf-8"))
+
+
+def test_log_events() -> None:
+    """The tables of events in docs/log.md have every event of level info and above, and no other."""
+    source = "".join(file.read_text("utf-8") for top in DIRECTORIES for file in (ROOT / top).rglob("*.py"))
+    page = (ROOT / "docs" / "log.md").read_text("utf-8").partition("## Why a client")[0]
+    listed = {event for row in re.findall(r"(?m)^\| (`[^|]+) \|", page) for event in re.findall(r"`(\w+)`", row)}
+    assert not [event for event in listed if not re.search(rf"[\"']{event}[ \"']", source)]
+    call = r"logger\.(?:info|warning|error)\(\s*f?[\"']([a-z]+(?:_[a-z]+)+)[ \"']"
+    assert not set(re.findall(call, source)) - listed

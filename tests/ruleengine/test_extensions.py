@@ -1,4 +1,5 @@
-"""The operator's own Python: the example of docs/rules.md, configured and by entry point, and what stops a start."""
+"""The operator's own Python: the example of docs/extend-rules.md, configured and by entry point, and what stops a
+start."""
 
 import re
 import sys
@@ -21,7 +22,7 @@ from taipan.ruleengine.functions.registry import FUNCTIONS
 from tests.ruleengine.ruled import rule_engine_node
 from tests.support.node import make_settings
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "rules.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "extend-rules.md"
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def example() -> str:
-    found = re.search(r"(?s)## Your own functions and actions.*?```python\n(.*?)```", PAGE.read_text("utf-8"))
+    found = re.search(r"(?s)```python\n(.*?)```", PAGE.read_text("utf-8"))
     assert found is not None
     return found[1]
 
