@@ -56,7 +56,7 @@ class RuleEngineNode(Node):
         return self.kept
 
     async def start(self) -> "RuleEngineNode":
-        logging.getLogger("ruleengine").addHandler(self._complaints)
+        logging.getLogger("taipan.ruleengine").addHandler(self._complaints)
         await super().start()
         self.engine.start()
         return self
@@ -64,7 +64,7 @@ class RuleEngineNode(Node):
     async def stop(self) -> None:
         await self.close_clients()
         await self.engine.close()
-        logging.getLogger("ruleengine").removeHandler(self._complaints)
+        logging.getLogger("taipan.ruleengine").removeHandler(self._complaints)
         await super().stop()
 
 

@@ -231,7 +231,7 @@ async def test_bad_characters_do_not_reach_the_log(clients: Clients) -> None:
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(TextLines())
-    logger = logging.getLogger("broker")
+    logger = logging.getLogger("taipan.broker")
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)

@@ -151,7 +151,7 @@ class ManagedNode(Node):
         return self.settings.node.name
 
     async def start(self) -> "ManagedNode":
-        for package in ("management", "ruleengine", "aiohttp"):
+        for package in ("taipan.management", "taipan.ruleengine", "aiohttp"):
             logging.getLogger(package).addHandler(self._complaints)
         await super().start()
         self.engine.start()
@@ -164,7 +164,7 @@ class ManagedNode(Node):
         await self.api.close()
         await self.management.stop()
         await self.engine.close()
-        for package in ("management", "ruleengine", "aiohttp"):
+        for package in ("taipan.management", "taipan.ruleengine", "aiohttp"):
             logging.getLogger(package).removeHandler(self._complaints)
         await super().stop()
 

@@ -89,7 +89,7 @@ class Node:
         }
 
     async def start(self) -> "Node":
-        logging.getLogger("broker").addHandler(self._complaints)
+        logging.getLogger("taipan.broker").addHandler(self._complaints)
         asyncio.get_running_loop().set_exception_handler(self._unhandled)
         await self.server.start()
         return self
@@ -97,7 +97,7 @@ class Node:
     async def stop(self) -> None:
         await self.close_clients()
         await self.server.stop()
-        logging.getLogger("broker").removeHandler(self._complaints)
+        logging.getLogger("taipan.broker").removeHandler(self._complaints)
         asyncio.get_running_loop().set_exception_handler(None)
         assert not self._complaints.records, "\n".join(self._complaints.records)
 
