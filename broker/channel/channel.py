@@ -127,7 +127,7 @@ class Channel(ChannelState):
             metrics = self.context.metrics
             metrics.packets_pingreq_received += 1
             metrics.packets_pingresp_sent += 1
-            self.outlet.send(_PINGRESP)  # [MQTT-3.12.4-1]
+            self.writer.send(_PINGRESP)  # [MQTT-3.12.4-1]
         elif isinstance(packet, Ack):
             on_ack(self, packet, now)
         elif isinstance(packet, Subscribe):
@@ -159,7 +159,7 @@ class Channel(ChannelState):
 
     def shut_down(self, keep_will: bool = False) -> None:
         """The node stops; the will goes out [MQTT-3.1.2-8]. ``keep_will``: it stays in the store for the next start."""
-        if self.session is None or self.outlet.session is None:
+        if self.session is None or self.writer.session is None:
             self.will = None  # nobody was told that it is in force
         elif keep_will and self.will is not None:
             self.will = None

@@ -54,7 +54,7 @@ def fail(channel: ChannelState, error: MqttError) -> None:
         disconnect(channel, code, str(error), name, error.setting)
         return
     if isinstance(error, UnknownProtocol) and error.answer:
-        channel.outlet.send(error.answer)
+        channel.writer.send(error.answer)
     # [MQTT-3.1.4-1] an undecodable CONNECT is answered by the close alone
     end(channel, name, str(error), error.setting)
 
@@ -106,7 +106,7 @@ def end(channel: ChannelState, reason: str, detail: str = "", setting: str = "")
     client = channel.client
     now = context.clock.now()
     setting = setting or SETTINGS.get(reason, NONE)
-    told = state == CONNECTED and channel.outlet.session is not None  # not one whose CONNACK waits for the disk
+    told = state == CONNECTED and channel.writer.session is not None  # not one whose CONNACK waits for the disk
     if state == CONNECTED:
         _leave(channel, reason, now, told)
     event = "client_disconnected" if told else "client_refused"

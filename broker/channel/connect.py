@@ -64,10 +64,10 @@ def _read_facts(channel: ChannelState, connect: Connect) -> None:
         client.client_id = client.username
     properties = connect.properties
     if connect.version == V5:
-        outlet = channel.outlet
-        assert isinstance(outlet, OutboundWriter5)
-        outlet.max_packet_size = int(properties.get(MAXIMUM_PACKET_SIZE, 0))
-        outlet.alias_maximum = min(int(properties.get(TOPIC_ALIAS_MAXIMUM, 0)), channel.zone.max_outgoing_topic_alias)
+        writer = channel.writer
+        assert isinstance(writer, OutboundWriter5)
+        writer.max_packet_size = int(properties.get(MAXIMUM_PACKET_SIZE, 0))
+        writer.alias_maximum = min(int(properties.get(TOPIC_ALIAS_MAXIMUM, 0)), channel.zone.max_outgoing_topic_alias)
         channel.problem_information = properties.get(REQUEST_PROBLEM_INFORMATION, 1) != 0
 
 

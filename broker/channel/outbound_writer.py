@@ -22,28 +22,28 @@ _QOS: Final = 0x06  # in that of a PUBLISH
 
 
 class Target(Protocol):
-    """Whom an outlet writes to: ``transport.connection``."""
+    """Whom a writer writes to: ``transport.connection``."""
 
     def flush(self) -> None:
-        """Write what the outlet holds, and what may follow it."""
+        """Write what the writer holds, and what may follow it."""
 
     def write(self) -> None:
-        """Write what the outlet holds."""
+        """Write what the writer holds."""
 
     def abort(self) -> None:
         """Close at once."""
 
     def stored(self) -> None:
-        """Nothing in the outlet waits for the disk any more."""
+        """Nothing in the writer waits for the disk any more."""
 
 
 class Flushes(Protocol):
-    """Who writes outlets at the end of the turn: ``transport.flusher``."""
+    """Who writes writers at the end of the turn: ``transport.flusher``."""
 
-    def add(self, outlet: "OutboundWriter") -> None:
-        """The outlet has something to write now, and had nothing before."""
+    def add(self, writer: "OutboundWriter") -> None:
+        """The writer has something to write now, and had nothing before."""
 
-    def withdraw(self, outlet: "OutboundWriter") -> None:
+    def withdraw(self, writer: "OutboundWriter") -> None:
         """What it had to write is being written."""
 
     def wake(self) -> None:

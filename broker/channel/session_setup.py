@@ -231,10 +231,10 @@ def _answer(channel: ChannelState, connect: Connect, connack: Connack, now: floa
     window = zone.max_inflight or MAX_PACKET_ID
     if connect.version == V5:
         window = min(window, int(connect.properties.get(RECEIVE_MAXIMUM, MAX_PACKET_ID)))  # [MQTT-3.3.4-9]
-    outlet = channel.outlet
-    outlet.durability = context.durability
-    outlet.open(session, client.mountpoint)
-    session.attach(outlet, window, channel.limits, now)
+    writer = channel.writer
+    writer.durability = context.durability
+    writer.open(session, client.mountpoint)
+    session.attach(writer, window, channel.limits, now)
     channel.send_connack(connack)  # [MQTT-3.2.2-2] [MQTT-3.2.2-3]
     context.metrics.client_connected += 1
     context.broker.quiet_log.events.add(

@@ -34,19 +34,19 @@ class Link(Protocol):
     """What a channel asks of its connection."""
 
     def close(self) -> None:
-        """Write what is in the outlet, then close so that the peer still reads it."""
+        """Write what is in the writer, then close so that the peer still reads it."""
 
     def flush(self) -> None:
-        """Write what the outlet holds, and what may follow it."""
+        """Write what the writer holds, and what may follow it."""
 
     def write(self) -> None:
-        """Write what the outlet holds."""
+        """Write what the writer holds."""
 
     def abort(self) -> None:
         """Close at once, whatever is still to be sent."""
 
     def stored(self) -> None:
-        """Nothing in the outlet waits for the disk any more."""
+        """Nothing in the writer waits for the disk any more."""
 
     def accepted(self, keep_alive: float) -> None:
         """CONNACK 0 was sent: lift the limits of a stranger. ``keep_alive``: seconds without a packet, 0: none."""
@@ -107,7 +107,7 @@ class ListenerFacts:
 class ChannelState:
     """State of one conversation; the handlers of the packets work on it.
 
-    ``outlet`` exists before CONNECT in its 3.x form and is replaced when the version turns out to be 5.0.
+    ``writer`` exists before CONNECT in its 3.x form and is replaced when the version turns out to be 5.0.
     """
 
     __slots__ = (
@@ -128,7 +128,6 @@ class ChannelState:
         "link",
         "listener",
         "mark",
-        "outlet",
         "problem_information",
         "question",
         "quota",
@@ -142,6 +141,7 @@ class ChannelState:
         "version",
         "will",
         "will_answer",
+        "writer",
         "zone",
     )
 
@@ -155,7 +155,7 @@ class ChannelState:
         self.client = client
         self.link = link
         self.flusher = flusher
-        self.outlet = OutboundWriter(flusher, link, context.clock, context.hooks, self.zone.max_outbox_bytes)
+        self.writer = OutboundWriter(flusher, link, context.clock, context.hooks, self.zone.max_outbox_bytes)
         self.state = CONNECTING
         self.version = 0
         self.session: Session | None = None
@@ -197,7 +197,7 @@ class ChannelState:
         """The CONNECT told the protocol version."""
         self.version = version
         if version == V5:
-            self.outlet = OutboundWriter5(
+            self.writer = OutboundWriter5(
                 self.flusher, self.link, self.context.clock, self.context.hooks, self.zone.max_outbox_bytes
             )
 
@@ -209,8 +209,8 @@ class ChannelState:
 
     def fits(self, packet: Any) -> bool:
         """Whether a packet keeps the client's Maximum Packet Size, at least in its shortest form."""
-        outlet = self.outlet
-        bounded = isinstance(outlet, OutboundWriter5) and outlet.max_packet_size
+        writer = self.writer
+        bounded = isinstance(writer, OutboundWriter5) and writer.max_packet_size
         return not bounded or self._encoded(packet) is not None
 
     def send(self, packet: Any) -> bool:
@@ -218,12 +218,12 @@ class ChannelState:
         data = self._encoded(packet)
         if data is None:
             return False
-        self.outlet.send(data)
+        self.writer.send(data)
         return True
 
     def _encoded(self, packet: Any) -> bytes | None:
-        outlet = self.outlet
-        most = outlet.max_packet_size if isinstance(outlet, OutboundWriter5) else 0
+        writer = self.writer
+        most = writer.max_packet_size if isinstance(writer, OutboundWriter5) else 0
         return encode_within(packet, self.version, most)
 
     def note(self) -> None:
@@ -235,11 +235,11 @@ class ChannelState:
     def answer(self, data: bytes) -> None:
         """Send an acknowledgement, when what the packet in hand caused is on disk."""
         durability = self.context.durability
-        outlet = self.outlet
-        if durability is None or (durability.written == self.mark and outlet.held is None):
-            outlet.send(data)
+        writer = self.writer
+        if durability is None or (durability.written == self.mark and writer.held is None):
+            writer.send(data)
         else:
-            outlet.answer(data, durability.barrier if self.mark < 0 else durability.due(self.mark))
+            writer.answer(data, durability.barrier if self.mark < 0 else durability.due(self.mark))
 
     def answer_packet(self, packet: Any) -> bool:
         """The same, encoded here. False: it exceeds the client's Maximum Packet Size."""
@@ -266,7 +266,7 @@ class ChannelState:
 
     def send_disconnect(self, disconnect: Disconnect) -> None:
         """A DISCONNECT of the Server's: 5.0 only, and only after a successful CONNACK [MQTT-3.14.0-1]."""
-        answered = self.state == CONNECTED and self.outlet.session is not None
+        answered = self.state == CONNECTED and self.writer.session is not None
         if self.version == V5 and answered and self.send(disconnect):
             self.context.metrics.packets_disconnect_sent += 1
 

@@ -184,7 +184,7 @@ def _answer(channel: ChannelState, session: Session, suback: Suback, now: float,
     else:
         channel.answer_packet(suback)
     metrics.packets_suback_sent += 1
-    if channel.outlet.held is None:
+    if channel.writer.held is None:
         session.advance(now)
 
 

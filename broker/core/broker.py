@@ -1,7 +1,7 @@
 """Broker: the heart. One publish, one subscribe, one way for a session to begin and to end.
 
 Everything that publishes - a client, a will, ``$SYS``, a delayed message, later rules and HTTP - comes through
-``Broker.publish``, which is one synchronous chain down to the subscribers' outlets.
+``Broker.publish``, which is one synchronous chain down to the subscribers' writers.
 """
 
 import logging

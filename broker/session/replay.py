@@ -39,7 +39,7 @@ class Replay:
         """What is left of this filter is not sent."""
         self._left.pop(filter, None)
 
-    def advance(self, session: "Session", outlet: ClientWriter) -> None:
+    def advance(self, session: "Session", writer: ClientWriter) -> None:
         """Let ``session`` send the next ones until a slice is full, or no other may follow at once."""
         messages_left = REPLAY_SLICE
         octets_left = REPLAY_BYTES
@@ -56,6 +56,6 @@ class Replay:
                 if session.diary is not None and qos:
                     message = message.twin()  # it may be on its way to this session already
                 delivery = Delivery(message, qos, True, subscription.identifiers)
-                if not session.send_retained(outlet, delivery) or messages_left == 0 or octets_left <= 0:
+                if not session.send_retained(writer, delivery) or messages_left == 0 or octets_left <= 0:
                     return
             left.pop(filter, None)

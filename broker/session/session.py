@@ -46,9 +46,9 @@ class Session(Acknowledged):
         retain = message.retain and subscription.retain_as_published  # [MQTT-3.3.1-12] [MQTT-3.3.1-13]
         if subscription.plain or not (retain or subscription.identifiers):
             if qos == 0:
-                outlet = self.outlet
-                if outlet is not None and self.queue is None:
-                    outlet.send_publish0(message)
+                writer = self.writer
+                if writer is not None and self.queue is None:
+                    writer.send_publish0(message)
                 else:
                     self._deliver0(Delivery(message, 0))
                 return
@@ -86,9 +86,9 @@ class Session(Acknowledged):
         return queue.full_for(Delivery(message, 1).size)
 
     def _deliver0(self, delivery: Delivery) -> None:
-        outlet = self.outlet
+        writer = self.writer
         queue = self.queue
-        if outlet is None:
+        if writer is None:
             if self.limits.queue_qos0:
                 self._enqueue(delivery)
             else:
@@ -96,7 +96,7 @@ class Session(Acknowledged):
         elif queue is not None and self._waits(queue, delivery.message.topic):
             self._enqueue(delivery)
         else:
-            outlet.send_publish(delivery, 0, False)
+            writer.send_publish(delivery, 0, False)
 
     def _waits(self, queue: MessageQueue, topic: str) -> bool:
         """Whether a message of this topic waits, which a later one must not overtake [MQTT-4.6.0-6]."""
@@ -108,16 +108,16 @@ class Session(Acknowledged):
         self._offer(delivery)
 
     def _offer(self, delivery: Delivery) -> None:
-        outlet = self.outlet
+        writer = self.writer
         if (
-            outlet is not None
-            and outlet.writable
+            writer is not None
+            and writer.writable
             and self.queue is None
             and self._resend is None
             and len(self.inflight) < self.window
             and not (self.limits.max_inflight_bytes and self._heavy(delivery))
         ):
-            self._send(outlet, delivery)
+            self._send(writer, delivery)
         else:
             self._enqueue(delivery)
 
@@ -125,7 +125,7 @@ class Session(Acknowledged):
         most = self.limits.max_inflight_bytes
         return most > 0 and self.inflight_bytes > 0 and self.inflight_bytes + delivery.octets > most
 
-    def _send(self, outlet: ClientWriter, delivery: Delivery) -> None:
+    def _send(self, writer: ClientWriter, delivery: Delivery) -> None:
         inflight = self.inflight
         packet_id = self._free_id(self.last_packet_id)
         # Noted before it is sent: who is told of the sending may publish something that comes here.
@@ -137,8 +137,8 @@ class Session(Acknowledged):
         if self.sent_at is not None:
             self.sent_at[packet_id] = max(self.now, delivery.message.timestamp)
         due = 0 if self.diary is None else self.diary.sent(self, delivery, packet_id)
-        sent = outlet.send_publish_after(due, delivery, packet_id) if due else None
-        if not (outlet.send_publish(delivery, packet_id, False) if sent is None else sent):
+        sent = writer.send_publish_after(due, delivery, packet_id) if due else None
+        if not (writer.send_publish(delivery, packet_id, False) if sent is None else sent):
             self._finish(packet_id, delivery)
             self._done(delivery)
             if self.last_packet_id == packet_id:
@@ -175,24 +175,24 @@ class Session(Acknowledged):
 
     def advance(self, now: float) -> None:
         """Send what waits, as far as window and socket allow: retransmissions, then the queue, then retained ones."""
-        outlet = self.outlet
-        if outlet is None:
+        writer = self.writer
+        if writer is None:
             return
         self.now = now
         if self._resend is not None:
-            self._retransmit(outlet)
+            self._retransmit(writer)
         queue = self.queue
         if queue is not None and self._resend is None:
-            self._drain(outlet, queue, now)
+            self._drain(writer, queue, now)
             if not len(queue):
                 self.queue = None
-        if self.replays is not None and self.queue is None and outlet.writable:
-            self.replays.advance(self, outlet)
+        if self.replays is not None and self.queue is None and writer.writable:
+            self.replays.advance(self, writer)
             self._end_replay()
 
-    def _drain(self, outlet: ClientWriter, queue: MessageQueue, now: float) -> None:
+    def _drain(self, writer: ClientWriter, queue: MessageQueue, now: float) -> None:
         bounded = self.limits.max_inflight_bytes > 0
-        while outlet.writable and len(self.inflight) < self.window:
+        while writer.writable and len(self.inflight) < self.window:
             if not bounded:
                 room = self.window - len(self.inflight)
                 # A client with nothing in flight only waits: half a window goes out first, and from then on it works on
@@ -200,9 +200,9 @@ class Session(Acknowledged):
                 waits = room == self.window and room >= WORTH_HALVING
                 run = queue.pop_run(room // 2 if waits else room)
                 if run:
-                    self._send_run(outlet, run)
+                    self._send_run(writer, run)
                     if waits:
-                        outlet.flush_now()
+                        writer.flush_now()
                     continue
             delivery = queue.pop()
             if delivery is None:
@@ -211,7 +211,7 @@ class Session(Acknowledged):
                 self._done(delivery)
                 self.observer.delivery_dropped(self, delivery, EXPIRED)
             elif delivery.qos == 0:
-                outlet.send_publish(delivery, 0, False)
+                writer.send_publish(delivery, 0, False)
             elif delivery.message.payload_at < 0 and self.diary is not None:
                 queue.push_front(delivery)
                 if self.diary.fetch(self, delivery):
@@ -223,9 +223,9 @@ class Session(Acknowledged):
                 queue.push_front(delivery)
                 return
             else:
-                self._send(outlet, delivery)
+                self._send(writer, delivery)
 
-    def _send_run(self, outlet: ClientWriter, run: list[Delivery]) -> None:
+    def _send_run(self, writer: ClientWriter, run: list[Delivery]) -> None:
         """Send deliveries of QoS 1 from the queue, all of which the window has room for."""
         inflight = self.inflight
         packet_ids = []
@@ -241,26 +241,26 @@ class Session(Acknowledged):
             self.sent_at.update(dict.fromkeys(packet_ids, self.now))
         if self.diary is not None:
             self.diary.sent_run(self, run, packet_ids)
-        for packet_id in outlet.send_run(run, packet_ids):
+        for packet_id in writer.send_run(run, packet_ids):
             refused = inflight[packet_id]
             assert refused is not None
             self._finish(packet_id, refused)
             self._done(refused)
 
-    def send_retained(self, outlet: ClientWriter, delivery: Delivery) -> bool:
+    def send_retained(self, writer: ClientWriter, delivery: Delivery) -> bool:
         """Send a retained message because of a SUBSCRIBE; whether another may follow at once."""
         if delivery.qos == 0:
-            outlet.send_publish(delivery, 0, False)
-            return outlet.writable
+            writer.send_publish(delivery, 0, False)
+            return writer.writable
         if self.diary is not None:
             self.diary.hold(self, delivery)
-        shut = self._resend is not None or len(self.inflight) >= self.window or not outlet.writable
+        shut = self._resend is not None or len(self.inflight) >= self.window or not writer.writable
         if shut or self._heavy(delivery):
             # One waits in the queue, whatever its bounds, so that they never cut a replay short.
             self._new_queue().push_front(delivery)
             return False
-        self._send(outlet, delivery)
-        return outlet.writable and self.queue is None
+        self._send(writer, delivery)
+        return writer.writable and self.queue is None
 
     def replay(self, messages: Iterator[Message | None], subscription: Subscription) -> None:
         """Retained messages to send because of a SUBSCRIBE; ``advance`` pulls them as the client keeps up."""
@@ -280,9 +280,9 @@ class Session(Acknowledged):
 
     # ---------------------------------------------------- coming, going, ending
 
-    def attach(self, outlet: ClientWriter, window: int, limits: Limits, now: float) -> None:
+    def attach(self, writer: ClientWriter, window: int, limits: Limits, now: float) -> None:
         """A client is there. ``window`` is how many QoS 1 and 2 it takes unacknowledged; nothing is sent yet."""
-        self.outlet = outlet
+        self.writer = writer
         self.window = min(window, MOST_IN_FLIGHT)
         self.now = now
         if limits is not self.limits:
@@ -315,20 +315,20 @@ class Session(Acknowledged):
 
     def detach(self) -> None:
         """The client is gone; what was sent and not acknowledged stays in flight."""
-        self.outlet = None
+        self.writer = None
         self._resend = self._resend_topics = None
         if not self.queued:
             self.queue = None
 
-    def _retransmit(self, outlet: ClientWriter) -> None:
+    def _retransmit(self, writer: ClientWriter) -> None:
         resend = self._resend
         assert resend is not None
         while resend:
             packet_id = next(iter(resend))
             delivery = self.inflight[packet_id]
             if delivery is None:
-                outlet.send_pubrel(packet_id)
-            elif len(self.inflight) - len(resend) >= self.window or not outlet.writable:
+                writer.send_pubrel(packet_id)
+            elif len(self.inflight) - len(resend) >= self.window or not writer.writable:
                 # The new connection's Receive Maximum holds for these too [MQTT-3.3.4-9]. Some may not have been sent
                 # at all: their identifiers were not on disk when the last connection ended.
                 if self._resend_topics is None:
@@ -337,7 +337,7 @@ class Session(Acknowledged):
                     if self.queue is None:
                         self._new_queue()
                 return
-            elif not self._send_again(outlet, packet_id, delivery):
+            elif not self._send_again(writer, packet_id, delivery):
                 self._finish(packet_id, delivery)
                 self._done(delivery)
                 continue
@@ -352,24 +352,24 @@ class Session(Acknowledged):
         Only for 3.x clients where a retry interval is configured; 5.0 forbids it [MQTT-4.4.0-1].
         """
         self.now = now
-        outlet = self.outlet
+        writer = self.writer
         sent_at = self.sent_at
-        if outlet is None or sent_at is None or self._resend is not None:
+        if writer is None or sent_at is None or self._resend is not None:
             return
         for packet_id, delivery in list(self.inflight.items()):
-            if sent_at.get(packet_id, now) >= before or not outlet.writable:
+            if sent_at.get(packet_id, now) >= before or not writer.writable:
                 continue
             sent_at[packet_id] = now
             if delivery is None:
-                outlet.send_pubrel(packet_id)
+                writer.send_pubrel(packet_id)
             else:
-                self._send_again(outlet, packet_id, delivery)
+                self._send_again(writer, packet_id, delivery)
 
-    def _send_again(self, outlet: ClientWriter, packet_id: int, delivery: Delivery) -> bool:
+    def _send_again(self, writer: ClientWriter, packet_id: int, delivery: Delivery) -> bool:
         if self.diary is None or delivery.qos != 2:
-            return outlet.send_publish(delivery, packet_id, True)
+            return writer.send_publish(delivery, packet_id, True)
         # The connection that it was first sent on may have ended before the identifier was on disk.
-        return outlet.send_publish_after(self.diary.barrier, delivery, packet_id, True)
+        return writer.send_publish_after(self.diary.barrier, delivery, packet_id, True)
 
     def expire_queued(self, now: float) -> None:
         """Drop queued messages whose Message Expiry Interval has passed."""
@@ -418,7 +418,7 @@ class Session(Acknowledged):
         self.replays = None
         self.awaiting_rel = None
         self.completions = None
-        self.outlet = None
+        self.writer = None
         return orphans
 
     def __repr__(self) -> str:

@@ -19,8 +19,8 @@ class SessionState:
     __slots__ = (
         "_resend", "_resend_topics", "account", "awaiting_rel", "client", "client_id", "completions", "created_at",
         "diary", "disconnected_at", "expiry_interval", "expiry_timer", "filter_octets", "inflight", "inflight_bytes",
-        "last_packet_id", "limits", "mqueue_dropped", "now", "number", "observer", "outlet", "owner",
-        "queue", "replays", "sent_at", "subscriptions", "will", "will_number", "will_timer", "window",
+        "last_packet_id", "limits", "mqueue_dropped", "now", "number", "observer", "owner", "queue",
+        "replays", "sent_at", "subscriptions", "will", "will_number", "will_timer", "window", "writer",
     )  # fmt: skip
 
     def __init__(
@@ -54,7 +54,7 @@ class SessionState:
         # Retained messages still to be sent because of a SUBSCRIBE.
         self.replays: Replay | None = None
         self.last_packet_id = 0
-        self.outlet: ClientWriter | None = None
+        self.writer: ClientWriter | None = None
         # What the node's queues take.
         self.account: Account = NOBODYS
         self.window = min(limits.max_inflight or MOST_IN_FLIGHT, MOST_IN_FLIGHT)
@@ -78,13 +78,13 @@ class SessionState:
     @property
     def connected(self) -> bool:
         """Whether a client is there."""
-        return self.outlet is not None
+        return self.writer is not None
 
     @property
     def ready(self) -> bool:
         """Whether a QoS 1 message given now would go out at once."""
-        outlet = self.outlet
-        return outlet is not None and outlet.writable and len(self.inflight) < self.window and not self.queue
+        writer = self.writer
+        return writer is not None and writer.writable and len(self.inflight) < self.window and not self.queue
 
     @property
     def busy(self) -> bool:

@@ -1,4 +1,4 @@
-"""Connection: one socket. Bytes in, packets to the channel; the channel's outlet out, once a turn.
+"""Connection: one socket. Bytes in, packets to the channel; the channel's writer out, once a turn.
 
 The only one there is, for tcp, ssl, ws and wss: whatever lies below looks like an asyncio transport.
 """
@@ -161,7 +161,7 @@ class Connection(Output):
         if self._closing:
             return
         channel = self.channel
-        channel.answered1 = channel.outlet.written1
+        channel.answered1 = channel.writer.written1
         packets = self._decoder.feed(data)
         now = context.clock.now()
         if packets:
@@ -247,9 +247,9 @@ class Connection(Output):
         self._everybody.discard(self)
         self._listener.closed(channel.end_reason)
         self._leave_traffic()
-        # Connection, channel and outlet know each other: taken apart here, they need no garbage collector.
-        channel.link = channel.outlet.target = GONE
-        channel.outlet.session = None
+        # Connection, channel and writer know each other: taken apart here, they need no garbage collector.
+        channel.link = channel.writer.target = GONE
+        channel.writer.session = None
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -268,9 +268,9 @@ class Connection(Output):
             channel.internal_error()
             return
         if taken is True:
-            if channel.outlet.backlog > self.facts.zone.max_outbox_bytes:
+            if channel.writer.backlog > self.facts.zone.max_outbox_bytes:
                 self._hold(_SLOW)
-            held = channel.outlet.held
+            held = channel.writer.held
             if held is not None and len(held) > _MOST_UNSTORED:
                 self._hold(_STORE)
             return
@@ -398,7 +398,7 @@ class Connection(Output):
     @property
     def blocked(self) -> bool:
         """Whether its client takes no more of what is written."""
-        return not self.channel.outlet.writable
+        return not self.channel.writer.writable
 
     @property
     def waiting_octets(self) -> int:
@@ -406,7 +406,7 @@ class Connection(Output):
         transport = self._transport
         unwritten = 0 if transport is None else transport.get_write_buffer_size()
         parked = 0 if self._parked is None else 300 * len(self._parked)
-        return unwritten + self.channel.outlet.backlog + self._decoder.pending + parked
+        return unwritten + self.channel.writer.backlog + self._decoder.pending + parked
 
     # ------------------------------------------------------ the channel's wishes
 
@@ -471,12 +471,12 @@ class Connection(Output):
         if transport is None:
             return
         context = self._context
-        outlet = self.channel.outlet
+        writer = self.channel.writer
         if self._timer is not None:
             self._timer.cancel()
-        blocked = not outlet.writable
+        blocked = not writer.writable
         self.flush()
-        outlet.held = outlet.lined = None  # nobody is there to be told, and nothing follows a DISCONNECT
+        writer.held = writer.lined = None  # nobody is there to be told, and nothing follows a DISCONNECT
         self._leave_traffic()
         if self.channel.end_reason == NORMAL and transport.can_write_eof() and not transport.get_write_buffer_size():
             # It has said goodbye and is owed nothing: there is nobody to be waited for.

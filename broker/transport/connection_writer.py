@@ -1,4 +1,4 @@
-"""Output: the writing side of a connection. What its outlet holds goes to the socket, as long as that takes it."""
+"""Output: the writing side of a connection. What its writer holds goes to the socket, as long as that takes it."""
 
 import asyncio
 from typing import Final
@@ -29,7 +29,7 @@ class Output(Counted):
         self.channel: Channel
 
     def pause_writing(self) -> None:
-        self.channel.outlet.set_writable(False)
+        self.channel.writer.set_writable(False)
         timeout = self.facts.zone.slow_reader_timeout
         watched = self._slow_reader is not None and self._slow_reader.active
         if timeout and not watched and self._transport is not None:
@@ -40,11 +40,11 @@ class Output(Counted):
             self._slow_reader.stop()
             self._slow_reader = None
         channel = self.channel
-        outlet = channel.outlet
-        outlet.set_writable(True)
-        outlet.backlog = 0
+        writer = channel.writer
+        writer.set_writable(True)
+        writer.backlog = 0
         self.flush()
-        if channel.session is not None and outlet.writable:
+        if channel.session is not None and writer.writable:
             channel.session.advance(self._context.clock.now())
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -54,17 +54,17 @@ class Output(Counted):
             self._slow_reader = None
 
     def flush(self) -> None:
-        """Write what the outlet holds, unless the socket is full, then go on with what waits for room in it."""
-        outlet = self.channel.outlet
-        if outlet.writable and outlet.parts:
+        """Write what the writer holds, unless the socket is full, then go on with what waits for room in it."""
+        writer = self.channel.writer
+        if writer.writable and writer.parts:
             self.write()
-        if outlet.writable and self._transport is not None:
+        if writer.writable and self._transport is not None:
             self._go_on_replaying()
 
     def write(self) -> None:
-        """Write what the outlet holds."""
-        outlet = self.channel.outlet
-        parts = outlet.parts
+        """Write what the writer holds."""
+        writer = self.channel.writer
+        parts = writer.parts
         transport = self._transport
         large = b""
         if len(parts) > 1 and len(parts[-1]) > LARGE:
@@ -73,27 +73,27 @@ class Output(Counted):
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         parts.clear()
         metrics = self._context.metrics
-        sent0 = outlet.sent0
-        sent1 = outlet.sent1
-        sent2 = outlet.sent2
+        sent0 = writer.sent0
+        sent1 = writer.sent1
+        sent2 = writer.sent2
         messages = sent0 + sent1 + sent2
         if messages:
             if sent0:
                 metrics.messages_qos0_sent += sent0
-                outlet.sent0 = 0
+                writer.sent0 = 0
             if sent1:
                 metrics.messages_qos1_sent += sent1
                 self.sent1 += sent1
-                outlet.sent1 = 0
+                writer.sent1 = 0
             if sent2:
                 metrics.messages_qos2_sent += sent2
                 self.sent2 += sent2
-                outlet.sent2 = 0
+                writer.sent2 = 0
             metrics.messages_delivered += messages
             self.sent_messages += messages
-        outlet.written1 = self.channel.received1 - outlet.held1
-        self.sent_packets += messages + outlet.sent_other
-        outlet.sent_other = 0
+        writer.written1 = self.channel.received1 - writer.held1
+        self.sent_packets += messages + writer.sent_other
+        writer.sent_other = 0
         if transport is None:
             return
         size = len(data) + len(large)
@@ -110,5 +110,5 @@ class Output(Counted):
         session = channel.session
         if session is not None and session.replays is not None:
             session.advance(self._context.clock.now())
-            if session.replaying and not channel.outlet.parts:
-                self._flusher.add(channel.outlet)
+            if session.replaying and not channel.writer.parts:
+                self._flusher.add(channel.writer)

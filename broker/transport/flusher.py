@@ -67,16 +67,16 @@ class Flusher:
         self._scheduled = False
         self.turns = 0
 
-    def add(self, outlet: OutboundWriter) -> None:
+    def add(self, writer: OutboundWriter) -> None:
         """It has something to write, and had nothing before."""
-        self._dirty.append(outlet)
+        self._dirty.append(writer)
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self.run)
 
-    def withdraw(self, outlet: OutboundWriter) -> None:
+    def withdraw(self, writer: OutboundWriter) -> None:
         """It is written now, if it was the last to be added."""
-        if self._dirty and self._dirty[-1] is outlet:
+        if self._dirty and self._dirty[-1] is writer:
             self._dirty.pop()
 
     def wake(self) -> None:
@@ -99,12 +99,12 @@ class Flusher:
         turn = self._turn
         turn.deliveries = 0
         dirty = self._next(turn)
-        for outlet in dirty:
+        for writer in dirty:
             try:
-                outlet.target.flush()
+                writer.target.flush()
             except Exception:  # a fault of ours costs this client its connection, not the others their output
                 logger.exception("flush_failed")
-                outlet.target.abort()
+                writer.target.abort()
         if self._end_of_turn is not None:
             self._end_of_turn()  # before more is taken: what waits for the disk is on its way meanwhile
         if (self._held or self._spent) and not turn.congested:
@@ -157,7 +157,7 @@ class Flusher:
 
 
 def _share(count: int, octets: int, sends: int, most: int) -> int:
-    """How many of so many may be written to, by what each has on average: nobody counts what is in an outlet."""
+    """How many of so many may be written to, by what each has on average: nobody counts what is in a writer."""
     if octets > most:
         sends = max(1, min(sends, most * count // octets))
     return min(count, sends)

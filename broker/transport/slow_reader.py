@@ -37,7 +37,7 @@ class SlowReader:
 
     def _check(self) -> None:
         channel = self._channel
-        if channel.outlet.writable:
+        if channel.writer.writable:
             return
         left = self._transport.get_write_buffer_size()
         if left > self._left - SLOWEST:

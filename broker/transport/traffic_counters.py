@@ -35,7 +35,7 @@ class Counted:
 
     def counts(self, channel: ChannelState, waiting: int, unwritten: int) -> Traffic:
         """All of them, with what ``channel`` has counted. ``waiting``: packets; ``unwritten``: bytes."""
-        outlet = channel.outlet
+        writer = channel.writer
         return Traffic(
             self.received_octets,
             self.received_reads,
@@ -51,5 +51,5 @@ class Counted:
             self.sent1,
             self.sent2,
             waiting,
-            getsizeof(self) + getsizeof(channel) + getsizeof(outlet) + outlet.backlog + unwritten,
+            getsizeof(self) + getsizeof(channel) + getsizeof(writer) + writer.backlog + unwritten,
         )

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.interpreted  # compiled code has no instructions to cou
 
 
 class Nowhere(OneByOne):
-    """An outlet that takes everything."""
+    """A writer that takes everything."""
 
     writable = True
 
@@ -181,12 +181,12 @@ def test_identifiers_are_found_with_nearly_all_in_use() -> None:
     session = in_flight(MAX_PACKET_ID)
     assert len(session.inflight) == MOST_IN_FLIGHT < MAX_PACKET_ID
     subscription = Subscription(session, "t", 1)
-    outlet: Any = session.outlet
+    writer: Any = session.writer
     many = 2 * (MAX_PACKET_ID - MOST_IN_FLIGHT)
 
     def work() -> None:
         for _ in range(many):
-            session.puback(outlet.last)
+            session.puback(writer.last)
             session.advance(0.0)
 
     session.queue = None

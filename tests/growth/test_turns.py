@@ -32,10 +32,10 @@ class Watched(FakeNode):
         deliveries: list[int] = []
         writes: list[int] = []
         while self.loop.soon:
-            before = sum(each.connection.sent_messages + each.channel.outlet.sent0 for each in self.readers)
+            before = sum(each.connection.sent_messages + each.channel.writer.sent0 for each in self.readers)
             sent = sum(each.transport.writes for each in self.readers)
             self.loop.turn()
-            after = sum(each.connection.sent_messages + each.channel.outlet.sent0 for each in self.readers)
+            after = sum(each.connection.sent_messages + each.channel.writer.sent0 for each in self.readers)
             deliveries.append(after - before)
             writes.append(sum(each.transport.writes for each in self.readers) - sent)
         return deliveries, writes
@@ -167,11 +167,11 @@ def test_retained_messages_go_out_in_slices() -> None:
         node.publish(f"kept/{number}", b"x", retain=True)
     client = node.connect("c")
     client.feed(Subscribe(1, [TopicFilter("kept/#", 0)]))
-    outlet = client.channel.outlet
+    writer = client.channel.writer
     most = 0
     while node.loop.soon:
         node.loop.turn()
-        most = max(most, len(outlet.parts))
+        most = max(most, len(writer.parts))
     assert 1 < most <= REPLAY_SLICE + 1
     assert len(client.received()) == 3 * REPLAY_SLICE + 1
 

@@ -1,10 +1,10 @@
-"""OneByOne: how outlets of tests take a run of deliveries."""
+"""OneByOne: how writers of tests take a run of deliveries."""
 
 from taipan.broker.mqtt.message import Delivery
 
 
 class OneByOne:
-    """For an outlet that looks at each PUBLISH."""
+    """For a writer that looks at each PUBLISH."""
 
     def send_publish(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Outlet: what a PUBLISH to a client looks like, and what is too much for it, in every version that it concerns."""
+"""OutboundWriter: what a PUBLISH to a client looks like, and what is too much for it, by version."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ from tests.support.wire import Publish, Reader
 
 
 class WriterHarness:
-    """An outlet; ``read`` decodes what it holds."""
+    """A writer; ``read`` decodes what it holds."""
 
     def __init__(self, version: int = 5, max_outbox: int = 1000) -> None:
         self.clock = Clock()
@@ -31,19 +31,19 @@ class WriterHarness:
         self.added = 0
         self.dropped: list[str] = []
         make = OutboundWriter5 if version == 5 else OutboundWriter
-        self.outlet: Any = make(self, None, self.clock, self.hooks, max_outbox)  # type: ignore[arg-type]
+        self.writer: Any = make(self, None, self.clock, self.hooks, max_outbox)  # type: ignore[arg-type]
         self.session = Session("c", Limits(), self, 0.0)  # type: ignore[arg-type]
         self.session.client = "the client"
         self.reader = Reader(version)
 
     def open(self, mountpoint: str = "") -> "WriterHarness":
-        self.outlet.open(self.session, mountpoint)
+        self.writer.open(self.session, mountpoint)
         return self
 
     def wake(self) -> None:
         pass
 
-    def add(self, outlet: OutboundWriter) -> None:
+    def add(self, writer: OutboundWriter) -> None:
         self.added += 1
 
     def delivery_dropped(self, session: Session, delivery: Delivery, reason: str) -> None:
@@ -53,8 +53,8 @@ class WriterHarness:
         return Message(topic, payload, 1, properties=properties.get("properties", {}), timestamp=self.clock.time)
 
     def read(self) -> list[Publish]:
-        data = b"".join(self.outlet.parts)
-        self.outlet.parts.clear()
+        data = b"".join(self.writer.parts)
+        self.writer.parts.clear()
         return [packet for packet, _ in self.reader.feed(data)]  # type: ignore[misc]
 
 
@@ -72,8 +72,8 @@ def test_all_forms(version: int, mountpoint: str, qos: int, dup: bool, retain: b
     dup = dup and qos > 0
     for _ in range(2):  # the second time from the delivery's cached form
         delivery = Delivery(harness.message(mountpoint + "t"), qos, retain)
-        assert harness.outlet.send_publish(delivery, 7 if qos else 0, dup)
-        assert harness.outlet.send_publish(delivery, 8 if qos else 0, dup)
+        assert harness.writer.send_publish(delivery, 7 if qos else 0, dup)
+        assert harness.writer.send_publish(delivery, 8 if qos else 0, dup)
         expected = Publish("t", b"x", qos, retain, dup, 7 if qos else 0)
         assert harness.read() == [expected, Publish("t", b"x", qos, retain, dup, 8 if qos else 0)]
 
@@ -82,32 +82,32 @@ def test_all_forms(version: int, mountpoint: str, qos: int, dup: bool, retain: b
 def test_the_shared_form_of_qos0(version: int) -> None:
     harness = WriterHarness(version).open()
     message = harness.message("t")
-    harness.outlet.send_publish0(message)
-    harness.outlet.send_publish0(message)
-    assert harness.outlet.parts[0] is harness.outlet.parts[1]
+    harness.writer.send_publish0(message)
+    harness.writer.send_publish0(message)
+    assert harness.writer.parts[0] is harness.writer.parts[1]
     assert harness.read() == [Publish("t", b"x")] * 2
     mounted = WriterHarness(version).open("m/")
-    mounted.outlet.send_publish0(harness.message("m/t"))
-    mounted.outlet.send_publish0(harness.message("elsewhere"))
+    mounted.writer.send_publish0(harness.message("m/t"))
+    mounted.writer.send_publish0(harness.message("elsewhere"))
     assert mounted.read() == [Publish("t", b"x"), Publish("elsewhere", b"x")]
 
 
 @versions
 def test_the_flusher_hears_of_the_first_part_only(version: int) -> None:
     for send in (
-        lambda outlet: outlet.send(b"\xd0\x00"),
-        lambda outlet: outlet.send_pubrel(1),
-        lambda outlet: outlet.send_publish0(Message("t")),
-        lambda outlet: outlet.send_publish(Delivery(Message("t"), 1), 1, False),
-        lambda outlet: outlet.send_publish(Delivery(Message("t", properties={2: 9}), 1), 1, False),
+        lambda writer: writer.send(b"\xd0\x00"),
+        lambda writer: writer.send_pubrel(1),
+        lambda writer: writer.send_publish0(Message("t")),
+        lambda writer: writer.send_publish(Delivery(Message("t"), 1), 1, False),
+        lambda writer: writer.send_publish(Delivery(Message("t", properties={2: 9}), 1), 1, False),
     ):
         harness = WriterHarness(version).open()
         for expected in (1, 1):
             harness.clock.time = 0
-            send(harness.outlet)
+            send(harness.writer)
             assert harness.added == expected
-        harness.outlet.parts.clear()
-        send(harness.outlet)
+        harness.writer.parts.clear()
+        send(harness.writer)
         assert harness.added == 2
 
 
@@ -116,38 +116,38 @@ def test_what_is_sent_is_counted_and_told(version: int) -> None:
     harness = WriterHarness(version)
     told: list[tuple[Any, str]] = []
     harness.hooks.message_delivered.add(lambda client, message: told.append((client, message.topic)))
-    harness.outlet.send_publish0(harness.message("nobody is let in yet"))
+    harness.writer.send_publish0(harness.message("nobody is let in yet"))
     assert told == []
     harness.open()
-    harness.outlet.send_publish0(harness.message("a"))
+    harness.writer.send_publish0(harness.message("a"))
     for qos, topic in enumerate("bcd"):
-        harness.outlet.send_publish(Delivery(harness.message(topic), qos), qos, False)
-    harness.outlet.send_pubrel(1)
-    outlet = harness.outlet
-    assert (outlet.sent0, outlet.sent1, outlet.sent2, outlet.sent_other) == (3, 1, 1, 1)
+        harness.writer.send_publish(Delivery(harness.message(topic), qos), qos, False)
+    harness.writer.send_pubrel(1)
+    writer = harness.writer
+    assert (writer.sent0, writer.sent1, writer.sent2, writer.sent_other) == (3, 1, 1, 1)
     assert told == [("the client", topic) for topic in "abcd"]
 
 
 @versions
 def test_a_client_that_does_not_read_gets_no_more_qos0_than_fits(version: int) -> None:
     harness = WriterHarness(version, max_outbox=700).open()
-    outlet = harness.outlet
-    outlet.set_writable(False)
+    writer = harness.writer
+    writer.set_writable(False)
     size = Delivery(harness.message(), 0).size
     for _ in range(4):
-        outlet.send_publish0(harness.message())
-    assert len(outlet.parts) == 3
-    assert outlet.backlog == 3 * size
+        writer.send_publish0(harness.message())
+    assert len(writer.parts) == 3
+    assert writer.backlog == 3 * size
     assert harness.dropped == ["queue_full"]
-    assert outlet.send_publish(Delivery(harness.message(), 1), 1, False)  # the window bounds these
-    outlet.send(b"\xd0\x00")
-    assert outlet.backlog == 4 * size + 2
-    outlet.set_writable(True)
-    assert outlet.fast
+    assert writer.send_publish(Delivery(harness.message(), 1), 1, False)  # the window bounds these
+    writer.send(b"\xd0\x00")
+    assert writer.backlog == 4 * size + 2
+    writer.set_writable(True)
+    assert writer.fast
     harness = WriterHarness(version, max_outbox=0)
-    harness.outlet.set_writable(False)
-    harness.outlet.send_publish0(harness.message())  # before anybody is let in: nobody to tell
-    assert harness.dropped == [] and harness.outlet.parts == []
+    harness.writer.set_writable(False)
+    harness.writer.send_publish0(harness.message())  # before anybody is let in: nobody to tell
+    assert harness.dropped == [] and harness.writer.parts == []
 
 
 # --- Maximum Packet Size --------------------------------------------------------------------------------------------
@@ -164,24 +164,24 @@ def test_the_maximum_packet_size_is_exact(qos: int, retain: bool, aliases: int, 
         sizes = []
         for limit in (0, 1):
             harness = WriterHarness().open()
-            harness.outlet.alias_maximum = aliases
-            harness.outlet.max_packet_size = 0 if not limit else sizes[0]
-            harness.outlet._set_fast()
+            harness.writer.alias_maximum = aliases
+            harness.writer.max_packet_size = 0 if not limit else sizes[0]
+            harness.writer._set_fast()
             delivery = Delivery(harness.message("topic", payload, properties=properties), qos, retain)
-            assert harness.outlet.send_publish(delivery, qos, False)
-            sizes.append(sum(map(len, harness.outlet.parts)))
+            assert harness.writer.send_publish(delivery, qos, False)
+            sizes.append(sum(map(len, harness.writer.parts)))
             assert harness.dropped == []
         assert sizes[0] == sizes[1]
         harness = WriterHarness().open()
-        harness.outlet.alias_maximum = aliases
-        harness.outlet.max_packet_size = sizes[0] - 1
-        harness.outlet._set_fast()
-        assert not harness.outlet.send_publish(delivery, qos, False)
+        harness.writer.alias_maximum = aliases
+        harness.writer.max_packet_size = sizes[0] - 1
+        harness.writer._set_fast()
+        assert not harness.writer.send_publish(delivery, qos, False)
         if qos == 0 and not retain:
-            harness.outlet.send_publish0(delivery.message)
+            harness.writer.send_publish0(delivery.message)
             assert harness.dropped.pop() == "too_large"
-        assert (harness.outlet.parts, harness.dropped, harness.added) == ([], ["too_large"], 0)
-        assert (harness.outlet.sent0, harness.outlet.sent1, harness.outlet.sent2) == (0, 0, 0)
+        assert (harness.writer.parts, harness.dropped, harness.added) == ([], ["too_large"], 0)
+        assert (harness.writer.sent0, harness.writer.sent1, harness.writer.sent2) == (0, 0, 0)
 
 
 # --- Topic Alias ----------------------------------------------------------------------------------------------------
@@ -190,10 +190,10 @@ def test_the_maximum_packet_size_is_exact(qos: int, retain: bool, aliases: int, 
 def test_aliases_are_set_by_the_first_and_used_by_the_next() -> None:
     """[MQTT-3.1.2-26]"""
     harness = WriterHarness().open()
-    harness.outlet.alias_maximum = 2
-    harness.outlet._set_fast()
+    harness.writer.alias_maximum = 2
+    harness.writer._set_fast()
     for topic in ("a", "a", "b", "c", "b", "c"):
-        harness.outlet.send_publish0(harness.message(topic))
+        harness.writer.send_publish0(harness.message(topic))
     assert [(each.topic, each.properties.get(TOPIC_ALIAS)) for each in harness.read()] == [
         ("a", 1),
         ("", 1),
@@ -208,27 +208,27 @@ def test_no_aliases_unless_the_client_asks() -> None:
     """[MQTT-3.1.2-27]"""
     harness = WriterHarness().open()
     for qos in (0, 1):
-        harness.outlet.send_publish(Delivery(harness.message(), qos), qos, False)
+        harness.writer.send_publish(Delivery(harness.message(), qos), qos, False)
     assert [each.properties for each in harness.read()] == [{}, {}]
 
 
 def test_an_alias_that_did_not_go_out_is_not_set() -> None:
     harness = WriterHarness().open()
-    harness.outlet.alias_maximum = 2
-    harness.outlet.max_packet_size = 40
-    harness.outlet._set_fast()
-    harness.outlet.send_publish0(harness.message("topic", b"x" * 100))
+    harness.writer.alias_maximum = 2
+    harness.writer.max_packet_size = 40
+    harness.writer._set_fast()
+    harness.writer.send_publish0(harness.message("topic", b"x" * 100))
     assert harness.dropped == ["too_large"]
     for _ in range(2):
-        harness.outlet.send_publish0(harness.message("topic"))
+        harness.writer.send_publish0(harness.message("topic"))
     assert [(each.topic, each.properties[TOPIC_ALIAS]) for each in harness.read()] == [("topic", 1), ("", 1)]
 
 
 def test_an_alias_is_of_the_topic_the_client_sees() -> None:
     harness = WriterHarness().open("m/")
-    harness.outlet.alias_maximum = 1
+    harness.writer.alias_maximum = 1
     for _ in range(2):
-        harness.outlet.send_publish(Delivery(harness.message("m/t"), 1), 1, False)
+        harness.writer.send_publish(Delivery(harness.message("m/t"), 1), 1, False)
     assert [each.topic for each in harness.read()] == ["t", ""]
 
 
@@ -258,9 +258,9 @@ def test_what_is_left_of_the_message_expiry(waited: float, left: int | None, qos
     delivery = Delivery(harness.message(properties={MESSAGE_EXPIRY_INTERVAL: 10}), qos)
     harness.clock.advance(waited)
     if qos:
-        assert harness.outlet.send_publish(delivery, 1, False) is (left is not None)
+        assert harness.writer.send_publish(delivery, 1, False) is (left is not None)
     else:
-        harness.outlet.send_publish0(delivery.message)
+        harness.writer.send_publish0(delivery.message)
     assert [each.properties[MESSAGE_EXPIRY_INTERVAL] for each in harness.read()] == ([] if left is None else [left])
     assert harness.dropped == ([] if left is not None else ["expired"])
 
@@ -270,19 +270,19 @@ def test_a_retransmission_is_finished_though_its_time_is_up() -> None:
     harness = WriterHarness().open()
     delivery = Delivery(harness.message(properties={MESSAGE_EXPIRY_INTERVAL: 10}), 2)
     harness.clock.advance(100)
-    assert harness.outlet.send_publish(delivery, 1, True)
+    assert harness.writer.send_publish(delivery, 1, True)
     assert [each.properties for each in harness.read()] == [{MESSAGE_EXPIRY_INTERVAL: 1}]
 
 
 def test_an_expiry_of_zero_goes_out_at_once() -> None:
     harness = WriterHarness().open()
-    harness.outlet.send_publish0(harness.message(properties={MESSAGE_EXPIRY_INTERVAL: 0}))
+    harness.writer.send_publish0(harness.message(properties={MESSAGE_EXPIRY_INTERVAL: 0}))
     assert [each.properties for each in harness.read()] == [{MESSAGE_EXPIRY_INTERVAL: 0}]
 
 
 def test_3x_is_told_nothing_of_it() -> None:
     harness = WriterHarness(4).open()
-    harness.outlet.send_publish0(harness.message(properties={MESSAGE_EXPIRY_INTERVAL: 10}))
+    harness.writer.send_publish0(harness.message(properties={MESSAGE_EXPIRY_INTERVAL: 10}))
     assert harness.read() == [Publish("t", b"x")]
 
 

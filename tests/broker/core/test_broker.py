@@ -25,7 +25,7 @@ from tests.support.one_by_one import OneByOne
 
 
 class Inbox(OneByOne):
-    """An outlet that collects (topic, payload, QoS, retain)."""
+    """A writer that collects (topic, payload, QoS, retain)."""
 
     def __init__(self) -> None:
         self.writable = True

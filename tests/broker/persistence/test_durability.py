@@ -397,7 +397,7 @@ async def test_a_fault_in_releasing_one_client_s_answers_costs_the_others_nothin
         def abort(self) -> None:
             self.aborted = True
 
-    first.channel.outlet.target = faulty = Faulty()
+    first.channel.writer.target = faulty = Faulty()
     node.durability._release(node.journal.batch - 1)
     assert faulty.aborted
     node.store()

@@ -28,7 +28,7 @@ KIB = 1024
 
 
 class Client(OneByOne):
-    """An outlet whose client acknowledges when it is told to; ``got`` is what came."""
+    """A writer whose client acknowledges when it is told to; ``got`` is what came."""
 
     def __init__(self, session: Session, node: "PagingNode", keep: bool = True) -> None:
         self.writable = True

@@ -17,7 +17,7 @@ from tests.support.one_by_one import OneByOne
 
 
 class Wire(OneByOne):
-    """An outlet that writes down what it is given: (payload, QoS, Packet Identifier, DUP) or a PUBREL's identifier."""
+    """A writer that writes down what it is given: (payload, QoS, Packet Identifier, DUP) or a PUBREL's identifier."""
 
     def __init__(self) -> None:
         self.writable = True
@@ -734,7 +734,7 @@ def test_what_shared_subscriptions_get_back() -> None:
     harness.session.receive2(1, 0)
     assert [each.message.payload for each in harness.session.end()] == [b"a", b"c", b"d", b"e"]
     session = harness.session
-    assert (session.inflight, session.queue, session.awaiting_rel, session.outlet) == ({}, None, None, None)
+    assert (session.inflight, session.queue, session.awaiting_rel, session.writer) == ({}, None, None, None)
     harness = SessionHarness()
     harness.deliver("own", 1)
     assert harness.session.end() == []

@@ -469,7 +469,7 @@ def test_who_does_not_read_what_it_asks_for_is_not_read() -> None:
         node.publish("big", b"x" * 100_000)
         node.run()
     client.feed(*[Pingreq()] * 6000)
-    assert client.channel.outlet.backlog > 10_000
+    assert client.channel.writer.backlog > 10_000
     assert not client.transport.reading
     client.transport.feed(PING)
     node.run()

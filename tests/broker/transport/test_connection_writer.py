@@ -17,19 +17,19 @@ def test_a_full_socket_holds_output_back_until_it_drains() -> None:
     for number in range(8):
         node.publish("t", b"%d" % number + b"x" * 100_000, 1)
         node.run()
-    assert not reader.channel.outlet.writable
+    assert not reader.channel.writer.writable
     assert reader.session.queued > 0
     writes = reader.transport.writes
     reader.send(Pingreq())
     assert reader.transport.writes == writes
     reader.transport.unblock(WRITE_LOW)
-    assert not reader.channel.outlet.writable
+    assert not reader.channel.writer.writable
     reader.transport.unblock()
-    assert reader.channel.outlet.writable
+    assert reader.channel.writer.writable
     packets = reader.received()
     assert [each.payload[:1] for each in packets if isinstance(each, Publish)] == [b"%d" % n for n in range(8)]
     assert sum(isinstance(each, Pingresp) for each in packets) == 1
-    assert (reader.session.queued, reader.channel.outlet.backlog) == (0, 0)
+    assert (reader.session.queued, reader.channel.writer.backlog) == (0, 0)
     assert len(node.timers) == 0
 
 
@@ -43,7 +43,7 @@ def test_draining_may_fill_the_socket_again() -> None:
         node.run()
     reader.transport.unblock(2_500_000)
     reader.transport.block()
-    assert reader.channel.outlet.writable or not reader.transport.writing
+    assert reader.channel.writer.writable or not reader.transport.writing
     reader.transport.unblock()
     assert len(reader.messages()) == 20
 
@@ -78,7 +78,7 @@ def test_what_is_sent_to_a_lost_connection_goes_nowhere() -> None:
     node = FakeNode()
     client = node.connect()
     client.vanish()
-    client.channel.outlet.send(b"\xd0\x00")
+    client.channel.writer.send(b"\xd0\x00")
     node.run()
     assert node.metrics.bytes_sent == len(encode_connack(client))
     client.connection.pause_writing()

@@ -10,11 +10,11 @@ from taipan.broker.transport import flusher as module
 from taipan.broker.transport.flusher import OCTETS_A_TURN, SENDS_A_TURN, Flusher
 from tests.support.fake_transport import FakeLoop
 
-pytestmark = pytest.mark.interpreted  # its outlets are the test's own, and compiled code asks for the class
+pytestmark = pytest.mark.interpreted  # its writers are the test's own, and compiled code asks for the class
 
 
 class Target:
-    """An outlet and its target at once."""
+    """A writer and its target at once."""
 
     def __init__(self, on_flush: Callable[[], object] = lambda: None) -> None:
         self.target = self

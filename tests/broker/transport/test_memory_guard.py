@@ -131,5 +131,5 @@ async def test_what_waits_for_who_does_not_read_is_seen_before_the_next_tick() -
         node.publish("t", bytes(100_000))
         node.run()
     assert node.broker.account.level > NORMAL
-    assert sum(each.channel.outlet.backlog for each in readers) < 40_000_000
+    assert sum(each.channel.writer.backlog for each in readers) < 40_000_000
     assert node.metrics.refusals.snapshot()["delivery_memory"] > 1000

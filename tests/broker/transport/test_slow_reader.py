@@ -37,6 +37,6 @@ def test_a_reader_that_catches_up_stays() -> None:
     client.connection.pause_writing()
     client.connection.pause_writing()  # no second timer
     assert len(node.timers) == 1
-    client.channel.outlet.set_writable(True)
+    client.channel.writer.set_writable(True)
     node.pass_time(60)
     assert not client.closed and len(node.timers) == 0
