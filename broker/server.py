@@ -317,7 +317,7 @@ class Server:
         collecting = gc.isenabled()
         gc.disable()
         try:
-            durability = self.store.open(loop, self.flusher.wake, self.clock.now, self.tables)
+            durability = self.store.open(loop, self.flusher.wake, self.clock.now, self.tables, self.broker.turn)
             durability.skew = lambda: self.clock.skew
             self.broker.durability = self.context.durability = self.delayed.durability = durability
             # What is being written stands in memory several times.

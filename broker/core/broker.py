@@ -224,6 +224,8 @@ class Broker:
             outcome = NO_MEMORY
         else:
             outcome = self.retained.put(message)
+            # A turn ends about every 4 MiB, so that memory is looked at before too much is kept.
+            self.turn.deliveries += message.payload_size >> 10
         refused = _NOT_RETAINED.get(outcome)
         if refused is not None:
             reason, setting = refused

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
+from ..loop.budget import LoopBudget
 from ..mqtt.message import Delivery, Message
 from ..session.session import Session
 from ..session.state import SessionState
@@ -67,10 +68,11 @@ class Durability:
         now: Callable[[], float] = time.time,
         tables: Tables | None = None,
         later: Callable[[float, Callable[[], None]], object] | None = None,
+        turn: LoopBudget | None = None,
     ) -> None:
         """``wake`` asks for an ``end_of_turn``, soon. ``queue_memory``: bytes of queued bodies in memory, 0: any.
 
-        ``later``: see ``PendingDeliveryRecords``.
+        ``later``: see ``PendingDeliveryRecords``. ``turn`` is told at once when too much waits.
         """
         self.journal = journal
         self.tables = tables or Tables()
@@ -82,6 +84,7 @@ class Durability:
         # Octets of the records of ``messages`` that are on disk or on their way.
         self._stored_octets = 0
         self._wake = wake
+        self._turn = turn or LoopBudget()
         # What the open batch will say, in order; the holders of a message are written as they are at the cut.
         self._open: dict[int, Entry] = {}
         self._next_key = 1
@@ -121,6 +124,8 @@ class Durability:
         self._next_key = key + 1
         self._open[key] = entry
         self._octets += octets or octets_of(entry)
+        if self.congested:
+            self._crowd()
         self.written += 1
         return key
 
@@ -132,7 +137,16 @@ class Durability:
             return
         self._octets += octets_of(entry) - octets_of(self._open[key])
         self._open[key] = entry
+        if self.congested:
+            self._crowd()
         self.written += 1
+
+    def _crowd(self) -> None:
+        """Too much waits: no publisher is read from, from this moment on. A slow disk ends no turn of its own, and so
+        one has to be asked for, to find out when that is over."""
+        if self.trouble is None:
+            self._turn.congested = True
+        self._wake()
 
     def _write_new(self, about: int | str, entry: records._Record) -> None:
         """The same of what was not there before."""

@@ -11,6 +11,7 @@ import msgspec
 
 from ..config import ZoneSettings
 from ..core.broker import Broker
+from ..loop.budget import LoopBudget
 from ..mqtt.message import Message
 from ..persistence.durability import COMPACT_ABOVE, Durability
 from ..persistence.log import records
@@ -72,8 +73,10 @@ class Store:
         wake: Callable[[], None],
         now: Callable[[], float] = time.time,
         tables: Tables | None = None,
+        turn: LoopBudget | None = None,
     ) -> Durability:
-        """Read the file; ``tables`` are filled at once. Raises StoreError with one line where it cannot be used."""
+        """Read the file; ``tables`` are filled at once. ``turn``: as for ``Durability``. Raises StoreError with one
+        line where it cannot be used."""
         log = self._log
         try:
             log.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -86,7 +89,7 @@ class Store:
         if log.salvaged is not None:
             logger.error("store_damaged file=%s setting=node.data_dir report=%s", log.path, log.salvaged)
         journal = WriteAheadLog(log, loop, self._on_durable, self._on_trouble)
-        self.durability = Durability(journal, wake, self._queue_memory, now, tables, loop.call_later)
+        self.durability = Durability(journal, wake, self._queue_memory, now, tables, loop.call_later, turn)
         self.durability.tables.restore(self._state.rows)
         self.durability.tables.durability = self.durability
         self._look_for_loss(self.durability.tables)

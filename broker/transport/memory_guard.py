@@ -33,7 +33,8 @@ _MUCH: Final = 1_048_576
 
 
 class MemoryGuard:
-    """``tick`` comes ten times a second; ``end_of_turn`` with each turn, and costs nothing while little is queued."""
+    """``tick`` comes ten times a second; ``end_of_turn`` with each turn, and costs nothing while little is queued and
+    retained."""
 
     def __init__(
         self,
@@ -78,9 +79,11 @@ class MemoryGuard:
 
     @property
     def _queued(self) -> int:
-        """It grows by what is queued and what is made for clients that do not read."""
-        account, durability = self._broker.account, self._broker.durability
-        return account.queues + account.unread + (0 if durability is None else durability.paging.bodies)
+        """It grows by what is queued or retained, and by what is made for clients that do not read."""
+        broker = self._broker
+        account, durability = broker.account, broker.durability
+        bodies = 0 if durability is None else durability.paging.bodies
+        return account.queues + account.unread + broker.retained.bytes + bodies
 
     def _changed(self, before: int) -> None:
         level = self._broker.account.level

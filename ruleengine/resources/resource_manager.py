@@ -234,6 +234,8 @@ class ResourceBook:
     def status(self, entry: Entry) -> list[dict[str, Any]]:
         """Specification, Resource, ``status``: per node, with figures of the type's own."""
         own = {} if entry.instance is None else entry.instance.status
+        if "reason" in own and not entry.alive:
+            own = {**own, "reason": entry.reason}  # as the alarm says it, from the first attempt on
         return [{"node": self._engine.server.settings.node.name, "is_alive": entry.alive, **own}]
 
     # Running

@@ -99,7 +99,7 @@ class DurableFakeNode(FakeNode):
         self.journal = FakeJournal(
             [] if batches is None else batches, lambda seq: self.durability.on_durable(seq), self.flusher.wake
         )
-        self.durability = Durability(self.journal, self.flusher.wake)  # type: ignore[arg-type]
+        self.durability = Durability(self.journal, self.flusher.wake, turn=self.broker.turn)  # type: ignore[arg-type]
         self.broker.durability = self.context.durability = server.delayed.durability = self.durability
         state = read(enumerate(self.journal.batches, 1))
         restore(

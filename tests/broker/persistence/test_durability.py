@@ -2,6 +2,7 @@
 
 import pytest
 
+from taipan.broker.core.memory import Memory
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt import reason_codes as rc
 from taipan.broker.mqtt.message import Message
@@ -19,6 +20,7 @@ from taipan.broker.mqtt.packets import (
     Will,
 )
 from taipan.broker.persistence.log import records
+from taipan.broker.session.account import REFUSING
 from taipan.broker.store.compaction import live_octets
 from tests.support.durable import DurableFakeNode
 from tests.support.fake_transport import FakeClient
@@ -618,6 +620,40 @@ async def test_while_too_much_waits_publishers_are_not_read_from() -> None:
     assert [writer.transport.reading, node.broker.turn.congested] == [True, False]
     node.store()
     assert acks(writer) == [(c.PUBACK, number) for number in (1, 2, 3, 4)]
+
+
+async def test_too_much_is_seen_at_once_and_in_a_turn_that_nothing_else_asks_for() -> None:
+    """Retained messages that nobody subscribes to, while the disk is busy: no output ends the turn."""
+    node = DurableFakeNode()
+    node.journal.max_pending = 5_000
+    node.publish("first", b"x", 1, retain=True)
+    node.run()  # the disk is busy from now on
+    writer = node.connect("w", version=4)
+    for number in range(1, 4):
+        writer.publish(f"r/{number}", bytes(3000), 1, number, retain=True)
+    assert node.broker.turn.congested and node.durability.pending_octets < 10_000
+    assert not writer.transport.reading
+    while not writer.transport.reading:
+        assert node.journal.write()
+        node.run()
+    node.store()
+    assert not node.broker.turn.congested
+    assert acks(writer) == [(c.PUBACK, number) for number in (1, 2, 3)]
+
+
+async def test_memory_is_looked_at_while_messages_are_retained() -> None:
+    """Within one turn of the loop, not first at the next tick."""
+    node = DurableFakeNode()
+    node.journal.max_pending = 1_000_000_000
+    guard = node.server.guard
+    memory = guard._memory = Memory(100_000_000, node.broker.account, resident=lambda: 0)
+    memory.source("retained", lambda: node.broker.retained.bytes)
+    writer = node.connect("w", version=4)
+    for number in range(1, 2001):
+        writer.publish(f"r/{number}", bytes(100_000), 0, retain=True)
+        if node.broker.account.level:
+            break
+    assert node.broker.account.level == REFUSING and memory.used < 90_000_000
 
 
 @pytest.mark.interpreted
