@@ -14,9 +14,9 @@ PYTEST = $(BIN)/python -m pytest -n $(JOBS) --maxprocesses 8 --dist worksteal
 
 NODE_DIR := tests/interop
 NODE_STAMP := $(NODE_DIR)/node_modules/.package-lock.json
-BENCH_DIR := tests/bench/node
+BENCH_DIR := tools/bench/node
 BENCH_STAMP := $(BENCH_DIR)/node_modules/.package-lock.json
-SOURCES := broker ruleengine management taipan/__init__.py taipan/__main__.py tests build_compiled.py setup.py
+SOURCES := broker ruleengine management taipan/__init__.py taipan/__main__.py tests tools build_compiled.py setup.py
 # Compiled modules are taken wherever they are fresh (broker/compiled.py). COMPILED=no: neither built nor taken.
 COMPILED ?= $(if $(filter no,$(TAIPAN_COMPILED)),no,yes)
 ifeq ($(COMPILED),no)
@@ -72,10 +72,10 @@ cover: setup node-modules ## tests with branch coverage
 	@$(BIN)/coverage report
 
 fuzz: setup ## bad bytes against the decoder for SECONDS (60); LIVE=HOST:PORT against a running node
-	@$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60) $(if $(LIVE),--live $(LIVE))
+	@$(BIN)/python -m tools.fuzz --seconds $(or $(SECONDS),60) $(if $(LIVE),--live $(LIVE))
 
 bench: setup compiled bench-modules ## what make run runs, against the brokers here (ONLY="S1 S2" ROUNDS=3 DUR=3 COMPILED=no)
-	@$(BIN)/python -m tests.bench.run
+	@$(BIN)/python -m tools.bench.run
 
 # aedes, one of the brokers to measure against; left out where there is no Node.
 .PHONY: bench-modules
@@ -87,13 +87,13 @@ $(BENCH_STAMP): $(BENCH_DIR)/package-lock.json
 	@touch $@
 
 bench-compiled: compile ## what compiling is worth: interpreted, compiled, Mosquitto (ONLY="S1 S2" ROUNDS=3 DUR=2)
-	@$(BIN)/python -m tests.bench.compiled
+	@$(BIN)/python -m tools.bench.compiled
 
 bench-profile: setup compiled ## where the processor time goes, into docs/profiles (ONLY="S10 S11" DUR=5)
-	@$(BIN)/python -m tests.bench.profile
+	@$(BIN)/python -m tools.bench.profile
 
 bench-api: setup ## what listings cost a busy node (SESSIONS=20000 RATE=5000 DUR=5)
-	@$(BIN)/python -m tests.bench.api
+	@$(BIN)/python -m tools.bench.api
 
 docs-tables: setup ## tables of the docs that are made of the code: endpoints, parameters of rules and resources
 	@$(BIN)/python -m tests.api.rows
@@ -106,10 +106,10 @@ interop: setup node-modules ## only the tests with the clients of others
 	@$(BIN)/python -m pytest tests/interop $(PYTEST_ARGS)
 
 soak: setup compiled ## load, kill -9, restart, check every promise (CYCLES=1000 SEED=...)
-	@$(BIN)/python -m tests.soak --cycles $(or $(CYCLES),1000) $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m tools.soak --cycles $(or $(CYCLES),1000) $(if $(SEED),--seed $(SEED))
 
 soak-disk: setup ## a fake disk that loses power or fails at every single operation (EVERY=1 SEED=...)
-	@$(BIN)/python -m tests.soak.disk --every $(or $(EVERY),1) $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m tools.soak.disk --every $(or $(EVERY),1) $(if $(SEED),--seed $(SEED))
 
 clean: ## remove what setup and tests left behind
 	rm -rf $(VENV) $(NODE_DIR)/node_modules $(BENCH_DIR)/node_modules build dist *.egg-info htmlcov .coverage .coverage.* \

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.bench.memory import THINGS, Fill, octets
+from tools.bench.memory import THINGS, Fill, octets
 
 BOUNDS = {
     "subscription": 400,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.bench.brokers import running
-from tests.bench.latency import SETTINGS, flooding, latencies, publishing, quantile
+from tools.bench.brokers import running
+from tools.bench.latency import SETTINGS, flooding, latencies, publishing, quantile
 
 BOUND = 10.0
 """Milliseconds, p99, above what the disk and the machine take without a flood."""

@@ -1,6 +1,6 @@
 """A whole node over a fake disk: whatever the disk does in a long run, clients find what they were promised.
 
-All of its operations, rather than a sample: ``python -m tests.soak.disk``.
+All of its operations, rather than a sample: ``python -m tools.soak.disk``.
 """
 
 import logging
@@ -17,9 +17,9 @@ from taipan.broker.persistence.log.log_writer import Append
 from taipan.broker.persistence.log.sqlite_log import SqliteLog
 from taipan.broker.store.recovery import Restored
 from taipan.broker.store.store import CHECK_FILE
-from tests.soak.disk import Cuts, Failures
-from tests.soak.disk_house import HandWriter
-from tests.soak.disk_run import Run
+from tools.soak.disk import Cuts, Failures
+from tools.soak.disk_house import HandWriter
+from tools.soak.disk_run import Run
 
 SEED = 7
 OPERATIONS = 4000

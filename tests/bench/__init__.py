@@ -1,1 +1,0 @@
-"""Measurements against a running node and against other brokers; ``make bench``. The load generator is in loadgen/."""

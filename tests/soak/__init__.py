@@ -1,6 +1,0 @@
-"""Soak: a real node under load, killed again and again, and a ledger that knows what it owes.
-
-There nothing looks inside the broker; the clients are raw sockets. ``make soak CYCLES=1000`` runs it long,
-``test_short.py`` for some seconds. ``disk`` and what belongs to it do the same to a node on a fake disk, at every
-single operation.
-"""

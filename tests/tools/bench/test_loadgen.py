@@ -1,0 +1,77 @@
+"""The load generator against a node: what it counts over each transport is what was sent."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.absent import absent
+from tools.bench.brokers import running
+from tools.bench.results import faults
+from tools.bench.run import LOADGEN
+
+OVER = {"tcp": (), "ws": ("--ws", "/mqtt"), "ssl": ("--tls", "1")}
+
+pytestmark = pytest.mark.skipif(not Path("/usr/include/openssl/ssl.h").is_file(), reason="no headers of OpenSSL")
+
+
+@pytest.fixture(scope="module")
+def generator(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A build of its own: several processes may run tests at once."""
+    for program in ("cc", "make"):
+        if shutil.which(program) is None:
+            absent(program)
+    directory = tmp_path_factory.mktemp("loadgen")
+    for name in ("loadgen.c", "Makefile"):
+        shutil.copy(LOADGEN / name, directory)
+    environment = {**os.environ, "CFLAGS": "-O1 -Werror"}
+    subprocess.run(["make", "--silent", "-C", str(directory)], check=True, env=environment)
+    return directory / "loadgen"
+
+
+def run(generator: Path, port: int, *words: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [str(generator), words[0], "--port", str(port), "--drain", "10", "--timeout", "20", *words[1:]],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=50,
+    )
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert not faults(found), found
+    return found
+
+
+@pytest.mark.parametrize("transport", OVER)
+def test_every_message_comes_over_each_transport(generator: Path, transport: str) -> None:
+    with running("taipan", transport=transport) as (port, _):
+        over = OVER[transport]
+        plain = run(generator, port, "pubsub", "--count", "300", "--qos", "1", "--size", "40000", *over)
+        assert plain["delivered"] == 300
+        mixed = run(generator, port, "pubsub", "--count", "200", "--mixed", "1", "--spread", "50", "--pubs", "2",
+                    "--subs", "2", *over)  # fmt: skip
+        assert mixed["delivered"] == 400
+        version_5 = ("--version", "5", "--props", "1", "--alias", "1", "--subid", "1")
+        full = run(generator, port, "pubsub", "--count", "200", "--qos", "2", "--window", "20", *version_5, *over)
+        assert full["delivered"] == 200 and full["bad_id"] == full["bad_props"] == 0
+        storm = run(generator, port, "storm", "--conns", "20", "--clean", "0", *over)
+        assert storm["up"] == storm["session_present"] == storm["subscribed"] == 20
+
+
+def test_a_reader_that_stopped_is_left_out_of_what_is_counted(generator: Path) -> None:
+    with running("taipan") as (port, _):
+        load = ("--pubs", "5", "--subs", "5", "--rate", "500", "--heavy", "100", "--duration", "1", "--warmup", "0.1")
+        reading = run(generator, port, "pubsub", *load)
+        assert reading["heavy_received"] > 50
+        stopped = run(generator, port, "pubsub", *load, "--slow", "1")
+        assert stopped["heavy_received"] == 0 and stopped["heavy_sent"] > 50
+        assert stopped["delivered"] == stopped["expected"] > 200
+
+
+def test_what_needs_5_0_says_so(generator: Path) -> None:
+    done = subprocess.run([str(generator), "pubsub", "--props", "1"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "--version 5" in done.stderr

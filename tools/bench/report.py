@@ -1,0 +1,373 @@
+"""Sections of ``docs/performance.md`` and its plot, out of kept results: ``python -m tools.bench.report FILE...``.
+
+Of a scenario in more than one file the last file counts.
+"""
+
+import statistics
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+from tools.bench.brokers import ROOT
+from tools.bench.page import PAGE, write
+from tools.bench.plot import COLOURS, Bar, draw
+from tools.bench.results import Measurement, Runs, cost, faults, joined, load
+from tools.bench.scenarios import SCENARIOS, TABLE, Figure
+from tools.bench.verdict import beyond, falls, goal, ratio, spread
+
+PLOT = ROOT / "docs" / "performance.svg"
+AGAINST, GROWTH, COSTS, YOURSELF = (
+    "Against other brokers",
+    "How it grows",
+    "What costs what",
+    "Measuring it yourself",
+)
+
+COSTED = ("S1", "S2", "S3", "S4", "S4b", "D2", "V5", "V5p", "V5a", "V5i", "V5x", "WS", "WSb", "TLS", "TLSb", "SH", "MX")
+COSTS_TEXT = """- **QoS**: QoS 0 is one packet in and one out; QoS 1 adds an acknowledgement to each, QoS 2 three.
+- **Fan-out** is cheapest: a message is encoded once for all subscribers of one kind.
+- **Durability** is paid by persistent sessions alone: their acknowledgements wait for the disk, many for one flush.
+- **5.0** is as quick as 3.1.1 as long as PUBLISH has no properties. Properties, topic aliases and subscription
+  identifiers make each packet one of its own.
+- **WebSocket** has a frame around each packet, masked on the way in. **TLS** encrypts in records: cheap where packets
+  go together, dear for each handshake (TLSc)."""
+YOURSELF_TEXT = """```
+make bench                            # everything, three rounds of three seconds; writes these sections
+make bench ONLY="S1 S2"               # some scenarios; the page stays, the figures are kept
+make bench ONLY=table BROKERS="taipan mosquitto" ROUNDS=5 DUR=5
+.venv/bin/python -m tools.bench.report tools/bench/results/FILE.json    # the page again, from kept figures
+```
+
+It wants Linux, a C compiler and two cores: one for the broker, one for the load. Taipan runs as `make run` runs it:
+compiled where that can be had, interpreted with `COMPILED=no`. It compares with what is installed: Mosquitto and NATS
+come from the distribution (`mosquitto`, `nats-server`), aedes by npm (`tools/bench/node`), aMQTT is in the environment.
+`libssl-dev` lets the load generator speak TLS. Every run is kept as JSON below `tools/bench`, in
+`results` (git leaves it out), with the machine, the commit, and whether Taipan was compiled.
+
+To put load on a node of yours, wherever it runs, use the generator itself; it prints one line of JSON:
+
+```
+make -C tools/loadgen
+tools/loadgen/loadgen pubsub --host 192.0.2.1 --pubs 500 --subs 500 --qos 1 --rate 20000 --duration 30
+tools/loadgen/loadgen           # every option
+```
+
+Absolute figures swing with the machine and with what else it does; compare only what one run took side by side.
+Further measurements, each with a section here or a few lines on the terminal: `python -m tools.bench.level` (clean
+sessions at both levels of durability), `tools.bench.latency` (PUBACK under a flood), `tools.bench.rules`,
+`tools.bench.api` (listings on a busy node), `tools.bench.idle` (connections), `tools.bench.routing` (the topic index
+alone) and `tools.bench.restart` (how long a start takes). They start Taipan compiled where `make compile` has been
+done for these sources, and interpreted with `TAIPAN_COMPILED=no` in the environment."""
+FIRST_LOOK = "**Fewer than three rounds: a first look, not a measurement.**"
+
+
+def shown(value: float) -> str:
+    """Three digits that matter, thousands apart."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _spread(median: float, lowest: float, highest: float, form: Callable[[float], str] = shown) -> str:
+    return form(median) + (f" ({form(lowest)} to {form(highest)})" if lowest != highest else "")
+
+
+def _cell(runs: Runs, scenario: str, broker: str, about: Figure) -> str:
+    found = spread(runs, scenario, broker, about.path)
+    return _spread(*found) if found else "-"
+
+
+def _measured(runs: Runs) -> list[str]:
+    return [name for name in SCENARIOS if any(scenario == name for scenario, _ in runs)]
+
+
+def wrong(runs: Runs, scenario: str, brokers: list[str]) -> str:
+    """The faults of a scenario, broker by broker; for a table's cell."""
+    found = [
+        f"{broker} {name} {value}"
+        for broker in brokers
+        for row in runs.get((scenario, broker), [])
+        for name, value in faults(row).items()
+    ]
+    return "; ".join(dict.fromkeys(found)).replace("|", "/").replace("\n", " ") or "none"
+
+
+def _by_processor(runs: Runs, scenario: str, about: Figure) -> str:
+    """The ratio of processor time per message, Mosquitto's to Taipan's; for deliveries."""
+    ours, theirs = (
+        [cost(row) for row in runs.get((scenario, broker), []) if cost(row)] for broker in ("taipan", "mosquitto")
+    )
+    if about.path != "delivered_per_s" or not ours or not theirs:
+        return ""
+    return f"{statistics.median(theirs) / statistics.median(ours):.2f}"
+
+
+def scenario_table(measured: Measurement) -> list[str]:
+    """A line per figure: medians with ranges of Taipan and Mosquitto, the ratio, the goals, and the faults."""
+    runs = measured.runs
+    lines = ["| scenario | | taipan | mosquitto | ratio | by processor | goal | beyond | faults |", "|" + "---|" * 9]
+    for scenario in _measured(runs):
+        for number, about in enumerate(SCENARIOS[scenario].figures):
+            times = ratio(runs, scenario, about)
+            cells = [
+                "" if number else f"{scenario}: {SCENARIOS[scenario].text}",
+                about.unit,
+                _cell(runs, scenario, "taipan", about),
+                _cell(runs, scenario, "mosquitto", about),
+                f"{times:.2f}" if times is not None else "-",
+                _by_processor(runs, scenario, about),
+                goal(runs, scenario, about),
+                beyond(runs, scenario, about),
+                "" if number else wrong(runs, scenario, ["taipan", "mosquitto"]),
+            ]
+            lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def others_table(measured: Measurement) -> list[str]:
+    """A line per scenario: the medians of the further brokers with Taipan's ratio to each; empty without any."""
+    runs = measured.runs
+    others = [name for name in COLOURS if name in measured.brokers]
+    if not others:
+        return []
+    lines = [f"| scenario | | {' | '.join(others)} |", "|" + "---|" * (2 + len(others))]
+    for scenario in _measured(runs):
+        for about in SCENARIOS[scenario].figures:
+            cells = []
+            for other in others:
+                theirs, times = spread(runs, scenario, other, about.path), ratio(runs, scenario, about, other)
+                if theirs is None:
+                    cells.append("-")
+                    continue
+                unsound = any(faults(row) for row in runs[scenario, other])
+                ours = f"; {times:.2f}" if times is not None else ""
+                cells.append(f"{shown(theirs.median)}{ours}" + (", faulty" if unsound else ""))
+            if any(cell != "-" for cell in cells):
+                lines.append(f"| {scenario} | {about.unit} | {' | '.join(cells)} |")
+    return lines
+
+
+def bars(measured: Measurement) -> list[Bar]:
+    """What the plot shows: every figure that both Taipan and Mosquitto have."""
+    found = []
+    for scenario in _measured(measured.runs):
+        for about in SCENARIOS[scenario].figures:
+            ours = ratio(measured.runs, scenario, about)
+            if ours is None or ours <= 0:
+                continue
+            others = {}
+            for name in COLOURS:
+                theirs = ratio(measured.runs, scenario, about, broker=name)
+                if theirs is not None and theirs > 0:
+                    others[name] = theirs
+            wanted = about.goal.times
+            if wanted is not None and not about.more_is_better:
+                wanted = 1 / wanted
+            found.append(Bar(f"{scenario} {about.unit}", ours, others, wanted))
+    return found
+
+
+def paragraph(*sentences: str) -> str:
+    """Sentences as lines of the width that the other pages have."""
+    return textwrap.fill(" ".join(sentences), 118, break_long_words=False, break_on_hyphens=False)
+
+
+def _rate(runs: Runs, scenario: str) -> str | None:
+    found = spread(runs, scenario, "taipan", SCENARIOS[scenario].figures[0].path)
+    return shown(found.median) if found else None
+
+
+def first_look(about: dict[str, str]) -> bool:
+    """Whether there were too few rounds to state a figure as a fact, in any of the runs that were joined."""
+    return min(int(each) for each in about["rounds"].split("; ")) < 3
+
+
+def does(runs: Runs) -> str:
+    """What one core does; empty if nothing of it was measured."""
+    said = [
+        ("S1", "{} messages/s of QoS 0 from one publisher to one subscriber"),
+        ("S2", "{} of QoS 1"),
+        ("S3", "{} of QoS 2"),
+        ("S4", "{} deliveries/s where each message goes to a thousand subscribers"),
+        ("S8", "{} new connections/s"),
+        ("S12", "{} queued messages/s handed to a client that comes back"),
+    ]
+    parts = [text.format(f"**{rate}**") for name, text in said if (rate := _rate(runs, name))]
+    told = [f"One core does, with payloads of 64 bytes: {'; '.join(parts)}."] if parts else []
+    middle, slowest = (spread(runs, "S7", "taipan", each.path) for each in SCENARIOS["S7"].figures)
+    if middle and slowest:
+        told.append(
+            f"At 5,000 messages/s half of them are with the subscriber within {shown(middle.median)} µs, "
+            f"99 of 100 within {shown(slowest.median)} µs."
+        )
+    return paragraph(*told) if told else ""
+
+
+def opening(measured: Measurement) -> str:
+    """The head of the page: what one core does, if it was measured often enough, and what was measured how."""
+    about = measured.about
+    head = FIRST_LOOK if first_look(about) else does(measured.runs)
+    node = paragraph(
+        "A node is one process that uses one core, with a second thread that waits for the disk; a second core is for",
+        "that thread, the system's network stack and whatever else runs on the machine. Everything below was measured",
+        "with the configuration as shipped: access checks, metrics, the rule engine and the management API on,",
+        "durability level `disk`.",
+    )
+    brokers = ", ".join(f"{name} {number}" for name, number in measured.brokers.items())
+    taken = f"Written by `{about['command']}` on {about['taken']} at commit {about['commit']}: {brokers}."
+    on = f"{about['cpu']}; {about['system']}; {about['python']}, uvloop {about['uvloop']}."
+    on += f" Taipan ran {about['modules']}."
+    if "busy" in about:
+        on += f"\nThe load average was {about['busy']} before it began: what other work took is missing in the figures."
+    return "\n\n".join(each for each in ("# Performance", head, node, f"{taken}\n{on}") if each) + "\n"
+
+
+def against(measured: Measurement) -> str:
+    """The table against the others."""
+    about, runs = measured.about, measured.runs
+    all_goals = [goal(runs, name, each) for name in _measured(runs) for each in SCENARIOS[name].figures]
+    goals = [each for each in all_goals if each != "-"]
+    met = sum(each.endswith(": met") for each in goals)
+    how = paragraph(
+        f"The broker runs on one core, the load generator ({about['pinning']}) on another; one broker runs at a time,",
+        "fresh for every figure, and the rounds go broker by broker. Mosquitto has `allow_anonymous true` and",
+        "`max_queued_messages 0`, `set_tcp_nodelay true` where latency is measured, persistence in S10, S12 and RC;",
+        "the rest is as it comes. (It saves every half hour; Taipan before each acknowledgement.)",
+        f"Figures are medians over {about['rounds']} round(s) of {about['duration']} s with their range; above a ratio",
+        "of 1 Taipan is ahead. *By processor* is the same by the brokers' own processor time per message, which other",
+        "work on the machine disturbs less. *Goal* and *beyond* are what we aim at: multiples of Mosquitto's",
+        "figure (×), figures of their own, or another broker. Faults are messages lost, duplicated or out of order,",
+        "and connections or runs that failed. What the scenarios do is in `tools/loadgen/README.md`.",
+    )
+    if first_look(about):
+        how += f"\n\n{FIRST_LOOK}"
+    parts = [
+        "![Ratios to Mosquitto](performance.svg)",
+        how,
+        f"**{met} of {len(goals)} goals are met.**",
+        "\n".join(scenario_table(measured)),
+    ]
+    raised = {name: SCENARIOS[name].settings for name in _measured(runs) if SCENARIOS[name].settings}
+    if raised:
+        told = "; ".join(f"{name}: `{' '.join(settings)}`" for name, settings in raised.items())
+        parts.append(paragraph(f"Said to Taipan in so many words, {told}."))
+    rest = others_table(measured)
+    if rest:
+        parts += [
+            paragraph(
+                "Others, as the median and Taipan's ratio to it (*faulty*: it lost messages, took them out of order,",
+                "or failed). NATS has JetStream on and larger limits, the rest as it comes; aedes keeps everything in",
+                "memory, behind a plain TCP server. A dash: it was not asked, or cannot do it.",
+            ),
+            "\n".join(rest),
+        ]
+    return "\n\n".join(parts)
+
+
+def growth(measured: Measurement) -> str:
+    """What becomes of a message, a subscription and a connection as there are more."""
+    runs = measured.runs
+    table = [
+        "| subscriptions | matched and delivered/s | published without a match/s | subscribed/s | bytes each |",
+        "|---|---|---|---|---|",
+    ]
+    for scenario, text in (("S9a", "1,000"), ("S9b", "100,000"), ("S9c", "1,000,000")):
+        if (scenario, "taipan") in runs:
+            cells = [_cell(runs, scenario, "taipan", each) for each in SCENARIOS[scenario].figures]
+            table.append(f"| {text} | {' | '.join([*cells, '-'][:4])} |")
+    parts = [
+        paragraph(
+            "**Subscriptions**: none like another, 70 % without wildcards, 20 % with `+`, 10 % with `#`; one publisher",
+            "of QoS 0 writes to their topics in random order.",
+        ),
+        "\n".join(table),
+    ]
+    fallen = falls(runs)
+    if fallen is not None:
+        parts.append(
+            paragraph(
+                f"From a thousand to a million subscriptions matching falls {fallen:.2f} times (goal: less than 2: "
+                + ("met)." if fallen < 2 else "**missed**)."),
+                "A topic that was published to lately is found in one step whatever the number of subscriptions; one",
+                "that was not costs a step per level.",
+            )
+        )
+    said = []
+    each, over_tls = (spread(runs, name, "taipan", "rss_bytes_per_conn") for name in ("S8", "TLSc"))
+    if each:
+        said.append(
+            f"An idle connection takes {shown(each.median)} bytes of the process's memory; the system's socket "
+            "buffers come on top."
+        )
+    if over_tls:
+        said.append(f"Over TLS it takes {shown(over_tls.median)}.")
+    back, wait = (spread(runs, "RC", "taipan", each.path) for each in SCENARIOS["RC"].figures)
+    if back and wait:
+        said.append(
+            f"Ten thousand persistent sessions that are cut off together come back at {shown(back.median)}/s; 99 of "
+            f"100 clients wait less than {wait.median / 1e6:.1f} s."
+        )
+    if said:
+        parts.append(paragraph("**Connections**:", *said))
+    quiet, stuck = (spread(runs, name, "taipan", "lat_us.p99") for name in ("SLq", "SL"))
+    if quiet and stuck:
+        times = stuck.median / quiet.median
+        parts.append(
+            paragraph(
+                "**Slow readers**: one of a thousand stops reading while 20 MiB/s are on their way to it; the p99 of",
+                f"the 999 others goes from {shown(quiet.median)} to {shown(stuck.median)} µs, {times:.2f} times (goal: "
+                + ("at most 2: met)." if times <= 2 else "at most 2: **missed**)."),
+            )
+        )
+    return "\n\n".join(parts)
+
+
+def costs(measured: Measurement) -> str:
+    """Processor time per message of Taipan, by what it is asked to do."""
+    runs = measured.runs
+    basis = [cost(row) for row in runs.get(("S1", "taipan"), [])]
+    plain = statistics.median(basis) if basis else 0.0
+    table = ["| scenario | µs per message | times S1 |", "|---|---|---|"]
+    for scenario in COSTED:
+        values = [cost(row) for row in runs.get((scenario, "taipan"), [])]
+        if not any(values):
+            continue
+        middle = statistics.median(values)
+        cells = [
+            f"{scenario}: {SCENARIOS[scenario].text}",
+            _spread(middle, min(values), max(values), "{:.2f}".format),
+            f"{middle / plain:.1f}" if plain else "-",
+        ]
+        table.append(f"| {' | '.join(cells)} |")
+    intro = paragraph(
+        "Microseconds of the node's processor time per message delivered, all its threads, user and system. A core has",
+        "a million of them each second; what a mix of yours takes is their sum. Rules: `python -m tools.bench.rules`.",
+    )
+    return "\n\n".join([intro, "\n".join(table), COSTS_TEXT])
+
+
+def write_page(measured: Measurement, page: Path = PAGE, plot: Path = PLOT) -> list[Path]:
+    """The sections of this script and the plot; other sections of the page stay."""
+    write("", opening(measured), page)
+    write(AGAINST, against(measured), page)
+    write(GROWTH, growth(measured), page)
+    write(COSTS, costs(measured), page)
+    write(YOURSELF, YOURSELF_TEXT, page)
+    plot.write_text(draw("Taipan and others, as multiples of Mosquitto", bars(measured)), encoding="utf-8")
+    return [page, plot]
+
+
+def main() -> int:
+    if not sys.argv[1:]:
+        print("usage: python -m tools.bench.report FILE...", file=sys.stderr)
+        return 2
+    measured = joined(load(Path(name)) for name in sys.argv[1:])
+    absent = [name for name in TABLE if (name, "taipan") not in measured.runs]
+    if absent:
+        print(f"not measured: {' '.join(absent)}", file=sys.stderr)
+    for path in write_page(measured):
+        print(f"{path.relative_to(ROOT)} is written")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""The lines of the generator, kept as JSON: what was measured, on which machine, at which commit."""
+
+import datetime
+import json
+import os
+import platform
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from taipan.broker.compiled import COMPILED, INTERPRETED, VARIABLE, Compiled
+from tools.bench.brokers import ROOT
+
+RESULTS = ROOT / "tools" / "bench" / "results"
+FAULTS = ("lost", "duplicates", "out_of_order", "too_late", "missing", "errors", "failed", "refused", "closed")
+FAULTS_TOO = ("stalls", "unacked", "proto_err", "pub_err", "foreign", "bad_id", "bad_props")
+
+UNRECORDED = "compiled or interpreted (not recorded)"
+
+Row = dict[str, Any]
+Runs = dict[tuple[str, str], list[Row]]
+"""(scenario, broker) -> one row per round."""
+
+
+class Measurement(NamedTuple):
+    """``about``: ``command``, ``commit``, ``taken``, ``modules``, ``rounds`` ...; ``brokers``: name -> version."""
+
+    about: dict[str, str]
+    brokers: dict[str, str]
+    runs: Runs
+
+
+def figure(row: Row, name: str) -> float:
+    """The figure called ``outer.inner`` of one JSON line; 0.0 where the run failed."""
+    value: Any = row
+    for part in name.split("."):
+        value = value.get(part, 0.0) if isinstance(value, dict) else 0.0
+    return float(value)
+
+
+def faults(row: Row) -> dict[str, Any]:
+    """What must be zero in a clean run and is not."""
+    found = {name: row[name] for name in FAULTS + FAULTS_TOO if row.get(name)}
+    if "error" in row:
+        found["error"] = row["error"]
+    return found
+
+
+def cost(row: Row) -> float:
+    """Microseconds of the broker's processor time per message delivered; 0.0 where nothing was."""
+    delivered = float(row.get("delivered_per_s", 0.0))
+    return 1e6 * float(row.get("broker_cpu", 0.0)) / delivered if delivered else 0.0
+
+
+def machine() -> dict[str, str]:
+    """What the figures were taken on."""
+    model = platform.processor() or platform.machine()
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            model = line.split(":", 1)[1].strip()
+            break
+    try:
+        uvloop = version("uvloop")
+    except PackageNotFoundError:
+        uvloop = "none"
+    return {
+        "cpu": f"{model}, {len(os.sched_getaffinity(0))} cores",
+        "system": f"{platform.system()} {platform.release()}",
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "uvloop": uvloop,
+    }
+
+
+def modules() -> str:
+    """``compiled`` or ``interpreted``: what a node that is started now runs, by the environment it gets from us."""
+    directory = os.environ.get(VARIABLE)
+    return COMPILED if directory and Compiled(Path(directory)).unusable() is None else INTERPRETED
+
+
+def commit() -> str:
+    """The short name of the commit, with ``-changed`` where the tree differs from it."""
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    name = git("rev-parse", "--short", "HEAD") or "uncommitted"
+    return name + ("-changed" if git("status", "--porcelain", "--untracked-files=no") else "")
+
+
+def save(measured: Measurement, directory: Path = RESULTS) -> Path:
+    """One JSON file with every line of the generator, named after the minute and the commit."""
+    directory.mkdir(exist_ok=True)
+    now = datetime.datetime.now(datetime.UTC)
+    path = directory / f"{now:%Y-%m-%d-%H%M}-{measured.about['commit']}.json"
+    rows = [
+        json.dumps({"scenario": scenario, "broker": broker, "round": number, **row})
+        for (scenario, broker), each in measured.runs.items()
+        for number, row in enumerate(each, 1)
+    ]
+    head = json.dumps({**measured.about, "brokers": measured.brokers})
+    joined = ",\n  ".join(rows)
+    path.write_text(f'{{"run": {head},\n "rows": [\n  {joined}\n]}}\n', encoding="utf-8")
+    return path
+
+
+def load(path: Path) -> Measurement:
+    """What ``save`` kept."""
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    about: dict[str, Any] = kept["run"]
+    brokers: dict[str, str] = about.pop("brokers")
+    about.setdefault("taken", path.name[:10])
+    about.setdefault("modules", UNRECORDED)
+    runs: Runs = defaultdict(list)
+    for row in kept["rows"]:
+        key = (row.pop("scenario"), row.pop("broker"))
+        row.pop("round")
+        runs[key].append(row)
+    return Measurement(about, brokers, runs)
+
+
+def joined(measurements: Iterable[Measurement]) -> Measurement:
+    """Several runs as one: of a scenario in more than one of them the last counts, whole."""
+    about: dict[str, str] = {}
+    brokers: dict[str, str] = {}
+    runs: Runs = defaultdict(list)
+    for each in measurements:
+        again = {scenario for scenario, _ in each.runs}
+        runs = defaultdict(list, {key: rows for key, rows in runs.items() if key[0] not in again})
+        runs.update(each.runs)
+        brokers |= each.brokers
+        for name, text in each.about.items():
+            known = about.get(name, "")
+            about[name] = f"{known}; {text}" if known and text not in known.split("; ") else known or text
+    return Measurement(about, brokers, runs)
