@@ -1,6 +1,5 @@
 """Credentials in a body: a password, a ready hash of one, or the wish that the node makes a secret."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Annotated, Any, Final, Literal
 
@@ -10,6 +9,7 @@ from msgspec import Meta
 from taipan.broker.access.known_hashes import read_hash
 from taipan.broker.access.random_secret import check_random, generate
 from taipan.broker.access.stored_users import USERNAME
+from taipan.broker.loop.cooperative_slice import CooperativeSlice
 
 from ..http.envelope import Extra
 from ..http.routes import Call
@@ -17,7 +17,6 @@ from ..operations.refusal import MISSING, WRONG, Refusal, wrong
 from ..operations.users import OK, NewUser
 
 KEY: Final = "Idempotency-Key"
-_A_SLICE: Final = 100
 
 Name = Annotated[str, Meta(min_length=1, max_length=65_535)]
 Password = Annotated[str, Meta(min_length=1, max_length=65_535)]
@@ -75,12 +74,12 @@ async def add_users(call: Call, given: list[tuple[str, Credentials, bool]], kind
     listed = isinstance(call.body, list)
     made: dict[str, str | None] = {}  # of a name that is given twice the first one counts
     new: list[NewUser] = []
+    reading = CooperativeSlice()
     for index, (name, credentials, is_superuser) in enumerate(given):
         user, secret = new_user(name, credentials, is_superuser, f"[{index}]" if listed else "")
         new.append(user)
         made.setdefault(name, secret)
-        if index % _A_SLICE == _A_SLICE - 1:
-            await asyncio.sleep(0)
+        await reading.checkpoint()
 
     async def work(progress: Callable[[int], None]) -> Extra:
         users = call.operations.users

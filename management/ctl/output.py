@@ -2,12 +2,12 @@
 
 import asyncio
 import re
-import time
 from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
 
+from taipan.broker.loop.cooperative_slice import CooperativeSlice
 from taipan.broker.observability.log_text import one_line
 
 from ..operations.listing import Listing
@@ -38,7 +38,7 @@ class Output:
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
         self._pending = bytearray()
-        self._begun = time.perf_counter()
+        self._work = CooperativeSlice(SLICE)
 
     async def answer(self, answer: Answer, as_json: bool) -> None:
         """All of it. Raises Gone where nobody reads."""
@@ -47,7 +47,7 @@ class Output:
         elif isinstance(answer.data, Listing) and callable(answer.text):
             for row in answer.data:
                 if row is None:
-                    await self._breathe()
+                    await self._checkpoint()
                 else:
                     await self._lines(answer.text(row))
         else:
@@ -74,7 +74,7 @@ class Output:
 
     async def json(self, value: Any) -> None:
         self._pending += json_text(value) + b"\n"
-        await self._breathe()
+        await self._checkpoint()
 
     async def _json(self, data: Any) -> None:
         if data is None:
@@ -85,7 +85,7 @@ class Output:
                 if row is not None:
                     self._pending += before + json_text(row)
                     before = b",\n"
-                await self._breathe()
+                await self._checkpoint()
             self._pending += b"[]\n" if before == b"[" else b"]\n"
         else:
             await self.json(data)
@@ -94,14 +94,12 @@ class Output:
         for line in (lines,) if isinstance(lines, str) else lines:
             if line is not None:
                 self._pending += printable(line)
-            await self._breathe()
+            await self._checkpoint()
 
-    async def _breathe(self) -> None:
+    async def _checkpoint(self) -> None:
         if len(self._pending) >= CHUNK:
             await self._send()
-        if time.perf_counter() - self._begun >= SLICE:
-            await asyncio.sleep(0)
-            self._begun = time.perf_counter()
+        await self._work.checkpoint()
 
     async def _send(self) -> None:
         if self._pending:

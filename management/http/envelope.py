@@ -1,12 +1,12 @@
 """The envelope: every answer is a JSON object with ``code``, and ``data`` and ``meta`` where there are any."""
 
-import asyncio
 import logging
-import time
 from typing import Any, Final
 
 import msgspec
 from aiohttp import web
+
+from taipan.broker.loop.cooperative_slice import CooperativeSlice
 
 from ..operations.listing import Listing
 from ..operations.refusal import (
@@ -93,20 +93,19 @@ async def _stream(request: web.Request, listing: Listing) -> web.StreamResponse:
 async def _stream_into(response: web.StreamResponse, request: web.Request, listing: Listing) -> web.StreamResponse:
     pending = bytearray(b'{"data":[')
     comma = b""
-    begun = time.perf_counter()
+    work = CooperativeSlice(_SLICE)
     for row in listing:
         if row is not None:
             pending += comma
             pending += encode(row)
             comma = b","
-        if time.perf_counter() - begun >= _SLICE:
+        if work.over:
             if len(pending) >= _CHUNK:
                 if not response.prepared:
                     await response.prepare(request)
                 await response.write(bytes(pending))
                 pending.clear()
-            await asyncio.sleep(0)
-            begun = time.perf_counter()
+            await work.next()
     pending += b"]"
     if listing.meta:
         meta = {"page": listing.page, "limit": listing.limit, "count": listing.count, "hasnext": listing.has_next}

@@ -1,11 +1,12 @@
 """The OpenAPI 3.1 document, made of the same routes and types that read the requests."""
 
-import asyncio
 import re
 from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
+
+from taipan.broker.loop.cooperative_slice import CooperativeSlice
 
 from ..settings import ManagementSettings
 from .reading import PageQuery
@@ -13,8 +14,6 @@ from .routes import PREFIXES, Lenient, Octets, OnDemand, OrEmpty, Raw, Route
 
 _REF: Final = "#/components/schemas/{name}"
 _JSON: Final = "application/json"
-_SLICE: Final = 25
-"""Operations between two places to let others run."""
 _VARIABLE: Final = re.compile(r"\{([^}]+)\}")
 
 _ABOUT: Final = (
@@ -40,12 +39,12 @@ async def document(
     placed = [(prefix + route.path.rstrip("/"), route) for route in routes]
     placed += [(route.path, route) for route in root_routes]
     schemas = _Schemas([route for _, route in placed], settings)
-    await asyncio.sleep(0)
+    work = CooperativeSlice()
+    await work.next()
     paths: dict[str, dict[str, Any]] = {}
     names: dict[str, int] = {}
-    for index, (path, route) in enumerate(placed):
-        if index % _SLICE == 0:
-            await asyncio.sleep(0)
+    for path, route in placed:
+        await work.checkpoint()
         # One function may answer several paths; an operation's id is unique all the same.
         names[route.name] = names.get(route.name, 0) + 1
         name = route.name if names[route.name] == 1 else f"{route.name}_{names[route.name]}"

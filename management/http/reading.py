@@ -1,7 +1,6 @@
 """Reading requests: query and body become the types that the route names, or a refusal that says what is wrong."""
 
 import asyncio
-import time
 import types
 import typing
 from typing import Any, ClassVar, Final
@@ -10,12 +9,13 @@ import msgspec
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from taipan.broker.loop.cooperative_slice import CooperativeSlice
+
 from ..operations.refusal import MISSING, NOT_JSON, WRONG, Refusal
 from ..validation import Fault, faults
 
 _LARGE: Final = 65_536
-"""Bytes from which on an array is read in slices of ``_SLICE`` seconds."""
-_SLICE: Final = 0.004
+"""Bytes from which on an array is read in slices."""
 _SLOWEST: Final = 16_384
 """Bytes a second of a body that nobody loses patience with."""
 
@@ -67,12 +67,10 @@ async def _read_members(octets: bytes, member: Any) -> list[Any]:
     """A long array, its members converted in stretches that let others run."""
     raw: list[msgspec.Raw] = parse(octets, list[msgspec.Raw])
     found: list[Any] = []
-    begun = time.perf_counter()
+    work = CooperativeSlice()
     for index, each in enumerate(raw):
         found.append(convert(parse(each), member, place=f"[{index}]"))
-        if time.perf_counter() - begun >= _SLICE:
-            await asyncio.sleep(0)
-            begun = time.perf_counter()
+        await work.checkpoint()
     return found
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from taipan.broker.access.acl import TopicPattern
 from taipan.broker.access.stored_rules import ALL, MOST_RULES, PUB, PUBSUB, SUB, USERNAME, StoredRule
+from taipan.broker.loop.cooperative_slice import CooperativeSlice
 from taipan.broker.server import Server
 
 from .listing import FILTERED, PAUSE_EVERY, Listing, Row, everything, searched
@@ -19,7 +20,6 @@ EVERYBODY: Final = "$all"
 """The login of rules about everybody."""
 
 OK: Final = "ok"
-_RULES_A_SLICE: Final = 100
 
 Subject = tuple[str, str]
 """Kind and name, as ``taipan.broker.access.stored_rules`` has them."""
@@ -111,13 +111,13 @@ class Acl:
             raise missing("a rule")
         if len(rules) > MOST_RULES:
             raise Refusal(WRONG, f"more than {MOST_RULES} rules in one request")
-        for index, rule in enumerate(rules):
+        work = CooperativeSlice()
+        for rule in rules:
             try:
                 TopicPattern(rule.topic)
             except ValueError as error:
                 raise Refusal(BAD_TOPIC, f"topic {rule.topic}: {error}") from None
-            if index % _RULES_A_SLICE == 0:
-                await asyncio.sleep(0)
+            await work.checkpoint()
         for subject, wanted in Counter(rule.subject for rule in rules).items():
             if wanted > self._rules.room(*subject):
                 raise Refusal(WRONG, f"more than {MOST_RULES} rules of {subject[1] or EVERYBODY}")
@@ -126,11 +126,12 @@ class Acl:
         async with self._adding:
             await self._check(rules)
             ready(self._server.tables)
-            for index, rule in enumerate(rules, 1):
+            work = CooperativeSlice()
+            for rule in rules:
                 put(rule)
-                if index % _RULES_A_SLICE == 0:
+                if work.over:
                     self._server.access.forget_decisions()
-                    await asyncio.sleep(0)
+                    await work.next()
             self._server.access.forget_decisions()
         await promised(self._server.tables)
 

@@ -21,7 +21,7 @@ from taipan.broker.server import Server
 from taipan.broker.session.client_info import ClientInfo
 from taipan.broker.session.session import Session
 
-from .pace import Pace
+from .backpressure_slice import BackpressureSlice
 from .refusal import BAD_TOPIC, MISSING, NOT_ONLINE, RPC_ERROR, WRONG, Refusal, wrong
 from .stored import TROUBLE, promised
 
@@ -112,23 +112,23 @@ class PubSub:
     async def publish(self, request: PublishRequest) -> list[str]:
         """Publish to all topics of the request; the ids of the messages. Raises Refusal."""
         mark = self._mark
-        ids = await self._publish(self._publication(request), Pace(self._server))
+        ids = await self._publish(self._publication(request), BackpressureSlice(self._server))
         await self._stored(mark)
         return ids
 
     async def publish_batch(self, requests: list[PublishRequest]) -> list[Row]:
         """All of them, if all are well formed; what became of each. Raises Refusal."""
-        pace = Pace(self._server)
+        work = BackpressureSlice(self._server)
         publications: list[_Publication] = []
         for index, request in enumerate(requests):
-            await pace.breathe()
+            await work.checkpoint()
             publications.append(_of_item(index, self._publication, request))
         mark = self._mark
         rows: list[Row] = []
         for publication, request in zip(publications, requests, strict=True):
             row: Row = {"topic": _asked(request)}
             try:
-                ids = await self._publish(publication, pace)
+                ids = await self._publish(publication, work)
                 row["code"] = 0
                 if request.ids is not UNSET:
                     row["msgids"] = ids
@@ -169,13 +169,13 @@ class PubSub:
         if self._mark != mark:
             await promised(self._server.tables)
 
-    async def _publish(self, publication: _Publication, pace: Pace) -> list[str]:
+    async def _publish(self, publication: _Publication, work: BackpressureSlice) -> list[str]:
         publisher = None
         if publication.client_id is not UNSET:
             publisher = ClientInfo(self._server.settings.node.name, self._zone(), client_id=publication.client_id)
         ids: list[str] = []
         for topic in publication.topics:
-            await pace.breathe()
+            await work.checkpoint()
             message = Message(
                 topic,
                 publication.payload,
@@ -240,14 +240,14 @@ class PubSub:
     async def subscribe(self, request: SubscribeRequest) -> None:
         """Subscribe a client, online or stored, to all filters of the request or to none. Raises Refusal."""
         filters = _filters(_topics(request.topic, request.topics))
-        await self._answer(request.client_id, await self._subscribe(request, filters, Pace(self._server)))
+        await self._answer(request.client_id, await self._subscribe(request, filters, BackpressureSlice(self._server)))
 
     async def subscribe_batch(self, requests: list[SubscribeRequest]) -> list[Row]:
         """All of them, if all are well formed; what became of each. Raises Refusal."""
-        pace = Pace(self._server)
+        work = BackpressureSlice(self._server)
         wanted: list[list[_Filter]] = []
         for index, request in enumerate(requests):
-            await pace.breathe()
+            await work.checkpoint()
             wanted.append(_of_item(index, lambda each: _filters(_topics(each.topic, each.topics)), request))
         mark = self._mark
         rows: list[Row] = []
@@ -255,18 +255,18 @@ class PubSub:
         for request, filters in zip(requests, wanted, strict=True):
             row: Row = {"clientid": request.client_id, "topic": _asked(request)}
             try:
-                subscribed[request.client_id] = await self._subscribe(request, filters, pace)
+                subscribed[request.client_id] = await self._subscribe(request, filters, work)
                 row["code"] = 0
             except Refusal as refusal:
                 row |= {"code": refusal.code, "message": refusal.message}
             rows.append(row)
         await self._stored(mark)
         for client_id, session in subscribed.items():
-            await pace.breathe()
+            await work.checkpoint()
             self._replay(client_id, session)
         return rows
 
-    async def _subscribe(self, request: SubscribeRequest, filters: list[_Filter], pace: Pace) -> Session:
+    async def _subscribe(self, request: SubscribeRequest, filters: list[_Filter], work: BackpressureSlice) -> Session:
         session = self._session(request.client_id)
         zone: ZoneSettings = session.client.zone
         mounted = [_mounted(each, session.client.mountpoint) for each in filters]
@@ -280,7 +280,7 @@ class PubSub:
             raise Refusal(WRONG, f"no room for more subscriptions of {request.client_id} (setting {setting})")
         client = session.client
         for each in mounted:
-            await pace.breathe()
+            await work.checkpoint()
             if self._server.broker.sessions.get(request.client_id) is not session:
                 raise _nobody(request.client_id)  # it ended meanwhile
             entry = TopicFilter(each.full, request.qos)
@@ -309,15 +309,15 @@ class PubSub:
 
     async def unsubscribe_batch(self, requests: list[UnsubscribeRequest]) -> list[Row]:
         """All of them, if all are well formed; what became of each. Raises Refusal."""
-        pace = Pace(self._server)
+        work = BackpressureSlice(self._server)
         wanted: list[_Filter] = []
         for index, request in enumerate(requests):
-            await pace.breathe()
+            await work.checkpoint()
             wanted.extend(_of_item(index, lambda each: _filters([each.topic]), request))
         mark = self._mark
         rows: list[Row] = []
         for request, each in zip(requests, wanted, strict=True):
-            await pace.breathe()
+            await work.checkpoint()
             row: Row = {"clientid": request.client_id, "topic": request.topic}
             try:
                 self._unsubscribe(self._session(request.client_id), each)

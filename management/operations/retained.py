@@ -11,8 +11,8 @@ from taipan.broker.server import Server
 from taipan.broker.session.client_info import ClientInfo
 
 from . import times
+from .backpressure_slice import BackpressureSlice
 from .listing import FILTERED, Listing, Row, offset_of
-from .pace import Pace
 from .refusal import BAD_TOPIC, RPC_ERROR, Refusal, not_found
 from .stored import TROUBLE, promised
 
@@ -103,7 +103,7 @@ class Retained:
         durability = broker.durability
         if durability is not None and durability.trouble is not None:
             raise Refusal(RPC_ERROR, TROUBLE)
-        pace = Pace(self._server)
+        work = BackpressureSlice(self._server)
         count = 0
         for topic in broker.retained.walk(filter, 0 if not has_wildcard(filter) else _STEPS):
             if topic:
@@ -112,7 +112,7 @@ class Retained:
                 if durability is not None and not topic.startswith("$SYS"):
                     durability.retained_cleared(topic)
                 broker.metrics.messages_retained = len(broker.retained)
-            await pace.breathe()
+            await work.checkpoint()
         if count:
             await promised(self._server.tables)
         return count

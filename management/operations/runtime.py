@@ -1,13 +1,13 @@
 """The runtime: what this process has of the machine, in the words that ``emqx_ctl vm`` has for its own."""
 
-import asyncio
 import os
 from typing import Any, Final
+
+from taipan.broker.loop.cooperative_slice import CooperativeSlice
 
 from .nodes import Nodes
 
 _DESCRIPTORS: Final = "/dev/fd"
-_A_SLICE: Final = 1000
 
 
 async def runtime(nodes: Nodes) -> dict[str, Any]:
@@ -36,9 +36,9 @@ async def runtime(nodes: Nodes) -> dict[str, Any]:
 async def open_descriptors() -> int:
     """How many file descriptors this process has open; counted in slices, because each client is one."""
     count = 0
+    work = CooperativeSlice()
     with os.scandir(_DESCRIPTORS) as entries:
         for _ in entries:
             count += 1
-            if count % _A_SLICE == 0:
-                await asyncio.sleep(0)
+            await work.checkpoint()
     return count - 1  # the one that was counted with

@@ -13,6 +13,7 @@ from taipan.broker.access.stored_users import USERNAME, StoredUser
 from taipan.broker.access.users import CONFIGURATION
 from taipan.broker.channel.closing import NONE, user_deleted
 from taipan.broker.channel.state import ChannelState
+from taipan.broker.loop.cooperative_slice import SLICE, CooperativeSlice
 from taipan.broker.server import Server
 from taipan.broker.session.client_info import DELETED
 
@@ -25,10 +26,6 @@ EXISTED: Final = "{error,existed}"
 
 MOST_USERS: Final = 10_000
 """New users in one request."""
-
-_CLIENTS_A_SLICE: Final = 2000
-_ENDED_A_SLICE: Final = 50
-_USERS_A_SLICE: Final = 100
 
 
 class NewUser(msgspec.Struct, frozen=True):
@@ -92,9 +89,12 @@ class Users:
         hashed: dict[int, PasswordHash | None] = {}
         names = list(first)
         stored = 0
+        # As many as keep every thread at work.
+        workers = min(len(first), self._server.access.passwords.queue.threads + 2)
 
         async def hash_some() -> None:
             nonlocal stored
+            work = CooperativeSlice(SLICE / workers)
             for index, user in remaining:
                 if self._taken(user.name, kind):
                     made = None
@@ -106,11 +106,8 @@ class Users:
                     stored += 1
                 if progress is not None:
                     progress(stored)
-                if index % _USERS_A_SLICE == 0:
-                    await asyncio.sleep(0)
+                await work.checkpoint()
 
-        # As many as keep every thread at work.
-        workers = min(len(first), self._server.access.passwords.queue.threads + 2)
         tasks = [asyncio.ensure_future(hash_some()) for _ in range(workers)]
         try:
             await asyncio.gather(*tasks)
@@ -222,23 +219,23 @@ class Users:
         if names is not None and not names:
             return
         access = self._server.access
-        for looked, channel in enumerate(list(self._server.context.channels.values()), 1):
+        work = CooperativeSlice()
+        for channel in list(self._server.context.channels.values()):
             client = channel.client
             if client.user is not None and (names is None or client.user in names):
                 client.is_superuser = access.superuser(client)
                 # What nobody was asked about while it was one.
                 channel.admitted.clear()
-            if looked % _CLIENTS_A_SLICE == 0:
-                await asyncio.sleep(0)
+            await work.checkpoint()
         # What was subscribed to by such a right may not be read without it, by who is away either.
         self._server.context.reviews.rules_changed()
 
 
 async def _end(channels: list[ChannelState], setting: str) -> None:
-    for ended, channel in enumerate(channels, 1):
+    work = CooperativeSlice()
+    for channel in channels:
         user_deleted(channel, setting)
-        if ended % _ENDED_A_SLICE == 0:
-            await asyncio.sleep(0)
+        await work.checkpoint()
 
 
 def _cheap_hash(user: NewUser) -> PasswordHash | None:

@@ -25,6 +25,8 @@ from typing import Any, Final, NamedTuple, NoReturn, Protocol
 
 import msgspec
 
+from taipan.broker.loop.cooperative_slice import CooperativeSlice
+
 from ..actions.action import ActionFailed
 from ..config import RuleEngineSettings
 from ..networks import reason_of
@@ -37,7 +39,6 @@ from .lane import Lane, Waiting
 logger = logging.getLogger(__name__)
 
 _NO_LIMITS: Final[Mapping[str, int]] = {}
-_SLICE: Final = 500
 _QUIET: Final = 10.0
 _LONGEST_TURN: Final = 0.005
 """Seconds after which rows that fail together let others run in between."""
@@ -191,14 +192,14 @@ class Buffer:
         rows = self._store.after(self.resource_id, last)
         self._messages = len(rows)
         self._octets = sum(entry.size for _, entry in rows)
+        work = CooperativeSlice()
         while rows and not self._closed:
-            for index, (number, entry) in enumerate(rows):
+            for number, entry in rows:
                 self._messages -= 1
                 self._octets -= entry.size
                 self._enqueue(number, entry)
                 last = number
-                if index % _SLICE == _SLICE - 1:
-                    await asyncio.sleep(0)
+                await work.checkpoint()
             rows = self._store.after(self.resource_id, last)
         self._taken_up = True
 
@@ -394,13 +395,11 @@ class Buffer:
 
     async def _fail_at_once(self, lane: Lane, reason: str) -> None:
         """The other side is away: what is not to wait for it fails now."""
-        began = time.perf_counter()
+        work = CooperativeSlice()
         for each in lane.rows_at_once() if lane.at_once else ():
             if not each.gone and not each.flying:
                 self._over(lane, each, reason)
-            if time.perf_counter() - began > _LONGEST_TURN:
-                await asyncio.sleep(0)
-                began = time.perf_counter()
+            await work.checkpoint()
 
     async def _watch(self) -> None:
         """Rows whose time is over fail, wherever they wait."""

@@ -367,7 +367,7 @@ def with_apps(*apps: tuple[str, str]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("level", ["memory", "disk"])
 async def test_replaced_applications_are_named(level: str, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", logger="management")
+    caplog.set_level("INFO", logger="taipan.management")
     async with managed_node(durability={"level": level}) as node:
         first = with_apps(("one", "1"), ("two", "2"))
         assert (await node.api.post("/data/import", first)).json == {"code": 0}

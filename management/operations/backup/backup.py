@@ -29,8 +29,8 @@ from taipan.ruleengine.import_check import Adoption
 
 from ...settings import ManagementSettings
 from ..apps import App, Apps
+from ..backpressure_slice import BackpressureSlice
 from ..listing import Row
-from ..pace import Pace
 from ..refusal import MISSING, NOT_JSON, RPC_ERROR, WRONG, Refusal, not_found
 from ..stored import TROUBLE, promised
 from ..users import Users
@@ -123,7 +123,7 @@ class Backup:
 
     async def _write(self, path: Path, pieces: Iterator[bytes], now: float | None) -> int:
         """The file's size, when it is on disk. Raises Refusal; then nothing is left of it."""
-        pace = Pace(self._server)
+        work = BackpressureSlice(self._server)
         new = await asyncio.to_thread(self.files.begin, path)
         pending = bytearray()
         try:
@@ -132,7 +132,7 @@ class Backup:
                 if len(pending) >= _CHUNK:
                     octets, pending = bytes(pending), bytearray()
                     await asyncio.to_thread(new.write, octets)
-                await pace.breathe()
+                await work.checkpoint()
             await asyncio.to_thread(new.write, bytes(pending))
             await asyncio.to_thread(new.finish, now)
         except BaseException:
@@ -197,38 +197,38 @@ class Backup:
 
     async def _import_alone(self, document: Document, env: Mapping[str, Any], dry_run: bool) -> Row | None:
         async with self._lock:
-            pace = Pace(self._server)
+            work = BackpressureSlice(self._server)
             most_payload = self._server.settings.retained.max_payload_size
             file = ImportFile(document, env, self._server.clock.now(), most_payload)
             for _ in file.read():
-                await pace.breathe()
+                await work.checkpoint()
             async for _ in file.check_engine(Adoption(self._engine)):
-                await pace.breathe()
+                await work.checkpoint()
             file.refuse_wrong()
             plan = file.plan
-            await self._check_room(plan, pace)
-            told: Row = {"replaced_apps": await self._replaced_apps(plan, pace), "disabled": file.disabled}
+            await self._check_room(plan, work)
+            told: Row = {"replaced_apps": await self._replaced_apps(plan, work), "disabled": file.disabled}
             if dry_run:
                 told = {**plan.counts(), **told}
             else:
-                await self._carry_out(plan, told["replaced_apps"], pace)
+                await self._carry_out(plan, told["replaced_apps"], work)
             for rows in (plan.users, plan.rules):
                 while rows:  # in slices: to free all of them at once takes long
                     del rows[-_ROWS_A_BATCH:]
-                    await pace.breathe()
+                    await work.checkpoint()
             if not file.disabled:
                 del told["disabled"]
             return told if dry_run or told["replaced_apps"] or file.disabled else None
 
-    async def _replaced_apps(self, plan: Plan, pace: Pace) -> list[str]:
+    async def _replaced_apps(self, plan: Plan, work: BackpressureSlice) -> list[str]:
         """Applications that are there and will be others: whoever uses one may need another secret from then on."""
         last: dict[str, App] = {}
         for app in plan.apps:
             last[app.app_id] = app
-            await pace.breathe()
+            await work.checkpoint()
         return [app_id for app_id, app in last.items() if self._apps.is_replaced_by(app)]
 
-    async def _check_room(self, plan: Plan, pace: Pace) -> None:
+    async def _check_room(self, plan: Plan, work: BackpressureSlice) -> None:
         """Raises Refusal where what is there and what comes are too much together."""
         errors: list[RecordError] = []
         for subject, rules in _by_subject(plan.rules):
@@ -237,19 +237,19 @@ class Backup:
                 who = rules[0].name or "everybody"
                 what = f"more than {MOST_RULES} rules of {who}, with those that are here"
                 errors.append(RecordError("acl_mnesia", 0, "", what))
-            await pace.breathe()
+            await work.checkpoint()
         retained = self._server.broker.retained
         most = self._server.settings.retained.max_messages
         new = 0
         for record in plan.retained:
             new += retained.get(record.topic) is None
-            await pace.breathe()
+            await work.checkpoint()
         if 0 < most < len(retained) + new:
             errors.append(RecordError("retained", 0, "", f"more than {most} messages (setting retained.max_messages)"))
         if errors:
             raise ImportRefused(errors[:1], len(errors))
 
-    async def _carry_out(self, plan: Plan, replaced_apps: list[str], pace: Pace) -> None:
+    async def _carry_out(self, plan: Plan, replaced_apps: list[str], work: BackpressureSlice) -> None:
         tables = self._server.tables
         durability = self._server.broker.durability
         if durability is not None and durability.trouble is not None:
@@ -267,7 +267,7 @@ class Backup:
             if rows % _ROWS_A_BATCH == 0:
                 # Trouble of the store is told at the end: until then the plan goes on in memory, and it is on disk.
                 await tables.stored()
-            await pace.breathe()
+            await work.checkpoint()
         # First: rules and resources may take long to begin, or fail.
         await self._users.tell_connected(changed)
         await self._finish(name, plan)

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from taipan.broker.server import Server
 
-from ..pace import Pace
+from ..backpressure_slice import BackpressureSlice
 from ..refusal import NOT_JSON, WRONG, Refusal, missing, wrong
 from .json_document import BadRecord, Document
 
@@ -21,7 +21,7 @@ class Documents:
         self._server = server
 
     async def read(self, octets: bytes) -> Document:
-        pace = Pace(self._server)
+        work = BackpressureSlice(self._server)
         decoder = _Decoder()
         pieces = []
         at = before = 0
@@ -30,7 +30,7 @@ class Documents:
                 # What is left over of a character counts as read with the piece that it began in.
                 before = at - len(decoder.getstate()[0])
                 pieces.append(decoder.decode(octets[at : at + _PIECE], at + _PIECE >= len(octets)))
-                await pace.breathe()
+                await work.checkpoint()
         except UnicodeDecodeError as error:
             place = before + error.start
             raise Refusal(NOT_JSON, f"the document is not UTF-8: {error.reason} at byte {place}") from None
@@ -38,10 +38,10 @@ class Documents:
 
     async def find(self, text: str) -> Document:
         """The document that a text is."""
-        pace = Pace(self._server)
+        work = BackpressureSlice(self._server)
         document = Document(text)
         for _ in document.read():
-            await pace.breathe()
+            await work.checkpoint()
         return document
 
     async def inner(self, document: Document) -> Document:
@@ -50,7 +50,7 @@ class Documents:
 
     async def text(self, document: Document, no_text: int = WRONG) -> str:
         """The text in ``file``; ``no_text`` is the code where it is no string."""
-        pace = Pace(self._server)
+        work = BackpressureSlice(self._server)
         if not document.has("file"):
             raise missing("file")
         span = document.members.get("file")
@@ -60,7 +60,7 @@ class Documents:
         try:
             for piece in document.long_text(span):
                 pieces.append(piece)
-                await pace.breathe()
+                await work.checkpoint()
         except BadRecord as error:
             raise Refusal(NOT_JSON, f"file: {error}") from None
         return "".join(pieces)

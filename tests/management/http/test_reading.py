@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
 
+from taipan.broker.loop.cooperative_slice import CooperativeSlice
 from taipan.management.http import reading
 from taipan.management.http.reading import PageQuery, convert, parse
 from taipan.management.operations.refusal import MISSING, NOT_JSON, WRONG, Refusal
@@ -41,7 +43,7 @@ def test_what_is_no_json(octets: bytes) -> None:
 
 @pytest.mark.parametrize("kind", [list[Item], Item | list[Item]])
 def test_a_long_array_is_read_in_slices(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "_SLICE", 0.0)
+    monkeypatch.setattr(reading, "CooperativeSlice", partial(CooperativeSlice, 0.0))
     items = [{"name": f"item {number}", "size": number} for number in range(5000)]
     turns = 0
 

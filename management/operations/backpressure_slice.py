@@ -1,0 +1,36 @@
+"""BackpressureSlice: long work in stretches, and no faster than clients' sockets and the disk take what comes of it."""
+
+import asyncio
+from typing import Final
+
+from taipan.broker.loop.cooperative_slice import CooperativeSlice
+from taipan.broker.server import Server
+from taipan.broker.transport.flusher import HIGH_WATER
+
+_DELIVERIES: Final = 4096
+_OCTETS: Final = 8_388_608
+"""Deliveries and bytes of output that may come together before they are written."""
+_LOOK_AGAIN: Final = 0.005
+
+
+class BackpressureSlice(CooperativeSlice):
+    """Its checkpoint also waits until output and disk have caught up."""
+
+    __slots__ = ("_server",)
+
+    def __init__(self, server: Server) -> None:
+        super().__init__()
+        self._server = server
+
+    @property
+    def over(self) -> bool:
+        turn = self._server.broker.turn
+        return turn.deliveries > _DELIVERIES or turn.octets > _OCTETS or turn.congested or super().over
+
+    async def next(self) -> None:
+        turn = self._server.broker.turn
+        self._server.flusher.wake()
+        await super().next()
+        while turn.octets > HIGH_WATER or turn.congested:
+            await asyncio.sleep(_LOOK_AGAIN)
+            self.restart()
