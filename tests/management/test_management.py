@@ -21,7 +21,7 @@ async def test_secrets_in_clear_text_beyond_loopback(
         """Nobody listens in a test but on loopback."""
 
     monkeypatch.setattr(Door, "open", opened)
-    caplog.set_level(logging.WARNING, "management")
+    caplog.set_level(logging.WARNING, "taipan.management")
     async with managed_node(management={"bind": f"{host}:0"}):
         pass
     beyond = host in ("0.0.0.0", "192.0.2.1", "[::]")

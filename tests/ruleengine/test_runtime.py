@@ -29,7 +29,7 @@ def spend(node: RuleEngineNode, rule_id: str) -> list[float]:
 
 
 async def test_rules_that_come_too_late_are_left_out_for_this_message(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, "ruleengine")
+    caplog.set_level(logging.WARNING, "taipan.ruleengine")
     async with rule_engine_node(rules=SHORT) as node:
         ids = [await node.rule('SELECT topic FROM "t"') for _ in range(4)]
         node.engine.trace_rule(ids[3])

@@ -10,7 +10,7 @@ from tests.ruleengine.ruled import rule_engine_node
 @pytest.mark.asyncio
 async def test_inspect(caplog: pytest.LogCaptureFixture) -> None:
     async with rule_engine_node() as node:
-        with caplog.at_level(logging.INFO, "ruleengine"):
+        with caplog.at_level(logging.INFO, "taipan.ruleengine"):
             id = await node.rule('SELECT payload.x as x FROM "t"', {"name": "inspect", "params": {"a": 1}})
             client = await node.client("watched")
             await client.publish("t", b'{"x": 7}')
@@ -24,7 +24,7 @@ async def test_inspect(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.asyncio
 async def test_inspect_of_a_binary_payload(caplog: pytest.LogCaptureFixture) -> None:
     async with rule_engine_node() as node:
-        with caplog.at_level(logging.INFO, "ruleengine"):
+        with caplog.at_level(logging.INFO, "taipan.ruleengine"):
             await node.rule('SELECT payload FROM "t"', {"name": "inspect", "params": {}})
             client = await node.client()
             await client.publish("t", b"\xff\n")
