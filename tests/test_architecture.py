@@ -1,157 +1,262 @@
-"""Imports go down only, and the ground floor stands on the standard library (docs/architecture.md).
+"""Imports go down only (docs/architecture.md), and what makes a package readable.
 
-And what makes a room readable: no file too long for one noun, a signpost at each door, a log instead of prints.
+Every import counts, also one inside of a function or for types only. Each test lists all that offends.
 """
 
 import ast
+import functools
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-
-import pytest
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# Each package with what it may import besides itself, from the lowest to the highest.
-GROUND = {
-    "broker.mqtt": set[str](),
-    "broker.session": {"broker.mqtt", "broker.config"},
-    "broker.routing": {"broker.mqtt", "broker.session"},
-}
-LOW = {"broker.config", *GROUND}
-MAY_IMPORT = {
-    **GROUND,
-    "broker.config": set[str](),
-    "broker.loop": set[str](),
-    "broker.observability": {*LOW, "broker.loop"},
-    "broker.persistence": {*LOW, "broker.loop"},
-    "broker.core": {*LOW, "broker.loop", "broker.observability", "broker.persistence"},
-}
-BELOW = set(MAY_IMPORT)
-MAY_IMPORT |= {f"broker.{name}": set(BELOW) for name in ("access", "extensions", "store")}
-MAY_IMPORT["broker.version"] = set()
-MAY_IMPORT["broker.compiled"] = set()
-MAY_IMPORT["broker"] = {"broker.compiled"}  # whoever imports anything of it: what is compiled is taken first
-MAY_IMPORT["broker.channel"] = set(MAY_IMPORT)
-MAY_IMPORT["broker.transport"] = set(MAY_IMPORT)
-MAY_IMPORT["broker.server"] = set(MAY_IMPORT)
-MAY_IMPORT["ruleengine"] = set(MAY_IMPORT)
-MAY_IMPORT["management"] = set(MAY_IMPORT)
 
-MOST_LINES = 600
+class Part(NamedTuple):
+    """``holds``: packages, with all below them, and modules; ``imports``: the parts that they may import."""
 
-FILES = sorted(
-    path.relative_to(ROOT).as_posix()
-    for room in ("broker", "ruleengine", "management")
-    for path in (ROOT / room).rglob("*.py")
+    name: str
+    holds: str
+    imports: str = ""
+
+
+# Lowest first: a part imports itself and those above it in this table that it names. What is not here is refused.
+PARTS = (
+    Part("compiled", "broker.compiled"),
+    Part("packages", "broker management", "compiled"),  # their __init__.py alone
+    Part("version", "broker.version"),
+    Part("settings", "broker.config"),
+    Part("mqtt", "broker.mqtt"),
+    Part("loop", "broker.loop"),
+    Part("log", "broker.persistence.log"),
+    Part("session", "broker.session", "mqtt settings"),
+    Part("routing", "broker.routing", "mqtt session"),
+    Part("observability", "broker.observability", "loop mqtt session settings"),
+    Part("persistence", "broker.persistence", "log loop mqtt session"),
+    Part("core", "broker.core", "loop mqtt observability persistence routing session settings"),
+    Part("access", "broker.access", "loop mqtt observability persistence session settings"),
+    Part("extensions", "broker.extensions", "core loop mqtt observability persistence session settings"),
+    Part("store", "broker.store", "core log loop mqtt persistence session settings"),
+    Part(
+        "channel",
+        "broker.channel",
+        "access core extensions loop mqtt observability persistence routing session settings",
+    ),
+    Part("transport", "broker.transport", "channel core loop mqtt persistence session settings"),
+    Part(
+        "server",
+        "broker.server",
+        "access channel core extensions loop mqtt observability persistence session settings store transport version",
+    ),
+    Part(
+        "rules",
+        "ruleengine",
+        "core extensions loop mqtt observability persistence routing server session settings",
+    ),
+    Part(
+        "configuration",
+        "management.config management.config_document management.defaults management.outside_sources"
+        " management.setting_types management.settings management.settings_faults management.toml_lines"
+        " management.validation",
+        "access core observability rules settings version",
+    ),
+    Part(
+        "operations",
+        "management.operations",
+        "access channel configuration extensions log loop mqtt observability persistence routing rules server"
+        " session settings transport version",
+    ),
+    Part(
+        "http",
+        "management.http",
+        "access configuration loop observability operations server session settings transport version",
+    ),
+    Part("api", "management.api", "access extensions http loop operations"),
+    Part("ctl", "management.ctl", "access configuration extensions http loop observability operations version"),
+    Part(
+        "node",
+        "management.certificate_expiry management.data_dir management.log_lines management.management management.node"
+        " management.start",
+        "access api compiled configuration ctl http loop observability operations rules server session settings"
+        " transport version",
+    ),
+    Part("taipan", "taipan __main__", "node version"),
 )
+INTERACTIVE = {"print", "breakpoint", "input"}
+FORBIDDEN = {"asyncio", "logging", "time", "datetime", "threading", "socket", "selectors"}
+WITHOUT_LOOP = ("mqtt", "session", "routing")
+"""Parts that know the standard library only, and of that no loop, no log and no clock: time is an argument."""
 
 
-def room_of(module: str) -> str:
-    """``taipan.broker.mqtt.topics`` -> ``taipan.broker.mqtt``; ``taipan.management.node`` -> ``management``."""
-    parts = module.removeprefix("taipan.").split(".")
-    return ".".join(parts[:2]) if parts[0] == "broker" else parts[0]
+@functools.cache
+def source_files() -> dict[str, str]:
+    """The text of each file, by its path as installed: ``taipan/broker/server.py``."""
+    paths = [path for top in ("broker", "ruleengine", "management") for path in (ROOT / top).rglob("*.py")]
+    files = {f"taipan/{path.relative_to(ROOT).as_posix()}": path for path in paths}
+    files |= {path.relative_to(ROOT).as_posix(): path for path in (ROOT / "taipan").glob("*.py")}
+    return {name: path.read_text(encoding="utf-8") for name, path in sorted(files.items())}
 
 
-def imports_of(file: str, source: str) -> set[str]:
-    """The absolute names of all modules a file imports, wherever in it."""
-    package = ["taipan", *file.removesuffix(".py").removesuffix("/__init__").split("/")]
+@functools.cache
+def parsed(source: str) -> ast.Module:
+    return ast.parse(source)
+
+
+def module_of(file: str) -> str:
+    return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def imports_of(file: str, source: str, modules: set[str]) -> set[str]:
+    """The absolute names of all modules a file imports, wherever in it; ``modules`` are those that there are."""
+    package = module_of(file).split(".")
     if not file.endswith("__init__.py"):
         package.pop()
     found: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
-            # `from . import topics` and `from broker import mqtt` name modules after the import.
-            found |= (
-                {f"{module}.{alias.name}" for alias in node.names}
-                if module in ("taipan.broker", ".".join(base))
-                else {module}
-            )
+            named = {f"{module}.{alias.name}" for alias in node.names}
+            found |= {name if name in modules else module for name in named}
     return found
 
 
-def test_imports_are_read_as_python_reads_them() -> None:
-    source = "import json\nfrom ..mqtt.topics import x\nfrom . import queue\nfrom taipan.broker import config\n"
-    source += "def late():\n    from .. import core\n"
-    assert imports_of("broker/session/session.py", source) == {
-        "json",
-        "taipan.broker.mqtt.topics",
-        "taipan.broker.session.queue",
-        "taipan.broker.config",
-        "taipan.broker.core",
+def part_of(module: str) -> Part | None:
+    """The part that holds it most closely."""
+    whole = name = module.removeprefix("taipan.")
+    while name:
+        for part in PARTS:
+            if name in part.holds.split() and (name == whole or part.name != "packages"):
+                return part
+        name = name.rpartition(".")[0]
+    return None
+
+
+def wrong_imports(files: Mapping[str, str]) -> list[str]:
+    """Imports that ``PARTS`` does not allow."""
+    modules = {module_of(file) for file in files}
+    found = []
+    for file, source in files.items():
+        mine = part_of(module_of(file))
+        if mine is None:
+            found.append(f"{file} is in no part")
+            continue
+        allowed = {mine.name, *mine.imports.split()}
+        for imported in sorted(imports_of(file, source, modules)):
+            top = imported.split(".")[0]
+            if top in ("broker", "ruleengine", "management", "tests", "tools"):
+                found.append(f"{file} imports {imported}")
+            elif top == "taipan":
+                part = part_of(imported)
+                if part is None or part.name not in allowed:
+                    found.append(f"{file} ({mine.name}) imports {imported} ({part and part.name})")
+    return found
+
+
+def cycles_over_packages(files: Mapping[str, str]) -> list[list[str]]:
+    """Modules of more than one package of which each imports each, at however many removes."""
+    modules = {module_of(file): file for file in files}
+    graph = {
+        module: {each for each in imports_of(file, files[file], set(modules)) if each in modules}
+        for module, file in modules.items()
     }
+    left = set[str]()
+    while left != (left := set(graph)):  # whoever imports none of the others, or is imported by none, is in no cycle
+        imported = set[str]().union(*graph.values())
+        graph = {module: graph[module] & left for module in left & imported if graph[module] & left}
+    reached = {module: _reached(graph, module) for module in graph}
+    cycles = {frozenset(each for each in seen if module in reached[each]) for module, seen in reached.items()}
+    return sorted(sorted(cycle) for cycle in cycles if len({_package(modules[each]) for each in cycle}) > 1)
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_imports_go_down_only(file: str) -> None:
-    module = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    room = room_of(module)
-    imported = imports_of(file, (ROOT / file).read_text(encoding="utf-8"))
-    ours = {
-        room_of(each)
-        for each in imported
-        if each.split(".")[0] in ("taipan", "broker", "management", "ruleengine", "tests")
+def _reached(graph: Mapping[str, set[str]], module: str) -> set[str]:
+    seen, ahead = set[str](), [module]
+    while ahead:
+        new = graph.get(ahead.pop(), set()) - seen
+        seen |= new
+        ahead += new
+    return seen & set(graph)
+
+
+def _package(file: str) -> str:
+    if file.startswith("taipan/ruleengine/"):  # one, until its parts are in PARTS
+        return "taipan/ruleengine"
+    return file.rpartition("/")[0]
+
+
+def test_imports_go_down_only() -> None:
+    above: set[str] = set()
+    for part in PARTS:
+        assert set(part.imports.split()) <= above, f"{part.name} names what is not above it in the table"
+        above.add(part.name)
+    example = {
+        "taipan/broker/mqtt/packets.py": "import json\ndef late():\n    from .. import core\n",
+        "taipan/broker/core/broker.py": "from ..mqtt import packets\nfrom tests import y\n",
+        "taipan/broker/core/__init__.py": "if TYPE_CHECKING:\n    from taipan.management.node import z\n",
+        "taipan/novel.py": "",
     }
-    assert ours - {room} - MAY_IMPORT.get(room, set()) == set()
+    assert wrong_imports(example) == [
+        "taipan/broker/mqtt/packets.py (mqtt) imports taipan.broker.core (core)",
+        "taipan/broker/core/broker.py imports tests",
+        "taipan/broker/core/__init__.py (core) imports taipan.management.node (node)",
+        "taipan/novel.py is in no part",
+    ]
+    files = source_files()
+    assert len(files) > 200 and {part_of(module_of(file)) for file in files} == set(PARTS)
+    found = wrong_imports(files)
+    assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize("file", [file for file in FILES if room_of(file.replace("/", ".")) in GROUND])
-def test_the_ground_floor_knows_no_loop_no_log_no_clock(file: str) -> None:
-    tops = {each.split(".")[0] for each in imports_of(file, (ROOT / file).read_text(encoding="utf-8"))} - {"taipan"}
-    assert tops <= sys.stdlib_module_names
-    assert tops.isdisjoint({"asyncio", "logging", "time", "datetime", "threading", "socket", "selectors"})
-
-
-# The rooms of management, from the lowest: each may import those before it.
-DOORS = ("operations", "http", "api", "ctl")
-
-
-@pytest.mark.parametrize("file", [file for file in FILES if file.startswith("management/") and file.count("/") > 1])
-def test_the_rooms_of_management_import_downward_too(file: str) -> None:
-    room = file.split("/")[1]
-    above = set(DOORS[DOORS.index(room) + 1 :]) | ({"api"} if room == "ctl" else set())
-    imported = imports_of(file, (ROOT / file).read_text("utf-8"))
-    rooms = {each.split(".")[2] for each in imported if each.startswith("taipan.management.")}
-    assert rooms.isdisjoint(above | {"node", "management", "config"})
-
-
-def test_every_room_is_looked_at() -> None:
-    assert {room_of(file.removesuffix(".py").replace("/", ".")) for file in FILES} - {"broker.__init__"} >= set(GROUND)
-    assert len(FILES) > 40
-
-
-@pytest.mark.parametrize("file", FILES)
-def test_no_file_is_too_long(file: str) -> None:
-    assert len((ROOT / file).read_text(encoding="utf-8").splitlines()) <= MOST_LINES
-
-
-@pytest.mark.parametrize("file", [file for file in FILES if file.endswith("__init__.py")])
-def test_every_package_says_what_lives_in_it(file: str) -> None:
-    """A signpost is a docstring of some sentences and nothing else: importing a package costs nothing."""
-    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
-    docstring = ast.get_docstring(tree)
-    assert docstring is not None and docstring.count(".") >= 2
-    # The first door decides which modules are behind all others.
-    assert len(tree.body) == 1 or (file == "broker/__init__.py" and len(tree.body) == 2)
-
-
-@pytest.mark.parametrize("file", [file for file in FILES if not file.endswith("__init__.py")])
-def test_every_module_has_a_docstring(file: str) -> None:
-    assert ast.get_docstring(ast.parse((ROOT / file).read_text(encoding="utf-8")))
-
-
-def test_every_directory_of_code_is_a_package() -> None:
-    assert {Path(file).parent / "__init__.py" for file in FILES} <= {Path(file) for file in FILES}
-
-
-@pytest.mark.parametrize("file", [file for file in FILES if file.startswith("broker/")])
-def test_the_broker_logs_and_never_prints(file: str) -> None:
-    called = {
-        node.func.id
-        for node in ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+def test_no_import_cycle_but_within_one_package() -> None:
+    example = {
+        "taipan/a/zero.py": "from .one import w\n",
+        "taipan/a/one.py": "from .two import x\n",
+        "taipan/a/two.py": "from .one import y\nfrom taipan.b.three import z\n",
+        "taipan/b/three.py": "if TYPE_CHECKING:\n    from taipan.a import one\n",
     }
-    assert called.isdisjoint({"print", "breakpoint", "input"})
+    assert cycles_over_packages(example) == [["taipan.a.one", "taipan.a.two", "taipan.b.three"]]
+    found = [" ".join(cycle) for cycle in cycles_over_packages(source_files())]
+    assert not found, "\n".join(found)
+
+
+def test_the_lowest_parts_know_no_loop_no_log_no_clock() -> None:
+    found = []
+    for file, source in source_files().items():
+        part = part_of(module_of(file))
+        if part is not None and part.name in WITHOUT_LOOP:
+            for imported in sorted({each.split(".")[0] for each in imports_of(file, source, set())} - {"taipan"}):
+                if imported not in sys.stdlib_module_names or imported in FORBIDDEN:
+                    found.append(f"{file} imports {imported}")
+    assert not found, "\n".join(found)
+
+
+def test_every_package_and_module_says_what_it_is() -> None:
+    """A package by a docstring of some sentences and nothing else: importing it costs nothing."""
+    files = source_files()
+    found = []
+    for file, source in files.items():
+        tree = parsed(source)
+        docstring = ast.get_docstring(tree)
+        if not docstring:
+            found.append(f"{file} has no docstring")
+        elif file.endswith("__init__.py") and file.count("/") > 1:
+            allowed = 2 if file == "taipan/broker/__init__.py" else 1  # it decides which modules are compiled ones
+            if docstring.count(".") < 2 or len(tree.body) > allowed:
+                found.append(f"{file} is not a docstring of some sentences, and that alone")
+        if f"{file.rpartition('/')[0]}/__init__.py" not in files:
+            found.append(f"{file} is in no package")
+    assert not found, "\n".join(found)
+
+
+def test_the_broker_logs_and_never_prints() -> None:
+    found = [
+        f"{file}:{node.lineno} {node.func.id}"
+        for file, source in source_files().items()
+        if file.startswith("taipan/broker/")
+        for node in ast.walk(parsed(source))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in INTERACTIVE
+    ]
+    assert not found, "\n".join(found)
