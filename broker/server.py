@@ -220,7 +220,7 @@ class Server:
         session = self.broker.sessions.get(client.client_id)
         if session is None or not (client.username or session.owner == CLIENT_ID_OWNER):
             return False
-        before: ClientInfo = session.client
+        before = session.client
         return before.username == client.username and before.peer_host == client.peer_host
 
     def _delay(self, message: Message) -> bool:
@@ -535,7 +535,7 @@ class Server:
             self._to_date = list(self.broker.sessions)
         for _ in range(min(len(self._to_date), _DATED_A_SWEEP)):
             session = self._to_date.pop()
-            if session.diary is not None and not session.connected:
+            if session.durable and not session.connected:
                 self._durability().session_left(session)
         self.broker.sweep_retained(now, _RETAINED_A_SWEEP)
         if not self._to_sweep:

@@ -75,7 +75,7 @@ def on_pubrel(channel: ChannelState, packet_id: int) -> None:
     session = channel.session
     assert session is not None
     channel.note()
-    known = session.release(packet_id)
+    known = session.release_qos2(packet_id)
     if not known:
         channel.mark = -1
     metrics.packets_pubcomp_sent += 1

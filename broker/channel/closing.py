@@ -9,7 +9,7 @@ from ..mqtt.constants import MAX_STRING, REASON_STRING, V5, WILL_DELAY_INTERVAL
 from ..mqtt.errors import MqttError, UnknownProtocol
 from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES, Connack, Disconnect, Will
-from ..session.account import OF_AN_ALIAS
+from ..session.account import ALIAS_BYTES
 from .refusal import MOUNTED_TOO_LONG, NOT_DELAYED, RESERVED, Refusal
 from .state import CLOSED, CONNECTED, ChannelState
 
@@ -143,7 +143,7 @@ def end(channel: ChannelState, reason: str, detail: str = "", setting: str = "")
         channel.token_timer.cancel()
         channel.token_timer = None
     if channel.aliases is not None:
-        context.broker.account.aliases -= channel.aliased + OF_AN_ALIAS * len(channel.aliases)
+        context.broker.account.aliases -= channel.aliased + ALIAS_BYTES * len(channel.aliases)
         channel.aliases = None
     client.acl_cache = None  # retained messages and the session may keep the ClientInfo for long
     channel.link.close()

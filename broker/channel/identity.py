@@ -52,7 +52,7 @@ def check_owner(channel: ChannelState) -> bool:
         return True
     owner = session.owner
     if owner is None:  # an older version did not write down whose it is, but what its client called itself
-        known: str | None = session.client.username
+        known = session.client.username
         if not known or known == client.username:
             return True
         owner = f"whoever is called {known}"

@@ -14,7 +14,7 @@ from ..mqtt import encoder
 from ..mqtt.constants import MESSAGE_EXPIRY_INTERVAL, PUBACK, PUBREL, V4, V5
 from ..mqtt.message import Delivery, Message
 from ..persistence.durability import Durability
-from ..session.client_writer import EXPIRED, MEMORY, QUEUE_FULL, TOO_LARGE
+from ..session.protocols import EXPIRED, MEMORY, QUEUE_FULL, TOO_LARGE
 from ..session.session import Session
 
 _PUBACK: Final = PUBACK << 4  # first byte

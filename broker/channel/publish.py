@@ -15,9 +15,8 @@ from ..mqtt.constants import MAX_STRING, PUBACK, PUBREC, REASON_STRING, TOPIC_AL
 from ..mqtt.errors import ProtocolError
 from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES, Ack
-from ..session.account import OF_AN_ALIAS
-from ..session.inbound import DUPLICATE, FULL
-from ..session.session import Session
+from ..session.account import ALIAS_BYTES
+from ..session.session import DUPLICATE, FULL, Session
 from .authorization import authorize, judge
 from .closing import disconnect
 from .external_check import Asked, ask
@@ -128,7 +127,7 @@ def _ask_and_publish(channel: ChannelState, message: Message) -> Awaitable[None]
     session = channel.session
     assert session is not None
     if message.qos == 2:
-        session.release(message.packet_id)  # should the client go meanwhile, what it sends again is no duplicate
+        session.release_qos2(message.packet_id)  # should the client go meanwhile, what it sends again is no duplicate
     topic = context.delayed.inner_topic(message.topic) if context.delayed.handles(message.topic) else message.topic
     assert topic is not None
     return _publish_when_answered(channel, session, message, ask(channel, "publish", [topic]))
@@ -144,7 +143,7 @@ async def _publish_when_answered(channel: ChannelState, session: Session, messag
     if message.qos:
         channel.note()
         if message.qos == 2:
-            session.receive2(message.packet_id, now)
+            session.receive_qos2(message.packet_id, now)
     waiting = _publish_if_admitted(channel, message, now, answers[0])
     if waiting is not None:
         await waiting
@@ -181,7 +180,7 @@ def _resolve_alias(channel: ChannelState, message: Message) -> None:
         more = len(message.topic) - len(aliases.get(alias, ""))
         channel.aliased += more
         account = channel.context.broker.account
-        account.aliases += more if alias in aliases else more + OF_AN_ALIAS
+        account.aliases += more if alias in aliases else more + ALIAS_BYTES
         aliases[alias] = message.topic
         if channel.aliased > _MOST_ALIASED:
             raise ProtocolError("Topic Aliases for more text than a client may have kept", reason_codes.QUOTA_EXCEEDED)
@@ -208,7 +207,7 @@ def _note_qos2(channel: ChannelState, session: Session, message: Message, now: f
     awaiting = session.awaiting_rel
     if channel.version == V5 and (awaiting is None or message.packet_id not in awaiting):
         _check_receive_maximum(channel, channel.received1 + (0 if awaiting is None else len(awaiting)))
-    outcome = session.receive2(message.packet_id, now)
+    outcome = session.receive_qos2(message.packet_id, now)
     if outcome == DUPLICATE:
         # [MQTT-4.3.3-10] the same message: answered as often as it comes, published once
         metrics.packets_publish_inuse += 1
@@ -298,7 +297,7 @@ def _refuse(channel: ChannelState, message: Message, refusal: Refusal) -> None:
     refusal.note(channel, "publish_refused", message.topic, message.timestamp)
     if denied and channel.zone.acl_deny_action == "disconnect":
         if message.qos == 2 and channel.session is not None:
-            channel.session.release(message.packet_id)  # was not taken: not a duplicate when it comes again
+            channel.session.release_qos2(message.packet_id)  # was not taken: not a duplicate when it comes again
         detail = "not authorized to publish to this topic"
         disconnect(channel, code, detail, reason_codes.name(code), refusal.setting)
     elif message.qos:
@@ -317,7 +316,7 @@ def _negative(channel: ChannelState, message: Message, code: int) -> None:
         channel.answer(encoder.ack(kind, message.packet_id))
         return
     if kind == PUBREC and session is not None:
-        session.release(message.packet_id)  # [MQTT-4.3.3-9] free at once
+        session.release_qos2(message.packet_id)  # [MQTT-4.3.3-9] free at once
     properties = {REASON_STRING: reason_codes.name(code)} if channel.problem_information else NO_PROPERTIES
     channel.answer_packet(Ack(kind, message.packet_id, code, properties))
 
@@ -342,7 +341,7 @@ def _refuse_full(channel: ChannelState, message: Message) -> Waiting:
         return None
     session = channel.session
     assert session is not None
-    session.release(message.packet_id)  # should the client go meanwhile, what it sends again is no duplicate
+    session.release_qos2(message.packet_id)  # should the client go meanwhile, what it sends again is no duplicate
     return _wait_for_room(channel, session, message)
 
 
@@ -359,7 +358,7 @@ async def _wait_for_room(channel: ChannelState, session: Session, message: Messa
         if not broker.would_refuse(message):
             channel.note()
             if message.qos == 2:
-                session.receive2(message.packet_id, context.clock.now())
+                session.receive_qos2(message.packet_id, context.clock.now())
             _acknowledge(channel, message, broker.publish(message))
             return
         await asyncio.sleep(_RETRY_FULL)
@@ -370,7 +369,7 @@ def _needs_disk(channel: ChannelState, message: Message) -> bool:
     context = channel.context
     session = channel.session
     assert session is not None
-    if message.qos == 2 and session.diary is not None:
+    if message.qos == 2 and session.durable:
         return session.awaiting_rel is None or message.packet_id not in session.awaiting_rel
     if context.delayed.handles(message.topic):
         return True

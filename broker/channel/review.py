@@ -76,7 +76,7 @@ class SessionReview:
             if subscription.by_operator or not self._holds(subscription):
                 continue
             channel = self.channel()
-            client: ClientInfo = self.session.client if channel is None else channel.client
+            client = self.session.client if channel is None else channel.client
             topic_filter = seen_filter(subscription, client)
             if topic_filter is None:  # it was another mount point's
                 self._revoke(subscription, subscription.topic_filter, "mountpoint")

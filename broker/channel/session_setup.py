@@ -214,7 +214,7 @@ async def _answer_when_stored(channel: ChannelState, connect: Connect, connack: 
 def _needs_disk(channel: ChannelState, connect: Connect, expiry: int) -> bool:
     """Whether the answer to a CONNECT would have to wait for the disk: a durable session begins or is discarded."""
     session = channel.context.broker.sessions.get(channel.client.client_id)
-    if session is None or session.diary is None:
+    if session is None or not session.durable:
         durability = channel.context.durability
         return expiry > 0 or (durability is not None and durability.ending(channel.client.client_id) > 0)
     resumed = not connect.clean_start and (session.expiry_interval > 0 or not session.connected)

@@ -111,7 +111,7 @@ def _subscribe_all(
     durability = context.durability
     if in_use(session, channel.version, packet.packet_id):
         codes = [reason_codes.PACKET_IDENTIFIER_IN_USE] * len(packet.filters)
-    elif durability is not None and durability.trouble is not None and session.diary is not None:
+    elif durability is not None and durability.trouble is not None and session.durable:
         codes = [STORE_TROUBLE.code] * len(filters)
         STORE_TROUBLE.note(channel, "subscribe_refused", filters[0].filter if filters else "", now)
         _answer(channel, session, Suback(packet.packet_id, codes), now, at_once=True)
@@ -296,11 +296,11 @@ def granted(
 
 def no_room(broker: Broker, session: Session, filters: Collection[str]) -> str:
     """The setting that leaves no room for these, which the session does not have; empty: there is room."""
-    zone: ZoneSettings = session.client.zone
+    zone = session.client.zone
     if zone.max_subscriptions and len(session.subscriptions) + len(filters) > zone.max_subscriptions:
         return "max_subscriptions"
     most = zone.max_subscription_bytes
-    if most and session.filter_octets + sum([len(each) for each in filters]) > most:
+    if most and session.filter_bytes + sum([len(each) for each in filters]) > most:
         return "max_subscription_bytes"
     return "limits.memory" if broker.short_of_memory else ""
 

@@ -18,14 +18,14 @@ from ..mqtt.message import Delivery, Message
 from ..observability.metrics import Metrics
 from ..observability.throttled_log import ThrottledLog
 from ..persistence.durability import Durability
-from ..routing.retained import ABSENT, CLEARED, FULL, FULL_OCTETS, STORED, TOO_LARGE, RetainedStore
+from ..routing.retained import ABSENT, CLEARED, FULL, FULL_BYTES, STORED, TOO_LARGE, RetainedStore
 from ..routing.router import Router
 from ..routing.shared import SharedGroup
 from ..session.account import NORMAL, Account
 from ..session.client_info import ClientInfo
-from ..session.client_writer import EXPIRED, MEMORY, NO_LOCAL, QOS0_MSG, QUEUE_FULL, REVOKED
-from ..session.client_writer import TOO_LARGE as DELIVERY_TOO_LARGE
 from ..session.limits import Limits
+from ..session.protocols import EXPIRED, MEMORY, NO_LOCAL, QOS0_MSG, QUEUE_FULL, REVOKED
+from ..session.protocols import TOO_LARGE as DELIVERY_TOO_LARGE
 from ..session.queue import EXPIRY_SLICE
 from ..session.registry import SessionRegistry
 from ..session.session import Session
@@ -49,7 +49,7 @@ NO_MEMORY: Final = -1
 # What is said of a message that is not retained.
 _NOT_RETAINED: Final[dict[int, tuple[str, str]]] = {
     FULL: ("full", "retained.max_messages"),
-    FULL_OCTETS: ("full", "retained.max_bytes"),
+    FULL_BYTES: ("full", "retained.max_bytes"),
     TOO_LARGE: ("too_large", "retained.max_payload_size"),
     NO_MEMORY: ("memory", "limits.memory"),
 }
@@ -178,8 +178,8 @@ class Broker:
         if retain and not topic.startswith("$SYS"):
             return True
         route = self.router.match(topic)
-        return any(each.qos and each.session.diary is not None for each in route.targets) or any(
-            each.qos and each.session.diary is not None for group in route.groups for each in group.members()
+        return any(each.qos and each.session.durable for each in route.targets) or any(
+            each.qos and each.session.durable for group in route.groups for each in group.members()
         )
 
     def _deliver_unless_local(self, message: Message, subscription: Subscription) -> None:
@@ -210,7 +210,7 @@ class Broker:
         retain = message.retain and subscription.retain_as_published
         self.turn.deliveries += 1
         self.turn.octets += len(message.frame) + 64
-        if message.payload_at < 0 and self.durability is not None and (session.diary is None or qos == 0):
+        if message.payload_at < 0 and self.durability is not None and (not session.durable or qos == 0):
             self.durability.paging.give(session, Delivery(message, qos, retain, subscription.identifiers, group.filter))
             return True
         session.deliver_shared(Delivery(message, qos, retain, subscription.identifiers, group.filter))
@@ -272,9 +272,9 @@ class Broker:
         existed = session.subscriptions.get(subscription.filter)
         session.subscriptions[subscription.filter] = subscription
         if existed is None:
-            session.filter_octets += len(subscription.filter)
+            session.filter_bytes += len(subscription.filter)
         self.router.subscribe(subscription)
-        if session.diary is not None and self.durability is not None:
+        if session.durable and self.durability is not None:
             self.durability.subscribed(session, subscription)
         if self.hooks.session_subscribed:
             self.hooks.session_subscribed(session.client, subscription, existed is None)
@@ -290,10 +290,10 @@ class Broker:
         subscription = session.subscriptions.pop(filter, None)
         if subscription is None:
             return False
-        session.filter_octets -= len(filter)
+        session.filter_bytes -= len(filter)
         self.router.unsubscribe(subscription)
         session.stop_replay(filter)
-        if session.diary is not None and self.durability is not None:
+        if session.durable and self.durability is not None:
             self.durability.unsubscribed(session, filter)
         if self.hooks.session_unsubscribed:
             self.hooks.session_unsubscribed(session.client, subscription)
@@ -315,9 +315,8 @@ class Broker:
             session = None
         present = session is not None
         if session is None:
-            session = Session(client.client_id, limits, self, now, expiry_interval)
+            session = Session(client, limits, self, now, expiry_interval)
             session.account = self.account
-            session.client = client
             session.owner = client.owner
             self.sessions.add(session)
             self.metrics.session_created += 1
@@ -337,7 +336,7 @@ class Broker:
             self.metrics.session_resumed += 1
             if self.hooks.session_resumed:
                 self.hooks.session_resumed(client, session)
-            if self.durability is not None and session.diary is not None:
+            if self.durability is not None and session.durable:
                 self.durability.session_opened(session)
         return session, present
 
@@ -352,7 +351,7 @@ class Broker:
         if expiry == 0:
             self.end_session(session, reason, now)
             return
-        if self.durability is not None and session.diary is not None:
+        if self.durability is not None and session.durable:
             self.durability.session_left(session)
         if expiry != NEVER_EXPIRES:
             self.expire_at(session, now + expiry)
@@ -390,12 +389,12 @@ class Broker:
         for subscription in session.subscriptions.values():
             self.router.unsubscribe(subscription)
         session.subscriptions.clear()
-        owed = session.owed()
+        owed = session.undelivered()
         orphans = session.end()
         self._publish_will(session)
         for delivery in orphans:
             self._pass_on(session, delivery, now, QUEUE_FULL)
-        if self.durability is not None and session.diary is not None:
+        if self.durability is not None and session.durable:
             # After the others have it: there is no moment in which nobody holds a message.
             self.durability.session_ended(session, owed)
         if reason == "discarded":
@@ -418,8 +417,8 @@ class Broker:
         """What was taken out of a session's queue, since its client may not read it any more, is not owed to it."""
         for delivery in deliveries:
             self._pass_on(session, delivery, now, REVOKED)
-        if session.diary is not None:
-            session.diary.done(session, [delivery for delivery in deliveries if delivery.qos])
+        if session.journal is not None:
+            session.journal.done(session, [delivery for delivery in deliveries if delivery.qos])
 
     def publish_waiting_wills(self) -> None:
         """Every session ends now [MQTT-3.1.2-8]."""
@@ -430,7 +429,7 @@ class Broker:
 
     def _publish_will(self, session: Session) -> None:
         session.will_timer = None
-        will: Message | None = session.will
+        will = session.will
         if will is None:
             return
         session.will = None
@@ -474,8 +473,8 @@ class Broker:
             if session.queue is not None:
                 left -= min(session.queued, EXPIRY_SLICE)
                 session.expire_queued(now)
-            if session.awaiting_rel is not None and session.client is not None:
-                forgotten = session.forget_unreleased(now - session.client.zone.await_rel_timeout)
+            if session.awaiting_rel is not None:
+                forgotten = session.drop_unreleased(now - session.client.zone.await_rel_timeout)
                 if forgotten:
                     self.metrics.messages_dropped_await_pubrel_timeout += forgotten
                     logger.warning(
@@ -492,7 +491,7 @@ class Broker:
     # -------------------------------------------------------------- observer
 
     def delivery_dropped(self, session: Session, delivery: Delivery, reason: str) -> None:
-        """Count a delivery that will not happen (``session.client_writer`` names the reasons) and fire the hook."""
+        """Count a delivery that will not happen (``session.protocols`` names the reasons) and fire the hook."""
         metrics = self.metrics
         if reason == QUEUE_FULL:
             metrics.delivery_dropped_queue_full += 1
@@ -508,11 +507,10 @@ class Broker:
             metrics.refusals.add("delivery_revoked")
         elif reason == MEMORY:
             metrics.refusals.add("delivery_memory")
-        client: ClientInfo | None = session.client
-        if client is not None:
-            if client.dropped is None:
-                client.dropped = {}
-            client.dropped[reason] = client.dropped.get(reason, 0) + 1
+        client = session.client
+        if client.dropped is None:
+            client.dropped = {}
+        client.dropped[reason] = client.dropped.get(reason, 0) + 1
         self.quiet_log.dropped(session.client_id, delivery.message.topic, reason, self.clock.now())
         if self.hooks.delivery_dropped:
             self.hooks.delivery_dropped(session.client, session, delivery.message, reason)

@@ -124,7 +124,6 @@ class PublishFold(HookPoint[Callable[[Message], Message | STOP[Message | None] |
 class Hooks:
     """Every hook point of the broker. Firing sites read ``if hooks.x: hooks.x(...)``.
 
-    ``client`` may be ``None`` for a session that was restored and whose client has not been seen since.
     Reasons are EMQX's words (``normal``, ``kicked``, ``keepalive_timeout``, ...); Reason Codes are those of 5.0.
     """
 
@@ -175,16 +174,16 @@ class Hooks:
 
         self.session_created = Notify[[ClientInfo, "Session"]]("session.created")
         # One filter is in force: (client, subscription, whether the session did not have this filter before).
-        self.session_subscribed = Notify[[ClientInfo | None, "Subscription", bool]]("session.subscribed")
+        self.session_subscribed = Notify[[ClientInfo, "Subscription", bool]]("session.subscribed")
         # One filter no longer is, by UNSUBSCRIBE or an operator; not fired for each filter of a session that ends.
-        self.session_unsubscribed = Notify[[ClientInfo | None, "Subscription"]]("session.unsubscribed")
+        self.session_unsubscribed = Notify[[ClientInfo, "Subscription"]]("session.unsubscribed")
         self.session_resumed = Notify[[ClientInfo, "Session"]]("session.resumed")
         # A new connection with Clean Start ends it: (its last client, session), in place of ``session_terminated``.
-        self.session_discarded = Notify[[ClientInfo | None, "Session"]]("session.discarded")
+        self.session_discarded = Notify[[ClientInfo, "Session"]]("session.discarded")
         # A new connection takes it over from a live one: (the old client, session).
-        self.session_takeovered = Notify[[ClientInfo | None, "Session"]]("session.takeovered")
+        self.session_takeovered = Notify[[ClientInfo, "Session"]]("session.takeovered")
         # It has ended in any other way: (its last client, session, reason).
-        self.session_terminated = Notify[[ClientInfo | None, "Session", str]]("session.terminated")
+        self.session_terminated = Notify[[ClientInfo, "Session", str]]("session.terminated")
 
         # A message before it is routed, for every door: (message) -> message, None: not published.
         self.message_publish = PublishFold("message.publish")
@@ -195,8 +194,8 @@ class Hooks:
         # A message reached nobody: (message, reason), as "no_subscribers".
         self.message_dropped = Notify[[Message, str]]("message.dropped")
         # A message will not reach one subscriber: (client, session, message, reason); reasons as in
-        # session.client_writer.
-        self.delivery_dropped = Notify[[ClientInfo | None, "Session", Message, str]]("delivery.dropped")
+        # session.protocols.
+        self.delivery_dropped = Notify[[ClientInfo, "Session", Message, str]]("delivery.dropped")
         # A delivery is over: (client, message, when it was published). QoS 1: PUBACK, QoS 2: PUBCOMP.
         self.delivery_completed = Notify[[ClientInfo, Message, float]]("delivery.completed")
 

@@ -27,7 +27,7 @@ from ..mqtt.message import Message
 from ..mqtt.reason_codes import NOT_AUTHORIZED, QUOTA_EXCEEDED, SUCCESS, TOPIC_NAME_INVALID
 from ..observability.metrics import Metrics
 from ..persistence.durability import Durability
-from ..session.account import NOBODYS, Account
+from ..session.account import UNACCOUNTED, Account
 from .extension import Extension
 
 logger = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class Delayed(Extension):
         # What outlives the process; None at durability level ``memory``.
         self.durability: Durability | None = None
         # How short the node's memory is.
-        self.account: Account = NOBODYS
+        self.account: Account = UNACCOUNTED
         self.count = 0
         self.size = 0
 

@@ -7,7 +7,7 @@ since its last line, without being a flood of its own.
 import logging
 from typing import Final
 
-from ..session.client_writer import EXPIRED, MEMORY, NO_LOCAL, QOS0_MSG, QUEUE_FULL, REVOKED, TOO_LARGE, UNREADABLE
+from ..session.protocols import EXPIRED, MEMORY, NO_LOCAL, QOS0_MSG, QUEUE_FULL, REVOKED, TOO_LARGE, UNREADABLE
 from .client_events import ClientEvents
 from .log_text import shown
 
@@ -42,7 +42,7 @@ class ThrottledLog:
         self._seen: dict[tuple[str, str, str, str], list[float]] = {}
 
     def dropped(self, client_id: str, topic: str, reason: str, now: float) -> None:
-        """A delivery will not happen; ``reason`` as in ``session.client_writer``, ``now`` in unix seconds."""
+        """A delivery will not happen; ``reason`` as in ``session.protocols``, ``now`` in unix seconds."""
         level, setting = _DROPS[reason]
         self.say("delivery_dropped", client_id, topic, reason, setting, now, level)
 

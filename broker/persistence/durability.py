@@ -18,7 +18,6 @@ from typing import Final, Protocol
 from ..loop.budget import LoopBudget
 from ..mqtt.message import Delivery, Message
 from ..session.session import Session
-from ..session.state import SessionState
 from ..session.subscription import Subscription
 from .delivery_records import PendingDeliveryRecords
 from .log import records
@@ -343,7 +342,7 @@ class Durability:
         if session.number == 0:
             session.number = self._next_session
             self._next_session += 1
-            session.diary = self
+            session.journal = self
             self._unconfirmed[session.number] = self.journal.batch
         self._write_over(session.number, session_record(session, self.skew()))
 
@@ -355,7 +354,7 @@ class Durability:
         """A session is over; ``deliveries`` is what it still held."""
         self._write(records.SessionEnded(session.number))
         self._ending[session.client_id] = self.journal.batch
-        session.diary = None
+        session.journal = None
         for delivery in deliveries:
             if delivery.message.stored is not None:
                 self._drop(session.number, delivery.message.stored, delivery)
@@ -366,7 +365,7 @@ class Durability:
     def unsubscribed(self, session: Session, filter: str) -> None:
         self._write(records.SubscriptionRemoved(session.number, filter))
 
-    # -------------------------------------------------- session.journal.Diary
+    # -------------------------------------------------- session.protocols.SessionJournal
 
     def hold_plain(self, session: Session, message: Message, qos: int) -> Delivery:
         stored: StoredMessage | None = message.stored
@@ -425,7 +424,7 @@ class Durability:
             self.written += 1
             self._octets += _OF_A_DELIVERY * (len(sent) - before)
 
-    def done(self, session: SessionState, deliveries: Iterable[Delivery]) -> None:
+    def done(self, session: Session, deliveries: Iterable[Delivery]) -> None:
         number = session.number
         done = self.delivery_records.done.get(number)
         before = 0 if done is None else len(done)
@@ -473,20 +472,20 @@ class Durability:
         if stored.key and self._open.pop(stored.key, None) is not None:
             self._octets -= octets_of(stored)
 
-    def released(self, session: SessionState, delivery: Delivery, packet_id: int) -> int:
+    def released(self, session: Session, delivery: Delivery, packet_id: int) -> int:
         stored: StoredMessage | None = delivery.message.stored
         group = delivery.group
         number = stored.number if stored is not None and self._drop(session.number, stored, delivery) else 0
         self._write(records.Released(session.number, packet_id, number, group))
         return self.journal.batch
 
-    def completed(self, session: SessionState, packet_id: int) -> None:
+    def completed(self, session: Session, packet_id: int) -> None:
         self._write(records.Completed(session.number, packet_id))
 
-    def received(self, session: SessionState, packet_id: int, now: float) -> None:
+    def received(self, session: Session, packet_id: int, now: float) -> None:
         self._write(records.Received(session.number, packet_id, now))
 
-    def freed(self, session: SessionState, packet_id: int) -> None:
+    def freed(self, session: Session, packet_id: int) -> None:
         self._write(records.Freed(session.number, packet_id))
 
     # ------------------------------------------------- retained, wills, delayed

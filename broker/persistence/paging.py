@@ -22,7 +22,7 @@ import msgspec
 from ..mqtt.constants import MESSAGE_EXPIRY_INTERVAL, USER_PROPERTY
 from ..mqtt.message import Delivery, Message
 from ..mqtt.packets import NO_PROPERTIES, Properties
-from ..session.client_writer import UNREADABLE
+from ..session.protocols import UNREADABLE
 from ..session.session import Session
 from .log import records
 from .log.errors import StoreError

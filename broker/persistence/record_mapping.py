@@ -3,7 +3,6 @@
 from typing import Final
 
 from ..mqtt.message import Message
-from ..session.client_info import ClientInfo
 from ..session.session import Session
 from ..session.subscription import Subscription
 from .log import records
@@ -51,7 +50,7 @@ def message_record(stored: StoredMessage, skew: float = 0.0) -> records.MessageS
 
 def session_record(session: Session, skew: float = 0.0) -> records.SessionStored:
     """A session as it is written down."""
-    client: ClientInfo = session.client
+    client = session.client
     return records.SessionStored(
         session.number,
         session.client_id,

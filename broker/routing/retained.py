@@ -14,7 +14,7 @@ CLEARED: Final = 2
 ABSENT: Final = 3
 FULL: Final = 4
 TOO_LARGE: Final = 5
-FULL_OCTETS: Final = 6
+FULL_BYTES: Final = 6
 
 WIDE: Final = 1024  # children from which on a node keeps them in a list too, to be walked bit by bit
 
@@ -103,7 +103,7 @@ class RetainedStore:
     def put(self, message: Message) -> int:
         """Store a message in place of its topic's earlier one, or clear the topic if the payload is empty.
 
-        Returns STORED, REPLACED, CLEARED, ABSENT (nothing to clear), FULL (of messages), FULL_OCTETS or TOO_LARGE; the
+        Returns STORED, REPLACED, CLEARED, ABSENT (nothing to clear), FULL (of messages), FULL_BYTES or TOO_LARGE; the
         last three change nothing.
         """
         topic = message.topic
@@ -118,7 +118,7 @@ class RetainedStore:
         if old is None and 0 < self._max_messages <= len(self._messages):
             return FULL
         if self._max_bytes and self.bytes + self.grows_by(message) > self._max_bytes:
-            return FULL_OCTETS
+            return FULL_BYTES
         stored = _kept(message, topic if old is None else old.topic)
         # Of any QoS, in place of the one before [MQTT-3.3.1-5] [3.1.1 MQTT-3.3.1-7].
         self._messages[stored.topic] = stored

@@ -60,7 +60,7 @@ class Router:
         "_strategy",
         "_subscribers",
         "_weight",
-        "filter_octets",
+        "filter_bytes",
         "shared_count",
         "subscription_count",
     )
@@ -80,7 +80,7 @@ class Router:
         self._heavy = self._capacity * TARGETS_PER_TOPIC
         self._weight = 0  # targets and groups in all of _recent
         self.subscription_count = 0  # shared ones included
-        self.filter_octets = 0  # about: characters of the filters of all subscriptions
+        self.filter_bytes = 0  # about: characters of the filters of all subscriptions
         self.shared_count = 0
 
     # Changes
@@ -98,7 +98,7 @@ class Router:
             if old is None:
                 self.shared_count += 1
                 self.subscription_count += 1
-                self.filter_octets += len(subscription.filter)
+                self.filter_bytes += len(subscription.filter)
             return old
         held = self._subscribers.get(topic_filter)
         if held is None:
@@ -113,7 +113,7 @@ class Router:
             self._subscribers.put(topic_filter, {held.session: held, session: subscription})
         if old is None:
             self.subscription_count += 1
-            self.filter_octets += len(topic_filter)
+            self.filter_bytes += len(topic_filter)
         self._forget(topic_filter)
         return old
 
@@ -127,7 +127,7 @@ class Router:
                 return False
             self.shared_count -= 1
             self.subscription_count -= 1
-            self.filter_octets -= len(subscription.filter)
+            self.filter_bytes -= len(subscription.filter)
             if not len(group):
                 self._drop_group(group)
             return True
@@ -145,7 +145,7 @@ class Router:
         else:
             return False
         self.subscription_count -= 1
-        self.filter_octets -= len(topic_filter)
+        self.filter_bytes -= len(topic_filter)
         self._forget(topic_filter)
         return True
 

@@ -9,11 +9,11 @@ SHEDDING: Final = 3
 """Levels of the node's memory, see ``core.memory``."""
 
 
-OF_AN_ENTRY: Final = 10
-OF_ONE_APART: Final = 300
+ENTRY_BYTES: Final = 10
+OWN_DELIVERY_BYTES: Final = 300
 """Bytes of a place in a queue: its reference there and the session's bit at the message; the delivery of its own, and
 its entry at the message."""
-OF_AN_ALIAS: Final = 100
+ALIAS_BYTES: Final = 100
 """Bytes that a Topic Alias takes beside its topic."""
 
 
@@ -35,8 +35,8 @@ class Account:
     @property
     def queues(self) -> int:
         """Bytes of all queues."""
-        return self.octets + OF_AN_ENTRY * self.entries + OF_ONE_APART * self.apart
+        return self.octets + ENTRY_BYTES * self.entries + OWN_DELIVERY_BYTES * self.apart
 
 
-NOBODYS: Final = Account()
+UNACCOUNTED: Final = Account()
 """Of sessions that belong to no broker."""

@@ -35,14 +35,14 @@ class Traffic(NamedTuple):
     not yet looked at; ``held`` bytes of memory that the connection takes, shallowly, with what waits to be written.
     """
 
-    received_octets: int = 0
+    received_bytes: int = 0
     received_reads: int = 0
     received_packets: int = 0
     received0: int = 0
     received1: int = 0
     received2: int = 0
     refused: int = 0
-    sent_octets: int = 0
+    sent_bytes: int = 0
     sent_writes: int = 0
     sent_packets: int = 0
     sent0: int = 0

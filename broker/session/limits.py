@@ -6,7 +6,7 @@ from typing import Final
 from ..mqtt.constants import MAX_PACKET_ID
 
 NO_PRIORITIES: Final[Mapping[str, int]] = {}
-MOST_IN_FLIGHT: Final = MAX_PACKET_ID - 4095
+MAX_INFLIGHT: Final = MAX_PACKET_ID - 4095
 """Whatever window is asked for, so many are unacknowledged at most: with no identifier or only a few free, looking for
 one would take 65,535 steps for each message."""
 

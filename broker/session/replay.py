@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from ..mqtt.message import Delivery, Message
-from .client_writer import ClientWriter
+from .protocols import ClientWriter
 from .subscription import Subscription
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Replay:
     def advance(self, session: "Session", writer: ClientWriter) -> None:
         """Let ``session`` send the next ones until a slice is full, or no other may follow at once."""
         messages_left = REPLAY_SLICE
-        octets_left = REPLAY_BYTES
+        bytes_left = REPLAY_BYTES
         left = self._left
         while left:
             filter = next(iter(left))
@@ -51,11 +51,15 @@ class Replay:
                 if message is None:
                     return
                 messages_left -= 1
-                octets_left -= message.payload_size
+                bytes_left -= message.payload_size
                 qos = subscription.qos if session.limits.upgrade_qos else min(message.qos, subscription.qos)
-                if session.diary is not None and qos:
+                if session.durable and qos:
                     message = message.twin()  # it may be on its way to this session already
                 delivery = Delivery(message, qos, True, subscription.identifiers)
+<<<<<<< HEAD
                 if not session.send_retained(writer, delivery) or messages_left == 0 or octets_left <= 0:
+=======
+                if not session.send_retained(writer, delivery) or messages_left == 0 or bytes_left <= 0:
+>>>>>>> d9fbe88 (Session: one class in place of three that were files split by inheritance; journal, writer and durable; protocols in one file)
                     return
             left.pop(filter, None)

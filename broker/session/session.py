@@ -16,22 +16,152 @@ from collections.abc import Iterator
 from typing import Final
 
 from ..mqtt.constants import MAX_PACKET_ID
+from ..mqtt.errors import ProtocolError
 from ..mqtt.message import Delivery, Message
-from .acknowledged import Acknowledged
-from .client_writer import EXPIRED, QOS0_MSG, QUEUE_FULL, UNREADABLE, ClientWriter
-from .limits import MOST_IN_FLIGHT, Limits
+from .account import UNACCOUNTED, Account
+from .client_info import ClientInfo
+from .limits import MAX_INFLIGHT, Limits
+from .protocols import (
+    EXPIRED,
+    QOS0_MSG,
+    QUEUE_FULL,
+    UNREADABLE,
+    Cancellable,
+    ClientWriter,
+    DropObserver,
+    SessionJournal,
+)
 from .queue import MessageQueue
 from .replay import Replay
 from .subscription import Subscription
 
 WORTH_HALVING: Final = 16
 """A send window that is smaller goes out in one piece."""
+# What became of the Packet Identifier of an inbound QoS 2 PUBLISH.
+NEW: Final = 0
+DUPLICATE: Final = 1
+FULL: Final = 2
 
 
-class Session(Acknowledged):
-    """A session and what happens to it."""
+class Session:
+    """Session State (section 4.1), field by field, and what happens to it. Times are unix seconds."""
 
-    __slots__ = ()
+    __slots__ = (
+        "_resend",
+        "_resend_topics",
+        "account",
+        "awaiting_rel",
+        "client",
+        "client_id",
+        "completions",
+        "created_at",
+        "disconnected_at",
+        "expiry_interval",
+        "expiry_timer",
+        "filter_bytes",
+        "inflight",
+        "inflight_bytes",
+        "journal",
+        "last_packet_id",
+        "limits",
+        "mqueue_dropped",
+        "now",
+        "number",
+        "observer",
+        "owner",
+        "queue",
+        "replays",
+        "sent_at",
+        "subscriptions",
+        "will",
+        "will_number",
+        "will_timer",
+        "window",
+        "writer",
+    )  # fmt: skip
+
+    def __init__(
+        self, client: ClientInfo, limits: Limits, observer: DropObserver, now: float, expiry_interval: int = 0
+    ) -> None:
+        self.client_id = client.client_id
+        self.client = client  # of the last connection
+        self.limits = limits
+        self.observer = observer
+        self.created_at = now
+        self.now = now  # the time of what is happening to it, told by whoever drives it
+        # Session Expiry Interval in seconds; 0 ends with the connection, 0xFFFFFFFF never.
+        self.expiry_interval = expiry_interval
+        # Topic Filter as the client wrote it -> Subscription.
+        self.subscriptions: dict[str, Subscription] = {}
+        self.filter_bytes = 0  # characters of these filters
+        # QoS 1 and 2 sent and not completely acknowledged, in order of sending; None once PUBREL is out.
+        self.inflight: dict[int, Delivery | None] = {}
+        self.inflight_bytes = 0  # of those not released, only where ``max_inflight_bytes`` is set
+        # When each identifier in flight was last sent, only where the zone has a retry interval.
+        self.sent_at: dict[int, float] | None = {} if limits.retry_interval else None
+        # Messages of released identifiers, kept only while somebody asks for ``delivery.completed``.
+        self.completions: dict[int, Message] | None = None
+        # Inflight identifiers that a new connection's Receive Maximum did not yet let out again.
+        self._resend: OrderedDict[int, None] | None = None
+        # Their topics, once it is known that they do not go out at once: QoS 0 of these waits for them.
+        self._resend_topics: set[str] | None = None
+        # QoS 1 and 2 (and QoS 0, where configured) waiting for the window or for the client.
+        self.queue: MessageQueue | None = None
+        # QoS 2 received and not released: Packet Identifier -> when.
+        self.awaiting_rel: dict[int, float] | None = None
+        # Retained messages still to be sent because of a SUBSCRIBE.
+        self.replays: Replay | None = None
+        self.last_packet_id = 0
+        self.writer: ClientWriter | None = None
+        # What the node's queues take.
+        self.account: Account = UNACCOUNTED
+        self.window = min(limits.max_inflight or MAX_INFLIGHT, MAX_INFLIGHT)
+        self.mqueue_dropped = 0
+        # Records what it holds, and under which number; None and 0 where nothing outlives the process.
+        self.journal: SessionJournal | None = None
+        self.number = 0
+        # Whose it is (``ClientInfo.owner``); None: it was stored by a version that did not record that.
+        self.owner: str | None = ""
+        # Kept here for ``core``, never looked at: when its client left, the Will Message waiting for its delay, and the
+        # two running timers.
+        self.disconnected_at = 0.0
+        self.will: Message | None = None
+        self.will_number = 0
+        self.will_timer: Cancellable | None = None
+        self.expiry_timer: Cancellable | None = None
+
+    # ------------------------------------------------------------------ facts
+
+    @property
+    def durable(self) -> bool:
+        """Whether what it holds outlives the process."""
+        return self.journal is not None
+
+    @property
+    def connected(self) -> bool:
+        """Whether a client is there."""
+        return self.writer is not None
+
+    @property
+    def ready(self) -> bool:
+        """Whether a QoS 1 message given now would go out at once."""
+        writer = self.writer
+        return writer is not None and writer.writable and len(self.inflight) < self.window and not self.queue
+
+    @property
+    def busy(self) -> bool:
+        """Whether something waits that an acknowledgement may set free."""
+        return self.queue is not None or self._resend is not None or self.replays is not None
+
+    @property
+    def replaying(self) -> bool:
+        """Whether retained messages are to follow that wait for nothing of the client's but its socket."""
+        return self.replays is not None and self.queue is None
+
+    @property
+    def queued(self) -> int:
+        """Messages waiting."""
+        return 0 if self.queue is None else len(self.queue)
 
     # ------------------------------------------------------------- to the client
 
@@ -52,27 +182,28 @@ class Session(Acknowledged):
                 else:
                     self._deliver0(Delivery(message, 0))
                 return
-            self._offer(message.plain(qos) if self.diary is None else self.diary.hold_plain(self, message, qos))
+            journal = self.journal
+            self._send_or_queue(message.plain(qos) if journal is None else journal.hold_plain(self, message, qos))
             return
         delivery = Delivery(message, qos, retain, subscription.identifiers)
         if qos == 0:
             self._deliver0(delivery)
         else:
-            self._owe(delivery)
+            self._deliver_qos(delivery)
 
     def deliver_shared(self, delivery: Delivery) -> None:
         """Take a delivery that a shared subscription chose this session for."""
         if delivery.message.payload_at < 0:
-            self._inherit(delivery)
+            self._adopt_paged(delivery)
         elif delivery.qos == 0:
             self._deliver0(delivery)
         else:
-            self._owe(delivery)
+            self._deliver_qos(delivery)
 
-    def _inherit(self, delivery: Delivery) -> None:
+    def _adopt_paged(self, delivery: Delivery) -> None:
         """A paged QoS 1 or 2 one, of another durable session that is over: it comes through the queue."""
-        assert self.diary is not None
-        self.diary.hold(self, delivery)
+        assert self.journal is not None
+        self.journal.hold(self, delivery)
         self._enqueue(delivery)
         self.advance(self.now)
 
@@ -102,12 +233,12 @@ class Session(Acknowledged):
         """Whether a message of this topic waits, which a later one must not overtake [MQTT-4.6.0-6]."""
         return queue.holds(topic) or (self._resend_topics is not None and topic in self._resend_topics)
 
-    def _owe(self, delivery: Delivery) -> None:
-        if self.diary is not None:
-            self.diary.hold(self, delivery)
-        self._offer(delivery)
+    def _deliver_qos(self, delivery: Delivery) -> None:
+        if self.journal is not None:
+            self.journal.hold(self, delivery)
+        self._send_or_queue(delivery)
 
-    def _offer(self, delivery: Delivery) -> None:
+    def _send_or_queue(self, delivery: Delivery) -> None:
         writer = self.writer
         if (
             writer is not None
@@ -115,13 +246,13 @@ class Session(Acknowledged):
             and self.queue is None
             and self._resend is None
             and len(self.inflight) < self.window
-            and not (self.limits.max_inflight_bytes and self._heavy(delivery))
+            and not (self.limits.max_inflight_bytes and self._exceeds_inflight_bytes(delivery))
         ):
             self._send(writer, delivery)
         else:
             self._enqueue(delivery)
 
-    def _heavy(self, delivery: Delivery) -> bool:
+    def _exceeds_inflight_bytes(self, delivery: Delivery) -> bool:
         most = self.limits.max_inflight_bytes
         return most > 0 and self.inflight_bytes > 0 and self.inflight_bytes + delivery.octets > most
 
@@ -136,7 +267,7 @@ class Session(Acknowledged):
             self.inflight_bytes += delivery.octets
         if self.sent_at is not None:
             self.sent_at[packet_id] = max(self.now, delivery.message.timestamp)
-        due = 0 if self.diary is None else self.diary.sent(self, delivery, packet_id)
+        due = 0 if self.journal is None else self.journal.sent(self, delivery, packet_id)
         sent = writer.send_publish_after(due, delivery, packet_id) if due else None
         if not (writer.send_publish(delivery, packet_id, False) if sent is None else sent):
             self._finish(packet_id, delivery)
@@ -155,8 +286,8 @@ class Session(Acknowledged):
         queue = self.queue
         if queue is None:
             queue = self._new_queue()
-        if self.diary is not None and delivery.qos:
-            self.diary.queued(delivery)
+        if self.journal is not None and delivery.qos:
+            self.journal.queued(delivery)
         dropped = queue.push(delivery)
         if dropped:
             self.mqueue_dropped += len(dropped)
@@ -168,7 +299,7 @@ class Session(Acknowledged):
         limits = self.limits
         bounds = (limits.max_queued_messages, limits.max_queued_bytes)
         keep = limits.refuse_when_full
-        durable = self.diary is not None
+        durable = self.journal is not None
         queue = MessageQueue(*bounds, limits.priorities, limits.default_priority, keep, self.account, durable)
         self.queue = queue
         return queue
@@ -212,14 +343,14 @@ class Session(Acknowledged):
                 self.observer.delivery_dropped(self, delivery, EXPIRED)
             elif delivery.qos == 0:
                 writer.send_publish(delivery, 0, False)
-            elif delivery.message.payload_at < 0 and self.diary is not None:
+            elif delivery.message.payload_at < 0 and self.journal is not None:
                 queue.push_front(delivery)
-                if self.diary.fetch(self, delivery):
+                if self.journal.fetch(self, delivery):
                     return
                 queue.pop()
                 self._done(delivery)
                 self.observer.delivery_dropped(self, delivery, UNREADABLE)
-            elif self._heavy(delivery):
+            elif self._exceeds_inflight_bytes(delivery):
                 queue.push_front(delivery)
                 return
             else:
@@ -239,8 +370,8 @@ class Session(Acknowledged):
         self.last_packet_id = packet_id
         if self.sent_at is not None:
             self.sent_at.update(dict.fromkeys(packet_ids, self.now))
-        if self.diary is not None:
-            self.diary.sent_run(self, run, packet_ids)
+        if self.journal is not None:
+            self.journal.sent_run(self, run, packet_ids)
         for packet_id in writer.send_run(run, packet_ids):
             refused = inflight[packet_id]
             assert refused is not None
@@ -252,10 +383,10 @@ class Session(Acknowledged):
         if delivery.qos == 0:
             writer.send_publish(delivery, 0, False)
             return writer.writable
-        if self.diary is not None:
-            self.diary.hold(self, delivery)
+        if self.journal is not None:
+            self.journal.hold(self, delivery)
         shut = self._resend is not None or len(self.inflight) >= self.window or not writer.writable
-        if shut or self._heavy(delivery):
+        if shut or self._exceeds_inflight_bytes(delivery):
             # One waits in the queue, whatever its bounds, so that they never cut a replay short.
             self._new_queue().push_front(delivery)
             return False
@@ -278,12 +409,151 @@ class Session(Acknowledged):
         if not self.replays:
             self.replays = None
 
+    # ------------------------------------------- acknowledgements of the client
+
+    def puback(self, *packet_ids: int) -> list[Delivery]:
+        """QoS 1 deliveries are complete; returns them, without identifiers that are not in use.
+
+        :raises ProtocolError: an identifier belongs to a QoS 2 delivery. Those before it are done.
+        """
+        inflight = self.inflight
+        acknowledged: list[Delivery] = []
+        simple = self.sent_at is None and self._resend is None and not self.limits.max_inflight_bytes
+        try:
+            for packet_id in packet_ids:
+                delivery = inflight.get(packet_id)
+                if delivery is None or delivery.qos != 1:
+                    if packet_id in inflight:
+                        raise ProtocolError("PUBACK for a QoS 2 message")
+                    continue
+                if simple:
+                    del inflight[packet_id]
+                else:
+                    self._finish(packet_id, delivery)
+                acknowledged.append(delivery)
+        finally:
+            if self.journal is not None:
+                self.journal.done(self, acknowledged)
+        return acknowledged
+
+    def pubrec(self, packet_id: int, failed: bool = False) -> tuple[bool, Delivery | None]:
+        """First acknowledgement of QoS 2: (whether the identifier is known, the delivery it concerned).
+
+        A second PUBREC for a released identifier is known, with ``None``. ``failed`` (Reason Code >= 0x80)
+        ends the exchange [MQTT-4.4.0-2].
+
+        :raises ProtocolError: the identifier belongs to a QoS 1 delivery.
+        """
+        inflight = self.inflight
+        if packet_id not in inflight:
+            return False, None
+        delivery = inflight[packet_id]
+        if delivery is not None:
+            if delivery.qos != 2:
+                raise ProtocolError("PUBREC for a QoS 1 message")
+            self._finish(packet_id, delivery)
+            if not failed:
+                if self.sent_at is not None:
+                    self.sent_at[packet_id] = self.now
+                if self.journal is not None:
+                    self.journal.released(self, delivery, packet_id)
+                inflight[packet_id] = None  # last in order: PUBRELs are repeated in order of their PUBRECs
+            else:
+                self._done(delivery)
+        elif failed:
+            self._forget(packet_id)
+            if self.journal is not None:
+                self.journal.completed(self, packet_id)
+        return True, delivery
+
+    def pubcomp(self, packet_id: int) -> bool:
+        """A QoS 2 delivery is complete. False: no such identifier is in use.
+
+        :raises ProtocolError: PUBREL was not sent for it yet.
+        """
+        inflight = self.inflight
+        if packet_id not in inflight:
+            return False
+        if inflight[packet_id] is not None:
+            raise ProtocolError("PUBCOMP before PUBREL")
+        self._forget(packet_id)
+        if self.journal is not None:
+            self.journal.completed(self, packet_id)
+        return True
+
+    def note_completion(self, packet_id: int, message: Message) -> None:
+        """Keep the message of a released identifier until its PUBCOMP."""
+        if self.completions is None:
+            self.completions = {}
+        self.completions[packet_id] = message
+
+    def completion_of(self, packet_id: int) -> Message | None:
+        """The message kept for this identifier, once."""
+        return None if self.completions is None else self.completions.pop(packet_id, None)
+
+    def _done(self, delivery: Delivery) -> None:
+        """It is not owed any more."""
+        if self.journal is not None and delivery.qos:
+            self.journal.done(self, (delivery,))
+
+    def _finish(self, packet_id: int, delivery: Delivery) -> None:
+        self._forget(packet_id)
+        if self.limits.max_inflight_bytes:
+            # What came from disk is known exactly only when it is sent.
+            self.inflight_bytes = max(0, self.inflight_bytes - delivery.octets) if self.inflight else 0
+
+    def _forget(self, packet_id: int) -> None:
+        del self.inflight[packet_id]
+        if self.sent_at is not None:
+            self.sent_at.pop(packet_id, None)
+        if self._resend is not None:
+            self._resend.pop(packet_id, None)
+
+    # ------------------------------------------------- QoS 2 from the client
+
+    def receive_qos2(self, packet_id: int, now: float) -> int:
+        """Note an inbound QoS 2 identifier: NEW, DUPLICATE [MQTT-4.3.3-10], or FULL (not noted)."""
+        awaiting = self.awaiting_rel
+        if awaiting is None:
+            self.awaiting_rel = {packet_id: now}
+        elif packet_id in awaiting:
+            return DUPLICATE
+        elif 0 < self.limits.max_awaiting_rel <= len(awaiting):
+            return FULL
+        else:
+            awaiting[packet_id] = now
+        if self.journal is not None:
+            self.journal.received(self, packet_id, now)
+        return NEW
+
+    def release_qos2(self, packet_id: int) -> bool:
+        """PUBREL, or a refused PUBREC: the identifier is free again. False: it was not in use."""
+        awaiting = self.awaiting_rel
+        if awaiting is None or packet_id not in awaiting:
+            return False
+        del awaiting[packet_id]
+        if not awaiting:
+            self.awaiting_rel = None
+        if self.journal is not None:
+            self.journal.freed(self, packet_id)
+        return True
+
+    def drop_unreleased(self, before: float) -> int:
+        """Drop inbound QoS 2 identifiers received earlier than ``before``; how many."""
+        awaiting = self.awaiting_rel
+        if awaiting is None:
+            return 0
+        old = [packet_id for packet_id, at in awaiting.items() if at < before]
+        for packet_id in old:
+            self.release_qos2(packet_id)
+        return len(old)
+
     # ---------------------------------------------------- coming, going, ending
 
     def attach(self, writer: ClientWriter, window: int, limits: Limits, now: float) -> None:
         """A client is there. ``window`` is how many QoS 1 and 2 it takes unacknowledged; nothing is sent yet."""
         self.writer = writer
-        self.window = min(window, MOST_IN_FLIGHT)
+        self.window = min(window, MAX_INFLIGHT)
         self.now = now
         if limits is not self.limits:
             self.limits = limits
@@ -295,7 +565,7 @@ class Session(Acknowledged):
         # [MQTT-4.4.0-1]
         self._resend = OrderedDict.fromkeys(self.inflight) if self.inflight else None
 
-    def owed(self) -> list[Delivery]:
+    def undelivered(self) -> list[Delivery]:
         """Every delivery that it holds, sent or queued."""
         held = [delivery for delivery in self.inflight.values() if delivery is not None]
         if self.queue is not None:
@@ -303,7 +573,7 @@ class Session(Acknowledged):
         return held
 
     def take_queued(self, topics: set[str], groups: set[str]) -> list[Delivery]:
-        """Take out of the queue what ``MessageQueue.take`` does; it is owed until the diary is told otherwise."""
+        """Take out of the queue what ``MessageQueue.take`` does; it is owed until the journal is told otherwise."""
         taken = [] if self.queue is None else self.queue.take(topics, groups)
         if not self.queue and self._resend_topics is None:
             self.queue = None
@@ -366,10 +636,10 @@ class Session(Acknowledged):
                 self._send_again(writer, packet_id, delivery)
 
     def _send_again(self, writer: ClientWriter, packet_id: int, delivery: Delivery) -> bool:
-        if self.diary is None or delivery.qos != 2:
+        if self.journal is None or delivery.qos != 2:
             return writer.send_publish(delivery, packet_id, True)
         # The connection that it was first sent on may have ended before the identifier was on disk.
-        return writer.send_publish_after(self.diary.barrier, delivery, packet_id, True)
+        return writer.send_publish_after(self.journal.barrier, delivery, packet_id, True)
 
     def expire_queued(self, now: float) -> None:
         """Drop queued messages whose Message Expiry Interval has passed."""
@@ -390,8 +660,8 @@ class Session(Acknowledged):
         if not len(queue) and self._resend_topics is None:
             self.queue = None
         self.mqueue_dropped += len(dropped)
-        if self.diary is not None:
-            self.diary.done(self, [each for each in dropped if each.qos])
+        if self.journal is not None:
+            self.journal.done(self, [each for each in dropped if each.qos])
         for delivery in dropped:
             self.observer.delivery_dropped(self, delivery, reason)
         return len(dropped)

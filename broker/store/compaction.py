@@ -12,7 +12,7 @@ from ..session.session import Session
 def live_octets(durability: Durability, broker: Broker) -> int:
     """About how many bytes everything that is true now takes."""
     small = len(broker.sessions) + broker.router.subscription_count
-    return durability.recorded_octets() + broker.retained.bytes + broker.router.filter_octets + 400 * small
+    return durability.recorded_octets() + broker.retained.bytes + broker.router.filter_bytes + 400 * small
 
 
 def live(durability: Durability, broker: Broker, before: int) -> Iterator[Entry]:
@@ -22,7 +22,7 @@ def live(durability: Durability, broker: Broker, before: int) -> Iterator[Entry]
     batch ``before`` or later are left out.
     """
     for session in list(broker.sessions):
-        if session.diary is not None:
+        if session.durable:
             yield session_record(session, durability.skew())
             yield from _live_of(session)
     for topic in list(broker.retained.topics()):

@@ -340,14 +340,14 @@ class _Builder:
     def _session(self, record: records.SessionStored) -> None:
         now = self.broker.clock.now()
         zone, limits = self.zone_of(record.listener)
-        session = Session(record.client_id, limits, self.broker, record.created_at, record.expiry_interval)
-        session.number = record.number
-        session.account = self.broker.account
-        session.diary = self.durability
         client = ClientInfo(
             self.broker.node, zone, record.zone, record.listener, record.peer_host, record.peer_port,
             client_id=record.client_id, username=record.username, proto_ver=record.proto_ver,
         )  # fmt: skip
+        session = Session(client, limits, self.broker, record.created_at, record.expiry_interval)
+        session.number = record.number
+        session.account = self.broker.account
+        session.journal = self.durability
         session.owner = owner = record.owner
         if owner is None or owner == f"{USERNAME_OWNER}{record.username}":
             client.proved_by = RESTORED
@@ -358,7 +358,6 @@ class _Builder:
         client.clean_start = record.clean_start
         client.is_bridge = record.is_bridge
         client.expiry_interval = record.expiry_interval
-        session.client = client
         session.now = now
         # Its client was connected when the node died: the connection ended then, and nobody wrote down when.
         session.disconnected_at = record.disconnected_at or now
@@ -371,7 +370,7 @@ class _Builder:
                 tuple(each.identifiers), each.group, each.topic_filter, (), each.by_operator,
             )  # fmt: skip
             session.subscriptions[each.filter] = subscription
-            session.filter_octets += len(each.filter)
+            session.filter_bytes += len(each.filter)
             self.broker.router.subscribe(subscription)
         received = self.state.received.get(record.number)
         if received:

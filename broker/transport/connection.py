@@ -156,7 +156,7 @@ class Connection(Output):
         context = self._context
         size = len(data)
         context.metrics.bytes_received += size
-        self.received_octets += size
+        self.received_bytes += size
         self.received_reads += 1
         if self._closing:
             return
@@ -173,7 +173,7 @@ class Connection(Output):
         if self._waiting_octets:
             if not self._count_waiting(size):
                 return
-            if self._held == _WAITING and self.received_octets > _AHEAD and self._transport is not None:
+            if self._held == _WAITING and self.received_bytes > _AHEAD and self._transport is not None:
                 self._transport.pause_reading()
         if not packets:
             return
@@ -280,13 +280,13 @@ class Connection(Output):
                 self._hold_for_turn(spent=True)
             return
         self._parked = channel.rest or []
-        if channel.state == AUTHENTICATING and not self._held and self.received_octets <= _AHEAD:
+        if channel.state == AUTHENTICATING and not self._held and self.received_bytes <= _AHEAD:
             self._held = _WAITING
         else:
             self._hold(_WAITING)
         self._task = asyncio.ensure_future(self._wait(taken))
         if channel.state == AUTHENTICATING:
-            self._count_waiting(self.received_octets)
+            self._count_waiting(self.received_bytes)
 
     def _count_waiting(self, octets: int) -> bool:
         """False: it was too much."""
@@ -393,7 +393,7 @@ class Connection(Output):
     def burden(self) -> int:
         """How much it has sent, a message of QoS 1 or 2 counting as more than its bytes."""
         channel = self.channel
-        return self.received_octets + 100 * (channel.received1 + channel.received2)
+        return self.received_bytes + 100 * (channel.received1 + channel.received2)
 
     @property
     def blocked(self) -> bool:

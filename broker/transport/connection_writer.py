@@ -98,7 +98,7 @@ class Output(Counted):
             return
         size = len(data) + len(large)
         metrics.bytes_sent += size
-        self.sent_octets += size
+        self.sent_bytes += size
         self.sent_writes += 1
         transport.write(data)
         if large:

@@ -14,7 +14,7 @@ from ..core.broker import Broker
 from ..core.memory import Memory
 from ..persistence.durability import Durability
 from ..session.account import NORMAL, SHEDDING, SLOWING
-from ..session.client_writer import MEMORY
+from ..session.protocols import MEMORY
 from ..session.session import Session
 from .connection import Connection
 
@@ -210,7 +210,7 @@ def sources(broker: Broker, connections: set[Connection], guard: MemoryGuard) ->
         "queues": lambda: account.queues,
         "messages": messages,
         "retained": lambda: broker.retained.bytes,
-        "subscriptions": lambda: router.filter_octets + 350 * router.subscription_count,
+        "subscriptions": lambda: router.filter_bytes + 350 * router.subscription_count,
         "sessions": lambda: 1400 * len(broker.sessions),
         "connections": lambda: guard.buffers + 6000 * len(connections),
         "aliases": lambda: account.aliases,

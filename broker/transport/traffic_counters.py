@@ -10,22 +10,22 @@ class Counted:
     """The counters of a connection, in both directions; its channel counts the PUBLISH packets received."""
 
     __slots__ = (
-        "received_octets",
+        "received_bytes",
         "received_packets",
         "received_reads",
         "sent1",
         "sent2",
+        "sent_bytes",
         "sent_messages",
-        "sent_octets",
         "sent_packets",
         "sent_writes",
     )
 
     def __init__(self) -> None:
-        self.received_octets = 0
+        self.received_bytes = 0
         self.received_reads = 0
         self.received_packets = 0
-        self.sent_octets = 0
+        self.sent_bytes = 0
         self.sent_writes = 0
         self.sent_packets = 0
         # PUBLISH packets, and those of QoS 1 and of QoS 2 among them.
@@ -37,14 +37,14 @@ class Counted:
         """All of them, with what ``channel`` has counted. ``waiting``: packets; ``unwritten``: bytes."""
         writer = channel.writer
         return Traffic(
-            self.received_octets,
+            self.received_bytes,
             self.received_reads,
             self.received_packets,
             channel.received_messages - channel.received1 - channel.received2,
             channel.received1,
             channel.received2,
             channel.refused_messages,
-            self.sent_octets,
+            self.sent_bytes,
             self.sent_writes,
             self.sent_packets,
             self.sent_messages - self.sent1 - self.sent2,

@@ -5,8 +5,8 @@ from sys import getsizeof
 from typing import Final
 
 from taipan.broker.session.client_info import ClientInfo, Traffic, ip_address_of
-from taipan.broker.session.client_writer import EXPIRED, NO_LOCAL, QUEUE_FULL, TOO_LARGE
-from taipan.broker.session.limits import MOST_IN_FLIGHT
+from taipan.broker.session.limits import MAX_INFLIGHT
+from taipan.broker.session.protocols import EXPIRED, NO_LOCAL, QUEUE_FULL, TOO_LARGE
 from taipan.broker.session.session import Session
 
 from . import times
@@ -27,7 +27,7 @@ _NO_DROPS: Final[dict[str, int]] = {}
 def client_record(node: str, session: Session, state: str, traffic: Traffic, skew: float = 0.0) -> Row:
     """``state`` is CONNECTED, DISCONNECTED, or IDLE: its CONNECT is accepted and not answered yet. ``skew``: what makes
     dates of times (``taipan.broker.loop.clock``)."""
-    client: ClientInfo = session.client
+    client = session.client
     limits = session.limits
     received = traffic.received0 + traffic.received1 + traffic.received2
     sent = traffic.sent0 + traffic.sent1 + traffic.sent2
@@ -57,7 +57,7 @@ def client_record(node: str, session: Session, state: str, traffic: Traffic, ske
         "mqueue_dropped": session.mqueue_dropped,
         "awaiting_rel": 0 if session.awaiting_rel is None else len(session.awaiting_rel),
         "max_awaiting_rel": limits.max_awaiting_rel,
-        "recv_oct": traffic.received_octets,
+        "recv_oct": traffic.received_bytes,
         "recv_cnt": traffic.received_reads,
         "recv_pkt": traffic.received_packets,
         "recv_msg": received,
@@ -65,7 +65,7 @@ def client_record(node: str, session: Session, state: str, traffic: Traffic, ske
         "recv_msg.qos1": traffic.received1,
         "recv_msg.qos2": traffic.received2,
         "recv_msg.dropped": traffic.refused,
-        "send_oct": traffic.sent_octets,
+        "send_oct": traffic.sent_bytes,
         "send_cnt": traffic.sent_writes,
         "send_pkt": traffic.sent_packets,
         "send_msg": sent,
@@ -95,7 +95,7 @@ def address_of(client: ClientInfo) -> str:
 
 def _window(session: Session) -> int:
     """QoS 1 and 2 that may be on their way to it; 0 where nothing bounds that."""
-    return 0 if session.window == MOST_IN_FLIGHT and not session.limits.max_inflight else session.window
+    return 0 if session.window == MAX_INFLIGHT and not session.limits.max_inflight else session.window
 
 
 def _memory(session: Session, client: ClientInfo) -> int:

@@ -8,7 +8,7 @@ import msgspec
 
 from taipan.broker.channel.channel import Channel
 from taipan.broker.server import Server
-from taipan.broker.session.client_info import NO_TRAFFIC, ClientInfo, Traffic, unmapped
+from taipan.broker.session.client_info import NO_TRAFFIC, Traffic, unmapped
 from taipan.broker.session.session import Session
 from taipan.broker.transport.connection import Connection
 from taipan.broker.transport.limiter import TokenBucket
@@ -102,7 +102,7 @@ class Clients:
         channel = self._server.context.channels.get(session.client_id)
         if channel is not None and isinstance(channel.link, Connection):
             return channel.link.traffic()
-        client: ClientInfo = session.client
+        client = session.client
         return client.traffic or NO_TRAFFIC
 
     def _conditions(self, filters: ClientFilters) -> Iterator[Matches]:

@@ -84,7 +84,7 @@ def _session(session: Session, skew: float) -> dict[str, Any]:
         "expires_at": None
         if session.connected or never
         else times.text(session.disconnected_at + session.expiry_interval + skew),
-        "durable": session.diary is not None,
+        "durable": session.durable,
         "owner": session.owner,
         "subscriptions": len(session.subscriptions),
         "queued": session.queued,

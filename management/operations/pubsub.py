@@ -268,7 +268,7 @@ class PubSub:
 
     async def _subscribe(self, request: SubscribeRequest, filters: list[_Filter], work: BackpressureSlice) -> Session:
         session = self._session(request.client_id)
-        zone: ZoneSettings = session.client.zone
+        zone = session.client.zone
         mounted = [_mounted(each, session.client.mountpoint) for each in filters]
         for each, there in zip(filters, mounted, strict=True):
             _check(each, zone)
@@ -289,7 +289,7 @@ class PubSub:
         return session
 
     async def _answer(self, client_id: str, session: Session) -> None:
-        if session.diary is not None:
+        if session.durable:
             await promised(self._server.tables)
         self._replay(client_id, session)
 
@@ -304,7 +304,7 @@ class PubSub:
         (wanted,) = _filters([request.topic])
         session = self._session(request.client_id)
         self._unsubscribe(session, wanted)
-        if session.diary is not None:
+        if session.durable:
             await promised(self._server.tables)
 
     async def unsubscribe_batch(self, requests: list[UnsubscribeRequest]) -> list[Row]:
@@ -341,7 +341,7 @@ class PubSub:
         if session is None:
             raise _nobody(client_id)
         durability = self._server.broker.durability
-        if durability is not None and durability.trouble is not None and session.diary is not None:
+        if durability is not None and durability.trouble is not None and session.durable:
             raise Refusal(RPC_ERROR, TROUBLE)
         return session
 

@@ -11,7 +11,7 @@ from taipan.broker.mqtt.constants import MAX_PACKET_ID, MESSAGE_EXPIRY_INTERVAL
 from taipan.broker.mqtt.message import Delivery, Message
 from taipan.broker.routing.retained import RetainedStore
 from taipan.broker.routing.router import Router
-from taipan.broker.session.limits import MOST_IN_FLIGHT, Limits
+from taipan.broker.session.limits import MAX_INFLIGHT, Limits
 from taipan.broker.session.queue import EXPIRY_SLICE, MessageQueue
 from taipan.broker.session.session import Session
 from taipan.broker.session.subscription import Subscription
@@ -19,6 +19,7 @@ from tests.growth import crowd
 from tests.growth.operations import Counted, linear, operations, settled
 from tests.support.fake_transport import FakeNode
 from tests.support.one_by_one import OneByOne
+from tests.support.sessions import make_session
 
 pytestmark = pytest.mark.interpreted  # compiled code has no instructions to count
 
@@ -42,14 +43,9 @@ class Nowhere(OneByOne):
         self.last = packet_id
 
 
-class Silent:
-    def delivery_dropped(self, session: Session, delivery: Delivery, reason: str) -> None:
-        pass
-
-
 def in_flight(count: int) -> Session:
     """A session whose client has so many messages unacknowledged."""
-    session = Session("c", Limits(0), Silent(), 0.0, 3600)
+    session = make_session("c", Limits(0), expiry_interval=3600)
     session.attach(Nowhere(), MAX_PACKET_ID, session.limits, 0.0)  # type: ignore[arg-type]
     subscription = Subscription(session, "t", 1)
     for _ in range(count):
@@ -179,10 +175,10 @@ def test_every_topic_is_a_new_one() -> None:
 def test_identifiers_are_found_with_nearly_all_in_use() -> None:
     """The client acknowledges just what makes the search for the next free one longest."""
     session = in_flight(MAX_PACKET_ID)
-    assert len(session.inflight) == MOST_IN_FLIGHT < MAX_PACKET_ID
+    assert len(session.inflight) == MAX_INFLIGHT < MAX_PACKET_ID
     subscription = Subscription(session, "t", 1)
     writer: Any = session.writer
-    many = 2 * (MAX_PACKET_ID - MOST_IN_FLIGHT)
+    many = 2 * (MAX_PACKET_ID - MAX_INFLIGHT)
 
     def work() -> None:
         for _ in range(many):

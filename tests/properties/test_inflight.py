@@ -15,6 +15,7 @@ from taipan.broker.session.limits import Limits
 from taipan.broker.session.session import Session
 from taipan.broker.session.subscription import Subscription
 from tests.support.one_by_one import OneByOne
+from tests.support.sessions import make_session
 
 TOPICS = ("a", "b")
 
@@ -73,7 +74,7 @@ class Window(RuleBasedStateMachine):
         super().__init__()
         self.now = 0.0
         self.limits = Limits(max_inflight=8, max_queued_messages=0, max_queued_bytes=0)
-        self.session = Session("c", self.limits, self, 0.0, 3600)  # type: ignore[arg-type]
+        self.session = make_session("c", self.limits, self, 3600)
         self.client = Client()
         self.connected = False
         self.number = 0

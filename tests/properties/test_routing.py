@@ -3,15 +3,15 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taipan.broker.mqtt.message import Delivery, Message
+from taipan.broker.mqtt.message import Message
 from taipan.broker.routing import retained
 from taipan.broker.routing.filter_index import FilterIndex
 from taipan.broker.routing.retained import RetainedStore
 from taipan.broker.routing.router import Router
 from taipan.broker.routing.trie import Trie
-from taipan.broker.session.limits import Limits
 from taipan.broker.session.session import Session
 from taipan.broker.session.subscription import Subscription
+from tests.support.sessions import make_session
 
 LEVELS = ["", "a", "b", "A", "ä", "$x", "a.b", "*"]
 levels = st.sampled_from(LEVELS)
@@ -43,11 +43,7 @@ def naive(filter: str, topic: str) -> bool:
     return not (topic[0] == "$" and filter[0] in "+#") and fits(filter.split("/"), topic.split("/"))
 
 
-class Deaf:
-    def delivery_dropped(self, session: Session, delivery: Delivery, reason: str) -> None: ...
-
-
-SESSIONS = [Session(each, Limits(), Deaf(), 0.0) for each in "xyz"]
+SESSIONS = [make_session(each) for each in "xyz"]
 
 actions = st.tuples(st.sampled_from(SESSIONS), filters(), st.integers(0, 2), st.sampled_from((None, None, "g", "h")))
 

@@ -183,7 +183,7 @@ def outcome_of(found: dict[int, bytes], time: float) -> Outcome:
     node.pass_time(WILL_DELAY + 1)
     sessions = {}
     for session in node.broker.sessions:
-        if session.diary is not None:
+        if session.durable:
             sessions[session.client_id] = Found(
                 {each.filter: each.qos for each in session.subscriptions.values()},
                 {pid: None if each is None else _name(each) for pid, each in session.inflight.items()},

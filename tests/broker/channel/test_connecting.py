@@ -9,7 +9,7 @@ from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt import reason_codes as rc
 from taipan.broker.mqtt.packets import Connect, Disconnect, Will
 from taipan.broker.session.client_info import ClientInfo
-from taipan.broker.session.limits import MOST_IN_FLIGHT
+from taipan.broker.session.limits import MAX_INFLIGHT
 from tests.support.fake_transport import FakeClient, FakeNode, reason_codes
 
 versions = pytest.mark.parametrize("version", [3, 4, 5])
@@ -125,13 +125,13 @@ def test_connack_comes_before_everything_that_waited() -> None:
 
 
 @pytest.mark.parametrize(
-    "asked, most, window", [(None, 2, 2), (3, 2, 2), (1, 2, 1), (None, 0, MOST_IN_FLIGHT), (7, 0, 7)]
+    "asked, most, window", [(None, 2, 2), (3, 2, 2), (1, 2, 1), (None, 0, MAX_INFLIGHT), (7, 0, 7)]
 )
 def test_the_send_window_is_the_smaller_maximum(asked: int | None, most: int, window: int) -> None:
     """[MQTT-3.3.4-9]"""
     properties = {} if asked is None else {c.RECEIVE_MAXIMUM: asked}
     assert FakeNode({"max_inflight": most}).connect(properties=properties).session.window == window
-    assert FakeNode({"max_inflight": most}).connect(version=4).session.window == (most or MOST_IN_FLIGHT)
+    assert FakeNode({"max_inflight": most}).connect(version=4).session.window == (most or MAX_INFLIGHT)
 
 
 # --- refusals -------------------------------------------------------------------------------------------------------

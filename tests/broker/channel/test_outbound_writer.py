@@ -15,10 +15,10 @@ from taipan.broker.mqtt.constants import (
 )
 from taipan.broker.mqtt.message import Delivery, Message
 from taipan.broker.mqtt.packets import TopicFilter
-from taipan.broker.session.limits import Limits
 from taipan.broker.session.session import Session
 from tests.support.clock import Clock
 from tests.support.fake_transport import FakeNode
+from tests.support.sessions import make_session
 from tests.support.wire import Publish, Reader
 
 
@@ -32,7 +32,7 @@ class WriterHarness:
         self.dropped: list[str] = []
         make = OutboundWriter5 if version == 5 else OutboundWriter
         self.writer: Any = make(self, None, self.clock, self.hooks, max_outbox)  # type: ignore[arg-type]
-        self.session = Session("c", Limits(), self, 0.0)  # type: ignore[arg-type]
+        self.session = make_session("c", observer=self)
         self.session.client = "the client"
         self.reader = Reader(version)
 

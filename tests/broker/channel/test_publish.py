@@ -12,7 +12,7 @@ from taipan.broker.config import AccessSettings, RuleSettings
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt import reason_codes as rc
 from taipan.broker.mqtt.packets import Ack, Disconnect, Pingreq, Pingresp, TopicFilter
-from taipan.broker.session.account import OF_AN_ALIAS
+from taipan.broker.session.account import ALIAS_BYTES
 from tests.support.fake_transport import FakeClient, FakeNode, acknowledgements
 from tests.support.wire import Publish
 
@@ -342,13 +342,13 @@ def test_aliases_are_counted_as_long_as_their_client_is_there(monkeypatch: pytes
     for _ in range(3):
         writer = node.connect("w")
         writer.publish("dddddd", properties={c.TOPIC_ALIAS: 1})
-        assert node.broker.account.aliases == 6 + OF_AN_ALIAS
+        assert node.broker.account.aliases == 6 + ALIAS_BYTES
         writer.publish("eeeeee", properties={c.TOPIC_ALIAS: 2})  # which is too much
         assert writer.closed and node.broker.account.aliases == 0
     writer = node.connect("w")
     writer.publish("dddddd", properties={c.TOPIC_ALIAS: 1})
     writer.publish("d", properties={c.TOPIC_ALIAS: 1})
-    assert node.broker.account.aliases == 1 + OF_AN_ALIAS
+    assert node.broker.account.aliases == 1 + ALIAS_BYTES
     writer.vanish()
     assert node.broker.account.aliases == 0
 

@@ -1,13 +1,12 @@
 """Fates: what is said of deliveries, when, and what need not be said."""
 
 from collections.abc import Callable
-from typing import Any
 
 from taipan.broker.mqtt.message import Message
 from taipan.broker.persistence.delivery_records import LINGER, PendingDeliveryRecords
 from taipan.broker.persistence.log.records import DeliveriesDone, DeliveriesSent
-from taipan.broker.session.limits import Limits
 from taipan.broker.session.session import Session
+from tests.support.sessions import make_session
 
 
 class Loop:
@@ -29,8 +28,7 @@ class Stored:
 
 
 def session_with(*packet_ids: int) -> Session:
-    nobody: Any = None
-    session = Session("c", Limits(), nobody, 0.0)
+    session = make_session("c")
     session.number = 3
     for packet_id in packet_ids:
         message = Message("t", b"x", 1)

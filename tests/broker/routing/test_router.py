@@ -4,20 +4,15 @@ import random
 
 import pytest
 
-from taipan.broker.mqtt.message import Delivery
 from taipan.broker.routing import router as router_module
 from taipan.broker.routing.router import EMPTY, Router
-from taipan.broker.session.limits import Limits
 from taipan.broker.session.session import Session
 from taipan.broker.session.subscription import Subscription
-
-
-class Deaf:
-    def delivery_dropped(self, session: Session, delivery: Delivery, reason: str) -> None: ...
+from tests.support.sessions import make_session
 
 
 def session(client_id: str) -> Session:
-    return Session(client_id, Limits(), Deaf(), 0.0)
+    return make_session(client_id)
 
 
 def sub(session: Session, filter: str, qos: int = 0, identifier: int = 0, **options: bool) -> Subscription:

@@ -2,13 +2,13 @@
 
 import pytest
 
-from taipan.broker.session.limits import Limits
 from taipan.broker.session.registry import SessionRegistry
 from taipan.broker.session.session import Session
+from tests.support.sessions import make_session
 
 
 def session(client_id: str) -> Session:
-    return Session(client_id, Limits(), None, 0.0)  # type: ignore[arg-type]
+    return make_session(client_id)
 
 
 def test_one_session_of_each_identifier() -> None:

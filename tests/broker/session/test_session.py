@@ -8,12 +8,12 @@ import pytest
 from taipan.broker.mqtt.constants import MAX_PACKET_ID, MESSAGE_EXPIRY_INTERVAL
 from taipan.broker.mqtt.errors import ProtocolError
 from taipan.broker.mqtt.message import Delivery, Message
-from taipan.broker.session.inbound import DUPLICATE, FULL, NEW
 from taipan.broker.session.limits import Limits
 from taipan.broker.session.replay import REPLAY_SLICE
-from taipan.broker.session.session import Session
+from taipan.broker.session.session import DUPLICATE, FULL, NEW, Session
 from taipan.broker.session.subscription import Subscription
 from tests.support.one_by_one import OneByOne
+from tests.support.sessions import make_session
 
 
 class Wire(OneByOne):
@@ -57,7 +57,7 @@ class SessionHarness:
     def __init__(self, window: int = 0, connected: bool = True, **limits: Any) -> None:
         self.limits = Limits(**limits)
         self.dropped: list[tuple[str, str]] = []
-        self.session = Session("c", self.limits, self, 0.0)
+        self.session = make_session("c", self.limits, self)
         self.wire = Wire()
         if connected:
             self.attach(window)
@@ -398,25 +398,26 @@ def test_messages_are_kept_for_completion_only_where_somebody_asks() -> None:
 def test_an_inbound_identifier_is_one_message_until_it_is_released() -> None:
     """[MQTT-4.3.3-10] [MQTT-4.3.3-12]"""
     session = SessionHarness(max_awaiting_rel=2).session
-    assert [session.receive2(packet_id, 0) for packet_id in (1, 1, 2, 3, 1)] == [NEW, DUPLICATE, NEW, FULL, DUPLICATE]
-    assert session.release(1)
-    assert not session.release(1)
-    assert session.receive2(3, 0) == NEW
-    assert session.release(2) and session.release(3)
+    outcomes = [session.receive_qos2(packet_id, 0) for packet_id in (1, 1, 2, 3, 1)]
+    assert outcomes == [NEW, DUPLICATE, NEW, FULL, DUPLICATE]
+    assert session.release_qos2(1)
+    assert not session.release_qos2(1)
+    assert session.receive_qos2(3, 0) == NEW
+    assert session.release_qos2(2) and session.release_qos2(3)
     assert session.awaiting_rel is None
-    assert not session.release(3)
+    assert not session.release_qos2(3)
     unbounded = SessionHarness(max_awaiting_rel=0).session
-    assert all(unbounded.receive2(packet_id, 0) == NEW for packet_id in range(1, 1000))
+    assert all(unbounded.receive_qos2(packet_id, 0) == NEW for packet_id in range(1, 1000))
 
 
 def test_identifiers_never_released_are_forgotten() -> None:
     session = SessionHarness().session
-    assert session.forget_unreleased(100) == 0
+    assert session.drop_unreleased(100) == 0
     for packet_id in (1, 2, 3):
-        session.receive2(packet_id, float(packet_id))
-    assert session.forget_unreleased(3) == 2
-    assert session.receive2(3, 9) == DUPLICATE
-    assert session.receive2(1, 9) == NEW
+        session.receive_qos2(packet_id, float(packet_id))
+    assert session.drop_unreleased(3) == 2
+    assert session.receive_qos2(3, 9) == DUPLICATE
+    assert session.receive_qos2(1, 9) == NEW
 
 
 # --- reconnects -----------------------------------------------------------------------------------------------------
@@ -731,7 +732,7 @@ def test_what_shared_subscriptions_get_back() -> None:
     shared("d", 2)
     shared("e", 0)
     harness.deliver("own too", 1)
-    harness.session.receive2(1, 0)
+    harness.session.receive_qos2(1, 0)
     assert [each.message.payload for each in harness.session.end()] == [b"a", b"c", b"d", b"e"]
     session = harness.session
     assert (session.inflight, session.queue, session.awaiting_rel, session.writer) == ({}, None, None, None)

@@ -2,11 +2,10 @@
 
 import pytest
 
-from taipan.broker.session.limits import Limits
-from taipan.broker.session.session import Session
 from taipan.broker.session.subscription import Subscription, merge, without_no_local
+from tests.support.sessions import make_session
 
-SESSION = Session("c", Limits(), None, 0.0)  # type: ignore[arg-type]
+SESSION = make_session("c")
 
 
 def sub(filter: str = "a/#", qos: int = 1, **options: object) -> Subscription:

@@ -39,7 +39,7 @@ def outcome(node: DurableFakeNode) -> dict[str, object]:
 
     sessions = {}
     for session in node.broker.sessions:
-        if session.diary is None:
+        if not session.durable:
             continue
         sessions[session.client_id] = (
             session.number,
@@ -115,7 +115,7 @@ class Operations:
         session = self.session(name)
         if session is not None and session.connected:
             message = Message("t/will", b"gone", 1, False, {}, session.client, self.node.clock.time) if will else None
-            if message is not None and session.diary is not None:
+            if message is not None and session.durable:
                 session.will_number = self.node.durability.will_stored(message, 100)
             self.broker.leave(session, message, 100, self.node.clock.time, "normal")
 
@@ -160,15 +160,15 @@ class Operations:
             session.pubrec(packet_id, failed=what > 5)
         session.advance(self.node.clock.time)
 
-    def receive2(self, name: str, packet_id: int) -> None:
+    def receive_qos2(self, name: str, packet_id: int) -> None:
         session = self.session(name)
         if session is not None:
-            session.receive2(packet_id, self.node.clock.time)
+            session.receive_qos2(packet_id, self.node.clock.time)
 
     def release(self, name: str, packet_id: int) -> None:
         session = self.session(name)
         if session is not None:
-            session.release(packet_id)
+            session.release_qos2(packet_id)
 
     def delay(self, seconds: int) -> None:
         self.node.server.delayed.accept(
@@ -209,7 +209,7 @@ OPERATIONS = st.one_of(
     st.tuples(st.just("publish"), TOPICS, st.integers(1, 2), st.just(False), st.just(b"m")),
     st.tuples(st.just("acknowledge"), NAMES, st.integers(0, 6)),
     st.tuples(st.just("acknowledge"), NAMES, st.integers(0, 6)),
-    st.tuples(st.just("receive2"), NAMES, st.integers(1, 3)),
+    st.tuples(st.just("receive_qos2"), NAMES, st.integers(1, 3)),
     st.tuples(st.just("release"), NAMES, st.integers(1, 3)),
     st.tuples(st.just("delay"), st.integers(1, 90)),
     st.tuples(st.just("pass_time"), st.integers(1, 60)),

@@ -149,8 +149,8 @@ def test_its_counters() -> None:
     assert (traffic.received_packets, traffic.received_reads) == (2, 2)
     assert (traffic.received0, traffic.received1, traffic.received2) == (0, 0, 0)
     assert (traffic.sent0, traffic.sent1, traffic.sent2, traffic.sent_packets) == (1, 1, 1, 5)
-    assert traffic.sent_octets == node.metrics.bytes_sent
-    assert traffic.received_octets == node.metrics.bytes_received
+    assert traffic.sent_bytes == node.metrics.bytes_sent
+    assert traffic.received_bytes == node.metrics.bytes_received
     assert traffic.sent_writes == client.transport.writes
     metrics = node.metrics
     assert (metrics.messages_qos0_sent, metrics.messages_qos1_sent, metrics.messages_qos2_sent) == (1, 1, 1)

@@ -28,12 +28,12 @@ def test_its_traffic_stays_with_a_session_that_stays() -> None:
     keeper = node.connect("keeper", properties={17: 100})
     keeper.publish("t", b"x", 1, 1)
     assert left(keeper) is None
-    octets = keeper.connection.received_octets
+    octets = keeper.connection.received_bytes
     keeper.vanish()
     node.run()
     traffic = left(keeper)
     assert isinstance(traffic, Traffic)
-    assert (traffic.received_octets, traffic.received_packets, traffic.received1) == (octets, 2, 1)
+    assert (traffic.received_bytes, traffic.received_packets, traffic.received1) == (octets, 2, 1)
     assert (traffic.waiting, traffic.held) == (0, 0)
     goer = node.connect("goer")
     goer.vanish()
