@@ -56,10 +56,6 @@ class Replay:
                 if session.durable and qos:
                     message = message.twin()  # it may be on its way to this session already
                 delivery = Delivery(message, qos, True, subscription.identifiers)
-<<<<<<< HEAD
-                if not session.send_retained(writer, delivery) or messages_left == 0 or octets_left <= 0:
-=======
                 if not session.send_retained(writer, delivery) or messages_left == 0 or bytes_left <= 0:
->>>>>>> d9fbe88 (Session: one class in place of three that were files split by inheritance; journal, writer and durable; protocols in one file)
                     return
             left.pop(filter, None)
