@@ -17,6 +17,10 @@ NODE_STAMP := $(NODE_DIR)/node_modules/.package-lock.json
 BENCH_DIR := tools/bench/node
 BENCH_STAMP := $(BENCH_DIR)/node_modules/.package-lock.json
 SOURCES := broker ruleengine management taipan/__init__.py taipan/__main__.py tests tools build_compiled.py setup.py
+# Some images have this set. Without bytecode every process compiles three hundred files anew, as long as all else that
+# a start takes, and the tests start hundreds.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Compiled modules are taken wherever they are fresh (broker/compiled.py). COMPILED=no: neither built nor taken.
 COMPILED ?= $(if $(filter no,$(TAIPAN_COMPILED)),no,yes)
 ifeq ($(COMPILED),no)
