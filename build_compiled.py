@@ -26,8 +26,11 @@ WORK = ROOT / "build" / "mypyc"
 ROOMS = ("mqtt", "session", "routing")
 ABOVE = (
     "access/acl",
-    "access/cache",
+    "access/acl_cache",
+    "access/authentication",
+    "access/authorization",
     "access/control",
+    "access/decision",
     "core/broker",
     "loop/budget",
     "persistence/durability",

@@ -81,10 +81,19 @@ class Server:
         # Called when everything is restored and nobody is let in yet: rooms above take up their tables here.
         self.on_restored: list[Callable[[], None]] = []
         self.broker = Broker(settings, self.clock, self.timers, self.metrics, self.hooks, rng)
-        self.access = AccessControl(settings.access, self.clock)
         self.stored_users = StoredUsers(self.tables, self.clock)
         self.stored_rules = StoredRules(self.tables)
         self.banned = Banned(self.tables, self.clock)
+        self.access = AccessControl(
+            settings.access,
+            self.clock,
+            stored_users=self.stored_users,
+            stored_rules=self.stored_rules,
+            banned=self.banned,
+            count=self.metrics.refusals.add,
+            was_here=self._was_here,
+            on_change=lambda: self.context.reviews.rules_changed(),
+        )
         self.flapping = Flapping(self.banned, self.clock)
         self.delayed = Delayed(
             settings.delayed, self.timers, self.broker.publish, self.metrics, self.wall_timers, lambda: self.clock.skew
@@ -145,13 +154,6 @@ class Server:
     def _wire(self) -> None:
         """Connect the rooms where one must not import the other."""
         broker = self.broker
-        access = self.access
-        access.add_stored(self.stored_users, self.stored_rules)
-        access.count_failure = self.metrics.refusals.add
-        access.passwords.guesses.count = self.metrics.refusals.add
-        access.passwords.was_here = self._was_here
-        access.banned = self.banned
-        access.on_change = self.context.reviews.rules_changed
         for stored in (self.stored_users, self.stored_rules, self.banned):
             self.on_restored.append(stored.take_up)
         self.hooks.client_disconnected.add(self.flapping.client_disconnected)
@@ -259,10 +261,12 @@ class Server:
             return True
         if publisher.mountpoint and topic.startswith(publisher.mountpoint):
             topic = topic[len(publisher.mountpoint) :]
+        authentication, authorization = self.access.authentication, self.access.authorization
         if publisher.is_superuser:
-            publisher.is_superuser = self.access.superuser(publisher)  # it may be none any more since it left
-        # Nobody outside can be asked about each of a million messages: it was allowed when it was published.
-        return self.access.authorize_now(publisher, "publish", topic) is not False or self.access.superuser(publisher)
+            publisher.is_superuser = authentication.is_superuser(publisher)  # it may be none any more since it left
+        decision = authorization.authorize(publisher, "publish", topic)
+        # No service can be asked about each of a million messages: it was allowed when it was published.
+        return decision is None or decision.allowed or authentication.is_superuser(publisher)
 
     # ------------------------------------------------------------ start, stop
 

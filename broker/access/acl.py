@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from ..config import RuleSettings
 from ..session.client_info import ClientInfo, ip_address_of
+from .decision import Decision
 
 # The wildcards of a pattern or filter that was split into levels. U+0000 is in no Topic Name, so
 # neither a topic's level nor what a placeholder stands for is ever taken for one of them.
@@ -25,7 +26,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class RuleSource(Protocol):
-    """One link in the chain of ``AccessControl.authorizers``. Answers from memory."""
+    """One of ``Authorization.sources``. Answers from memory."""
 
     name: str
 
@@ -34,14 +35,9 @@ class RuleSource(Protocol):
         """Whether it may have something to say about anybody."""
         ...
 
-    @property
-    def setting(self) -> str:
-        """What stands behind the latest answer of ``decide``, such as ``access.rules.3``, for the log."""
-        ...
-
-    def decide(self, client: ClientInfo, action: str, topic: str) -> bool | None:
-        """``True`` allow, ``False`` deny, ``None``: no rule here says anything. ``topic`` is a Topic Name for
-        ``"publish"``, a Topic Filter for ``"subscribe"``."""
+    def decide(self, client: ClientInfo, action: str, topic: str) -> Decision | None:
+        """``None``: no rule here says anything. ``topic`` is a Topic Name for ``"publish"``, a Topic Filter for
+        ``"subscribe"``."""
         ...
 
 
@@ -105,14 +101,14 @@ class TopicPattern:
 
 
 class Rule:
-    """One access rule with its conditions. ``patterns`` empty: every topic. ``setting``: where it was written."""
+    """One access rule with its conditions. ``patterns`` empty: every topic. ``decision``: what it decides."""
 
-    __slots__ = ("allow", "client_id", "network", "patterns", "publish", "setting", "subscribe", "username")
+    __slots__ = ("allow", "client_id", "decision", "network", "patterns", "publish", "subscribe", "username")
 
     def __init__(self, settings: RuleSettings, setting: str = "access.rules") -> None:
-        """Compile; ``ValueError`` names what is wrong."""
-        self.setting = setting
+        """Compile; ``ValueError`` names what is wrong. ``setting``: where it was written."""
         self.allow = settings.allow
+        self.decision = Decision(settings.allow, setting)
         self.publish = settings.action != "subscribe"
         self.subscribe = settings.action != "publish"
         self.username = settings.username
@@ -143,18 +139,17 @@ class Rule:
 class ConfiguredRules:
     """The ``[[access.rules]]`` of the configuration file, a ``RuleSource``."""
 
-    __slots__ = ("name", "rules", "setting")
+    __slots__ = ("name", "rules")
 
     def __init__(self, settings: Sequence[RuleSettings]) -> None:
         self.name = "configuration"
-        self.setting = ""
         self.rules = tuple(Rule(rule, f"access.rules.{index}") for index, rule in enumerate(settings))
 
     @property
     def has_rules(self) -> bool:
         return bool(self.rules)
 
-    def decide(self, client: ClientInfo, action: str, topic: str) -> bool | None:
+    def decide(self, client: ClientInfo, action: str, topic: str) -> Decision | None:
         if not self.rules:
             return None
         publish = action == "publish"
@@ -163,8 +158,7 @@ class ConfiguredRules:
             if not (rule.publish if publish else rule.subscribe):
                 continue
             if rule.concerns(client) and rule.matches_topic(client, topic, levels):
-                self.setting = rule.setting
-                return rule.allow
+                return rule.decision
         return None
 
 

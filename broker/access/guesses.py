@@ -65,11 +65,11 @@ class Guesses:
     most.
     """
 
-    def __init__(self, clock: Clock, free: int, longest: float) -> None:
+    def __init__(self, clock: Clock, free: int, longest: float, count: Callable[[str], None]) -> None:
         self._clock = clock
         self.free = free
         self.longest = longest
-        self.count: Callable[[str], None] = _uncounted
+        self._count = count
         self._addresses = _Table()
         self._names = _Table()
         self._pairs = _Table()
@@ -92,7 +92,7 @@ class Guesses:
             failures = max(self._addresses.get(address.encode(), now), self._names.get(name, now))
         if failures < self.free:
             return 0.0
-        self.count("password_attempt_held")
+        self._count("password_attempt_held")
         return min(self.longest, _FIRST * math.exp2(min(failures - self.free, 30.0)))
 
     def wrong(self, address: str, name: bytes, known: bool, who: str) -> None:
@@ -150,7 +150,3 @@ def name_key(text: bytes) -> bytes:
 
 def _pair(address: str, name: bytes) -> bytes:
     return blake2b(name + address.encode(), digest_size=16).digest()
-
-
-def _uncounted(reason: str) -> None:
-    """Nobody counts."""

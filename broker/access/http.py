@@ -49,6 +49,9 @@ class Verdict(NamedTuple):
         return None if self.decision == IGNORE else self.decision == ALLOW
 
 
+NOT_ASKED: Final = Verdict(IGNORE, "not_asked", "")
+
+
 class _Question:
     """One of the three URLs, with how it is asked."""
 

@@ -10,13 +10,17 @@ from ..loop.clock import Clock
 from ..mqtt import reason_codes
 from ..session.client_info import ClientInfo
 from .acl import Rule, asked_about
+from .decision import Decision
 from .jwt_keys import JwksUrl, JwtKeys, KeyNotFound
 from .outcome import AuthOutcome
 
 logger = logging.getLogger(__name__)
 
-_MOST_TOPICS: Final = 1000
+_MAX_TOPICS: Final = 1000
 _LATEST: Final = 1e12  # unix seconds; what is beyond is no time
+
+_ACL_CLAIM: Final = "access.jwt.acl_claim"
+_NOT_IN_TOKEN: Final = Decision(False, _ACL_CLAIM)
 
 # Signature and form are PyJWT's to check, times and claims ours: by the node's clock, with the reason told.
 _OPTIONS: Final = {
@@ -42,7 +46,6 @@ class JwtSource:
         """``ValueError`` for a key that cannot be read."""
         self.name = "jwt"
         self.has_rules = True
-        self.setting = "access.jwt.acl_claim"
         self.settings = settings
         self._clock = clock
         self._keys = JwtKeys(settings)
@@ -118,7 +121,7 @@ class JwtSource:
         try:
             rules = self._rules(claims)
         except ValueError as error:
-            return _refuse(f"token_acl_unreadable: {error}", "access.jwt.acl_claim")
+            return _refuse(f"token_acl_unreadable: {error}", _ACL_CLAIM)
         client.token = Token(expires, rules)
         return AuthOutcome(proved_by=self.name if names else "", proves_client_id=identifies)
 
@@ -134,15 +137,15 @@ class JwtSource:
             topics = acl.get(key, [])
             if not isinstance(topics, list) or not all(isinstance(topic, str) for topic in topics):
                 raise ValueError(f"{key}: expected a list of topics")
-            if len(topics) > _MOST_TOPICS:
-                raise ValueError(f"{key}: more than {_MOST_TOPICS} topics")
+            if len(topics) > _MAX_TOPICS:
+                raise ValueError(f"{key}: more than {_MAX_TOPICS} topics")
             if topics:  # a rule without topics would be about all of them
-                rules.append(Rule(RuleSettings(allow=True, action=action, topics=topics), self.setting))  # type: ignore[arg-type]
+                rules.append(Rule(RuleSettings(allow=True, action=action, topics=topics), _ACL_CLAIM))  # type: ignore[arg-type]
         return tuple(rules)
 
     # What may it do
 
-    def decide(self, client: ClientInfo, action: str, topic: str) -> bool | None:
+    def decide(self, client: ClientInfo, action: str, topic: str) -> Decision | None:
         """What a token with an access claim does not name is denied."""
         token: Token | None = client.token
         if token is None or token.rules is None:
@@ -151,8 +154,8 @@ class JwtSource:
         topic, levels = asked_about(publish, topic)
         for rule in token.rules:
             if (rule.publish if publish else rule.subscribe) and rule.matches_topic(client, topic, levels):
-                return True
-        return False
+                return rule.decision
+        return _NOT_IN_TOKEN
 
 
 def _header(text: str) -> dict[str, Any] | None:

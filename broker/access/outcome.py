@@ -1,7 +1,7 @@
 """AuthOutcome: how an authentication ended; and what a source outside of our own users looks like."""
 
 from collections.abc import Awaitable
-from typing import Final, NamedTuple, Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from ..mqtt import reason_codes
 from ..session.client_info import ClientInfo
@@ -55,7 +55,7 @@ BROKEN: Final = AuthOutcome(reason_codes.SERVER_UNAVAILABLE, detail="password_ha
 
 @runtime_checkable
 class Authenticator(Protocol):
-    """A link in the chain of ``AccessControl.authenticators`` that judges credentials by itself."""
+    """A source in the chain of ``Authentication`` that checks credentials by itself."""
 
     name: str
 
@@ -64,13 +64,3 @@ class Authenticator(Protocol):
     ) -> AuthOutcome | Awaitable[AuthOutcome | None] | None:
         """``None``: the next source is to be asked."""
         ...
-
-
-class Answer(NamedTuple):
-    """What came of asking for a permission. ``setting``: what decided. ``ignored``: no source had a rule for it.
-    ``lasting``: it may be remembered; a source that failed has said nothing that lasts."""
-
-    allowed: bool
-    setting: str
-    ignored: bool = False
-    lasting: bool = True

@@ -29,24 +29,30 @@ _RENEWALS: Final = 128
 
 
 class Passwords:
-    """Belongs to one event loop. ``find`` looks up a user as the sources know it now.
+    """Belongs to one event loop."""
 
-    ``stand_in``: what passwords are verified against where there is no user, so that they take as long.
-    ``was_here``: whether a session shows that the client was let in before; the server says.
-    """
-
-    def __init__(self, settings: AccessSettings, clock: Clock, find: Callable[[ClientInfo, str], User | None]) -> None:
+    def __init__(
+        self,
+        settings: AccessSettings,
+        clock: Clock,
+        find: Callable[[ClientInfo, str], User | None],
+        count: Callable[[str], None],
+        was_here: Callable[[ClientInfo], bool],
+    ) -> None:
+        """``find`` looks up a user as the sources know it now. ``count``: told why an attempt has to wait.
+        ``was_here``: whether a session shows that a client was let in before."""
         self._find = find
-        self.stand_in = ScryptHash.unknown(1 << settings.hash_cost)
-        self.was_here: Callable[[ClientInfo], bool] = _nobody_was
+        self._was_here = was_here
+        # What passwords of unknown users are verified against, so that they take as long.
+        self._dummy_hash = ScryptHash.unknown(1 << settings.hash_cost)
         self.verified = VerifiedCredentials()
-        self.guesses = Guesses(clock, settings.guesses, settings.guess_delay)
+        self.guesses = Guesses(clock, settings.guesses, settings.guess_delay, count)
         self.queue = HashQueue(settings.hash_threads, settings.hash_wait)
         self._n = 1 << settings.hash_cost
         self._renewing: set[bytes] = set()
 
-    def reload(self, settings: AccessSettings, stand_in: ScryptHash) -> None:
-        self.stand_in = stand_in
+    def reload(self, settings: AccessSettings, dummy_hash: ScryptHash) -> None:
+        self._dummy_hash = dummy_hash
         self._n = 1 << settings.hash_cost
         self.guesses.free = settings.guesses
         self.guesses.longest = settings.guess_delay
@@ -81,12 +87,12 @@ class Passwords:
             verifier = None
         if verifier is None:
             user = None
-            verifier = self.stand_in
+            verifier = self._dummy_hash
         entry = self.verified.user(username, verifier.fingerprint)
         digest = self.verified.digest(entry, password)
         name = name_key(username.encode("utf-8", "surrogatepass") if user is None else verifier.fingerprint)
         address = origin(client.peer_host)
-        known = self.guesses.known(address, name) or self.was_here(client)
+        known = self.guesses.known(address, name) or self._was_here(client)
         delay = self.guesses.delay(address, name, known)
         right = self.verified.check(entry, digest) if user is not None else None
         if right and user is not None and not delay:
@@ -176,7 +182,7 @@ class Passwords:
         nothing."""
         name = name_key(username.encode("utf-8", "surrogatepass"))
         address = origin(client.peer_host)
-        known = self.guesses.known(address, name) or self.was_here(client)
+        known = self.guesses.known(address, name) or self._was_here(client)
         delay = self.guesses.delay(address, name, known)
         if not delay or self.queue.closed:
             return None
@@ -197,7 +203,7 @@ class Passwords:
         if right:
             self.guesses.right(address, name)
         else:
-            known = self.guesses.known(address, name) or self.was_here(client)
+            known = self.guesses.known(address, name) or self._was_here(client)
             self.guesses.wrong(address, name, known, username)
 
     def _renew(
@@ -238,10 +244,6 @@ class _Verification:
 
     def __call__(self) -> bool:
         return self._verifier.verify(self._password)
-
-
-def _nobody_was(client: ClientInfo) -> bool:
-    return False
 
 
 def _let_in(user: User) -> AuthOutcome:

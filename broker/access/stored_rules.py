@@ -16,6 +16,7 @@ import msgspec
 from ..persistence.tables import Tables
 from ..session.client_info import ClientInfo
 from .acl import HASH, PLUS, TopicPattern, asked_about
+from .decision import Decision
 
 TABLE: Final = "rules_of_access"
 CLIENT_ID: Final = "clientid"
@@ -69,10 +70,11 @@ class _Rule:
     The pattern is compiled when it is first tried: a node may hold many rules of clients that never come.
     """
 
-    __slots__ = ("_pattern", "order", "plain", "row", "text")
+    __slots__ = ("_decision", "_pattern", "order", "plain", "row", "text")
 
     def __init__(self, row: StoredRule) -> None:
         self.row = row
+        self._decision: Decision | None = None
         self.order = row.order
         exact = row.topic.startswith("eq ")
         self.text = row.topic[3:] if exact else row.topic
@@ -84,6 +86,13 @@ class _Rule:
         if pattern is None:
             pattern = self._pattern = TopicPattern(self.row.topic)
         return pattern.hits(client, self.row.allow, topic, levels)
+
+    @property
+    def decision(self) -> Decision:
+        decision = self._decision
+        if decision is None:
+            decision = self._decision = Decision(self.row.allow, path_of(self.row))
+        return decision
 
 
 class _Index:
@@ -140,7 +149,7 @@ class _Subject:
         rules = self.rules if self._index is None else self._index.by_topic.get(topic.removeprefix("eq "), [])
         return [rule.row for rule in rules if rule.row.topic == topic]
 
-    def first(self, client: ClientInfo, publish: bool, topic: str, levels: tuple[str, ...]) -> StoredRule | None:
+    def first(self, client: ClientInfo, publish: bool, topic: str, levels: tuple[str, ...]) -> _Rule | None:
         """The first rule that decides."""
         found: _Rule | None = None
         candidates = self.rules
@@ -155,8 +164,8 @@ class _Subject:
             if found is not None and rule.order > found.order:
                 break
             if (rule.row.publish if publish else rule.row.subscribe) and rule.hits(client, topic, levels):
-                return rule.row
-        return found.row if found is not None else None
+                return rule
+        return found
 
 
 class StoredRules:
@@ -165,7 +174,6 @@ class StoredRules:
     def __init__(self, tables: Tables) -> None:
         self.name = "stored"
         self._table = tables.open(TABLE, StoredRule, access=True)
-        self._latest: StoredRule | None = None
         self._clear()
 
     def _clear(self) -> None:
@@ -221,7 +229,7 @@ class StoredRules:
             for name in list(self._subjects[kind]):
                 yield from self.of(kind, name)
 
-    # Changes. Whoever makes one makes the decisions that clients remember void (``AccessControl.forget_decisions``).
+    # Changes. Whoever makes one makes the decisions that clients remember void (``Authorization.forget_decisions``).
 
     def append(self, kind: str, name: str, topic: str, action: str, allow: bool, now: float) -> bool:
         """Add a rule at the end; ``False``: this very rule is there. ``ValueError``: a topic that is no filter."""
@@ -277,12 +285,7 @@ class StoredRules:
     def has_rules(self) -> bool:
         return self._held > 0
 
-    @property
-    def setting(self) -> str:
-        """The latest rule that decided: the path that takes it away."""
-        return path_of(self._latest) if self._latest is not None else ""
-
-    def decide(self, client: ClientInfo, action: str, topic: str) -> bool | None:
+    def decide(self, client: ClientInfo, action: str, topic: str) -> Decision | None:
         if not self._held:
             return None
         publish = action == "publish"
@@ -291,10 +294,9 @@ class StoredRules:
             subject = self._subjects[kind].get(name)
             if subject is None:
                 continue
-            row = subject.first(client, publish, topic, levels)
-            if row is not None:
-                self._latest = row
-                return row.allow
+            rule = subject.first(client, publish, topic, levels)
+            if rule is not None:
+                return rule.decision
         return None
 
 

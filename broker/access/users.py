@@ -45,7 +45,7 @@ class User:
 
 
 class UserSource(Protocol):
-    """One link in the chain of ``AccessControl.authenticators``. Answers from memory."""
+    """One of ``Authentication.users``. Answers from memory."""
 
     name: str
 
@@ -90,9 +90,8 @@ class ConfiguredUsers:
     def has(self, username: str) -> bool:
         return username in self._users
 
-    def stand_in(self, n: int = N) -> ScryptHash:
-        """A hash that no password fits and that costs what those of the users cost (else ``n``), for names nobody
-        has."""
+    def dummy_hash(self, n: int = N) -> ScryptHash:
+        """A hash that no password fits and that costs what those of the users cost (else ``n``), for unknown users."""
         for user in self._users.values():
             if isinstance(user.password, ScryptHash):
                 known = user.password

@@ -24,7 +24,7 @@ def authenticate(channel: ChannelState, connect: Connect, now: float) -> Waiting
     context = channel.context
     client = channel.client
     context.metrics.client_authenticate += 1
-    outcome = context.access.authenticate(client, connect.password, channel.certified)
+    outcome = context.access.authentication.authenticate(client, connect.password, channel.certified)
     if isinstance(outcome, AuthOutcome):
         return _authenticated(channel, connect, outcome, now)
     assert isawaitable(outcome)
@@ -68,7 +68,7 @@ def _authenticated(channel: ChannelState, connect: Connect, outcome: AuthOutcome
 def start_exchange(channel: ChannelState, connect: Connect, method: str, now: float) -> Waiting:
     """Begin the exchange that the CONNECT's Authentication Method asks for."""
     context = channel.context
-    found = context.access.enhanced(method)
+    found = context.access.authentication.enhanced_method(method)
     if found is None:
         # [MQTT-4.12.0-1]
         refuse(channel, reason_codes.BAD_AUTHENTICATION_METHOD, "authentication method not supported")
@@ -84,7 +84,8 @@ def _step(channel: ChannelState, data: bytes | None, now: float) -> Waiting:
     """One step of the exchange that a CONNECT began; a proof has to wait where too many were wrong."""
     exchange = channel.exchange
     assert exchange is not None
-    wait = channel.context.access.passwords.wait(channel.client, exchange.username) if exchange.username else None
+    passwords = channel.context.access.authentication.passwords
+    wait = passwords.wait(channel.client, exchange.username) if exchange.username else None
     return _take_step(channel, data, now) if wait is None else _step_later(channel, data, wait)
 
 
@@ -115,7 +116,7 @@ def _take_step(channel: ChannelState, data: bytes | None, now: float) -> Waiting
         metrics.client_auth_success += 1
         client = channel.client
         if step.username:
-            channel.context.access.passwords.proved(client, step.username, True)
+            channel.context.access.authentication.passwords.proved(client, step.username, True)
         client.anonymous = False
         client.is_superuser = step.is_superuser
         client.proved_by = step.proved_by
@@ -130,7 +131,7 @@ def _take_step(channel: ChannelState, data: bytes | None, now: float) -> Waiting
         return accept(channel, connect, now, _auth_properties(channel, step))
     channel.context.metrics.client_auth_failure += 1
     if exchange.username and step.wrong:
-        channel.context.access.passwords.proved(channel.client, exchange.username, False)
+        channel.context.access.authentication.passwords.proved(channel.client, exchange.username, False)
     if channel.client.username is None:
         channel.client.username = exchange.username or None  # who it said it was, as with a password
     # [MQTT-4.12.0-4]
@@ -161,7 +162,7 @@ def on_auth(channel: ChannelState, auth: Auth, now: float) -> Waiting:
     if code == reason_codes.RE_AUTHENTICATE:
         if channel.exchange is not None:
             raise ProtocolError("a re-authentication is under way already")
-        method = channel.context.access.enhanced(channel.auth_method)
+        method = channel.context.access.authentication.enhanced_method(channel.auth_method)
         if method is None:
             detail = "the method is no longer there"
             disconnect(channel, reason_codes.NOT_AUTHORIZED, detail, "not_authorized", "access.users")
@@ -192,7 +193,7 @@ def _step_again(channel: ChannelState, data: bytes | None) -> None:
         return
     # [MQTT-4.12.1-2]
     if exchange.username and step.wrong:
-        channel.context.access.passwords.proved(channel.client, exchange.username, False)
+        channel.context.access.authentication.passwords.proved(channel.client, exchange.username, False)
     channel.context.metrics.client_auth_failure += 1
     detail = "re-authentication failed"
     disconnect(channel, reason_codes.NOT_AUTHORIZED, detail, "not_authorized", "access.users")

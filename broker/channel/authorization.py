@@ -1,51 +1,35 @@
-"""Whether a client may publish to a topic or subscribe to a filter: asked, counted, and told to the hooks."""
+"""Whether a client may publish to a topic or subscribe to a filter: decided, counted, and told to the hooks."""
 
-from ..access.outcome import Answer
-from .closing import NONE
+from ..access.decision import ALLOWED_BY_HOOK, DENIED_BY_HOOK, Decision
 from .state import ChannelState
 
 
-def authorize(channel: ChannelState, action: str, topic: str, now: float) -> bool | None:
-    """Ask the gate, count and tell the hook; where it says no, ``access.setting`` has what decided.
+def authorize(channel: ChannelState, action: str, topic: str, now: float) -> Decision | None:
+    """``action``: ``"publish"`` or ``"subscribe"``. ``None``: a service outside must be asked first
+    (``external_check.ask``), and its decision applied."""
+    decision = channel.context.authorization.authorize(channel.client, action, topic, now)
+    return None if decision is None else apply_decision(channel, action, topic, decision)
 
-    ``action``: ``"publish"`` or ``"subscribe"``. ``None``: somebody outside must be asked first (``asking.ask``), and
-    then ``judge``.
-    """
+
+def apply_decision(channel: ChannelState, action: str, topic: str, decision: Decision) -> Decision:
+    """Count a decision and tell the hooks; they may change one that is not cached."""
     context = channel.context
-    access = context.access
-    hits = access.cache_hits
-    ignored = access.ignored
-    allowed = access.authorize_now(channel.client, action, topic, now)
-    if allowed is None:
-        return None
-    return _tell(channel, action, topic, allowed, access.cache_hits != hits, access.ignored - ignored)
-
-
-def judge(channel: ChannelState, action: str, topic: str, answer: Answer) -> bool:
-    """The same for what an outside source was asked about."""
-    channel.context.access.setting = answer.setting
-    return _tell(channel, action, topic, answer.allowed, False, int(answer.ignored))
-
-
-def _tell(channel: ChannelState, action: str, topic: str, allowed: bool, cached: bool, ignored: int) -> bool:
-    context = channel.context
-    access = context.access
     client = channel.client
     metrics = context.metrics
-    if cached:
+    if decision.cached:
         metrics.client_acl_cache_hit += 1
     else:
         metrics.client_check_acl += 1
-        metrics.client_acl_ignore += ignored
+        if decision.ignored:
+            metrics.client_acl_ignore += 1
         if context.hooks.client_check_acl:
-            before = allowed
-            allowed = context.hooks.client_check_acl(allowed, client, action, topic)
-            if before and not allowed:
-                access.setting = NONE  # somebody else's rule
-    if allowed:
+            allowed = context.hooks.client_check_acl(decision.allowed, client, action, topic)
+            if allowed != decision.allowed:
+                decision = ALLOWED_BY_HOOK if allowed else DENIED_BY_HOOK
+    if decision.allowed:
         metrics.client_acl_allow += 1
     else:
         metrics.client_acl_deny += 1
     if context.hooks.client_check_acl_complete:
-        context.hooks.client_check_acl_complete(client, action, topic, allowed, cached)
-    return allowed
+        context.hooks.client_check_acl_complete(client, action, topic, decision.allowed, decision.cached)
+    return decision

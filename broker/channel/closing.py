@@ -179,7 +179,7 @@ def will_message(channel: ChannelState, will: Will, now: float) -> Message | Non
     topic = will.topic
     delayed = channel.context.delayed
     mounted = delayed.mounted(topic, client.mountpoint) if client.mountpoint else topic
-    refusal = _judge_will(channel, topic, now)
+    refusal = _authorize_will(channel, topic, now)
     if refusal is None and len(mounted.encode()) > MAX_STRING:
         refusal = MOUNTED_TOO_LONG
     if refusal is not None:
@@ -200,18 +200,14 @@ def as_message(channel: ChannelState, will: Will, now: float) -> Message:
     return Message(mounted, will.payload, will.qos, will.retain, properties or NO_PROPERTIES, client, now)
 
 
-def _judge_will(channel: ChannelState, topic: str, now: float) -> Refusal | None:
+def _authorize_will(channel: ChannelState, topic: str, now: float) -> Refusal | None:
     real = will_topic(channel, topic)
     if isinstance(real, Refusal):
         return real
-    access = channel.context.access
-    allowed = access.authorize_now(channel.client, "publish", real, now)
-    if allowed is None:
-        answer = channel.will_answer
-        if answer is None:  # a source that was set up after this client had connected
-            return Refusal(reason_codes.NOT_AUTHORIZED, "access.http.acl_url", "nobody was asked at CONNECT")
-        allowed, access.setting = answer.allowed, answer.setting
-    return None if allowed else Refusal(reason_codes.NOT_AUTHORIZED, access.setting)
+    decision = channel.context.authorization.authorize(channel.client, "publish", real, now) or channel.will_decision
+    if decision is None:  # a service that was set up after this client had connected
+        return Refusal(reason_codes.NOT_AUTHORIZED, "access.http.acl_url", "nobody was asked at CONNECT")
+    return None if decision.allowed else Refusal(reason_codes.NOT_AUTHORIZED, decision.setting)
 
 
 def will_topic(channel: ChannelState, topic: str) -> str | Refusal:

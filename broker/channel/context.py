@@ -21,6 +21,7 @@ class Context:
 
     __slots__ = (
         "access",
+        "authorization",
         "broker",
         "channels",
         "clock",
@@ -56,6 +57,7 @@ class Context:
         self.hooks = hooks
         self.broker = broker
         self.access = access
+        self.authorization = access.authorization
         self.delayed = delayed
         # None at level ``memory``.
         self.durability: Durability | None = None

@@ -8,12 +8,12 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
-from ..access.outcome import Answer
+from ..access.decision import Decision
 from .state import CLOSED, ChannelState
 
 T = TypeVar("T")
 
-Asked = Awaitable[list[Answer] | None]
+Asked = Awaitable[list[Decision] | None]
 
 
 def until_answered(channel: ChannelState, asked: Awaitable[T]) -> Awaitable[T | None]:
@@ -38,4 +38,4 @@ async def _answer(channel: ChannelState, question: asyncio.Future[T]) -> T | Non
 
 def ask(channel: ChannelState, action: str, topics: Sequence[str]) -> Asked:
     """Whether the client may ``"publish"`` to or ``"subscribe"`` to each of these, in their order."""
-    return until_answered(channel, channel.context.access.ask(channel.client, action, topics))
+    return until_answered(channel, channel.context.authorization.ask(channel.client, action, topics))

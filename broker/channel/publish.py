@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Final
 
-from ..access.outcome import Answer
+from ..access.decision import Decision
 from ..extensions.delayed import reserved
 from ..mqtt import encoder, reason_codes
 from ..mqtt.constants import MAX_STRING, PUBACK, PUBREC, REASON_STRING, TOPIC_ALIAS, V5
@@ -17,12 +17,13 @@ from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES, Ack
 from ..session.account import ALIAS_BYTES
 from ..session.session import DUPLICATE, FULL, Session
-from .authorization import authorize, judge
+from .authorization import apply_decision, authorize
 from .closing import disconnect
 from .external_check import Asked, ask
 from .refusal import (
     IN_USE,
     MOUNTED_TOO_LONG,
+    NEEDS_EXTERNAL_CHECK,
     NOT_DELAYED,
     OVER_QUOTA,
     QUEUE_FULL,
@@ -30,7 +31,6 @@ from .refusal import (
     STORE_TROUBLE,
     TOO_DEEP,
     TOO_MANY_QOS2,
-    UNDECIDED,
     Refusal,
 )
 from .state import CLOSED, ChannelState, Quota, Waiting
@@ -84,7 +84,7 @@ def on_publish(channel: ChannelState, message: Message, now: float) -> Waiting:
             if not _note_qos2(channel, session, message, now):
                 return None
     until = channel.admitted.get(message.topic)
-    if until is not None and now < until and channel.admitted_generation == context.access.generation:
+    if until is not None and now < until and channel.admitted_generation == context.authorization.generation:
         metrics.client_acl_cache_hit += 1
         metrics.client_acl_allow += 1
     else:
@@ -99,10 +99,10 @@ def on_publish(channel: ChannelState, message: Message, now: float) -> Waiting:
     return None
 
 
-def _publish_if_admitted(channel: ChannelState, message: Message, now: float, answer: Answer | None = None) -> Waiting:
-    """``answer``: what an outside source has said, where one was asked."""
-    refusal = _admit(channel, message, now, answer)
-    if refusal is UNDECIDED:
+def _publish_if_admitted(channel: ChannelState, message: Message, now: float, asked: Decision | None = None) -> Waiting:
+    """``asked``: the decision, where a service outside was asked."""
+    refusal = _admit(channel, message, now, asked)
+    if refusal is NEEDS_EXTERNAL_CHECK:
         return _ask_and_publish(channel, message)
     if refusal is not None:
         _refuse(channel, message, refusal)
@@ -135,8 +135,8 @@ def _ask_and_publish(channel: ChannelState, message: Message) -> Awaitable[None]
 
 async def _publish_when_answered(channel: ChannelState, session: Session, message: Message, asked: Asked) -> None:
     context = channel.context
-    answers = await asked
-    if answers is None or channel.state == CLOSED:
+    decisions = await asked
+    if decisions is None or channel.state == CLOSED:
         context.metrics.packets_publish_dropped += 1
         return
     now = context.clock.now()
@@ -144,7 +144,7 @@ async def _publish_when_answered(channel: ChannelState, session: Session, messag
         channel.note()
         if message.qos == 2:
             session.receive_qos2(message.packet_id, now)
-    waiting = _publish_if_admitted(channel, message, now, answers[0])
+    waiting = _publish_if_admitted(channel, message, now, decisions[0])
     if waiting is not None:
         await waiting
 
@@ -226,9 +226,10 @@ def _note_qos2(channel: ChannelState, session: Session, message: Message, now: f
     return True
 
 
-def _admit(channel: ChannelState, message: Message, now: float, answer: Answer | None) -> Refusal | None:
-    """Why this client may not publish to this topic, if it may not; puts the mount point on. ``UNDECIDED``: somebody
-    outside must be asked for ``answer``."""
+def _admit(channel: ChannelState, message: Message, now: float, asked: Decision | None) -> Refusal | None:
+    """Why this client may not publish to this topic, if it may not; puts the mount point on.
+
+    ``NEEDS_EXTERNAL_CHECK``: a service outside must be asked for ``asked``."""
     context = channel.context
     zone = channel.zone
     client = channel.client
@@ -246,11 +247,14 @@ def _admit(channel: ChannelState, message: Message, now: float, answer: Answer |
             real = inner
         if reserved(topic):
             return RESERVED
-    allowed = authorize(channel, "publish", real, now) if answer is None else judge(channel, "publish", real, answer)
-    if allowed is None:
-        return UNDECIDED
-    if not allowed:
-        return Refusal(reason_codes.NOT_AUTHORIZED, context.access.setting)
+    if asked is None:
+        decision = authorize(channel, "publish", real, now)
+        if decision is None:
+            return NEEDS_EXTERNAL_CHECK
+    else:
+        decision = apply_decision(channel, "publish", real, asked)
+    if not decision.allowed:
+        return Refusal(reason_codes.NOT_AUTHORIZED, decision.setting)
     if channel.quota is not None and not _within_quota(channel, channel.quota, client.mountpoint + topic, now):
         return OVER_QUOTA
     if client.mountpoint:
@@ -263,15 +267,15 @@ def _admit(channel: ChannelState, message: Message, now: float, answer: Answer |
     elif (
         not delayed
         and channel.quota is None
-        and context.access.settings.cache
+        and context.authorization.settings.cache
         and len(topic) <= _LONGEST_ADMITTED
-        and (answer is None or answer.lasting)
+        and decision.lasting
     ):
         admitted = channel.admitted
-        if channel.admitted_generation != context.access.generation or len(admitted) >= _MOST_ADMITTED:
+        if channel.admitted_generation != context.authorization.generation or len(admitted) >= _MOST_ADMITTED:
             admitted.clear()
-            channel.admitted_generation = context.access.generation
-        admitted[topic] = now + context.access.settings.cache_ttl
+            channel.admitted_generation = context.authorization.generation
+        admitted[topic] = now + context.authorization.settings.cache_ttl
     return None
 
 

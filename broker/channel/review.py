@@ -10,14 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-from ..access.http import HttpSource
-from ..access.jwt import JwtSource
-from ..access.outcome import Answer
+from ..access.decision import Decision
 from ..routing.filter_index import FilterIndex
 from ..session.client_info import ClientInfo
 from ..session.session import Session
 from ..session.subscription import Subscription
-from .authorization import authorize, judge
+from .authorization import apply_decision, authorize
 from .state import CONNECTED, ChannelState
 
 if TYPE_CHECKING:
@@ -33,13 +31,13 @@ _DROPPED_A_STEP: Final = 50
 # Seconds after which a service that gave no answer is asked again.
 _RETRY: Final = 10.0
 
-NO_ANSWERS: Final[Mapping[str, Answer]] = {}
+NO_DECISIONS: Final[Mapping[str, Decision]] = {}
 
 
 class SessionReview:
     """One session's subscriptions, judged once more.
 
-    ``answers``: what an outside source has said, by Topic Filter. ``undecided``: what one has still to be asked about.
+    ``decisions``: of a service outside, by Topic Filter. ``undecided``: what it has still to be asked about.
     ``ended``: subscriptions that are over already, of which only the queue has to be cleared; then nothing is judged.
     """
 
@@ -47,15 +45,15 @@ class SessionReview:
         self,
         context: "Context",
         session: Session,
-        answers: Mapping[str, Answer] = NO_ANSWERS,
+        decisions: Mapping[str, Decision] = NO_DECISIONS,
         ended: Sequence[Subscription] = (),
     ) -> None:
         self.session = session
         self.undecided: list[Subscription] = []
-        # An outside source gave no answer.
+        # A service outside gave no answer.
         self.unanswered = False
         self._context = context
-        self._answers = answers
+        self._decisions = decisions
         self._ended = list(ended)
         self._steps = self._clear_queue() if ended else self._judge_all()
 
@@ -70,7 +68,6 @@ class SessionReview:
         return channel if channel is not None and channel.session is self.session else None
 
     def _judge_all(self) -> Iterator[None]:
-        access = self._context.access
         for subscription in list(self.session.subscriptions.values()):
             yield
             if subscription.by_operator or not self._holds(subscription):
@@ -81,26 +78,29 @@ class SessionReview:
             if topic_filter is None:  # it was another mount point's
                 self._revoke(subscription, subscription.topic_filter, "mountpoint")
                 continue
-            allowed = self._judge(channel, client, topic_filter)
-            if allowed is None:
+            decision = self._decide(channel, client, topic_filter)
+            if decision is None:
                 self.undecided.append(subscription)
-            elif not allowed:
-                self._revoke(subscription, topic_filter, access.setting)
+            elif not decision.allowed:
+                self._revoke(subscription, topic_filter, decision.setting)
         yield from self._clear_queue()
 
     def _holds(self, subscription: Subscription) -> bool:
         """Whether it is there still, and no other one in its place."""
         return self.session.subscriptions.get(subscription.filter) is subscription
 
-    def _judge(self, channel: ChannelState | None, client: ClientInfo, topic_filter: str) -> bool | None:
+    def _decide(self, channel: ChannelState | None, client: ClientInfo, topic_filter: str) -> Decision | None:
         context = self._context
         if channel is None:
-            allowed = may_read_when_back(context, client, topic_filter)
-            # A hook may allow what no rule does; it is asked when the client is here.
-            return None if allowed is False and context.hooks.client_check_acl else allowed
-        allowed = authorize(channel, "subscribe", topic_filter, context.clock.now())
-        answer = self._answers.get(topic_filter) if allowed is None else None
-        return allowed if answer is None else judge(channel, "subscribe", topic_filter, answer)
+            is_superuser = context.access.authentication.is_superuser(client)
+            decision = context.authorization.authorize_absent(client, "subscribe", topic_filter, is_superuser)
+            # A hook may allow what no rule does; it is asked when the client is connected.
+            hooked = decision is not None and not decision.allowed and bool(context.hooks.client_check_acl)
+            return None if hooked else decision
+        decision = authorize(channel, "subscribe", topic_filter, context.clock.now())
+        if decision is None and topic_filter in self._decisions:
+            return apply_decision(channel, "subscribe", topic_filter, self._decisions[topic_filter])
+        return decision
 
     def _revoke(self, subscription: Subscription, topic_filter: str, setting: str) -> None:
         end_subscription(self._context, self.session, subscription, topic_filter, setting)
@@ -108,21 +108,23 @@ class SessionReview:
 
     async def ask(self) -> None:
         """Ask about what is undecided, of a client that is here."""
-        access = self._context.access
+        authorization = self._context.authorization
         for start in range(0, len(self.undecided), _ASKED_AT_ONCE):
             channel = self.channel()
             if channel is None:
                 return  # it is judged when it is back
             some = self.undecided[start : start + _ASKED_AT_ONCE]
             filters = [seen_filter(each, channel.client) or "" for each in some]
-            answers = await access.ask(channel.client, "subscribe", filters)
-            for subscription, topic_filter, answer in zip(some, filters, answers, strict=True):
+            decisions = await authorization.ask(channel.client, "subscribe", filters)
+            for subscription, topic_filter, decision in zip(some, filters, decisions, strict=True):
                 if self.channel() is not channel or not self._holds(subscription):
                     continue
-                if not answer.allowed and not answer.lasting:
-                    self.unanswered = True  # that a service is away takes nothing from anybody
-                elif not judge(channel, "subscribe", topic_filter, answer):
-                    self._revoke(subscription, topic_filter, access.setting)
+                if not decision.allowed and not decision.lasting:
+                    self.unanswered = True  # that a service is away takes nothing from any client
+                    continue
+                decision = apply_decision(channel, "subscribe", topic_filter, decision)
+                if not decision.allowed:
+                    self._revoke(subscription, topic_filter, decision.setting)
         self._steps = self._clear_queue()
 
     def _clear_queue(self) -> Iterator[None]:
@@ -226,7 +228,7 @@ class Reviews:
                 self._some.clear()
                 if self._all:
                     self._all = False
-                    if self._context.access.restricts or self._context.hooks.client_check_acl:
+                    if self._context.authorization.restricts or self._context.hooks.client_check_acl:
                         sessions = list(broker.sessions)
                 # Each is made when it is its turn: by then its subscriptions are others.
                 reviews = (SessionReview(self._context, session) for session in sessions if session.subscriptions)
@@ -277,33 +279,12 @@ def seen_filter(subscription: Subscription, client: ClientInfo) -> str | None:
     return subscription.topic_filter[len(mountpoint) :]
 
 
-def may_read_when_back(context: "Context", client: ClientInfo, topic_filter: str) -> bool | None:
-    """Whether a client that is away may read this, by what is known of it. None: that can be said when it is back."""
-    access = context.access
-    if not client.zone.enable_acl or access.superuser(client):
-        return True
-    allowed: bool | None = None
-    for source in access.authorizers:
-        if isinstance(source, HttpSource | JwtSource):
-            return None  # a service is asked about clients that are here; a token is given anew
-        allowed = source.decide(client, "subscribe", topic_filter)
-        if allowed is not None:
-            access.setting = source.setting
-            break
-    if allowed is None:
-        access.setting = "access.no_match"
-        allowed = access.settings.no_match == "allow"
-    if not allowed and access.http is not None and access.http.knows_superusers:
-        return None
-    return allowed
-
-
 def unknown_filters(channel: ChannelState, session: Session, now: float) -> Iterator[str | None]:
-    """Of a session that is to go on: filters that somebody outside must be asked about; None: one that need not."""
-    access = channel.context.access
+    """Of a session that is to go on: filters that a service outside must be asked about; None: one that need not."""
+    authorization = channel.context.authorization
     for subscription in list(session.subscriptions.values()):
         topic_filter = None if subscription.by_operator else seen_filter(subscription, channel.client)
-        if topic_filter is None or access.authorize_now(channel.client, "subscribe", topic_filter, now) is not None:
+        if topic_filter is None or authorization.authorize(channel.client, "subscribe", topic_filter, now) is not None:
             yield None
         else:
             yield topic_filter

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
-from ..access.outcome import Answer
+from ..access.decision import Decision
 from ..mqtt import reason_codes
 from ..mqtt.constants import (
     ASSIGNED_CLIENT_IDENTIFIER,
@@ -41,7 +41,7 @@ from .closing import (
 from .external_check import ask
 from .identity import check_banned, check_mountpoint, check_owner, mountpoint_of, new_client_id
 from .refusal import NO_MEMORY, STORE_TROUBLE
-from .review import NO_ANSWERS, SessionReview, unknown_filters, until_reviewed
+from .review import NO_DECISIONS, SessionReview, unknown_filters, until_reviewed
 from .state import AUTHENTICATING, CONNECTED, CONNECTING, ChannelState, Waiting
 
 logger = logging.getLogger(__name__)
@@ -57,11 +57,12 @@ def accept(channel: ChannelState, connect: Connect, now: float, extra: dict[int,
     if not check_mountpoint(channel):
         return None
     client.mountpoint = mountpoint_of(channel.zone.mountpoint, client.client_id, client.user)
-    if channel.context.access.asks:
+    authorization = channel.context.authorization
+    if authorization.asks:
         topic: str | None = None
         if connect.will is not None:
             asked = will_topic(channel, connect.will.topic)
-            if isinstance(asked, str) and channel.context.access.authorize_now(client, "publish", asked, now) is None:
+            if isinstance(asked, str) and authorization.authorize(client, "publish", asked, now) is None:
                 topic = asked
         session = None if connect.clean_start else channel.context.broker.sessions.get(client.client_id)
         if topic is not None or (session is not None and session.subscriptions):
@@ -69,20 +70,20 @@ def accept(channel: ChannelState, connect: Connect, now: float, extra: dict[int,
                 return None
             channel.state = AUTHENTICATING
             return _ask_first(channel, connect, topic, session, extra)
-    return _open(channel, connect, now, extra, NO_ANSWERS)
+    return _open(channel, connect, now, extra, NO_DECISIONS)
 
 
 async def _ask_first(
     channel: ChannelState, connect: Connect, will: str | None, session: Session | None, extra: dict[int, Any]
 ) -> None:
     """About its Will, and about what the session that it goes on with is subscribed to."""
-    generation = channel.context.access.generation
+    generation = channel.context.authorization.generation
     if will is not None:
         told = await ask(channel, "publish", [will])
         if channel.state != AUTHENTICATING or told is None:
             return
-        channel.will_answer = told[0]
-    answers: dict[str, Answer] = {}
+        channel.will_decision = told[0]
+    decisions: dict[str, Decision] = {}
     if session is not None:
         unknown: dict[str, None] = {}
         for looked, topic_filter in enumerate(unknown_filters(channel, session, channel.context.clock.now()), 1):
@@ -94,29 +95,29 @@ async def _ask_first(
             told = await ask(channel, "subscribe", list(unknown))
             if channel.state != AUTHENTICATING or told is None:
                 return
-            answers = dict(zip(unknown, told, strict=True))
+            decisions = dict(zip(unknown, told, strict=True))
     if channel.state != AUTHENTICATING:
         return
-    for answer in answers.values():
-        if not answer.allowed and not answer.lasting:
+    for decision in decisions.values():
+        if not decision.allowed and not decision.lasting:
             # That a service is away neither takes a subscription from a client nor delivers what nobody allowed.
             detail = "no answer whether it may read what it is subscribed to"
-            refuse(channel, reason_codes.SERVER_UNAVAILABLE, detail, answer.setting)
+            refuse(channel, reason_codes.SERVER_UNAVAILABLE, detail, decision.setting)
             return
-    if session is not None and generation != channel.context.access.generation:
+    if session is not None and generation != channel.context.authorization.generation:
         channel.context.reviews.add(session)  # by what was in force when it was asked
     channel.state = CONNECTING
-    waiting = _open(channel, connect, channel.context.clock.now(), extra, answers)
+    waiting = _open(channel, connect, channel.context.clock.now(), extra, decisions)
     if waiting is not None:
         await waiting
 
 
 def _open(
-    channel: ChannelState, connect: Connect, now: float, extra: dict[int, Any], answers: Mapping[str, Answer]
+    channel: ChannelState, connect: Connect, now: float, extra: dict[int, Any], decisions: Mapping[str, Decision]
 ) -> Waiting:
     """Everything is checked: take the session over, judge what it is subscribed to, and answer when that is on disk.
 
-    ``answers``: of an outside source, by Topic Filter.
+    ``decisions``: of a service outside, by Topic Filter.
     """
     if not check_banned(channel):  # again: somebody may have been asked for seconds
         return None
@@ -153,7 +154,7 @@ def _open(
     if client.token is not None and client.token.expires is not None:
         channel.token_timer = context.wall_timers.at(client.token.expires, partial(token_expired, channel))
     if present and session.subscriptions:
-        review = SessionReview(context, session, answers)
+        review = SessionReview(context, session, decisions)
         if not review.go_on():
             return _settle_when_reviewed(channel, connect, properties, review)
         if review.undecided:

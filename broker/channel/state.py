@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ..access.outcome import Answer
+from ..access.decision import Decision
 from ..config import ZoneSettings
 from ..loop.timers import Timer
 from ..mqtt import reason_codes
@@ -140,7 +140,7 @@ class ChannelState:
         "token_timer",
         "version",
         "will",
-        "will_answer",
+        "will_decision",
         "writer",
         "zone",
     )
@@ -160,8 +160,8 @@ class ChannelState:
         self.version = 0
         self.session: Session | None = None
         self.will: Will | None = None
-        # What an outside source said of the Will, at CONNECT: when it is due there is no time to ask.
-        self.will_answer: Answer | None = None
+        # What a service outside said of the Will, at CONNECT: when it is due there is no time to ask.
+        self.will_decision: Decision | None = None
         # What is being asked outside for the packet in hand; it is of no use to anybody when the conversation is over.
         self.question: asyncio.Future[Any] | None = None
         # When the token that let the client in expires.

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Collection
 from typing import Final
 
+from ..access.decision import Decision
 from ..config import ZoneSettings
 from ..core.broker import Broker
 from ..mqtt import reason_codes
@@ -14,7 +15,7 @@ from ..mqtt.topics import has_wildcard, parse_shared, valid_filter
 from ..session.client_info import ClientInfo
 from ..session.session import Session
 from ..session.subscription import Subscription
-from .authorization import authorize, judge
+from .authorization import apply_decision, authorize
 from .closing import NONE, disconnect
 from .external_check import Asked, ask, until_answered
 from .refusal import NO_SHARED, NO_WILDCARDS, STORE_TROUBLE, TOO_DEEP_FILTER, Refusal
@@ -26,8 +27,11 @@ FILTERS_A_TURN: Final = 256
 FILTER_STEPS: Final = 8
 """What a filter takes, in the account of the loop turn as so many deliveries."""
 
-Decisions = dict[str, tuple[bool, str]]
-"""By Topic Filter without ``$share/...``: whether it may be subscribed to, and the setting behind that."""
+Decisions = dict[str, Decision]
+"""By Topic Filter without ``$share/...``."""
+
+# A service that was set up while the SUBSCRIBE was under way.
+_NOT_ASKED: Final = Decision(False, "access.http.acl_url")
 
 
 def on_subscribe(channel: ChannelState, packet: Subscribe, now: float) -> Waiting:
@@ -42,7 +46,7 @@ def on_subscribe(channel: ChannelState, packet: Subscribe, now: float) -> Waitin
     if context.hooks.client_subscribe:
         filters = context.hooks.client_subscribe(filters, channel.client, packet.properties)
     _check_answer(channel, Suback(packet.packet_id, [0] * len(filters)))
-    if not context.access.asks:
+    if not context.authorization.asks:
         return _subscribe_all(channel, packet, filters, now, {})
     decided, unknown = _decide(channel, filters, now)
     if unknown:
@@ -59,7 +63,7 @@ def _check_answer(channel: ChannelState, answer: Suback | Unsuback) -> None:
 
 
 def _decide(channel: ChannelState, filters: list[TopicFilter], now: float) -> tuple[Decisions, list[str]]:
-    """What can be decided at once, and the filters that somebody outside must be asked about."""
+    """What can be decided at once, and the filters that a service outside must be asked about."""
     decided: Decisions = {}
     unknown: dict[str, None] = {}
     for entry in filters:
@@ -69,11 +73,11 @@ def _decide(channel: ChannelState, filters: list[TopicFilter], now: float) -> tu
             continue
         if not valid_filter(topic_filter) or topic_filter in decided or topic_filter in unknown:
             continue
-        allowed = authorize(channel, "subscribe", topic_filter, now)
-        if allowed is None:
+        decision = authorize(channel, "subscribe", topic_filter, now)
+        if decision is None:
             unknown[topic_filter] = None
         else:
-            decided[topic_filter] = allowed, channel.context.access.setting
+            decided[topic_filter] = decision
     return decided, list(unknown)
 
 
@@ -85,15 +89,14 @@ async def _subscribe_when_answered(
     unknown: list[str],
     asked: Asked,
 ) -> None:
-    generation = channel.context.access.generation
-    answers = await asked
-    if answers is None or channel.state != CONNECTED:
+    generation = channel.context.authorization.generation
+    decisions = await asked
+    if decisions is None or channel.state != CONNECTED:
         return
-    if generation != channel.context.access.generation and channel.session is not None:
+    if generation != channel.context.authorization.generation and channel.session is not None:
         channel.context.reviews.add(channel.session)  # by what was in force when it was asked
-    for topic_filter, answer in zip(unknown, answers, strict=True):
-        allowed = judge(channel, "subscribe", topic_filter, answer)
-        decided[topic_filter] = allowed, channel.context.access.setting
+    for topic_filter, decision in zip(unknown, decisions, strict=True):
+        decided[topic_filter] = apply_decision(channel, "subscribe", topic_filter, decision)
     waiting = _subscribe_all(channel, packet, filters, channel.context.clock.now(), decided)
     if waiting is not None:
         await waiting
@@ -133,7 +136,7 @@ async def _subscribe_in_turns(
     decided: Decisions,
 ) -> None:
     """Very many filters, with others heard in between; the client's next packet waits for the answer to all."""
-    generation = channel.context.access.generation
+    generation = channel.context.authorization.generation
     codes: list[int] = []
     for at in range(0, len(filters), FILTERS_A_TURN):
         if at:
@@ -143,7 +146,7 @@ async def _subscribe_in_turns(
         now = channel.context.clock.now()
         some = filters[at : at + FILTERS_A_TURN]
         codes += _subscribe_some(channel, session, packet, some, identifiers, now, decided)
-    if decided and generation != channel.context.access.generation:
+    if decided and generation != channel.context.authorization.generation:
         channel.context.reviews.add(session)  # as in _subscribe_when_answered
     _answer(channel, session, Suback(packet.packet_id, codes), channel.context.clock.now())
 
@@ -218,20 +221,16 @@ def _subscribe(
     refusal = zone_refusal(zone, group, topic_filter)
     if refusal is not None:
         return _refused(channel, entry, refusal.code, refusal.setting)
-    known = decided.get(topic_filter)
-    if known is not None:
-        allowed, context.access.setting = known
-    else:
-        allowed = bool(authorize(channel, "subscribe", topic_filter, now))
+    decision = decided.get(topic_filter) or authorize(channel, "subscribe", topic_filter, now) or _NOT_ASKED
     full, mounted = mounted_filter(entry.filter, topic_filter, client.mountpoint)
-    if not allowed:
+    if not decision.allowed:
         there = session.subscriptions.get(full)
         if there is not None and not there.by_operator:
-            end_subscription(context, session, there, topic_filter, context.access.setting)
+            end_subscription(context, session, there, topic_filter, decision.setting)
             ended.append(there)
         context.metrics.packets_subscribe_auth_error += 1
         code = zone.suback_denied_code
-        setting = context.access.setting
+        setting = decision.setting
         detail = "" if code == reason_codes.NOT_AUTHORIZED else f"answered 0x{code:02x} by suback_denied_code"
         _refused(channel, entry, reason_codes.NOT_AUTHORIZED, setting, detail)
         if zone.acl_deny_action == "disconnect":

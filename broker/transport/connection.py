@@ -292,8 +292,8 @@ class Connection(Output):
         """False: it was too much."""
         access = self._context.access
         self._waiting_octets += octets
-        access.waiting_octets += octets
-        if access.waiting_octets <= MOST_WAITING_OCTETS:
+        access.waiting_bytes += octets
+        if access.waiting_bytes <= MOST_WAITING_OCTETS:
             return True
         self.channel.too_busy()
         return False
@@ -309,7 +309,7 @@ class Connection(Output):
             channel.internal_error()
         finally:
             self._task = None
-            self._context.access.waiting_octets -= self._waiting_octets
+            self._context.access.waiting_bytes -= self._waiting_octets
             self._waiting_octets = 0
             self._release(_WAITING)
             if self._lost is not None and not self._loss_waits:

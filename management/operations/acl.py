@@ -95,7 +95,7 @@ class Acl:
         ready(self._server.tables)
         if not self._rules.remove(*subject, topic):
             raise not_found("access rule", f"of {subject[1] or EVERYBODY} for topic {topic}")
-        self._server.access.forget_decisions()
+        self._server.access.authorization.forget_decisions()
         await promised(self._server.tables)
 
     def _records(self, kind: str, matches: Callable[[Row], bool] | None) -> Iterator[Row | None]:
@@ -130,9 +130,9 @@ class Acl:
             for rule in rules:
                 put(rule)
                 if work.over:
-                    self._server.access.forget_decisions()
+                    self._server.access.authorization.forget_decisions()
                     await work.next()
-            self._server.access.forget_decisions()
+            self._server.access.authorization.forget_decisions()
         await promised(self._server.tables)
 
 

@@ -193,19 +193,19 @@ class Clients:
         channel = self._server.context.channels.get(client_id)
         if channel is None:
             return []
-        access = self._server.access
+        authorization = self._server.access.authorization
         client = channel.client
         now = self._server.clock.now()
         entries: dict[tuple[Any, Any], Row] = {}
         cache = client.acl_cache
-        if cache is not None and cache.generation == access.generation:
+        if cache is not None and cache.generation == authorization.generation:
             entries = {(each["access"], each["topic"]): each for each in cache.entries(now)}
         checked = client.zone.enable_acl and not client.is_superuser
-        if checked and channel.admitted_generation == access.generation:
+        if checked and channel.admitted_generation == authorization.generation:
             # What the way of a PUBLISH remembers by itself.
             for topic, until in channel.admitted.items():
                 if now < until and ("publish", topic) not in entries:
-                    decided = int((until - access.settings.cache_ttl) * 1000)
+                    decided = int((until - authorization.settings.cache_ttl) * 1000)
                     entries["publish", topic] = {
                         "access": "publish", "topic": topic, "result": "allow", "updated_time": decided,
                     }  # fmt: skip
@@ -223,7 +223,7 @@ class Clients:
 
     def clean_acl_caches(self) -> None:
         """The same for every client."""
-        self._server.access.forget_decisions()
+        self._server.access.authorization.forget_decisions()
 
     # ---------------------------------------------------------------- who it is
 

@@ -90,7 +90,7 @@ class Users:
         names = list(first)
         stored = 0
         # As many as keep every thread at work.
-        workers = min(len(first), self._server.access.passwords.queue.threads + 2)
+        workers = min(len(first), self._server.access.authentication.passwords.queue.threads + 2)
 
         async def hash_some() -> None:
             nonlocal stored
@@ -128,7 +128,7 @@ class Users:
         """What the first user that is added now changes for others; ``None``: nothing, or it would not be the first."""
         server = self._server
         access = server.access
-        if access.has_users or access.settings.unknown_user == "anonymous" or not self._open():
+        if access.authentication.has_users or access.settings.unknown_user == "anonymous" or not self._open():
             return None
         given = sum(1 for channel in server.context.channels.values() if channel.client.username)
         return (
@@ -184,20 +184,20 @@ class Users:
         await _end(gone, NONE)
 
     def _taken(self, name: str, kind: str) -> bool:
-        in_file = kind == USERNAME and self._server.access.is_configured(name)
+        in_file = kind == USERNAME and self._server.access.authentication.is_configured(name)
         return in_file or self._users.get(kind, name) is not None
 
     def _existing(self, name: str, kind: str) -> StoredUser:
         user = self._users.get(kind, name)
         if user is not None:
             return user
-        if kind == USERNAME and self._server.access.is_configured(name):
+        if kind == USERNAME and self._server.access.authentication.is_configured(name):
             raise Refusal(WRONG, f"{name} stands in the configuration file, [[access.users]]: change it there")
         raise Refusal(NO_USER, f"no user {name}" if kind == USERNAME else f"no user with client identifier {name}")
 
     async def _hash(self, password: str) -> ScryptHash:
         try:
-            return await self._server.access.passwords.hash(password.encode("utf-8", "surrogatepass"))
+            return await self._server.access.authentication.passwords.hash(password.encode("utf-8", "surrogatepass"))
         except (RuntimeError, MemoryError, ValueError, asyncio.CancelledError) as error:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
@@ -223,7 +223,7 @@ class Users:
         for channel in list(self._server.context.channels.values()):
             client = channel.client
             if client.user is not None and (names is None or client.user in names):
-                client.is_superuser = access.superuser(client)
+                client.is_superuser = access.authentication.is_superuser(client)
                 # What nobody was asked about while it was one.
                 channel.admitted.clear()
             await work.checkpoint()

@@ -399,5 +399,5 @@ async def test_ten_thousand_ready_hashes_in_one_request() -> None:
             for name, salt in salted
         ]
         assert (await node.api.post("/auth_user", given)).data == dict.fromkeys((name for name, _ in salted), "ok")
-        assert node.server.access.passwords.queue.seconds == 0.05, "something was hashed"
+        assert node.server.access.authentication.passwords.queue.seconds == 0.05, "something was hashed"
         assert await connect_code(node, "c", "u9999", b"p", 5) == 0

@@ -154,7 +154,7 @@ async def test_bans_outlive_the_node(tmp_path: Path) -> None:
 @pytest.mark.interpreted
 async def test_a_ban_put_while_the_password_is_looked_at_keeps_out() -> None:
     async with managed_node() as node:
-        passwords = node.server.access.passwords
+        passwords = node.server.access.authentication.passwords
         users = [{"login": "ann", "password": "x", "is_superuser": False}]
         assert (await node.api.post("/auth_user", users)).code == 0
         open_now = passwords._answer

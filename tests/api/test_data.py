@@ -16,6 +16,7 @@ from taipan.broker.access.stored_rules import ALL
 from taipan.broker.access.stored_rules import CLIENT_ID as RULE_CLIENT_ID
 from taipan.broker.access.stored_rules import USERNAME as RULE_USERNAME
 from taipan.broker.access.stored_users import CLIENT_ID, USERNAME
+from tests.support.access import authorized
 from tests.support.api import APP_ID, ApiClient, ManagedNode, assert_refused, connect_code, managed_node, segment
 
 pytestmark = pytest.mark.asyncio
@@ -608,9 +609,9 @@ async def test_an_import_counts_for_connected_clients(version: int) -> None:
         await node.api.post("/auth_user", [{"login": "carol", "password": "x", "is_superuser": False}])
         carol = await node.client("c", version, username="carol", password=b"x")
         channel = node.server.context.channels["c"]
-        assert node.server.access.authorize_now(channel.client, "publish", "t")
+        assert authorized(node.server.access, channel.client, "publish", "t")
         assert (await node.api.post("/data/import", export_of("4.3"))).code == 0
-        assert not node.server.access.authorize_now(channel.client, "publish", "t")
+        assert not authorized(node.server.access, channel.client, "publish", "t")
         user = {"login": "carol", "type": "username", "password": "YWFhYWFh", "is_superuser": True}
         assert (await node.api.post("/data/import", {"version": "4.4", "auth_mnesia": [user]})).code == 0
         assert channel.client.is_superuser
@@ -630,7 +631,7 @@ async def test_an_import_makes_no_superuser_of_who_proved_to_be_somebody_else(ve
         for client_id in ("early", "device"):
             client = node.server.context.channels[client_id].client
             assert not client.is_superuser
-            assert node.server.access.authorize_now(client, "publish", "t") is False
+            assert authorized(node.server.access, client, "publish", "t") is False
 
 
 @pytest.mark.parametrize("way", ["post", "import"])

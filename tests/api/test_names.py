@@ -124,7 +124,7 @@ async def test_a_device_without_a_user_name_is_known_again_after_a_restart(prove
         await node.client("device", 5, password=b"d1" if proved else None, expiry=3600)
     async with managed_node(access=CHEAP, **config) as node:
         zone = node.settings.listener_zones[0]
-        was_here = node.server.access.passwords.was_here
+        was_here = node.server.access.authentication.passwords._was_here
         assert was_here(ClientInfo("n", zone, client_id="device", peer_host="127.0.0.1")) is proved
         assert not was_here(ClientInfo("n", zone, client_id="device", peer_host="192.0.2.1"))
         assert not was_here(ClientInfo("n", zone, client_id="device", username="x", peer_host="127.0.0.1"))

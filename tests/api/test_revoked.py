@@ -151,7 +151,7 @@ async def test_a_session_that_comes_back_is_judged_before_it_gets_anything(level
             await writer.publish(topic, b"x", 1)
         if level == "memory":
             # Nobody tells that the rules are others now: only that it comes back has them judged.
-            node.server.access.on_change = lambda: None
+            node.server.access.authorization.on_change = lambda: None
             access = node.settings.access
             changed = msgspec.convert({**ACCESS, "rules": rules}, type(access))
             node.server.reload(msgspec.structs.replace(node.settings, access=changed))
@@ -340,7 +340,7 @@ async def test_rules_that_change_while_many_filters_are_subscribed_to(version: i
             def deny(client: object, subscription: Subscription, new: bool) -> None:
                 if subscription.filter == "open/0":
                     rules.append("username", "ann", "secret/#", "sub", False, 0.0)
-                    node.server.access.forget_decisions()
+                    node.server.access.authorization.forget_decisions()
 
             node.server.hooks.session_subscribed.add(deny)
             filters = [f"open/{number}" for number in range(2 * FILTERS_A_TURN)]
@@ -451,7 +451,7 @@ async def test_very_many_subscriptions_hold_the_loop_in_slices_only(back: bool) 
                 before = now
 
         if back:
-            node.server.access.on_change = lambda: None
+            node.server.access.authorization.on_change = lambda: None
             await ann.drop()
         await node.api.post("/broker_acl", DENY)
         # As a node does: what is there is not looked at again by the garbage collector.

@@ -49,7 +49,7 @@ class Slow:
 
 def with_slow(clients: Clients) -> Slow:
     slow = Slow()
-    clients.server.access.authenticators.append(slow)
+    clients.server.access.authentication.users.append(slow)
     return slow
 
 
@@ -68,7 +68,7 @@ async def test_a_complete_connect_is_not_called_incomplete(clients_of: StartClie
     clients = await clients_of(zone={"idle_timeout": 10}, access={"hash_threads": 1})
     slow = with_slow(clients)
     peers = [await ask(clients, f"u{number}", b"right") for number in range(5)]
-    await until(lambda: len(clients.server.access.passwords.queue) == 3)
+    await until(lambda: len(clients.server.access.authentication.passwords.queue) == 3)
     for _ in range(5):
         await clients.pass_time(11)
     assert "idle_timeout" not in clients.server.metrics.refusals.snapshot()
@@ -80,7 +80,7 @@ async def test_nothing_is_hashed_for_who_has_left(clients_of: StartClients) -> N
     clients = await clients_of(access={"hash_threads": 1})
     slow = with_slow(clients)
     peers = [await ask(clients, f"u{number}", b"right") for number in range(40)]
-    queue = clients.server.access.passwords.queue
+    queue = clients.server.access.authentication.passwords.queue
     await until(lambda: len(queue) == 38)
     for peer in peers[2:39]:
         await peer.close()
@@ -98,7 +98,7 @@ async def test_what_was_verified_for_who_has_left_stays_known(clients_of: StartC
     await peer.close()
     await until(lambda: not clients.server.connections)
     slow.open.set()
-    await until(lambda: len(clients.server.access.passwords.verified))
+    await until(lambda: len(clients.server.access.authentication.passwords.verified))
     slow.open.clear()
     assert await code_of(await ask(clients, "u", b"right")) == 0
     assert slow.asked == 1

@@ -321,7 +321,7 @@ class Backup:
             yield
         for subject, rules in _by_subject(plan.rules):
             yield from self._store_rules(subject, rules)
-        server.access.forget_decisions()
+        server.access.authorization.forget_decisions()
         for app in plan.apps:
             self._apps.put(app)
             yield
@@ -354,7 +354,7 @@ class Backup:
         for row in left:
             stored.append(*subject, row.topic, row.action, row.allow, row.created_at)
         if there:
-            self._server.access.forget_decisions()
+            self._server.access.authorization.forget_decisions()
         yield
 
     def _retain(self, record: RetainedRecord) -> None:

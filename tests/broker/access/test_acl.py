@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from taipan.broker.access.acl import ConfiguredRules, Rule, covers, filter_levels, inner_filter, intersects
 from taipan.broker.config import RuleSettings, ZoneSettings
 from taipan.broker.session.client_info import ClientInfo
+from tests.support.access import decided
 
 
 def client(client_id: str = "c1", username: str | None = "u1", peer_host: str = "10.1.2.3") -> ClientInfo:
@@ -58,7 +59,7 @@ def deny(*topics: str, action: str = "pubsub", **conditions: str) -> RuleSetting
 @pytest.mark.parametrize("allows", [True, False])
 def test_publish(pattern: str, topic: str, expected: bool, allows: bool) -> None:
     """A Topic Name matches as it matches filters [MQTT-4.7.1-2] [MQTT-4.7.2-1], whatever the kind of rule."""
-    decision = rules(RuleSettings(allow=allows, topics=[pattern])).decide(client(), "publish", topic)
+    decision = decided(rules(RuleSettings(allow=allows, topics=[pattern])), client(), "publish", topic)
     assert decision is (allows if expected else None)
 
 
@@ -101,8 +102,8 @@ def test_publish(pattern: str, topic: str, expected: bool, allows: bool) -> None
 )
 def test_subscribe(pattern: str, topic_filter: str, allowed: bool, denied: bool) -> None:
     """To allow, a rule must cover the filter; to deny, it is enough to meet it."""
-    assert rules(allow(pattern)).decide(client(), "subscribe", topic_filter) is (True if allowed else None)
-    assert rules(deny(pattern)).decide(client(), "subscribe", topic_filter) is (False if denied else None)
+    assert decided(rules(allow(pattern)), client(), "subscribe", topic_filter) is (True if allowed else None)
+    assert decided(rules(deny(pattern)), client(), "subscribe", topic_filter) is (False if denied else None)
 
 
 LEVELS = st.lists(st.sampled_from(["a", "b", "", "$x", "+"]), min_size=1, max_size=4)
@@ -141,58 +142,58 @@ def test_placeholders_never_widen(username: str, pattern: str) -> None:
     somebody = client(username=username)
     for levels in itertools.product(["a", "b", "x", "x-a", "y", "%u", username], repeat=3):
         topic = "/".join(levels)
-        if source.decide(somebody, "publish", topic):
+        if decided(source, somebody, "publish", topic):
             assert username
             assert not set(username) & set("+#/\0")
             assert naive_match(pattern.replace("%u", username), topic)
     for topic_filter in ("#", "+", "+/#", "+/+", "x/#", "x/+/+", "x/+/#"):
-        assert source.decide(somebody, "subscribe", topic_filter) is None
+        assert decided(source, somebody, "subscribe", topic_filter) is None
 
 
 @pytest.mark.parametrize("name", ["+", "#", "a/b", "a/#", "/", "", None, "$share/g"])
 @pytest.mark.parametrize("topic_filter", ["+", "#", "a/b", "a/#", "/", "u/+", "u/#", "u/a/b", "u/", "u/a/#"])
 def test_hostile_names_match_nothing(name: str | None, topic_filter: str) -> None:
     source = rules(allow("%u"), allow("u/%u"), allow("u/%u/#"))
-    assert source.decide(client(username=name), "subscribe", topic_filter) is None
+    assert decided(source, client(username=name), "subscribe", topic_filter) is None
     by_id = rules(allow("%c"), allow("u/%c"), allow("u/%c/#"))
-    assert by_id.decide(client(client_id=name or ""), "subscribe", topic_filter) is None
+    assert decided(by_id, client(client_id=name or ""), "subscribe", topic_filter) is None
 
 
 def test_placeholders_are_filled_in_once() -> None:
     """A client identifier that spells ``%u`` is not filled in again."""
     source = rules(allow("d/%c/x"), allow("%u-%c"))
-    assert source.decide(client(client_id="%u"), "publish", "d/%u/x") is True
-    assert source.decide(client(client_id="%u"), "publish", "d/u1/x") is None
-    assert source.decide(client(), "publish", "u1-c1") is True
-    assert source.decide(client(), "subscribe", "d/c1/x") is True
-    assert source.decide(client(), "subscribe", "d/+/x") is None
+    assert decided(source, client(client_id="%u"), "publish", "d/%u/x") is True
+    assert decided(source, client(client_id="%u"), "publish", "d/u1/x") is None
+    assert decided(source, client(), "publish", "u1-c1") is True
+    assert decided(source, client(), "subscribe", "d/c1/x") is True
+    assert decided(source, client(), "subscribe", "d/+/x") is None
 
 
 def test_first_match_wins() -> None:
     source = rules(allow("a/b"), deny("a/#"), allow("#"))
-    assert source.decide(client(), "publish", "a/b") is True
-    assert source.decide(client(), "publish", "a/c") is False
-    assert source.decide(client(), "publish", "c") is True
+    assert decided(source, client(), "publish", "a/b") is True
+    assert decided(source, client(), "publish", "a/c") is False
+    assert decided(source, client(), "publish", "c") is True
     # "#" could match "a/c", which is denied before "#" is allowed.
-    assert source.decide(client(), "subscribe", "#") is False
-    assert source.decide(client(), "subscribe", "b/#") is True
+    assert decided(source, client(), "subscribe", "#") is False
+    assert decided(source, client(), "subscribe", "b/#") is True
 
 
 def test_action() -> None:
     source = rules(allow("a", action="publish"), deny("a", action="subscribe"), deny("b"))
-    assert source.decide(client(), "publish", "a") is True
-    assert source.decide(client(), "subscribe", "a") is False
-    assert source.decide(client(), "publish", "b") is False
-    assert source.decide(client(), "subscribe", "b") is False
-    assert source.decide(client(), "subscribe", "c") is None
+    assert decided(source, client(), "publish", "a") is True
+    assert decided(source, client(), "subscribe", "a") is False
+    assert decided(source, client(), "publish", "b") is False
+    assert decided(source, client(), "subscribe", "b") is False
+    assert decided(source, client(), "subscribe", "c") is None
 
 
 def test_without_topics_all_of_them() -> None:
     source = rules(deny(username="u1"))
-    assert source.decide(client(), "publish", "a") is False
-    assert source.decide(client(), "subscribe", "$SYS/#") is False
-    assert source.decide(client(username="u2"), "publish", "a") is None
-    assert rules().decide(client(), "publish", "a") is None
+    assert decided(source, client(), "publish", "a") is False
+    assert decided(source, client(), "subscribe", "$SYS/#") is False
+    assert decided(source, client(username="u2"), "publish", "a") is None
+    assert decided(rules(), client(), "publish", "a") is None
 
 
 @pytest.mark.parametrize(
@@ -212,7 +213,7 @@ def test_without_topics_all_of_them() -> None:
     ],
 )
 def test_conditions_all_hold(conditions: dict[str, str], expected: bool | None) -> None:
-    assert rules(allow("a", **conditions)).decide(client(), "publish", "a") is expected
+    assert decided(rules(allow("a", **conditions)), client(), "publish", "a") is expected
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from taipan.broker.access.cache import AclCache
+from taipan.broker.access.acl_cache import AclCache
 from taipan.broker.access.control import AccessControl
+from taipan.broker.access.decision import Decision
 from taipan.broker.access.guesses import name_key
 from taipan.broker.access.outcome import AuthOutcome
 from taipan.broker.access.password import ScryptHash
@@ -18,6 +19,7 @@ from taipan.broker.access.scram import ScramVerifier
 from taipan.broker.access.users import User
 from taipan.broker.config import AccessSettings, RuleSettings, UserSettings, ZoneSettings
 from taipan.broker.session.client_info import ClientInfo
+from tests.support.access import authenticate, authorized
 from tests.support.clock import Clock
 from tests.support.scram_client import ScramClient
 
@@ -67,7 +69,7 @@ async def later(answer: AuthOutcome | Awaitable[AuthOutcome]) -> AuthOutcome:
 @pytest.mark.parametrize("users", [[], [ALICE]])
 async def test_anonymous(make: Make, allow_anonymous: bool | None, loopback: bool, code: int, users: list[Any]) -> None:
     for username in (None, ""):
-        outcome = at_once(make(users=users).authenticate(client(username, loopback, allow_anonymous), None))
+        outcome = at_once(authenticate(make(users=users), client(username, loopback, allow_anonymous), None))
         assert outcome.reason_code == code
         assert outcome.anonymous is (code == 0)
         assert outcome.setting == ("allow_anonymous" if code else "-")
@@ -77,20 +79,20 @@ async def test_anonymous(make: Make, allow_anonymous: bool | None, loopback: boo
 @pytest.mark.asyncio
 async def test_without_users_a_user_name_means_nothing(make: Make) -> None:
     control = make()
-    assert at_once(control.authenticate(client("bob"), b"x")).anonymous
-    assert at_once(control.authenticate(client(None), b"x")).anonymous
-    refused = at_once(control.authenticate(client("bob", loopback=False), b"x"))
+    assert at_once(authenticate(control, client("bob"), b"x")).anonymous
+    assert at_once(authenticate(control, client(None), b"x")).anonymous
+    refused = at_once(authenticate(control, client("bob", loopback=False), b"x"))
     assert (refused.reason_code, refused.setting) == (0x86, "allow_anonymous")
 
 
 @pytest.mark.asyncio
 async def test_right_password_is_hashed_once(make: Make) -> None:
     control = make(users=[ALICE, ROOT])
-    outcome = await later(control.authenticate(client("alice", loopback=False), b"secret"))
+    outcome = await later(authenticate(control, client("alice", loopback=False), b"secret"))
     assert (outcome.reason_code, outcome.anonymous, outcome.is_superuser) == (0, False, False)
-    assert at_once(control.authenticate(client("alice"), b"secret")).reason_code == 0
-    assert (await later(control.authenticate(client("root"), b"secret"))).is_superuser
-    assert at_once(control.authenticate(client("root"), b"secret")).is_superuser
+    assert at_once(authenticate(control, client("alice"), b"secret")).reason_code == 0
+    assert (await later(authenticate(control, client("root"), b"secret"))).is_superuser
+    assert at_once(authenticate(control, client("root"), b"secret")).is_superuser
 
 
 @pytest.mark.asyncio
@@ -100,7 +102,7 @@ async def test_right_password_is_hashed_once(make: Make) -> None:
 async def test_wrong_password_and_unknown_user_cost_a_hash_each(make: Make, username: str, password: bytes) -> None:
     control = make(users=[ALICE, SCRAM])
     for _ in range(2):  # and are not remembered
-        outcome = await later(control.authenticate(client(username, allow_anonymous=True), password))
+        outcome = await later(authenticate(control, client(username, allow_anonymous=True), password))
         assert (outcome.reason_code, outcome.setting) == (0x86, "access.users")
         assert not outcome.anonymous
 
@@ -108,17 +110,17 @@ async def test_wrong_password_and_unknown_user_cost_a_hash_each(make: Make, user
 @pytest.mark.asyncio
 async def test_user_name_without_password(make: Make) -> None:
     control = make(users=[ALICE])
-    assert at_once(control.authenticate(client("alice"), None)).reason_code == 0x86
-    assert at_once(control.authenticate(client("bob"), None)).reason_code == 0x86
+    assert at_once(authenticate(control, client("alice"), None)).reason_code == 0x86
+    assert at_once(authenticate(control, client("bob"), None)).reason_code == 0x86
 
 
 @pytest.mark.asyncio
 async def test_certified_user_name_needs_no_password(make: Make) -> None:
     control = make(users=[ROOT])
-    outcome = at_once(control.authenticate(client("device-7", loopback=False), None, certified=True))
+    outcome = at_once(authenticate(control, client("device-7", loopback=False), None, certified=True))
     assert (outcome.reason_code, outcome.anonymous, outcome.is_superuser) == (0, False, False)
-    assert at_once(control.authenticate(client("root"), None, certified=True)).is_superuser
-    assert at_once(control.authenticate(client(None, loopback=False), None, certified=True)).reason_code == 0x87
+    assert at_once(authenticate(control, client("root"), None, certified=True)).is_superuser
+    assert at_once(authenticate(control, client(None, loopback=False), None, certified=True)).reason_code == 0x87
 
 
 class Gate:
@@ -161,7 +163,7 @@ class Gated:
 async def gated(make: Make) -> AsyncIterator[tuple[AccessControl, Gated]]:
     control = make(hash_threads=1)
     source = Gated()
-    control.authenticators.append(source)
+    control.authentication.users.append(source)
     yield control, source
     source.gate.open.set()
 
@@ -169,7 +171,7 @@ async def gated(make: Make) -> AsyncIterator[tuple[AccessControl, Gated]]:
 @pytest.mark.asyncio
 async def test_a_storm_of_the_same_credentials_is_hashed_once(gated: tuple[AccessControl, Gated]) -> None:
     control, source = gated
-    waiting = [asyncio.ensure_future(later(control.authenticate(client("gated"), b"secret"))) for _ in range(200)]
+    waiting = [asyncio.ensure_future(later(authenticate(control, client("gated"), b"secret"))) for _ in range(200)]
     await asyncio.sleep(0)
     waiting[0].cancel()  # the one who came first leaves
     source.gate.open.set()
@@ -182,28 +184,28 @@ async def test_a_storm_of_the_same_credentials_is_hashed_once(gated: tuple[Acces
 async def test_too_many_passwords_are_told_busy(gated: tuple[AccessControl, Gated]) -> None:
     """How many are too many is reckoned from the time that a hash takes."""
     control, source = gated
-    queue = control.passwords.queue
+    queue = control.authentication.passwords.queue
     queue.seconds, queue.patience = 0.5, 10.0
     assert queue.limit == 20
     # Two are with the thread: the one that it hashes and the next.
-    waiting = [control.authenticate(client("gated"), b"%d" % number) for number in range(23)]
+    waiting = [authenticate(control, client("gated"), b"%d" % number) for number in range(23)]
     busy = at_once(waiting.pop())
     assert (busy.reason_code, busy.setting) == (0x89, "access.hash_wait")
     source.gate.open.set()
     outcomes = await asyncio.gather(*(later(answer) for answer in waiting))
     assert {outcome.reason_code for outcome in outcomes} == {0x86}
     assert queue.seconds < 0.5
-    control.passwords.guesses.free = 0
-    assert (await later(control.authenticate(client("gated"), b"secret"))).reason_code == 0
+    control.authentication.passwords.guesses.free = 0
+    assert (await later(authenticate(control, client("gated"), b"secret"))).reason_code == 0
 
 
 @pytest.mark.asyncio
 async def test_a_guess_counts_though_nobody_waits_for_what_came_of_it(gated: tuple[AccessControl, Gated]) -> None:
     """Else: guess, leave, guess the same again: an answer at once says that it is right, silence that it is not."""
     control, source = gated
-    guesses = control.passwords.guesses
+    guesses = control.authentication.passwords.guesses
     guesses.free = 1
-    answer = asyncio.ensure_future(later(control.authenticate(client("gated"), b"guess")))
+    answer = asyncio.ensure_future(later(authenticate(control, client("gated"), b"guess")))
     await asyncio.sleep(0)
     while not source.gate.asked:
         await asyncio.sleep(0.001)
@@ -211,7 +213,7 @@ async def test_a_guess_counts_though_nobody_waits_for_what_came_of_it(gated: tup
     await asyncio.sleep(0)
     source.gate.open.set()
     async with asyncio.timeout(5):
-        while control.passwords.queue._jobs:
+        while control.authentication.passwords.queue._jobs:
             await asyncio.sleep(0.001)
     await asyncio.sleep(0)
     assert guesses.delay("", name_key(b"gate"), False) > 0
@@ -220,7 +222,7 @@ async def test_a_guess_counts_though_nobody_waits_for_what_came_of_it(gated: tup
 @pytest.mark.asyncio
 async def test_a_user_who_is_gone_when_the_hash_is_done(gated: tuple[AccessControl, Gated]) -> None:
     control, source = gated
-    answer = asyncio.ensure_future(later(control.authenticate(client("gated"), b"secret")))
+    answer = asyncio.ensure_future(later(authenticate(control, client("gated"), b"secret")))
     await asyncio.sleep(0)
     source.known = False
     source.gate.open.set()
@@ -231,7 +233,7 @@ async def test_a_user_who_is_gone_when_the_hash_is_done(gated: tuple[AccessContr
 async def test_a_hash_that_is_another_when_the_old_one_was_right(gated: tuple[AccessControl, Gated]) -> None:
     """Another client of the user has had it renewed: nobody's password was wrong."""
     control, source = gated
-    answer = asyncio.ensure_future(later(control.authenticate(client("gated"), b"secret")))
+    answer = asyncio.ensure_future(later(authenticate(control, client("gated"), b"secret")))
     await asyncio.sleep(0)
     old, source.gate = source.gate, Gate()
     source.gate.fingerprint = b"renewed"
@@ -245,7 +247,7 @@ async def test_a_hash_that_fails(gated: tuple[AccessControl, Gated], caplog: pyt
     control, source = gated
     source.gate.error = MemoryError("no more")
     source.gate.open.set()
-    assert (await later(control.authenticate(client("gated"), b"secret"))).reason_code == 0x88
+    assert (await later(authenticate(control, client("gated"), b"secret"))).reason_code == 0x88
     assert "password_hash_failed" in caplog.text
 
 
@@ -253,7 +255,7 @@ async def test_a_hash_that_fails(gated: tuple[AccessControl, Gated], caplog: pyt
 async def test_closing_answers_who_waits(gated: tuple[AccessControl, Gated]) -> None:
     control, source = gated
     first, second = (
-        asyncio.ensure_future(later(control.authenticate(client("gated"), password))) for password in (b"1", b"2")
+        asyncio.ensure_future(later(authenticate(control, client("gated"), password))) for password in (b"1", b"2")
     )
     while not source.gate.asked:  # until the thread has taken the first, and the second waits
         await asyncio.sleep(0)
@@ -261,7 +263,7 @@ async def test_closing_answers_who_waits(gated: tuple[AccessControl, Gated]) -> 
     source.gate.open.set()
     assert (await second).reason_code == 0x88
     assert (await first).reason_code == 0x86
-    assert at_once(control.authenticate(client("gated"), b"3")).reason_code == 0x88
+    assert at_once(authenticate(control, client("gated"), b"3")).reason_code == 0x88
 
 
 @pytest.mark.asyncio
@@ -269,32 +271,32 @@ async def test_first_source_that_knows_the_user_decides(make: Make) -> None:
     control = make(users=[UserSettings(username="gated", password_hash=SECRET)])
     source = Gated()
     source.gate.open.set()
-    control.authenticators.append(source)
-    assert (await later(control.authenticate(client("gated"), b"secret"))).reason_code == 0
+    control.authentication.users.append(source)
+    assert (await later(authenticate(control, client("gated"), b"secret"))).reason_code == 0
     assert source.gate.asked == 0
 
 
 @pytest.mark.asyncio
 async def test_reload_swaps_users(make: Make) -> None:
     control = make(users=[ALICE])
-    assert (await later(control.authenticate(client("alice"), b"secret"))).reason_code == 0
+    assert (await later(authenticate(control, client("alice"), b"secret"))).reason_code == 0
     changed = UserSettings(username="alice", password_hash=str(ScryptHash.create(b"new", n=16)))
     control.reload(AccessSettings(users=[changed], hash_threads=1))
-    assert (await later(control.authenticate(client("alice"), b"secret"))).reason_code == 0x86
-    assert (await later(control.authenticate(client("alice"), b"new"))).reason_code == 0
+    assert (await later(authenticate(control, client("alice"), b"secret"))).reason_code == 0x86
+    assert (await later(authenticate(control, client("alice"), b"new"))).reason_code == 0
     with pytest.raises(ValueError):
         control.reload(AccessSettings(users=[UserSettings(username="x", password_hash="x")]))
-    assert at_once(control.authenticate(client("alice"), b"new")).reason_code == 0
+    assert at_once(authenticate(control, client("alice"), b"new")).reason_code == 0
 
 
 @pytest.mark.asyncio
 async def test_enhanced(make: Make) -> None:
     """Only what is there: the channel answers 0x8C to other methods."""
     control = make(users=[ALICE])
-    assert control.enhanced("SCRAM-SHA-256") is None
+    assert control.authentication.enhanced_method("SCRAM-SHA-256") is None
     control.reload(AccessSettings(users=[ALICE, SCRAM]))
-    assert control.enhanced("SCRAM-SHA-1") is None
-    method = control.enhanced("SCRAM-SHA-256")
+    assert control.authentication.enhanced_method("SCRAM-SHA-1") is None
+    method = control.authentication.enhanced_method("SCRAM-SHA-256")
     assert method is not None
     exchange = method.start(client())
     speaker = ScramClient("sam", "secret")
@@ -308,8 +310,8 @@ async def test_enhanced(make: Make) -> None:
 async def test_no_match(make: Make, no_match: str, expected: bool, cache: bool) -> None:
     control = make(no_match=no_match, cache=cache)
     for _ in range(2):
-        assert control.authorize_now(client(), "publish", "a") is expected
-        assert control.authorize_now(client(), "subscribe", "a/#") is expected
+        assert authorized(control, client(), "publish", "a") is expected
+        assert authorized(control, client(), "subscribe", "a/#") is expected
 
 
 @pytest.mark.asyncio
@@ -317,8 +319,8 @@ async def test_superusers_and_zones_without_rules_pass(make: Make) -> None:
     control = make(no_match="deny")
     root = client("root")
     root.is_superuser = True
-    assert control.authorize_now(root, "publish", "a") is True
-    assert control.authorize_now(client(enable_acl=False), "publish", "a") is True
+    assert authorized(control, root, "publish", "a") is True
+    assert authorized(control, client(enable_acl=False), "publish", "a") is True
 
 
 @pytest.mark.asyncio
@@ -327,19 +329,19 @@ async def test_decisions_are_kept_and_made_void(make: Make) -> None:
     rules = [RuleSettings(allow=False, topics=["a"])]
     control = make(clock, rules=rules, cache_ttl=60.0, cache_max_size=2)
     somebody = client()
-    assert control.authorize_now(somebody, "publish", "a") is False
-    assert control.cache_hits == 0
-    assert control.authorize_now(somebody, "publish", "a") is False
-    assert control.authorize_now(somebody, "publish", "a", clock.now()) is False
-    assert control.cache_hits == 2
+    assert authorized(control, somebody, "publish", "a") is False
     cache: AclCache = somebody.acl_cache
+    assert cache.hits == 0
+    assert authorized(control, somebody, "publish", "a") is False
+    assert authorized(control, somebody, "publish", "a", clock.now()) is False
+    assert cache.hits == 2
     assert [entry["result"] for entry in cache.entries(clock.now())] == ["deny"]
     clock.advance(60.0)
-    assert control.authorize_now(somebody, "publish", "a") is False
-    assert control.cache_hits == 2
+    assert authorized(control, somebody, "publish", "a") is False
+    assert cache.hits == 2
     control.reload(msgspec.structs.replace(control.settings, rules=[], cache_max_size=1))
-    assert control.authorize_now(somebody, "publish", "a") is True
-    assert control.authorize_now(somebody, "publish", "b") is True
+    assert authorized(control, somebody, "publish", "a") is True
+    assert authorized(control, somebody, "publish", "b") is True
     assert len(cache) == 1
 
 
@@ -347,23 +349,26 @@ class Topics:
     """A source with an opinion on one topic."""
 
     name = "topics"
-    setting = "topics.b"
+    has_rules = True
 
-    def decide(self, client: ClientInfo, action: str, topic: str) -> bool | None:
-        return False if topic == "b" else None
+    def decide(self, client: ClientInfo, action: str, topic: str) -> Decision | None:
+        return Decision(False, "topics.b") if topic == "b" else None
 
 
 @pytest.mark.asyncio
 async def test_chain_of_rules(make: Make) -> None:
-    control = make(rules=[RuleSettings(allow=True, topics=["a"])])
-    control.authorizers.append(Topics())
-    assert control.authorize_now(client(), "publish", "a") is True
-    assert control.authorize_now(client(), "publish", "b") is False
-    assert control.setting == "topics.b"
-    assert control.authorize_now(client(), "publish", "c") is True
-    control.reload(AccessSettings(rules=[RuleSettings(allow=True, topics=["b"])]))
-    assert control.authorize_now(client(), "publish", "b") is True
-    assert len(control.authorizers) == 2
+    order: list[Any] = ["configuration", "stored"]
+    settings = AccessSettings(rules=[RuleSettings(allow=True, topics=["a"])], authorizers=order)
+    control = AccessControl(settings, Clock(), stored_rules=Topics())  # type: ignore[arg-type]
+    authorize = control.authorization.authorize
+    assert authorize(client(), "publish", "a") == Decision(True, "access.rules.0")
+    assert authorize(client(), "publish", "b") == Decision(False, "topics.b")
+    assert authorize(client(), "publish", "c") == Decision(True, "access.no_match", ignored=True)
+    control.reload(AccessSettings(rules=[RuleSettings(allow=True, topics=["b"])], authorizers=order))
+    assert authorize(client(), "publish", "b") == Decision(True, "access.rules.0")
+    control.reload(AccessSettings(rules=[RuleSettings(allow=True, topics=["b"])]))  # stored ones first
+    assert authorize(client(), "publish", "b") == Decision(False, "topics.b")
+    control.close()
 
 
 @pytest.mark.parametrize("cache", [False, True])
@@ -383,9 +388,9 @@ async def test_a_denial_says_which_rule_it_was(make: Make, cache: bool) -> None:
             ("subscribe", "b/c", "access.rules.1"),
             ("subscribe", "c", "access.no_match"),
         ):
-            assert control.authorize_now(somebody, action, topic) is False
-            assert control.setting == setting
-            assert control.authorize_now(somebody, "publish", "a") is True
+            decision = control.authorization.authorize(somebody, action, topic)
+            assert decision is not None and (decision.allowed, decision.setting) == (False, setting)
+            assert authorized(control, somebody, "publish", "a") is True
 
 
 class Renewing(Gated):
@@ -404,15 +409,15 @@ class Renewing(Gated):
 async def test_an_old_hash_is_renewed_once(make: Make) -> None:
     control = make(hash_cost=10)
     source = Renewing()
-    control.authenticators.append(source)
-    answers = [asyncio.ensure_future(later(control.authenticate(client("gated"), b"secret"))) for _ in range(20)]
+    control.authentication.users.append(source)
+    answers = [asyncio.ensure_future(later(authenticate(control, client("gated"), b"secret"))) for _ in range(20)]
     assert {(await answer).reason_code for answer in answers} == {0}
     made = await asyncio.wait_for(source.renewed, 5)
     assert made.n == 1024 and made.verify(b"secret")
     # Whoever came in with the old one need not be hashed again.
-    control.authenticators[-1] = Known("gated", made)
-    assert at_once(control.authenticate(client("gated"), b"secret")).reason_code == 0
-    assert control.passwords.guesses.known("", name_key(made.fingerprint))
+    control.authentication.users[-1] = Known("gated", made)
+    assert at_once(authenticate(control, client("gated"), b"secret")).reason_code == 0
+    assert control.authentication.passwords.guesses.known("", name_key(made.fingerprint))
 
 
 class Known:
@@ -433,33 +438,33 @@ class Known:
 async def test_a_wrong_password_renews_nothing(make: Make) -> None:
     control = make(hash_cost=10)
     source = Renewing()
-    control.authenticators.append(source)
-    assert (await later(control.authenticate(client("gated"), b"wrong"))).reason_code == 0x86
-    assert not control.passwords._renewing and not source.renewed.done()
+    control.authentication.users.append(source)
+    assert (await later(authenticate(control, client("gated"), b"wrong"))).reason_code == 0x86
+    assert not control.authentication.passwords._renewing and not source.renewed.done()
 
 
 @pytest.mark.asyncio
 async def test_a_client_known_by_its_identifier_is_not_anonymous(make: Make) -> None:
     control = make(hash_cost=10)
-    control.authenticators.append(Renewing())
-    assert at_once(control.authenticate(client(None, allow_anonymous=True), None)).reason_code == 0x86
-    outcome = await later(control.authenticate(client(None), b"secret"))
+    control.authentication.users.append(Renewing())
+    assert at_once(authenticate(control, client(None, allow_anonymous=True), None)).reason_code == 0x86
+    outcome = await later(authenticate(control, client(None), b"secret"))
     assert outcome.reason_code == 0 and not outcome.anonymous
 
 
 @pytest.mark.asyncio
 async def test_new_hashes_cost_what_is_set_and_wait_for_logins(make: Make) -> None:
     control = make(hash_cost=10, hash_threads=1)
-    first = control.passwords.hash(b"a")
+    first = control.authentication.passwords.hash(b"a")
     assert (await first).n == 1024
     control.reload(msgspec.structs.replace(control.settings, hash_cost=11))
-    assert (await control.passwords.hash(b"a")).n == 2048
-    many = asyncio.gather(*(control.passwords.hash(b"a") for _ in range(100)))
+    assert (await control.authentication.passwords.hash(b"a")).n == 2048
+    many = asyncio.gather(*(control.authentication.passwords.hash(b"a") for _ in range(100)))
     await asyncio.sleep(0)
     source = Gated()
     source.gate.open.set()
-    control.authenticators.append(source)
-    assert (await later(control.authenticate(client("gated"), b"secret"))).reason_code == 0
+    control.authentication.users.append(source)
+    assert (await later(authenticate(control, client("gated"), b"secret"))).reason_code == 0
     assert not many.done()
     await many
 
@@ -468,18 +473,18 @@ async def test_new_hashes_cost_what_is_set_and_wait_for_logins(make: Make) -> No
 async def test_forgetting_decisions_keeps_verified_credentials(make: Make) -> None:
     control = make(users=[ALICE], rules=[RuleSettings(allow=False, topics=["b"])])
     alice = client("alice")
-    assert (await later(control.authenticate(alice, b"secret"))).reason_code == 0
-    control.authorizers.insert(0, Topics())
-    assert control.authorize_now(alice, "publish", "a") is True
-    control.authorizers.insert(0, Nothing())
-    assert control.authorize_now(alice, "publish", "a") is True
-    control.forget_decisions()
-    assert control.authorize_now(alice, "publish", "a") is False
-    assert at_once(control.authenticate(alice, b"secret")).reason_code == 0
+    assert (await later(authenticate(control, alice, b"secret"))).reason_code == 0
+    control.authorization.sources.insert(0, Topics())
+    assert authorized(control, alice, "publish", "a") is True
+    control.authorization.sources.insert(0, Nothing())
+    assert authorized(control, alice, "publish", "a") is True
+    control.authorization.forget_decisions()
+    assert authorized(control, alice, "publish", "a") is False
+    assert at_once(authenticate(control, alice, b"secret")).reason_code == 0
 
 
 class Nothing(Topics):
     """Denies everything."""
 
-    def decide(self, client: ClientInfo, action: str, topic: str) -> bool | None:
-        return False
+    def decide(self, client: ClientInfo, action: str, topic: str) -> Decision | None:
+        return Decision(False, "nothing")

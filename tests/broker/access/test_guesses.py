@@ -15,7 +15,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def guesses(clock: Clock) -> Guesses:
-    return Guesses(clock, 10, 5.0)
+    return Guesses(clock, 10, 5.0, lambda reason: None)
 
 
 def wrong(guesses: Guesses, times: int, address: str = "a", name: bytes = ANN, known: bool = False) -> None:
@@ -88,7 +88,7 @@ def test_zero_slows_nobody(guesses: Guesses) -> None:
 
 def test_the_log_names_the_setting_once(guesses: Guesses, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     counted: list[str] = []
-    guesses.count = counted.append
+    guesses._count = counted.append
     wrong(guesses, 30)
     assert caplog.text.count("password_guesses_slowed address=a username=ann") == 1
     assert "setting=access.guesses" in caplog.text

@@ -10,11 +10,13 @@ import pytest
 import pytest_asyncio
 
 from taipan.broker.access.control import AccessControl
+from taipan.broker.access.decision import Decision
 from taipan.broker.access.http import ALLOW, DENY, IGNORE, HttpSource, check_placeholders, check_url, tls_context
 from taipan.broker.access.outcome import AuthOutcome
 from taipan.broker.access.password import ScryptHash
 from taipan.broker.config import AccessSettings, HttpAccessSettings, ZoneSettings
 from taipan.broker.session.client_info import ClientInfo
+from tests.support.access import authenticate, authorized
 from tests.support.auth_service import AuthService, auth_service
 from tests.support.clock import Clock
 
@@ -257,10 +259,10 @@ async def outcome_of(answer: AuthOutcome | Awaitable[AuthOutcome]) -> AuthOutcom
 
 async def test_our_own_users_first(service: AuthService, controls: list[AccessControl]) -> None:
     control = chain(controls, users=[ALICE], http=service.settings())
-    assert (await outcome_of(control.authenticate(client("alice"), b"wrong"))).reason_code == 0x86
-    assert (await outcome_of(control.authenticate(client("alice"), b"secret"))).reason_code == 0
+    assert (await outcome_of(authenticate(control, client("alice"), b"wrong"))).reason_code == 0x86
+    assert (await outcome_of(authenticate(control, client("alice"), b"secret"))).reason_code == 0
     assert service.asked == []
-    assert (await outcome_of(control.authenticate(client("bob"), b"x"))).reason_code == 0
+    assert (await outcome_of(authenticate(control, client("bob"), b"x"))).reason_code == 0
     assert len(service.asked) == 1
 
 
@@ -268,9 +270,9 @@ async def test_http_first(service: AuthService, controls: list[AccessControl]) -
     service.replies["/auth"] = lambda asked: "ignore" if asked["username"] == "alice" else 401
     order = ["http", "configuration"]
     control = chain(controls, users=[ALICE], http=service.settings(), authenticators=order)
-    assert (await outcome_of(control.authenticate(client("alice"), b"secret"))).reason_code == 0
-    assert (await outcome_of(control.authenticate(client("alice"), b"wrong"))).reason_code == 0x86
-    assert (await outcome_of(control.authenticate(client("bob"), b"x"))).detail == "denied"
+    assert (await outcome_of(authenticate(control, client("alice"), b"secret"))).reason_code == 0
+    assert (await outcome_of(authenticate(control, client("alice"), b"wrong"))).reason_code == 0x86
+    assert (await outcome_of(authenticate(control, client("bob"), b"x"))).detail == "denied"
 
 
 @pytest.mark.parametrize("users", [[], [ALICE]])
@@ -280,17 +282,17 @@ async def test_a_name_that_nobody_knows(
     """Unlike without any source, ``allow_anonymous`` does not let it in."""
     service.replies["/auth"] = "ignore"
     control = chain(controls, users=users, http=service.settings())
-    assert (await outcome_of(control.authenticate(client("bob", allow_anonymous=True), b"x"))).reason_code == 0x86
-    assert (await outcome_of(control.authenticate(client(None, allow_anonymous=True), None))).anonymous
+    assert (await outcome_of(authenticate(control, client("bob", allow_anonymous=True), b"x"))).reason_code == 0x86
+    assert (await outcome_of(authenticate(control, client(None, allow_anonymous=True), None))).anonymous
 
 
 async def test_left_out(service: AuthService, controls: list[AccessControl]) -> None:
     settings = service.settings(superuser_url=service.url("/super"))
     control = chain(controls, http=settings, authenticators=["configuration"], authorizers=["configuration"])
-    assert (await outcome_of(control.authenticate(client("bob"), b"x"))).anonymous
-    assert not (await outcome_of(control.authenticate(client("bob"), None, certified=True))).is_superuser
-    assert control.authorize_now(client(), "publish", "t") is True
-    assert not control.asks and service.asked == []
+    assert (await outcome_of(authenticate(control, client("bob"), b"x"))).anonymous
+    assert not (await outcome_of(authenticate(control, client("bob"), None, certified=True))).is_superuser
+    assert authorized(control, client(), "publish", "t") is True
+    assert not control.authorization.asks and service.asked == []
 
 
 async def test_certified(service: AuthService, controls: list[AccessControl]) -> None:
@@ -298,7 +300,7 @@ async def test_certified(service: AuthService, controls: list[AccessControl]) ->
     service.replies["/super"] = lambda asked: 200 if asked["username"] == "boss" else 403
     control = chain(controls, users=[ROOT], http=service.settings(superuser_url=service.url("/super")))
     for username, superuser in (("root", True), ("boss", True), ("ann", False)):
-        outcome = await outcome_of(control.authenticate(client(username), None, certified=True))
+        outcome = await outcome_of(authenticate(control, client(username), None, certified=True))
         assert (outcome.reason_code, outcome.is_superuser) == (0, superuser)
     assert service.questions("/auth") == [] and len(service.questions("/super")) == 2
 
@@ -306,26 +308,27 @@ async def test_certified(service: AuthService, controls: list[AccessControl]) ->
 async def test_answers_are_remembered_as_long_as_others(service: AuthService, controls: list[AccessControl]) -> None:
     control = chain(controls, http=service.settings())
     somebody = client()
-    assert control.authorize_now(somebody, "publish", "t") is None
-    (answer,) = await control.ask(somebody, "publish", ["t"])
+    assert authorized(control, somebody, "publish", "t") is None
+    (answer,) = await control.authorization.ask(somebody, "publish", ["t"])
     assert answer.allowed and answer.lasting and not answer.ignored
-    assert control.authorize_now(somebody, "publish", "t") is True
-    assert control.authorize_now(somebody, "subscribe", "t") is None
-    control.clock.advance(60)  # type: ignore[attr-defined]
-    assert control.authorize_now(somebody, "publish", "t") is None
-    await control.ask(somebody, "publish", ["t"])
-    control.forget_decisions()
-    assert control.authorize_now(somebody, "publish", "t") is None
+    assert authorized(control, somebody, "publish", "t") is True
+    assert authorized(control, somebody, "subscribe", "t") is None
+    control.authorization._clock.advance(60)  # type: ignore[attr-defined]
+    assert authorized(control, somebody, "publish", "t") is None
+    await control.authorization.ask(somebody, "publish", ["t"])
+    control.authorization.forget_decisions()
+    assert authorized(control, somebody, "publish", "t") is None
 
 
 async def test_nobody_has_a_rule(service: AuthService, controls: list[AccessControl]) -> None:
     service.replies["/acl"] = "ignore"
     control = chain(controls, http=service.settings(), no_match="deny")
     somebody = client()
-    assert control.authorize_now(somebody, "publish", "t") is None
-    (answer,) = await control.ask(somebody, "publish", ["t"])
+    assert authorized(control, somebody, "publish", "t") is None
+    (answer,) = await control.authorization.ask(somebody, "publish", ["t"])
     assert (answer.allowed, answer.setting, answer.ignored) == (False, "access.no_match", True)
-    assert control.authorize_now(somebody, "publish", "t") is False and control.setting == "access.no_match"
+    decision = control.authorization.authorize(somebody, "publish", "t")
+    assert decision == Decision(False, "access.no_match", ignored=True, cached=True)
 
 
 async def test_an_answer_from_before_a_change_is_not_remembered(
@@ -333,15 +336,15 @@ async def test_an_answer_from_before_a_change_is_not_remembered(
 ) -> None:
     control = chain(controls, http=service.settings())
     somebody = client()
-    control.authorize_now(somebody, "publish", "t")
+    authorized(control, somebody, "publish", "t")
     service.gate.clear()
-    asked = asyncio.ensure_future(control.ask(somebody, "publish", ["t"]))
+    asked = asyncio.ensure_future(control.authorization.ask(somebody, "publish", ["t"]))
     while not service.asked:
         await asyncio.sleep(0)
-    control.forget_decisions()
+    control.authorization.forget_decisions()
     service.gate.set()
     assert (await asked)[0].allowed
-    assert control.authorize_now(somebody, "publish", "t") is None
+    assert authorized(control, somebody, "publish", "t") is None
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 from taipan.broker.access.jwt import JwtSource
 from taipan.broker.config import JwtSettings, ZoneSettings
 from taipan.broker.session.client_info import ClientInfo
+from tests.support.access import decided
 from tests.support.clock import Clock
 
 SECRET = "thirty-two bytes are what it takes, at least, and for HS512 it is sixty-four"
@@ -264,7 +265,7 @@ def test_rules(acl: dict[str, list[str]] | None, action: str, topic: str, allowe
     who = client()
     claims: dict[str, Any] = {} if acl is None else {"acl": acl}
     assert result(judge, token(**claims), who) == ""
-    assert judge.decide(who, action, topic) is allowed
+    assert decided(judge, who, action, topic) is allowed
 
 
 @pytest.mark.parametrize(
@@ -280,12 +281,12 @@ def test_another_claim_and_none() -> None:
     who = client()
     judge = source(acl_claim="mqtt")
     judge.authenticate(who, token(mqtt={"pub": ["t"]}, acl=5))
-    assert judge.decide(who, "publish", "t") is True
+    assert decided(judge, who, "publish", "t") is True
     who = client()
     judge = source(acl_claim="")
     judge.authenticate(who, token(acl={}))
-    assert judge.decide(who, "publish", "t") is None
-    assert judge.decide(client(), "publish", "t") is None  # came without a token
+    assert decided(judge, who, "publish", "t") is None
+    assert decided(judge, client(), "publish", "t") is None  # came without a token
 
 
 def hostile() -> Iterator[bytes]:
@@ -368,5 +369,5 @@ def test_rules_of_a_token_for_a_name_that_is_not_proved() -> None:
     outcome = judge.authenticate(who, token(acl={"all": ["of/%u/#", "to/%c"]}))
     assert outcome is not None
     who.proved_by = outcome.proved_by
-    assert judge.decide(who, "publish", "of/boss/x") is False
-    assert judge.decide(who, "publish", "to/c1") is True
+    assert decided(judge, who, "publish", "of/boss/x") is False
+    assert decided(judge, who, "publish", "to/c1") is True

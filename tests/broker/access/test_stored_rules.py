@@ -8,10 +8,12 @@ import pytest
 
 from taipan.broker.access import stored_rules
 from taipan.broker.access.acl import TopicPattern, covers, filter_levels, intersects
+from taipan.broker.access.decision import Decision
 from taipan.broker.access.stored_rules import ALL, CLIENT_ID, PUB, PUBSUB, SUB, USERNAME, StoredRule, StoredRules
 from taipan.broker.config import ZoneSettings
 from taipan.broker.persistence.tables import Tables
 from taipan.broker.session.client_info import ClientInfo
+from tests.support.access import decided
 
 
 def client(client_id: str = "c", username: str | None = "ann") -> ClientInfo:
@@ -24,7 +26,7 @@ def rules() -> StoredRules:
 
 
 def test_no_rule(rules: StoredRules) -> None:
-    assert rules.decide(client(), "publish", "t") is None and rules.setting == ""
+    assert decided(rules, client(), "publish", "t") is None
     assert rules.remove(ALL, "", "t") == 0 and rules.of(ALL) == []
 
 
@@ -42,30 +44,30 @@ def test_a_row_that_cannot_be_read_keeps_its_place() -> None:
 
 def test_the_order_of_subjects(rules: StoredRules) -> None:
     rules.append(ALL, "", "t", PUBSUB, False, 0.0)
-    assert rules.decide(client(), "publish", "t") is False and rules.setting == "/broker_acl/$all/t"
+    assert rules.decide(client(), "publish", "t") == Decision(False, "/broker_acl/$all/t")
     rules.append(USERNAME, "ann", "t", PUB, True, 0.0)
-    assert rules.decide(client(), "publish", "t") is True and rules.decide(client(), "subscribe", "t") is False
-    assert rules.decide(client(username="bob"), "publish", "t") is False
-    assert rules.decide(client(username=None), "publish", "t") is False
+    assert decided(rules, client(), "publish", "t") is True and decided(rules, client(), "subscribe", "t") is False
+    assert decided(rules, client(username="bob"), "publish", "t") is False
+    assert decided(rules, client(username=None), "publish", "t") is False
     rules.append(CLIENT_ID, "c", "t", PUB, False, 0.0)
-    assert rules.decide(client(), "publish", "t") is False and rules.setting == "/acl/clientid/c/topic/t"
-    assert rules.decide(client("d"), "publish", "t") is True
+    assert rules.decide(client(), "publish", "t") == Decision(False, "/acl/clientid/c/topic/t")
+    assert decided(rules, client("d"), "publish", "t") is True
 
 
 def test_a_pattern_before_and_behind_a_topic(rules: StoredRules) -> None:
     rules.append(USERNAME, "ann", "a/b", PUB, True, 0.0)
     rules.append(USERNAME, "ann", "a/+", PUB, False, 0.0)
     rules.append(USERNAME, "ann", "a/c", PUB, True, 0.0)
-    assert rules.decide(client(), "publish", "a/b") is True
-    assert rules.decide(client(), "publish", "a/c") is False
+    assert decided(rules, client(), "publish", "a/b") is True
+    assert decided(rules, client(), "publish", "a/c") is False
 
 
 def test_the_text_of_a_placeholder_is_no_topic(rules: StoredRules) -> None:
     rules.append(ALL, "", "u/%u", PUB, True, 0.0)
     rules.append(ALL, "", "eq e/#", SUB, True, 0.0)
-    assert rules.decide(client(), "publish", "u/%u") is None
-    assert rules.decide(client(), "publish", "u/ann") is True
-    assert rules.decide(client(), "subscribe", "e/#") is True and rules.decide(client(), "subscribe", "e/+") is None
+    assert decided(rules, client(), "publish", "u/%u") is None
+    assert decided(rules, client(), "publish", "u/ann") is True
+    assert decided(rules, client(), "subscribe", "e/#") is True and decided(rules, client(), "subscribe", "e/+") is None
     assert rules.remove(ALL, "", "e/#") == 0 and rules.remove(ALL, "", "eq e/#") == 1
 
 
@@ -139,7 +141,7 @@ def test_as_a_plain_list_would_decide(seed: int) -> None:
         plain = asked.replace("+", "a").replace("#", "b")
         for wanted, action, name in ((PUB, "publish", plain), (SUB, "subscribe", asked), (SUB, "subscribe", plain)):
             expected = next((each[2] for each in model if each[1] == wanted and matches(each, who, name)), None)
-            assert rules.decide(who, action, name) is expected, (model, action, name)
+            assert decided(rules, who, action, name) is expected, (model, action, name)
 
 
 def matches(rule: tuple[str, str, bool], who: ClientInfo, topic: str) -> bool:
@@ -160,7 +162,7 @@ def test_a_hundred_thousand_rules_do_not_slow_a_check(rules: StoredRules) -> Non
         for _ in range(20):
             begun = time.perf_counter()
             for _ in range(100):
-                assert source.decide(who, "publish", "d/u7/x") is True
+                assert decided(source, who, "publish", "d/u7/x") is True
             best = min(best, time.perf_counter() - begun)
         return best
 

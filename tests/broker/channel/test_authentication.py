@@ -41,7 +41,7 @@ OURS = {c.AUTHENTICATION_METHOD: "TEST"}
 def node_with_method(*script: AuthStep) -> tuple[FakeNode, Method]:
     node = FakeNode()
     method = Method(*script)
-    node.context.access.enhanced = lambda name: method if name == "TEST" else None  # type: ignore[assignment]
+    node.context.access.authentication.enhanced_method = lambda name: method if name == "TEST" else None  # type: ignore[assignment]
     return node, method
 
 
@@ -151,7 +151,7 @@ def test_a_failed_re_authentication(step: AuthStep) -> None:
 @pytest.mark.interpreted
 def test_a_method_that_is_gone() -> None:
     client = authenticated()
-    client.node.context.access.enhanced = lambda name: None  # type: ignore[assignment]
+    client.node.context.access.authentication.enhanced_method = lambda name: None  # type: ignore[assignment]
     client.send(Auth(0x19, OURS))
     assert reason_codes(client) == [rc.NOT_AUTHORIZED]
 

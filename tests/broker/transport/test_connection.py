@@ -239,7 +239,7 @@ def test_output_that_is_still_too_much_after_a_turn_keeps_holding() -> None:
 def waiting_connect(node: FakeNode, *more: Any) -> tuple[FakeClient, "asyncio.Future[Any]"]:
     """A CONNECT whose password takes its time, and packets behind it."""
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    node.context.access.authenticate = lambda client, password, certified: future  # type: ignore[method-assign, assignment, return-value]
+    node.context.access.authentication.authenticate = lambda client, password, certified: future  # type: ignore[method-assign, assignment, return-value]
     client = node.open()
     client.feed(Connect(5, "c"), *more)
     return client, future
@@ -343,7 +343,7 @@ async def test_what_waits_to_be_let_in_is_bounded_for_the_node(monkeypatch: pyte
     node = FakeNode()
     access = node.context.access
     waiting = [waiting_connect(node, Publish("t", b"x" * 30_000)) for _ in range(3)]
-    assert 90_000 < access.waiting_octets < 100_000
+    assert 90_000 < access.waiting_bytes < 100_000
     late, future = waiting_connect(node, Publish("t", b"x" * 30_000))
     assert late.received()[0].reason_code == 0x89 and late.closed  # type: ignore[union-attr]
     waiting[0][0].transport.feed(encode(Publish("t", b"x" * 30_000), 5))
@@ -353,7 +353,7 @@ async def test_what_waits_to_be_let_in_is_bounded_for_the_node(monkeypatch: pyte
         each.set_result(OUTCOME)
     future.cancel()
     await settle(node)
-    assert access.waiting_octets == 0
+    assert access.waiting_bytes == 0
 
 
 def test_a_connect_that_a_busy_loop_has_not_read_yet_is_not_late() -> None:

@@ -1,0 +1,208 @@
+"""Authentication: who a client is. Asks the sources of users in order; passwords are verified by ``Passwords``."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from ..config import AccessSettings, ZoneSettings
+from ..loop.clock import Clock
+from ..mqtt import reason_codes
+from ..session.client_info import CERTIFICATE, RESTORED, ClientInfo
+from .enhanced import EnhancedMethod
+from .http import HttpSource
+from .jwt import JwtSource
+from .outcome import WRONG, Authenticator, AuthOutcome
+from .passwords import Passwords
+from .scram import NAME as SCRAM_SHA_256
+from .scram import FakeVerifiers, ScramSha256
+from .users import CONFIGURATION, ConfiguredUsers, User, UserSource
+
+# Sources that know users of others, by their names in ``ClientInfo.proved_by``.
+_OUTSIDE: Final = ("jwt", "http")
+
+_ANONYMOUS: Final = AuthOutcome(anonymous=True)
+_NO_ANONYMOUS: Final = AuthOutcome(
+    reason_codes.NOT_AUTHORIZED, detail="anonymous_not_allowed", setting="allow_anonymous"
+)
+_NO_USERS: Final = AuthOutcome(
+    reason_codes.BAD_USER_NAME_OR_PASSWORD, detail="no_users_are_configured", setting="allow_anonymous"
+)
+_UNKNOWN: Final = AuthOutcome(
+    reason_codes.BAD_USER_NAME_OR_PASSWORD, detail="no_source_knows_it", setting="access.authenticators"
+)
+
+_Outcome = AuthOutcome | Awaitable[AuthOutcome]
+
+
+class Authentication:
+    """The first source that knows the user decides. ``users``: the sources that answer from memory, in order."""
+
+    def __init__(
+        self,
+        settings: AccessSettings,
+        clock: Clock,
+        stored_users: UserSource | None,
+        count: Callable[[str], None],
+        was_here: Callable[[ClientInfo], bool],
+    ) -> None:
+        """``count``: told each reason why a client waits or is refused. ``was_here``: whether a session shows that a
+        client was let in before."""
+        self.settings = settings
+        self.users: list[UserSource] = []
+        self.passwords = Passwords(settings, clock, self._find_user, count, was_here)
+        self._stored_users = stored_users
+        self._http: HttpSource | None = None
+        # All sources, where one of them checks credentials by itself; else empty.
+        self._chain: tuple[UserSource | Authenticator, ...] = ()
+        self._configured: ConfiguredUsers
+        self._scram: ScramSha256
+
+    def reload(
+        self, settings: AccessSettings, configured: ConfiguredUsers, http: HttpSource | None, jwt: JwtSource | None
+    ) -> None:
+        self.settings = settings
+        self._configured = configured
+        self._http = http
+        self.passwords.reload(settings, configured.dummy_hash(1 << settings.hash_cost))
+        self._scram = ScramSha256(self._find_user, FakeVerifiers(configured.scram_verifiers()))
+        users: dict[str, UserSource | None] = {"configuration": configured, "stored": self._stored_users}
+        others: dict[str, Authenticator | None] = {
+            "jwt": jwt,
+            "http": http if http is not None and http.authenticates else None,
+        }
+        self.users = [source for name in settings.authenticators if (source := users.get(name)) is not None]
+        if any(others.get(name) is not None for name in settings.authenticators):
+            found = [users.get(name) or others.get(name) for name in settings.authenticators]
+            self._chain = tuple(source for source in found if source is not None)
+        else:
+            self._chain = ()
+
+    @property
+    def has_users(self) -> bool:
+        """Whether any user is known: then other names are refused (``unknown_user``)."""
+        return any(source.has_users for source in self.users)
+
+    def is_configured(self, username: str) -> bool:
+        """Whether the configuration file has a user of this name, whom no stored one can replace."""
+        return self._configured.has(username)
+
+    def is_superuser(self, client: ClientInfo) -> bool:
+        """Whether this client has a superuser's right now.
+
+        It has the right of the user that it has proved to be: a user of the same name in another source, or one that
+        took the name since, is another user. What a service outside has said counts as long as that is asked.
+        """
+        name = client.user
+        if name is None:
+            return False
+        by = client.proved_by
+        user = self._find_named(client, name)
+        if by in _OUTSIDE or (by == CERTIFICATE and user is None):
+            return client.is_superuser and self._http_for_superusers() is not None
+        if user is None or not user.is_superuser or by not in (user.source, CERTIFICATE, RESTORED):
+            return False
+        # A user of the file may have been another before the reload: it gains the right with its next CONNECT.
+        return by != CONFIGURATION or client.is_superuser
+
+    def authenticate(self, client: ClientInfo, password: bytes | None, certified: bool = False) -> _Outcome:
+        """Check a CONNECT. Answers at once unless a password must be hashed or a service outside be asked.
+
+        ``certified``: the user name was taken from a client certificate that the listener verified, and needs no
+        password.
+        """
+        username = client.username
+        if certified and username:
+            client.proved_by = CERTIFICATE
+            user = self._find_named(client, username)
+            http = self._http_for_superusers()
+            if user is None and http is not None:
+                return self._certify(client, http)
+            return AuthOutcome(is_superuser=user is not None and user.is_superuser, proved_by=CERTIFICATE)
+        if self._chain:
+            return self._ask_chain(client, password, self._chain, 0)
+        return self._authenticate_here(client, password)
+
+    def _http_for_superusers(self) -> HttpSource | None:
+        http = self._http
+        return http if http is not None and http.knows_superusers and "http" in self.settings.authenticators else None
+
+    @staticmethod
+    async def _certify(client: ClientInfo, http: HttpSource) -> AuthOutcome:
+        return AuthOutcome(is_superuser=await http.is_superuser(client), proved_by=CERTIFICATE)
+
+    def _ask_chain(
+        self, client: ClientInfo, password: bytes | None, chain: tuple[UserSource | Authenticator, ...], start: int
+    ) -> _Outcome:
+        """Ask source by source, until one decides."""
+        for index in range(start, len(chain)):
+            source = chain[index]
+            if isinstance(source, Authenticator):
+                outcome = source.authenticate(client, password)
+                if isinstance(outcome, AuthOutcome):
+                    return outcome
+                if outcome is not None:
+                    return self._continue_chain(outcome, client, password, chain, index + 1)
+            elif source.lookup(client, client.username or "") is not None:
+                break
+        return self._authenticate_here(client, password)
+
+    async def _continue_chain(
+        self,
+        asked: Awaitable[AuthOutcome | None],
+        client: ClientInfo,
+        password: bytes | None,
+        chain: tuple[UserSource | Authenticator, ...],
+        start: int,
+    ) -> AuthOutcome:
+        outcome = await asked
+        if outcome is not None:
+            return outcome
+        rest = self._ask_chain(client, password, chain, start)
+        return rest if isinstance(rest, AuthOutcome) else await rest
+
+    def _authenticate_here(self, client: ClientInfo, password: bytes | None) -> _Outcome:
+        """By our own users; whoever is none of them is anonymous or refused."""
+        username = client.username
+        has_users = self.has_users
+        # Without a user name a source may still know it by its client identifier.
+        user = self._find_user(client, username or "") if has_users else None
+        anonymous = anonymous_allowed(client.zone, client.loopback)
+        if user is None and anonymous and self.settings.unknown_user == "anonymous":
+            return _ANONYMOUS
+        if self._chain and user is None and (username or password):
+            # Others have been asked: a name that no source knows is not an anonymous client's.
+            if not has_users:
+                return _UNKNOWN
+        elif not has_users or (user is None and not username and not password):
+            if anonymous:
+                return _ANONYMOUS
+            return _NO_USERS if username else _NO_ANONYMOUS
+        if password is None:
+            return WRONG
+        return self.passwords.check(client, username or "", user, password)
+
+    def _find_user(self, client: ClientInfo, username: str) -> User | None:
+        """``username``: empty for a client that gave none."""
+        for source in self.users:
+            user = source.lookup(client, username)
+            if user is not None:
+                return user
+        return None
+
+    def _find_named(self, client: ClientInfo, username: str) -> User | None:
+        """The user of this name, whatever the client's identifier is."""
+        for source in self.users:
+            user = source.lookup(client, username)
+            if user is not None and user.by_name:
+                return user
+        return None
+
+    def enhanced_method(self, name: str) -> EnhancedMethod | None:
+        """The enhanced authentication method of this name; ``None``: answer 0x8C [MQTT-4.12.0-1]."""
+        if name == SCRAM_SHA_256 and any(source.has_scram for source in self.users):
+            return self._scram
+        return None
+
+
+def anonymous_allowed(zone: ZoneSettings, loopback: bool) -> bool:
+    """Whether a listener lets anonymous clients in. ``loopback``: only this machine can reach it."""
+    return loopback if zone.allow_anonymous is None else zone.allow_anonymous

@@ -1,0 +1,143 @@
+"""Authorization: what clients may publish and subscribe. Asks the sources of rules in order, and caches decisions."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ..config import AccessSettings
+from ..loop.clock import Clock
+from ..session.client_info import ClientInfo
+from .acl import RuleSource
+from .acl_cache import AclCache
+from .decision import ACL_DISABLED, IS_SUPERUSER, Decision
+from .http import NOT_ASKED, HttpSource, Verdict
+from .jwt import JwtSource
+
+# Permissions of one client that are asked for at a time.
+_MAX_QUESTIONS: Final = 16
+
+
+class Authorization:
+    """The first source that has a rule for it decides; without one, the setting ``no_match`` does.
+
+    ``asks``: whether a service outside is among the sources. ``generation`` changes when rules do: decisions of an
+    earlier one are void. ``on_change`` is called then.
+    """
+
+    def __init__(self, clock: Clock, on_change: Callable[[], None]) -> None:
+        self.generation = 0
+        self.sources: list[RuleSource | HttpSource] = []
+        self.asks = False
+        self.on_change = on_change
+        self.settings: AccessSettings
+        self._clock = clock
+        self._http: HttpSource | None = None
+        self._no_match: Decision
+
+    def reload(self, settings: AccessSettings, sources: dict[str, RuleSource | None], http: HttpSource | None) -> None:
+        """``sources``: those that answer from memory, by their names in the settings."""
+        self.settings = settings
+        self._no_match = Decision(settings.no_match == "allow", "access.no_match", ignored=True)
+        self._http = http
+        known: dict[str, RuleSource | HttpSource | None] = {**sources}
+        known["http"] = http if http is not None and http.authorizes else None
+        self.sources = [source for name in settings.authorizers if (source := known[name]) is not None]
+        self.asks = http is not None and http in self.sources
+
+    def forget_decisions(self) -> None:
+        """Rules have changed: make cached decisions void, in all clients at once."""
+        self.generation += 1
+        self.on_change()
+
+    @property
+    def restricts(self) -> bool:
+        """Whether any client could be refused anything."""
+        if self.settings.no_match == "deny":
+            return True
+        return any(isinstance(source, HttpSource) or source.has_rules for source in self.sources)
+
+    def authorize(self, client: ClientInfo, action: str, topic: str, now: float | None = None) -> Decision | None:
+        """Whether the client may ``"publish"`` to a Topic Name or ``"subscribe"`` to a Topic Filter (shared or not).
+
+        ``now``: unix seconds, where the caller knows them already. ``None``: a service outside must be asked, ``ask``.
+        """
+        if client.is_superuser:
+            return IS_SUPERUSER
+        if not client.zone.enable_acl:
+            return ACL_DISABLED
+        settings = self.settings
+        if not settings.cache:
+            return self._decide(client, action, topic)
+        if now is None:
+            now = self._clock.now()
+        cache: AclCache | None = client.acl_cache
+        if cache is None:
+            cache = client.acl_cache = AclCache(settings.cache_max_size, settings.cache_ttl, self.generation)
+        elif cache.generation != self.generation:
+            cache.clean()
+            cache.size = settings.cache_max_size
+            cache.ttl = settings.cache_ttl
+            cache.generation = self.generation
+        decision = cache.get(action, topic, now)
+        if decision is not None:
+            return decision
+        decision = self._decide(client, action, topic)
+        if decision is not None:
+            cache.put(action, topic, decision, now)
+        return decision
+
+    def authorize_absent(self, client: ClientInfo, action: str, topic: str, is_superuser: bool) -> Decision | None:
+        """The same of a client that is not connected. ``None``: that can be decided when it is back.
+
+        ``is_superuser``: what ``Authentication`` says now. A service is asked about clients that are connected; a token
+        is given anew.
+        """
+        if is_superuser:
+            return IS_SUPERUSER
+        if not client.zone.enable_acl:
+            return ACL_DISABLED
+        decision = self._decide(client, action, topic, absent=True)
+        if decision is None or decision.allowed:
+            return decision
+        http = self._http
+        return None if http is not None and http.knows_superusers else decision
+
+    def _decide(
+        self, client: ClientInfo, action: str, topic: str, verdict: Verdict | None = None, absent: bool = False
+    ) -> Decision | None:
+        """``verdict``: what the service outside has said, if it was asked. ``None``: it must be."""
+        for source in self.sources:
+            if isinstance(source, HttpSource):
+                if verdict is None:
+                    return None
+                allowed = verdict.allowed
+                decision = None if allowed is None else Decision(allowed, verdict.setting)
+            elif absent and isinstance(source, JwtSource):
+                return None
+            else:
+                decision = source.decide(client, action, topic)
+            if decision is not None:
+                return decision
+        return self._no_match
+
+    async def ask(self, client: ClientInfo, action: str, topics: Sequence[str]) -> list[Decision]:
+        """What ``authorize`` could not say, some topics at a time. Decisions that last are cached."""
+        decisions: list[Decision] = []
+        for start in range(0, len(topics), _MAX_QUESTIONS):
+            some = topics[start : start + _MAX_QUESTIONS]
+            decisions += await asyncio.gather(*[self._ask(client, action, topic) for topic in some])
+        return decisions
+
+    async def _ask(self, client: ClientInfo, action: str, topic: str) -> Decision:
+        generation = self.generation
+        http = self._http
+        verdict = await http.authorize(client, action, topic) if http is not None else NOT_ASKED
+        # The other sources may have changed meanwhile, so all decide now.
+        decision = self._decide(client, action, topic, verdict)
+        assert decision is not None
+        if verdict.failure:
+            return Decision(decision.allowed, decision.setting, decision.ignored, lasting=False)
+        cache: AclCache | None = client.acl_cache
+        if self.settings.cache and cache is not None and generation == self.generation == cache.generation:
+            cache.put(action, topic, decision, self._clock.now())
+        return decision

@@ -1,0 +1,26 @@
+"""Authentication and authorization in few words. None: no decision."""
+
+from collections.abc import Awaitable
+
+from taipan.broker.access.acl import RuleSource
+from taipan.broker.access.control import AccessControl
+from taipan.broker.access.outcome import AuthOutcome
+from taipan.broker.session.client_info import ClientInfo
+
+
+def decided(source: RuleSource, client: ClientInfo, action: str, topic: str) -> bool | None:
+    decision = source.decide(client, action, topic)
+    return None if decision is None else decision.allowed
+
+
+def authorized(
+    access: AccessControl, client: ClientInfo, action: str, topic: str, now: float | None = None
+) -> bool | None:
+    decision = access.authorization.authorize(client, action, topic, now)
+    return None if decision is None else decision.allowed
+
+
+def authenticate(
+    access: AccessControl, client: ClientInfo, password: bytes | None, certified: bool = False
+) -> AuthOutcome | Awaitable[AuthOutcome]:
+    return access.authentication.authenticate(client, password, certified)
