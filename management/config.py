@@ -29,14 +29,15 @@ from taipan.ruleengine.config import RuleEngineSettings
 
 from .config_document import ConfigDocument, ConfigError
 from .settings import ManagementSettings
-from .settings_faults import (
+from .settings_validation import (
     binds_overlap,
-    faults_of_access,
-    faults_of_limits,
-    faults_of_listener,
-    faults_of_management,
-    faults_of_node,
-    faults_of_zone,
+    validate_access,
+    validate_limits,
+    validate_listener,
+    validate_management,
+    validate_node,
+    validate_ruleengine,
+    validate_zone,
 )
 from .toml_lines import Path
 from .validation import Fault, nearest, quoted, shown
@@ -132,10 +133,11 @@ def _settings(document: ConfigDocument) -> Settings:
 
 
 _VALIDATE: Final[dict[str, Callable[[Any], Iterator[Fault]]]] = {
-    "node": faults_of_node,
-    "access": faults_of_access,
-    "limits": faults_of_limits,
-    "management": faults_of_management,
+    "node": validate_node,
+    "access": validate_access,
+    "limits": validate_limits,
+    "management": validate_management,
+    "ruleengine": validate_ruleengine,
 }
 """What types do not say, by table."""
 
@@ -151,7 +153,7 @@ def _zones(document: ConfigDocument) -> dict[str, ZoneSettings | None]:
     for name, table in raw.items():
         zone = zones[name] = document.convert(table, ZoneSettings, ("zones", name))
         if zone is not None:
-            document.refuse(faults_of_zone(zone), ("zones", name))
+            document.refuse(validate_zone(zone), ("zones", name))
     return zones
 
 
@@ -196,14 +198,14 @@ def _listener(
     overrides: ZoneSettings | None = document.convert(overridden, ZoneSettings, path)
     if listener is None:
         return None
-    document.refuse(faults_of_listener(listener, raw), path)
+    document.refuse(validate_listener(listener, raw), path)
     if listener.zone not in zones:
         document.report(path + ("zone",), f"no zone {quoted(listener.zone)}{nearest(listener.zone, zones)}")
     zone = zones.get(listener.zone)
     if zone is None or overrides is None:
         return None
     zone = msgspec.structs.replace(zone, **{key: getattr(overrides, key) for key in overridden})
-    document.refuse(faults_of_zone(zone), path)
+    document.refuse(validate_zone(zone), path)
     return listener, zone
 
 

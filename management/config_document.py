@@ -13,7 +13,7 @@ from taipan.broker.observability.log_text import one_line
 
 from .setting_types import is_list, struct_in, type_at, union_members
 from .toml_lines import Path, key_lines
-from .validation import Fault, faults, quoted, shown, unknown_keys
+from .validation import Fault, quoted, shown, unknown_keys, validate
 
 MAX_TOLD: Final = 20
 """Mistakes that are told at once."""
@@ -94,11 +94,11 @@ class ConfigDocument:
 
     def convert(self, raw: Any, kind: type[msgspec.Struct], path: Path) -> Any:
         """``raw`` as the struct ``kind``; ``None`` where something in it is wrong, which is reported."""
-        if self.refuse(self._faults(raw, kind, path)):
+        if self.refuse(self._validate(raw, kind, path)):
             return None
         return msgspec.convert(raw, kind)
 
-    def _faults(self, raw: Any, kind: type[msgspec.Struct], path: Path) -> Iterator[Fault]:
+    def _validate(self, raw: Any, kind: type[msgspec.Struct], path: Path) -> Iterator[Fault]:
         if not isinstance(raw, dict):
             yield Fault(path, f"expected a table, got {shown(raw)}")
             return
@@ -107,7 +107,7 @@ class ConfigDocument:
             if isinstance(raw[key], dict):
                 yield Fault(path + (key,), f"expected tables [[{_dotted(path + (key,))}]]")
                 raw = {name: value for name, value in raw.items() if name != key}
-        yield from faults(raw, kind, path)
+        yield from validate(raw, kind, path)
 
     def check_keys(self, table: Mapping[str, Any], known: Collection[str], path: Path) -> None:
         """Report keys that are not ``known``, with the nearest of those."""

@@ -19,7 +19,7 @@ from taipan.broker.version import product_version
 
 from .config import DEFAULT_LISTENERS, DEFAULT_ZONE, TABLES
 from .setting_types import is_list, struct_in, union_members
-from .settings_faults import WEBSOCKET_KEYS
+from .settings_validation import WEBSOCKET_KEYS
 from .validation import expected
 
 _WIDTH: Final = 120

@@ -140,7 +140,7 @@ def _print_defaults() -> int:
 
 def _check(settings: Settings) -> None:
     """Whether what the settings name is there and can be used: a start would need it. Raises ConfigError."""
-    from taipan.ruleengine.extensions import faults_of_modules
+    from taipan.ruleengine.extensions import validate_modules
 
     from .certificate_expiry import served_certificates
 
@@ -155,7 +155,7 @@ def _check(settings: Settings) -> None:
             except TlsError as error:
                 wrong.append(f"{place}.{error}")
     wrong += filter(None, (each.fault(time.time()) for each in served_certificates(settings)))
-    wrong += faults_of_modules([each.module for each in settings.ruleengine.functions])
+    wrong += validate_modules([each.module for each in settings.ruleengine.functions])
     if wrong:
         raise ConfigError(*wrong)
 

@@ -35,57 +35,44 @@ class Fault(NamedTuple):
     missing: bool = False
 
 
-def faults(value: Any, kind: Any, place: Path = (), strict: bool = True, table: str = "table") -> Iterator[Fault]:
+def validate(value: Any, kind: Any, place: Path = (), strict: bool = True, table: str = "table") -> Iterator[Fault]:
     """Everything in ``value`` that is not as ``kind`` has it; a value without faults converts.
 
     ``strict``: ``"1"`` is no number. ``table``: what the outside calls a mapping, ``table`` or ``object``.
     """
     struct, member = struct_of(kind), _member(kind)
     if struct is not None and isinstance(value, dict):
-        yield from _faults_of_struct(value, struct, place, strict, table)
+        yield from _validate_struct(value, struct, place, strict, table)
     elif member is not None and isinstance(value, dict) and _holds(kind, dict):
         for key, each in value.items():
-            yield from faults(each, member, place + (str(key),), strict, table)
+            yield from validate(each, member, place + (str(key),), strict, table)
     elif member is not None and isinstance(value, list) and _holds(kind, list, tuple):
         found = False
         for index, each in enumerate(value):
-            for fault in faults(each, member, place + (index,), strict, table):
+            for fault in validate(each, member, place + (index,), strict, table):
                 found = True
                 yield fault
         if not found:
-            yield from _fault_of_whole(value, kind, place, strict, table)
+            yield from _validate_whole(value, kind, place, strict, table)
     else:
-        yield from _fault_of_whole(value, kind, place, strict, table)
+        yield from _validate_whole(value, kind, place, strict, table)
 
 
-def _faults_of_struct(
+def _validate_struct(
     value: dict[str, Any], struct: type[msgspec.Struct], place: Path, strict: bool, table: str
 ) -> Iterator[Fault]:
-    sound = True
     fields = msgspec.structs.fields(struct)
     if struct.__struct_config__.forbid_unknown_fields:
-        for fault in unknown_keys(value, [field.encode_name for field in fields], place):
-            sound = False
-            yield fault
+        yield from unknown_keys(value, [field.encode_name for field in fields], place)
     for field in fields:
-        if field.encode_name in value:
-            place_of = place + (field.encode_name,)
-            for fault in faults(value[field.encode_name], field.type, place_of, strict, table):
-                sound = False
-                yield fault
+        key = field.encode_name
+        if key in value:
+            yield from validate(value[key], field.type, place + (key,), strict, table)
     for field in fields:
-        if field.required and field.encode_name not in value:
-            sound = False
-            key = field.encode_name
-            yield Fault(
-                place, f"needs the key {quoted(key)}" if table == "table" else f"{key} is missing", missing=True
-            )
-    if sound:
-        # What its ``__post_init__`` finds.
-        try:
-            msgspec.convert(value, struct, strict=strict)
-        except msgspec.ValidationError as error:
-            yield Fault(place, str(error))
+        key = field.encode_name
+        if field.required and key not in value:
+            what = f"needs the key {quoted(key)}" if table == "table" else f"{key} is missing"
+            yield Fault(place, what, missing=True)
 
 
 def unknown_keys(value: Collection[str], known: Collection[str], place: Path) -> Iterator[Fault]:
@@ -95,7 +82,7 @@ def unknown_keys(value: Collection[str], known: Collection[str], place: Path) ->
             yield Fault(place + (key,), f"unknown key{nearest(key, known)}")
 
 
-def _fault_of_whole(value: Any, kind: Any, place: Path, strict: bool, table: str) -> Iterator[Fault]:
+def _validate_whole(value: Any, kind: Any, place: Path, strict: bool, table: str) -> Iterator[Fault]:
     try:
         msgspec.convert(value, kind, strict=strict)
     except msgspec.ValidationError:

@@ -1,6 +1,5 @@
 """The rule engine's own settings: table ``[ruleengine]`` of the configuration file."""
 
-import ipaddress
 from typing import Annotated, Final
 
 import msgspec
@@ -71,12 +70,3 @@ class RuleEngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     opentsdb_connect_timeout: _Seconds = 10.0
     opentsdb_response_timeout: _Seconds = 30.0
     functions: tuple[FunctionModule, ...] = ()
-
-    def __post_init__(self) -> None:
-        for each in self.refused_networks:
-            try:
-                ipaddress.ip_network(each)
-            except ValueError as error:
-                raise ValueError(f"refused_networks: {error}") from None
-        if self.retry_backoff_max < self.retry_backoff:
-            raise ValueError("retry_backoff_max is shorter than retry_backoff")

@@ -53,7 +53,7 @@ def load_extensions(modules: Iterable[str]) -> list[ActionType]:
     return list(dict.fromkeys(found))
 
 
-def faults_of_modules(modules: Iterable[str]) -> Iterator[str]:
+def validate_modules(modules: Iterable[str]) -> Iterator[str]:
     """Which of the configured modules are not there; none is run."""
     for name in modules:
         try:

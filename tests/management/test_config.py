@@ -12,7 +12,7 @@ from taipan.broker.access.scram import ScramVerifier
 from taipan.broker.config import ListenerSettings, ZoneSettings, parse_bind
 from taipan.management.config import load
 from taipan.management.config_document import ConfigError
-from taipan.management.settings_faults import binds_overlap
+from taipan.management.settings_validation import binds_overlap
 
 HASH = str(ScryptHash.create(b"secret", n=16))
 SCRAM = str(ScramVerifier.create("secret"))

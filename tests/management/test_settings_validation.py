@@ -1,4 +1,4 @@
-"""What is wrong with [access.http] and [access.jwt] is told with file and line."""
+"""What is wrong with [access.http], [access.jwt] and [ruleengine] is told with file and line."""
 
 from pathlib import Path
 
@@ -54,3 +54,16 @@ def test_taken(tmp_path: Path) -> None:
     assert access.http is not None and access.http.acl_url == "http://h/a?b=c"
     assert access.jwt is not None and access.jwt.secret == "x"
     assert access.authorizers == ("http",)
+
+
+def test_every_mistake_of_the_rule_engine_is_told(tmp_path: Path) -> None:
+    text = (
+        '[ruleengine]\nrefused_networks = [\n"10.0.0.0/8",\n"10.0.0.1/8",\n"nonsense",\n"fe80::/129"]\n'
+        "retry_backoff = 5\nretry_backoff_max = 4.5\n"
+    )
+    assert refusal(tmp_path, text).split("\n") == [
+        "t.toml:4: ruleengine.refused_networks.1: 10.0.0.1/8 has host bits set",
+        "t.toml:5: ruleengine.refused_networks.2: 'nonsense' does not appear to be an IPv4 or IPv6 network",
+        "t.toml:6: ruleengine.refused_networks.3: 'fe80::/129' does not appear to be an IPv4 or IPv6 network",
+        "t.toml:8: ruleengine.retry_backoff_max: is shorter than retry_backoff",
+    ]
