@@ -29,7 +29,7 @@ def text(message: str, *arguments: object) -> str:
 def test_text() -> None:
     line = text("client_connected client_id=%s peer=%s", "sensor-7", "10.0.0.7:50112")
     assert re.fullmatch(
-        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.123 INFO broker\.channel "
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.123 INFO taipan\.broker\.channel "
         r"client_connected client_id=sensor-7 peer=10\.0\.0\.7:50112",
         line,
     )
