@@ -56,9 +56,8 @@ PARTS = (
     ),
     Part(
         "configuration",
-        "management.config management.config_document management.defaults management.outside_sources"
-        " management.setting_types management.settings management.settings_faults management.toml_lines"
-        " management.validation",
+        "management.config management.config_document management.defaults management.setting_types"
+        " management.settings management.settings_validation management.toml_lines management.validation",
         "access core observability rules settings version",
     ),
     Part(
