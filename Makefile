@@ -99,9 +99,10 @@ bench-profile: setup compiled ## where the processor time goes, into docs/profil
 bench-api: setup ## what listings cost a busy node (SESSIONS=20000 RATE=5000 DUR=5)
 	@$(BIN)/python -m tools.bench.api
 
-docs-tables: setup ## tables of the docs that are made of the code: endpoints, parameters of rules and resources
+docs-tables: setup ## what the docs take from the code: endpoints, parameters of rules, the calls of a PUBLISH
 	@$(BIN)/python -m tests.api.rows
 	@$(BIN)/python -m tests.rules.reference
+	@TAIPAN_COMPILED=no $(BIN)/python -m tests.publish_path
 
 conformance: setup ## docs/conformance.md from the tags in code and tests; prints what is open
 	@$(BIN)/python -m tests.conformance.report
