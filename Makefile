@@ -53,6 +53,13 @@ compile: setup ## the hot path with mypyc into build/compiled, from the same sou
 compiled: setup
 	@$(if $(filter no,$(COMPILED)),:,$(BIN)/python build_compiled.py --try)
 
+# In an environment of its own, which pip makes: the registry is asked for setuptools and mypy.
+.PHONY: wheel
+wheel: setup ## a wheel with compiled modules, for this platform, into dist/ (COMPILED=no: one that runs anywhere)
+	@rm -rf build/lib* build/bdist* dist/*.whl
+	@TAIPAN_COMPILE=$(COMPILED) $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	@ls dist/*.whl
+
 test-compiled: compile node-modules ## every test on the compiled modules
 	@TAIPAN_COMPILED=$(CURDIR)/build/compiled $(PYTEST) $(PYTEST_ARGS)
 
@@ -130,7 +137,7 @@ ifneq ($(WANTED),$(THERE))
 .PHONY: $(STAMP)
 endif
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml setup.py
 	@command -v $(PYTHON) >/dev/null || { \
 	    echo "Taipan needs Python 3.11 or newer with venv. As root: apt-get install -y python3 python3-venv" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

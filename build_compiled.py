@@ -40,7 +40,6 @@ ABOVE = (
     "persistence/record_mapping",
     "persistence/stored_message",
     "observability/metrics",
-    "session/client_info",
     "channel/acknowledgements",
     "channel/authorization",
     "channel/closing",
@@ -76,33 +75,62 @@ def missing() -> str | None:
     return None
 
 
-def build(files: list[str], into: Path) -> None:
-    """Write the extension modules under ``into``. Ends the process if mypy or the C compiler complain."""
+def extensions(work: Path) -> list[Any]:
+    """setuptools' extensions of the hot path; their C files are written under ``work``. Run from the root.
+
+    Ends the process if mypy complains.
+    """
     # Imported here: where everything is fresh, this has to be quick.
     from mypyc.build import mypycify
-    from setuptools import Distribution  # type: ignore[import-untyped]
+
+    made: list[Any] = mypycify(sources(), opt_level="3", debug_level="0", target_dir=str(work), multi_file=True)
+    return made
+
+
+def build_command() -> type[Any]:
+    """``build_ext`` that compiles the C files of an extension side by side, and of these only what has changed."""
     from setuptools.command.build_ext import build_ext  # type: ignore[import-untyped]
 
-    class BuildOnEveryCore(build_ext):  # type: ignore[misc]
-        """An extension's C files side by side; what there is in setuptools does so with extensions only."""
+    class BuildChanged(build_ext):  # type: ignore[misc]
+        def finalize_options(self) -> None:
+            super().finalize_options()
+            self.build_temp = str(WORK / "objects")  # one place, whoever builds
 
         def build_extensions(self) -> None:
-            one_after_another = self.compiler.compile
+            compile_in_turn = self.compiler.compile
 
             def compile(sources: list[str], **options: Any) -> list[str]:
+                objects = self.compiler.object_filenames(sources, output_dir=options["output_dir"])
+                # mypyc writes only files whose content is another one. Every C file includes headers of all modules.
+                headers = [file for source in sources for file in Path(source).parent.rglob("*.h")]
+                newest = max(
+                    (file.stat().st_mtime for file in {*headers, *map(Path, options.get("depends") or ())}), default=0.0
+                )
+                old = [
+                    source
+                    for source, made in zip(sources, map(Path, objects), strict=True)
+                    if not made.exists() or made.stat().st_mtime < max(newest, Path(source).stat().st_mtime)
+                ]
                 with ThreadPoolExecutor(os.cpu_count()) as pool:
-                    made = pool.map(lambda source: one_after_another([source], **options), sources)
-                    return [each for objects in made for each in objects]
+                    list(pool.map(lambda source: compile_in_turn([source], **options), old))
+                return list(objects)
 
             self.compiler.compile = compile
             super().build_extensions()
 
-    extensions = mypycify(files, opt_level="3", debug_level="0", target_dir=str(WORK), multi_file=True)
+    return BuildChanged
+
+
+def build(into: Path) -> None:
+    """Write the extension modules under ``into``. Ends the process if mypy or the C compiler complain."""
+    from setuptools import Distribution  # type: ignore[import-untyped]
+
+    os.chdir(ROOT)
     # Not setup(): that would read pyproject.toml, which is about the package and not about this.
-    distribution = Distribution({"name": "taipan-compiled", "ext_modules": extensions})
-    distribution.cmdclass["build_ext"] = BuildOnEveryCore
+    distribution = Distribution({"name": "taipan-compiled", "ext_modules": extensions(WORK)})
+    distribution.cmdclass["build_ext"] = build_command()
     command = distribution.get_command_obj("build_ext")
-    command.build_lib, command.build_temp = str(into), str(WORK)
+    command.build_lib = str(into)
     distribution.run_command("build_ext")
 
 
@@ -111,9 +139,8 @@ def compile_all() -> None:
     files = sources()
     before = Compiled.digests(ROOT)  # a file that changes meanwhile makes the result stale, not wrong
     fresh = TARGET.with_suffix(".new")
-    for directory in (WORK, fresh):
-        shutil.rmtree(directory, ignore_errors=True)
-    build(files, fresh)
+    shutil.rmtree(fresh, ignore_errors=True)
+    build(fresh)
     manifest = {
         "suffix": SUFFIX,
         "modules": [file.removesuffix(".py").replace("/", ".") for file in files],

@@ -1,8 +1,9 @@
-"""The compiled modules that ``make compile`` has built, taken in place of their sources where these are unchanged.
+"""Which modules of the hot path run: compiled ones, or their sources.
 
-``broker`` imports this before anything else. The modules are looked for in ``build/compiled`` beside the package, or in
-the directory that the environment variable ``TAIPAN_COMPILED`` names; with ``no`` in it none are taken. ``outcome``
-says what came of it.
+``taipan.broker`` imports this before anything else. A wheel has compiled modules beside the sources, and Python takes
+them by itself. In a checkout they are in ``build/compiled``, where ``make compile`` builds them, or in the directory
+that the environment variable ``TAIPAN_COMPILED`` names; they are taken where the sources are unchanged since. With
+``no`` in the variable the sources run, in a wheel too. ``outcome`` says what came of it.
 """
 
 import contextlib
@@ -13,7 +14,11 @@ import json
 import os
 import sys
 import sysconfig
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceFileLoader
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 VARIABLE: Final = "TAIPAN_COMPILED"
@@ -102,6 +107,26 @@ class Compiled:
             sys.modules[name] = module
 
 
+class SourcesOnly(MetaPathFinder):
+    """Finds the sources of ``taipan`` where compiled modules lie beside them."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if not fullname.startswith("taipan."):
+            return None
+        for directory in path or ():
+            spec = FileFinder(directory, (SourceFileLoader, SOURCE_SUFFIXES)).find_spec(fullname)
+            if spec is not None:
+                return spec
+        return None
+
+
+def beside_sources(package: Path) -> bool:
+    """Whether the package was installed with compiled modules: a wheel of ``make wheel``."""
+    return any(package.glob(f"mqtt/*{SUFFIX}"))
+
+
 def asked_for() -> str | None:
     """The directory that the environment names, if it does."""
     value = os.environ.get(VARIABLE)
@@ -109,8 +134,13 @@ def asked_for() -> str | None:
 
 
 def _chosen() -> str:
+    installed = beside_sources(Path(__file__).parent)
     if os.environ.get(VARIABLE) == NO:
+        if installed:
+            sys.meta_path.insert(0, SourcesOnly())
         return INTERPRETED
+    if installed:
+        return COMPILED
     return Compiled(Path(asked_for() or BUILT)).prefer()
 
 
