@@ -156,4 +156,4 @@ def test_asking_takes_no_time() -> None:
         Compiled(BUILT).unusable()
         Compiled.digests(ROOT)
         best = min(best, time.perf_counter() - begun)
-    assert best < 0.030
+    assert best < 0.3

@@ -26,7 +26,7 @@ from .clients.client import PATIENCE
 pytestmark = [pytest.mark.timeout(90)]
 
 ROOT = Path(__file__).parents[2]
-BIN = Path(sys.executable).parent
+BIN = Path(os.environ.get("TAIPAN_BIN", Path(sys.executable).parent))  # tests/test_wheel.py names those of a wheel
 STARTS_IN = 30.0
 # The ports that the README has, and for each one of this test.
 PORTS = {printed: str(free_port()) for printed in ("1883", "8083", "8081", "1884", "8084", "9081", "9900")}
