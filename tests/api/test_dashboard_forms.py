@@ -3,36 +3,20 @@ resources of an import that cannot be used as they are."""
 
 import json
 import ssl
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
-from tests.broker.transport.conftest import Certificates
-from tests.ruleengine.rig import HttpSink
 from tests.support.api import ManagedNode, managed_node
+from tests.support.certificates import Certificates
+from tests.support.http_sink import HttpSink
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio
 
 NO_FILE = {"filename": "", "file": ""}
 QUICK = {"liveness_interval": 0.05}
-
-
-@pytest.fixture
-def certificates(tmp_path: Path) -> Certificates:
-    made = Certificates(tmp_path)
-    made.issue("localhost")
-    return made
-
-
-@pytest_asyncio.fixture
-async def sink() -> AsyncIterator[HttpSink]:
-    made = await HttpSink().start()
-    yield made
-    await made.stop()
 
 
 def file(path: Any, name: str = "x.pem") -> dict[str, str]:

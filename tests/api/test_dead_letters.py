@@ -1,28 +1,19 @@
 """/resources/{id}/dead_letters and the commands beside it: rows that were set aside are seen, sent again, removed."""
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from aiohttp import web
 
-from tests.ruleengine.rig import HttpSink
 from tests.support.api import ManagedNode, managed_node
+from tests.support.http_sink import HttpSink
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio
 
 QUICK = {"liveness_interval": 0.05, "retry_backoff": 0.01, "retry_backoff_max": 0.05, "breaker_failures": 1000}
 HOOK = "resource:hook"
-
-
-@pytest_asyncio.fixture
-async def sink() -> AsyncIterator[HttpSink]:
-    made = await HttpSink().start()
-    yield made
-    await made.stop()
 
 
 async def bad(request: web.Request, body: bytes) -> web.StreamResponse:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.broker.transport.conftest import Certificates
 from tests.support.api import ManagedNode, managed_node
+from tests.support.certificates import Certificates
 from tests.support.peer import Closed, Peer
 
 pytestmark = pytest.mark.asyncio

@@ -1,27 +1,18 @@
 """/resources and /resource_status, each row of the specification's table Resource."""
 
 import re
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
-from tests.ruleengine.rig import HttpSink
 from tests.support.api import ManagedNode, assert_refused, managed_node, segment
+from tests.support.http_sink import HttpSink
 from tests.support.node import free_port
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio
 
 QUICK = {"liveness_interval": 0.05, "liveness_timeout": 1.0, "retry_backoff": 0.01, "retry_backoff_max": 0.05}
-
-
-@pytest_asyncio.fixture
-async def sink() -> AsyncIterator[HttpSink]:
-    made = await HttpSink().start()
-    yield made
-    await made.stop()
 
 
 async def new_hook(node: ManagedNode, url: str, **more: Any) -> dict[str, Any]:

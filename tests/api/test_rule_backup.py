@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tests.api.golden.recordings import cases
-from tests.ruleengine.rig import HttpSink
 from tests.support.api import ManagedNode, managed_node, segment
+from tests.support.http_sink import HttpSink
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio

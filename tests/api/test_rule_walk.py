@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.ruleengine.rig import HttpSink
 from tests.support.api import managed_node
+from tests.support.http_sink import HttpSink
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio

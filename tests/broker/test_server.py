@@ -16,7 +16,7 @@ from taipan.broker.mqtt import reason_codes as rc
 from taipan.broker.mqtt.packets import Disconnect, Will
 from taipan.broker.server import Server
 from tests.support.clock import Clock
-from tests.support.fake_transport import FakeNode
+from tests.support.fake_node import FakeNode
 from tests.support.node import make_settings
 from tests.support.wire import Publish
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
-CROWD = int(os.environ.get("TAIPAN_GROWTH", "100000"))
-"""How many subscriptions and retained messages a crowd has."""
+LARGE = int(os.environ.get("TAIPAN_GROWTH", "100000"))
+"""How many subscriptions, retained messages and the like a large node holds."""
 
 
 def operations(work: Callable[[], object]) -> int:

@@ -10,9 +10,9 @@ import pytest
 from taipan.broker.mqtt.message import Message
 from taipan.ruleengine.config import RuleEngineSettings
 from taipan.ruleengine.engine import RuleEngine
-from tests.growth import crowd
-from tests.growth.operations import CROWD, settled
-from tests.support.fake_transport import FakeNode
+from tests.growth import populations
+from tests.growth.operations import LARGE, settled
+from tests.support.fake_node import FakeNode
 
 NOTHING = {"name": "do_nothing", "params": {}}
 SLACK = 1.02
@@ -39,15 +39,15 @@ def node_with(what: str, count: int) -> FakeNode:
         return _with_rules(count)
     node = FakeNode()
     if what == "subscriptions":
-        crowd.subscribed(node, count)
+        populations.subscribed(node, count)
     elif what == "sessions":
         for number in range(count):
-            crowd.session(node, f"crowd-{number}")
+            populations.session(node, f"idle-{number}")
     elif what == "connections":
         for number in range(count):
-            node.connect(f"crowd-{number}")
+            node.connect(f"idle-{number}")
     elif what == "retained":
-        crowd.retained(node, count)
+        populations.retained(node, count)
     else:
         for number in range(count):
             message = Message(f"$delayed/3600/{number}", b"x", timestamp=node.clock.time)
@@ -56,11 +56,11 @@ def node_with(what: str, count: int) -> FakeNode:
 
 
 GROWTH = [
-    pytest.param("subscriptions", (1, 1000, CROWD), id="subscriptions"),
+    pytest.param("subscriptions", (1, 1000, LARGE), id="subscriptions"),
     pytest.param("sessions", (1, 1000, 10_000), id="sessions"),
     pytest.param("connections", (1, 100, 10_000), id="connections"),
     pytest.param("rules", (0, 100, 1000), id="rules"),
-    pytest.param("retained", (1, 1000, CROWD), id="retained"),
+    pytest.param("retained", (1, 1000, LARGE), id="retained"),
     pytest.param("delayed", (0, 1000, 30_000), id="delayed"),
 ]
 growth = pytest.mark.parametrize("what, counts", GROWTH)
@@ -166,7 +166,7 @@ def test_a_session_is_resumed(what: str, counts: tuple[int, ...]) -> None:
 
 @growth
 def test_a_second_of_housekeeping_is_bounded(what: str, counts: tuple[int, ...]) -> None:
-    """What recurs looks at a slice of the crowd, never at all of it."""
+    """What recurs looks at a slice of the population, never at all of it."""
 
     def prepare(node: FakeNode) -> Callable[[], object]:
         def second() -> None:

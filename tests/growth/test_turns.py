@@ -11,10 +11,10 @@ from taipan.broker.session.queue import EXPIRY_SLICE
 from taipan.broker.session.replay import REPLAY_SLICE
 from taipan.broker.session.subscription import Subscription
 from taipan.broker.transport.flusher import SENDS_A_TURN
-from tests.growth import crowd
+from tests.growth import populations
 from tests.growth.operations import operations
-from tests.growth.test_corners import expiring
-from tests.support.fake_transport import FakeNode
+from tests.growth.test_worst_cases import expiring
+from tests.support.fake_node import FakeNode
 from tests.support.wire import Publish
 
 READERS = 1000
@@ -107,7 +107,7 @@ def test_wills_to_many() -> None:
     for reader in node.readers:
         reader.subscribe("will")
     for number in range(100):
-        session = crowd.session(node, str(number))
+        session = populations.session(node, str(number))
         node.broker.will_at(session, Message("will", b"x"), 0, node.clock.time + 5)
     node.clock.advance(6)
     runs = 0
@@ -128,7 +128,7 @@ def test_wills_of_a_crowd_that_goes_at_once() -> None:
     reader.subscribe("will")
     turn = node.broker.turn
     node.timers.enough = lambda: turn.deliveries > TURN_DELIVERIES
-    sessions = [crowd.session(node, str(number)) for number in range(2000)]
+    sessions = [populations.session(node, str(number)) for number in range(2000)]
     turn.deliveries = 0
     for number, session in enumerate(sessions):
         will = Message("will", b"%d" % number, publisher=session.client)
@@ -179,7 +179,7 @@ def test_retained_messages_go_out_in_slices() -> None:
 def test_sessions_are_swept_in_slices() -> None:
     """Long queues in which something expires: a second looks at a few of them."""
     node = FakeNode()
-    sessions = [crowd.session(node, str(number)) for number in range(20)]
+    sessions = [populations.session(node, str(number)) for number in range(20)]
     for session in sessions:
         session.queue = expiring(EXPIRY_SLICE)
     left = list(sessions)

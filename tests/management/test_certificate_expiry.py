@@ -10,7 +10,7 @@ from taipan.broker.observability.alarms import Alarms
 from taipan.management.certificate_expiry import ExpiryAlarms, served_certificates
 from taipan.management.config import load
 from taipan.management.node import main
-from tests.broker.transport.conftest import Certificates
+from tests.support.certificates import Certificates
 from tests.support.clock import Clock
 
 DAY = 86_400.0

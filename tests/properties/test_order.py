@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Ack, Connack, Connect, Subscribe, TopicFilter
-from tests.support.durable import DurableFakeNode
-from tests.support.fake_transport import FakeClient
+from tests.support.durable_fake_node import DurableFakeNode
+from tests.support.fake_node import FakeClient
 from tests.support.wire import Publish
 
 TOPICS = ("t/a", "t/b", "t/c")

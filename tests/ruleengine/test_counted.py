@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.ruleengine.ruled import FAIL, KEEP, RuleEngineNode, rule_engine_node
+from tests.support.rule_engine_node import FAIL, KEEP, RuleEngineNode, rule_engine_node
 
 pytestmark = pytest.mark.asyncio
 

@@ -10,7 +10,7 @@ import pytest
 from taipan.broker.mqtt.message import Message
 from taipan.ruleengine.error import RuleEngineError
 from taipan.ruleengine.registry import CACHED_TOPICS
-from tests.ruleengine.ruled import FAIL, KEEP, rule_engine_node
+from tests.support.rule_engine_node import FAIL, KEEP, rule_engine_node
 
 
 @pytest.mark.asyncio

@@ -19,8 +19,8 @@ from taipan.ruleengine.config import RuleEngineSettings
 from taipan.ruleengine.engine import RuleEngine
 from taipan.ruleengine.extensions import ExtensionError, load_extensions
 from taipan.ruleengine.functions.registry import FUNCTIONS
-from tests.ruleengine.ruled import rule_engine_node
 from tests.support.node import make_settings
+from tests.support.rule_engine_node import rule_engine_node
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "extend-rules.md"
 

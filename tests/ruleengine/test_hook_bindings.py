@@ -11,8 +11,8 @@ from taipan.broker.mqtt.message import Message
 from taipan.ruleengine import columns
 from taipan.ruleengine.config import RuleEngineSettings
 from taipan.ruleengine.functions.values import read_json
-from tests.ruleengine.ruled import RuleEngineNode, rule_engine_node
 from tests.support.node import make_settings
+from tests.support.rule_engine_node import RuleEngineNode, rule_engine_node
 
 pytestmark = pytest.mark.asyncio
 

@@ -9,7 +9,7 @@ from taipan.ruleengine.durations import read_retry_for
 from taipan.ruleengine.params import ParamError, check_params
 from taipan.ruleengine.resources.ingress import read_ingress
 from taipan.ruleengine.resources.web_hook import TYPE as WEB_HOOK
-from tests.ruleengine.rig import FakeEngine
+from tests.support.fake_engine import FakeEngine
 
 
 def said(call: Any) -> str:

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from taipan.broker.core.broker import PUBLISH_STEPS
-from tests.ruleengine.ruled import KEEP, RuleEngineNode, rule_engine_node
+from tests.support.rule_engine_node import KEEP, RuleEngineNode, rule_engine_node
 from tests.support.wire import Publish, encode
 
 pytestmark = pytest.mark.asyncio

@@ -6,7 +6,7 @@ import pytest
 
 from taipan.ruleengine.error import RuleEngineError
 from taipan.ruleengine.events import KINDS
-from tests.ruleengine.ruled import rule_engine_node
+from tests.support.rule_engine_node import rule_engine_node
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=[kind.topic.removeprefix("$events/") for kind in KINDS])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from taipan.ruleengine.error import WRONG, RuleEngineError
-from tests.ruleengine.ruled import KEEP, rule_engine_node
+from tests.support.rule_engine_node import KEEP, rule_engine_node
 
 pytestmark = pytest.mark.asyncio
 

@@ -14,8 +14,8 @@ import pytest_asyncio
 
 from taipan.broker.config import HttpAccessSettings, RuleSettings
 from taipan.broker.mqtt.packets import Ack, Connack, Connect, Disconnect, Suback, Subscribe, TopicFilter, Will
-from tests.broker.transport.conftest import Certificates
 from tests.support.auth_service import AuthService, Question, auth_service
+from tests.support.certificates import Certificates
 from tests.support.clients import Clients, StartClients, tcp, v5
 from tests.support.peer import TIMEOUT, Peer
 from tests.support.reason_codes import suback_refused

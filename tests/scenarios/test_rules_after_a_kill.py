@@ -8,8 +8,8 @@ import pytest
 
 from taipan.broker.mqtt.constants import SESSION_EXPIRY_INTERVAL
 from taipan.broker.mqtt.packets import Will
-from tests.ruleengine.rig import HttpSink
 from tests.support.api import APP_ID, SECRET, ApiClient
+from tests.support.http_sink import HttpSink
 from tests.support.node import NodeProcess, free_port
 from tests.support.peer import Address, Peer
 from tests.support.waiting import until

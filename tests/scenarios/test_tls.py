@@ -14,7 +14,7 @@ from websockets.exceptions import WebSocketException
 from taipan.broker.config import TlsSettings
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Connect, Will
-from tests.broker.transport.conftest import Certificates
+from tests.support.certificates import Certificates
 from tests.support.node import Node, start_node
 from tests.support.peer import Closed, Peer
 

@@ -20,8 +20,8 @@ from taipan.broker.mqtt.message import Message
 from taipan.broker.session.subscription import Subscription
 from taipan.ruleengine.config import RuleEngineSettings
 from taipan.ruleengine.engine import RuleEngine
-from tests.growth.crowd import session
-from tests.support.fake_transport import FakeNode
+from tests.growth.populations import session
+from tests.support.fake_node import FakeNode
 from tools.bench.page import write
 from tools.bench.results import commit
 

@@ -26,9 +26,9 @@ from taipan.broker.store import store as store_module
 from taipan.broker.store.recovery import read, restore
 from taipan.broker.store.store import Store
 from taipan.broker.transport.flusher import Flusher
-from tests.support.durable import DurableFakeNode
+from tests.support.durable_fake_node import DurableFakeNode
 from tests.support.fake_disk import MemoryDisk
-from tests.support.fake_transport import FakeNode
+from tests.support.fake_node import FakeNode
 
 from .disk_account import USERS, Found, Outcome
 

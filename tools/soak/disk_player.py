@@ -16,7 +16,7 @@ from taipan.broker.mqtt.packets import (
     Unsubscribe,
     Will,
 )
-from tests.support.fake_transport import FakeClient
+from tests.support.fake_node import FakeClient
 from tests.support.wire import Packet, Publish
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ import re
 from typing import Any, Final
 
 from taipan.broker.mqtt.packets import Pingreq, Pingresp
-from tests.ruleengine.rig import HttpSink
 from tests.support.api import ApiClient, ManagedNode, Reply
+from tests.support.http_sink import HttpSink
 from tests.support.wire import Publish
 
 from .recordings import Case

@@ -5,7 +5,7 @@ import pytest
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt import reason_codes as rc
 from taipan.broker.mqtt.packets import Ack
-from tests.support.fake_transport import FakeNode, acknowledgements
+from tests.support.fake_node import FakeNode, acknowledgements
 
 versions = pytest.mark.parametrize("version", [3, 4, 5])
 

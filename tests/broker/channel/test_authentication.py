@@ -9,7 +9,7 @@ from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt import reason_codes as rc
 from taipan.broker.mqtt.packets import Auth, Connack, Connect, Disconnect, Pingreq, Pingresp
 from taipan.broker.session.client_info import ClientInfo
-from tests.support.fake_transport import FakeClient, FakeNode, reason_codes
+from tests.support.fake_node import FakeClient, FakeNode, reason_codes
 from tests.support.wire import Publish
 
 

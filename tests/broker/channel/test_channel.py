@@ -8,7 +8,7 @@ from taipan.broker.channel import channel as module
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.message import Message
 from taipan.broker.mqtt.packets import Ack, Connect, Disconnect, Pingreq, Pingresp, Subscribe, TopicFilter, Unsubscribe
-from tests.support.fake_transport import FakeNode
+from tests.support.fake_node import FakeNode
 from tests.support.wire import Publish
 
 

@@ -10,7 +10,7 @@ from taipan.broker.channel.channel import Channel
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt import reason_codes as rc
 from taipan.broker.mqtt.packets import Connack, Connect, Disconnect, Will
-from tests.support.fake_transport import FakeClient, FakeNode
+from tests.support.fake_node import FakeClient, FakeNode
 
 LATE = {c.WILL_DELAY_INTERVAL: 10}
 

@@ -6,7 +6,7 @@ from taipan.broker.access.scram import ScramVerifier
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt import reason_codes as rc
 from taipan.broker.mqtt.packets import Auth, Connack, Connect, Will
-from tests.support.fake_transport import FakeNode
+from tests.support.fake_node import FakeNode
 from tests.support.scram_client import ScramClient
 from tests.support.wire import Publish
 

@@ -10,7 +10,7 @@ from taipan.broker.mqtt import reason_codes as rc
 from taipan.broker.mqtt.packets import Connect, Disconnect, Will
 from taipan.broker.session.client_info import ClientInfo
 from taipan.broker.session.limits import MAX_INFLIGHT
-from tests.support.fake_transport import FakeClient, FakeNode, reason_codes
+from tests.support.fake_node import FakeClient, FakeNode, reason_codes
 
 versions = pytest.mark.parametrize("version", [3, 4, 5])
 V3_CODES = {rc.CLIENT_IDENTIFIER_NOT_VALID: 2, rc.BAD_USER_NAME_OR_PASSWORD: 4, rc.NOT_AUTHORIZED: 5}

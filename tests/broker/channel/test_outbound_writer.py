@@ -17,7 +17,7 @@ from taipan.broker.mqtt.message import Delivery, Message
 from taipan.broker.mqtt.packets import TopicFilter
 from taipan.broker.session.session import Session
 from tests.support.clock import Clock
-from tests.support.fake_transport import FakeNode
+from tests.support.fake_node import FakeNode
 from tests.support.sessions import make_session
 from tests.support.wire import Publish, Reader
 

@@ -12,7 +12,7 @@ from taipan.broker.config import AccessSettings, DelayedSettings, ListenerSettin
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt import reason_codes as rc
 from taipan.broker.mqtt.packets import Auth, Connect, Disconnect, Subscribe, TopicFilter, Will
-from tests.support.fake_transport import FakeClient, FakeNode
+from tests.support.fake_node import FakeClient, FakeNode
 from tests.support.scram_client import ScramClient
 from tests.support.wire import Publish
 

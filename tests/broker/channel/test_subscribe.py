@@ -9,7 +9,7 @@ from taipan.broker.channel.subscribe import FILTERS_A_TURN
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt import reason_codes as rc
 from taipan.broker.mqtt.packets import Disconnect, Suback, Subscribe, TopicFilter, Unsuback, Unsubscribe, Will
-from tests.support.fake_transport import FakeNode
+from tests.support.fake_node import FakeNode
 from tests.support.wire import Publish
 
 DENY = {"rules": [{"allow": False, "action": "subscribe", "topics": ["denied/#"]}]}

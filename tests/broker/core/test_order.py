@@ -5,8 +5,8 @@ import pytest
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Ack, Connect, Subscribe, TopicFilter
 from taipan.broker.store.recovery import in_order_of_sending
-from tests.support.durable import DurableFakeNode
-from tests.support.fake_transport import FakeClient
+from tests.support.durable_fake_node import DurableFakeNode
+from tests.support.fake_node import FakeClient
 from tests.support.wire import Publish
 
 pytestmark = pytest.mark.asyncio

@@ -22,8 +22,8 @@ from taipan.broker.mqtt.packets import (
 from taipan.broker.persistence.log import records
 from taipan.broker.session.account import REFUSING
 from taipan.broker.store.compaction import live_octets
-from tests.support.durable import DurableFakeNode
-from tests.support.fake_transport import FakeClient
+from tests.support.durable_fake_node import DurableFakeNode
+from tests.support.fake_node import FakeClient
 from tests.support.wire import Publish
 
 pytestmark = pytest.mark.asyncio

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from taipan.broker.mqtt.packets import Ack, Subscribe, TopicFilter, Will
-from tests.support.durable import DurableFakeNode
+from tests.support.durable_fake_node import DurableFakeNode
 
 from ..store.test_recovery import subscribed
 

@@ -13,8 +13,8 @@ from taipan.broker.session.session import Session
 from taipan.broker.session.subscription import Subscription
 from taipan.broker.store.compaction import live
 from taipan.broker.store.recovery import Restored, read
-from tests.support.durable import DurableFakeNode
-from tests.support.fake_transport import FakeClient
+from tests.support.durable_fake_node import DurableFakeNode
+from tests.support.fake_node import FakeClient
 from tests.support.one_by_one import OneByOne
 from tests.support.wire import Publish
 

@@ -24,7 +24,7 @@ from taipan.broker.transport import connection as module
 from taipan.broker.transport.connection import LINGER, WRITE_HIGH, WRITE_LOW
 from taipan.broker.transport.layer import Layer
 from taipan.broker.transport.proxy_protocol import ProxiedTransport, ProxyHeader
-from tests.support.fake_transport import FakeClient, FakeNode, FakeTransport, blocked_reader
+from tests.support.fake_node import FakeClient, FakeNode, FakeTransport, blocked_reader
 from tests.support.wire import Publish, encode
 
 PING = b"\xc0\x00"

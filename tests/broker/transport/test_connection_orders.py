@@ -2,7 +2,7 @@
 
 from taipan.broker.mqtt.packets import Pingreq
 from taipan.broker.session.client_info import Traffic
-from tests.support.fake_transport import FakeClient, FakeNode
+from tests.support.fake_node import FakeClient, FakeNode
 from tests.support.wire import Publish
 
 

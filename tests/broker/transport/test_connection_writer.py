@@ -5,7 +5,7 @@ import pytest
 from taipan.broker.core import broker as broker_module
 from taipan.broker.mqtt.packets import Connack, Connect, Pingreq, Pingresp, Subscribe, TopicFilter
 from taipan.broker.transport.connection import WRITE_LOW
-from tests.support.fake_transport import FakeClient, FakeNode
+from tests.support.fake_node import FakeClient, FakeNode
 from tests.support.wire import Publish
 
 

@@ -8,7 +8,7 @@ import pytest
 from taipan.broker.loop.budget import LoopBudget
 from taipan.broker.transport import flusher as module
 from taipan.broker.transport.flusher import OCTETS_A_TURN, SENDS_A_TURN, Flusher
-from tests.support.fake_transport import FakeLoop
+from tests.support.fake_node import FakeLoop
 
 pytestmark = pytest.mark.interpreted  # its writers are the test's own, and compiled code asks for the class
 

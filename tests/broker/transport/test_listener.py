@@ -14,7 +14,6 @@ from taipan.broker.config import ZoneSettings
 from taipan.broker.transport import listener as listener_module
 from taipan.broker.transport.listener import REST_WHEN_EXHAUSTED, ListenerError
 from taipan.broker.transport.tls import TlsError
-from tests.broker.transport.conftest import Certificates
 from tests.broker.transport.echo import (
     WatchedListener,
     closed_by_peer,
@@ -23,6 +22,7 @@ from tests.broker.transport.echo import (
     listening,
     on_both_loops,
 )
+from tests.support.certificates import Certificates
 
 
 def has_ipv6() -> bool:

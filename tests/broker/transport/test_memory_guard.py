@@ -6,7 +6,7 @@ from taipan.broker.core.memory import BEGINS, ENDS
 from taipan.broker.mqtt.packets import Subscribe, TopicFilter
 from taipan.broker.session.account import NORMAL, SHEDDING, SLOWING
 from taipan.broker.transport import memory_guard as module
-from tests.support.durable import DurableFakeNode
+from tests.support.durable_fake_node import DurableFakeNode
 
 pytestmark = pytest.mark.asyncio
 

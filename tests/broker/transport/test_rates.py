@@ -1,7 +1,7 @@
 """Rates: how fast a connection is read, held back and let go."""
 
 from taipan.broker.mqtt.packets import Pingreq, Pingresp
-from tests.support.fake_transport import FakeNode
+from tests.support.fake_node import FakeNode
 from tests.support.wire import Publish, encode
 
 

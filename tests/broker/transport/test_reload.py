@@ -11,7 +11,7 @@ import pytest
 from taipan.broker.config import BrokerSettings, RuleSettings, TlsSettings
 from taipan.broker.mqtt.constants import MAXIMUM_QOS
 from taipan.broker.transport.tls import build_context
-from tests.broker.transport.conftest import Certificates
+from tests.support.certificates import Certificates
 from tests.support.node import Node, make_settings, start_node
 
 pytestmark = pytest.mark.asyncio

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from taipan.broker.transport import resumption
-from tests.broker.transport.conftest import Certificates
 from tests.broker.transport.echo import WatchedListener, listening, on_both_loops
 from tests.broker.transport.test_tls import client_context
+from tests.support.certificates import Certificates
 
 DAY = 86_400.0
 VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}

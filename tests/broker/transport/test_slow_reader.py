@@ -1,7 +1,7 @@
 """SlowReader: who has to take what it asks for, and how much in time."""
 
 from taipan.broker.transport.slow_reader import SLOWEST
-from tests.support.fake_transport import blocked_reader
+from tests.support.fake_node import blocked_reader
 
 
 def test_a_reader_that_takes_nothing_is_closed() -> None:

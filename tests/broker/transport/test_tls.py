@@ -15,8 +15,8 @@ from cryptography.x509.oid import NameOID
 from taipan.broker.config import TlsSettings, ZoneSettings
 from taipan.broker.transport import handshake as arrival
 from taipan.broker.transport.tls import TlsError, build_context, peer_identity
-from tests.broker.transport.conftest import Certificates
 from tests.broker.transport.echo import closed_by_peer, dial, listener_settings, listening, on_both_loops
+from tests.support.certificates import Certificates
 
 
 def client_context(certificates: Certificates, certificate: tuple[str, str] | None = None) -> ssl.SSLContext:

@@ -25,7 +25,6 @@ from taipan.broker.transport.websocket import (
     WebSocketError,
     WebSocketLayer,
 )
-from tests.broker.transport.conftest import Certificates
 from tests.broker.transport.echo import (
     WatchedListener,
     closed_by_peer,
@@ -34,6 +33,7 @@ from tests.broker.transport.echo import (
     listening,
     on_both_loops,
 )
+from tests.support.certificates import Certificates
 
 CONT, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 

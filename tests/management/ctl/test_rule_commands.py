@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from tests.ruleengine.rig import HttpSink, status
 from tests.support.api import managed_node
 from tests.support.ctl import ctl, ctl_json, done
+from tests.support.http_sink import HttpSink, status
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio

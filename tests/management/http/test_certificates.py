@@ -12,8 +12,8 @@ import pytest
 from taipan.broker.config import TlsSettings
 from taipan.broker.transport.tls import TlsError
 from taipan.management.http.certificates import Certificates as Served
-from tests.broker.transport.conftest import Certificates
 from tests.support.api import ManagedNode, managed_node
+from tests.support.certificates import Certificates
 
 pytestmark = pytest.mark.asyncio
 

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from tests.ruleengine.ruled import rule_engine_node
+from tests.support.rule_engine_node import rule_engine_node
 
 
 @pytest.mark.asyncio

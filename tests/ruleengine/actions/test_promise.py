@@ -15,8 +15,8 @@ from taipan.ruleengine.delivery.buffer import Buffer
 from taipan.ruleengine.delivery.buffer_store import TABLE, BufferStore
 from taipan.ruleengine.delivery.entry import Entry, encode_row
 from tests.ruleengine.delivery.test_buffer import Sink
-from tests.ruleengine.rig import QUICK
-from tests.support.durable import DurableFakeNode
+from tests.support.durable_fake_node import DurableFakeNode
+from tests.support.fake_engine import QUICK
 
 
 @pytest.mark.asyncio

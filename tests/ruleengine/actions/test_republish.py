@@ -6,7 +6,7 @@ import pytest
 
 from taipan.broker.mqtt import constants as c
 from taipan.ruleengine.error import RuleEngineError
-from tests.ruleengine.ruled import RuleEngineNode, rule_engine_node
+from tests.support.rule_engine_node import RuleEngineNode, rule_engine_node
 
 
 def republish(topic: str, **params: Any) -> dict[str, Any]:

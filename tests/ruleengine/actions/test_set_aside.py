@@ -19,9 +19,9 @@ from taipan.ruleengine.delivery.buffer_store import BufferStore
 from taipan.ruleengine.delivery.dead_letters import TABLE, DeadLetter
 from taipan.ruleengine.delivery.entry import Entry
 from tests.ruleengine.delivery.test_buffer import BufferHarness, Sink, entry
-from tests.ruleengine.rig import QUICK
-from tests.ruleengine.ruled import KEEP, rule_engine_node
+from tests.support.fake_engine import QUICK
 from tests.support.node import free_port, make_settings, start_node
+from tests.support.rule_engine_node import KEEP, rule_engine_node
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio

@@ -17,7 +17,7 @@ from taipan.ruleengine.config import RuleEngineSettings
 from taipan.ruleengine.delivery.buffer import DELIVERED, Buffer, Outcome
 from taipan.ruleengine.delivery.buffer_store import TABLE, BufferStore
 from taipan.ruleengine.delivery.entry import Entry, encode_row
-from tests.ruleengine.rig import QUICK, FakeReport
+from tests.support.fake_engine import QUICK, FakeReport
 from tests.support.node import make_settings, start_node
 from tests.support.waiting import until
 

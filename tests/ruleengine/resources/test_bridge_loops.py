@@ -17,9 +17,9 @@ from taipan.ruleengine.hops import NAME, hops_of, with_hops
 from taipan.ruleengine.params import ParamError
 from taipan.ruleengine.resources import mqtt_bridge
 from tests.ruleengine.resources.remotes import KINDS, remote
-from tests.ruleengine.rig import QUICK, FakeEngine
-from tests.ruleengine.rig import published as event_of
-from tests.ruleengine.ruled import RuleEngineNode, rule_engine_node
+from tests.support.fake_engine import QUICK, FakeEngine
+from tests.support.fake_engine import published as event_of
+from tests.support.rule_engine_node import RuleEngineNode, rule_engine_node
 from tests.support.users import PASSWORD, users
 from tests.support.waiting import until
 

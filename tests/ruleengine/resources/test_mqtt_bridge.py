@@ -19,19 +19,12 @@ from taipan.ruleengine.params import ParamError
 from taipan.ruleengine.resources import mqtt_bridge
 from taipan.ruleengine.resources.resource import ResourceError
 from tests.ruleengine.resources.remotes import KINDS, Remote, remote
-from tests.ruleengine.rig import QUICK, FakeEngine, published
+from tests.support.fake_engine import QUICK, FakeEngine, published
 from tests.support.node import free_port, start_node
 from tests.support.peer import Peer
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
-
-
-@pytest_asyncio.fixture
-async def engine() -> AsyncIterator[FakeEngine]:
-    made = FakeEngine()
-    yield made
-    await made.close()
 
 
 @pytest_asyncio.fixture(params=KINDS)

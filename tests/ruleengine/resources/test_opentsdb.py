@@ -19,7 +19,8 @@ from taipan.ruleengine.params import ParamError
 from taipan.ruleengine.resources import opentsdb
 from taipan.ruleengine.resources.http_client import Reply
 from taipan.ruleengine.resources.opentsdb import DataPoint, PutOptions, outcomes_of
-from tests.ruleengine.rig import QUICK, FakeEngine, HttpSink, published
+from tests.support.fake_engine import QUICK, FakeEngine, published
+from tests.support.http_sink import HttpSink
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio

@@ -12,7 +12,7 @@ from taipan.ruleengine.error import RuleEngineError
 from taipan.ruleengine.event import Event
 from taipan.ruleengine.params import Param, ParamError, Text
 from taipan.ruleengine.resources.resource import ResourceError, ResourcePlace, ResourceType
-from tests.ruleengine.ruled import KEEP, RuleEngineNode, rule_engine_node
+from tests.support.rule_engine_node import KEEP, RuleEngineNode, rule_engine_node
 
 WORDS = Text("for tests", "用于测试")
 

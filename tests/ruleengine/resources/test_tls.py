@@ -3,39 +3,23 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-import pytest_asyncio
 
 from taipan.ruleengine.actions import web_hook as action
 from taipan.ruleengine.resources import mqtt_bridge, web_hook
 from taipan.ruleengine.resources.liveness import NOT_TRIED
 from taipan.ruleengine.resources.resource import ResourceError
-from tests.broker.transport.conftest import Certificates
-from tests.ruleengine.rig import FakeEngine, HttpSink, published
-from tests.ruleengine.ruled import rule_engine_node
+from tests.support.certificates import Certificates
+from tests.support.fake_engine import FakeEngine, published
+from tests.support.http_sink import HttpSink
 from tests.support.node import start_node
+from tests.support.rule_engine_node import rule_engine_node
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio
-
-
-@pytest.fixture
-def certificates(tmp_path: Path) -> Certificates:
-    made = Certificates(tmp_path)
-    made.issue("localhost")
-    return made
-
-
-@pytest_asyncio.fixture
-async def engine() -> AsyncIterator[FakeEngine]:
-    made = FakeEngine()
-    yield made
-    await made.close()
 
 
 def _server(certificates: Certificates, client: bool = False) -> ssl.SSLContext:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
-import pytest_asyncio
 from aiohttp import web
 
 from taipan.ruleengine.actions import web_hook as action
@@ -20,25 +18,12 @@ from taipan.ruleengine.networks import Networks
 from taipan.ruleengine.params import ParamError
 from taipan.ruleengine.resources import web_hook
 from taipan.ruleengine.resources.resource import ResourceError
-from tests.ruleengine.rig import QUICK, FakeEngine, FakeReport, HttpSink, published, status
+from tests.support.fake_engine import QUICK, FakeEngine, FakeReport, published
+from tests.support.http_sink import HttpSink, status
 from tests.support.node import free_port
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio
-
-
-@pytest_asyncio.fixture
-async def sink() -> AsyncIterator[HttpSink]:
-    made = await HttpSink().start()
-    yield made
-    await made.stop()
-
-
-@pytest_asyncio.fixture
-async def engine() -> AsyncIterator[FakeEngine]:
-    made = FakeEngine()
-    yield made
-    await made.close()
 
 
 async def test_the_specifications_form_posts_the_row_as_json(engine: FakeEngine, sink: HttpSink) -> None:

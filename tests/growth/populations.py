@@ -1,10 +1,10 @@
-"""Crowd: a node without sockets that holds many of something nobody asks for just now."""
+"""Populations: many sessions, subscriptions or retained messages in a fake node, which nobody asks for just now."""
 
 from taipan.broker.mqtt.message import Message
 from taipan.broker.session.client_info import ClientInfo
 from taipan.broker.session.session import Session
 from taipan.broker.session.subscription import Subscription
-from tests.support.fake_transport import FakeNode
+from tests.support.fake_node import FakeNode
 
 FILTERS = 10
 
@@ -24,7 +24,7 @@ def subscribed(node: FakeNode, count: int) -> list[Session]:
     broker = node.broker
     for number in range(count):
         if number % FILTERS == 0:
-            sessions.append(session(node, f"crowd-{number}"))
+            sessions.append(session(node, f"idle-{number}"))
         filter = f"site/{number % 100}/device/{number}/" + ("state" if number % FILTERS else "+")
         broker.subscribe(sessions[-1], Subscription(sessions[-1], filter, 1))
     return sessions

@@ -1,13 +1,9 @@
-"""What actions and resources are tested in when alone: an engine with a real server, and servers to talk to."""
+"""What actions and resources are tested in when alone: what they see of an engine, with a real server."""
 
 from __future__ import annotations
 
-import ssl
-from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any, cast
-
-from aiohttp import web
 
 from taipan.broker.config import ZoneSettings
 from taipan.broker.mqtt.message import Message
@@ -20,7 +16,7 @@ from taipan.ruleengine.event import Event, Near
 from taipan.ruleengine.events import MESSAGE_PUBLISH
 from taipan.ruleengine.params import check_params
 from taipan.ruleengine.resources.resource import Resource, ResourcePlace, ResourceType
-from tests.support.node import free_port, make_settings
+from tests.support.node import make_settings
 
 QUICK = RuleEngineSettings(
     retry_backoff=0.01, retry_backoff_max=0.05, breaker_pause=0.05, liveness_interval=0.05, close_timeout=0.3
@@ -87,57 +83,3 @@ def published(
     client = ClientInfo("taipan@127.0.0.1", ZoneSettings(), client_id=client_id)
     message = Message(topic, payload, qos, retain, publisher=client)
     return Event(MESSAGE_PUBLISH, Near("taipan@127.0.0.1", Random(1)), 1.0, client, message)
-
-
-class HttpSink:
-    """An HTTP server on a port of its own that can be started, stopped and started again.
-
-    ``requests`` are (method, path with query, headers in lower case, body) of everything that came; ``answer`` makes
-    the replies.
-    """
-
-    def __init__(self) -> None:
-        self.port = free_port()
-        self.requests: list[tuple[str, str, dict[str, str], bytes]] = []
-        self.answer: Callable[[web.Request, bytes], Awaitable[web.StreamResponse]] = _ok
-        self._runner: web.AppRunner | None = None
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    @property
-    def bodies(self) -> list[bytes]:
-        return [each[3] for each in self.requests]
-
-    async def start(self, tls: ssl.SSLContext | None = None) -> HttpSink:
-        app = web.Application(client_max_size=64 * 1024 * 1024)
-        app.router.add_route("*", "/{path:.*}", self._handle)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True, ssl_context=tls).start()
-        return self
-
-    async def stop(self) -> None:
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
-
-    async def _handle(self, request: web.Request) -> web.StreamResponse:
-        body = await request.read()
-        headers = {name.lower(): value for name, value in request.headers.items()}
-        self.requests.append((request.method, request.raw_path, headers, body))
-        return await self.answer(request, body)
-
-
-async def _ok(request: web.Request, body: bytes) -> web.StreamResponse:
-    return web.Response(text="ok")
-
-
-def status(code: int, **headers: str) -> Callable[[web.Request, bytes], Awaitable[web.StreamResponse]]:
-    """An ``answer`` with this status."""
-
-    async def answer(request: web.Request, body: bytes) -> web.StreamResponse:
-        return web.Response(status=code, headers=headers, text="no")
-
-    return answer

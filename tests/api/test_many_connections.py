@@ -13,8 +13,8 @@ import pytest
 from taipan.broker.transport.descriptors import Descriptors
 from taipan.management.http.door import Door
 from tests.api.raw_http import BASIC
-from tests.broker.transport.conftest import Certificates
 from tests.support.api import ManagedNode, managed_node
+from tests.support.certificates import Certificates
 
 pytestmark = pytest.mark.asyncio
 

@@ -20,7 +20,7 @@ from taipan.broker.persistence.log.errors import StoreError
 from taipan.broker.store.recovery import read, restore
 from taipan.broker.transport.flusher import Flusher
 
-from .fake_transport import FakeClient, FakeNode
+from .fake_node import FakeClient, FakeNode
 
 
 class FakeJournal:

@@ -1,4 +1,4 @@
-"""No corner is quadratic: ten times as many of the worst kind cost ten times as much."""
+"""No work is quadratic: ten times as many of the worst kind cost ten times as much."""
 
 import itertools
 import random
@@ -15,9 +15,9 @@ from taipan.broker.session.limits import MAX_INFLIGHT, Limits
 from taipan.broker.session.queue import EXPIRY_SLICE, MessageQueue
 from taipan.broker.session.session import Session
 from taipan.broker.session.subscription import Subscription
-from tests.growth import crowd
+from tests.growth import populations
 from tests.growth.operations import Counted, linear, operations, settled
-from tests.support.fake_transport import FakeNode
+from tests.support.fake_node import FakeNode
 from tests.support.one_by_one import OneByOne
 from tests.support.sessions import make_session
 
@@ -92,7 +92,7 @@ def test_many_leave_one_filter_while_messages_come() -> None:
 def test_a_session_with_many_subscriptions_ends() -> None:
     def prepare(count: int) -> Callable[[], object]:
         node = FakeNode()
-        session = crowd.session(node, "c")
+        session = populations.session(node, "c")
         for number in range(count):
             filter = f"{'$share/g/' if number % 3 == 0 else ''}a/{number}/{'+' if number % 2 else 'b'}"
             topic_filter = filter.removeprefix("$share/g/")
@@ -118,7 +118,7 @@ def test_a_shared_subscription_with_many_members(strategy: str, connected: str) 
     def cost(count: int) -> int:
         node = FakeNode(shared={"strategy": strategy})
         for number in range(count):
-            session = crowd.session(node, f"m{number}")
+            session = populations.session(node, f"m{number}")
             node.broker.subscribe(session, Subscription(session, "$share/g/t", 1, group="g", topic_filter="t"))
             if connected == "all" or (connected == "one" and number == count // 2):
                 session.attach(Nowhere(), 32, session.limits, 0.0)  # type: ignore[arg-type]
@@ -295,7 +295,7 @@ def test_many_wills_at_once() -> None:
         node = FakeNode()
         node.connect("heir").subscribe("will/#")
         for number in range(count):
-            session = crowd.session(node, str(number))
+            session = populations.session(node, str(number))
             node.broker.will_at(session, Message(f"will/{number}", b"x"), 0, node.clock.time + 5)
         node.clock.advance(6)
 
@@ -330,7 +330,7 @@ def test_many_delayed_messages_at_once() -> None:
 
 
 def test_many_timers_are_cancelled() -> None:
-    """A reconnecting crowd: its expiry and will timers go, and the heap with them."""
+    """Very many reconnect: their expiry and will timers go, and the heap with them."""
 
     def prepare(count: int) -> Callable[[], object]:
         node = FakeNode()
