@@ -1,9 +1,8 @@
-"""Management: the operators' side of a node, over a running broker. Opens its doors and closes them."""
+"""Management: the operators' side of a node, over a running broker. Opens its sockets and closes them."""
 
 import asyncio
 import errno
 import logging
-from ipaddress import ip_address
 from typing import Any, Final
 
 import msgspec
@@ -11,7 +10,7 @@ from aiohttp import web
 
 from taipan.broker.config import parse_bind
 from taipan.broker.server import Server
-from taipan.broker.session.client_info import authority
+from taipan.broker.session.client_info import authority, is_loopback
 from taipan.ruleengine.engine import RuleEngine
 
 from .api import monitoring
@@ -20,8 +19,8 @@ from .ctl.socket import ControlSocket
 from .http.app import Application
 from .http.certificates import Certificates
 from .http.connection import HttpConnection
-from .http.door import Door
-from .http.reader import Reader
+from .http.listener import HttpListener
+from .http.protocol import HttpProtocol
 from .operations.operations import Operations
 from .settings import ManagementSettings
 
@@ -55,7 +54,7 @@ class Management:
         self.application = Application(self.operations, all_routes(), monitoring.root_routes.all)
         self.control = ControlSocket(self.operations, server.settings.node.data_dir)
         self._runner: web.AppRunner | None = None
-        self._door: Door | None = None
+        self._listener: HttpListener | None = None
         self._certificates: Certificates | None = None
         self._access = server.settings.access
         self._telling: asyncio.Task[None] | None = None
@@ -85,11 +84,11 @@ class Management:
         server, loop = runner.server, asyncio.get_running_loop()
         assert server is not None
 
-        def read(connection: HttpConnection) -> Reader:
-            return Reader(server, loop, connection, access_log=None, keepalive_timeout=_KEEP_ALIVE)
+        def make_protocol(connection: HttpConnection) -> HttpProtocol:
+            return HttpProtocol(server, loop, connection, access_log=None, keepalive_timeout=_KEEP_ALIVE)
 
-        door = Door(
-            read,
+        listener = HttpListener(
+            make_protocol,
             min(self.settings.read_timeout, self.settings.first_request_timeout),
             self.settings.max_connections,
             self.settings.max_unauthenticated,
@@ -97,17 +96,17 @@ class Management:
             self.server.descriptors,
         )
         try:
-            await door.open(host, port, context, tls.handshake_timeout if tls is not None else None)
+            await listener.open(host, port, context, tls.handshake_timeout if tls is not None else None)
         except OSError as error:
             await runner.cleanup()
             why = error.strerror or str(error)
             taken = self.settings.bind if error.errno == errno.EADDRINUSE else ""
             raise ManagementError(f"management.bind {self.settings.bind}: {why}", taken) from None
-        self._runner, self._door = runner, door
-        self.operations.listeners.doors.append(door)
+        self._runner, self._listener = runner, listener
+        self.operations.listeners.http_listeners.append(listener)
         self._first_app()
         logger.info("management_started url=%s", self.url)
-        if tls is None and not _is_loopback(host):
+        if tls is None and host != "localhost" and not is_loopback(host):
             logger.warning(
                 "management_without_tls url=%s: secrets cross the net in clear text; setting=management.tls", self.url
             )
@@ -127,8 +126,8 @@ class Management:
     def url(self) -> str:
         """Where the HTTP server is, or will be."""
         host, port = parse_bind(self.settings.bind)
-        if self._door is not None:
-            port = self._door.port
+        if self._listener is not None:
+            port = self._listener.port
         scheme = "http" if self.settings.tls is None else "https"
         return f"{scheme}://{authority(host, port)}"
 
@@ -147,8 +146,8 @@ class Management:
         self.application.cross_site.configure(settings)
         if self._certificates is not None:
             self._certificates.apply()
-            if self._door is not None:
-                self._door.context = self._certificates.context
+            if self._listener is not None:
+                self._listener.context = self._certificates.context
         before, now = self._access, self.server.settings.access
         self._access = now
         changed: set[str] | None = {user.username for user in frozenset(before.users) ^ frozenset(now.users)}
@@ -164,15 +163,8 @@ class Management:
 
     async def stop(self) -> None:
         await self.control.stop()
-        if self._runner is not None and self._door is not None:
-            self._door.close()
+        if self._runner is not None and self._listener is not None:
+            self._listener.close()
             await self._runner.cleanup()
-            self.operations.listeners.doors.remove(self._door)
-            self._runner = self._door = None
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host.partition("%")[0]).is_loopback
-    except ValueError:
-        return host == "localhost"
+            self.operations.listeners.http_listeners.remove(self._listener)
+            self._runner = self._listener = None

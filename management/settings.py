@@ -1,13 +1,10 @@
 """What ``[management]`` says: the management server's address, who may use it, and how it answers."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
-from msgspec import Meta
 
-from taipan.broker.config import PositiveBytes, PositiveSeconds, TlsSettings
-
-Natural = Annotated[int, Meta(ge=1)]
+from taipan.broker.config import Natural, PositiveBytes, PositiveSeconds, TlsSettings
 
 
 class AppSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -5,6 +5,8 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
+from taipan.broker.config import Count, Natural, PositiveBytes, PositiveSeconds, Seconds
+
 METADATA_NETWORKS: Final = (
     "169.254.0.0/16",  # link-local; nearly every cloud tells its machines their secrets at 169.254.169.254
     "fe80::/10",  # link-local
@@ -14,10 +16,6 @@ METADATA_NETWORKS: Final = (
     "168.63.129.16/32",  # Azure
 )
 """Where no action has business, unless the configuration says otherwise."""
-
-_Count = Annotated[int, Meta(ge=1)]
-_Seconds = Annotated[float, Meta(gt=0, extra={"unit": "seconds"})]
-_Bytes = Annotated[int, Meta(ge=1, extra={"unit": "bytes"})]
 
 
 class FunctionModule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -31,42 +29,42 @@ class RuleEngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
     # Whether rules see nothing of messages below $SYS
     ignore_sys_message: bool = True
-    max_rules: _Count = 10_000
-    max_resources: _Count = 1000
+    max_rules: Natural = 10_000
+    max_resources: Natural = 1000
     # What one evaluation of one rule may take: steps (an element of FOREACH takes ten), octets it builds
-    max_steps: _Count = 20_000
-    max_output: _Bytes = 16_777_216
+    max_steps: Natural = 20_000
+    max_output: PositiveBytes = 16_777_216
     # Seconds of processor time that all rules may take for one message or event, with all that their actions lead to
-    max_time: _Seconds = 0.05
+    max_time: PositiveSeconds = 0.05
     # How often a message may be republished, and how many messages rules may make of republished ones for one event
     max_hops: Annotated[int, Meta(ge=1, le=20)] = 10
-    max_chained: _Count = 1000
+    max_chained: Natural = 1000
     # And within a second for all events together, not counting the first max_hops for each; 0: no limit
-    max_chained_rate: Annotated[int, Meta(ge=0)] = 5000
+    max_chained_rate: Count = 5000
     # Addresses that no resource may connect to, whatever name leads there; [] for none
     refused_networks: tuple[str, ...] = METADATA_NETWORKS
     # What may wait for one resource; beyond it an action fails at once
-    buffer_messages: _Count = 100_000
-    buffer_bytes: _Bytes = 67_108_864
+    buffer_messages: Natural = 100_000
+    buffer_bytes: PositiveBytes = 67_108_864
     # Between two attempts: doubled from the first to the longest, with jitter
-    retry_backoff: _Seconds = 0.5
-    retry_backoff_max: _Seconds = 30.0
+    retry_backoff: PositiveSeconds = 0.5
+    retry_backoff_max: PositiveSeconds = 30.0
     # A row that the other side keeps refusing with an error of its own (HTTP 500) is given up after so many attempts
-    retry_attempts: _Count = 3
+    retry_attempts: Natural = 3
     # Such rows are kept for an operator: so many for one resource, and so many octets; 0 rows: none
-    dead_letters: Annotated[int, Meta(ge=0)] = 1000
-    dead_letter_bytes: _Count = 16_777_216
+    dead_letters: Count = 1000
+    dead_letter_bytes: Natural = 16_777_216
     # After so many failed attempts in a row nothing is sent for a while, then one attempt tells. Answers such as
     # HTTP 500 count once for each client.
-    breaker_failures: _Count = 5
-    breaker_pause: _Seconds = 10.0
+    breaker_failures: Natural = 5
+    breaker_pause: PositiveSeconds = 10.0
     # How long a row waits for others to share a request with
-    batch_linger: Annotated[float, Meta(ge=0, extra={"unit": "seconds"})] = 0.01
-    liveness_interval: _Seconds = 10.0
-    liveness_timeout: _Seconds = 3.0
+    batch_linger: Seconds = 0.01
+    liveness_interval: PositiveSeconds = 10.0
+    liveness_timeout: PositiveSeconds = 3.0
     # How long a resource that ends waits for what is on its way
-    close_timeout: _Seconds = 2.0
-    max_reply_bytes: _Bytes = 1_048_576
-    opentsdb_connect_timeout: _Seconds = 10.0
-    opentsdb_response_timeout: _Seconds = 30.0
+    close_timeout: PositiveSeconds = 2.0
+    max_reply_bytes: PositiveBytes = 1_048_576
+    opentsdb_connect_timeout: PositiveSeconds = 10.0
+    opentsdb_response_timeout: PositiveSeconds = 30.0
     functions: tuple[FunctionModule, ...] = ()

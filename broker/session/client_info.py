@@ -28,6 +28,12 @@ def ip_address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | 
         return None
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach that address; False for a name."""
+    address = ip_address_of(host)
+    return address is not None and address.is_loopback
+
+
 class Traffic(NamedTuple):
     """What went over one connection: bytes, reads and writes of the socket, packets, and PUBLISH packets by QoS.
 

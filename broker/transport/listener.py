@@ -8,12 +8,11 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
-from ipaddress import ip_address
 from typing import Any, Final, Protocol
 
 from ..config import ListenerSettings, ZoneSettings, parse_bind
 from ..loop.clock import Clock
-from ..session.client_info import authority
+from ..session.client_info import authority, is_loopback
 from .binding import listening_sockets
 from .descriptors import SETTING, UNLIMITED, Descriptors
 from .handshake import PendingConnection
@@ -124,10 +123,7 @@ class Listener:
     def loopback(self) -> bool:
         """Whether only this machine can reach it; False for a host name before it is bound."""
         hosts = [sock.getsockname()[0] for sock in self._sockets] or [self._host]
-        try:
-            return all(ip_address(host.partition("%")[0]).is_loopback for host in hosts)
-        except ValueError:
-            return False
+        return all(map(is_loopback, hosts))
 
     @property
     def max_connections(self) -> int:

@@ -12,7 +12,7 @@ from ..operations.refusal import UNKNOWN, WRONG, Refusal, not_found
 from .credentials import Credentials, WrongCredentials
 from .cross_site import CrossSite
 from .envelope import answer, json_response, refused
-from .reader import SERVER, connection_of
+from .protocol import SERVER, connection_of
 from .reading import read_body, read_octets, read_query
 from .routes import PREFIXES, Call, Lenient, Octets, Route, RouteTable, split_path
 
@@ -75,7 +75,7 @@ class Application:
         """After a while; the next guess then wants another connection."""
         response = self._refused(wrong)
         if wrong.wait:
-            await connection_of(request).hold(wrong.wait)
+            await connection_of(request).wait(wrong.wait)
             response.force_close()
         return response
 
@@ -132,7 +132,7 @@ class Application:
 
 
 async def _sign(_: web.Request, response: web.StreamResponse) -> None:
-    """Who answers; not in which versions, by which a stranger would know what is wrong with them."""
+    """Who answers; not in which versions, which would tell what can be attacked."""
     response.headers["Server"] = SERVER
 
 

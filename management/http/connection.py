@@ -7,56 +7,56 @@ from collections.abc import Callable
 from typing import Final, Protocol, cast
 
 _TLS_SHUTDOWN_TIMEOUT: Final = 5.0
-MOST_UNHEARD: Final = 2_097_152
+MOST_WITHOUT_REQUEST: Final = 2_097_152
 """Bytes from which no request has come: far more than a head has, and than a body brings before it is asked for."""
 
 
 class Owner(Protocol):
-    """Who accepted it: ``Door``."""
+    """Who accepted it: ``HttpListener``."""
 
-    def known(self, connection: "HttpConnection") -> None: ...
-    def leave(self, connection: "HttpConnection") -> None: ...
-    def has(self, connection: "HttpConnection") -> bool: ...
+    def authenticated(self, connection: "HttpConnection") -> None: ...
+    def closed(self, connection: "HttpConnection") -> None: ...
+    def is_open(self, connection: "HttpConnection") -> bool: ...
 
 
 class HttpConnection(asyncio.Protocol):
     """Passes everything on to the HTTP protocol that ``handler`` makes, once the handshake is done.
 
-    Closes unless a request begins within ``patience`` seconds; between requests aiohttp's own timer holds.
+    Closes unless a request begins within ``timeout`` seconds; between requests aiohttp's own timer holds.
 
     aiohttp bounds the lines of a head that comes in one piece; here what comes in many is bounded.
     """
 
     __slots__ = (
         "_answering",
+        "_first_request_timer",
         "_handler",
-        "_held",
         "_http",
-        "_impatience",
+        "_octets_without_request",
         "_owner",
-        "_patience",
         "_sock",
         "_task",
+        "_timeout",
         "_transport",
-        "_unheard",
+        "_waiting",
         "address",
     )
 
     def __init__(
-        self, owner: Owner, handler: "Callable[[HttpConnection], asyncio.Protocol]", patience: float, address: str
+        self, owner: Owner, handler: "Callable[[HttpConnection], asyncio.Protocol]", timeout: float, address: str
     ) -> None:
         self.address = address
         self._owner = owner
         self._handler = handler
-        self._patience = patience
+        self._timeout = timeout
         self._sock: socket.socket | None = None
         self._task: asyncio.Task[None] | None = None
         self._transport: asyncio.Transport | None = None
         self._http: asyncio.Protocol | None = None
-        self._impatience: asyncio.TimerHandle | None = None
+        self._first_request_timer: asyncio.TimerHandle | None = None
         self._answering = False
-        self._unheard = 0
-        self._held: asyncio.Future[None] | None = None
+        self._octets_without_request = 0
+        self._waiting: asyncio.Future[None] | None = None
 
     def begin(self, sock: socket.socket, context: ssl.SSLContext | None, handshake_timeout: float | None) -> None:
         sock.setblocking(False)
@@ -75,13 +75,13 @@ class HttpConnection(asyncio.Protocol):
                 ssl_shutdown_timeout=None if context is None else _TLS_SHUTDOWN_TIMEOUT,
             )
         except OSError:  # it went, or does not speak TLS
-            self._owner.leave(self)
+            self._owner.closed(self)
         finally:
             self._task = None
 
     def abort(self) -> None:
         """Close it at once, whatever stage it is at."""
-        self._owner.leave(self)
+        self._owner.closed(self)
         if self._transport is not None:
             self._transport.abort()
         else:
@@ -95,53 +95,53 @@ class HttpConnection(asyncio.Protocol):
     def request_begins(self) -> None:
         """The head of a request is there."""
         self._answering = True
-        if self._impatience is not None:
-            self._impatience.cancel()
-            self._impatience = None
+        if self._first_request_timer is not None:
+            self._first_request_timer.cancel()
+            self._first_request_timer = None
 
     def request_answered(self) -> None:
         """The next one may come."""
         self._answering = False
-        self._unheard = 0
+        self._octets_without_request = 0
 
     def authenticated(self) -> None:
         """It gave right credentials."""
-        self._owner.known(self)
+        self._owner.authenticated(self)
 
-    async def hold(self, seconds: float) -> None:
+    async def wait(self, seconds: float) -> None:
         """Wait so long, or until the connection is lost."""
         if self._http is None:
             return
         loop = asyncio.get_running_loop()
-        self._held = loop.create_future()
-        timer = loop.call_later(seconds, self._release)
+        self._waiting = loop.create_future()
+        timer = loop.call_later(seconds, self._end_wait)
         try:
-            await self._held
+            await self._waiting
         finally:
             timer.cancel()
-            self._held = None
+            self._waiting = None
 
-    def _release(self) -> None:
-        if self._held is not None and not self._held.done():
-            self._held.set_result(None)
+    def _end_wait(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
 
     # The transport's calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        if not self._owner.has(self):
+        if not self._owner.is_open(self):
             self._transport.abort()
             return
         self._http = self._handler(self)
         self._http.connection_made(transport)
-        self._impatience = asyncio.get_running_loop().call_later(self._patience, self._transport.close)
+        self._first_request_timer = asyncio.get_running_loop().call_later(self._timeout, self._transport.close)
 
     def data_received(self, data: bytes) -> None:
         if self._http is None or self._transport is None or self._transport.is_closing():
             return
         if not self._answering:
-            self._unheard += len(data)
-            if self._unheard > MOST_UNHEARD:
+            self._octets_without_request += len(data)
+            if self._octets_without_request > MOST_WITHOUT_REQUEST:
                 self._transport.close()
                 return
         self._http.data_received(data)
@@ -158,9 +158,9 @@ class HttpConnection(asyncio.Protocol):
             self._http.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._owner.leave(self)
+        self._owner.closed(self)
         self.request_begins()  # no timer is left behind
         http, self._http = self._http, None
-        self._release()
+        self._end_wait()
         if http is not None:
             http.connection_lost(exc)

@@ -76,7 +76,7 @@ class CrossSite:
         self._refuse(request, "api_origin", "allowed_origins", whence[:_LONGEST])
 
     def _is_ours(self, host: str) -> bool:
-        """Whether ``host_names`` has it. An address is: only a name can be led here by a stranger."""
+        """Whether ``host_names`` has it. An address is: only a name can be made to lead here."""
         name = _name_of(host)
         if not name or name == "localhost" or name in self._names:
             return True

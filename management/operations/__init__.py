@@ -1,5 +1,5 @@
 """What an operator may ask or order, in plain Python over the live broker.
 
-No HTTP and no text for people: both doors, ``http`` and ``ctl``, call these operations and only dress the results.
+No HTTP and no text for people: ``http`` and ``ctl`` call these operations and only dress the results.
 What cannot be done raises ``refusal.Refusal`` with one of the specification's codes.
 """

@@ -18,8 +18,8 @@ ACCEPTORS: Final = 1
 Row = dict[str, Any]
 
 
-class Door(Protocol):
-    """What is asked of an HTTP listener: ``http.door``."""
+class HttpListener(Protocol):
+    """What is asked of an HTTP listener: ``http.listener``."""
 
     max_connections: int
     accepted: int
@@ -39,13 +39,13 @@ class Door(Protocol):
 
 
 class Listeners:
-    """All listeners of the node. ``doors``: the HTTP ones, while they are open."""
+    """All listeners of the node. ``http_listeners``: the HTTP ones, while they are open."""
 
     def __init__(self, server: Server, shutdown_count: Literal["array", "object"]) -> None:
         self._server = server
         self._as_array = shutdown_count == "array"
         self._restarting = asyncio.Lock()
-        self.doors: list[Door] = []
+        self.http_listeners: list[HttpListener] = []
 
     def records(self) -> list[Row]:
         """The listener records, MQTT's first."""
@@ -61,15 +61,15 @@ class Listeners:
             }
             for listener in self._server.listeners
         ]
-        for door in self.doors:
+        for listener in self.http_listeners:
             rows.append(
                 {
-                    "protocol": door.protocol,
-                    "listen_on": door.listen_on,
-                    "identifier": door.protocol,
+                    "protocol": listener.protocol,
+                    "listen_on": listener.listen_on,
+                    "identifier": listener.protocol,
                     "acceptors": ACCEPTORS,
-                    "max_conns": door.max_connections,
-                    "current_conns": door.current_connections,
+                    "max_conns": listener.max_connections,
+                    "current_conns": listener.current_connections,
                     "shutdown_count": [],
                 }
             )

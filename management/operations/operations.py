@@ -1,4 +1,4 @@
-"""Operations: everything an operator may ask or order, in one object that both doors share."""
+"""Operations: everything an operator may ask or order, in one object that ``http`` and ``ctl`` share."""
 
 from taipan.broker.server import Server
 from taipan.ruleengine.engine import RuleEngine

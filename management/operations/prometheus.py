@@ -123,14 +123,14 @@ class Prometheus:
 
     def _of_listeners(self) -> Iterator[tuple[str, str, str, Samples]]:
         listeners = [((("listener", identifier(each)),), each) for each in self._server.listeners]
-        doors = [((("listener", door.protocol),), door) for door in self._listeners.doors]
+        http_listeners = [((("listener", each.protocol),), each) for each in self._listeners.http_listeners]
         yield (
             "taipan_listener_connections",
             "gauge",
             "connections now",
             [
                 *((labels, each.current_connections) for labels, each in listeners),
-                *((labels, door.current_connections) for labels, door in doors),
+                *((labels, each.current_connections) for labels, each in http_listeners),
             ],
         )
         yield (
@@ -139,7 +139,7 @@ class Prometheus:
             "connections allowed",
             [
                 *((labels, each.max_connections) for labels, each in listeners),
-                *((labels, door.max_connections) for labels, door in doors),
+                *((labels, each.max_connections) for labels, each in http_listeners),
             ],
         )
         yield (
@@ -148,7 +148,7 @@ class Prometheus:
             "connections accepted",
             [
                 *((labels, each.accepted) for labels, each in listeners),
-                *((labels, door.accepted) for labels, door in doors),
+                *((labels, each.accepted) for labels, each in http_listeners),
             ],
         )
         yield (
@@ -163,7 +163,7 @@ class Prometheus:
             "connections refused",
             [
                 *(sample for labels, each in listeners for sample in _by(each.refused, labels)),
-                *(sample for labels, door in doors for sample in _by(door.refused, labels)),
+                *(sample for labels, each in http_listeners for sample in _by(each.refused, labels)),
             ],
         )
         yield (

@@ -191,7 +191,7 @@ class PubSub:
         return ids
 
     def _publish_one(self, message: Message) -> None:
-        """Through the doors every message goes through; raises Refusal where one is shut."""
+        """By the checks that every message passes; raises Refusal where one refuses it."""
         server = self._server
         broker = server.broker
         delayed = server.delayed.handles(message.topic)

@@ -78,10 +78,10 @@ async def test_the_first_few_are_answered_at_once_and_then_ever_more_slowly(
 
     waits: list[float] = []
 
-    async def hold(_: HttpConnection, seconds: float) -> None:
+    async def wait(_: HttpConnection, seconds: float) -> None:
         waits.append(seconds)
 
-    monkeypatch.setattr(HttpConnection, "hold", hold)
+    monkeypatch.setattr(HttpConnection, "wait", wait)
     for _ in range(FREE_FAILURES - 1):
         assert await guess(node) == 401
     assert waits == []

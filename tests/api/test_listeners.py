@@ -132,14 +132,14 @@ async def test_http_connections_beyond_the_maximum_put_out_those_without_credent
         assert (await records(node))["http:management"]["current_conns"] == 2
         late = await asyncio.open_connection("127.0.0.1", port)
         assert await read_to_the_end(silent[0]) == b""
-        (door,) = node.management.operations.listeners.doors
-        assert (door.refused["max_connections"], door.current_connections) == (1, 2)
+        (listener,) = node.management.operations.listeners.http_listeners
+        assert (listener.refused["max_connections"], listener.current_connections) == (1, 2)
         late[1].write(b"GET /status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert (await read_to_the_end(late[0])).startswith(b"HTTP/1.1 200")
         for _, writer in (silent, late):
             writer.close()
         async with asyncio.timeout(5):
-            while door.current_connections > 1:
+            while listener.current_connections > 1:
                 await asyncio.sleep(0.01)
 
 
@@ -151,8 +151,8 @@ async def test_http_connections_with_credentials_stay_whoever_comes() -> None:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             assert await read_to_the_end(reader) == b""
             writer.close()
-            (door,) = node.management.operations.listeners.doors
-            assert (door.refused["max_connections"], door.accepted) == (number, 1)
+            (listener,) = node.management.operations.listeners.http_listeners
+            assert (listener.refused["max_connections"], listener.accepted) == (number, 1)
         assert len(await records(node)) == 3
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from taipan.broker.transport.descriptors import Descriptors
-from taipan.management.http.door import Door
+from taipan.management.http.listener import HttpListener
 from tests.api.raw_http import BASIC
 from tests.support.api import ManagedNode, managed_node
 from tests.support.certificates import Certificates
@@ -40,8 +40,8 @@ async def strangers(node: ManagedNode, addresses: list[str], say: bytes) -> Asyn
             writer.transport.abort()
 
 
-def door(node: ManagedNode) -> Any:
-    (found,) = node.management.operations.listeners.doors
+def listener(node: ManagedNode) -> Any:
+    (found,) = node.management.operations.listeners.http_listeners
     return found
 
 
@@ -49,21 +49,21 @@ def door(node: ManagedNode) -> Any:
 async def test_520_strangers_do_not_shut_out_who_asks_from_their_address(
     say: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, "taipan.management.http.door")
+    caplog.set_level(logging.WARNING, "taipan.management.http.listener")
     async with managed_node() as node:
         async with strangers(node, ["127.0.0.1"] * 520, say):
             async with asyncio.timeout(5):
                 assert (await node.api.get("/brokers")).code == 0
-                while door(node).accepted < 521:
+                while listener(node).accepted < 521:
                     await asyncio.sleep(0.01)
-            assert door(node).current_connections <= 257
-            assert door(node).refused == {"max_connections": 0, "max_unauthenticated": 265, "no_sockets": 0}
+            assert listener(node).current_connections <= 257
+            assert listener(node).refused == {"max_connections": 0, "max_unauthenticated": 265, "no_sockets": 0}
             # Whoever has shown credentials stays, however many come later.
             async with strangers(node, ["127.0.0.1"] * 300, say):
                 assert (await node.api.get("/brokers")).code == 0
-            assert door(node).accepted == 821
+            assert listener(node).accepted == 821
         async with asyncio.timeout(5):
-            while door(node).current_connections > 1:
+            while listener(node).current_connections > 1:
                 await asyncio.sleep(0.01)
     (line,) = [message for message in caplog.messages if message.startswith("management_full ")]
     assert line.startswith("management_full reason=max_unauthenticated connections=256 unauthenticated=256 refused=1 ")
@@ -75,8 +75,8 @@ async def test_520_strangers_from_many_addresses() -> None:
     async with managed_node() as node, strangers(node, addresses, SILENT):
         async with asyncio.timeout(5):
             assert (await node.api.get("/brokers")).code == 0
-        assert door(node).refused["max_connections"] == 9
-        assert door(node).current_connections == 512
+        assert listener(node).refused["max_connections"] == 9
+        assert listener(node).current_connections == 512
 
 
 async def test_strangers_that_never_begin_their_handshake(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ async def test_strangers_that_never_begin_their_handshake(tmp_path: Path) -> Non
         async with asyncio.timeout(5):
             assert (await reader.read()).startswith(b"HTTP/1.1 200")
         writer.close()
-        assert (door(node).accepted, door(node).refused["max_connections"]) == (21, 16)
+        assert (listener(node).accepted, listener(node).refused["max_connections"]) == (21, 16)
 
 
 async def test_two_hundred_who_ask_at_once_are_all_answered() -> None:
@@ -116,7 +116,7 @@ async def test_descriptors_that_the_node_keeps_for_itself(monkeypatch: pytest.Mo
     async with managed_node() as node:
         port = int(node.management.url.rpartition(":")[2])
         assert (await node.api.get("/brokers")).code == 0
-        found: Door = door(node)
+        found: HttpListener = listener(node)
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
         while found.accepted < 4:
             await asyncio.sleep(0)

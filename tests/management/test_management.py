@@ -1,4 +1,4 @@
-"""Management: what it says when it opens its door."""
+"""Management: what it says when it starts to listen."""
 
 import logging
 from typing import Any
@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from taipan.broker.access.password import ScryptHash
-from taipan.management.http.door import Door
+from taipan.management.http.listener import HttpListener
 from tests.support.api import managed_node
 
 pytestmark = pytest.mark.asyncio
@@ -20,7 +20,7 @@ async def test_secrets_in_clear_text_beyond_loopback(
     async def opened(*_: Any) -> None:
         """Nobody listens in a test but on loopback."""
 
-    monkeypatch.setattr(Door, "open", opened)
+    monkeypatch.setattr(HttpListener, "open", opened)
     caplog.set_level(logging.WARNING, "taipan.management")
     async with managed_node(management={"bind": f"{host}:0"}):
         pass

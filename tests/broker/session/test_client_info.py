@@ -2,7 +2,7 @@
 
 import pytest
 
-from taipan.broker.session.client_info import authority, ip_address_of
+from taipan.broker.session.client_info import authority, ip_address_of, is_loopback
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,18 @@ def test_no_address(host: str) -> None:
 @pytest.mark.parametrize("host, text", [("192.0.2.1", "192.0.2.1:1"), ("::1", "[::1]:1"), ("a.example", "a.example:1")])
 def test_an_authority(host: str, text: str) -> None:
     assert authority(host, 1) == text
+
+
+@pytest.mark.parametrize(
+    "host, loopback",
+    [
+        ("127.0.0.2", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("localhost", False),
+    ],
+)
+def test_whether_only_this_machine_reaches_it(host: str, loopback: bool) -> None:
+    assert is_loopback(host) is loopback

@@ -61,9 +61,9 @@ async def test_who_leaves_amid_the_answer_leaves_no_trace_in_the_log(
             response = await caller.get(url)
             await response.content.read(1)
             response.close()
-        door = node.management.operations.listeners.doors[0]
+        listener = node.management.operations.listeners.http_listeners[0]
         async with asyncio.timeout(10):
-            while door.current_connections:
+            while listener.current_connections:
                 await asyncio.sleep(0.001)
     assert [record.name for record in caplog.records if record.exc_info] == []
 

@@ -1,4 +1,4 @@
-"""Reader: aiohttp's side of one HTTP connection, which tells in JSON what is no HTTP."""
+"""HttpProtocol: aiohttp's protocol of one connection, which tells in JSON what is no HTTP."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ LONGEST_LINE: Final = 262_144
 """Bytes of a request line: room for a name of MQTT's longest, 65,535 bytes, percent-encoded."""
 
 
-class Reader(web.RequestHandler):
+class HttpProtocol(web.RequestHandler):
     """No middleware sees what could not be parsed, so that what is answered and logged then is said by these two
     methods ([0039](../../docs/decisions/0039-public-interfaces.md))."""
 
@@ -58,6 +58,6 @@ class Reader(web.RequestHandler):
 
 def connection_of(request: web.Request) -> HttpConnection:
     """What a request came in by."""
-    reader = request.protocol
-    assert isinstance(reader, Reader)
-    return reader.connection
+    protocol = request.protocol
+    assert isinstance(protocol, HttpProtocol)
+    return protocol.connection

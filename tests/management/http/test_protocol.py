@@ -1,4 +1,4 @@
-"""Reader: long names come through, and what is broken leaves no trace in the log."""
+"""HttpProtocol: long names come through, and what is broken leaves no trace in the log."""
 
 import asyncio
 import base64

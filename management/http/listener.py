@@ -1,4 +1,7 @@
-"""Door: the HTTP server's listening sockets. Whoever showed right credentials stays; others make room for who comes."""
+"""HttpListener: the listening sockets of the management server, and how many may connect.
+
+Who gave right credentials stays; others make room for who comes.
+"""
 
 import asyncio
 import logging
@@ -23,9 +26,9 @@ ACCEPTS_A_TURN: Final = 16  # so that who has come is heard before others put it
 _SAY_EVERY: Final = 60.0
 
 
-class Door:
+class HttpListener:
     """Lets connections in to what ``handler`` makes: at most ``max_connections`` of them, and of one address at most
-    ``max_unauthenticated`` that gave no right credentials yet. ``patience``: seconds until the first request.
+    ``max_unauthenticated`` that gave no right credentials yet. ``timeout``: seconds until the first request.
 
     One more puts out the oldest of those; where there is none, it is closed itself. Either is counted in ``refused``
     by the setting.
@@ -34,14 +37,14 @@ class Door:
     def __init__(
         self,
         handler: Callable[[HttpConnection], asyncio.Protocol],
-        patience: float,
+        timeout: float,
         max_connections: int,
         max_unauthenticated: int,
         clock: Clock,
         descriptors: Descriptors = UNLIMITED,
     ) -> None:
         self._handler = handler
-        self._patience = patience
+        self._timeout = timeout
         self.max_connections = max_connections
         self.accepted = 0
         self.refused = {"max_connections": 0, "max_unauthenticated": 0, "no_sockets": 0}
@@ -50,11 +53,11 @@ class Door:
         self._descriptors = descriptors
         self._connections: set[HttpConnection] = set()
         # Those who gave no right credentials yet, the oldest first: all, and by address.
-        self._strangers: dict[HttpConnection, None] = {}
-        self._strangers_of: dict[str, dict[HttpConnection, None]] = {}
+        self._unauthenticated: dict[HttpConnection, None] = {}
+        self._unauthenticated_of: dict[str, dict[HttpConnection, None]] = {}
         self._say_at: dict[str, float] = {}
         self._sockets: list[socket.socket] = []
-        self._rest: asyncio.TimerHandle | None = None
+        self._resume_timer: asyncio.TimerHandle | None = None
         self._host = ""
         self.context: ssl.SSLContext | None = None  # of the connections to come
         self._handshake_timeout: float | None = None
@@ -74,7 +77,7 @@ class Door:
         for listening in self._sockets:
             listening.close()
         self._sockets = []
-        for connection in list(self._strangers):
+        for connection in list(self._unauthenticated):
             connection.abort()
 
     @property
@@ -100,15 +103,15 @@ class Door:
     # Accepting
 
     def _resume_accepting(self) -> None:
-        self._rest = None
+        self._resume_timer = None
         loop = asyncio.get_running_loop()
         for listening in self._sockets:
             loop.add_reader(listening, self._accept, listening)
 
     def _pause_accepting(self) -> None:
-        if self._rest is not None:
-            self._rest.cancel()
-            self._rest = None
+        if self._resume_timer is not None:
+            self._resume_timer.cancel()
+            self._resume_timer = None
         loop = asyncio.get_running_loop()
         for listening in self._sockets:
             loop.remove_reader(listening)
@@ -124,21 +127,21 @@ class Door:
                 if error.errno not in EXHAUSTED:
                     continue
                 self._refuse("no_sockets")
-                if self._strangers:
-                    next(iter(self._strangers)).abort()
+                if self._unauthenticated:
+                    next(iter(self._unauthenticated)).abort()
                 self._pause_accepting()
-                self._rest = asyncio.get_running_loop().call_later(REST_WHEN_EXHAUSTED, self._resume_accepting)
+                self._resume_timer = asyncio.get_running_loop().call_later(REST_WHEN_EXHAUSTED, self._resume_accepting)
                 return
             address = origin(peer[0])
             if self._has_room(address, sock.fileno()):
                 self.accepted += 1
-                self._enter(HttpConnection(self, self._handler, self._patience, address), sock)
+                self._add(HttpConnection(self, self._handler, self._timeout, address), sock)
             else:
                 sock.close()
 
     def _has_room(self, address: str, number: int) -> bool:
         """Whether one more from ``address``, whose socket has this ``number``, may stay: others may have to go."""
-        same = self._strangers_of.get(address)
+        same = self._unauthenticated_of.get(address)
         if same is not None and len(same) >= self._max_unauthenticated:
             self._refuse("max_unauthenticated")
             next(iter(same)).abort()
@@ -149,9 +152,9 @@ class Door:
         else:
             return True
         self._refuse(reason)
-        if not self._strangers:
+        if not self._unauthenticated:
             return False
-        next(iter(self._strangers)).abort()
+        next(iter(self._unauthenticated)).abort()
         return True
 
     def _refuse(self, reason: str) -> None:
@@ -164,30 +167,30 @@ class Door:
                 "management_full reason=%s connections=%s unauthenticated=%s refused=%s setting=%s",
                 reason,
                 len(self._connections),
-                len(self._strangers),
+                len(self._unauthenticated),
                 self.refused[reason],
                 SETTING if reason == "no_sockets" else f"management.{reason}",
             )
 
-    def _enter(self, connection: HttpConnection, sock: socket.socket) -> None:
+    def _add(self, connection: HttpConnection, sock: socket.socket) -> None:
         self._connections.add(connection)
-        self._strangers[connection] = None
-        self._strangers_of.setdefault(connection.address, {})[connection] = None
+        self._unauthenticated[connection] = None
+        self._unauthenticated_of.setdefault(connection.address, {})[connection] = None
         connection.begin(sock, self.context, self._handshake_timeout)
 
-    def known(self, connection: HttpConnection) -> None:
+    def authenticated(self, connection: HttpConnection) -> None:
         """It gave right credentials: nobody else's coming ends it."""
-        if self._strangers.pop(connection, self) is None:
-            same = self._strangers_of[connection.address]
+        if self._unauthenticated.pop(connection, self) is None:
+            same = self._unauthenticated_of[connection.address]
             del same[connection]
             if not same:
-                del self._strangers_of[connection.address]
+                del self._unauthenticated_of[connection.address]
 
-    def leave(self, connection: HttpConnection) -> None:
+    def closed(self, connection: HttpConnection) -> None:
         """It is over."""
-        self.known(connection)
+        self.authenticated(connection)
         self._connections.discard(connection)
 
-    def has(self, connection: HttpConnection) -> bool:
+    def is_open(self, connection: HttpConnection) -> bool:
         """Whether it is not over yet."""
         return connection in self._connections
