@@ -15,6 +15,8 @@ from typing import Any, Final
 
 from taipan.broker.observability.masking import mask_text
 
+NOT_TRIED: Final = "not tried yet"
+"""The reason of a connection that has not been asked for."""
 SETTING: Final = "ruleengine.refused_networks"
 
 _ALERT: Final = 0.2

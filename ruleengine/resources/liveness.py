@@ -3,13 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final
 
-from ..networks import reason_of
+from ..networks import NOT_TRIED, reason_of
 
 logger = logging.getLogger(__name__)
-
-NOT_TRIED: Final = "not tried yet"
 
 
 class Liveness:

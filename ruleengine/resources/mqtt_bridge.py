@@ -5,34 +5,46 @@ import logging
 import uuid
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 
 from taipan.broker.extensions.delayed import reserved
 from taipan.broker.mqtt import reason_codes
+from taipan.broker.mqtt.constants import V3, V4, V5
 from taipan.broker.mqtt.message import Message
+from taipan.broker.mqtt.packets import TopicFilter
 from taipan.broker.mqtt.topics import has_wildcard, matches, valid_name
+from taipan.broker.session.account import SLOWING
 
 from ..delivery.buffer import DELIVERED, Buffer, Outcome
 from ..delivery.entry import Entry, deadline, encode_row
 from ..durations import read_duration
-from ..hops import with_hops
+from ..hops import hops_of, with_hops
+from ..mqtt_client.client import ClientOptions, MqttClient
+from ..mqtt_client.connection import Unreachable
+from ..mqtt_client.stream import Address
 from ..networks import Networks
 from ..params import Param, ParamError, Text
 from .ingress import Ingress, read_ingress
-from .mqtt5_protocol import NotTaken
-from .mqtt_link import LinkOptions, MqttLink
 from .resource import ResourceError, ResourcePlace, ResourceType
 from .tls import asked_name, client_context, tls_params
 
 logger = logging.getLogger(__name__)
 
 _WINDOW: Final = 32
-_VERSIONS: Final = {"mqttv4": 4, "mqttv5": 5}
+_VERSIONS: Final = {"mqttv3": V3, "mqttv4": V4, "mqttv5": V5}
 _SHOWN: Final = 256
 _QUIET: Final = 60.0
 """Seconds between two log lines about messages that one bridge does not take."""
 _NAMESPACE: Final = uuid.UUID("8a1f8dd4-6c0b-4c5e-9a3e-0d5f8f2f7c11")
+_CONNECT_TIMEOUT: Final = 10.0
+_SHORT_OF_MEMORY: Final = 0.1
+"""Seconds between two looks whether memory is still so short that nothing is fetched."""
+_SCHEMES: Final = {"ws": 80, "wss": 443}
+_PATH: Final = "/mqtt"
+# What the other side may take later: the rest of what is 0x80 and above it will not take at all.
+_LATER: Final = frozenset({reason_codes.QUOTA_EXCEEDED, reason_codes.PACKET_IDENTIFIER_IN_USE})
 
 
 class Forward(msgspec.Struct, frozen=True, array_like=True):
@@ -48,18 +60,16 @@ class Forward(msgspec.Struct, frozen=True, array_like=True):
 class MqttBridge:
     """A running ``bridge_mqtt``: ``pool_size`` connections that send, one lane each, and one more that receives.
 
-    The sending ones have clean sessions: what is not acknowledged stays in the buffer here. The receiving one has a
-    persistent session there, so that the other broker keeps messages while this one is away.
+    What the sending ones have no acknowledgement for stays in the buffer here. The receiving one has a persistent
+    session there, so that the other broker keeps messages while this one is away.
     """
 
     def __init__(self, place: ResourcePlace) -> None:
         """Raises ParamError."""
         config = place.config
-        if config["proto_ver"] not in _VERSIONS:
-            raise ParamError("proto_ver", "bridges speak MQTT 3.1.1 (mqttv4) and 5.0 (mqttv5); 3.1 is not offered")
         self._carries_hops = config["proto_ver"] == "mqttv5"
         if self._carries_hops and config["bridge_mode"]:
-            raise ParamError("bridge_mode", "MQTT 5.0 has no such level; it is for 3.1.1 (mqttv4)")
+            raise ParamError("bridge_mode", "MQTT 5.0 has no such level; it is for 3.1 and 3.1.1")
         if not isinstance(config["pool_size"], int):
             raise ParamError("pool_size", "expected a whole number")
         engine = place.engine
@@ -68,13 +78,12 @@ class MqttBridge:
         self._networks = Networks(self._settings.refused_networks)
         self._clock = server.clock
         self._id = place.id
-        self._publish = server.publish
+        self._server = server
         self._refusals = server.metrics.refusals
         self._said = float("-inf")
-        self._stored = server.tables.stored
         self._on_alive = place.on_alive
         self._alive = False
-        self._options = _link_options(config)
+        self._options = _client_options(config)
         self.mountpoint = str(config["mountpoint"]).replace("${node}", server.settings.node.name)
         if self.mountpoint and not valid_name(self.mountpoint):
             raise ParamError("mountpoint", "expected the beginning of a topic, without wildcards")
@@ -89,22 +98,19 @@ class MqttBridge:
             # The same after a restart, so that a persistent session is found again.
             base = f"{base}:{uuid.uuid5(_NAMESPACE, f'{server.settings.node.name} {place.id}').hex}"
         self._client_id = base
-        self._links = [
-            MqttLink(f"{base}:{number}", self._options, self._networks, self._changed)
-            for number in range(1, config["pool_size"] + 1)
-        ]
-        self._receiving: MqttLink | None = None
+        self._senders = [self._client(f"{base}:{number}") for number in range(1, config["pool_size"] + 1)]
+        self._fetching: MqttClient | None = None
         if self.ingress:
-            subscriptions = [(each.remote_topic, each.qos) for each in self.ingress]
-            self._receiving = MqttLink(
-                f"{base}:in", self._options, self._networks, self._changed, subscriptions, self._receive
+            filters = [TopicFilter(each.remote_topic, each.qos, retain_as_published=True) for each in self.ingress]
+            self._fetching = MqttClient(
+                f"{base}:in", self._options, self._networks, server.broker.rng, self._changed, filters, self
             )
         self.buffer = Buffer(
             place.id,
             engine.buffers,
             self._settings,
             self,
-            len(self._links),
+            len(self._senders),
             server.broker.rng,
             config["disk_cache"] == "on",
             self._clock.now,
@@ -116,30 +122,33 @@ class MqttBridge:
 
     @property
     def status(self) -> dict[str, Any]:
-        links = self._all_links()
+        clients = self._clients()
         return {
-            "connections": sum(each.connected for each in links),
-            "reason": next((each.reason for each in links if each.reason), ""),
+            "connections": sum(each.connected for each in clients),
+            "reason": next((each.reason for each in clients if each.reason), ""),
             "received": self.received,
             "received_refused": self.refused,
             "buffer": self.buffer.status,
         }
 
     def start(self) -> None:
-        for each in self._all_links():
+        for each in self._clients():
             each.start()
         self.buffer.start()
 
     async def test(self) -> None:
         """As a client of its own, so that nobody who is connected loses its place."""
         client_id = f"{self._client_id}:{uuid.uuid4().hex[:8]}"
-        await MqttLink(client_id, self._options, self._networks, lambda: None).try_once()
+        try:
+            await self._client(client_id).try_once()
+        except Unreachable as error:
+            raise ResourceError(str(error)) from None
 
     async def close(self) -> None:
-        if self._receiving is not None:
-            await self._receiving.close()
+        if self._fetching is not None:
+            await self._fetching.close()
         await self.buffer.close()
-        await asyncio.gather(*(each.close() for each in self._links))
+        await asyncio.gather(*(each.close() for each in self._senders))
 
     def comes_back(self, topic: str) -> str | None:
         """The ingress filter that would fetch a message sent to this topic there; None: it stays there."""
@@ -156,41 +165,54 @@ class MqttBridge:
         self.buffer.append(Entry(action, key, "", _WINDOW, now, request, encode_row(row), deadline(now, retry_for)))
 
     async def deliver(self, lane: int, batch: list[Entry]) -> list[Outcome]:
-        link = self._links[lane]
-        return await asyncio.gather(*(self._deliver(link, each) for each in batch))
+        client = self._senders[lane]
+        return await asyncio.gather(*(self._deliver(client, each) for each in batch))
 
-    async def _deliver(self, link: MqttLink, entry: Entry) -> Outcome:
-        message = msgspec.msgpack.decode(entry.request, type=Forward)
+    async def _deliver(self, client: MqttClient, entry: Entry) -> Outcome:
+        forward = msgspec.msgpack.decode(entry.request, type=Forward)
+        properties = with_hops({}, forward.hops if self._carries_hops else 0)
+        message = Message(forward.topic, forward.payload, forward.qos, forward.retain, properties)
         try:
-            await link.publish(message.topic, message.payload, message.qos, message.retain, message.hops)
-        except NotTaken as error:
-            return Outcome(str(error))
-        except ResourceError as error:
+            code = await client.publish(entry, message)
+        except Unreachable as error:
             return Outcome(str(error), again=True, down=True)
-        return DELIVERED
+        if code < reason_codes.UNSPECIFIED_ERROR:
+            return DELIVERED
+        later = code in _LATER
+        return Outcome(f"{forward.topic}: {reason_codes.name(code)}", again=later, down=later)
 
-    async def _receive(self, topic: str, payload: bytes, qos: int, retain: bool, hops: int = 0) -> bool:
-        """Publish here what came from there; whether it may be acknowledged there."""
+    # ---------------------------------------------------------------- what is fetched
+
+    async def ready(self) -> None:
+        """Nothing is fetched while memory is so short that publishers are slowed down."""
+        while self._server.broker.account.level >= SLOWING:
+            await asyncio.sleep(_SHORT_OF_MEMORY)
+
+    async def stored(self) -> bool:
+        return await self._server.tables.stored()
+
+    def take(self, message: Message) -> None:
+        """Publish here what was published there; what cannot be would not be the next time either."""
+        topic, qos = message.topic, message.qos
         found = next((each for each in self.ingress if matches(each.remote_topic, topic)), None)
-        local = "" if found is None else found.local(topic, qos, retain)
+        local = "" if found is None else found.local(topic, qos, message.retain)
         if found is None or not valid_name(local) or has_wildcard(local):
-            # It would not be taken the next time either.
             self._refuse(topic, local, reason_codes.TOPIC_NAME_INVALID)
-            return True
-        keep = retain if found.retain is None else found.retain
-        message = Message(local, payload, min(qos, found.qos), keep, timestamp=self._clock.now())
+            return
+        keep = message.retain if found.retain is None else found.retain
+        made = Message(local, message.payload, min(qos, found.qos), keep, timestamp=self._clock.now())
         if self._carries_hops:
+            hops = hops_of(message.properties)
             if hops >= self._settings.max_hops:
                 self._refuse(topic, local, reason_codes.QUOTA_EXCEEDED, "ruleengine.max_hops")
-                return True
-            message.hops = hops + 1
-            message.properties = with_hops(message.properties, message.hops)
-        code = self._publish(message)
+                return
+            made.hops = hops + 1
+            made.properties = with_hops(made.properties, made.hops)
+        code = self._server.publish(made)
         if code:
             self._refuse(topic, local, code)
-            return True
-        self.received += 1
-        return True if qos == 0 else await self._stored()
+        else:
+            self.received += 1
 
     def _refuse(self, topic: str, local: str, code: int, setting: str = "ingress.local_topic") -> None:
         self.refused += 1
@@ -209,42 +231,66 @@ class MqttBridge:
                 self.refused,
             )
 
-    def _all_links(self) -> list[MqttLink]:
-        return self._links if self._receiving is None else [*self._links, self._receiving]
+    def _client(self, client_id: str) -> MqttClient:
+        return MqttClient(client_id, self._options, self._networks, self._server.broker.rng, self._changed)
+
+    def _clients(self) -> list[MqttClient]:
+        return self._senders if self._fetching is None else [*self._senders, self._fetching]
 
     def _changed(self) -> None:
-        alive = any(each.connected for each in self._all_links())
+        alive = any(each.connected for each in self._clients())
         self.buffer.nudge()
         if alive != self._alive:
             self._alive = alive
             self._on_alive(alive)
 
 
-def _link_options(config: Mapping[str, Any]) -> LinkOptions:
-    address = str(config["address"])
-    host, _, port = address.rpartition(":")
-    host = host.strip("[]")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-        raise ParamError("address", "expected host:port")
+def _client_options(config: Mapping[str, Any]) -> ClientOptions:
+    address, secure = _address(str(config["address"]), config["ssl"])
+    version = _VERSIONS[config["proto_ver"]]
     for name in ("username", "password"):
         if len(str(config[name]).encode()) > 65_535:
             raise ParamError(name, "longer than 65535 octets")
-    if config["password"] and not config["username"]:
-        raise ParamError("username", "MQTT 3.1.1 takes no password without one")
-    return LinkOptions(
-        host,
-        int(port),
-        str(config["username"]),
-        str(config["password"]),
+    if config["password"] and not config["username"] and version != V5:
+        raise ParamError("username", "MQTT 3.1 and 3.1.1 take no password without one")
+    return ClientOptions(
+        address,
+        version,
+        str(config["username"]) or None,
+        str(config["password"]) or None,
         max(int(read_duration("keepalive", config["keepalive"], 1, 65_535)), 1),
-        10.0,
+        _CONNECT_TIMEOUT,
         read_duration("reconnect_interval", config["reconnect_interval"]),
         read_duration("retry_interval", config["retry_interval"]),
         config["bridge_mode"],
-        client_context(config) if config["ssl"] else None,
+        client_context(config) if secure else None,
         asked_name(config),
-        _VERSIONS[config["proto_ver"]],
     )
+
+
+def _address(text: str, ssl: bool) -> tuple[Address, bool]:
+    """Where the other broker listens, and whether by TLS. Raises ParamError."""
+    scheme, separator, _ = text.partition("://")
+    if not separator:
+        host, _, port = text.rpartition(":")
+        host = host.strip("[]")
+        if not host or not (port.isascii() and port.isdecimal()) or not 0 < int(port) < 65_536:
+            raise ParamError("address", "expected host:port, or a URL that begins with ws:// or wss://")
+        return Address(host, int(port)), ssl
+    try:
+        parts = urlsplit(text)
+        port_or_none = parts.port
+    except ValueError:
+        raise ParamError("address", "no URL") from None
+    if scheme not in _SCHEMES or not parts.hostname or port_or_none == 0:
+        raise ParamError("address", "expected host:port, or a URL that begins with ws:// or wss://")
+    if "@" in parts.netloc or parts.fragment or not text.isascii() or not text.isprintable() or " " in text:
+        raise ParamError("address", "a URL of host, port and path only; username and password have their own place")
+    if ssl and scheme == "ws":
+        raise ParamError("address", "ws:// is without TLS; with TLS it is wss://")
+    path = parts.path or _PATH
+    query = f"?{parts.query}" if parts.query else ""
+    return Address(parts.hostname, port_or_none or _SCHEMES[scheme], path + query), scheme == "wss"
 
 
 TYPE: Final = ResourceType(
@@ -254,7 +300,9 @@ TYPE: Final = ResourceType(
     MqttBridge,
     (
         Param("address", 1, "string", Text("Address", "地址"),
-              Text("host:port of the other broker", "对端服务器的 host:port"), required=True, default="127.0.0.1:1883"),
+              Text("host:port of the other broker; over WebSocket a URL such as ws://host:8083/mqtt or "
+                   "wss://host:8084/mqtt", "对端服务器的 host:port;WebSocket 则为 ws:// 或 wss:// 的 URL"),
+              required=True, default="127.0.0.1:1883"),
         Param("pool_size", 2, "number", Text("Pool Size", "连接池大小"),
               Text("Connections that send", "用于发送的连接数"), required=True, default=8, range=(1, 64)),
         Param("clientid", 3, "string", Text("Client ID", "客户端 ID"),
@@ -274,13 +322,14 @@ TYPE: Final = ResourceType(
               Text("Keep what waits on disk, where the node keeps anything on disk; off: in memory only",
                    "将等待转发的消息保存到磁盘;off 则仅在内存中"), default="on", enum=["on", "off"]),
         Param("proto_ver", 9, "string", Text("Protocol Version", "协议版本"),
-              Text("MQTT 3.1.1 is mqttv4, 5.0 mqttv5: with 5.0 a message carries how many brokers it has come through; "
-                   "mqttv3 is refused", "mqttv4 为 MQTT 3.1.1,mqttv5 为 5.0;不支持 mqttv3"),
+              Text("MQTT 3.1 is mqttv3, 3.1.1 mqttv4, 5.0 mqttv5: with 5.0 a message carries how many brokers it has "
+                   "come through", "mqttv3 为 MQTT 3.1,mqttv4 为 3.1.1,mqttv5 为 5.0"),
               default="mqttv4", enum=["mqttv3", "mqttv4", "mqttv5"]),
         Param("keepalive", 10, "string", Text("Keep Alive", "心跳间隔"),
               Text("The keep alive of each connection", "各连接的心跳间隔"), default="60s"),
         Param("reconnect_interval", 11, "string", Text("Reconnect Interval", "重连间隔"),
-              Text("Between two attempts to connect", "两次连接尝试之间的间隔"), default="30s"),
+              Text("The longest pause between two attempts to connect; the first ones come sooner",
+                   "两次连接尝试之间的最长间隔"), default="30s"),
         Param("retry_interval", 12, "string", Text("Retry Interval", "重传间隔"),
               Text("How long an acknowledgement may take; then the connection is made anew and the message sent again",
                    "等待确认的最长时间,超时后重新连接并重发"), default="20s"),

@@ -14,9 +14,9 @@ from taipan.broker.persistence.tables import Table
 
 from ..error import UNKNOWN, WRONG, RuleEngineError
 from ..masked import given_back, shown
+from ..networks import NOT_TRIED
 from ..params import ParamError, check_params
 from ..stored import MAX_ID, StoredResource, check_stored, expect, new_id
-from .liveness import NOT_TRIED
 from .resource import Resource, ResourceError, ResourcePlace, ResourceType
 
 if TYPE_CHECKING:

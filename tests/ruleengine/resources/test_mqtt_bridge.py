@@ -317,17 +317,16 @@ async def test_the_client_identifier_is_the_same_after_a_restart_and_another_on_
         bridge = run(engine, there.address, pool_size=2, clientid="br")
         again = engine.make(mqtt_bridge.TYPE, address=there.address, mountpoint="", pool_size=2, clientid="br")
         plain = engine.make(mqtt_bridge.TYPE, address=there.address, pool_size=1, clientid="br", append=False)
-        names = [each.client_id for each in bridge._links]
-        assert names == [each.client_id for each in again._links]  # type: ignore[attr-defined]
+        names = [each.client_id for each in bridge._senders]
+        assert names == [each.client_id for each in again._senders]  # type: ignore[attr-defined]
         assert names[0].startswith("br:") and names[0].endswith(":1") and len(set(names)) == 2
-        assert [each.client_id for each in plain._links] == ["br:1"]  # type: ignore[attr-defined]
+        assert [each.client_id for each in plain._senders] == ["br:1"]  # type: ignore[attr-defined]
         await engine.close()
 
 
 @pytest.mark.parametrize(
     "key, config",
     [
-        ("proto_ver", {"proto_ver": "mqttv3"}),
         ("proto_ver", {"proto_ver": "mqttv6"}),
         ("address", {"address": "host"}),
         ("address", {"address": "host:0"}),

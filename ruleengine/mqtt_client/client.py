@@ -1,0 +1,221 @@
+"""MqttClient: a client of another broker that connects by itself, and again whenever the connection is lost."""
+
+import asyncio
+import contextlib
+import logging
+import ssl
+from collections.abc import Callable
+from random import Random
+from typing import Final, NamedTuple
+
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.message import Message
+from taipan.broker.mqtt.packets import Connect, Properties, TopicFilter
+
+from ..networks import NOT_TRIED, Networks, reason_of
+from .connection import MAX_PACKET_SIZE, RECEIVE_MAXIMUM, Connection, Receiver, Unreachable
+from .session_state import SessionState
+from .stream import Address, open_stream
+
+logger = logging.getLogger(__name__)
+
+_FIRST_PAUSE: Final = 1.0
+_CLEAN_UP: Final = 1.0
+"""Seconds that the end of a session of 3.1.1 there may take."""
+_SENDER_EXPIRY: Final = 3600
+"""Seconds for which a server of 5.0 keeps what it knows of messages in flight while the connection is away."""
+
+
+class ClientOptions(NamedTuple):
+    """How to connect. Times are seconds; ``version``: 3, 4 or 5.
+
+    ``reconnect_interval``: the longest pause between two attempts. ``answer_timeout``: for an acknowledgement.
+    ``bridge_mode``: CONNECT says that a bridge connects (3.x), as Mosquitto's do.
+    """
+
+    address: Address
+    version: int
+    username: str | None
+    password: str | None
+    keep_alive: int
+    connect_timeout: float
+    reconnect_interval: float
+    answer_timeout: float
+    bridge_mode: bool = False
+    tls: ssl.SSLContext | None = None
+    server_hostname: str | None = None
+
+
+class MqttClient:
+    """One that publishes, or one that has ``filters`` and a ``receiver``.
+
+    The latter's session on the server stays, so that messages wait there. The former's goes on over lost connections
+    only: what was in flight is sent again with DUP, and arrives once at QoS 2 where the server still has the session.
+    Where it has not, ``publish`` has failed and whoever tries again sends a new message.
+    """
+
+    def __init__(
+        self,
+        client_id: str,
+        options: ClientOptions,
+        networks: Networks,
+        rng: Random,
+        on_change: Callable[[], None],
+        filters: list[TopicFilter] | None = None,
+        receiver: Receiver | None = None,
+    ) -> None:
+        self.client_id = client_id
+        self.reason = NOT_TRIED
+        self._options = options
+        self._networks = networks
+        self._rng = rng
+        self._on_change = on_change
+        self._filters = filters or []
+        self._receiver = receiver
+        self._state = SessionState()
+        # Whether the session that the server has, if it has one, is that of ``_state``.
+        self._session_known = bool(self._filters)
+        self._connection: Connection | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def connected(self) -> bool:
+        return self._connection is not None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def try_once(self) -> None:
+        """Connect and disconnect. Raises Unreachable."""
+        try:
+            await self._visit()
+        except OSError as error:
+            raise Unreachable(reason_of(error)) from None
+
+    async def publish(self, key: object, message: Message) -> int:
+        """The Reason Code of the server's answer, when the message is there; below 0x80 it has taken it.
+
+        ``key``: the object that stands for the message; tried again with the same one, it is not sent twice within the
+        session. Raises Unreachable.
+        """
+        if self._connection is None:
+            raise Unreachable(f"not connected: {self.reason}")
+        return await self._connection.publish(key, message)
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        failures = 0
+        while True:
+            began = loop.time()
+            try:
+                connection = await self._connect()
+            except (OSError, Unreachable) as error:
+                self.reason = reason_of(error)
+                logger.info("bridge_refused client_id=%s reason=%s", self.client_id, self.reason)
+                self._on_change()
+            else:
+                await self._stay(connection)
+                if loop.time() - began >= self._options.reconnect_interval:
+                    failures = 0
+            longest = min(self._options.reconnect_interval, _FIRST_PAUSE * 2.0 ** min(failures, 30))
+            failures += 1
+            await asyncio.sleep(longest * self._rng.uniform(0.5, 1.0))
+
+    async def _stay(self, connection: Connection) -> None:
+        address = self._options.address
+        logger.info("bridge_connected client_id=%s host=%s port=%s", self.client_id, address.host, address.port)
+        self._connection = connection
+        self.reason = ""
+        self._on_change()
+        try:
+            reason = await connection.ended()
+        except asyncio.CancelledError:
+            self._connection = None
+            await connection.close(session_ends=not self._filters)
+            if self._options.version == c.V4 and not self._filters:
+                await self._end_session()
+            raise
+        self._connection = None
+        self.reason = reason
+        logger.warning("bridge_disconnected client_id=%s reason=%s", self.client_id, reason)
+        self._on_change()
+        await connection.close()
+
+    # ---------------------------------------------------------------- connecting
+
+    async def _connect(self) -> Connection:
+        """Connected and subscribed. Raises OSError, Unreachable."""
+        options = self._options
+        if options.version == c.V4 and not self._session_known:
+            # Of an earlier process: its Packet Identifiers may stand for other messages. Only a CONNECT with Clean
+            # Session 1 ends it, and a session with Clean Session 1 does not last.
+            connection, present = await self._open(self._state, False)
+            if not present:
+                self._session_known = True
+                return connection
+            await connection.close()
+            await self._visit()
+        clean = options.version == c.V5 and not self._session_known
+        connection, _ = await self._open(self._state, clean or (options.version == c.V3 and not self._filters))
+        self._session_known = True
+        return connection
+
+    async def _visit(self) -> None:
+        """Connect with a clean session, and leave. Raises OSError, Unreachable."""
+        connection, _ = await self._open(SessionState(), True, visit=True)
+        await connection.close(session_ends=True)
+
+    async def _end_session(self) -> None:
+        """A session of 3.1.1 that nobody comes back to stays on the server for ever otherwise."""
+        with contextlib.suppress(OSError, Unreachable):
+            async with asyncio.timeout(_CLEAN_UP):
+                await self._visit()
+
+    async def _open(self, state: SessionState, clean: bool, visit: bool = False) -> tuple[Connection, bool]:
+        """A connection, and whether the server had the session. ``visit``: without subscriptions."""
+        options = self._options
+        stream = await open_stream(
+            options.address,
+            self._networks,
+            options.connect_timeout,
+            options.tls,
+            options.server_hostname,
+            "mqttv3.1" if options.version == c.V3 else "mqtt",
+            MAX_PACKET_SIZE,
+        )
+        filters = [] if visit else self._filters
+        connection = Connection(stream, options.version, state, self._receiver, options.answer_timeout)
+        try:
+            async with asyncio.timeout(options.connect_timeout):
+                return connection, await connection.connect(self._packet(clean, visit), filters)
+        except BaseException as error:
+            if not isinstance(error, Unreachable):
+                connection.abort()
+            await connection.close()
+            raise
+
+    def _packet(self, clean: bool, visit: bool) -> Connect:
+        options = self._options
+        properties: Properties = {}
+        if options.version == c.V5:
+            expiry = c.NEVER_EXPIRES if self._filters else _SENDER_EXPIRY
+            properties = {
+                c.SESSION_EXPIRY_INTERVAL: 0 if visit else expiry,
+                c.RECEIVE_MAXIMUM: RECEIVE_MAXIMUM,
+                c.MAXIMUM_PACKET_SIZE: MAX_PACKET_SIZE,
+            }
+        return Connect(
+            options.version,
+            self.client_id,
+            clean,
+            options.keep_alive,
+            options.username,
+            None if options.password is None else options.password.encode(),
+            properties=properties,
+            is_bridge=options.bridge_mode,
+        )

@@ -1,0 +1,440 @@
+"""Connection: MQTT in the client's role over one network connection, from CONNECT to its end."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine
+from typing import Any, Final, Protocol
+
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt import encoder, reason_codes
+from taipan.broker.mqtt.decoder import Decoder, Packet, TopicNames
+from taipan.broker.mqtt.errors import MqttError, ProtocolError
+from taipan.broker.mqtt.message import Message
+from taipan.broker.mqtt.packets import (
+    Ack,
+    Connack,
+    Connect,
+    Disconnect,
+    Pingreq,
+    Pingresp,
+    Suback,
+    Subscribe,
+    TopicFilter,
+)
+from taipan.broker.mqtt.permitted_codes import DISCONNECT_FROM_CLIENT
+
+from ..networks import reason_of
+from .session_state import Outgoing, SessionState
+from .stream import Stream
+
+logger = logging.getLogger(__name__)
+
+MAX_PACKET_SIZE: Final = 16_777_216
+"""Bytes of one Control Packet from the other side."""
+RECEIVE_MAXIMUM: Final = 100
+"""Messages of QoS 1 and 2 from the other side that wait to be stored here; no more is read meanwhile."""
+_MOST_UNSENT: Final = 262_144
+"""Bytes that wait for the socket, from which on no more messages are sent and nothing is read."""
+_MESSAGES_A_TURN: Final = 100
+_REFUSALS: Final = {
+    reason_codes.UNSUPPORTED_PROTOCOL_VERSION: "unacceptable protocol version",
+    reason_codes.CLIENT_IDENTIFIER_NOT_VALID: "identifier rejected",
+    reason_codes.SERVER_UNAVAILABLE: "server unavailable",
+    reason_codes.BAD_USER_NAME_OR_PASSWORD: "bad user name or password",
+    reason_codes.NOT_AUTHORIZED: "not authorized",
+}
+"""What 3.x calls them in CONNACK (MQTT 3.1.1, table 3.1)."""
+_GOODBYE: Final = 1.0
+"""Seconds that the end of a connection may take."""
+_PING: Final = 0.75
+"""Part of the keep alive after which PINGREQ goes out, so that it arrives in time."""
+
+
+class Unreachable(Exception):
+    """The other side cannot be reached or used at present; the text says why, in one line."""
+
+
+class Receiver(Protocol):
+    """Who takes what the other side publishes."""
+
+    async def ready(self) -> None:
+        """Until more may come; nothing is read before."""
+        ...
+
+    def take(self, message: Message) -> None:
+        """Publish it here."""
+        ...
+
+    async def stored(self) -> bool:
+        """Until everything taken so far is kept here. False: it is not, and must come again."""
+        ...
+
+
+class Connection:
+    """``await connect(...)``, then ``publish``; ``await ended()`` says why it ended, and ``close`` is for its owner."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        version: int,
+        state: SessionState,
+        receiver: Receiver | None,
+        answer_timeout: float,
+    ) -> None:
+        """``answer_timeout``: seconds for an acknowledgement, and for the other side to read."""
+        self._loop = asyncio.get_running_loop()
+        self._stream = stream
+        self._version = version
+        self._state = state
+        self._receiver = receiver
+        self._answer_timeout = answer_timeout
+        self._decoder = Decoder(TopicNames(capacity=1024), MAX_PACKET_SIZE, MAX_PACKET_SIZE, server_side=False)
+        self._decoder.version = version
+        self._ended: asyncio.Future[str] = self._loop.create_future()
+        self._connack: asyncio.Future[Connack] = self._loop.create_future()
+        self._suback: asyncio.Future[Suback] = self._loop.create_future()
+        self._max_qos = 2
+        self._max_packet_size = 0
+        self._retain_available = True
+        # What waits for the socket, and which messages of QoS 0 are among it.
+        self._unsent: list[bytes] = []
+        self._unsent_octets = 0
+        self._unsent0: list[Outgoing] = []
+        self._writing0: list[Outgoing] = []
+        self._to_write = asyncio.Event()
+        self._written = asyncio.Event()
+        # PUBACK and PUBREC that wait until what they acknowledge is stored, in order [MQTT-4.6.0-2] [MQTT-4.6.0-3].
+        self._to_acknowledge: list[int] = []
+        self._to_store = asyncio.Event()
+        self._acknowledged = asyncio.Event()
+        self._awaiting_store = 0
+        self._heard_at = 0.0
+        self._reads = False
+        self._overdue: asyncio.TimerHandle | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # ---------------------------------------------------------------- beginning
+
+    async def connect(self, packet: Connect, filters: list[TopicFilter]) -> bool:
+        """CONNECT and SUBSCRIBE; whether the other side had a session. Raises Unreachable; call it within a timeout."""
+        self._send(encoder.encode(packet, self._version))
+        for work in (self._read(), self._write(), self._acknowledge()):
+            self._spawn(work)
+        connack: Connack = await self._answer(self._connack)
+        properties = connack.properties
+        if connack.reason_code:
+            said = _told(connack.reason_code, properties)
+            raise Unreachable(f"CONNACK: {said if self._version == c.V5 else _REFUSALS[connack.reason_code]}")
+        self._max_qos = int(properties.get(c.MAXIMUM_QOS, 2))
+        self._max_packet_size = int(properties.get(c.MAXIMUM_PACKET_SIZE, 0))
+        self._retain_available = bool(properties.get(c.RETAIN_AVAILABLE, 1))
+        keep_alive = int(properties.get(c.SERVER_KEEP_ALIVE, packet.keep_alive))  # [MQTT-3.2.2-21]
+        if keep_alive:
+            self._spawn(self._keep_alive(keep_alive))
+        if filters:
+            await self._subscribe(filters)
+        self._send_messages()
+        return connack.session_present
+
+    async def _subscribe(self, filters: list[TopicFilter]) -> None:
+        octets = encoder.encode(Subscribe(self._state.free_packet_id(), filters), self._version)
+        if 0 < self._max_packet_size < len(octets):
+            raise Unreachable(f"SUBSCRIBE: {len(octets)} bytes, and the other side takes {self._max_packet_size}")
+        self._send(octets)
+        codes = (await self._answer(self._suback)).reason_codes
+        if len(codes) != len(filters):
+            raise Unreachable(f"SUBACK: {len(codes)} codes for {len(filters)} subscriptions")
+        refused = [
+            f"{each.filter} ({reason_codes.name(code)})"
+            for each, code in zip(filters, codes, strict=True)
+            if code >= reason_codes.UNSPECIFIED_ERROR
+        ]
+        if refused:
+            raise Unreachable(f"SUBACK: refused {', '.join(refused)}")
+
+    async def _answer(self, answer: "asyncio.Future[Any]") -> Any:
+        await asyncio.wait((answer, self._ended), return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            raise Unreachable(self._ended.result())
+        return answer.result()
+
+    # ---------------------------------------------------------------- the end
+
+    async def ended(self) -> str:
+        """Why it ended, when it has."""
+        return await asyncio.shield(self._ended)
+
+    def _end(self, reason: str) -> None:
+        if self._ended.done():
+            return
+        self._ended.set_result(reason)
+        if self._overdue is not None:
+            self._overdue.cancel()
+        error = Unreachable(reason)
+        self._state.disconnected(error)
+        for each in (*self._writing0, *self._unsent0):
+            if each.waiter is not None and not each.waiter.done():
+                each.waiter.set_exception(error)
+
+    def abort(self) -> None:
+        """End it at once, without goodbye; ``close`` is still to come."""
+        self._end("closed")
+
+    async def close(self, session_ends: bool = False) -> None:
+        """Say goodbye if there is anybody left to hear it. ``session_ends``: of 5.0, at once."""
+        if not self._ended.done():
+            properties = {c.SESSION_EXPIRY_INTERVAL: 0} if session_ends and self._version == c.V5 else {}
+            await self._say_goodbye(Disconnect(properties=properties))
+            self._end("closed")
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._stream.abort()
+
+    async def _say_goodbye(self, packet: Disconnect) -> None:
+        last = b"".join(self._unsent) + encoder.encode(packet, self._version)
+        self._unsent.clear()
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_GOODBYE):
+                await self._stream.write(last)
+                await self._stream.close()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(self._loop.create_task(self._guard(work)))
+
+    async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except OSError as error:
+            self._end(reason_of(error))
+        except MqttError as error:
+            if self._version == c.V5 and error.reason_code in DISCONNECT_FROM_CLIENT:
+                await self._say_goodbye(Disconnect(error.reason_code))
+            self._end(f"bad packet: {error}")
+        except Exception as error:
+            logger.exception("bridge_connection_failed error=%s", error)
+            self._end(reason_of(error))
+
+    # ---------------------------------------------------------------- messages out
+
+    async def publish(self, key: object, message: Message) -> int:
+        """The Reason Code with which the other side has answered; QoS 0: 0 when it is sent. Raises Unreachable.
+
+        ``key`` names the message: where it was in flight when an earlier connection broke, it is not sent twice.
+        """
+        if self._ended.done():
+            raise Unreachable(self._ended.result())
+        message.qos = min(message.qos, self._max_qos)  # [MQTT-3.2.2-11]
+        message.retain = message.retain and self._retain_available  # [MQTT-3.2.2-14]
+        outgoing = self._state.offer(key, message)
+        if outgoing.answer is None:
+            outgoing.waiter = self._loop.create_future()
+            self._send_messages()
+            await outgoing.waiter
+        assert outgoing.answer is not None
+        return outgoing.answer
+
+    def _send_messages(self) -> None:
+        """As many as the window and the socket take."""
+        while self._unsent_octets < _MOST_UNSENT and not self._ended.done():
+            outgoing = self._state.next_to_send(self._loop.time())
+            if outgoing is None:
+                return
+            message = outgoing.message
+            if outgoing.released:
+                self._send(encoder.ack(c.PUBREL, message.packet_id))
+            else:
+                octets = self._encode(message)
+                if octets is None:
+                    self._state.answered(outgoing, reason_codes.PACKET_TOO_LARGE)
+                    continue
+                self._send(octets)
+                if not message.qos:
+                    self._unsent0.append(outgoing)
+            if message.qos and self._overdue is None:
+                self._overdue = self._loop.call_later(self._answer_timeout, self._look_for_overdue)
+
+    def _encode(self, message: Message) -> bytes | None:
+        """None: larger than the other side takes [MQTT-3.2.2-15]."""
+        try:
+            octets = encoder.encode(message, self._version)
+        except ValueError:  # more than any packet has room for
+            return None
+        return None if 0 < self._max_packet_size < len(octets) else octets
+
+    def _look_for_overdue(self) -> None:
+        self._overdue = None
+        oldest = self._state.oldest
+        if oldest is None:
+            return
+        left = oldest + self._answer_timeout - self._loop.time()
+        if left > 0:
+            self._overdue = self._loop.call_later(left, self._look_for_overdue)
+        else:
+            # Nothing may be sent again but on a new connection [MQTT-4.4.0-1].
+            self._end(f"no acknowledgement within {self._answer_timeout:g} seconds")
+
+    def _send(self, octets: bytes) -> None:
+        self._unsent.append(octets)
+        self._unsent_octets += len(octets)
+        self._to_write.set()
+
+    async def _write(self) -> None:
+        while True:
+            await self._to_write.wait()
+            self._to_write.clear()
+            octets, self._unsent = b"".join(self._unsent), []
+            self._writing0, self._unsent0 = self._unsent0, []
+            try:
+                async with asyncio.timeout(self._answer_timeout):
+                    await self._stream.write(octets)
+            except TimeoutError:
+                self._end(f"the other side has read nothing for {self._answer_timeout:g} seconds")
+                return
+            self._unsent_octets -= len(octets)
+            for outgoing in self._writing0:
+                self._state.answered(outgoing, reason_codes.SUCCESS)
+            self._writing0 = []
+            self._written.set()
+            self._send_messages()
+
+    async def _keep_alive(self, seconds: int) -> None:
+        asked_at = 0.0
+        while True:
+            await asyncio.sleep(seconds * _PING)
+            if asked_at and self._reads and self._heard_at <= asked_at:
+                self._end(f"no answer to PINGREQ within {seconds * _PING:g} seconds")
+                return
+            asked_at = self._loop.time()
+            self._send(encoder.encode(Pingreq(), self._version))
+
+    # ---------------------------------------------------------------- reading
+
+    async def _read(self) -> None:
+        count = 0
+        while True:
+            # What came while nobody read is no silence of the other side.
+            self._heard_at = self._loop.time()
+            self._reads = True
+            octets = await self._stream.read()
+            self._reads = False
+            if not octets:
+                self._end("the other side closed the connection")
+                return
+            for packet in self._decoder.feed(octets):
+                self._take(packet)
+                count += 1
+                if count >= _MESSAGES_A_TURN or self._awaiting_store >= RECEIVE_MAXIMUM:
+                    count = 0
+                    await self._room()
+                if self._ended.done():
+                    return
+            await self._room()
+
+    async def _room(self) -> None:
+        """Others have their turn, and what is to be stored or sent becomes less."""
+        await asyncio.sleep(0)
+        if self._receiver is not None:
+            await self._receiver.ready()
+        while self._awaiting_store >= RECEIVE_MAXIMUM:
+            self._acknowledged.clear()
+            await self._acknowledged.wait()
+        while self._unsent_octets >= _MOST_UNSENT:
+            self._written.clear()
+            await self._written.wait()
+
+    def _take(self, packet: Packet) -> None:
+        if isinstance(packet, MqttError):
+            raise packet
+        if isinstance(packet, Connack):
+            if self._connack.done():
+                raise ProtocolError("second CONNACK")
+            if not packet.reason_code:
+                self._state.connected(
+                    packet.session_present,
+                    int(packet.properties.get(c.RECEIVE_MAXIMUM, c.MAX_PACKET_ID)),
+                    int(packet.properties.get(c.MAXIMUM_QOS, 2)),
+                )
+            self._connack.set_result(packet)
+        elif isinstance(packet, Disconnect):
+            self._end(f"DISCONNECT: {_told(packet.reason_code, packet.properties)}")
+        elif not self._connack.done():
+            raise ProtocolError("no CONNACK as the first packet")  # [MQTT-3.2.0-1]
+        elif isinstance(packet, Message):
+            self._message(packet)
+        elif isinstance(packet, int):
+            self._ack(packet >> 16, packet & 0xFFFF, reason_codes.SUCCESS)
+        elif isinstance(packet, Ack):
+            self._ack(packet.type, packet.packet_id, packet.reason_code)
+        elif isinstance(packet, Suback):
+            if not self._suback.done():
+                self._suback.set_result(packet)
+        elif not isinstance(packet, Pingresp):
+            raise ProtocolError(f"{type(packet).__name__.upper()} that nothing was sent for")
+
+    def _ack(self, kind: int, packet_id: int, code: int) -> None:
+        if kind == c.PUBREL:
+            self._released(packet_id)
+            return
+        outgoing = self._state.find(packet_id)
+        if outgoing is None or not outgoing.sent_at or (kind == c.PUBREC and outgoing.released):
+            if kind == c.PUBREC:  # of a message that is through already, or once more
+                self._send(encoder.ack(c.PUBREL, packet_id))
+            return
+        if kind != (c.PUBACK if outgoing.message.qos == 1 else c.PUBCOMP if outgoing.released else c.PUBREC):
+            raise ProtocolError(f"packet type {kind} does not acknowledge QoS {outgoing.message.qos}")
+        if kind == c.PUBREC and code < reason_codes.UNSPECIFIED_ERROR:
+            # [MQTT-4.3.3-4]
+            outgoing.released = True
+            outgoing.sent_at = self._loop.time()
+            self._send(encoder.ack(c.PUBREL, packet_id))
+            return
+        # PUBCOMP says that it is through, or that it is not known any more, which is the same after PUBREC.
+        self._state.answered(outgoing, reason_codes.SUCCESS if kind == c.PUBCOMP else code)
+        self._send_messages()
+
+    # ---------------------------------------------------------------- messages in
+
+    def _message(self, message: Message) -> None:
+        if c.TOPIC_ALIAS in message.properties:
+            raise ProtocolError("Topic Alias above the maximum of 0", reason_codes.TOPIC_ALIAS_INVALID)
+        if self._receiver is None:
+            raise ProtocolError("PUBLISH without a subscription")
+        number, qos = message.packet_id, message.qos
+        if qos < 2 or number not in self._state.unreleased:  # [MQTT-4.3.3-10]
+            self._receiver.take(message)
+        if qos == 2:
+            self._state.unreleased.add(number)
+        if qos:
+            self._to_acknowledge.append((c.PUBACK if qos == 1 else c.PUBREC) << 16 | number)
+            self._awaiting_store += 1
+            self._to_store.set()
+
+    async def _acknowledge(self) -> None:
+        """PUBACK and PUBREC when what they are for is stored; one wait serves all that came before it."""
+        while True:
+            await self._to_store.wait()
+            self._to_store.clear()
+            acks, self._to_acknowledge = self._to_acknowledge, []
+            assert self._receiver is not None
+            if not await self._receiver.stored():
+                # Not acknowledged, they come again on the next connection.
+                self._state.unreleased.difference_update([ack & 0xFFFF for ack in acks if ack >> 16 == c.PUBREC])
+                self._end("a message could not be stored here")
+                return
+            self._send(b"".join([encoder.ack(ack >> 16, ack & 0xFFFF) for ack in acks]))
+            self._awaiting_store -= len(acks)
+            self._acknowledged.set()
+
+    def _released(self, packet_id: int) -> None:
+        known = packet_id in self._state.unreleased
+        self._state.unreleased.discard(packet_id)
+        code = reason_codes.SUCCESS if known else reason_codes.PACKET_IDENTIFIER_NOT_FOUND
+        self._send(encoder.encode(Ack(c.PUBCOMP, packet_id, code), self._version))
+
+
+def _told(code: int, properties: dict[int, Any]) -> str:
+    """A Reason Code by its name, with what the other side says of it."""
+    parts = [reason_codes.name(code), properties.get(c.REASON_STRING, ""), properties.get(c.SERVER_REFERENCE, "")]
+    return " ".join(" ".join(part.split())[:256] for part in parts if part)

@@ -1,0 +1,147 @@
+"""SessionState: what a client keeps of its session from one network connection to the next (MQTT 5.0, section 4.1).
+
+No I/O and no clock: ``connection.py`` sends what ``next_to_send`` gives, and tells what is answered.
+"""
+
+import asyncio
+import itertools
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from typing import Final
+
+from taipan.broker.mqtt.message import Message
+
+MOST_IN_FLIGHT: Final = 64
+"""Messages of QoS 1 and 2 that are sent and not answered, however many the other side would take."""
+
+
+class Outgoing:
+    """One PUBLISH on its way. ``key`` is the caller's name for it: the same object is the same message.
+
+    ``released``: PUBREC has come, PUBREL is what is to be sent. ``sent_at``: when, on this connection (0: not yet).
+    ``answer``: the Reason Code of the other side, None while there is none; ``waiter`` is told of it.
+    """
+
+    __slots__ = ("answer", "key", "message", "released", "sent_at", "waiter")
+
+    def __init__(self, key: object, message: Message) -> None:
+        self.key = key
+        self.message = message
+        self.released = False
+        self.sent_at = 0.0
+        self.answer: int | None = None
+        self.waiter: asyncio.Future[None] | None = None
+
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody waits for its answer."""
+        return self.waiter is not None and not self.waiter.done()
+
+
+class SessionState:
+    """``unreleased``: Packet Identifiers of QoS 2 messages that were taken from the other side and are not released."""
+
+    def __init__(self) -> None:
+        self.unreleased: set[int] = set()
+        self._waiting: deque[Outgoing] = deque()
+        self._resend: deque[Outgoing] = deque()
+        # Sent and not answered, by Packet Identifier, in the order in which they were sent first.
+        self._in_flight: dict[int, Outgoing] = {}
+        self._by_key: dict[int, Outgoing] = {}
+        # Answered when nobody waited: whoever offers them again is told.
+        self._answered: OrderedDict[int, Outgoing] = OrderedDict()
+        self._window = MOST_IN_FLIGHT
+        self._unanswered = 0
+        self._packet_ids: Iterator[int] = itertools.cycle(range(1, 65_536))
+
+    # ---------------------------------------------------------------- connections
+
+    def connected(self, session_present: bool, receive_maximum: int, max_qos: int) -> None:
+        """A connection is there. Without a session of the other side nothing of this one is left [MQTT-3.2.2-5]."""
+        if not session_present:
+            self.unreleased.clear()
+        gone = [each for each in self._in_flight.values() if not session_present or each.message.qos > max_qos]
+        for each in gone:  # whoever offers it again offers a new message
+            del self._in_flight[each.message.packet_id]
+            self._by_key.pop(id(each.key), None)
+        self._window = min(receive_maximum, MOST_IN_FLIGHT)
+        self._resend = deque(self._in_flight.values())
+
+    def disconnected(self, error: Exception) -> None:
+        """The connection is gone; what was sent on it stays, for who offers it again and for the next connection."""
+        for each in [*self._waiting, *self._in_flight.values()]:
+            each.sent_at = 0.0
+            if each.waiter is not None and not each.waiter.done():
+                each.waiter.set_exception(error)
+            each.waiter = None
+        for each in self._waiting:
+            self._by_key.pop(id(each.key), None)
+        self._waiting.clear()
+        self._resend.clear()
+        self._unanswered = 0
+
+    # ---------------------------------------------------------------- messages to the other side
+
+    def offer(self, key: object, message: Message) -> Outgoing:
+        """What becomes of the message: the one that is on its way under this key, or a new one that waits."""
+        answered = self._answered.pop(id(key), None)
+        if answered is not None:
+            return answered
+        known = self._by_key.get(id(key))
+        if known is None:
+            known = Outgoing(key, message)
+            self._waiting.append(known)
+            if message.qos:
+                self._by_key[id(key)] = known
+        return known
+
+    def next_to_send(self, now: float) -> Outgoing | None:
+        """The next one in order, within the window: PUBLISH, or PUBREL where it is ``released``. None: not now.
+
+        First of all what the last connection left, in its order and with DUP [MQTT-4.4.0-1] [MQTT-4.6.0-1].
+        """
+        while self._waiting and not self._resend and not self._waiting[0].wanted:
+            self._by_key.pop(id(self._waiting.popleft().key), None)
+        queue = self._resend or self._waiting
+        if not queue:
+            return None
+        outgoing = queue[0]
+        message = outgoing.message
+        if message.qos:
+            if self._unanswered >= self._window:  # [MQTT-4.9.0-2] [MQTT-4.9.0-3]
+                return None
+            if queue is self._resend:
+                message.dup = True  # [MQTT-3.3.1-1]
+            else:
+                message.packet_id = self.free_packet_id()
+                self._in_flight[message.packet_id] = outgoing
+            self._unanswered += 1
+        outgoing.sent_at = now
+        queue.popleft()
+        return outgoing
+
+    def free_packet_id(self) -> int:
+        """One that nothing in flight has [MQTT-2.2.1-3]."""
+        return next(number for number in self._packet_ids if number not in self._in_flight)
+
+    def find(self, packet_id: int) -> Outgoing | None:
+        """What is in flight under this Packet Identifier."""
+        return self._in_flight.get(packet_id)
+
+    def answered(self, outgoing: Outgoing, reason_code: int) -> None:
+        """The other side is through with it; at QoS 0 it is sent."""
+        outgoing.answer = reason_code
+        if self._in_flight.pop(outgoing.message.packet_id, None) is not None:
+            self._by_key.pop(id(outgoing.key), None)
+            self._unanswered -= 1
+        if outgoing.waiter is not None and not outgoing.waiter.done():
+            outgoing.waiter.set_result(None)
+        elif outgoing.message.qos:
+            self._answered[id(outgoing.key)] = outgoing
+            if len(self._answered) > MOST_IN_FLIGHT:
+                self._answered.popitem(last=False)
+
+    @property
+    def oldest(self) -> float | None:
+        """Since when the other side owes an answer on this connection."""
+        return min((each.sent_at for each in self._in_flight.values() if each.sent_at), default=None)
