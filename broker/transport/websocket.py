@@ -60,10 +60,16 @@ class FrameProtocol(ServerProtocol):
         super().__init__(
             origins=origins,
             extensions=[_COMPRESSION] if settings.compress else None,
-            max_size=max_size,
             logger=_library_logger,
         )
         self._settings = settings
+        self.limit(max_size)
+
+    def limit(self, max_size: int) -> None:
+        """The most bytes of one frame from now on."""
+        self.max_size = max_size  # websockets 15
+        self.max_message_size: int | None = None  # 16 and later
+        self.max_fragment_size: int | None = max_size
 
     def select_subprotocol(self, subprotocols: Sequence[Subprotocol]) -> Subprotocol | None:
         # [MQTT-6.0.0-3] the Client must offer "mqtt" (or what 3.1 called it); [MQTT-6.0.0-4] and is told it back
@@ -76,8 +82,8 @@ class FrameProtocol(ServerProtocol):
 
     def recv_frame(self, frame: Frame) -> None:
         super().recv_frame(frame)
-        if self.cur_size:
-            self.cur_size = 0  # what came is handed on at once, so a message may be as long as the stream
+        if getattr(self, "cur_size", None):  # websockets 15 limits the whole message, which is as long as the stream
+            self.cur_size = 0
 
 
 class WebSocketLayer(Layer, asyncio.Protocol):
@@ -388,4 +394,4 @@ class WebSocketLayer(Layer, asyncio.Protocol):
             self._schedule()
 
     def grow(self, max_packet_size: int) -> None:
-        self._protocol.max_size = max(max_packet_size, MIN_FRAME) + SLACK
+        self._protocol.limit(max(max_packet_size, MIN_FRAME) + SLACK)

@@ -276,7 +276,7 @@ async def test_a_reload_of_allowed_origins_counts_for_the_next_page() -> None:
     [
         (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", 404),
         (b"GET /mqtt HTTP/1.1\r\nHost: x\r\n\r\n", 426),
-        (b"GET /mqtt HTTP/1.0\r\n\r\n", 400),
+        (b"GET /mqtt HTTP/1.0\r\n\r\n", 400 if websockets.__version__.startswith("15.") else 505),
         (b"GET\r\n\r\n", 400),
         (b"POST /mqtt HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", 405),
         (b"GET /mqtt HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", 400),
