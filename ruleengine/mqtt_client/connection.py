@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol
 
 from taipan.broker.mqtt import constants as c
@@ -119,7 +119,7 @@ class Connection:
     async def connect(self, packet: Connect, filters: list[TopicFilter]) -> bool:
         """CONNECT and SUBSCRIBE; whether the other side had a session. Raises Unreachable; call it within a timeout."""
         self._send(encoder.encode(packet, self._version))
-        for work in (self._read(), self._write(), self._acknowledge()):
+        for work in (self._read, self._write, self._acknowledge):
             self._spawn(work)
         connack: Connack = await self._answer(self._connack)
         properties = connack.properties
@@ -131,7 +131,7 @@ class Connection:
         self._retain_available = bool(properties.get(c.RETAIN_AVAILABLE, 1))
         keep_alive = int(properties.get(c.SERVER_KEEP_ALIVE, packet.keep_alive))  # [MQTT-3.2.2-21]
         if keep_alive:
-            self._spawn(self._keep_alive(keep_alive))
+            self._spawn(lambda: self._keep_alive(keep_alive))
         if filters:
             await self._subscribe(filters)
         self._send_messages()
@@ -200,12 +200,12 @@ class Connection:
                 await self._stream.write(last)
                 await self._stream.close()
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._tasks.append(self._loop.create_task(self._guard(work)))
 
-    async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _guard(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
-            await work
+            await work()
         except OSError as error:
             self._end(reason_of(error))
         except MqttError as error:
