@@ -145,7 +145,7 @@ async def test_an_unknown_resource(method: str, path: str, body: Any) -> None:
         ({"type": "web_hook", "config": {"url": "http://h", "headers": "x"}}, 400, 108, "headers"),
         ({"type": "web_hook", "config": {"url": "http://h", "pool_size": 0}}, 400, 108, "pool_size"),
         ({"type": "web_hook", "config": {"url": "http://h", "headers": {"a": 10**30}}}, 400, 108, "64 bits"),
-        ({"type": "bridge_mqtt", "config": {"address": "h:1883", "proto_ver": "mqttv3"}}, 400, 108, "proto_ver"),
+        ({"type": "bridge_mqtt", "config": {"address": "h:1883", "proto_ver": "mqttv6"}}, 400, 108, "proto_ver"),
         ({"type": "web_hook", "config": {"url": "http://h"}, "id": ""}, 400, 108, "id"),
         ({"type": "web_hook", "config": {"url": "http://h"}, "description": 1}, 400, 108, "description"),
         ([], 400, 108, ""),
