@@ -45,7 +45,7 @@ from .persistence.tables import Tables
 from .session.client_info import CLIENT_ID_OWNER, ClientInfo
 from .session.limits import Limits
 from .session.session import Session
-from .store.store import OCTETS_A_SLICE, Store
+from .store.store import Store
 from .transport.connection import Connection
 from .transport.descriptors import descriptors
 from .transport.flusher import Flusher
@@ -194,9 +194,9 @@ class Server:
         if self.store is not None:
             store = self.store
             store.on_trouble = self._store_trouble
-            stats.gauge("store.trouble", lambda: int(self._durability().trouble is not None))
-            stats.gauge("store.pending", lambda: self._durability().pending)
-            stats.gauge("store.bytes", lambda: self._durability().journal.size_bytes)
+            stats.gauge("store.trouble", lambda: int(self._durability().commit.trouble is not None))
+            stats.gauge("store.pending", lambda: self._durability().commit.pending)
+            stats.gauge("store.bytes", lambda: self._durability().commit.log.size_bytes)
 
     def _memory_part(self, name: str) -> int:
         return self.memory.parts()[name]
@@ -289,7 +289,7 @@ class Server:
             self._facts[label] = self._facts_of(self.listeners[-1], listener, zone)
         try:
             if self.store is not None:
-                self._restore(loop)
+                self._recover(loop)
                 await self.store.flush()
             for take_up in self.on_restored:
                 take_up()
@@ -314,25 +314,29 @@ class Server:
         self.ticker.start()
         self.context.reviews.start()
 
-    def _restore(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _recover(self, loop: asyncio.AbstractEventLoop) -> None:
         """Everything that outlived the last process, before anybody is let in."""
         assert self.store is not None
         # Millions of objects that are all there to stay.
         collecting = gc.isenabled()
         gc.disable()
         try:
-            durability = self.store.open(loop, self.flusher.wake, self.clock.now, self.tables, self.broker.turn)
-            durability.skew = lambda: self.clock.skew
+            durability = self.store.open(
+                loop,
+                self.flusher.wake,
+                self.clock.now,
+                self.tables,
+                lambda: self.clock.skew,
+                self.memory.limit,
+                self.broker.turn,
+            )
             self.broker.durability = self.context.durability = self.delayed.durability = durability
-            # What is being written stands in memory several times.
-            self.store.octets_a_slice = min(OCTETS_A_SLICE, self.memory.limit // 128)
-            durability.journal.max_pending = min(durability.journal.max_pending, self.memory.limit // 16)
-            relieve = self.guard.relieve
-            self.store.restore(self.broker, self._zone_of, self.delayed.restore, self._will_allowed, relieve)
+            shed = self.guard.shed_at_once
+            self.store.recover(self.broker, self._zone_of, self.delayed.recover, self._will_allowed, shed)
         finally:
             if collecting:
                 gc.enable()
-        self.ticker.every(0.2, self._housekeep)
+        self.ticker.every(0.2, self._compact)
         if self.store.damage:
             details = {"file": str(self.store.file), "setting": "node.data_dir"}
             self.alarms.activate("store_damaged", self.store.damage, details)
@@ -396,16 +400,17 @@ class Server:
         self.guard.end_of_turn()
         durability = self.context.durability
         if durability is not None:
-            durability.end_of_turn()
-            congested = durability.congested and durability.trouble is None
+            commit = durability.commit
+            commit.end_of_iteration()
+            congested = commit.congested and commit.trouble is None
             turn = self.broker.turn
             if congested != turn.congested:
                 turn.congested = congested
                 self.flusher.wake()
 
-    def _housekeep(self, now: float) -> None:
+    def _compact(self, now: float) -> None:
         if self.store is not None:
-            self.store.housekeep(self.broker)
+            self.store.compaction.run_slice(self.broker)
 
     def _facts_of(self, listener: Listener, settings: ListenerSettings, zone: ZoneSettings) -> ListenerFacts:
         identity = settings.tls.peer_cert_as_username if settings.tls is not None else ""
@@ -540,7 +545,7 @@ class Server:
         for _ in range(min(len(self._to_date), _DATED_A_SWEEP)):
             session = self._to_date.pop()
             if session.durable and not session.connected:
-                self._durability().session_left(session)
+                self._durability().sessions.left(session)
         self.broker.sweep_retained(now, _RETAINED_A_SWEEP)
         if not self._to_sweep:
             self._to_sweep = list(self.broker.sessions)

@@ -65,7 +65,7 @@ class Counted:
         self._table.remove(rule_id)
 
     def _save(self, rules: list[Rule]) -> None:
-        if self._tables.durability is None or self._tables.in_trouble:
+        if not self._tables.durable or self._tables.in_trouble:
             return
         for rule in rules:
             counters = rule.counters

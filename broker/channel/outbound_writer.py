@@ -13,7 +13,7 @@ from ..loop.clock import Clock
 from ..mqtt import encoder
 from ..mqtt.constants import MESSAGE_EXPIRY_INTERVAL, PUBACK, PUBREL, V4, V5
 from ..mqtt.message import Delivery, Message
-from ..persistence.durability import Durability
+from ..persistence.group_commit import GroupCommit
 from ..session.protocols import EXPIRED, MEMORY, QUEUE_FULL, TOO_LARGE
 from ..session.session import Session
 
@@ -60,8 +60,9 @@ class OutboundWriter:
     __slots__ = (
         "backlog",
         "clock",
+        "commit",
+        "commit",
         "delivered",
-        "durability",
         "fast",
         "flusher",
         "held",
@@ -93,7 +94,7 @@ class OutboundWriter:
         self.session: Session | None = None
         # Packets that wait for a batch of the journal, in order, and what must not overtake them: (batch, 0 for none of
         # its own; bytes; Topic Name of a PUBLISH, else "").
-        self.durability: Durability | None = None
+        self.commit: GroupCommit | None = None
         self.held: deque[tuple[int, bytes, str]] | None = None
         self.held0 = 0  # bytes of QoS 0 PUBLISHes among them
         self.held1 = 0  # PUBACKs among them
@@ -140,8 +141,8 @@ class OutboundWriter:
 
     def answer(self, data: bytes, batch: int) -> None:
         """An acknowledgement that promises something: not before ``batch`` is on disk (0: at once), and in order."""
-        durability = self.durability
-        if durability is None or (self.held is None and batch <= durability.journal.durable):
+        commit = self.commit
+        if commit is None or (self.held is None and batch <= commit.log.durable):
             self.send(data)
             return
         self._hold(batch, data, "")
@@ -152,8 +153,8 @@ class OutboundWriter:
         held = self.held
         if held is None:
             held = self.held = deque()
-            if self.durability is not None:
-                self.durability.hold_back(self)
+            if self.commit is not None:
+                self.commit.add_waiter(self)
         held.append((batch, data, topic))
 
     def _line_up(self, batch: int, frame: bytes, delivery: Delivery) -> None:
@@ -228,8 +229,8 @@ class OutboundWriter:
 
     def send_publish_after(self, batch: int, delivery: Delivery, packet_id: int, dup: bool = False) -> bool:
         """A QoS 2 PUBLISH whose Packet Identifier is not on disk yet; False: this client cannot take it."""
-        durability = self.durability
-        if durability is None or (self.held is None and batch <= durability.journal.durable):
+        commit = self.commit
+        if commit is None or (self.held is None and batch <= commit.log.durable):
             return self.send_publish(delivery, packet_id, dup)
         frame = self._frame(delivery, packet_id, dup)
         if frame is None:
@@ -328,7 +329,7 @@ class OutboundWriter:
 
     def send_pubrel(self, packet_id: int) -> None:
         """The second half of a QoS 2 delivery, again: after a PUBREC that may not be on disk yet."""
-        self.answer(encoder.ack(PUBREL, packet_id), 0 if self.durability is None else self.durability.barrier)
+        self.answer(encoder.ack(PUBREL, packet_id), 0 if self.commit is None else self.commit.barrier)
 
     def _room(self, delivery: Delivery) -> bool:
         """Count a PUBLISH for a client that does not read; False (dropped) for QoS 0 beyond ``max_outbox_bytes``."""

@@ -57,7 +57,7 @@ def on_publish(channel: ChannelState, message: Message, now: float) -> Waiting:
     if qos:
         channel.note()
         durability = context.durability
-        if durability is not None and durability.trouble is not None and _needs_disk(channel, message):
+        if durability is not None and durability.commit.trouble is not None and _needs_disk(channel, message):
             return _refuse_unstored(channel, message, now)
     if qos > channel.zone.max_qos:
         raise ProtocolError("QoS above the announced Maximum QoS", reason_codes.QOS_NOT_SUPPORTED)
@@ -395,8 +395,8 @@ async def _wait_for_store(channel: ChannelState, message: Message) -> None:
     context = channel.context
     durability = context.durability
     assert durability is not None
-    while durability.trouble is not None and channel.state != CLOSED:
-        await durability.recovered(_LOOK_AGAIN)  # now and then, whether the client is still there
+    while durability.commit.trouble is not None and channel.state != CLOSED:
+        await durability.commit.wait_for_recovery(_LOOK_AGAIN)  # now and then, whether the client is still there
     if channel.state != CLOSED:
         waiting = on_publish(channel, message, context.clock.now())
         if waiting is not None:

@@ -136,7 +136,7 @@ def _open(
         end(channel, "packet_too_large", "the client's Maximum Packet Size leaves no room for a CONNACK", NONE)
         return None
     durability = context.durability
-    if durability is not None and durability.trouble is not None and _needs_disk(channel, connect, expiry):
+    if durability is not None and durability.commit.trouble is not None and _needs_disk(channel, connect, expiry):
         refuse(channel, STORE_TROUBLE.code, STORE_TROUBLE.detail, STORE_TROUBLE.setting)
         return None
     if broker.short_of_memory and client.client_id not in broker.sessions:
@@ -182,10 +182,14 @@ def _settle(
     durability = channel.context.durability
     if durability is not None:
         # Also that a client is back must be on disk, or its session could end by its earlier absence after a crash.
-        due = durability.due(channel.mark) if durability.trouble is None else durability.unconfirmed(session)
-        due = due or durability.ending(client.client_id)
+        due = (
+            durability.commit.batch_since(channel.mark)
+            if durability.commit.trouble is None
+            else durability.sessions.unconfirmed(session)
+        )
+        due = due or durability.sessions.ending(client.client_id)
         if connect.will is not None:
-            session.will_number = durability.will_stored(
+            session.will_number = durability.node.will_stored(
                 as_message(channel, connect.will, now), _delay_of(connect.will)
             )
         if due:
@@ -197,11 +201,11 @@ def _settle(
 async def _answer_when_stored(channel: ChannelState, connect: Connect, connack: Connack, batch: int) -> None:
     durability = channel.context.durability
     assert durability is not None
-    stored = await durability.stored(batch)
+    stored = await durability.commit.wait_until_durable(batch)
     session = channel.session
     if channel.state != CONNECTED or session is None:
         return
-    if stored or (connack.session_present and not durability.unconfirmed(session)):
+    if stored or (connack.session_present and not durability.sessions.unconfirmed(session)):
         _answer(
             channel, connect, connack, channel.context.clock.now()
         )  # a session that is there goes on in trouble, too
@@ -217,7 +221,7 @@ def _needs_disk(channel: ChannelState, connect: Connect, expiry: int) -> bool:
     session = channel.context.broker.sessions.get(channel.client.client_id)
     if session is None or not session.durable:
         durability = channel.context.durability
-        return expiry > 0 or (durability is not None and durability.ending(channel.client.client_id) > 0)
+        return expiry > 0 or (durability is not None and durability.sessions.ending(channel.client.client_id) > 0)
     resumed = not connect.clean_start and (session.expiry_interval > 0 or not session.connected)
     return not resumed
 
@@ -233,7 +237,7 @@ def _answer(channel: ChannelState, connect: Connect, connack: Connack, now: floa
     if connect.version == V5:
         window = min(window, int(connect.properties.get(RECEIVE_MAXIMUM, MAX_PACKET_ID)))  # [MQTT-3.3.4-9]
     writer = channel.writer
-    writer.durability = context.durability
+    writer.commit = None if context.durability is None else context.durability.commit
     writer.open(session, client.mountpoint)
     session.attach(writer, window, channel.limits, now)
     channel.send_connack(connack)  # [MQTT-3.2.2-2] [MQTT-3.2.2-3]

@@ -190,7 +190,7 @@ class ChannelState:
         # An operator's bound for what it may have routed; ``limit_routing`` sets it.
         self.quota: Quota | None = None
         self.end_reason = ""
-        # What was written down before the packet in hand (``durability.written``); -1: wait for all of it.
+        # What was written down before the packet in hand (``durability.commit.written``); -1: wait for all of it.
         self.mark = 0
 
     def use_version(self, version: int) -> None:
@@ -230,16 +230,17 @@ class ChannelState:
         """A packet is taken whose answer promises what it causes."""
         durability = self.context.durability
         if durability is not None:
-            self.mark = durability.written
+            self.mark = durability.commit.written
 
     def answer(self, data: bytes) -> None:
         """Send an acknowledgement, when what the packet in hand caused is on disk."""
         durability = self.context.durability
         writer = self.writer
-        if durability is None or (durability.written == self.mark and writer.held is None):
+        if durability is None or (durability.commit.written == self.mark and writer.held is None):
             writer.send(data)
         else:
-            writer.answer(data, durability.barrier if self.mark < 0 else durability.due(self.mark))
+            commit = durability.commit
+            writer.answer(data, commit.barrier if self.mark < 0 else commit.batch_since(self.mark))
 
     def answer_packet(self, packet: Any) -> bool:
         """The same, encoded here. False: it exceeds the client's Maximum Packet Size."""

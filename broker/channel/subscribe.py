@@ -114,7 +114,7 @@ def _subscribe_all(
     durability = context.durability
     if in_use(session, channel.version, packet.packet_id):
         codes = [reason_codes.PACKET_IDENTIFIER_IN_USE] * len(packet.filters)
-    elif durability is not None and durability.trouble is not None and session.durable:
+    elif durability is not None and durability.commit.trouble is not None and session.durable:
         codes = [STORE_TROUBLE.code] * len(filters)
         STORE_TROUBLE.note(channel, "subscribe_refused", filters[0].filter if filters else "", now)
         _answer(channel, session, Suback(packet.packet_id, codes), now, at_once=True)

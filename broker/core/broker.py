@@ -211,7 +211,8 @@ class Broker:
         self.turn.deliveries += 1
         self.turn.octets += len(message.frame) + 64
         if message.payload_at < 0 and self.durability is not None and (not session.durable or qos == 0):
-            self.durability.paging.give(session, Delivery(message, qos, retain, subscription.identifiers, group.filter))
+            delivery = Delivery(message, qos, retain, subscription.identifiers, group.filter)
+            self.durability.paging.deliver_when_loaded(session, delivery)
             return True
         session.deliver_shared(Delivery(message, qos, retain, subscription.identifiers, group.filter))
         return True
@@ -234,9 +235,9 @@ class Broker:
             self.metrics.refusals.add("retained_" + reason)
         elif self.durability is not None and not message.topic.startswith("$SYS"):
             if outcome == CLEARED:
-                self.durability.retained_cleared(message.topic)
+                self.durability.node.retained_cleared(message.topic)
             elif outcome != ABSENT:
-                self.durability.retained_stored(message, outcome == STORED)
+                self.durability.node.retained_stored(message, outcome == STORED)
         self.metrics.messages_retained = len(self.retained)
 
     def _retained_messages(self, subscription: Subscription) -> Iterator[Message | None]:
@@ -275,7 +276,7 @@ class Broker:
             session.filter_bytes += len(subscription.filter)
         self.router.subscribe(subscription)
         if session.durable and self.durability is not None:
-            self.durability.subscribed(session, subscription)
+            self.durability.sessions.subscribed(session, subscription)
         if self.hooks.session_subscribed:
             self.hooks.session_subscribed(session.client, subscription, existed is None)
         if subscription.group is not None:
@@ -294,7 +295,7 @@ class Broker:
         self.router.unsubscribe(subscription)
         session.stop_replay(filter)
         if session.durable and self.durability is not None:
-            self.durability.unsubscribed(session, filter)
+            self.durability.sessions.unsubscribed(session, filter)
         if self.hooks.session_unsubscribed:
             self.hooks.session_unsubscribed(session.client, subscription)
         return True
@@ -323,7 +324,7 @@ class Broker:
             if self.hooks.session_created:
                 self.hooks.session_created(client, session)
             if self.durability is not None and expiry_interval:
-                self.durability.session_opened(session)
+                self.durability.sessions.opened(session)
         else:
             self._stop_timers(session)
             session.will = None  # [MQTT-3.1.3-9] the session goes on within the delay
@@ -337,7 +338,7 @@ class Broker:
             if self.hooks.session_resumed:
                 self.hooks.session_resumed(client, session)
             if self.durability is not None and session.durable:
-                self.durability.session_opened(session)
+                self.durability.sessions.opened(session)
         return session, present
 
     def leave(self, session: Session, will: Message | None, will_delay: int, now: float, reason: str) -> None:
@@ -352,7 +353,7 @@ class Broker:
             self.end_session(session, reason, now)
             return
         if self.durability is not None and session.durable:
-            self.durability.session_left(session)
+            self.durability.sessions.left(session)
         if expiry != NEVER_EXPIRES:
             self.expire_at(session, now + expiry)
         if will is not None:
@@ -363,7 +364,7 @@ class Broker:
                 due = now + will_delay
                 session.will_timer = self.timers.at(due, lambda: self._publish_will(session))
                 if self.durability is not None and session.will_number:
-                    self.durability.will_stored(will, will_delay, due, session.will_number)
+                    self.durability.node.will_stored(will, will_delay, due, session.will_number)
 
     def expire_at(self, session: Session, due: float) -> None:
         """End a session that nobody is connected to at ``due``, unless its client comes back."""
@@ -396,7 +397,7 @@ class Broker:
             self._pass_on(session, delivery, now, QUEUE_FULL)
         if self.durability is not None and session.durable:
             # After the others have it: there is no moment in which nobody holds a message.
-            self.durability.session_ended(session, owed)
+            self.durability.sessions.ended(session, owed)
         if reason == "discarded":
             return
         self.metrics.session_terminated += 1
@@ -444,7 +445,7 @@ class Broker:
     def _publish_late(self, will: Message, number: int) -> None:
         self._send_will(will)
         if number and self.durability is not None:
-            self.durability.will_gone(number)
+            self.durability.node.will_gone(number)
 
     def _send_will(self, will: Message) -> None:
         self.turn.deliveries += WILL_STEPS
@@ -454,7 +455,7 @@ class Broker:
 
     def _will_gone(self, session: Session) -> None:
         if session.will_number and self.durability is not None:
-            self.durability.will_gone(session.will_number)
+            self.durability.node.will_gone(session.will_number)
             session.will_number = 0
 
     def _stop_timers(self, session: Session) -> None:

@@ -132,11 +132,11 @@ class Delayed(Extension):
             return self._refuse_full(message, now, "delayed.max_bytes")
         self._metrics.messages_delayed += 1
         date = when + self._skew()
-        number = 0 if self.durability is None else self.durability.delayed_stored(held, date)
+        number = 0 if self.durability is None else self.durability.node.delayed_stored(held, date)
         self._hold(held, date if dated else when, number, self._wall_timers if dated else self._timers)
         return SUCCESS
 
-    def restore(self, message: Message, when: float, number: int) -> None:
+    def recover(self, message: Message, when: float, number: int) -> None:
         """Take a message back that waited when the node stopped, until the date ``when``; ``number`` is the journal's.
 
         Only dates outlive a process; whether this one was told to wait for a while or for a date is the same now.
@@ -154,7 +154,7 @@ class Delayed(Extension):
         self.count -= 1
         self.size -= size
         if self.durability is not None and number:
-            self.durability.delayed_gone(number)
+            self.durability.node.delayed_gone(number)
         if message.expired(when):  # its Message Expiry Interval ran meanwhile
             self._metrics.refusals.add("delayed_expired")
             return

@@ -1,7 +1,7 @@
-"""Fates: what became of deliveries that an older batch stored, until a batch says so.
+"""Pending delivery records: what was sent or is done of deliveries that an older batch stored, until a batch says so.
 
-Nobody waits for these facts: should they be lost, a QoS 1 message comes once more. So they linger until a batch is cut
-for something else, or for ``LINGER``; by then most of what was sent is acknowledged, and is never said to be sent.
+No client waits for these facts: should they be lost, a QoS 1 message comes once more. So they wait until a batch is cut
+for something else, or for ``DELAY``; by then most of what was sent is acknowledged, and is never said to be sent.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,19 +10,19 @@ from typing import Final
 from ..session.session import Session
 from .log import records
 
-LINGER: Final = 0.01
-"""Seconds that these wait for others, before a batch is cut for them alone."""
+DELAY: Final = 0.01
+"""Seconds until a batch is cut for these alone."""
 
 
 class PendingDeliveryRecords:
     """``due``: a batch is to be cut for them, even if for nothing else."""
 
-    __slots__ = ("_later", "_lingering", "_wake", "done", "due", "sent")
+    __slots__ = ("_delayed", "_later", "_wake", "done", "due", "sent")
 
     def __init__(
         self, wake: Callable[[], None], later: Callable[[float, Callable[[], None]], object] | None = None
     ) -> None:
-        """``wake`` asks for a cut, soon. ``later`` is the loop's ``call_later``; without it nothing lingers."""
+        """``wake`` asks for a cut, soon. ``later`` is the loop's ``call_later``; without it there is no delay."""
         # By session: Packet Identifiers that went out.
         self.sent: dict[Session, dict[int, None]] = {}
         # By session number: messages, or (message, group filter), that it holds no longer.
@@ -30,7 +30,7 @@ class PendingDeliveryRecords:
         self.due = False
         self._wake = wake
         self._later = later
-        self._lingering = False
+        self._delayed = False
 
     def __len__(self) -> int:
         return len(self.sent) + len(self.done)
@@ -40,7 +40,7 @@ class PendingDeliveryRecords:
         sent = self.sent.get(session)
         if sent is None:
             sent = self.sent[session] = {}
-            self._linger()
+            self._schedule()
         return sent
 
     def done_by(self, number: int) -> list[int | tuple[int, str]]:
@@ -48,10 +48,10 @@ class PendingDeliveryRecords:
         done = self.done.get(number)
         if done is None:
             done = self.done[number] = []
-            self._linger()
+            self._schedule()
         return done
 
-    def settle(self, number: int) -> Iterator[records.DeliveriesDone]:
+    def take_done(self, number: int) -> Iterator[records.DeliveriesDone]:
         """Say now what a session holds no longer: more is to be said of the same messages."""
         done = self.done.pop(number, None)
         if done is not None:
@@ -73,15 +73,15 @@ class PendingDeliveryRecords:
         self.done.clear()
         self.due = False
 
-    def _linger(self) -> None:
+    def _schedule(self) -> None:
         if self._later is None:
-            self._hurry()
-        elif not self._lingering:
-            self._lingering = True
-            self._later(LINGER, self._hurry)
+            self._make_due()
+        elif not self._delayed:
+            self._delayed = True
+            self._later(DELAY, self._make_due)
 
-    def _hurry(self) -> None:
-        self._lingering = False
+    def _make_due(self) -> None:
+        self._delayed = False
         if self.sent or self.done:
             self.due = True
             self._wake()

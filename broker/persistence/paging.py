@@ -13,9 +13,9 @@ message stays whole.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -36,15 +36,15 @@ FETCH_BYTES: Final = 262_144
 """What is read ahead for a session, but one message at least."""
 _GAP: Final = 4096
 """Bytes between two records that are read along, rather than reading twice."""
-_A_SLICE: Final = 2000
-_TIGHT: Final = 1_048_576
+_SLICE: Final = 2000
+_WHEN_SHORT: Final = 1_048_576
 """Bytes of bodies that stay when memory is short."""
-_TRIES: Final = 5
-_PAUSE = 1.0
+_MAX_TRIES: Final = 5
+_RETRY_PAUSE = 1.0
 
 
-def lean(properties: Properties) -> Properties:
-    """Of a paged message's properties, what its queue looks at."""
+def queue_properties(properties: Properties) -> Properties:
+    """Of an evicted message's properties, what its queue looks at."""
     expiry = properties.get(MESSAGE_EXPIRY_INTERVAL)
     return NO_PROPERTIES if expiry is None else {MESSAGE_EXPIRY_INTERVAL: expiry}
 
@@ -59,21 +59,21 @@ def properties_of(body: records.StoredBody) -> Properties:
     return properties
 
 
-def paged_twin(message: Message, octets: int) -> Message:
-    """The message without its body, of which ``octets`` bytes are on disk."""
-    properties = lean(message.properties) if message.properties else NO_PROPERTIES
-    twin = Message(
-        message.topic, None, message.qos, message.retain, properties, message.publisher, message.timestamp, b"", -octets
+def evicted_copy(message: Message, size: int) -> Message:
+    """The message without its body, of which ``size`` bytes are on disk."""
+    properties = queue_properties(message.properties) if message.properties else NO_PROPERTIES
+    copy = Message(
+        message.topic, None, message.qos, message.retain, properties, message.publisher, message.timestamp, b"", -size
     )
-    twin.id = message.id
-    twin.hops = message.hops
-    return twin
+    copy.id = message.id
+    copy.hops = message.hops
+    return copy
 
 
-def whole_twin(message: Message, body: records.StoredBody) -> Message:
-    """A paged message with its body again, counted as many bytes as before."""
+def reloaded_copy(message: Message, body: records.StoredBody) -> Message:
+    """An evicted message with its body again, counted as many bytes as before."""
     padding = -message.payload_at - len(body.payload)
-    twin = Message(
+    copy = Message(
         message.topic,
         None,
         message.qos,
@@ -84,25 +84,25 @@ def whole_twin(message: Message, body: records.StoredBody) -> Message:
         bytes(padding) + body.payload if padding > 0 else body.payload,
         max(0, padding),
     )
-    twin.id = message.id
-    twin.hops = message.hops
-    return twin
+    copy.id = message.id
+    copy.hops = message.hops
+    return copy
 
 
 class Paging:
-    """``octets`` is what bodies in queues take in memory, ``bound`` how much they may; 0: no bound. ``bodies``: what
+    """``bytes`` is what bodies in queues take in memory, ``bound`` how much they may; 0: no bound. ``bodies``: what
     all bodies that durable sessions hold take, those in flight as well."""
 
-    def __init__(self, journal: WriteAheadLog, bound: int, now: Callable[[], float]) -> None:
-        self.journal = journal
+    def __init__(self, log: WriteAheadLog, bound: int, now: Callable[[], float]) -> None:
+        self._log = log
         self.bound = bound
-        self.octets = 0
+        self.bytes = 0
         self.bodies = 0
-        # Memory is short: all that can go has to.
-        self._tight = False
+        # The node's memory: all that can be evicted has to be.
+        self._memory_short = False
         self._now = now
         # In memory and in a queue, longest there first.
-        self._here: dict[int, StoredMessage] = {}
+        self._loaded: dict[int, StoredMessage] = {}
         self._fetching: set[Session] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._more: asyncio.Handle | None = None
@@ -116,19 +116,19 @@ class Paging:
         if stored is not None and not stored.weight and message.payload_at >= 0:
             stored.weight = weight = len(message.frame)
             if weight:
-                self._here[stored.number] = stored
-                self.octets += weight
+                self._loaded[stored.number] = stored
+                self.bytes += weight
 
     def add(self, stored: StoredMessage) -> None:
         """It is in memory and a queue."""
-        if stored.weight and stored.number not in self._here:
-            self._here[stored.number] = stored
-            self.octets += stored.weight
+        if stored.weight and stored.number not in self._loaded:
+            self._loaded[stored.number] = stored
+            self.bytes += stored.weight
 
     def forgotten(self, stored: StoredMessage) -> None:
-        """Nobody holds a message any more that was in a queue."""
-        if self._here.pop(stored.number, None) is not None:
-            self.octets -= stored.weight
+        """A message that was in a queue has no holder any more."""
+        if self._loaded.pop(stored.number, None) is not None:
+            self.bytes -= stored.weight
 
     def dropped(self, stored: StoredMessage) -> None:
         """One of those who hold a message that was in a queue holds it no longer."""
@@ -137,45 +137,45 @@ class Paging:
 
     @property
     def busy(self) -> bool:
-        """Whether something is being read or more is to be paged out."""
+        """Whether something is being read or more is to be evicted."""
         return bool(self._tasks) or self._more is not None
 
-    def relieve(self) -> None:
-        """Page out, a slice at a time, until the bound is kept again or nothing more can go."""
-        if self._more is None and self.octets > self._goal:
-            self._slice()
+    def evict(self) -> None:
+        """Until the bound is kept again or nothing more can go, a slice at a time."""
+        if self._more is None and self.bytes > self._goal:
+            self._evict_slice()
 
-    def tighten(self, tight: bool) -> None:
-        """Page out all that can go, or keep to the bound again."""
-        self._tight = tight
-        self.relieve()
+    def set_memory_short(self, short: bool) -> None:
+        """Evict all that can go, or keep to the bound again."""
+        self._memory_short = short
+        self.evict()
 
     @property
     def _goal(self) -> int:
         """How much may stay."""
-        if self._tight:
-            return min(self.bound or _TIGHT, _TIGHT)
-        return self.bound or self.octets
+        if self._memory_short:
+            return min(self.bound or _WHEN_SHORT, _WHEN_SHORT)
+        return self.bound or self.bytes
 
-    def _slice(self) -> None:
+    def _evict_slice(self) -> None:
         self._more = None
-        here = self._here
-        durable = self.journal.durable
+        loaded = self._loaded
+        durable = self._log.durable
         # Some way below, so that it is not slice after slice of one message.
         goal = self._goal
         goal -= goal // 16
-        for number, stored in list(islice(here.items(), _A_SLICE)):
-            if self.octets <= goal or stored.key or not 0 < stored.seq <= durable:
+        for number, stored in list(islice(loaded.items(), _SLICE)):
+            if self.bytes <= goal or stored.key or not 0 < stored.seq <= durable:
                 return
-            del here[number]
-            self.octets -= stored.weight
+            del loaded[number]
+            self.bytes -= stored.weight
             if not stored.sent:
                 message = stored.message
                 self.bodies -= len(message.frame)
-                stored.become(paged_twin(message, stored.weight))
+                stored.replace_message(evicted_copy(message, stored.weight))
                 message.stored = None
-        if self.octets > goal and here:
-            self._more = asyncio.get_running_loop().call_soon(self._slice)
+        if self.bytes > goal and loaded:
+            self._more = asyncio.get_running_loop().call_soon(self._evict_slice)
 
     # -------------------------------------------------------------------- in
 
@@ -192,15 +192,15 @@ class Paging:
     @staticmethod
     def _next_of(session: Session) -> list[StoredMessage]:
         wanted: list[StoredMessage] = []
-        octets = 0
+        size = 0
         for delivery in session.queue or ():
             message = delivery.message
             if not message.paged or message.stored is None or message.stored.lost:
                 if wanted:
                     break
                 continue
-            octets += message.stored.size
-            if wanted and (octets > FETCH_BYTES or len(wanted) == FETCH_MESSAGES):
+            size += message.stored.size
+            if wanted and (size > FETCH_BYTES or len(wanted) == FETCH_MESSAGES):
                 break
             wanted.append(message.stored)
         return wanted
@@ -211,14 +211,14 @@ class Paging:
         finally:
             self._fetching.discard(session)
         session.advance(self._now())
-        self.relieve()
+        self.evict()
 
-    def give(self, session: Session, delivery: Delivery) -> None:
-        """Deliver a paged message to a session that holds nothing on disk, when it is here."""
+    def deliver_when_loaded(self, session: Session, delivery: Delivery) -> None:
+        """Deliver an evicted message to a session that holds nothing on disk, when it is loaded."""
         stored: StoredMessage = delivery.message.stored
-        self._run(self._give(session, delivery, stored))
+        self._run(self._deliver_when_loaded(session, delivery, stored))
 
-    async def _give(self, session: Session, delivery: Delivery, stored: StoredMessage) -> None:
+    async def _deliver_when_loaded(self, session: Session, delivery: Delivery, stored: StoredMessage) -> None:
         await self.load([stored])
         delivery.message = stored.message
         if stored.lost:
@@ -226,7 +226,7 @@ class Paging:
         else:
             session.deliver_shared(delivery)
 
-    def _run(self, work: Any) -> None:
+    def _run(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -234,11 +234,11 @@ class Paging:
     async def load(
         self, wanted: Iterable[StoredMessage], then: Callable[[StoredMessage], None] = lambda _: None
     ) -> None:
-        """Bring bodies back; ``then`` gets each at once, for soon it may be paged out again.
+        """Bring bodies back; ``then`` gets each at once, for soon it may be evicted again.
 
         One that cannot be read, several times over, is ``lost``.
         """
-        for left in range(_TRIES - 1, -1, -1):
+        for left in range(_MAX_TRIES - 1, -1, -1):
             away = []
             for stored in wanted:
                 if stored.message.paged:
@@ -250,15 +250,14 @@ class Paging:
                 return
             logger.error("store_read_failed messages=%s tries_left=%s setting=node.data_dir", len(failed), left)
             if left:
-                await asyncio.sleep(_PAUSE)
+                await asyncio.sleep(_RETRY_PAUSE)
         for stored in wanted:
             stored.lost = True
 
     async def _read(self, wanted: list[StoredMessage], then: Callable[[StoredMessage], None]) -> list[StoredMessage]:
         """Those that could not be read."""
         pieces = [
-            (together, self.journal.read(seq, begin, end - begin), begin)
-            for seq, begin, end, together in _spans(wanted)
+            (together, self._log.read(seq, begin, end - begin), begin) for seq, begin, end, together in _spans(wanted)
         ]
         failed = []
         for together, piece, begin in pieces:
@@ -269,13 +268,13 @@ class Paging:
                 failed += [stored for stored, _, _ in together]
                 continue
             for stored, offset, size in together:
-                if self._arrived(stored, data[offset - begin : offset - begin + size]):
+                if self._put_back(stored, data[offset - begin : offset - begin + size]):
                     then(stored)
                 else:
                     failed.append(stored)
         return failed
 
-    def _arrived(self, stored: StoredMessage, encoded: bytes) -> bool:
+    def _put_back(self, stored: StoredMessage, encoded: bytes) -> bool:
         try:
             record = records.decode(encoded)
         except msgspec.MsgspecError:
@@ -286,7 +285,7 @@ class Paging:
         if message.paged:
             if not stored.weight:
                 stored.weight = -message.payload_at
-            stored.become(whole_twin(message, record.body))
+            stored.replace_message(reloaded_copy(message, record.body))
             if stored.held:
                 self.bodies += len(stored.message.frame)
                 self.add(stored)

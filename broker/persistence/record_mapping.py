@@ -1,4 +1,4 @@
-"""Recording: the broker's sessions, subscriptions and messages as the records that the journal keeps of them."""
+"""The broker's sessions, subscriptions and messages as records of the write-ahead log."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ from ..session.subscription import Subscription
 from .log import records
 from .stored_message import StoredMessage
 
-Entry = records._Record | StoredMessage
+Entry = records.Record | StoredMessage
 """What the open batch holds; a message is written with those who hold it when the batch is cut."""
 
 _WITH_A_BODY: Final = (records.RetainedStored, records.WillStored, records.DelayedStored)
@@ -89,7 +89,7 @@ def subscription_record(session: Session, subscription: Subscription) -> records
     )
 
 
-def octets_of(entry: Entry) -> int:
+def size_of(entry: Entry) -> int:
     """About how many bytes it takes while it waits."""
     if isinstance(entry, StoredMessage):
         return OVERHEAD + len(entry.message.frame)
@@ -100,3 +100,26 @@ def octets_of(entry: Entry) -> int:
     if isinstance(entry, records.RowStored):
         return OVERHEAD + len(entry.value)
     return OVERHEAD
+
+
+def subject_of(record: records.Record) -> int | str | None:
+    """What the record is about: a later one about the same takes its place in a batch. None: it stands alone."""
+    if isinstance(record, records.SessionStored):
+        return record.number
+    if isinstance(record, records.RetainedStored):
+        return record.body.topic
+    if isinstance(record, records.WillStored):
+        return will_subject(record.number)
+    if isinstance(record, records.RowStored):
+        return row_subject(record.table, record.key)
+    return None
+
+
+def will_subject(number: int) -> int:
+    """Sessions have the numbers above 0."""
+    return -number
+
+
+def row_subject(table: str, key: str) -> str:
+    """No topic has U+0000 in it."""
+    return f"{table}\0{key}"

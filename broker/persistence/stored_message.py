@@ -17,7 +17,7 @@ class Holding:
 class StoredMessage:
     """A message that durable sessions hold.
 
-    Most are held by one session: ``owner`` (its number, 0: nobody), ``delivery`` and ``packet_id`` (0: not sent) are
+    Most are held by one session: ``owner`` (its number, 0: none), ``delivery`` and ``packet_id`` (0: not sent) are
     the first holder, ``others`` are the rest, ``None`` while there is none.
     ``seq``, ``offset`` and ``size`` say where its record is: the batch (0 while none was cut with it), and the piece of
     it. ``key`` is its place in the open batch, 0 when it does not stand there.
@@ -58,7 +58,7 @@ class StoredMessage:
         self.plain2: Delivery | None = None
 
     def plain(self, qos: int) -> Delivery:
-        """``Message.plain`` for durable sessions: not shared with anybody else, so that it can be paged."""
+        """``Message.plain`` for durable sessions: shared with no other session, so that it can be paged."""
         if qos == 1:
             if self.plain1 is None:
                 self.plain1 = Delivery(self.message, 1)
@@ -129,15 +129,15 @@ class StoredMessage:
 
     @property
     def sent(self) -> bool:
-        """Whether it is in flight to somebody, who may need it again at any moment."""
+        """Whether it is in flight to a client, which may need it again at any moment."""
         others = self.others
         return self.packet_id != 0 or (
             others is not None
             and (bool(others.packet_ids) or any(each.packet_id for each in (others.others or {}).values()))
         )
 
-    def become(self, message: Message) -> None:
-        """Let all that wait for it have this message."""
+    def replace_message(self, message: Message) -> None:
+        """All that wait for it have this message from now on."""
         message.stored = self
         self.message = message
         waiting = [self.delivery, self.plain1, self.plain2]

@@ -1,38 +1,25 @@
 """Tables: small named sets of rows that outlive the process: users, access rules, applications, later rules.
 
-A room opens its table once and reads it like a dict; every change is in memory at once and on disk after the next
+A package opens its table once and reads it like a dict; every change is in memory at once and on disk after the next
 batch, for which ``Tables.stored`` waits. At level ``memory`` nothing of it survives.
 """
 
 import logging
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
+from .group_commit import GroupCommit
+from .log import records
 from .log.check_file import Digests
+from .record_mapping import row_subject
 
 logger = logging.getLogger(__name__)
 
 Row = TypeVar("Row", bound=msgspec.Struct)
 _DIGEST: Final = 16
-
-
-class RowJournal(Protocol):
-    """Where changes are written down: ``persistence.durability``. ``trouble``: why nothing can be written at
-    present."""
-
-    trouble: str | None
-
-    def row_stored(self, table: str, key: str, value: bytes) -> None: ...
-
-    def row_removed(self, table: str, key: str) -> None: ...
-
-    @property
-    def barrier(self) -> int: ...
-
-    async def stored(self, seq: int) -> bool: ...
 
 
 class Table(Generic[Row]):
@@ -89,6 +76,14 @@ class Table(Generic[Row]):
                 logger.error("row_unreadable table=%s key=%s error=%s", self.name, key, error)
 
 
+class _OpenTable(Protocol):
+    """A table, whatever its rows are."""
+
+    unreadable: list[str]
+
+    def load(self, encoded: dict[str, bytes]) -> None: ...
+
+
 class _Digest:
     """Of the rows of one table, whatever their order."""
 
@@ -116,21 +111,21 @@ class _Digest:
 class Tables:
     """All tables of the node, and the encoded rows that a compaction writes again.
 
-    ``durability`` is set when the store is open; ``None`` at level ``memory``.
+    ``commit`` is set when the store is open; ``None`` at level ``memory``.
     """
 
     def __init__(self) -> None:
-        self.durability: RowJournal | None = None
-        self._tables: dict[str, Table[Any]] = {}
-        # table -> key -> row, of tables that nobody has opened too
+        self.commit: GroupCommit | None = None
+        self._tables: dict[str, _OpenTable] = {}
+        # table -> key -> row, also of tables that are not open
         self._encoded: dict[str, dict[str, bytes]] = {}
-        self.octets = 0
-        # Of tables whose rows decide who may.
+        self.bytes = 0
+        # Of tables whose rows decide what clients and users may do.
         self._digests: dict[str, _Digest] = {}
         self._access_changed = False
 
     def open(self, name: str, kind: type[Row], *, access: bool = False) -> Table[Row]:
-        """The table of this name. Opened before the store is, it is filled by ``restore``.
+        """The table of this name. Opened before the store is, it is filled by ``recover``.
 
         ``access``: its rows decide who may connect, publish, subscribe or manage; their loss is noticed.
         """
@@ -140,10 +135,10 @@ class Tables:
         table.load(self._encoded.get(name, {}))
         return table
 
-    def restore(self, rows: dict[str, dict[str, bytes]]) -> None:
-        """What was on disk, before anybody is let in."""
+    def recover(self, rows: dict[str, dict[str, bytes]]) -> None:
+        """What was on disk, before clients are let in."""
         self._encoded = rows
-        self.octets = sum(len(key) + len(value) for table in rows.values() for key, value in table.items())
+        self.bytes = sum(len(key) + len(value) for table in rows.values() for key, value in table.items())
         for name, table in self._tables.items():
             table.load(rows.get(name, {}))
         self.watch(list(self._digests))
@@ -168,16 +163,16 @@ class Tables:
         self._access_changed = False
         return self.access()
 
-    def tell_access(self) -> None:
+    def write_access(self) -> None:
         """The next batch says how these rows are, whether they have changed or not."""
         self._access_changed = True
 
     def put(self, table: str, key: str, value: bytes) -> None:
-        if self.durability is None:
+        if self.commit is None:
             return
         rows = self._encoded.setdefault(table, {})
         before = rows.get(key)
-        self.octets += len(value) - len(before) if before is not None else len(key) + len(value)
+        self.bytes += len(value) - len(before) if before is not None else len(key) + len(value)
         rows[key] = value
         digest = self._digests.get(table)
         if digest is not None:
@@ -185,19 +180,19 @@ class Tables:
                 digest.take(key, before)
             digest.add(key, value)
             self._access_changed = True
-        self.durability.row_stored(table, key, value)
+        self.commit.write_over(row_subject(table, key), records.RowStored(table, key, value))
 
     def remove(self, table: str, key: str) -> None:
-        if self.durability is None:
+        if self.commit is None:
             return
         value = self._encoded.get(table, {}).pop(key, None)
         if value is not None:
-            self.octets -= len(key) + len(value)
+            self.bytes -= len(key) + len(value)
             digest = self._digests.get(table)
             if digest is not None:
                 digest.take(key, value)
                 self._access_changed = True
-            self.durability.row_removed(table, key)
+            self.commit.write_over(row_subject(table, key), records.RowRemoved(table, key))
 
     def rows(self) -> Iterator[tuple[str, str, bytes]]:
         """Every row there is; much may change between two of them."""
@@ -213,13 +208,15 @@ class Tables:
         return {name: len(table.unreadable) for name, table in self._tables.items() if table.unreadable}
 
     @property
+    def durable(self) -> bool:
+        """Whether they outlive the process."""
+        return self.commit is not None
+
+    @property
     def in_trouble(self) -> bool:
         """Whether nothing can be written at present."""
-        return self.durability is not None and self.durability.trouble is not None
+        return self.commit is not None and self.commit.trouble is not None
 
     async def stored(self) -> bool:
         """Until every change so far is on disk; ``False``: the store is in trouble and cannot promise that."""
-        durability = self.durability
-        if durability is None or not durability.barrier:
-            return True
-        return await durability.stored(durability.barrier)
+        return self.commit is None or await self.commit.wait_until_durable(self.commit.barrier)

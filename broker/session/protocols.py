@@ -47,7 +47,7 @@ class ClientWriter(Protocol):
 
 
 class SessionJournal(Protocol):
-    """Records what a durable session holds, as it happens (``persistence.durability`` at level ``disk``).
+    """Records what a durable session holds, as it happens (``persistence.session_journal`` at level ``disk``).
 
     Where a number is returned, it is the batch that must be on disk before the packet it is about may go out; 0: none.
     """

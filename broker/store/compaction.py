@@ -1,21 +1,111 @@
-"""Compaction: what is true is written again as records, then the older batches are dropped."""
+"""Compaction of the store: what is true is written again as records, then the older batches are dropped."""
 
+import asyncio
+import logging
 from collections.abc import Iterator
+from typing import Final
 
 from ..core.broker import Broker
 from ..persistence.durability import Durability
 from ..persistence.log import records
-from ..persistence.record_mapping import Entry, retained_record, session_record, subscription_record
+from ..persistence.record_mapping import (
+    Entry,
+    retained_record,
+    session_record,
+    size_of,
+    subject_of,
+    subscription_record,
+)
+from ..persistence.stored_message import StoredMessage
 from ..session.session import Session
 
+logger = logging.getLogger(__name__)
 
-def live_octets(durability: Durability, broker: Broker) -> int:
+COMPACT_ABOVE: Final = 67_108_864
+"""Bytes a log may have whatever is live in it; beyond, it is compacted where less than half of it is live."""
+SLICE_BYTES: Final = 8_388_608
+_SLICE_RECORDS: Final = 2000
+"""What one call of ``run_slice`` writes."""
+
+
+class Compaction:
+    """``run_slice`` is called five times a second."""
+
+    def __init__(self, durability: Durability, slice_bytes: int = SLICE_BYTES) -> None:
+        self._durability = durability
+        self._slice_bytes = slice_bytes
+        self._records: Iterator[Entry] | None = None
+        # The first batch that is not dropped.
+        self._from = 0
+        self._finishing: asyncio.Task[None] | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether something is left to be written again."""
+        return self._records is not None
+
+    def cancel(self) -> None:
+        """Drop nothing more."""
+        if self._finishing is not None:
+            self._finishing.cancel()
+
+    def run_slice(self, broker: Broker) -> None:
+        """Begin when less than half of a large log says anything that is still true; go on with what was begun."""
+        commit = self._durability.commit
+        if self._finishing is not None and not self._finishing.done():
+            return
+        if self._records is None and not self._begin(broker):
+            return
+        if commit.pending_bytes > self._slice_bytes or commit.trouble is not None:
+            return
+        size = 0
+        evicted: list[StoredMessage] = []
+        for _ in range(_SLICE_RECORDS):
+            entry = next(self._records, None) if self._records is not None else None
+            if entry is None:
+                self._records = None
+                break
+            if isinstance(entry, StoredMessage) and entry.message.paged:
+                evicted.append(entry)
+            else:
+                write_again(self._durability, entry)
+            size += entry.size if isinstance(entry, StoredMessage) else size_of(entry)
+            if size > self._slice_bytes:
+                break
+        if evicted or self._records is None:
+            self._finishing = asyncio.ensure_future(self._finish_slice(evicted, self._records is None))
+
+    def _begin(self, broker: Broker) -> bool:
+        log = self._durability.commit.log
+        if log.dropping:
+            return False  # the file is larger than it is going to be
+        size = log.size_bytes
+        if size < COMPACT_ABOVE or size < 2 * live_bytes(self._durability, broker):
+            return False
+        self._from = log.batch
+        self._records = live_records(self._durability, broker, self._from)
+        logger.info("store_compaction_started bytes=%s", size)
+        return True
+
+    async def _finish_slice(self, evicted: list[StoredMessage], last: bool) -> None:
+        """Write evicted messages again, too; ``last``: then all that is true stands in newer batches."""
+        durability = self._durability
+        if evicted:
+            await durability.paging.load(evicted, lambda stored: write_again(durability, stored))
+        if last:
+            await durability.commit.wait_until_durable(durability.commit.barrier, through_trouble=True)
+            durability.commit.log.drop_before(self._from)
+            logger.info("store_compacted before=%s", self._from)
+
+
+def live_bytes(durability: Durability, broker: Broker) -> int:
     """About how many bytes everything that is true now takes."""
+    recorded = durability.commit.message_bytes + durability.tables.bytes + durability.node.bytes
     small = len(broker.sessions) + broker.router.subscription_count
-    return durability.recorded_octets() + broker.retained.bytes + broker.router.filter_bytes + 400 * small
+    return recorded + broker.retained.bytes + broker.router.filter_bytes + 400 * small
 
 
-def live(durability: Durability, broker: Broker, before: int) -> Iterator[Entry]:
+def live_records(durability: Durability, broker: Broker, before: int) -> Iterator[Entry]:
     """Everything that is true, as records: what a log without its older batches must still say.
 
     Much may happen between two of them: each says what is true when it is asked for. Messages that were written in
@@ -24,16 +114,16 @@ def live(durability: Durability, broker: Broker, before: int) -> Iterator[Entry]
     for session in list(broker.sessions):
         if session.durable:
             yield session_record(session, durability.skew())
-            yield from _live_of(session)
+            yield from _records_of(session)
     for topic in list(broker.retained.topics()):
         message = broker.retained.get(topic)
         if message is not None and not topic.startswith("$SYS"):
             yield retained_record(message, durability.skew())
-    for number in list(durability.messages):
-        stored = durability.messages.get(number)
+    for number in list(durability.sessions.messages):
+        stored = durability.sessions.messages.get(number)
         if stored is not None and 0 < stored.seq < before and not stored.key:
             yield stored
-    for table in (durability.wills, durability.delayed):
+    for table in (durability.node.wills, durability.node.delayed):
         for number in list(table):
             record = table.get(number)
             if record is not None:
@@ -42,7 +132,21 @@ def live(durability: Durability, broker: Broker, before: int) -> Iterator[Entry]
         yield records.RowStored(table_name, key, value)
 
 
-def _live_of(session: Session) -> Iterator[records._Record]:
+def write_again(durability: Durability, record: Entry) -> None:
+    """Say what is true already once more. A message must be in memory for that."""
+    commit = durability.commit
+    if isinstance(record, StoredMessage):
+        if record.held and not record.key and not record.message.paged:
+            record.key = commit.write(record)
+        return
+    subject = subject_of(record)
+    if subject is None:
+        commit.write(record)
+    else:
+        commit.write_over(subject, record)
+
+
+def _records_of(session: Session) -> Iterator[records.Record]:
     for filter in list(session.subscriptions):
         subscription = session.subscriptions.get(filter)
         if subscription is not None:

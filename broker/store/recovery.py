@@ -1,9 +1,9 @@
-"""Restore: from records back to sessions, queues, retained messages and wills, before anybody is let in."""
+"""Recovery: from records back to sessions, queues, retained messages and wills, before clients are let in."""
 
 import logging
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Final, TypeVar, cast
 
 import msgspec
 
@@ -15,7 +15,7 @@ from ..persistence.durability import Durability
 from ..persistence.holders import Holders
 from ..persistence.log import records
 from ..persistence.log.batch import first_offset
-from ..persistence.paging import lean, paged_twin, properties_of
+from ..persistence.paging import evicted_copy, properties_of, queue_properties
 from ..persistence.stored_message import StoredMessage
 from ..session.client_info import CLIENT_ID_OWNER, RESTORED, USERNAME_OWNER, ClientInfo
 from ..session.limits import Limits
@@ -24,12 +24,14 @@ from ..session.subscription import Subscription
 
 logger = logging.getLogger(__name__)
 
+RecordT = TypeVar("RecordT", bound=records.Record)
+
 _PROGRESS: Final = 100_000
-_LOOK_EVERY: Final = 100_000
-"""Places in queues, between two looks at the node's memory."""
+_CHECK_MEMORY_EVERY: Final = 100_000
+"""Deliveries in queues, between two looks at the node's memory."""
 
 
-class Restored:
+class RecoveredState:
     """What the records come to, when all of them are read in order.
 
     Of queued messages it keeps about ``bound`` bytes in memory (0: any number), of the others what queues need to know.
@@ -45,7 +47,7 @@ class Restored:
         # Messages whose body here lacks payload and properties.
         self.paged: set[int] = set()
         # Bytes of the other ones' records.
-        self.octets = 0
+        self.bytes = 0
         self.holders: dict[int, Holders[records.Holder]] = {}
         self.released: dict[int, dict[int, None]] = {}
         self.received: dict[int, dict[int, float]] = {}
@@ -60,28 +62,30 @@ class Restored:
         self.unreadable = 0
         self._place = (0, 0, 0)
         self._topics: dict[str, str] = {}
-        self._apply: dict[type[Any], Callable[[Any], object]] = {
-            records.MessageStored: self._message,
-            records.DeliveryAdded: self._added,
-            records.DeliveriesSent: self._sent,
-            records.DeliveriesDone: self._finished,
-            records.Released: self._released,
-            records.Completed: self._completed,
-            records.Received: self._received,
-            records.Freed: self._freed,
-            records.SessionStored: self._session,
-            records.SessionEnded: self._ended,
-            records.SubscriptionStored: self._subscribed,
-            records.SubscriptionRemoved: self._unsubscribed,
-            records.RetainedStored: self._retained,
-            records.RetainedCleared: lambda record: self.retained.pop(record.topic, None),
-            records.WillStored: self._will,
-            records.WillGone: lambda record: self.wills.pop(record.number, None),
-            records.DelayedStored: self._delayed,
-            records.DelayedGone: lambda record: self.delayed.pop(record.number, None),
-            records.RowStored: self._row,
-            records.RowRemoved: lambda record: self.rows.get(record.table, {}).pop(record.key, None),
-        }
+        self._apply: dict[type[object], Callable[[records.Record], object]] = {}
+        self._on(records.MessageStored, self._message)
+        self._on(records.DeliveryAdded, self._added)
+        self._on(records.DeliveriesSent, self._sent)
+        self._on(records.DeliveriesDone, self._finished)
+        self._on(records.Released, self._released)
+        self._on(records.Completed, self._completed)
+        self._on(records.Received, self._received)
+        self._on(records.Freed, self._freed)
+        self._on(records.SessionStored, self._session)
+        self._on(records.SessionEnded, self._ended)
+        self._on(records.SubscriptionStored, self._subscribed)
+        self._on(records.SubscriptionRemoved, self._unsubscribed)
+        self._on(records.RetainedStored, self._retained)
+        self._on(records.RetainedCleared, lambda record: self.retained.pop(record.topic, None))
+        self._on(records.WillStored, self._will)
+        self._on(records.WillGone, lambda record: self.wills.pop(record.number, None))
+        self._on(records.DelayedStored, self._delayed)
+        self._on(records.DelayedGone, lambda record: self.delayed.pop(record.number, None))
+        self._on(records.RowStored, self._row)
+        self._on(records.RowRemoved, lambda record: self.rows.get(record.table, {}).pop(record.key, None))
+
+    def _on(self, kind: type[RecordT], apply: Callable[[RecordT], object]) -> None:
+        self._apply[kind] = cast(Callable[[records.Record], object], apply)
 
     def read(self, encoded: bytes, batch: int = 0, offset: int = 0) -> None:
         """Take the next record, which lies there in the log."""
@@ -94,7 +98,7 @@ class Restored:
         self._place = (batch, offset, len(encoded))
         self._apply[type(record)](record)
 
-    def bring_sent(self, read: Callable[[int, int, int], bytes]) -> None:
+    def load_inflight(self, read: Callable[[int, int, int], bytes]) -> None:
         """Fetch the bodies of messages in flight, which their clients may need at once. Raises StoreError."""
         for number in list(self.paged):
             holders = self.holders[number]
@@ -113,12 +117,12 @@ class Restored:
         body = record.body
         self.places[number] = self._place
         size = self._place[2]
-        if self.bound and self.octets + size > self.bound:
+        if self.bound and self.bytes + size > self.bound:
             self.paged.add(number)
             topic = self._topics.setdefault(body.topic, body.topic)
-            body = msgspec.structs.replace(body, topic=topic, payload=b"", properties=lean(body.properties))
+            body = msgspec.structs.replace(body, topic=topic, payload=b"", properties=queue_properties(body.properties))
         else:
-            self.octets += size
+            self.bytes += size
         self.bodies[number] = body
         holders: Holders[records.Holder] = Holders()
         self.holders[number] = holders
@@ -129,7 +133,7 @@ class Restored:
         if number in self.paged:
             self.paged.discard(number)
         else:
-            self.octets -= self.places[number][2]
+            self.bytes -= self.places[number][2]
         del self.bodies[number], self.places[number], self.holders[number]
 
     def _added(self, record: records.DeliveryAdded) -> None:
@@ -214,9 +218,9 @@ def _hold(holders: Holders[records.Holder], holder: records.Holder) -> None:
         holders.add_plain(session, qos, packet_id)
 
 
-def read(batches: Iterable[tuple[int, list[bytes]]], bound: int = 0) -> Restored:
-    """Read every batch (its number, its records), in order; ``bound`` as in ``Restored``."""
-    state = Restored(bound)
+def read_batches(batches: Iterable[tuple[int, list[bytes]]], bound: int = 0) -> RecoveredState:
+    """Read every batch (its number, its records), in order; ``bound`` as in ``RecoveredState``."""
+    state = RecoveredState(bound)
     due = _PROGRESS
     for seq, batch in batches:
         offset = first_offset(len(batch))
@@ -229,30 +233,30 @@ def read(batches: Iterable[tuple[int, list[bytes]]], bound: int = 0) -> Restored
     return state
 
 
-def restore(
-    state: Restored,
+def recover(
+    state: RecoveredState,
     broker: Broker,
     durability: Durability,
     zone_of: Callable[[str], tuple[ZoneSettings, Limits]],
     delay: Callable[[Message, float, int], None],
     may_publish: Callable[[Message], bool],
-    relieve: Callable[[], None] = lambda: None,
+    shed: Callable[[], None] = lambda: None,
 ) -> None:
     """Put what was read into ``broker``; sessions whose time is over end here, and wills go out that are due.
 
     ``zone_of`` tells settings and limits by a listener's name, ``delay`` takes a delayed message back, ``may_publish``
-    asks for a will's publisher. ``relieve`` is called now and then: the node's memory may be less than it was.
+    asks for a will's publisher. ``shed`` is called now and then: the node's memory may be less than it was.
     """
     started = time.perf_counter()
-    builder = _Builder(state, broker, durability, zone_of, relieve)
-    builder.build()
-    builder.delayed(delay)
-    builder.wills(may_publish)
+    recovery = _Recovery(state, broker, durability, zone_of, shed)
+    recovery.sessions_and_retained()
+    recovery.delayed(delay)
+    recovery.wills(may_publish)
     logger.info(
         "restored sessions=%s retained=%s messages=%s records=%s unreadable=%s seconds=%.3f",
         len(broker.sessions),
         len(broker.retained),
-        len(durability.messages),
+        len(durability.sessions.messages),
         state.count,
         state.unreadable,
         time.perf_counter() - started,
@@ -272,18 +276,18 @@ def in_order_of_sending(packet_ids: Iterable[int]) -> list[int]:
     return ascending[first:] + ascending[:first]
 
 
-class _Builder:
-    """Makes the broker's objects of what was restored."""
+class _Recovery:
+    """Makes the broker's objects of what was read."""
 
     def __init__(
         self,
-        state: Restored,
+        state: RecoveredState,
         broker: Broker,
         durability: Durability,
         zone_of: Callable[[str], tuple[ZoneSettings, Limits]],
-        relieve: Callable[[], None],
+        shed: Callable[[], None],
     ) -> None:
-        self.relieve = relieve
+        self.shed = shed
         self.state = state
         self.broker = broker
         self.durability = durability
@@ -292,8 +296,9 @@ class _Builder:
         self.publishers: dict[tuple[str, str | None, bool, str], ClientInfo] = {}
         self.sessions: dict[int, Session] = {}
 
-    def build(self) -> None:
-        self.durability.continue_from(self.state.last_session, self.state.last_message, self.state.last_will)
+    def sessions_and_retained(self) -> None:
+        self.durability.sessions.continue_from(self.state.last_session, self.state.last_message)
+        self.durability.node.continue_from(self.state.last_will)
         for retained in self.state.retained.values():
             self.broker.retained.put(self._message(retained.body, retained.mountpoint))
         for record in self.state.sessions.values():
@@ -303,7 +308,7 @@ class _Builder:
         for session in self.sessions.values():
             if not self.state.sessions[session.number].disconnected_at:
                 # So that the next restart does not begin its expiry again.
-                self.durability.session_left(session)
+                self.durability.sessions.left(session)
             self._time_out(session, now)
 
     def _publisher(self, client_id: str, username: str | None, proved: bool, mountpoint: str) -> ClientInfo:
@@ -347,7 +352,7 @@ class _Builder:
         session = Session(client, limits, self.broker, record.created_at, record.expiry_interval)
         session.number = record.number
         session.account = self.broker.account
-        session.journal = self.durability
+        session.journal = self.durability.sessions
         session.owner = owner = record.owner
         if owner is None or owner == f"{USERNAME_OWNER}{record.username}":
             client.proved_by = RESTORED
@@ -359,7 +364,7 @@ class _Builder:
         client.is_bridge = record.is_bridge
         client.expiry_interval = record.expiry_interval
         session.now = now
-        # Its client was connected when the node died: the connection ended then, and nobody wrote down when.
+        # Its client was connected when the node died: the connection ended then, and it was not written down when.
         session.disconnected_at = record.disconnected_at or now
         session.last_packet_id = record.last_packet_id
         self.broker.sessions.add(session)
@@ -379,12 +384,12 @@ class _Builder:
     def _messages(self) -> None:
         """Queues and what was in flight, in the order of publication."""
         state = self.state
-        left = _LOOK_EVERY
+        left = _CHECK_MEMORY_EVERY
         for number in sorted(state.bodies):
             message = self._message(state.bodies.pop(number))
             seq, offset, size = state.places.pop(number)
             if number in state.paged:
-                message = paged_twin(message, size)
+                message = evicted_copy(message, size)
             stored = message.stored = StoredMessage(number, message)
             stored.seq, stored.offset, stored.size = seq, offset, size
             waiting: list[tuple[Session, Delivery]] = []
@@ -397,13 +402,13 @@ class _Builder:
             if not stored.held:
                 message.stored = None
                 continue
-            self.durability.restored(stored)
+            self.durability.sessions.recovered(stored)
             for session, delivery in waiting:
                 session.requeue(delivery)  # which may drop it, or another, where bounds are lower now
             left -= 1 + len(waiting)
             if left < 0:
-                left = _LOOK_EVERY
-                self.relieve()
+                left = _CHECK_MEMORY_EVERY
+                self.shed()
         for session in self.sessions.values():
             if session.inflight:
                 order = in_order_of_sending(session.inflight)
@@ -444,14 +449,14 @@ class _Builder:
 
     def delayed(self, delay: Callable[[Message, float, int], None]) -> None:
         for record in self.state.delayed.values():
-            self.durability.delayed[record.number] = record
+            self.durability.node.delayed[record.number] = record
             delay(self._message(record.body), record.due_at, record.number)
 
     def wills(self, may_publish: Callable[[Message], bool]) -> None:
         """One whose client was connected when the node died is due after its delay; one that waited goes on waiting."""
         now = self.broker.clock.now()
         for record in self.state.wills.values():
-            self.durability.wills[record.number] = record
+            self.durability.node.wills[record.number] = record
             message = self._message(record.body)
             client_id = record.body.client_id
             if client_id is not None and (record.mountpoint or record.listener):
@@ -459,7 +464,7 @@ class _Builder:
                 client.mountpoint = record.mountpoint
                 message.publisher = client
             if not may_publish(message):
-                self.durability.will_gone(record.number)
+                self.durability.node.will_gone(record.number)
                 continue
             session = None if client_id is None else self.broker.sessions.get(client_id)
             due = min(record.due_at or now + record.delay, now + record.delay)
@@ -467,9 +472,9 @@ class _Builder:
                 message.timestamp = now
                 if self.broker.delay is None or not self.broker.delay(message):
                     self.broker.publish(message)
-                self.durability.will_gone(record.number)
+                self.durability.node.will_gone(record.number)
             else:
                 if not record.due_at:
                     # So that the next restart does not begin the delay again.
-                    self.durability.will_stored(message, record.delay, due, record.number)
+                    self.durability.node.will_stored(message, record.delay, due, record.number)
                 self.broker.will_at(session, message, record.number, due)

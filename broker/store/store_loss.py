@@ -1,5 +1,6 @@
-"""Loss: what the store lacks of what was in it, by the file beside it (``persistence.log.check_file``)."""
+"""What the store lacks of what was in it, by the file beside it (``persistence.log.check_file``)."""
 
+from dataclasses import dataclass
 from typing import Final
 
 from ..persistence.log.check_file import CheckFile, Digests
@@ -8,24 +9,20 @@ MARKED: Final = "check_file"
 """A table of one row: this store has had a check file."""
 
 
-class Loss:
+@dataclass(slots=True)
+class StoreLoss:
     """What a start has found. All of it empty: the store says all that it said before.
 
     ``batches``: first and last number of those that are gone at its end. ``access``: why rows that decide who may are
     not to be relied on, in one line; ``tables``: which ones.
     """
 
-    __slots__ = ("access", "batches", "tables")
-
-    def __init__(
-        self, batches: tuple[int, int] | None = None, access: str = "", tables: frozenset[str] = frozenset()
-    ) -> None:
-        self.batches = batches
-        self.access = access
-        self.tables = tables
+    batches: tuple[int, int] | None = None
+    access: str = ""
+    tables: frozenset[str] = frozenset()
 
 
-def judge(check: CheckFile, last: int, rows: Digests, marked: bool, damaged: bool) -> Loss:
+def find_loss(check: CheckFile, last: int, rows: Digests, marked: bool, damaged: bool) -> StoreLoss:
     """Compare what the check file expects with a store whose last batch is ``last`` and that has these ``rows``.
 
     ``marked``: the store says that there was a check file. ``damaged``: it had to be salvaged.
@@ -35,19 +32,19 @@ def judge(check: CheckFile, last: int, rows: Digests, marked: bool, damaged: boo
     expected = check.expected
     if expected is None:
         if check.present:
-            return Loss(batches, f"{check.path.name}, which tells whether they are whole, is damaged", everything)
+            return StoreLoss(batches, f"{check.path.name}, which tells whether they are whole, is damaged", everything)
         if marked:
-            return Loss(batches, f"{check.path.name}, which tells whether they are whole, is gone", everything)
+            return StoreLoss(batches, f"{check.path.name}, which tells whether they are whole, is gone", everything)
         if damaged:
-            # A store of an earlier version: nobody can say what it had.
-            return Loss(batches, f"the store is damaged, and there was no {check.path.name} yet", everything)
-        return Loss(batches)
+            # A store of an earlier version: what it had is unknown.
+            return StoreLoss(batches, f"the store is damaged, and there was no {check.path.name} yet", everything)
+        return StoreLoss(batches)
     for candidate in (expected.after, expected.before):
         if candidate is not None and not _differing(candidate, rows):
-            return Loss(batches)
+            return StoreLoss(batches)
     differing = _differing(expected.after, rows)
     texts = [f"{name}: {expected.after[name][0]} rows expected, {rows[name][0]} found" for name in sorted(differing)]
-    return Loss(batches, "; ".join(texts), frozenset(differing))
+    return StoreLoss(batches, "; ".join(texts), frozenset(differing))
 
 
 def _differing(expected: Digests, rows: Digests) -> list[str]:

@@ -89,7 +89,7 @@ class MemoryGuard:
         level = self._broker.account.level
         durability = self._broker.durability
         if durability is not None:
-            durability.paging.tighten(level > NORMAL)
+            durability.paging.set_memory_short(level > NORMAL)
         if level < SLOWING:
             self._sent = {}  # who has gone is not kept
         if (level > NORMAL) != (before > NORMAL):
@@ -140,8 +140,8 @@ class MemoryGuard:
         if self._broker.account.level >= SHEDDING:
             self._more = asyncio.get_running_loop().call_soon(self._shed)
 
-    def relieve(self) -> None:
-        """While sessions are restored: drop at once what the budget has no room for."""
+    def shed_at_once(self) -> None:
+        """While sessions are recovered: drop at once what the budget has no room for."""
         self._memory.look(self._broker.clock.now(), restoring=True)
         while self._broker.account.level >= SHEDDING and self._shed_some():
             self._memory.look(self._broker.clock.now(), restoring=True)
@@ -204,7 +204,11 @@ def sources(broker: Broker, connections: set[Connection], guard: MemoryGuard) ->
         durability: Durability | None = broker.durability
         if durability is None:
             return 0
-        return durability.paging.bodies + 700 * len(durability.messages) + durability.held_octets
+        return (
+            durability.paging.bodies
+            + 700 * len(durability.sessions.messages)
+            + durability.commit.pending_bytes_without_done
+        )
 
     return {
         "queues": lambda: account.queues,

@@ -75,7 +75,7 @@ class Prometheus:
             "emqx_vm_cpu_use": use,
             "emqx_vm_cpu_idle": idle,
             "emqx_vm_run_queue": self._server.flusher.waiting,
-            "emqx_vm_process_messages_in_queues": 0 if durability is None else durability.pending,
+            "emqx_vm_process_messages_in_queues": 0 if durability is None else durability.commit.pending,
             "emqx_vm_total_memory": memory_total(),
             "emqx_vm_used_memory": memory_used(),
             "emqx_cluster_nodes_running": int(self._monitoring.running),
@@ -112,12 +112,12 @@ class Prometheus:
         yield "taipan_hook_errors_total", "counter", "callbacks that failed", [((), server.hooks.errors)]
         durability = server.broker.durability
         if durability is not None:
-            yield "taipan_store_batches_total", "counter", "batches begun", [((), durability.batch)]
+            yield "taipan_store_batches_total", "counter", "batches begun", [((), durability.commit.batch)]
             yield (
                 "taipan_store_congested",
                 "gauge",
                 "1 while more waits for the disk than should",
-                [((), int(durability.congested))],
+                [((), int(durability.commit.congested))],
             )
         yield from self._of_listeners()
 

@@ -162,7 +162,7 @@ class PubSub:
     def _mark(self) -> int:
         """How much has been written for the disk so far."""
         durability = self._server.broker.durability
-        return 0 if durability is None else durability.written
+        return 0 if durability is None else durability.commit.written
 
     async def _stored(self, mark: int) -> None:
         """Until what was caused since ``mark`` is on disk; at once where nothing of it has to be."""
@@ -195,8 +195,7 @@ class PubSub:
         server = self._server
         broker = server.broker
         delayed = server.delayed.handles(message.topic)
-        durability = broker.durability
-        if durability is not None and durability.trouble is not None and (message.qos or message.retain or delayed):
+        if server.tables.in_trouble and (message.qos or message.retain or delayed):
             if delayed or broker.needs_disk(message.topic, message.retain):
                 raise Refusal(RPC_ERROR, TROUBLE)
         if message.retain and message.payload_size:
@@ -341,7 +340,7 @@ class PubSub:
         if session is None:
             raise _nobody(client_id)
         durability = self._server.broker.durability
-        if durability is not None and durability.trouble is not None and session.durable:
+        if durability is not None and durability.commit.trouble is not None and session.durable:
             raise Refusal(RPC_ERROR, TROUBLE)
         return session
 

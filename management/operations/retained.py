@@ -101,7 +101,7 @@ class Retained:
         _checked(filter)
         broker = self._server.broker
         durability = broker.durability
-        if durability is not None and durability.trouble is not None:
+        if durability is not None and durability.commit.trouble is not None:
             raise Refusal(RPC_ERROR, TROUBLE)
         work = BackpressureSlice(self._server)
         count = 0
@@ -110,7 +110,7 @@ class Retained:
                 count += self.find(topic) is not None
                 broker.retained.delete(topic)
                 if durability is not None and not topic.startswith("$SYS"):
-                    durability.retained_cleared(topic)
+                    durability.node.retained_cleared(topic)
                 broker.metrics.messages_retained = len(broker.retained)
             await work.checkpoint()
         if count:

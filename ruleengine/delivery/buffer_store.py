@@ -39,7 +39,7 @@ class BufferStore:
         entries = self._all().setdefault(resource_id, {})
         number = self._last = self._last + 1
         entries[number] = entry
-        if durable and self._tables.durability is not None:
+        if durable and self._tables.durable:
             self._table.put(_key(resource_id, number), entry)
         return number
 

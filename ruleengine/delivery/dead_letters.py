@@ -44,7 +44,7 @@ class DeadLetters:
         letters[number] = letter
         octets = self._octets.get(resource_id, 0) + letter.size
         self._octets[resource_id] = octets
-        if durable and self._tables.durability is not None:
+        if durable and self._tables.durable:
             self._table.put(_key(resource_id, number), letter)
         room = 0
         while len(letters) > most or (len(letters) > 1 and self._octets[resource_id] > most_octets):

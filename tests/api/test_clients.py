@@ -10,7 +10,7 @@ import pytest
 
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Ack, Will
-from taipan.broker.persistence.durability import Durability
+from taipan.broker.persistence.group_commit import GroupCommit
 from tests.support.api import ManagedNode, managed_node, segment
 from tests.support.peer import Closed, Peer
 from tests.support.users import PASSWORD, users
@@ -399,13 +399,13 @@ async def test_a_filter_with_pages_and_unknown_ones() -> None:
 async def test_idle_is_who_waits_for_its_connack(monkeypatch: pytest.MonkeyPatch) -> None:
     stored = asyncio.Event()
 
-    async def slowly(durability: Durability, seq: int) -> bool:
+    async def slowly(commit: GroupCommit, seq: int) -> bool:
         await stored.wait()
         return True
 
     async with managed_node(durability={"level": "disk"}) as node:
         with monkeypatch.context() as patch:
-            patch.setattr(Durability, "stored", slowly)
+            patch.setattr(GroupCommit, "wait_until_durable", slowly)
             connecting = asyncio.ensure_future(node.client("c", 4, clean_start=False))
             while not (rows := (await node.api.get("/clients", conn_state="idle")).data):
                 pass
@@ -474,7 +474,7 @@ async def test_a_kick_is_on_disk_when_it_is_answered(tmp_path: Any) -> None:
         await node.leave_session("stays", "t")
         assert (await node.api.delete("/clients/off")).code == 0
         assert node.server.broker.durability is not None
-        assert node.server.broker.durability.barrier == 0
+        assert node.server.broker.durability.commit.barrier == 0
     async with managed_node(durability={"level": "disk"}, node={"data_dir": str(tmp_path)}) as node:
         assert [each["clientid"] for each in (await node.api.get("/clients")).data] == ["stays"]
 
@@ -491,13 +491,13 @@ async def test_a_session_of_the_last_process_is_listed(tmp_path: Any) -> None:
 
 
 async def test_a_kick_that_cannot_be_stored_is_not_promised(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def never(durability: Durability, seq: int) -> bool:
+    async def never(commit: GroupCommit, seq: int) -> bool:
         return False
 
     async with managed_node(durability={"level": "disk"}) as node:
         await node.leave_session("off")
         with monkeypatch.context() as patch:
-            patch.setattr(Durability, "stored", never)
+            patch.setattr(GroupCommit, "wait_until_durable", never)
             reply = await node.api.delete("/clients/off")
         assert (reply.status, reply.code) == (500, 101)
 

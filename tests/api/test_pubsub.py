@@ -319,9 +319,9 @@ async def test_what_was_answered_is_on_disk(tmp_path: Any) -> None:
         await peer.disconnect()
         reply = await node.api.post("/mqtt/subscribe", {**SUBSCRIBE, "topic": "t/#", "qos": 2})
         assert reply.json == {"code": 0}
-        assert node.server.broker.durability is not None and node.server.broker.durability.barrier == 0
+        assert node.server.broker.durability is not None and node.server.broker.durability.commit.barrier == 0
         assert (await node.api.post("/mqtt/publish", {**PUBLISH, "qos": 1, "retain": True})).code == 0
-        assert node.server.broker.durability.barrier == 0
+        assert node.server.broker.durability.commit.barrier == 0
     async with managed_node(**config) as node:
         assert node.server.broker.retained.get("t/1") is not None
         peer = await node.client("c1", expiry=1000)
@@ -348,14 +348,14 @@ async def test_nothing_is_promised_while_the_store_is_in_trouble(path: str, body
         await peer.disconnect()
         durability = node.server.broker.durability
         assert durability is not None
-        durability.trouble = "the disk is full"
+        durability.commit.trouble = "the disk is full"
         reply = await node.api.post(path, body)
         assert (reply.status, reply.code) == (500, 101)
         (item,) = (await node.api.post(path + "_batch", [body])).data
         assert item["code"] == 101
         # What needs no disk goes on.
         assert (await node.api.post("/mqtt/publish", PUBLISH)).code == 0
-        durability.trouble = None
+        durability.commit.trouble = None
         assert (await node.api.post(path, body)).code == 0
 
 

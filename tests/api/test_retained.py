@@ -154,9 +154,9 @@ async def test_a_deletion_is_on_disk(tmp_path: Any) -> None:
         await keep(node, "a/1", "b")
         assert (await node.api.delete("/retained/" + segment("a/#"))).data == {"count": 1}
         durability = node.server.broker.durability
-        assert durability is not None and durability.barrier == 0
-        durability.trouble = "the disk is full"
+        assert durability is not None and durability.commit.barrier == 0
+        durability.commit.trouble = "the disk is full"
         assert (await node.api.delete("/retained/b")).code == 101
-        durability.trouble = None
+        durability.commit.trouble = None
     async with managed_node(**config) as node:
         assert [row["topic"] for row in (await node.api.get("/retained")).data] == ["b"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from taipan.broker.persistence.durability import Durability
+from taipan.broker.persistence.group_commit import GroupCommit
 from tests.support.api import ManagedNode, assert_refused, managed_node, segment
 
 pytestmark = pytest.mark.asyncio
@@ -557,14 +557,14 @@ async def test_a_change_is_on_disk_when_it_is_answered(method: str, path: str, b
 async def test_nothing_is_promised_while_the_store_is_in_trouble(
     method: str, path: str, body: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def never(durability: Durability, seq: int) -> bool:
+    async def never(commit: GroupCommit, seq: int) -> bool:
         return False
 
     async with managed_node(durability={"level": "disk"}) as node:
         await prepare(node)
         with monkeypatch.context() as patch:
-            patch.setattr(Durability, "barrier", property(lambda durability: 1))
-            patch.setattr(Durability, "stored", never)
+            patch.setattr(GroupCommit, "barrier", property(lambda commit: 1))
+            patch.setattr(GroupCommit, "wait_until_durable", never)
             assert_refused(await node.api.ask(method, path, body), 500, 101, "store")
 
 

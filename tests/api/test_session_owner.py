@@ -150,7 +150,7 @@ async def test_after_a_restart(known: bool, tmp_path: Path) -> None:
         if not known:
             session.owner = None
             assert node.server.broker.durability is not None
-            node.server.broker.durability.session_left(session)
+            node.server.broker.durability.sessions.left(session)
     async with managed_node(**config) as node:
         session = node.server.broker.sessions.get("dev")
         assert session is not None and session.owner == ("username:ann" if known else None)

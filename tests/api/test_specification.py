@@ -264,9 +264,9 @@ async def _already_there(node: ManagedNode) -> Reply:
 
 async def _store_in_trouble(node: ManagedNode) -> Reply:
     assert node.server.broker.durability is not None
-    node.server.broker.durability.trouble = "the disk is full"
+    node.server.broker.durability.commit.trouble = "the disk is full"
     reply = await node.api.post("/mqtt/publish", {**PUBLISH, "retain": True})
-    node.server.broker.durability.trouble = None
+    node.server.broker.durability.commit.trouble = None
     return reply
 
 

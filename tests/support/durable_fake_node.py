@@ -17,14 +17,14 @@ from taipan.broker.persistence.durability import Durability
 from taipan.broker.persistence.log import records
 from taipan.broker.persistence.log.batch import encode
 from taipan.broker.persistence.log.errors import StoreError
-from taipan.broker.store.recovery import read, restore
+from taipan.broker.store.recovery import read_batches, recover
 from taipan.broker.transport.flusher import Flusher
 
 from .fake_node import FakeClient, FakeNode
 
 
 class FakeJournal:
-    """A journal whose writer is the test: ``write`` stores the batch that was cut."""
+    """A write-ahead log whose writer is the test: ``write`` stores the batch that was cut."""
 
     def __init__(self, batches: list[list[bytes]], on_durable: Callable[[int], None], wake: Callable[[], None]) -> None:
         self.batches = batches  # on the disk
@@ -47,7 +47,7 @@ class FakeJournal:
         return len(self._writing or ())
 
     @property
-    def pending_octets(self) -> int:
+    def pending_bytes(self) -> int:
         return sum(map(len, self._writing or ()))
 
     def append(self, records: list[bytes], access: object = None) -> None:
@@ -55,7 +55,7 @@ class FakeJournal:
         self._writing = records
         self.batch += 1
 
-    def give_way(self) -> None:
+    def yield_to_writer(self) -> None:
         """There is no thread."""
 
     def read(self, seq: int, offset: int, size: int) -> asyncio.Future[bytes]:
@@ -99,15 +99,15 @@ class DurableFakeNode(FakeNode):
         self.journal = FakeJournal(
             [] if batches is None else batches, lambda seq: self.durability.on_durable(seq), self.flusher.wake
         )
-        self.durability = Durability(self.journal, self.flusher.wake, turn=self.broker.turn)  # type: ignore[arg-type]
+        self.durability = Durability(self.journal, self.flusher.wake, budget=self.broker.turn)  # type: ignore[arg-type]
         self.broker.durability = self.context.durability = server.delayed.durability = self.durability
-        state = read(enumerate(self.journal.batches, 1))
-        restore(
+        state = read_batches(enumerate(self.journal.batches, 1))
+        recover(
             state,
             self.broker,
             self.durability,
             lambda _: (self.zone, self.facts.limits),
-            server.delayed.restore,
+            server.delayed.recover,
             server._will_allowed,
         )
         self.run()
@@ -127,7 +127,7 @@ class DurableFakeNode(FakeNode):
 
     def trouble(self, text: str | None = "no space left for the store") -> None:
         """The disk takes nothing any more; None: it does again."""
-        self.durability.on_trouble(text)
+        self.durability.commit.on_trouble(text)
         self.run()
 
     @property

@@ -24,7 +24,7 @@ from taipan.broker.persistence.log.check_file import CheckFile, Digests
 from taipan.broker.persistence.log.errors import StoreError
 from taipan.broker.persistence.log.sqlite_log import SqliteLog
 from taipan.broker.store.store import CHECK_FILE, FILE
-from taipan.broker.store.store_loss import MARKED, Loss, judge
+from taipan.broker.store.store_loss import MARKED, StoreLoss, find_loss
 from tests.support.fake_disk import FakeDisk, Platter, broken, full
 
 from .disk_account import Account, Outcome
@@ -108,7 +108,7 @@ class Checker:
         self.losses += bool(loss.access)
         return Started(None, None if loss.access else users)
 
-    def _open(self) -> tuple[SqliteLog, dict[int, bytes], Digests, Loss]:
+    def _open(self) -> tuple[SqliteLog, dict[int, bytes], Digests, StoreLoss]:
         self._disk.events.clear()
         check = CheckFile(self._directory / CHECK_FILE, self._disk.check_files())
         log = SqliteLog(self._directory / FILE, self._disk.name, check)
@@ -118,7 +118,7 @@ class Checker:
         tables = rows_of(found)
         users = tables.access()
         marked = any(table == MARKED for table, _, _ in tables.rows())
-        loss = judge(check, log.last, users, marked, log.salvaged is not None)
+        loss = find_loss(check, log.last, users, marked, log.salvaged is not None)
         check.settle(log.last, users, bool(loss.access))
         return log, found, users, loss
 

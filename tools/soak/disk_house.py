@@ -22,8 +22,10 @@ from taipan.broker.persistence.log.log_writer import Append, Drop, Job, Read, St
 from taipan.broker.persistence.log.sqlite_log import SqliteLog
 from taipan.broker.persistence.log.write_ahead_log import WriteAheadLog
 from taipan.broker.persistence.tables import Tables
+from taipan.broker.store import compaction
 from taipan.broker.store import store as store_module
-from taipan.broker.store.recovery import read, restore
+from taipan.broker.store.compaction import Compaction
+from taipan.broker.store.recovery import read_batches, recover
 from taipan.broker.store.store import Store
 from taipan.broker.transport.flusher import Flusher
 from tests.support.durable_fake_node import DurableFakeNode
@@ -42,8 +44,8 @@ def small() -> Iterator[None]:
     with (
         patch.object(sqlite_log, "CHECKPOINT_PAGES", 40),
         patch.object(sqlite_log, "SPARE_PAGES", 8),
-        patch.object(store_module, "COMPACT_ABOVE", 150_000),
-        patch.object(store_module, "_A_SLICE", 25),
+        patch.object(compaction, "COMPACT_ABOVE", 150_000),
+        patch.object(compaction, "_SLICE_RECORDS", 25),
     ):
         yield
 
@@ -138,7 +140,7 @@ class DiskFakeNode(FakeNode):
             self.log,
             loop,
             lambda seq: self.durability.on_durable(seq),
-            lambda trouble: self.durability.on_trouble(trouble),
+            lambda trouble: self.durability.commit.on_trouble(trouble),
             clock=lambda: 0.0,
             pause=lambda _: None,
         )
@@ -149,25 +151,25 @@ class DiskFakeNode(FakeNode):
         tables = Tables()
         self.users = tables.open(USERS, User, access=True)
         self.durability = Durability(self.journal, self.flusher.wake, queue_memory, self.clock.now, tables)
-        tables.durability = self.durability
         self.broker.durability = self.context.durability = server.delayed.durability = self.durability
         self.store = Store(directory)
         self.store.durability = self.durability
+        self.compaction = self.store.compaction = Compaction(self.durability)
         self.store._log = self.log
         self.store._check = check
         self.store._look_for_loss(tables)
         self.store._mark()
-        restore(
-            read([]), self.broker, self.durability, lambda _: (self.zone, self.facts.limits),
-            server.delayed.restore, server._will_allowed,
+        recover(
+            read_batches([]), self.broker, self.durability, lambda _: (self.zone, self.facts.limits),
+            server.delayed.recover, server._will_allowed,
         )  # fmt: skip
         self.compactions = 0
 
     def housekeep(self) -> None:
         with patch.object(SqliteLog, "size_bytes", self.disk.octets):
-            before = self.store._live is None
-            self.store.housekeep(self.broker)
-            self.compactions += before and self.store._live is not None
+            before = self.compaction.running
+            self.compaction.run_slice(self.broker)
+            self.compactions += not before and self.compaction.running
 
     async def settle(self) -> None:
         """Let tasks go on and the loop turn, until both have nothing to do."""
@@ -210,7 +212,7 @@ def rows_of(found: dict[int, bytes]) -> Tables:
                 elif isinstance(record, records.RowRemoved):
                     rows.get(record.table, {}).pop(record.key, None)
     tables = Tables()
-    tables.restore(rows)
+    tables.recover(rows)
     tables.watch([USERS])
     return tables
 

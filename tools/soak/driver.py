@@ -26,8 +26,8 @@ BOUND = 15
 """Messages that wait for a session of the listener whose zone says ``queue_full = "refuse"``."""
 NODE = """
 import sys
-from taipan.broker.core import store
-store.COMPACT_ABOVE, store._A_SLICE = int(sys.argv.pop(1)), int(sys.argv.pop(1))
+from taipan.broker.store import compaction
+compaction.COMPACT_ABOVE, compaction._SLICE_RECORDS = int(sys.argv.pop(1)), int(sys.argv.pop(1))
 from taipan.management.node import main
 sys.exit(main())
 """

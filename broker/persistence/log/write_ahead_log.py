@@ -1,7 +1,7 @@
-"""Journal: one batch after the other goes to the disk; the loop is told when.
+"""The write-ahead log as the event loop sees it: batches go to the disk one after the other; the loop is told when.
 
-Whoever collects records (``persistence.durability``) appends them as a batch whenever the writer is free: the slower
-the disk, the larger the batches. Everything here is called on the loop's thread.
+``persistence.group_commit`` appends a batch whenever the writer is free: the slower the disk, the larger the batches.
+Everything here is called on the loop's thread.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ YIELD_FOR: Final = 0.00002
 
 
 class WriteAheadLog:
-    """Group commit over a ``SqliteLog`` that is open and scanned.
+    """A ``SqliteLog`` that is open and scanned, and the thread that writes to it.
 
     ``batch`` is the number of the next batch: what is appended then is on the disk once ``durable`` has reached it.
-    ``pending`` and ``pending_octets``: records that are being written, and their octets. ``trouble`` says why nothing
+    ``pending`` and ``pending_bytes``: records that are being written, and their bytes. ``trouble`` says why nothing
     can be written at present, None when all is well.
     """
 
@@ -45,7 +45,7 @@ class WriteAheadLog:
         "idle",
         "max_pending",
         "pending",
-        "pending_octets",
+        "pending_bytes",
         "trouble",
     )
 
@@ -73,7 +73,7 @@ class WriteAheadLog:
         # Whether a batch appended now would be written at once: it must be.
         self.idle = True
         self.pending = 0
-        self.pending_octets = 0
+        self.pending_bytes = 0
         self._data = b""
         self._yielded = 0.0
         self._dropping = 0
@@ -109,11 +109,11 @@ class WriteAheadLog:
         self.idle = False
         self._data = data = encode(records)
         self.pending = len(records)
-        self.pending_octets = len(data)
+        self.pending_bytes = len(data)
         self._writer.post(Append(self.batch, data, access))
         self.batch += 1
 
-    def give_way(self) -> None:
+    def yield_to_writer(self) -> None:
         """Let the writer's thread run: it wakes up often in storing a batch, and a busy loop has the interpreter's lock
         back before it does."""
         if not self.idle:
@@ -143,13 +143,13 @@ class WriteAheadLog:
 
     @property
     def size_bytes(self) -> int:
-        """Octets of the files."""
+        """Of the files."""
         return self._log.size_bytes
 
     def _written(self, seq: int) -> None:
         self.durable = seq
         self.idle = True
-        self.pending = self.pending_octets = 0
+        self.pending = self.pending_bytes = 0
         self._data = b""
         try:
             self._on_durable(seq)

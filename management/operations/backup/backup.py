@@ -252,7 +252,7 @@ class Backup:
     async def _carry_out(self, plan: Plan, replaced_apps: list[str], work: BackpressureSlice) -> None:
         tables = self._server.tables
         durability = self._server.broker.durability
-        if durability is not None and durability.trouble is not None:
+        if durability is not None and durability.commit.trouble is not None:
             raise Refusal(RPC_ERROR, TROUBLE)
         name = os.urandom(16).hex()
         path = self.files.data_dir / PLAN_FILE
@@ -363,7 +363,7 @@ class Backup:
         message.id = os.urandom(16).hex().upper()
         outcome = broker.retained.put(message)
         if broker.durability is not None:
-            broker.durability.retained_stored(message, outcome == STORED)
+            broker.durability.node.retained_stored(message, outcome == STORED)
         broker.metrics.messages_retained = len(broker.retained)
 
     def _publisher(self, client_id: str | None, username: str | None) -> ClientInfo | None:

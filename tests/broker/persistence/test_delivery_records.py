@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from taipan.broker.mqtt.message import Message
-from taipan.broker.persistence.delivery_records import LINGER, PendingDeliveryRecords
+from taipan.broker.persistence.delivery_records import DELAY, PendingDeliveryRecords
 from taipan.broker.persistence.log.records import DeliveriesDone, DeliveriesSent
 from taipan.broker.session.session import Session
 from tests.support.sessions import make_session
@@ -59,7 +59,7 @@ def test_they_linger_once_and_are_due_then() -> None:
     delivery_records = PendingDeliveryRecords(loop.wake, loop.call_later)
     delivery_records.done_by(3).append(1)
     delivery_records.done_by(4).append((2, "$share/g/t"))
-    assert [seconds for seconds, _ in loop.later] == [LINGER]
+    assert [seconds for seconds, _ in loop.later] == [DELAY]
     assert (delivery_records.due, loop.woken) == (False, 0)
     loop.later.pop()[1]()
     assert (delivery_records.due, loop.woken) == (True, 1)
@@ -79,6 +79,6 @@ def test_a_session_settles_before_more_is_said_of_its_messages() -> None:
     delivery_records = PendingDeliveryRecords(lambda: None)
     delivery_records.done_by(3).append(1)
     delivery_records.done_by(4).append(2)
-    assert list(delivery_records.settle(3)) == [DeliveriesDone(3, [1])]
-    assert list(delivery_records.settle(3)) == []
+    assert list(delivery_records.take_done(3)) == [DeliveriesDone(3, [1])]
+    assert list(delivery_records.take_done(3)) == []
     assert list(delivery_records.take()) == [DeliveriesDone(4, [2])]

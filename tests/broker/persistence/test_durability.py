@@ -21,7 +21,7 @@ from taipan.broker.mqtt.packets import (
 )
 from taipan.broker.persistence.log import records
 from taipan.broker.session.account import REFUSING
-from taipan.broker.store.compaction import live_octets
+from taipan.broker.store.compaction import live_bytes
 from tests.support.durable_fake_node import DurableFakeNode
 from tests.support.fake_node import FakeClient
 from tests.support.wire import Publish
@@ -66,17 +66,17 @@ async def test_sessions_that_end_with_their_connection_write_no_record() -> None
         reader.vanish()
         writer.send(Disconnect(0))
     node.store()
-    assert node.journal.batches == [] and node.durability.written == 0 and node.durability.pending == 0
+    assert node.journal.batches == [] and node.durability.commit.written == 0 and node.durability.commit.pending == 0
 
 
 async def test_qos_0_from_a_durable_session_to_a_durable_one_writes_no_record() -> None:
     node = DurableFakeNode()
     reader = await subscribed(node)
     writer = await node.connect_durable("w")
-    before = node.durability.written
+    before = node.durability.commit.written
     writer.publish("t/1", b"x")
     assert [each.payload for each in reader.messages()] == [b"x"]
-    assert node.durability.written == before
+    assert node.durability.commit.written == before
 
 
 # --- publishers -----------------------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ async def test_a_message_acknowledged_by_all_before_the_cut_needs_no_disk() -> N
     assert acks(writer) == [(c.PUBACK, 1), (c.PUBACK, 2)]
     node.store()
     assert [type(each) for each in node.written[before:]] == [records.MessageStored]
-    assert len(node.durability.messages) == 1
+    assert len(node.durability.sessions.messages) == 1
 
 
 async def test_one_that_has_not_acknowledged_is_enough_to_write_it() -> None:
@@ -216,7 +216,7 @@ async def test_a_qos_2_publish_and_its_pubrel_wait_for_the_disk() -> None:
     assert acks(reader) == [(c.PUBREL, publish.packet_id)]
     reader.pubcomp(publish.packet_id)
     node.store()
-    assert reader.session.inflight == {} and node.durability.messages == {}
+    assert reader.session.inflight == {} and node.durability.sessions.messages == {}
 
 
 async def test_qos_2_that_an_answer_lets_out_is_not_forgotten() -> None:
@@ -400,7 +400,7 @@ async def test_a_fault_in_releasing_one_client_s_answers_costs_the_others_nothin
             self.aborted = True
 
     first.channel.writer.target = faulty = Faulty()
-    node.durability._release(node.journal.batch - 1)
+    node.durability.commit._release(node.journal.batch - 1)
     assert faulty.aborted
     node.store()
     assert acks(second) == [(c.PUBACK, 1)]
@@ -415,7 +415,7 @@ async def test_5_0_is_refused_what_needs_the_disk_and_nothing_of_it_is_kept(qos:
     reader = await subscribed(node)
     writer = await node.connect_durable("w")
     node.trouble()
-    before = node.durability.written
+    before = node.durability.commit.written
     for packet_id in (7, 7, 8):
         writer.publish("t/1", b"x", qos, packet_id)
     got = writer.received()
@@ -424,7 +424,7 @@ async def test_5_0_is_refused_what_needs_the_disk_and_nothing_of_it_is_kept(qos:
         (kind, 7, rc.QUOTA_EXCEEDED),
         (kind, 8, rc.QUOTA_EXCEEDED),
     ]
-    assert reader.received() == [] and node.durability.written == before
+    assert reader.received() == [] and node.durability.commit.written == before
     assert writer.session.awaiting_rel is None
     node.trouble(None)
     writer.publish("t/1", b"again", qos, 7)
@@ -494,7 +494,7 @@ async def test_subscriptions_and_sessions_that_need_the_disk_are_refused() -> No
     node = DurableFakeNode()
     durable = await subscribed(node)
     node.trouble()
-    before = node.durability.written
+    before = node.durability.commit.written
     durable.send(Subscribe(9, [TopicFilter("a", 1), TopicFilter("b", 0)]))
     assert durable.received() == [Suback(9, [rc.QUOTA_EXCEEDED] * 2)]
     (connack,) = node.send_connect("new").received()
@@ -503,7 +503,7 @@ async def test_subscriptions_and_sessions_that_need_the_disk_are_refused() -> No
     assert isinstance(connack, Connack) and connack.reason_code == 3
     (connack,) = node.send_connect("r", expiry=0, clean=True).received()
     assert isinstance(connack, Connack) and connack.reason_code == rc.QUOTA_EXCEEDED
-    assert node.durability.written == before and "new" not in node.broker.sessions
+    assert node.durability.commit.written == before and "new" not in node.broker.sessions
     assert durable.session.connected  # nobody took it over
     durable.vanish()
     (connack,) = node.send_connect("r").received()  # a session that is there goes on
@@ -542,7 +542,7 @@ async def test_what_comes_and_goes_in_trouble_takes_no_room() -> None:
         node.connect("x", will=Will("w", b"x" * 1000, 0)).send(Disconnect(0))
         writer.publish(f"a/{number}", b"x", 0, retain=True)
         writer.publish(f"a/{number}", b"", 0, retain=True)
-    assert node.durability.pending <= 2  # the first Will is on its way, so its end must be told
+    assert node.durability.commit.pending <= 2  # the first Will is on its way, so its end must be told
     writer.publish("a", b"x", 0, retain=True)
     node.trouble(None)
     node.store()
@@ -594,7 +594,7 @@ async def test_in_trouble_what_waits_stays_bounded() -> None:
         client.vanish()
         client = node.send_connect("c")
         assert isinstance(client.received()[0], Connack)
-    assert node.durability.pending < 10
+    assert node.durability.commit.pending < 10
     node.trouble(None)
     node.store()
     after = node.crash()
@@ -631,7 +631,7 @@ async def test_too_much_is_seen_at_once_and_in_a_turn_that_nothing_else_asks_for
     writer = node.connect("w", version=4)
     for number in range(1, 4):
         writer.publish(f"r/{number}", bytes(3000), 1, number, retain=True)
-    assert node.broker.turn.congested and node.durability.pending_octets < 10_000
+    assert node.broker.turn.congested and node.durability.commit.pending_bytes < 10_000
     assert not writer.transport.reading
     while not writer.transport.reading:
         assert node.journal.write()
@@ -688,11 +688,11 @@ async def test_who_leaves_while_answers_wait_gets_none_and_disturbs_nobody() -> 
 @pytest.mark.asyncio
 async def test_what_waits_counts_as_live_so_that_compaction_does_not_run_for_ever() -> None:
     node = DurableFakeNode()
-    before = live_octets(node.durability, node.broker)
+    before = live_bytes(node.durability, node.broker)
     client = await node.connect_durable("c")
     client.publish("$delayed/1000/t", b"x" * 100_000, 1, 1)
     node.store()
-    assert live_octets(node.durability, node.broker) >= before + 100_400
+    assert live_bytes(node.durability, node.broker) >= before + 100_400
 
 
 async def test_what_was_due_while_the_disk_was_busy_is_written_after_that() -> None:
@@ -704,9 +704,9 @@ async def test_what_was_due_while_the_disk_was_busy_is_written_after_that() -> N
     node.store()
     writer.publish("t/1", b"y", 1, 2)  # the disk is busy with this one
     reader.puback(reader.messages()[0].packet_id)
-    assert node.durability.delivery_records.due
+    assert node.durability.commit.delivery_records.due
     assert node.journal.write()
     node.run()
-    assert not node.durability.delivery_records
+    assert not node.durability.commit.delivery_records
     node.store()
     assert isinstance(node.written[-1], records.DeliveriesDone)

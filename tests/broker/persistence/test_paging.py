@@ -88,14 +88,14 @@ class PagingNode:
         self.store = Store(directory, queue_memory)
         self.durability = self.store.open(asyncio.get_running_loop(), self.wake, self.clock.now)
         self.broker.durability = self.durability
-        self.store.restore(
+        self.store.recover(
             self.broker, lambda _: (self.zone, self.limits), lambda message, due, number: None, lambda message: True
         )
         self.paging = self.durability.paging
         self.published = 0
 
     def wake(self) -> None:
-        asyncio.get_running_loop().call_soon(self.durability.end_of_turn)
+        asyncio.get_running_loop().call_soon(self.durability.commit.end_of_iteration)
 
     def session(self, client_id: str, filter: str = "t/#", qos: int = 1, expiry: int = NEVER_EXPIRES) -> Session:
         client = ClientInfo("n", self.zone, client_id=client_id)
@@ -135,7 +135,7 @@ class PagingNode:
     async def rest(self) -> None:
         """Until nothing more happens by itself."""
         while self.paging.busy:
-            self.durability.end_of_turn()
+            self.durability.commit.end_of_iteration()
             await asyncio.sleep(0.0005)
 
     async def drain(self, client: Client, total: int) -> None:
@@ -150,12 +150,12 @@ class PagingNode:
 
     async def kill(self) -> None:
         """End without a word; what is not on disk by now does not get there."""
-        self.durability.journal._writer.post = lambda job: None  # type: ignore[misc, assignment]
-        self.durability.journal._log._abandon()
+        self.durability.commit.log._writer.post = lambda job: None  # type: ignore[misc, assignment]
+        self.durability.commit.log._log._abandon()
 
     @property
     def in_memory(self) -> int:
-        return sum(len(stored.message.frame) for stored in self.durability.messages.values())
+        return sum(len(stored.message.frame) for stored in self.durability.sessions.messages.values())
 
 
 def numbers(client: Client) -> list[int]:
@@ -205,7 +205,7 @@ async def test_two_hundred_thousand_messages_in_four_mebibytes(tmp_path: Path) -
     client.acknowledge()
     assert client.session.queued == 0 and not client.session.inflight
     await node.turn()
-    assert not node.durability.messages and node.paging.octets == 0
+    assert not node.durability.sessions.messages and node.paging.bytes == 0
     await node.close()
 
 
@@ -215,14 +215,14 @@ async def test_a_message_of_several_sessions_is_one_body(tmp_path: Path) -> None
     sessions = [node.offline(f"c{number}", qos=1 + number % 2) for number in range(4)]
     node.fill(100, qos=2)
     await node.turn()
-    assert node.in_memory == node.paging.octets <= 10 * KIB
-    paged = [stored for stored in node.durability.messages.values() if stored.message.paged]
+    assert node.in_memory == node.paging.bytes <= 10 * KIB
+    paged = [stored for stored in node.durability.sessions.messages.values() if stored.message.paged]
     assert len(paged) > 80 and all(len(list(stored.holders())) == 4 for stored in paged)
     for session in sessions:
         client = node.connect(session, 50)
         await node.drain(client, 100)
         assert numbers(client) == list(range(100))
-    assert not node.durability.messages
+    assert not node.durability.sessions.messages
     await node.close()
 
 
@@ -236,7 +236,7 @@ async def test_clean_sessions_and_retained_messages_keep_what_is_theirs(tmp_path
     for number in range(5):
         node.broker.publish(Message(f"t/{number}", b"%d retained" % number, 1, True, timestamp=node.clock.time))
     await node.turn()
-    assert all(stored.message.paged for stored in node.durability.messages.values())
+    assert all(stored.message.paged for stored in node.durability.sessions.messages.values())
     while slow.unacknowledged:
         slow.acknowledge()
     assert numbers(slow) == [0, 1, 2, 3, 4]
@@ -255,7 +255,7 @@ async def test_expired_messages_go_without_being_read(tmp_path: Path) -> None:
         message.properties = {MESSAGE_EXPIRY_INTERVAL: 5 if number % 2 else 50, USER_PROPERTY: [("k", "v" * 500)]}
         node.broker.publish(message)
     await node.turn()
-    assert all(USER_PROPERTY not in stored.message.properties for stored in node.durability.messages.values())
+    assert all(USER_PROPERTY not in stored.message.properties for stored in node.durability.sessions.messages.values())
     node.clock.time += 10
     session.expire_queued(node.clock.time)
     assert session.queued == 5
@@ -324,7 +324,7 @@ async def test_takeover_and_end_while_a_read_is_under_way(tmp_path: Path) -> Non
     assert first.got == gone.got == []
     assert numbers(second) == list(range(30))
     await node.turn()
-    assert not node.durability.messages and node.paging.octets == 0
+    assert not node.durability.sessions.messages and node.paging.bytes == 0
     await node.close()
 
 
@@ -336,12 +336,12 @@ async def test_what_arrives_when_nobody_holds_it_any_more_is_not_counted(tmp_pat
         node.fill(30)
         await node.turn()
         assert node.paging.bodies == 0
-        messages = list(node.durability.messages.values())
+        messages = list(node.durability.sessions.messages.values())
         client = node.back("a")
         node.broker.end_session(client.session, "kicked", node.clock.time)  # before the disk has answered
         await node.turn()
-        assert client.got == [] and not node.durability.messages
-        assert node.paging.bodies == node.paging.octets == 0
+        assert client.got == [] and not node.durability.sessions.messages
+        assert node.paging.bodies == node.paging.bytes == 0
         assert all(each.message.stored is None for each in messages)
     await node.close()
 
@@ -368,7 +368,7 @@ async def test_another_member_gets_what_a_shared_subscription_left(tmp_path: Pat
     assert numbers(client) == list(range(20))
     client.acknowledge()
     await node.turn()
-    assert not node.durability.messages and node.paging.octets == 0
+    assert not node.durability.sessions.messages and node.paging.bytes == 0
     await node.close()
 
 
@@ -400,8 +400,8 @@ async def test_what_was_sent_stays_in_memory_until_it_is_acknowledged(tmp_path: 
 @pytest.mark.asyncio
 async def test_compaction_takes_paged_messages_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The old batches go, under traffic and while a client reads its queue; nothing is lost, after a kill neither."""
-    monkeypatch.setattr("taipan.broker.store.store.COMPACT_ABOVE", 1)
-    monkeypatch.setattr("taipan.broker.store.store._A_SLICE", 50)
+    monkeypatch.setattr("taipan.broker.store.compaction.COMPACT_ABOVE", 1)
+    monkeypatch.setattr("taipan.broker.store.compaction._SLICE_RECORDS", 50)
     node = PagingNode(tmp_path, 20 * KIB)
     node.offline("keep")
     node.offline("other", "o")
@@ -411,16 +411,16 @@ async def test_compaction_takes_paged_messages_along(tmp_path: Path, monkeypatch
         await node.turn()
     node.broker.end_session(node.broker.sessions.get("other"), "kicked", node.clock.time)  # type: ignore[arg-type]
     await node.turn()
-    first = node.durability.journal._log.first
+    first = node.durability.commit.log._log.first
     client = node.back("keep", 3)
-    while node.durability.journal._log.first == first:
-        node.store.housekeep(node.broker)
+    while node.durability.commit.log._log.first == first:
+        node.store.compaction.run_slice(node.broker)
         await node.turn()
         client.acknowledge()
         node.fill(1)
         assert node.in_memory <= 20 * KIB + FETCH_MESSAGES * KIB
-    oldest = min(stored.seq for stored in node.durability.messages.values() if stored.seq)
-    assert oldest >= node.durability.journal._log.first > first
+    oldest = min(stored.seq for stored in node.durability.sessions.messages.values() if stored.seq)
+    assert oldest >= node.durability.commit.log._log.first > first
     unacknowledged = len(client.unacknowledged)
     got = numbers(client)
     assert got == list(range(len(got)))
@@ -437,12 +437,12 @@ async def test_compaction_takes_paged_messages_along(tmp_path: Path, monkeypatch
 
 @pytest.mark.asyncio
 async def test_a_read_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("taipan.broker.persistence.paging._PAUSE", 0)
+    monkeypatch.setattr("taipan.broker.persistence.paging._RETRY_PAUSE", 0)
     node = PagingNode(tmp_path, 1)
     session = node.offline("c")
     node.fill(10)
     await node.turn()
-    real = node.durability.journal.read
+    real = node.durability.commit.log.read
     failures = [1, 2]
 
     def read(seq: int, offset: int, size: int) -> asyncio.Future[bytes]:
@@ -453,7 +453,7 @@ async def test_a_read_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pyt
             return future
         return real(seq, offset, size)
 
-    monkeypatch.setattr(type(node.durability.journal), "read", lambda self, *place: read(*place))
+    monkeypatch.setattr(type(node.durability.commit.log), "read", lambda self, *place: read(*place))
     client = node.connect(session, 100)
     await node.rest()
     assert numbers(client) == list(range(10)) and not failures
@@ -463,18 +463,18 @@ async def test_a_read_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.asyncio
 async def test_what_cannot_be_read_is_dropped_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rest of the queue follows."""
-    monkeypatch.setattr("taipan.broker.persistence.paging._PAUSE", 0)
+    monkeypatch.setattr("taipan.broker.persistence.paging._RETRY_PAUSE", 0)
     node = PagingNode(tmp_path, 1)
     dropped: list[str] = []
     node.hooks.delivery_dropped.add(lambda client, session, message, reason: dropped.append(reason))
     session = node.offline("c")
     node.fill(10)
     await node.turn()
-    node.durability.messages[4].offset += 1
+    node.durability.sessions.messages[4].offset += 1
     client = node.connect(session, 100)
     await node.drain(client, 9)
     assert numbers(client) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
-    assert dropped == ["unreadable"] and not node.durability.messages
+    assert dropped == ["unreadable"] and not node.durability.sessions.messages
     await node.close()
 
 
@@ -484,7 +484,7 @@ async def test_without_a_bound_nothing_is_paged(tmp_path: Path) -> None:
     session = node.offline("c")
     node.fill(100)
     await node.turn()
-    assert not any(stored.message.paged for stored in node.durability.messages.values())
+    assert not any(stored.message.paged for stored in node.durability.sessions.messages.values())
     await node.close()
     node = PagingNode(tmp_path, 0)
     client = node.back("c", 200)
@@ -493,9 +493,9 @@ async def test_without_a_bound_nothing_is_paged(tmp_path: Path) -> None:
 
 
 def test_the_payload_of_a_paged_message_is_not_made_up() -> None:
-    from taipan.broker.persistence.paging import paged_twin
+    from taipan.broker.persistence.paging import evicted_copy
 
-    message = paged_twin(Message("t", b"abc", 1), 3)
+    message = evicted_copy(Message("t", b"abc", 1), 3)
     assert message.paged and message.payload_size == 3
     with pytest.raises(LookupError):
         message.payload  # noqa: B018

@@ -43,7 +43,7 @@ def test_all_holders_get_the_message_that_it_becomes() -> None:
     message.hold(6, alone)
     plain.wire_v3 = (b"head", b"tail")
     other = Message("t", b"y", 1)
-    message.become(other)
+    message.replace_message(other)
     assert plain.message is alone.message is message.message is other
     assert (other.stored, plain.wire_v3, message.plain(1)) == (message, None, plain)
 

@@ -35,7 +35,7 @@ def test_a_table_without_a_disk_is_a_dict() -> None:
 def test_an_unreadable_row_is_told_and_the_others_are_there(caplog: pytest.LogCaptureFixture) -> None:
     tables = Tables()
     table = tables.open("colours", Colour)
-    tables.restore({"colours": {"bad": b"\xc1", "r": msgspec.msgpack.encode(Colour("red", 1))}})
+    tables.recover({"colours": {"bad": b"\xc1", "r": msgspec.msgpack.encode(Colour("red", 1))}})
     assert [key for key, _ in table.items()] == ["r"]
     assert "row_unreadable table=colours key=bad" in caplog.text
     assert table.unreadable == ["bad"] and tables.unreadable == {"colours": 1}
@@ -72,14 +72,14 @@ async def test_rows_survive_a_compaction(tmp_path: object, monkeypatch: pytest.M
     assert await node.server.tables.stored()
     store = node.server.store
     assert isinstance(store, Store)
-    monkeypatch.setattr("taipan.broker.store.store.COMPACT_ABOVE", 0)
-    monkeypatch.setattr("taipan.broker.store.store.live_octets", lambda durability, broker: 0)
-    before = store.durability.journal.batch
-    store.housekeep(node.server.broker)
-    assert store._dropping is not None
-    await store._dropping
+    monkeypatch.setattr("taipan.broker.store.compaction.COMPACT_ABOVE", 0)
+    monkeypatch.setattr("taipan.broker.store.compaction.live_bytes", lambda durability, broker: 0)
+    before = store.durability.commit.batch
+    store.compaction.run_slice(node.server.broker)
+    assert store.compaction._finishing is not None
+    await store.compaction._finishing
     monkeypatch.undo()
-    assert store.durability.journal.batch > before
+    assert store.durability.commit.batch > before
     await node.stop()
     node = await start_node(**config)
     assert [row.value for row in node.server.tables.open("colours", Colour).values()] == [1]

@@ -11,8 +11,8 @@ from taipan.broker.persistence.log import records
 from taipan.broker.session.client_info import ClientInfo
 from taipan.broker.session.session import Session
 from taipan.broker.session.subscription import Subscription
-from taipan.broker.store.compaction import live
-from taipan.broker.store.recovery import Restored, read
+from taipan.broker.store.compaction import live_records, write_again
+from taipan.broker.store.recovery import RecoveredState, read_batches
 from tests.support.durable_fake_node import DurableFakeNode
 from tests.support.fake_node import FakeClient
 from tests.support.one_by_one import OneByOne
@@ -63,8 +63,8 @@ def outcome(node: DurableFakeNode) -> dict[str, object]:
     return {
         "sessions": sessions,
         "retained": retained,
-        "wills": sorted(node.durability.wills),
-        "delayed": sorted(node.durability.delayed),
+        "wills": sorted(node.durability.node.wills),
+        "delayed": sorted(node.durability.node.delayed),
     }
 
 
@@ -187,8 +187,8 @@ class Operations:
     def compact(self) -> None:
         node = self.node
         first = node.journal.batch
-        for record in live(node.durability, self.broker, first):
-            node.durability.write_again(record)
+        for record in live_records(node.durability, self.broker, first):
+            write_again(node.durability, record)
         node.store()
         node.journal.batches[: first - 1] = [[] for _ in range(first - 1)]
 
@@ -231,7 +231,7 @@ def test_what_is_restored_is_what_was_true(operations: list[tuple[object, ...]])
             run.leave(name, False)  # a crash ends it, as the end of its connection does
     node = run.node
     node.store()
-    assert node.durability.pending == 0
+    assert node.durability.commit.pending == 0
     before = outcome(node)
     restored = node.crash()
     assert outcome(restored) == before
@@ -374,7 +374,7 @@ async def test_the_will_of_one_that_was_connected_when_the_node_died_goes_out() 
     session = after.broker.sessions.get("r")
     assert session is not None and [each.message.payload for each in session.queue or ()] == [b"gone"]
     after.store()
-    assert after.durability.wills == {} and after.crash().durability.wills == {}
+    assert after.durability.node.wills == {} and after.crash().durability.node.wills == {}
 
 
 @pytest.mark.asyncio
@@ -409,7 +409,7 @@ async def test_a_will_that_waits_goes_on_waiting_and_a_client_that_is_back_stops
     assert session is not None and not session.queued
     last.pass_time(2)
     assert [each.message.payload for each in session.queue or ()] == [b"gone"]
-    assert last.durability.wills == {}
+    assert last.durability.node.wills == {}
 
 
 @pytest.mark.asyncio
@@ -422,7 +422,7 @@ async def test_a_normal_disconnect_takes_the_will_away() -> None:
     node.store()
     after = node.crash()
     session = after.broker.sessions.get("r")
-    assert session is not None and not session.queued and after.durability.wills == {}
+    assert session is not None and not session.queued and after.durability.node.wills == {}
 
 
 @pytest.mark.asyncio
@@ -472,7 +472,7 @@ async def test_a_queue_bound_that_has_shrunk_holds_at_once() -> None:
     after = DurableFakeNode({"max_queued_messages": 4}, node.journal.batches)
     session = after.broker.sessions.get("r")
     assert session is not None and [each.message.payload for each in session.queue or ()] == [b"6", b"7", b"8", b"9"]
-    assert len(after.durability.messages) == 4
+    assert len(after.durability.sessions.messages) == 4
 
 
 # --- records --------------------------------------------------------------------------------------------------------
@@ -480,12 +480,12 @@ async def test_a_queue_bound_that_has_shrunk_holds_at_once() -> None:
 
 def test_what_cannot_be_read_is_counted_and_left_out() -> None:
     good = records.encode(records.RetainedCleared("t"))
-    state = read([(1, [b"", b"\x92\xcc\xff\x01", good, b"\xc1"])])
+    state = read_batches([(1, [b"", b"\x92\xcc\xff\x01", good, b"\xc1"])])
     assert (state.count, state.unreadable) == (4, 3)
 
 
 def test_what_speaks_of_things_that_are_gone_changes_nothing() -> None:
-    state = Restored()
+    state = RecoveredState()
     for record in (
         records.DeliveryAdded(9, (1, "", 1, False, (), 0)),
         records.DeliveriesSent(1, [(9, "", 3)]),

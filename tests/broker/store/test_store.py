@@ -17,7 +17,7 @@ from taipan.broker.server import Server
 from taipan.broker.session.client_info import ClientInfo
 from taipan.broker.session.limits import Limits
 from taipan.broker.session.subscription import Subscription
-from taipan.broker.store import store as module
+from taipan.broker.store import compaction
 from tests.support.clock import Clock
 from tests.support.node import make_settings
 
@@ -185,8 +185,8 @@ async def test_it_stops_within_a_bound_while_nothing_can_be_written(
 async def test_a_log_that_says_little_that_is_true_is_compacted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "COMPACT_ABOVE", 200_000)
-    monkeypatch.setattr(module, "_A_SLICE", 3)
+    monkeypatch.setattr(compaction, "COMPACT_ABOVE", 200_000)
+    monkeypatch.setattr(compaction, "_SLICE_RECORDS", 3)
     node = server(tmp_path)
     await node.start()
     assert node.store is not None
@@ -195,10 +195,10 @@ async def test_a_log_that_says_little_that_is_true_is_compacted(
     for _ in range(200):
         retain(node, "changing", bytes(5000))
         await flushed(node)
-    before = node.store.durability.journal.size_bytes
+    before = node.store.durability.commit.log.size_bytes
     async with asyncio.timeout(20):
-        while node.store.durability.journal._log.first < 150:
-            node.store.housekeep(node.broker)
+        while node.store.durability.commit.log._log.first < 150:
+            node.store.compaction.run_slice(node.broker)
             await asyncio.sleep(0.01)
     assert before > 1_000_000
     await node.stop()
@@ -211,7 +211,7 @@ async def test_a_log_that_says_little_that_is_true_is_compacted(
 async def test_long_filters_are_no_reason_to_compact_again_and_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "COMPACT_ABOVE", 200_000)
+    monkeypatch.setattr(compaction, "COMPACT_ABOVE", 200_000)
     node = server(tmp_path)
     await node.start()
     assert node.store is not None
@@ -222,8 +222,8 @@ async def test_long_filters_are_no_reason_to_compact_again_and_again(
         await flushed(node)
     started = 0
     for _ in range(200):
-        node.store.housekeep(node.broker)
-        started += node.store._live is not None
+        node.store.compaction.run_slice(node.broker)
+        started += node.store.compaction.running
         await flushed(node)
         await asyncio.sleep(0.001)
     assert started == 0

@@ -55,11 +55,11 @@ async def test_nothing_changes_in_trouble(method: str, path: str, body: Any, lis
         ):  # fmt: skip
             assert (await api.post(there, given)).code == 0, there
         before = (await api.get(listing)).text
-        durability_of(node).trouble = "the disk is full"
+        durability_of(node).commit.trouble = "the disk is full"
         reply = await api.ask(method, path, body)
         assert (reply.status, reply.code) == (500, 101), reply.text
         assert (await api.get(listing)).text == before
-        durability_of(node).trouble = None
+        durability_of(node).commit.trouble = None
         reply = await api.ask(method, path, body)
         assert (reply.status, reply.code) == (200, 0), reply.text
         assert (await api.get(listing)).text != before
@@ -69,9 +69,9 @@ async def test_trouble_that_comes_after_the_change() -> None:
     async with managed_node(durability={"level": "disk"}) as node:
         tables = node.server.tables
         durability = durability_of(node)
-        durability.row_stored("t", "k", b"v")
-        durability.trouble = "the disk is full"
+        tables.put("t", "k", b"v")
+        durability.commit.trouble = "the disk is full"
         with pytest.raises(Refusal) as refused:
             await promised(tables)
-        durability.trouble = None
+        durability.commit.trouble = None
         assert (refused.value.code, refused.value.message) == (101, UNSURE)

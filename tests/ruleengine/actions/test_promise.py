@@ -24,7 +24,7 @@ from tests.support.fake_engine import QUICK
 async def test_no_acknowledgement_goes_out_before_the_row_is_on_disk(qos: int, acknowledgement: int) -> None:
     node = DurableFakeNode()
     tables = Tables()
-    tables.durability = node.durability
+    tables.commit = node.durability.commit
     buffer = Buffer("resource:1", BufferStore(tables), QUICK, Sink(), 1, Random(1))
 
     def put(message: Message) -> Message:

@@ -8,7 +8,7 @@ import pytest
 
 from taipan.broker.persistence.log.check_file import BLOCK, SIZE, CheckFile, Digests, OsFile, OsFiles
 from taipan.broker.persistence.log.errors import StoreError, WriteTrouble
-from taipan.broker.store.store_loss import judge
+from taipan.broker.store.store_loss import find_loss
 
 
 def rows(count: int) -> Digests:
@@ -25,7 +25,7 @@ def made(path: Path, last: int = 0, now: Digests | None = None) -> CheckFile:
 def told(path: Path, last: int, now: Digests, marked: bool = True) -> tuple[tuple[int, int] | None, frozenset[str]]:
     check = CheckFile(path)
     check.read()
-    loss = judge(check, last, now, marked, False)
+    loss = find_loss(check, last, now, marked, False)
     check.close()
     return loss.batches, loss.tables
 

@@ -11,11 +11,11 @@ from unittest.mock import patch
 
 import pytest
 
-from taipan.broker.persistence.durability import Durability
 from taipan.broker.persistence.log.check_file import CheckFile
 from taipan.broker.persistence.log.log_writer import Append
 from taipan.broker.persistence.log.sqlite_log import SqliteLog
-from taipan.broker.store.recovery import Restored
+from taipan.broker.persistence.node_journal import NodeJournal
+from taipan.broker.store.recovery import RecoveredState
 from taipan.broker.store.store import CHECK_FILE
 from tools.soak.disk import Cuts, Failures
 from tools.soak.disk_house import HandWriter
@@ -125,14 +125,14 @@ def test_a_check_file_that_is_written_too_early_too_late_or_not_is_found(tmp_pat
 @pytest.mark.parametrize(
     ("kind", "method", "text"),
     [
-        (Restored, "_released", "delivered with QoS 2"),
-        (Restored, "_received", "inbound packet id"),
-        (Restored, "_sent", "that is forgotten"),
-        (Restored, "_unsubscribed", "(-2: is not there)"),
-        (Restored, "_subscribed", "must be 2"),
-        (Restored, "_ended", "cannot be restored"),
-        (Restored, "_retained", "but must be one of"),
-        pytest.param(Durability, "will_stored", "will-", marks=pytest.mark.interpreted),
+        (RecoveredState, "_released", "delivered with QoS 2"),
+        (RecoveredState, "_received", "inbound packet id"),
+        (RecoveredState, "_sent", "that is forgotten"),
+        (RecoveredState, "_unsubscribed", "(-2: is not there)"),
+        (RecoveredState, "_subscribed", "must be 2"),
+        (RecoveredState, "_ended", "cannot be restored"),
+        (RecoveredState, "_retained", "but must be one of"),
+        pytest.param(NodeJournal, "will_stored", "will-", marks=pytest.mark.interpreted),
     ],
 )
 def test_what_is_forgotten_is_found(tmp_path: Path, kind: type, method: str, text: str) -> None:

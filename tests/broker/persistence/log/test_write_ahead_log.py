@@ -80,12 +80,12 @@ async def test_one_batch_at_a_time(tmp_path: Path) -> None:
     log.gate.clear()
     journal.append([b"a"])
     assert (journal.batch, journal.durable, journal.idle) == (2, 0, False)
-    assert (journal.pending, journal.pending_octets) == (1, 13)
+    assert (journal.pending, journal.pending_bytes) == (1, 13)
     with pytest.raises(AssertionError):
         journal.append([b"b"])
     log.gate.set()
     await told.until(lambda: journal.durable == 1)
-    assert journal.idle and journal.pending == journal.pending_octets == 0
+    assert journal.idle and journal.pending == journal.pending_bytes == 0
     journal.append([b"b", b"c"])
     assert await journal.close()
     assert told.durable == [1, 2]
@@ -198,15 +198,15 @@ async def test_a_busy_loop_lets_the_writer_run_at_most_once_a_while(tmp_path: Pa
     loop = asyncio.get_running_loop()
     journal = WriteAheadLog(log, loop, told.on_durable, told.on_trouble, clock=lambda: now, pause=pauses.append)
     journal.start()
-    journal.give_way()
+    journal.yield_to_writer()
     assert pauses == []
     log.gate.clear()
     journal.append([b"x"])
-    journal.give_way()
-    journal.give_way()
+    journal.yield_to_writer()
+    journal.yield_to_writer()
     assert len(pauses) == 1
     now += 0.002
-    journal.give_way()
+    journal.yield_to_writer()
     assert len(pauses) == 2
     log.gate.set()
     assert await journal.close()

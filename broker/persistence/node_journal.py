@@ -1,0 +1,81 @@
+"""The journal of what belongs to no session: retained messages, wills, and messages whose time has not come."""
+
+from collections.abc import Callable
+
+from ..mqtt.message import Message
+from .group_commit import GroupCommit
+from .log import records
+from .record_mapping import body_of, retained_record, size_of, will_subject
+
+
+class NodeJournal:
+    """``wills`` and ``delayed``: those that are in force, by number, as a compaction writes them again."""
+
+    __slots__ = ("_commit", "_next_number", "_skew", "delayed", "wills")
+
+    def __init__(self, commit: GroupCommit, skew: Callable[[], float]) -> None:
+        """``skew``: what makes dates of times (``loop.clock``)."""
+        self._commit = commit
+        self._skew = skew
+        self.wills: dict[int, records.WillStored] = {}
+        self.delayed: dict[int, records.DelayedStored] = {}
+        self._next_number = 1
+
+    def retained_stored(self, message: Message, new: bool) -> None:
+        """``new``: its topic had none."""
+        record = retained_record(message, self._skew())
+        if new:
+            self._commit.write_new(message.topic, record)
+        else:
+            self._commit.write_over(message.topic, record)
+
+    def retained_cleared(self, topic: str) -> None:
+        self._commit.write_removed(topic, records.RetainedCleared(topic))
+
+    def will_stored(self, message: Message, delay: int, due_at: float = 0.0, number: int = 0) -> int:
+        """A will is in force, or (``due_at``) waits for its delay; its number."""
+        new = not number
+        if new:
+            number = self._next_number
+            self._next_number += 1
+        skew = self._skew()
+        client = message.publisher
+        mountpoint, listener = ("", "") if client is None else (client.mountpoint, client.listener)
+        due_at = due_at + skew if due_at else 0.0
+        will = records.WillStored(number, body_of(message, skew), delay, due_at, mountpoint, listener)
+        self.wills[number] = will
+        if new:
+            self._commit.write_new(will_subject(number), will)
+        else:
+            self._commit.write_over(will_subject(number), will)
+        return number
+
+    def will_gone(self, number: int) -> None:
+        """It was published, or will not be."""
+        if self.wills.pop(number, None) is not None:
+            self._commit.write_removed(will_subject(number), records.WillGone(number))
+
+    def delayed_stored(self, message: Message, due_at: float) -> int:
+        """A delayed message waits until the date ``due_at``; its number."""
+        number = self._next_number
+        self._next_number += 1
+        delayed = records.DelayedStored(number, body_of(message, self._skew()), due_at)
+        self.delayed[number] = delayed
+        self._commit.write(delayed)
+        return number
+
+    def delayed_gone(self, number: int) -> None:
+        """It was published."""
+        if self.delayed.pop(number, None) is not None:
+            self._commit.write(records.DelayedGone(number))
+
+    @property
+    def bytes(self) -> int:
+        """About how many bytes the records of wills and delayed messages take."""
+        return sum([size_of(each) for each in self.wills.values()]) + sum(
+            [size_of(each) for each in self.delayed.values()]
+        )
+
+    def continue_from(self, number: int) -> None:
+        """Numbers up to this one were used before the restart."""
+        self._next_number = number + 1
