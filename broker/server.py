@@ -14,11 +14,11 @@ from .access.banned import Banned
 from .access.control import AccessControl
 from .access.flapping import Flapping
 from .access.stored_rules import TABLE as STORED_RULES
-from .access.stored_rules import StoredRules
+from .access.stored_rules import StoredAclRules
 from .access.stored_users import TABLE as STORED_USERS
 from .access.stored_users import StoredUsers
-from .channel.channel import TURN_DELIVERIES
-from .channel.context import Context
+from .channel.channel import DELIVERIES_PER_ITERATION
+from .channel.context import ChannelContext
 from .channel.review import Reviews
 from .channel.state import ListenerFacts
 from .config import BrokerSettings, ListenerSettings, ZoneSettings
@@ -82,7 +82,7 @@ class Server:
         self.on_restored: list[Callable[[], None]] = []
         self.broker = Broker(settings, self.clock, self.timers, self.metrics, self.hooks, rng)
         self.stored_users = StoredUsers(self.tables, self.clock)
-        self.stored_rules = StoredRules(self.tables)
+        self.stored_rules = StoredAclRules(self.tables)
         self.banned = Banned(self.tables, self.clock)
         self.access = AccessControl(
             settings.access,
@@ -101,7 +101,7 @@ class Server:
         self.slow_subscriptions = SlowSubscriptions(settings.slow_subscriptions, self.hooks, self.clock)
         traces = Path(settings.node.data_dir) / "trace"
         self.tracing = Tracing(self.hooks, self.tables, self.clock.wall, traces)
-        self.context = Context(
+        self.context = ChannelContext(
             settings.node.name,
             self.clock,
             self.timers,
@@ -155,7 +155,7 @@ class Server:
         """Connect the rooms where one must not import the other."""
         broker = self.broker
         for stored in (self.stored_users, self.stored_rules, self.banned):
-            self.on_restored.append(stored.take_up)
+            self.on_restored.append(stored.index_restored)
         self.hooks.client_disconnected.add(self.flapping.client_disconnected)
         if self.settings.delayed.enabled:
             self.delayed.load()
@@ -211,7 +211,7 @@ class Server:
 
     def _enough(self) -> bool:
         """Whether this loop turn has delivered what a turn should: wills and delayed messages wait for the next one."""
-        if self.broker.turn.deliveries <= TURN_DELIVERIES:
+        if self.broker.turn.deliveries <= DELIVERIES_PER_ITERATION:
             return False
         self.flusher.wake()
         return True

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Final
 
-from taipan.broker.access.acl import Rule
+from taipan.broker.access.acl import AclRule
 from taipan.broker.access.http import PLACEHOLDERS, check_placeholders, check_url, tls_context
 from taipan.broker.access.jwt_keys import JwtKeys
 from taipan.broker.access.known_hashes import parse_hash
@@ -281,11 +281,11 @@ def _unless(parse: Callable[[str], object], text: str, path: Path) -> Iterator[F
 
 
 def _check_topic_filter(text: str) -> None:
-    Rule(RuleSettings(allow=True, topics=[text]))
+    AclRule(RuleSettings(allow=True, topics=[text]))
 
 
 def _check_address(text: str) -> None:
-    Rule(RuleSettings(allow=True, address=text))
+    AclRule(RuleSettings(allow=True, address=text))
 
 
 def _is_text(text: str) -> bool:

@@ -25,7 +25,7 @@ _NO_LEVEL: Final = re.compile("[/+#\0]")
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-class RuleSource(Protocol):
+class AclRuleSource(Protocol):
     """One of ``Authorization.sources``. Answers from memory."""
 
     name: str
@@ -100,7 +100,7 @@ class TopicPattern:
         return tuple(levels)
 
 
-class Rule:
+class AclRule:
     """One access rule with its conditions. ``patterns`` empty: every topic. ``decision``: what it decides."""
 
     __slots__ = ("allow", "client_id", "decision", "network", "patterns", "publish", "subscribe", "username")
@@ -136,14 +136,14 @@ class Rule:
         return any(pattern.hits(client, self.allow, topic, levels) for pattern in self.patterns)
 
 
-class ConfiguredRules:
-    """The ``[[access.rules]]`` of the configuration file, a ``RuleSource``."""
+class ConfiguredAclRules:
+    """The ``[[access.rules]]`` of the configuration file, a ``AclRuleSource``."""
 
     __slots__ = ("name", "rules")
 
     def __init__(self, settings: Sequence[RuleSettings]) -> None:
         self.name = "configuration"
-        self.rules = tuple(Rule(rule, f"access.rules.{index}") for index, rule in enumerate(settings))
+        self.rules = tuple(AclRule(rule, f"access.rules.{index}") for index, rule in enumerate(settings))
 
     @property
     def has_rules(self) -> bool:

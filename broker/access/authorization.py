@@ -7,7 +7,7 @@ from typing import Final
 from ..config import AccessSettings
 from ..loop.clock import Clock
 from ..session.client_info import ClientInfo
-from .acl import RuleSource
+from .acl import AclRuleSource
 from .acl_cache import AclCache
 from .decision import ACL_DISABLED, IS_SUPERUSER, Decision
 from .http import NOT_ASKED, HttpSource, Verdict
@@ -26,7 +26,7 @@ class Authorization:
 
     def __init__(self, clock: Clock, on_change: Callable[[], None]) -> None:
         self.generation = 0
-        self.sources: list[RuleSource | HttpSource] = []
+        self.sources: list[AclRuleSource | HttpSource] = []
         self.asks = False
         self.on_change = on_change
         self.settings: AccessSettings
@@ -34,12 +34,14 @@ class Authorization:
         self._http: HttpSource | None = None
         self._no_match: Decision
 
-    def reload(self, settings: AccessSettings, sources: dict[str, RuleSource | None], http: HttpSource | None) -> None:
+    def reload(
+        self, settings: AccessSettings, sources: dict[str, AclRuleSource | None], http: HttpSource | None
+    ) -> None:
         """``sources``: those that answer from memory, by their names in the settings."""
         self.settings = settings
         self._no_match = Decision(settings.no_match == "allow", "access.no_match", ignored=True)
         self._http = http
-        known: dict[str, RuleSource | HttpSource | None] = {**sources}
+        known: dict[str, AclRuleSource | HttpSource | None] = {**sources}
         known["http"] = http if http is not None and http.authorizes else None
         self.sources = [source for name in settings.authorizers if (source := known[name]) is not None]
         self.asks = http is not None and http in self.sources

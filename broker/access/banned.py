@@ -19,7 +19,7 @@ CLIENT_ID: Final = "clientid"
 USERNAME: Final = "username"
 PEER_HOST: Final = "peerhost"
 KINDS: Final = (CLIENT_ID, USERNAME, PEER_HOST)
-_EXPIRED_A_SWEEP: Final = 1000
+_EXPIRED_PER_SWEEP: Final = 1000
 
 
 class Ban(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -49,7 +49,7 @@ class Banned:
         self._ends: list[tuple[float, str]] = []
         self._addresses = 0
 
-    def take_up(self) -> None:
+    def index_restored(self) -> None:
         """Order what was restored."""
         self._order()
         self._addresses = sum(ban.kind == PEER_HOST for ban in self._table.values())
@@ -86,7 +86,7 @@ class Banned:
             self._addresses += 1
         self._table.put(key, ban)
         heapq.heappush(self._ends, (ban.until, key))
-        if len(self._ends) > 2 * len(self._table) + _EXPIRED_A_SWEEP:
+        if len(self._ends) > 2 * len(self._table) + _EXPIRED_PER_SWEEP:
             self._order()
         logger.info("banned as=%s who=%s by=%s reason=%s until=%s", ban.kind, ban.who, ban.by, ban.reason, ban.until)
 
@@ -100,7 +100,7 @@ class Banned:
 
     def sweep(self, now: float) -> None:
         """Take away what has expired, a slice at a time."""
-        for _ in range(_EXPIRED_A_SWEEP):
+        for _ in range(_EXPIRED_PER_SWEEP):
             if not self._ends or self._ends[0][0] > now:
                 return
             until, key = heapq.heappop(self._ends)

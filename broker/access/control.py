@@ -5,7 +5,7 @@ from collections.abc import Callable
 from ..config import AccessSettings
 from ..loop.clock import Clock
 from ..session.client_info import ClientInfo
-from .acl import ConfiguredRules, RuleSource
+from .acl import AclRuleSource, ConfiguredAclRules
 from .authentication import Authentication
 from .authorization import Authorization
 from .banned import Ban, Banned
@@ -27,7 +27,7 @@ class AccessControl:
         clock: Clock,
         *,
         stored_users: UserSource | None = None,
-        stored_rules: RuleSource | None = None,
+        stored_rules: AclRuleSource | None = None,
         banned: Banned | None = None,
         count: Callable[[str], None] | None = None,
         was_here: Callable[[ClientInfo], bool] | None = None,
@@ -55,7 +55,7 @@ class AccessControl:
     def _load(self, settings: AccessSettings) -> None:
         # Each may raise: build them before anything changes.
         users = ConfiguredUsers(settings.users)
-        rules = ConfiguredRules(settings.rules)
+        rules = ConfiguredAclRules(settings.rules)
         http, jwt = self.http, self.jwt
         if settings.http is None:
             http = None

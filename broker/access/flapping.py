@@ -9,21 +9,21 @@ from .banned import CLIENT_ID, Ban, Banned
 
 logger = logging.getLogger(__name__)
 
-_MOST: Final = 100_000
-_MOST_NAMES: Final = 16_777_216
+_MAX_CLIENTS: Final = 100_000
+_MAX_NAME_CHARACTERS: Final = 16_777_216
 """Characters of all identifiers that are counted: clients choose them, and each may have 65,535."""
 
 
 class Flapping:
     """Counts the ends of connections by client identifier, in windows that begin with the first of them.
 
-    At most ``most`` identifiers are counted at once; the one whose window began first is forgotten then.
+    At max_clients ``max_clients`` identifiers are counted at once; the one whose window began first is forgotten then.
     """
 
-    def __init__(self, banned: Banned, clock: Clock, most: int = _MOST) -> None:
+    def __init__(self, banned: Banned, clock: Clock, max_clients: int = _MAX_CLIENTS) -> None:
         self._banned = banned
         self._clock = clock
-        self._most = most
+        self._max_clients = max_clients
         # client identifier -> ends so far, when the window began; in the order in which the windows began
         self._ends: dict[str, tuple[int, float]] = {}
         self._names = 0
@@ -44,7 +44,7 @@ class Flapping:
             if client_id not in self._ends:
                 self._names += len(client_id)
             self._ends[client_id] = (count, since)
-            while len(self._ends) > self._most or self._names > _MOST_NAMES:
+            while len(self._ends) > self._max_clients or self._names > _MAX_NAME_CHARACTERS:
                 self._forget(next(iter(self._ends)))
             return
         self._forget(client_id)

@@ -17,14 +17,14 @@ from ..session.client_info import ip_address_of
 
 logger = logging.getLogger(__name__)
 
-_HALF: Final = 60.0
+_HALF_LIFE: Final = 60.0
 """Seconds in which half of the guesses are forgotten."""
-_FIRST: Final = 0.1
+_FIRST_DELAY: Final = 0.1
 """Seconds that the first attempt too many waits; each further one twice as long."""
-_MOST: Final = 10_000
+_MAX_ENTRIES: Final = 10_000
 """Addresses, names, and pairs of both that are remembered; the oldest goes first."""
-_MOST_KNOWN: Final = 100_000
-_QUIET: Final = 10.0
+_MAX_KNOWN: Final = 100_000
+_LOG_INTERVAL: Final = 10.0
 
 
 class _Table:
@@ -43,7 +43,7 @@ class _Table:
         if entry is None:
             return 0.0
         failures, since = entry
-        return failures * math.exp2((since - now) / _HALF) if since < now else failures
+        return failures * math.exp2((since - now) / _HALF_LIFE) if since < now else failures
 
     def add(self, key: bytes, amount: float, now: float) -> float:
         failures = self.get(key, now) + amount
@@ -52,7 +52,7 @@ class _Table:
             return 0.0
         self._entries[key] = (failures, now)
         self._entries.move_to_end(key)
-        if len(self._entries) > _MOST:
+        if len(self._entries) > _MAX_ENTRIES:
             self._entries.popitem(last=False)
         return failures
 
@@ -61,21 +61,21 @@ class Guesses:
     """Who was right before from its address is judged by what came from there for its name alone: neither guesses of
     others at its name nor those of its neighbours at other names hold it up.
 
-    ``free``: so many wrong ones in a minute are not slowed; 0: none is. ``longest``: seconds that an attempt waits at
+    ``free``: so many wrong ones in a minute are not slowed; 0: none is. ``max_delay``: seconds that an attempt waits at
     most.
     """
 
-    def __init__(self, clock: Clock, free: int, longest: float, count: Callable[[str], None]) -> None:
+    def __init__(self, clock: Clock, free: int, max_delay: float, count: Callable[[str], None]) -> None:
         self._clock = clock
         self.free = free
-        self.longest = longest
+        self.max_delay = max_delay
         self._count = count
         self._addresses = _Table()
         self._names = _Table()
         self._pairs = _Table()
         self._known: OrderedDict[bytes, None] = OrderedDict()
-        self._said = -_QUIET
-        self._unsaid = 0
+        self._logged_at = -_LOG_INTERVAL
+        self._not_logged = 0
 
     def known(self, address: str, name: bytes) -> bool:
         """Whether this user was right from this address since the start."""
@@ -93,7 +93,7 @@ class Guesses:
         if failures < self.free:
             return 0.0
         self._count("password_attempt_held")
-        return min(self.longest, _FIRST * math.exp2(min(failures - self.free, 30.0)))
+        return min(self.max_delay, _FIRST_DELAY * math.exp2(min(failures - self.free, 30.0)))
 
     def wrong(self, address: str, name: bytes, known: bool, who: str) -> None:
         """A wrong password. ``who``: the user name, for the log."""
@@ -105,7 +105,7 @@ class Guesses:
         else:
             worst = max(self._addresses.add(address.encode(), 1.0, now), self._names.add(name, 1.0, now))
         if worst >= self.free:
-            self._say(address, who, now)
+            self._log(address, who, now)
 
     def right(self, address: str, name: bytes) -> None:
         """A right one. Only the first of a user takes a wrong one off its address: else whoever has one password could
@@ -115,19 +115,22 @@ class Guesses:
             self._known.move_to_end(pair)
             return
         self._known[pair] = None
-        if len(self._known) > _MOST_KNOWN:
+        if len(self._known) > _MAX_KNOWN:
             self._known.popitem(last=False)
         self._addresses.add(address.encode(), -1.0, self._clock.now())
 
-    def _say(self, address: str, who: str, now: float) -> None:
-        self._unsaid += 1
-        if now - self._said < _QUIET:
+    def _log(self, address: str, who: str, now: float) -> None:
+        self._not_logged += 1
+        if now - self._logged_at < _LOG_INTERVAL:
             return
         logger.warning(
-            "password_guesses_slowed address=%s username=%s count=%s setting=access.guesses", address, who, self._unsaid
+            "password_guesses_slowed address=%s username=%s count=%s setting=access.guesses",
+            address,
+            who,
+            self._not_logged,
         )
-        self._said = now
-        self._unsaid = 0
+        self._logged_at = now
+        self._not_logged = 0
 
 
 @lru_cache(4096)

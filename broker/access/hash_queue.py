@@ -22,9 +22,9 @@ NEW: Final = 2
 
 # Of eight hashes in a row; where the kind whose turn it is has nothing to do, the next one has.
 _TURNS: Final = (KNOWN, KNOWN, OTHER, KNOWN, KNOWN, OTHER, KNOWN, NEW)
-_FIRST_GUESS: Final = 0.05
+_ASSUMED_SECONDS: Final = 0.05
 """Seconds of a hash, until one was measured."""
-_LEAST: Final = 16
+_MIN_LIMIT: Final = 16
 """So many may wait however long a hash takes."""
 SPACING: Final = 0.1
 """Seconds between two passwords of an address that is slowed for its guesses."""
@@ -112,7 +112,7 @@ class HashQueue:
     """
 
     def __init__(self, threads: int | None, patience: float) -> None:
-        self.seconds = _FIRST_GUESS
+        self.seconds = _ASSUMED_SECONDS
         self.patience = patience
         self.closed = False
         self._jobs: dict[bytes, Job] = {}
@@ -139,7 +139,7 @@ class HashQueue:
     @property
     def limit(self) -> int:
         """How many may wait."""
-        return max(_LEAST, int(self.patience * self.threads / self.seconds))
+        return max(_MIN_LIMIT, int(self.patience * self.threads / self.seconds))
 
     def __len__(self) -> int:
         """Clients' passwords that wait for a thread."""

@@ -32,9 +32,9 @@ PLACEHOLDERS: Final = "ucaPrpCdmAt"
 """Letters that stand behind ``%`` in a parameter; ``A`` and ``t`` only where a permission is asked for."""
 
 _PLACEHOLDER: Final = re.compile("%([" + PLACEHOLDERS + "])")
-_MOST_BODY: Final = 65_536
+_MAX_BODY: Final = 65_536
 _WAITING_PER_CONNECTION: Final = 256
-_QUIET: Final = 10.0
+_LOG_INTERVAL: Final = 10.0
 
 
 class Verdict(NamedTuple):
@@ -212,7 +212,7 @@ class HttpSource:
                     # Read to its end: only then is the connection good for the next question.
                     async for piece in response.content.iter_any():
                         body += piece
-                        if len(body) > _MOST_BODY:
+                        if len(body) > _MAX_BODY:
                             break
                     return response.status, body.strip()
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
@@ -245,7 +245,7 @@ class HttpSource:
                 detail,
             )
             self._untold = 0
-            self._quiet_until = now + _QUIET
+            self._quiet_until = now + _LOG_INTERVAL
         decision = DENY if self.settings.on_failure == "deny" else IGNORE
         return Verdict(decision, f"http_{reason}", setting)
 

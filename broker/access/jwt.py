@@ -9,7 +9,7 @@ from ..config import JwtSettings, RuleSettings
 from ..loop.clock import Clock
 from ..mqtt import reason_codes
 from ..session.client_info import ClientInfo
-from .acl import Rule, asked_about
+from .acl import AclRule, asked_about
 from .decision import Decision
 from .jwt_keys import JwksUrl, JwtKeys, KeyNotFound
 from .outcome import AuthOutcome
@@ -34,13 +34,13 @@ class Token:
 
     __slots__ = ("expires", "rules")
 
-    def __init__(self, expires: float | None, rules: tuple[Rule, ...] | None) -> None:
+    def __init__(self, expires: float | None, rules: tuple[AclRule, ...] | None) -> None:
         self.expires = expires
         self.rules = rules
 
 
 class JwtSource:
-    """An ``Authenticator``, and a ``RuleSource`` for the clients that it let in."""
+    """An ``Authenticator``, and a ``AclRuleSource`` for the clients that it let in."""
 
     def __init__(self, settings: JwtSettings, clock: Clock) -> None:
         """``ValueError`` for a key that cannot be read."""
@@ -125,14 +125,14 @@ class JwtSource:
         client.token = Token(expires, rules)
         return AuthOutcome(proved_by=self.name if names else "", proves_client_id=identifies)
 
-    def _rules(self, claims: dict[str, Any]) -> tuple[Rule, ...] | None:
+    def _rules(self, claims: dict[str, Any]) -> tuple[AclRule, ...] | None:
         claim = self.settings.acl_claim
         if not claim or claim not in claims:
             return None
         acl = claims[claim]
         if not isinstance(acl, dict):
             raise ValueError("expected an object")
-        rules: list[Rule] = []
+        rules: list[AclRule] = []
         for key, action in (("pub", "publish"), ("sub", "subscribe"), ("all", "pubsub")):
             topics = acl.get(key, [])
             if not isinstance(topics, list) or not all(isinstance(topic, str) for topic in topics):
@@ -140,7 +140,7 @@ class JwtSource:
             if len(topics) > _MAX_TOPICS:
                 raise ValueError(f"{key}: more than {_MAX_TOPICS} topics")
             if topics:  # a rule without topics would be about all of them
-                rules.append(Rule(RuleSettings(allow=True, action=action, topics=topics), _ACL_CLAIM))  # type: ignore[arg-type]
+                rules.append(AclRule(RuleSettings(allow=True, action=action, topics=topics), _ACL_CLAIM))  # type: ignore[arg-type]
         return tuple(rules)
 
     # What may it do

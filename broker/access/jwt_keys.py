@@ -19,7 +19,7 @@ from ..observability.masking import mask_text
 
 logger = logging.getLogger(__name__)
 
-_MOST_KEYS_BYTES: Final = 1_048_576
+_MAX_KEYS_BYTES: Final = 1_048_576
 _FETCH_TIMEOUT: Final = 10.0
 _RETRY: Final = 5.0
 # The kind of key (``kty`` of a JWK) that the algorithms of a family take.
@@ -154,7 +154,7 @@ class JwksUrl:
                 text = b""
                 async for piece in response.content.iter_any():
                     text += piece
-                    if len(text) > _MOST_KEYS_BYTES:
+                    if len(text) > _MAX_KEYS_BYTES:
                         raise ValueError("more than 1 MiB")
             self._keys.replace_set(read_set(text))
         except (aiohttp.ClientError, OSError, ValueError, TimeoutError) as error:

@@ -15,7 +15,7 @@ from .random_secret import RandomSecretHash
 
 METHODS: Final = ("sha256", "pbkdf2", "bcrypt", "scrypt", "mosquitto")
 _PBKDF2: Final = ("sha1", "sha256", "sha512")
-_MOST_ITERATIONS: Final = 5_000_000
+_MAX_ITERATIONS: Final = 5_000_000
 _BCRYPT: Final = re.compile(r"\$2[aby]\$(\d\d)\$[./A-Za-z0-9]{53}")
 _BCRYPT_COSTS: Final = range(4, 16)
 
@@ -70,8 +70,8 @@ class Pbkdf2Hash:
     def __init__(self, algorithm: str, iterations: int, salt: bytes, digest: bytes) -> None:
         if algorithm not in _PBKDF2:
             raise ValueError(f"PBKDF2 with one of {', '.join(_PBKDF2)}")
-        if not 1 <= iterations <= _MOST_ITERATIONS:
-            raise ValueError(f"PBKDF2 wants 1 to {_MOST_ITERATIONS} iterations")
+        if not 1 <= iterations <= _MAX_ITERATIONS:
+            raise ValueError(f"PBKDF2 wants 1 to {_MAX_ITERATIONS} iterations")
         if not 16 <= len(digest) <= 64:
             raise ValueError("PBKDF2 wants a hash of 16 to 64 bytes")
         self.algorithm = algorithm

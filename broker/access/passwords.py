@@ -55,7 +55,7 @@ class Passwords:
         self._dummy_hash = dummy_hash
         self._n = 1 << settings.hash_cost
         self.guesses.free = settings.guesses
-        self.guesses.longest = settings.guess_delay
+        self.guesses.max_delay = settings.guess_delay
         self.queue.patience = settings.hash_wait
         self.queue.resize(settings.hash_threads)
 

@@ -8,9 +8,9 @@ from typing import Final
 
 from .password import from_base64, to_base64
 
-LEAST: Final = 22
+MIN_LENGTH: Final = 22
 """Characters of a secret: as many of base64 hold 128 bits."""
-_LEAST_DIFFERENT: Final = 8
+_MIN_DIFFERENT: Final = 8
 
 
 class RandomSecretHash:
@@ -61,8 +61,8 @@ def generate() -> str:
 
 def check_random(secret: bytes) -> None:
     """``ValueError`` for one that is too short, or of too few characters, to be what it is said to be."""
-    if len(secret) < LEAST or len(set(secret)) < _LEAST_DIFFERENT:
+    if len(secret) < MIN_LENGTH or len(set(secret)) < _MIN_DIFFERENT:
         raise ValueError(
-            f"a secret of high entropy has at least {LEAST} characters, {_LEAST_DIFFERENT} of them different:"
+            f"a secret of high entropy has at least {MIN_LENGTH} characters, {_MIN_DIFFERENT} of them different:"
             " let the node generate one"
         )

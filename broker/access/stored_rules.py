@@ -28,7 +28,7 @@ PUB: Final = "pub"
 SUB: Final = "sub"
 PUBSUB: Final = "pubsub"
 
-MOST_RULES: Final = 10_000
+MAX_RULES: Final = 10_000
 """Rules of one subject. A check looks at all of them that hold wildcards or placeholders, in some milliseconds."""
 
 _INDEX_FROM: Final = 16
@@ -36,7 +36,7 @@ _SPECIAL: Final = re.compile("[+#]|%[cu]")
 _ORDER: Final = attrgetter("order")
 
 
-class StoredRule(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class StoredAclRule(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """``kind`` and ``name``: whom it is about; ``name`` is empty for ``ALL``.
 
     ``action``: ``PUB``, ``SUB`` or ``PUBSUB``.
@@ -64,7 +64,7 @@ class StoredRule(msgspec.Struct, array_like=True, frozen=True, gc=False):
         return self.action != PUB
 
 
-class _Rule:
+class _CompiledRule:
     """A stored rule, ready to be tried. ``plain``: its topic is compared to the letter, as ``text``.
 
     The pattern is compiled when it is first tried: a node may hold many rules of clients that never come.
@@ -72,7 +72,7 @@ class _Rule:
 
     __slots__ = ("_decision", "_pattern", "order", "plain", "row", "text")
 
-    def __init__(self, row: StoredRule) -> None:
+    def __init__(self, row: StoredAclRule) -> None:
         self.row = row
         self._decision: Decision | None = None
         self.order = row.order
@@ -103,18 +103,18 @@ class _Index:
 
     __slots__ = ("by_topic", "patterns")
 
-    def __init__(self, rules: list[_Rule]) -> None:
-        self.patterns: list[_Rule] = []
-        self.by_topic: dict[str, list[_Rule]] = {}
+    def __init__(self, rules: list[_CompiledRule]) -> None:
+        self.patterns: list[_CompiledRule] = []
+        self.by_topic: dict[str, list[_CompiledRule]] = {}
         for rule in rules:
             self.add(rule)
 
-    def add(self, rule: _Rule) -> None:
+    def add(self, rule: _CompiledRule) -> None:
         insort(self.by_topic.setdefault(rule.text, []), rule, key=_ORDER)
         if not rule.plain:
             insort(self.patterns, rule, key=_ORDER)
 
-    def remove(self, rule: _Rule) -> None:
+    def remove(self, rule: _CompiledRule) -> None:
         same = self.by_topic[rule.text]
         _take(same, rule.order)
         if not same:
@@ -129,29 +129,29 @@ class _Subject:
     __slots__ = ("_index", "rules")
 
     def __init__(self) -> None:
-        self.rules: list[_Rule] = []
+        self.rules: list[_CompiledRule] = []
         self._index: _Index | None = None
 
-    def add(self, rule: _Rule) -> None:
+    def add(self, rule: _CompiledRule) -> None:
         insort(self.rules, rule, key=_ORDER)
         if self._index is not None:
             self._index.add(rule)
         elif len(self.rules) >= _INDEX_FROM:
             self._index = _Index(self.rules)
 
-    def remove(self, row: StoredRule) -> None:
+    def remove(self, row: StoredAclRule) -> None:
         rule = _take(self.rules, row.order)
         if self._index is not None:
             self._index.remove(rule)
 
-    def same_topic(self, topic: str) -> list[StoredRule]:
+    def same_topic(self, topic: str) -> list[StoredAclRule]:
         """The rules written with exactly this topic."""
         rules = self.rules if self._index is None else self._index.by_topic.get(topic.removeprefix("eq "), [])
         return [rule.row for rule in rules if rule.row.topic == topic]
 
-    def first(self, client: ClientInfo, publish: bool, topic: str, levels: tuple[str, ...]) -> _Rule | None:
+    def first(self, client: ClientInfo, publish: bool, topic: str, levels: tuple[str, ...]) -> _CompiledRule | None:
         """The first rule that decides."""
-        found: _Rule | None = None
+        found: _CompiledRule | None = None
         candidates = self.rules
         if self._index is not None and (publish or not (PLUS in levels or HASH in levels)):
             # A topic without wildcards meets those to the letter in one look; only earlier patterns come before it.
@@ -168,12 +168,12 @@ class _Subject:
         return found
 
 
-class StoredRules:
-    """A ``RuleSource``: the rules of the client identifier, then of the user name, then of everybody."""
+class StoredAclRules:
+    """A ``AclRuleSource``: the rules of the client identifier, then of the user name, then of everybody."""
 
     def __init__(self, tables: Tables) -> None:
         self.name = "stored"
-        self._table = tables.open(TABLE, StoredRule, access=True)
+        self._table = tables.open(TABLE, StoredAclRule, access=True)
         self._clear()
 
     def _clear(self) -> None:
@@ -185,7 +185,7 @@ class StoredRules:
         self._held = 0  # all of them, so that where there are none no message pays for them
         self._lowest = self._highest = 0
 
-    def take_up(self) -> None:
+    def index_restored(self) -> None:
         """Order what was restored."""
         self._clear()
         for row in sorted(self._table.values(), key=_ORDER):
@@ -194,8 +194,8 @@ class StoredRules:
             self._lowest = min(self._lowest, int(key))
             self._highest = max(self._highest, int(key))
 
-    def _index(self, row: StoredRule) -> None:
-        rule = _Rule(row)
+    def _index(self, row: StoredAclRule) -> None:
+        rule = _CompiledRule(row)
         subjects = self._subjects[row.kind]
         subject = subjects.get(row.name)
         if subject is None:
@@ -205,7 +205,7 @@ class StoredRules:
         self._highest = max(self._highest, row.order)
         self._count(row, 1)
 
-    def _count(self, row: StoredRule, step: int) -> None:
+    def _count(self, row: StoredAclRule, step: int) -> None:
         self._held += step
         self._counts[row.kind] += step
         self._halves[row.kind] += 2 * step if row.action == PUBSUB else step
@@ -218,12 +218,12 @@ class StoredRules:
         counts = self._halves if halves else self._counts
         return sum(counts[kind] for kind in kinds)
 
-    def of(self, kind: str, name: str = "") -> list[StoredRule]:
+    def of(self, kind: str, name: str = "") -> list[StoredAclRule]:
         """The rules of one subject as they are tried."""
         subject = self._subjects[kind].get(name)
         return [rule.row for rule in subject.rules] if subject is not None else []
 
-    def walk(self, *kinds: str) -> Iterator[StoredRule]:
+    def walk(self, *kinds: str) -> Iterator[StoredAclRule]:
         """Every rule, kind by kind, subject by subject; much may change between two of them."""
         for kind in kinds:
             for name in list(self._subjects[kind]):
@@ -237,7 +237,7 @@ class StoredRules:
             if row.action == action and row.allow == allow:
                 return False
         TopicPattern(topic)
-        self._store(StoredRule(kind, name, topic, action, allow, self._highest + 1, now))
+        self._store(StoredAclRule(kind, name, topic, action, allow, self._highest + 1, now))
         return True
 
     def prepend(self, kind: str, name: str, topic: str, action: str, allow: bool, now: float) -> None:
@@ -248,7 +248,7 @@ class StoredRules:
             self._drop(row)
             if row.action == PUBSUB:  # its other half stays where it was
                 self._store(msgspec.structs.replace(row, action=SUB if action == PUB else PUB))
-        self._store(StoredRule(kind, name, topic, action, allow, self._lowest - 1, now))
+        self._store(StoredAclRule(kind, name, topic, action, allow, self._lowest - 1, now))
 
     def remove(self, kind: str, name: str, topic: str) -> int:
         """Take away every rule of a subject with exactly this topic; how many there were."""
@@ -260,17 +260,17 @@ class StoredRules:
     def room(self, kind: str, name: str) -> int:
         """How many more rules this subject may have."""
         subject = self._subjects[kind].get(name)
-        return MOST_RULES - (len(subject.rules) if subject is not None else 0)
+        return MAX_RULES - (len(subject.rules) if subject is not None else 0)
 
-    def _same_topic(self, kind: str, name: str, topic: str) -> list[StoredRule]:
+    def _same_topic(self, kind: str, name: str, topic: str) -> list[StoredAclRule]:
         subject = self._subjects[kind].get(name)
         return subject.same_topic(topic) if subject is not None else []
 
-    def _store(self, row: StoredRule) -> None:
+    def _store(self, row: StoredAclRule) -> None:
         self._index(row)
         self._table.put(row.key, row)
 
-    def _drop(self, row: StoredRule) -> None:
+    def _drop(self, row: StoredAclRule) -> None:
         subjects = self._subjects[row.kind]
         subject = subjects[row.name]
         subject.remove(row)
@@ -300,11 +300,11 @@ class StoredRules:
         return None
 
 
-def _take(rules: list[_Rule], order: int) -> _Rule:
+def _take(rules: list[_CompiledRule], order: int) -> _CompiledRule:
     return rules.pop(bisect_left(rules, order, key=_ORDER))
 
 
-def path_of(row: StoredRule) -> str:
+def path_of(row: StoredAclRule) -> str:
     """Where the API takes this rule away."""
     topic = quote(row.topic, safe="")
     if row.kind == CLIENT_ID:

@@ -46,7 +46,7 @@ class StoredUsers:
         self._table = tables.open(TABLE, StoredUser, access=True)
         self._counts: dict[str, int] = {}
 
-    def take_up(self) -> None:
+    def index_restored(self) -> None:
         """Count what was restored."""
         self._counts = {}
         for user in self._table.values():

@@ -44,7 +44,7 @@ def on_pubrec(channel: ChannelState, packet_id: int, code: int, now: float) -> N
     session = channel.session
     assert session is not None
     failed = code >= 0x80
-    channel.note()
+    channel.save_log_position()
     known, delivery = session.pubrec(packet_id, failed)
     if not known:
         metrics.packets_pubrec_missed += 1
@@ -62,10 +62,10 @@ def on_pubrec(channel: ChannelState, packet_id: int, code: int, now: float) -> N
     metrics.packets_pubrel_sent += 1
     if known or channel.version != V5:
         if delivery is None:
-            channel.mark = -1
-        channel.answer(encoder.ack(PUBREL, packet_id))  # [MQTT-4.3.3-4]
+            channel.log_position = -1
+        channel.send_when_durable(encoder.ack(PUBREL, packet_id))  # [MQTT-4.3.3-4]
     else:
-        channel.answer_packet(Ack(PUBREL, packet_id, reason_codes.PACKET_IDENTIFIER_NOT_FOUND))
+        channel.send_packet_when_durable(Ack(PUBREL, packet_id, reason_codes.PACKET_IDENTIFIER_NOT_FOUND))
 
 
 def on_pubrel(channel: ChannelState, packet_id: int) -> None:
@@ -74,17 +74,17 @@ def on_pubrel(channel: ChannelState, packet_id: int) -> None:
     metrics.packets_pubrel_received += 1
     session = channel.session
     assert session is not None
-    channel.note()
+    channel.save_log_position()
     known = session.release_qos2(packet_id)
     if not known:
-        channel.mark = -1
+        channel.log_position = -1
     metrics.packets_pubcomp_sent += 1
     if known or channel.version != V5:
-        channel.answer(encoder.ack(PUBCOMP, packet_id))
+        channel.send_when_durable(encoder.ack(PUBCOMP, packet_id))
         if known:
             return
     else:
-        channel.answer_packet(Ack(PUBCOMP, packet_id, reason_codes.PACKET_IDENTIFIER_NOT_FOUND))
+        channel.send_packet_when_durable(Ack(PUBCOMP, packet_id, reason_codes.PACKET_IDENTIFIER_NOT_FOUND))
     metrics.packets_pubrel_missed += 1
 
 

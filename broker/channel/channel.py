@@ -25,11 +25,11 @@ from .subscribe import on_subscribe, on_unsubscribe
 _PINGRESP: Final = encoder.encode(Pingresp(), 4)
 assert _PINGRESP[0] >> 4 == PINGRESP
 
-TURN_DELIVERIES: Final = 4096
+DELIVERIES_PER_ITERATION: Final = 4096
 """After so many deliveries in one loop turn a publisher's remaining packets wait for the next, so that output is
 flushed and other clients are heard in between."""
 
-TURN_PUBLISHES: Final = 512
+PUBLISHES_PER_ITERATION: Final = 512
 """After so many of one client the same: under a millisecond of QoS 0, for which others wait behind a flood."""
 
 
@@ -75,7 +75,9 @@ class Channel(ChannelState):
                         else:
                             self.received2 += 1
                     waiting = on_publish(self, packet, now)  # type: ignore[arg-type]
-                    if waiting is None and (turn.deliveries > TURN_DELIVERIES or published == TURN_PUBLISHES):
+                    if waiting is None and (
+                        turn.deliveries > DELIVERIES_PER_ITERATION or published == PUBLISHES_PER_ITERATION
+                    ):
                         self.rest = list(remaining)
                         return not self.rest
                 elif kind is int and self.state == CONNECTED:
@@ -89,7 +91,7 @@ class Channel(ChannelState):
                         on_pubcomp(self, packet_id, now)
                 else:
                     waiting = self._handle(packet, now)
-                    if waiting is None and turn.deliveries > TURN_DELIVERIES and self.state != CLOSED:
+                    if waiting is None and turn.deliveries > DELIVERIES_PER_ITERATION and self.state != CLOSED:
                         self.rest = list(remaining)
                         return not self.rest
                 if self.state == CLOSED:

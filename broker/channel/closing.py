@@ -10,7 +10,7 @@ from ..mqtt.errors import MqttError, UnknownProtocol
 from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES, Connack, Disconnect, Will
 from ..session.account import ALIAS_BYTES
-from .refusal import MOUNTED_TOO_LONG, NOT_DELAYED, RESERVED, Refusal
+from .refusal import MOUNTED_TOO_LONG, NOT_DELAYED, RESERVED, RefusalReason
 from .state import CLOSED, CONNECTED, ChannelState
 
 logger = logging.getLogger(__name__)
@@ -137,13 +137,13 @@ def end(channel: ChannelState, reason: str, detail: str = "", setting: str = "")
         )
     channel.exchange = None
     channel.connect = None
-    if channel.question is not None:
-        channel.question.cancel()
+    if channel.pending_check is not None:
+        channel.pending_check.cancel()
     if channel.token_timer is not None:
         channel.token_timer.cancel()
         channel.token_timer = None
     if channel.aliases is not None:
-        context.broker.account.aliases -= channel.aliased + ALIAS_BYTES * len(channel.aliases)
+        context.broker.account.aliases -= channel.alias_characters + ALIAS_BYTES * len(channel.aliases)
         channel.aliases = None
     client.acl_cache = None  # retained messages and the session may keep the ClientInfo for long
     channel.link.close()
@@ -187,7 +187,7 @@ def will_message(channel: ChannelState, will: Will, now: float) -> Message | Non
             channel.context.metrics.packets_publish_auth_error += 1
         else:
             channel.context.metrics.packets_publish_error += 1
-        refusal.note(channel, "will_refused", topic, now)
+        refusal.report(channel, "will_refused", topic, now)
         return None
     return as_message(channel, will, now)
 
@@ -200,17 +200,17 @@ def as_message(channel: ChannelState, will: Will, now: float) -> Message:
     return Message(mounted, will.payload, will.qos, will.retain, properties or NO_PROPERTIES, client, now)
 
 
-def _authorize_will(channel: ChannelState, topic: str, now: float) -> Refusal | None:
+def _authorize_will(channel: ChannelState, topic: str, now: float) -> RefusalReason | None:
     real = will_topic(channel, topic)
-    if isinstance(real, Refusal):
+    if isinstance(real, RefusalReason):
         return real
     decision = channel.context.authorization.authorize(channel.client, "publish", real, now) or channel.will_decision
     if decision is None:  # a service that was set up after this client had connected
-        return Refusal(reason_codes.NOT_AUTHORIZED, "access.http.acl_url", "nobody was asked at CONNECT")
-    return None if decision.allowed else Refusal(reason_codes.NOT_AUTHORIZED, decision.setting)
+        return RefusalReason(reason_codes.NOT_AUTHORIZED, "access.http.acl_url", "nobody was asked at CONNECT")
+    return None if decision.allowed else RefusalReason(reason_codes.NOT_AUTHORIZED, decision.setting)
 
 
-def will_topic(channel: ChannelState, topic: str) -> str | Refusal:
+def will_topic(channel: ChannelState, topic: str) -> str | RefusalReason:
     """The topic that access rules are asked about for a Will, or why nobody's rules allow it."""
     delayed = channel.context.delayed
     real = delayed.inner_topic(topic) if delayed.handles(topic) else topic

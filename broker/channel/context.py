@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .state import ChannelState
 
 
-class Context:
+class ChannelContext:
     """The rooms below, and who is connected: ``channels`` maps Client Identifier to the channel with its session."""
 
     __slots__ = (

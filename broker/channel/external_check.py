@@ -20,7 +20,7 @@ def until_answered(channel: ChannelState, asked: Awaitable[T]) -> Awaitable[T | 
     """What comes of ``asked``, which begins now and is given up with the conversation: then ``None``."""
     if isinstance(asked, asyncio.Future):
         return asked  # others may wait for it too
-    channel.question = question = asyncio.ensure_future(asked)
+    channel.pending_check = question = asyncio.ensure_future(asked)
     return _answer(channel, question)
 
 
@@ -33,7 +33,7 @@ async def _answer(channel: ChannelState, question: asyncio.Future[T]) -> T | Non
             raise
         return None
     finally:
-        channel.question = None
+        channel.pending_check = None
 
 
 def ask(channel: ChannelState, action: str, topics: Sequence[str]) -> Asked:

@@ -21,7 +21,7 @@ _PUBACK: Final = PUBACK << 4  # first byte
 _QOS: Final = 0x06  # in that of a PUBLISH
 
 
-class Target(Protocol):
+class WriteTarget(Protocol):
     """Whom a writer writes to: ``transport.connection``."""
 
     def flush(self) -> None:
@@ -37,7 +37,7 @@ class Target(Protocol):
         """Nothing in the writer waits for the disk any more."""
 
 
-class Flushes(Protocol):
+class FlushQueue(Protocol):
     """Who writes writers at the end of the turn: ``transport.flusher``."""
 
     def add(self, writer: "OutboundWriter") -> None:
@@ -61,18 +61,18 @@ class OutboundWriter:
         "backlog",
         "clock",
         "commit",
-        "commit",
-        "delivered",
         "fast",
         "flusher",
-        "held",
-        "held0",
-        "held1",
+        "held_packets",
+        "held_pubacks",
+        "held_qos0_bytes",
+        "held_topics",
         "hooks",
-        "lined",
         "max_outbox",
         "mountpoint",
+        "on_delivered",
         "parts",
+        "pubacks_written",
         "sent0",
         "sent1",
         "sent2",
@@ -80,28 +80,27 @@ class OutboundWriter:
         "session",
         "target",
         "writable",
-        "written1",
     )
 
     version = V4
 
-    def __init__(self, flusher: Flushes, target: "Target", clock: Clock, hooks: Hooks, max_outbox: int) -> None:
+    def __init__(self, flusher: FlushQueue, target: "WriteTarget", clock: Clock, hooks: Hooks, max_outbox: int) -> None:
         self.flusher = flusher
         self.target = target
         self.clock = clock
         self.hooks = hooks
-        self.delivered = hooks.message_delivered
+        self.on_delivered = hooks.message_delivered
         self.session: Session | None = None
         # Packets that wait for a batch of the journal, in order, and what must not overtake them: (batch, 0 for none of
         # its own; bytes; Topic Name of a PUBLISH, else "").
         self.commit: GroupCommit | None = None
-        self.held: deque[tuple[int, bytes, str]] | None = None
-        self.held0 = 0  # bytes of QoS 0 PUBLISHes among them
-        self.held1 = 0  # PUBACKs among them
+        self.held_packets: deque[tuple[int, bytes, str]] | None = None
+        self.held_qos0_bytes = 0  # bytes of QoS 0 PUBLISHes among them
+        self.held_pubacks = 0  # PUBACKs among them
         # Topic Names of the PUBLISHes among them, and how many of each; None: no PUBLISH is.
-        self.lined: dict[str, int] | None = None
+        self.held_topics: dict[str, int] | None = None
         # QoS 1 PUBLISHes of the client whose PUBACK is written; the connection counts them.
-        self.written1 = 0
+        self.pubacks_written = 0
         self.max_outbox = max_outbox
         self.mountpoint = ""
         self.parts: list[bytes] = []
@@ -122,7 +121,7 @@ class OutboundWriter:
         self._set_fast()
 
     def _set_fast(self) -> None:
-        self.fast = self.writable and not self.mountpoint and self.lined is None
+        self.fast = self.writable and not self.mountpoint and self.held_topics is None
 
     def set_writable(self, writable: bool) -> None:
         """The socket's word: False means that its buffer is full."""
@@ -139,54 +138,54 @@ class OutboundWriter:
         if not self.writable:
             self.backlog += len(data)
 
-    def answer(self, data: bytes, batch: int) -> None:
+    def send_when_durable(self, data: bytes, batch: int) -> None:
         """An acknowledgement that promises something: not before ``batch`` is on disk (0: at once), and in order."""
         commit = self.commit
-        if commit is None or (self.held is None and batch <= commit.log.durable):
+        if commit is None or (self.held_packets is None and batch <= commit.log.durable):
             self.send(data)
             return
         self._hold(batch, data, "")
         if data[0] == _PUBACK:
-            self.held1 += 1
+            self.held_pubacks += 1
 
     def _hold(self, batch: int, data: bytes, topic: str) -> None:
-        held = self.held
-        if held is None:
-            held = self.held = deque()
+        packets = self.held_packets
+        if packets is None:
+            packets = self.held_packets = deque()
             if self.commit is not None:
                 self.commit.add_waiter(self)
-        held.append((batch, data, topic))
+        packets.append((batch, data, topic))
 
-    def _line_up(self, batch: int, frame: bytes, delivery: Delivery) -> None:
+    def _hold_publish(self, batch: int, packet: bytes, delivery: Delivery) -> None:
         """A PUBLISH that waits for the disk, or comes after one: the order of sending is that of resending, and a topic
         has one order whatever the QoS [MQTT-4.6.0-1] [MQTT-4.6.0-6]."""
         topic = delivery.message.topic
-        self._hold(batch, frame, topic)
-        lined = self.lined
-        if lined is None:
-            lined = self.lined = {}
+        self._hold(batch, packet, topic)
+        topics = self.held_topics
+        if topics is None:
+            topics = self.held_topics = {}
             self.fast = False
-        lined[topic] = lined.get(topic, 0) + 1
+        topics[topic] = topics.get(topic, 0) + 1
         self.sent_other -= 1  # ``release`` counts it as one of these
         self._count(delivery)
 
-    def _follow(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
+    def _hold_in_order(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
         """A PUBLISH that waits for nothing but those before it. False: this client cannot take it, or not now."""
-        frame = self._frame(delivery, packet_id, dup)
-        if frame is None:
+        packet = self._encoded(delivery, packet_id, dup)
+        if packet is None:
             return False
         if delivery.qos == 0:
-            if self.held0 + len(frame) > self.max_outbox:
+            if self.held_qos0_bytes + len(packet) > self.max_outbox:
                 self._drop(delivery, QUEUE_FULL)
                 return False
-            self.held0 += len(frame)
-        self._line_up(0, frame, delivery)
+            self.held_qos0_bytes += len(packet)
+        self._hold_publish(0, packet, delivery)
         return True
 
     @property
     def holding(self) -> bool:
         """Whether packets wait for the disk."""
-        return self.held is not None
+        return self.held_packets is not None
 
     def abort(self) -> None:
         """Close the connection at once."""
@@ -194,51 +193,51 @@ class OutboundWriter:
 
     def release(self, upto: int) -> bool:
         """Send what waits for batches up to ``upto``; whether anything still waits."""
-        held = self.held
-        if held is None:
+        packets = self.held_packets
+        if packets is None:
             return False
-        while held:
-            batch, data, topic = held[0]
+        while packets:
+            batch, data, topic = packets[0]
             if batch > upto:
                 return True
-            held.popleft()
+            packets.popleft()
             if topic:
-                self._leave_line(topic, data)
+                self._release_publish(topic, data)
             elif data[0] == _PUBACK:
-                self.held1 -= 1
+                self.held_pubacks -= 1
             self.send(data)
-        self.held = None
+        self.held_packets = None
         self.target.stored()
         if self.session is not None:
             self.session.advance(self.clock.now())  # retained messages follow the SUBACK
         return self.holding  # that may have brought a QoS 2 PUBLISH
 
-    def _leave_line(self, topic: str, frame: bytes) -> None:
-        lined = self.lined
-        assert lined is not None
-        left = lined[topic] - 1
+    def _release_publish(self, topic: str, packet: bytes) -> None:
+        topics = self.held_topics
+        assert topics is not None
+        left = topics[topic] - 1
         if left:
-            lined[topic] = left
+            topics[topic] = left
         else:
-            del lined[topic]
-            if not lined:
-                self.lined = None
+            del topics[topic]
+            if not topics:
+                self.held_topics = None
                 self._set_fast()
-        if not frame[0] & _QOS:
-            self.held0 -= len(frame)
+        if not packet[0] & _QOS:
+            self.held_qos0_bytes -= len(packet)
 
     def send_publish_after(self, batch: int, delivery: Delivery, packet_id: int, dup: bool = False) -> bool:
         """A QoS 2 PUBLISH whose Packet Identifier is not on disk yet; False: this client cannot take it."""
         commit = self.commit
-        if commit is None or (self.held is None and batch <= commit.log.durable):
+        if commit is None or (self.held_packets is None and batch <= commit.log.durable):
             return self.send_publish(delivery, packet_id, dup)
-        frame = self._frame(delivery, packet_id, dup)
-        if frame is None:
+        packet = self._encoded(delivery, packet_id, dup)
+        if packet is None:
             return False
-        self._line_up(batch, frame, delivery)
+        self._hold_publish(batch, packet, delivery)
         return True
 
-    def _frame(self, delivery: Delivery, packet_id: int, dup: bool) -> bytes | None:
+    def _encoded(self, delivery: Delivery, packet_id: int, dup: bool) -> bytes | None:
         """A PUBLISH that goes out later. None: this client cannot take it."""
         if self.mountpoint:
             topic = self._local_topic(delivery.message.topic)
@@ -266,9 +265,9 @@ class OutboundWriter:
             head, tail = wire(delivery, version)
             parts += (head, bytes_of[packet_id], tail)
         self.sent1 += len(deliveries)
-        if self.delivered:
+        if self.on_delivered:
             for delivery in deliveries:
-                self._tell(delivery.message)
+                self._notify_delivered(delivery.message)
         return []
 
     def flush_now(self) -> None:
@@ -282,22 +281,22 @@ class OutboundWriter:
         if not self.fast:
             self.send_publish(Delivery(message, 0), 0, False)
             return
-        frame = message.wire0_v3
-        if frame is None:
-            frame = encoder.publish0(message, V4)
+        packet = message.wire0_v3
+        if packet is None:
+            packet = encoder.publish0(message, V4)
         parts = self.parts
         if not parts:
             self.flusher.add(self)
-        parts.append(frame)
+        parts.append(packet)
         self.sent0 += 1
-        if self.delivered:
-            self._tell(message)
+        if self.on_delivered:
+            self._notify_delivered(message)
 
     def send_publish(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
         """Any other PUBLISH. False: this client cannot take it."""
-        if self.lined is not None and (delivery.qos or delivery.message.topic in self.lined):
-            return self._follow(delivery, packet_id, dup)
-        if not self.writable and not self._room(delivery):
+        if self.held_topics is not None and (delivery.qos or delivery.message.topic in self.held_topics):
+            return self._hold_in_order(delivery, packet_id, dup)
+        if not self.writable and not self._count_unread(delivery):
             return False
         parts = self.parts
         if not parts:
@@ -324,14 +323,14 @@ class OutboundWriter:
             self.sent0 += 1
         else:
             self.sent2 += 1
-        if self.delivered:
-            self._tell(delivery.message)
+        if self.on_delivered:
+            self._notify_delivered(delivery.message)
 
     def send_pubrel(self, packet_id: int) -> None:
         """The second half of a QoS 2 delivery, again: after a PUBREC that may not be on disk yet."""
-        self.answer(encoder.ack(PUBREL, packet_id), 0 if self.commit is None else self.commit.barrier)
+        self.send_when_durable(encoder.ack(PUBREL, packet_id), 0 if self.commit is None else self.commit.barrier)
 
-    def _room(self, delivery: Delivery) -> bool:
+    def _count_unread(self, delivery: Delivery) -> bool:
         """Count a PUBLISH for a client that does not read; False (dropped) for QoS 0 beyond ``max_outbox_bytes``."""
         size = delivery.size
         session = self.session
@@ -353,9 +352,9 @@ class OutboundWriter:
         if session is not None:
             session.observer.delivery_dropped(session, delivery, reason)
 
-    def _tell(self, message: Message) -> None:
+    def _notify_delivered(self, message: Message) -> None:
         if self.session is not None:
-            self.delivered(self.session.client, message)
+            self.on_delivered(self.session.client, message)
 
     def _local_topic(self, topic: str) -> str:
         mountpoint = self.mountpoint
@@ -369,7 +368,7 @@ class OutboundWriter5(OutboundWriter):
 
     version = V5
 
-    def __init__(self, flusher: Flushes, target: "Target", clock: Clock, hooks: Hooks, max_outbox: int) -> None:
+    def __init__(self, flusher: FlushQueue, target: "WriteTarget", clock: Clock, hooks: Hooks, max_outbox: int) -> None:
         super().__init__(flusher, target, clock, hooks, max_outbox)
         # What the client's CONNECT allows: aliases towards it [MQTT-3.1.2-26], bytes of a packet, 0: no bound.
         self.alias_maximum = 0
@@ -378,38 +377,38 @@ class OutboundWriter5(OutboundWriter):
 
     def _set_fast(self) -> None:
         plain = not (self.mountpoint or self.alias_maximum or self.max_packet_size)
-        self.fast = plain and self.writable and self.lined is None
+        self.fast = plain and self.writable and self.held_topics is None
 
     def send_publish0(self, message: Message) -> None:
         if not self.fast or (message.properties and MESSAGE_EXPIRY_INTERVAL in message.properties):
             self.send_publish(Delivery(message, 0), 0, False)
             return
-        frame = message.wire0_v5
-        if frame is None:
-            frame = encoder.publish0(message, V5)
+        packet = message.wire0_v5
+        if packet is None:
+            packet = encoder.publish0(message, V5)
         parts = self.parts
         if not parts:
             self.flusher.add(self)
-        parts.append(frame)
+        parts.append(packet)
         self.sent0 += 1
-        if self.delivered:
-            self._tell(message)
+        if self.on_delivered:
+            self._notify_delivered(message)
 
     def send_publish(self, delivery: Delivery, packet_id: int, dup: bool) -> bool:
         message = delivery.message
-        if self.lined is not None and (delivery.qos or message.topic in self.lined):
-            return self._follow(delivery, packet_id, dup)
+        if self.held_topics is not None and (delivery.qos or message.topic in self.held_topics):
+            return self._hold_in_order(delivery, packet_id, dup)
         expires = bool(message.properties) and MESSAGE_EXPIRY_INTERVAL in message.properties
-        if not self.writable and not self._room(delivery):
+        if not self.writable and not self._count_unread(delivery):
             return False
         if expires or self.alias_maximum or self.mountpoint:
-            frame = self._encode(delivery, packet_id, dup, expires)
-            if frame is None:
+            packet = self._encode(delivery, packet_id, dup, expires)
+            if packet is None:
                 return False
             parts = self.parts
             if not parts:
                 self.flusher.add(self)
-            parts.append(frame)
+            parts.append(packet)
         else:
             head, tail = delivery.wire_v5 or encoder.wire(delivery, V5)
             if self.max_packet_size and len(head) + len(tail) + (2 if delivery.qos else 0) > self.max_packet_size:
@@ -427,7 +426,7 @@ class OutboundWriter5(OutboundWriter):
         self._count(delivery)
         return True
 
-    def _frame(self, delivery: Delivery, packet_id: int, dup: bool) -> bytes | None:
+    def _encoded(self, delivery: Delivery, packet_id: int, dup: bool) -> bytes | None:
         properties = delivery.message.properties
         expires = bool(properties) and MESSAGE_EXPIRY_INTERVAL in properties
         # What waits for the disk sets no Topic Alias: a message that does not wait may go out before it.
@@ -463,7 +462,7 @@ class OutboundWriter5(OutboundWriter):
             elif may_set_alias and len(aliases) < self.alias_maximum:
                 alias = len(aliases) + 1
                 new_alias = True
-        frame = encoder.publish(
+        packet = encoder.publish(
             sent_topic,
             message,
             V5,
@@ -475,12 +474,12 @@ class OutboundWriter5(OutboundWriter):
             alias,
             expiry,
         )
-        if self.max_packet_size and len(frame) > self.max_packet_size:
+        if self.max_packet_size and len(packet) > self.max_packet_size:
             self._drop(delivery, TOO_LARGE)
             return None
         if new_alias and self._aliases is not None:
             self._aliases[topic] = alias  # only now: a client must not be sent an alias that it never saw set
-        return frame
+        return packet
 
 
 def _repeated(head: bytes) -> bytes:

@@ -31,18 +31,18 @@ from .refusal import (
     STORE_TROUBLE,
     TOO_DEEP,
     TOO_MANY_QOS2,
-    Refusal,
+    RefusalReason,
 )
 from .state import CLOSED, ChannelState, Quota, Waiting
 
 # How many topics a client may have admitted at a time, and of how many characters: 1 MiB at most, were none shared.
-_MOST_ADMITTED: Final = 1024
-_LONGEST_ADMITTED: Final = 256
+_MAX_ADMITTED: Final = 1024
+_MAX_ADMITTED_TOPIC: Final = 256
 # Characters of all Topic Names that a client's Topic Aliases stand for: 65,535 long ones would take 4 GiB.
-_MOST_ALIASED: Final = 4_194_304
-_FEW_ALIASED: Final = 65_536  # when memory is short
+_MAX_ALIAS_CHARACTERS: Final = 4_194_304
+_MAX_ALIAS_CHARACTERS_WHEN_SHORT: Final = 65_536  # when memory is short
 _RETRY_FULL: Final = 0.05
-_LONGEST_WAIT: Final = 60.0
+_MAX_WAIT: Final = 60.0
 _LOOK_AGAIN: Final = 5.0
 _PUBACK: Final = b"\x40\x02"
 
@@ -55,7 +55,7 @@ def on_publish(channel: ChannelState, message: Message, now: float) -> Waiting:
         _resolve_alias(channel, message)
     qos = message.qos
     if qos:
-        channel.note()
+        channel.save_log_position()
         durability = context.durability
         if durability is not None and durability.commit.trouble is not None and _needs_disk(channel, message):
             return _refuse_unstored(channel, message, now)
@@ -141,7 +141,7 @@ async def _publish_when_answered(channel: ChannelState, session: Session, messag
         return
     now = context.clock.now()
     if message.qos:
-        channel.note()
+        channel.save_log_position()
         if message.qos == 2:
             session.receive_qos2(message.packet_id, now)
     waiting = _publish_if_admitted(channel, message, now, decisions[0])
@@ -153,15 +153,15 @@ def _acknowledge(channel: ChannelState, message: Message, matched: int) -> None:
     if message.qos == 1:
         channel.context.metrics.packets_puback_sent += 1
         if matched or channel.version != V5:
-            channel.answer(_PUBACK + encoder.PACKET_ID[message.packet_id])  # [MQTT-4.3.2-4]
+            channel.send_when_durable(_PUBACK + encoder.PACKET_ID[message.packet_id])  # [MQTT-4.3.2-4]
         else:
-            channel.answer_packet(Ack(PUBACK, message.packet_id, reason_codes.NO_MATCHING_SUBSCRIBERS))
+            channel.send_packet_when_durable(Ack(PUBACK, message.packet_id, reason_codes.NO_MATCHING_SUBSCRIBERS))
         return
     channel.context.metrics.packets_pubrec_sent += 1
     if matched or channel.version != V5:
-        channel.answer(encoder.ack(PUBREC, message.packet_id))  # [MQTT-4.3.3-8]
+        channel.send_when_durable(encoder.ack(PUBREC, message.packet_id))  # [MQTT-4.3.3-8]
     else:
-        channel.answer_packet(Ack(PUBREC, message.packet_id, reason_codes.NO_MATCHING_SUBSCRIBERS))
+        channel.send_packet_when_durable(Ack(PUBREC, message.packet_id, reason_codes.NO_MATCHING_SUBSCRIBERS))
 
 
 def _resolve_alias(channel: ChannelState, message: Message) -> None:
@@ -178,13 +178,13 @@ def _resolve_alias(channel: ChannelState, message: Message) -> None:
         if aliases is None:
             aliases = channel.aliases = {}
         more = len(message.topic) - len(aliases.get(alias, ""))
-        channel.aliased += more
+        channel.alias_characters += more
         account = channel.context.broker.account
         account.aliases += more if alias in aliases else more + ALIAS_BYTES
         aliases[alias] = message.topic
-        if channel.aliased > _MOST_ALIASED:
+        if channel.alias_characters > _MAX_ALIAS_CHARACTERS:
             raise ProtocolError("Topic Aliases for more text than a client may have kept", reason_codes.QUOTA_EXCEEDED)
-        if account.level and channel.aliased > _FEW_ALIASED:
+        if account.level and channel.alias_characters > _MAX_ALIAS_CHARACTERS_WHEN_SHORT:
             raise ProtocolError("no memory for more Topic Aliases", reason_codes.QUOTA_EXCEEDED, "limits.memory")
         return
     topic = aliases.get(alias) if aliases is not None else None
@@ -196,7 +196,7 @@ def _resolve_alias(channel: ChannelState, message: Message) -> None:
 def _check_receive_maximum(channel: ChannelState, begun: int) -> None:
     """QoS 1 and 2 together [MQTT-3.3.4-7]. ``begun``: QoS 1 PUBLISHes before this one, and QoS 2 that wait for PUBREL;
     of the former, those are finished whose PUBACK was written when this one arrived."""
-    if begun - channel.answered1 >= channel.zone.receive_maximum:
+    if begun - channel.answered_qos1 >= channel.zone.receive_maximum:
         channel.context.metrics.packets_publish_dropped += 1
         raise ProtocolError("more than Receive Maximum unfinished", reason_codes.RECEIVE_MAXIMUM_EXCEEDED)
 
@@ -212,13 +212,13 @@ def _note_qos2(channel: ChannelState, session: Session, message: Message, now: f
         # [MQTT-4.3.3-10] the same message: answered as often as it comes, published once
         metrics.packets_publish_inuse += 1
         metrics.packets_pubrec_sent += 1
-        channel.mark = -1  # the first one may not be on disk yet
-        channel.answer(encoder.ack(PUBREC, message.packet_id))
+        channel.log_position = -1  # the first one may not be on disk yet
+        channel.send_when_durable(encoder.ack(PUBREC, message.packet_id))
         return False
     if outcome == FULL:
         metrics.packets_publish_dropped += 1
         channel.refused_messages += 1
-        TOO_MANY_QOS2.note(channel, "publish_refused", message.topic, now)
+        TOO_MANY_QOS2.report(channel, "publish_refused", message.topic, now)
         if channel.version == V5:
             _negative(channel, message, reason_codes.QUOTA_EXCEEDED)
         # 3.x has no word for it: no PUBREC, no promise; the client repeats it when it reconnects
@@ -226,7 +226,7 @@ def _note_qos2(channel: ChannelState, session: Session, message: Message, now: f
     return True
 
 
-def _admit(channel: ChannelState, message: Message, now: float, asked: Decision | None) -> Refusal | None:
+def _admit(channel: ChannelState, message: Message, now: float, asked: Decision | None) -> RefusalReason | None:
     """Why this client may not publish to this topic, if it may not; puts the mount point on.
 
     ``NEEDS_EXTERNAL_CHECK``: a service outside must be asked for ``asked``."""
@@ -254,7 +254,7 @@ def _admit(channel: ChannelState, message: Message, now: float, asked: Decision 
     else:
         decision = apply_decision(channel, "publish", real, asked)
     if not decision.allowed:
-        return Refusal(reason_codes.NOT_AUTHORIZED, decision.setting)
+        return RefusalReason(reason_codes.NOT_AUTHORIZED, decision.setting)
     if channel.quota is not None and not _within_quota(channel, channel.quota, client.mountpoint + topic, now):
         return OVER_QUOTA
     if client.mountpoint:
@@ -268,11 +268,11 @@ def _admit(channel: ChannelState, message: Message, now: float, asked: Decision 
         not delayed
         and channel.quota is None
         and context.authorization.settings.cache
-        and len(topic) <= _LONGEST_ADMITTED
+        and len(topic) <= _MAX_ADMITTED_TOPIC
         and decision.lasting
     ):
         admitted = channel.admitted
-        if channel.admitted_generation != context.authorization.generation or len(admitted) >= _MOST_ADMITTED:
+        if channel.admitted_generation != context.authorization.generation or len(admitted) >= _MAX_ADMITTED:
             admitted.clear()
             channel.admitted_generation = context.authorization.generation
         admitted[topic] = now + context.authorization.settings.cache_ttl
@@ -288,7 +288,7 @@ def _within_quota(channel: ChannelState, quota: Quota, topic: str, now: float) -
     return True
 
 
-def _refuse(channel: ChannelState, message: Message, refusal: Refusal) -> None:
+def _refuse(channel: ChannelState, message: Message, refusal: RefusalReason) -> None:
     """Drop a PUBLISH, with the negative acknowledgement that its version and QoS have [3.1.1 MQTT-3.3.5-2]."""
     metrics = channel.context.metrics
     code = refusal.code
@@ -298,7 +298,7 @@ def _refuse(channel: ChannelState, message: Message, refusal: Refusal) -> None:
         metrics.packets_publish_auth_error += 1
     else:
         metrics.packets_publish_error += 1
-    refusal.note(channel, "publish_refused", message.topic, message.timestamp)
+    refusal.report(channel, "publish_refused", message.topic, message.timestamp)
     if denied and channel.zone.acl_deny_action == "disconnect":
         if message.qos == 2 and channel.session is not None:
             channel.session.release_qos2(message.packet_id)  # was not taken: not a duplicate when it comes again
@@ -317,19 +317,19 @@ def _negative(channel: ChannelState, message: Message, code: int) -> None:
     else:
         metrics.packets_pubrec_sent += 1
     if channel.version != V5:
-        channel.answer(encoder.ack(kind, message.packet_id))
+        channel.send_when_durable(encoder.ack(kind, message.packet_id))
         return
     if kind == PUBREC and session is not None:
         session.release_qos2(message.packet_id)  # [MQTT-4.3.3-9] free at once
     properties = {REASON_STRING: reason_codes.name(code)} if channel.problem_information else NO_PROPERTIES
-    channel.answer_packet(Ack(kind, message.packet_id, code, properties))
+    channel.send_packet_when_durable(Ack(kind, message.packet_id, code, properties))
 
 
 def _delay(channel: ChannelState, message: Message, now: float) -> None:
     delayed = channel.context.delayed
     code = delayed.accept(message, now)
     if code:
-        _refuse(channel, message, Refusal(code, delayed.setting))
+        _refuse(channel, message, RefusalReason(code, delayed.setting))
     elif message.qos:
         _acknowledge(channel, message, 1)
 
@@ -340,7 +340,7 @@ def _refuse_full(channel: ChannelState, message: Message) -> Waiting:
     metrics.packets_publish_dropped += 1
     if channel.version == V5:
         channel.refused_messages += 1
-        QUEUE_FULL.note(channel, "publish_refused", message.topic, message.timestamp)
+        QUEUE_FULL.report(channel, "publish_refused", message.topic, message.timestamp)
         _negative(channel, message, reason_codes.QUOTA_EXCEEDED)
         return None
     session = channel.session
@@ -352,7 +352,7 @@ def _refuse_full(channel: ChannelState, message: Message) -> Waiting:
 async def _wait_for_room(channel: ChannelState, session: Session, message: Message) -> None:
     context = channel.context
     broker = context.broker
-    give_up = context.clock.now() + _LONGEST_WAIT
+    give_up = context.clock.now() + _MAX_WAIT
     while channel.state != CLOSED:
         if context.clock.now() > give_up:
             # Unread, it could be long gone. If not, it comes back and sends again what has no acknowledgement.
@@ -360,7 +360,7 @@ async def _wait_for_room(channel: ChannelState, session: Session, message: Messa
             disconnect(channel, reason_codes.QUOTA_EXCEEDED, detail, "quota_exceeded", QUEUE_FULL.setting)
             return
         if not broker.would_refuse(message):
-            channel.note()
+            channel.save_log_position()
             if message.qos == 2:
                 session.receive_qos2(message.packet_id, context.clock.now())
             _acknowledge(channel, message, broker.publish(message))
@@ -383,7 +383,7 @@ def _needs_disk(channel: ChannelState, message: Message) -> bool:
 def _refuse_unstored(channel: ChannelState, message: Message, now: float) -> Waiting:
     """Nothing can be stored: 0x97 for 5.0; a 3.x publisher waits, unread, until it can."""
     channel.context.metrics.packets_publish_dropped += 1
-    STORE_TROUBLE.note(channel, "publish_refused", message.topic, now)
+    STORE_TROUBLE.report(channel, "publish_refused", message.topic, now)
     if channel.version != V5:
         return _wait_for_store(channel, message)
     channel.refused_messages += 1

@@ -19,15 +19,15 @@ from .authorization import apply_decision, authorize
 from .state import CONNECTED, ChannelState
 
 if TYPE_CHECKING:
-    from .context import Context
+    from .context import ChannelContext
 
 logger = logging.getLogger(__name__)
 
 SLICE: Final = 0.005
 """Seconds of a loop turn."""
 
-_ASKED_AT_ONCE: Final = 16
-_DROPPED_A_STEP: Final = 50
+_MAX_QUESTIONS: Final = 16
+_DROPPED_PER_STEP: Final = 50
 # Seconds after which a service that gave no answer is asked again.
 _RETRY: Final = 10.0
 
@@ -43,7 +43,7 @@ class SessionReview:
 
     def __init__(
         self,
-        context: "Context",
+        context: "ChannelContext",
         session: Session,
         decisions: Mapping[str, Decision] = NO_DECISIONS,
         ended: Sequence[Subscription] = (),
@@ -109,11 +109,11 @@ class SessionReview:
     async def ask(self) -> None:
         """Ask about what is undecided, of a client that is here."""
         authorization = self._context.authorization
-        for start in range(0, len(self.undecided), _ASKED_AT_ONCE):
+        for start in range(0, len(self.undecided), _MAX_QUESTIONS):
             channel = self.channel()
             if channel is None:
                 return  # it is judged when it is back
-            some = self.undecided[start : start + _ASKED_AT_ONCE]
+            some = self.undecided[start : start + _MAX_QUESTIONS]
             filters = [seen_filter(each, channel.client) or "" for each in some]
             decisions = await authorization.ask(channel.client, "subscribe", filters)
             for subscription, topic_filter, decision in zip(some, filters, decisions, strict=True):
@@ -155,15 +155,15 @@ class SessionReview:
             if not left.match(topic):
                 topics.add(topic)
         taken = session.take_queued(topics, groups)
-        for start in range(0, len(taken), _DROPPED_A_STEP):
-            broker.withdraw(session, taken[start : start + _DROPPED_A_STEP], self._context.clock.now())
+        for start in range(0, len(taken), _DROPPED_PER_STEP):
+            broker.withdraw(session, taken[start : start + _DROPPED_PER_STEP], self._context.clock.now())
             yield
 
 
 class Reviews:
     """All sessions in the background, when rules have changed; some of them, when what they may do has."""
 
-    def __init__(self, context: "Context") -> None:
+    def __init__(self, context: "ChannelContext") -> None:
         self._context = context
         self._all = False
         # Those that are judged beside, in order; and what is begun and was too long for one turn.
@@ -260,7 +260,7 @@ class Reviews:
 
 
 def end_subscription(
-    context: "Context", session: Session, subscription: Subscription, topic_filter: str, setting: str
+    context: "ChannelContext", session: Session, subscription: Subscription, topic_filter: str, setting: str
 ) -> None:
     """Unsubscribe what may not be read any more because of ``setting``. ``topic_filter``: as the client knows it."""
     context.broker.unsubscribe(session, subscription.filter)

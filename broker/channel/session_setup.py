@@ -46,7 +46,7 @@ from .state import AUTHENTICATING, CONNECTED, CONNECTING, ChannelState, Waiting
 
 logger = logging.getLogger(__name__)
 
-_LOOKED_AT_ONCE: Final = 100
+_FILTERS_PER_SLICE: Final = 100
 
 
 def accept(channel: ChannelState, connect: Connect, now: float, extra: dict[int, Any]) -> Waiting:
@@ -89,7 +89,7 @@ async def _ask_first(
         for looked, topic_filter in enumerate(unknown_filters(channel, session, channel.context.clock.now()), 1):
             if topic_filter is not None:
                 unknown[topic_filter] = None
-            if looked % _LOOKED_AT_ONCE == 0:
+            if looked % _FILTERS_PER_SLICE == 0:
                 await asyncio.sleep(0)
         if unknown and channel.state == AUTHENTICATING:
             told = await ask(channel, "subscribe", list(unknown))
@@ -145,7 +145,7 @@ def _open(
     old = context.channels.get(client.client_id)
     if old is not None:
         take_over(old, connect.clean_start)  # [MQTT-3.1.4-3]: out before the answer goes out
-    channel.note()
+    channel.save_log_position()
     session, present = broker.open_session(client, connect.clean_start, expiry, channel.limits, now)
     channel.session = session
     channel.will = connect.will
@@ -156,25 +156,25 @@ def _open(
     if present and session.subscriptions:
         review = SessionReview(context, session, decisions)
         if not review.go_on():
-            return _settle_when_reviewed(channel, connect, properties, review)
+            return _answer_when_reviewed(channel, connect, properties, review)
         if review.undecided:
             context.reviews.add(session)
-    return _settle(channel, connect, session, present, properties, now)
+    return _answer_connect(channel, connect, session, present, properties, now)
 
 
-async def _settle_when_reviewed(
+async def _answer_when_reviewed(
     channel: ChannelState, connect: Connect, properties: dict[int, Any], review: SessionReview
 ) -> None:
     if not await until_reviewed(channel, review):
         return
     if review.undecided:
         channel.context.reviews.add(review.session)
-    waiting = _settle(channel, connect, review.session, True, properties, channel.context.clock.now())
+    waiting = _answer_connect(channel, connect, review.session, True, properties, channel.context.clock.now())
     if waiting is not None:
         await waiting
 
 
-def _settle(
+def _answer_connect(
     channel: ChannelState, connect: Connect, session: Session, present: bool, properties: dict[int, Any], now: float
 ) -> Waiting:
     """Answer, when what must be on disk for it is."""
@@ -183,7 +183,7 @@ def _settle(
     if durability is not None:
         # Also that a client is back must be on disk, or its session could end by its earlier absence after a crash.
         due = (
-            durability.commit.batch_since(channel.mark)
+            durability.commit.batch_since(channel.log_position)
             if durability.commit.trouble is None
             else durability.sessions.unconfirmed(session)
         )

@@ -14,8 +14,8 @@ from ..mqtt.packets import Auth, Connack, Connect, Disconnect, Will
 from ..session.client_info import ClientInfo
 from ..session.limits import Limits
 from ..session.session import Session
-from .context import Context
-from .outbound_writer import Flushes, OutboundWriter, OutboundWriter5
+from .context import ChannelContext
+from .outbound_writer import FlushQueue, OutboundWriter, OutboundWriter5, WriteTarget
 
 if TYPE_CHECKING:
     from ..access.enhanced import Exchange
@@ -30,23 +30,11 @@ CONNECTED: Final = 2
 CLOSED: Final = 3
 
 
-class Link(Protocol):
+class Link(WriteTarget, Protocol):
     """What a channel asks of its connection."""
 
     def close(self) -> None:
         """Write what is in the writer, then close so that the peer still reads it."""
-
-    def flush(self) -> None:
-        """Write what the writer holds, and what may follow it."""
-
-    def write(self) -> None:
-        """Write what the writer holds."""
-
-    def abort(self) -> None:
-        """Close at once, whatever is still to be sent."""
-
-    def stored(self) -> None:
-        """Nothing in the writer waits for the disk any more."""
 
     def accepted(self, keep_alive: float) -> None:
         """CONNACK 0 was sent: lift the limits of a stranger. ``keep_alive``: seconds without a packet, 0: none."""
@@ -113,9 +101,9 @@ class ChannelState:
     __slots__ = (
         "admitted",
         "admitted_generation",
-        "aliased",
+        "alias_characters",
         "aliases",
-        "answered1",
+        "answered_qos1",
         "auth_method",
         "certified",
         "client",
@@ -127,9 +115,9 @@ class ChannelState:
         "limits",
         "link",
         "listener",
-        "mark",
+        "log_position",
+        "pending_check",
         "problem_information",
-        "question",
         "quota",
         "received1",
         "received2",
@@ -146,7 +134,7 @@ class ChannelState:
     )
 
     def __init__(
-        self, context: Context, listener: ListenerFacts, client: ClientInfo, link: Link, flusher: Flushes
+        self, context: ChannelContext, listener: ListenerFacts, client: ClientInfo, link: Link, flusher: FlushQueue
     ) -> None:
         self.context = context
         self.listener = listener
@@ -163,7 +151,7 @@ class ChannelState:
         # What a service outside said of the Will, at CONNECT: when it is due there is no time to ask.
         self.will_decision: Decision | None = None
         # What is being asked outside for the packet in hand; it is of no use to anybody when the conversation is over.
-        self.question: asyncio.Future[Any] | None = None
+        self.pending_check: asyncio.Future[Any] | None = None
         # When the token that let the client in expires.
         self.token_timer: Timer | None = None
         # Topic Name -> until when a PUBLISH to it may pass without being asked about again (see ``publish``).
@@ -171,7 +159,7 @@ class ChannelState:
         self.admitted_generation = 0
         # Topic Alias -> Topic Name, inbound; of this connection only [MQTT-3.3.2-7].
         self.aliases: dict[int, str] | None = None
-        self.aliased = 0  # characters of these Topic Names
+        self.alias_characters = 0  # characters of these Topic Names
         self.problem_information = True
         # The user name was taken from a client certificate that the listener verified.
         self.certified = False
@@ -186,12 +174,12 @@ class ChannelState:
         self.refused_messages = 0
         # PUBLISHes of QoS 1 whose PUBACK was written before the packets in hand arrived: to what came in one piece with
         # them, no PUBACK can have been known.
-        self.answered1 = 0
+        self.answered_qos1 = 0
         # An operator's bound for what it may have routed; ``limit_routing`` sets it.
         self.quota: Quota | None = None
         self.end_reason = ""
         # What was written down before the packet in hand (``durability.commit.written``); -1: wait for all of it.
-        self.mark = 0
+        self.log_position = 0
 
     def use_version(self, version: int) -> None:
         """The CONNECT told the protocol version."""
@@ -226,28 +214,30 @@ class ChannelState:
         most = writer.max_packet_size if isinstance(writer, OutboundWriter5) else 0
         return encode_within(packet, self.version, most)
 
-    def note(self) -> None:
+    def save_log_position(self) -> None:
         """A packet is taken whose answer promises what it causes."""
         durability = self.context.durability
         if durability is not None:
-            self.mark = durability.commit.written
+            self.log_position = durability.commit.written
 
-    def answer(self, data: bytes) -> None:
+    def send_when_durable(self, data: bytes) -> None:
         """Send an acknowledgement, when what the packet in hand caused is on disk."""
         durability = self.context.durability
         writer = self.writer
-        if durability is None or (durability.commit.written == self.mark and writer.held is None):
+        if durability is None or (durability.commit.written == self.log_position and writer.held_packets is None):
             writer.send(data)
         else:
             commit = durability.commit
-            writer.answer(data, commit.barrier if self.mark < 0 else commit.batch_since(self.mark))
+            writer.send_when_durable(
+                data, commit.barrier if self.log_position < 0 else commit.batch_since(self.log_position)
+            )
 
-    def answer_packet(self, packet: Any) -> bool:
+    def send_packet_when_durable(self, packet: Any) -> bool:
         """The same, encoded here. False: it exceeds the client's Maximum Packet Size."""
         data = self._encoded(packet)
         if data is None:
             return False
-        self.answer(data)
+        self.send_when_durable(data)
         return True
 
     def send_connack(self, connack: Connack) -> bool:

@@ -18,13 +18,13 @@ from ..session.subscription import Subscription
 from .authorization import apply_decision, authorize
 from .closing import NONE, disconnect
 from .external_check import Asked, ask, until_answered
-from .refusal import NO_SHARED, NO_WILDCARDS, STORE_TROUBLE, TOO_DEEP_FILTER, Refusal
+from .refusal import NO_SHARED, NO_WILDCARDS, STORE_TROUBLE, TOO_DEEP_FILTER, RefusalReason
 from .review import end_subscription
 from .state import CONNECTED, ChannelState, Waiting
 
-FILTERS_A_TURN: Final = 256
+FILTERS_PER_ITERATION: Final = 256
 """Filters of one SUBSCRIBE or UNSUBSCRIBE that are judged before others are heard: some milliseconds."""
-FILTER_STEPS: Final = 8
+DELIVERIES_PER_FILTER: Final = 8
 """What a filter takes, in the account of the loop turn as so many deliveries."""
 
 Decisions = dict[str, Decision]
@@ -108,7 +108,7 @@ def _subscribe_all(
     context = channel.context
     session = channel.session
     assert session is not None
-    channel.note()
+    channel.save_log_position()
     identifier = packet.properties.get(SUBSCRIPTION_IDENTIFIER)
     identifiers = (identifier,) if identifier is not None else ()
     durability = context.durability
@@ -116,10 +116,10 @@ def _subscribe_all(
         codes = [reason_codes.PACKET_IDENTIFIER_IN_USE] * len(packet.filters)
     elif durability is not None and durability.commit.trouble is not None and session.durable:
         codes = [STORE_TROUBLE.code] * len(filters)
-        STORE_TROUBLE.note(channel, "subscribe_refused", filters[0].filter if filters else "", now)
+        STORE_TROUBLE.report(channel, "subscribe_refused", filters[0].filter if filters else "", now)
         _answer(channel, session, Suback(packet.packet_id, codes), now, at_once=True)
         return None
-    elif len(filters) > FILTERS_A_TURN:
+    elif len(filters) > FILTERS_PER_ITERATION:
         return until_answered(channel, _subscribe_in_turns(channel, session, packet, filters, identifiers, decided))
     else:
         codes = _subscribe_some(channel, session, packet, filters, identifiers, now, decided)
@@ -138,13 +138,13 @@ async def _subscribe_in_turns(
     """Very many filters, with others heard in between; the client's next packet waits for the answer to all."""
     generation = channel.context.authorization.generation
     codes: list[int] = []
-    for at in range(0, len(filters), FILTERS_A_TURN):
+    for at in range(0, len(filters), FILTERS_PER_ITERATION):
         if at:
             await asyncio.sleep(0)
         if channel.state != CONNECTED or channel.session is not session:
             return
         now = channel.context.clock.now()
-        some = filters[at : at + FILTERS_A_TURN]
+        some = filters[at : at + FILTERS_PER_ITERATION]
         codes += _subscribe_some(channel, session, packet, some, identifiers, now, decided)
     if decided and generation != channel.context.authorization.generation:
         channel.context.reviews.add(session)  # as in _subscribe_when_answered
@@ -169,7 +169,7 @@ def _subscribe_some(
         if channel.state != CONNECTED:
             break  # acl_deny_action = "disconnect": the session may have ended with it
     channel.client.packet_properties = NO_PROPERTIES
-    context.broker.turn.deliveries += FILTER_STEPS * len(filters)
+    context.broker.turn.deliveries += DELIVERIES_PER_FILTER * len(filters)
     if ended:
         context.reviews.clear_queue(session, ended)
     return codes
@@ -185,9 +185,9 @@ def _answer(channel: ChannelState, session: Session, suback: Suback, now: float,
     if at_once:
         channel.send(suback)
     else:
-        channel.answer_packet(suback)
+        channel.send_packet_when_durable(suback)
     metrics.packets_suback_sent += 1
-    if channel.writer.held is None:
+    if channel.writer.held_packets is None:
         session.advance(now)
 
 
@@ -246,7 +246,7 @@ def _subscribe(
     return subscription.qos
 
 
-def zone_refusal(zone: ZoneSettings, group: str | None, topic_filter: str) -> Refusal | None:
+def zone_refusal(zone: ZoneSettings, group: str | None, topic_filter: str) -> RefusalReason | None:
     """Why no client of this zone has such a filter, whoever asks for it."""
     if zone.max_topic_levels and topic_filter.count("/") >= zone.max_topic_levels:
         return TOO_DEEP_FILTER
@@ -305,7 +305,7 @@ def no_room(broker: Broker, session: Session, filters: Collection[str]) -> str:
 
 
 def _refused(channel: ChannelState, entry: TopicFilter, code: int, setting: str, detail: str = "") -> int:
-    Refusal(code, setting, detail).note(channel, "subscribe_refused", entry.filter, channel.context.clock.now())
+    RefusalReason(code, setting, detail).report(channel, "subscribe_refused", entry.filter, channel.context.clock.now())
     return code
 
 
@@ -318,18 +318,18 @@ def on_unsubscribe(channel: ChannelState, packet: Unsubscribe, now: float) -> Wa
     session = channel.session
     assert session is not None
     filters = packet.filters
-    channel.note()
+    channel.save_log_position()
     if context.hooks.client_unsubscribe:
         filters = context.hooks.client_unsubscribe(filters, channel.client, packet.properties)
     _check_answer(channel, Unsuback(packet.packet_id, [0] * len(filters)))
     if in_use(session, channel.version, packet.packet_id):
         metrics.packets_unsubscribe_error += 1
         codes = [reason_codes.PACKET_IDENTIFIER_IN_USE] * len(filters)
-    elif len(filters) > FILTERS_A_TURN:
+    elif len(filters) > FILTERS_PER_ITERATION:
         return until_answered(channel, _unsubscribe_in_turns(channel, session, packet, filters))
     else:
         codes = _unsubscribe_some(channel, session, packet, filters)
-    channel.answer_packet(Unsuback(packet.packet_id, codes))
+    channel.send_packet_when_durable(Unsuback(packet.packet_id, codes))
     metrics.packets_unsuback_sent += 1
     return None
 
@@ -338,13 +338,13 @@ async def _unsubscribe_in_turns(
     channel: ChannelState, session: Session, packet: Unsubscribe, filters: list[str]
 ) -> None:
     codes: list[int] = []
-    for at in range(0, len(filters), FILTERS_A_TURN):
+    for at in range(0, len(filters), FILTERS_PER_ITERATION):
         if at:
             await asyncio.sleep(0)
         if channel.state != CONNECTED or channel.session is not session:
             return
-        codes += _unsubscribe_some(channel, session, packet, filters[at : at + FILTERS_A_TURN])
-    channel.answer_packet(Unsuback(packet.packet_id, codes))
+        codes += _unsubscribe_some(channel, session, packet, filters[at : at + FILTERS_PER_ITERATION])
+    channel.send_packet_when_durable(Unsuback(packet.packet_id, codes))
     channel.context.metrics.packets_unsuback_sent += 1
 
 
@@ -352,7 +352,7 @@ def _unsubscribe_some(channel: ChannelState, session: Session, packet: Unsubscri
     channel.client.packet_properties = packet.properties
     codes = [_unsubscribe(channel, session, entry) for entry in filters]
     channel.client.packet_properties = NO_PROPERTIES
-    channel.context.broker.turn.deliveries += FILTER_STEPS * len(filters)
+    channel.context.broker.turn.deliveries += DELIVERIES_PER_FILTER * len(filters)
     return codes
 
 

@@ -11,9 +11,9 @@ from sys import intern
 from termios import TIOCOUTQ
 from typing import Final, cast
 
-from ..channel.channel import TURN_DELIVERIES, Channel
+from ..channel.channel import DELIVERIES_PER_ITERATION, Channel
 from ..channel.closing import NORMAL, fail
-from ..channel.context import Context
+from ..channel.context import ChannelContext
 from ..channel.state import AUTHENTICATING, CLOSED, CONNECTED, GONE, ListenerFacts
 from ..loop.timers import Timer
 from ..mqtt.decoder import Decoder, Packet, TopicNames
@@ -93,7 +93,7 @@ class Connection(Output):
         self,
         listener: Listener,
         facts: ListenerFacts,
-        context: Context,
+        context: ChannelContext,
         flusher: Flusher,
         topic_names: TopicNames,
         everybody: "set[Connection]",
@@ -161,7 +161,7 @@ class Connection(Output):
         if self._closing:
             return
         channel = self.channel
-        channel.answered1 = channel.writer.written1
+        channel.answered_qos1 = channel.writer.pubacks_written
         packets = self._decoder.feed(data)
         now = context.clock.now()
         if packets:
@@ -182,7 +182,7 @@ class Connection(Output):
             self._parked.extend(packets)
         elif (
             self._held
-            or turn.deliveries > TURN_DELIVERIES
+            or turn.deliveries > DELIVERIES_PER_ITERATION
             or (turn.octets > HIGH_WATER and _publishes(packets))
             or (turn.congested and _adds_to_store(packets))
         ):
@@ -204,7 +204,9 @@ class Connection(Output):
         super().connection_lost(exc)
         self._listener.freed(self)
         self._lost = "closed by the client" if exc is None else type(exc).__name__
-        if self._context.broker.turn.deliveries > TURN_DELIVERIES:  # a crowd that goes at once goes in several turns
+        if (
+            self._context.broker.turn.deliveries > DELIVERIES_PER_ITERATION
+        ):  # a crowd that goes at once goes in several turns
             self._loss_waits = True
             self._flusher.hold(self, spent=True)
         else:
@@ -224,7 +226,7 @@ class Connection(Output):
         while self._parked is not None and channel.state != CLOSED and not self._held & _WAITING:
             packets, self._parked = self._parked, None
             self._take(packets, self._context.clock.now(), last=True)
-        if channel.question is not None and channel.state == CONNECTED and not self._closing:
+        if channel.pending_check is not None and channel.state == CONNECTED and not self._closing:
             if self._timer is not None and self._timer.callback != self._end:
                 self._timer.cancel()
                 self._timer = None
@@ -270,7 +272,7 @@ class Connection(Output):
         if taken is True:
             if channel.writer.backlog > self.facts.zone.max_outbox_bytes:
                 self._hold(_SLOW)
-            held = channel.writer.held
+            held = channel.writer.held_packets
             if held is not None and len(held) > _MOST_UNSTORED:
                 self._hold(_STORE)
             return
@@ -348,7 +350,7 @@ class Connection(Output):
             context = self._context
             turn = context.broker.turn
             if (
-                turn.deliveries > TURN_DELIVERIES
+                turn.deliveries > DELIVERIES_PER_ITERATION
                 or (turn.octets > HIGH_WATER and _publishes(packets))
                 or (turn.congested and _adds_to_store(packets))
             ):
@@ -476,7 +478,7 @@ class Connection(Output):
             self._timer.cancel()
         blocked = not writer.writable
         self.flush()
-        writer.held = writer.lined = None  # nobody is there to be told, and nothing follows a DISCONNECT
+        writer.held_packets = writer.held_topics = None  # nobody is there to be told, and nothing follows a DISCONNECT
         self._leave_traffic()
         if self.channel.end_reason == NORMAL and transport.can_write_eof() and not transport.get_write_buffer_size():
             # It has said goodbye and is owed nothing: there is nobody to be waited for.

@@ -4,7 +4,7 @@ import asyncio
 from typing import Final
 
 from ..channel.channel import Channel
-from ..channel.context import Context
+from ..channel.context import ChannelContext
 from ..channel.state import ListenerFacts
 from .flusher import Flusher
 from .slow_reader import SlowReader
@@ -19,7 +19,7 @@ class Output(Counted):
 
     __slots__ = ("_context", "_flusher", "_slow_reader", "_transport", "channel", "facts")
 
-    def __init__(self, facts: ListenerFacts, context: Context, flusher: Flusher) -> None:
+    def __init__(self, facts: ListenerFacts, context: ChannelContext, flusher: Flusher) -> None:
         super().__init__()
         self.facts = facts
         self._context = context
@@ -91,7 +91,7 @@ class Output(Counted):
                 writer.sent2 = 0
             metrics.messages_delivered += messages
             self.sent_messages += messages
-        writer.written1 = self.channel.received1 - writer.held1
+        writer.pubacks_written = self.channel.received1 - writer.held_pubacks
         self.sent_packets += messages + writer.sent_other
         writer.sent_other = 0
         if transport is None:

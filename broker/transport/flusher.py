@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from ..channel.channel import TURN_DELIVERIES
+from ..channel.channel import DELIVERIES_PER_ITERATION
 from ..channel.outbound_writer import OutboundWriter
 from ..loop.budget import LoopBudget
 
@@ -112,7 +112,9 @@ class Flusher:
             self._held = []
             self._spent = []
             for place, connection in enumerate(held):
-                if turn.deliveries > TURN_DELIVERIES:  # enough for this turn: these are the first of the next one
+                if (
+                    turn.deliveries > DELIVERIES_PER_ITERATION
+                ):  # enough for this turn: these are the first of the next one
                     self._held[:0] = held[place:]
                     self.wake()
                     break

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from taipan.broker.access.acl import TopicPattern
-from taipan.broker.access.stored_rules import ALL, MOST_RULES, PUB, PUBSUB, SUB, USERNAME, StoredRule
+from taipan.broker.access.stored_rules import ALL, MAX_RULES, PUB, PUBSUB, SUB, USERNAME, StoredAclRule
 from taipan.broker.loop.cooperative_slice import CooperativeSlice
 from taipan.broker.server import Server
 
@@ -50,7 +50,7 @@ class Acl:
         rows = searched(self._rules.walk(USERNAME, ALL), lambda row: True)
         return Listing(rows, page, limit, rule_record, self._rules.count(USERNAME, ALL))
 
-    def lookup(self, login: str) -> list[StoredRule]:
+    def lookup(self, login: str) -> list[StoredAclRule]:
         """The rules of a login as they are tried."""
         return self._rules.of(*subject_of(login))
 
@@ -109,8 +109,8 @@ class Acl:
     async def _check(self, rules: Sequence[NewRule]) -> None:
         if not rules:
             raise missing("a rule")
-        if len(rules) > MOST_RULES:
-            raise Refusal(WRONG, f"more than {MOST_RULES} rules in one request")
+        if len(rules) > MAX_RULES:
+            raise Refusal(WRONG, f"more than {MAX_RULES} rules in one request")
         work = CooperativeSlice()
         for rule in rules:
             try:
@@ -120,7 +120,7 @@ class Acl:
             await work.checkpoint()
         for subject, wanted in Counter(rule.subject for rule in rules).items():
             if wanted > self._rules.room(*subject):
-                raise Refusal(WRONG, f"more than {MOST_RULES} rules of {subject[1] or EVERYBODY}")
+                raise Refusal(WRONG, f"more than {MAX_RULES} rules of {subject[1] or EVERYBODY}")
 
     async def _change(self, rules: Sequence[NewRule], put: Callable[[NewRule], object]) -> None:
         async with self._adding:
@@ -144,7 +144,7 @@ def subject_of(login: str) -> Subject:
     return (ALL, "") if login == EVERYBODY else (USERNAME, login)
 
 
-def rule_record(rule: StoredRule) -> Row:
+def rule_record(rule: StoredAclRule) -> Row:
     """Specification, ACL rule record."""
     return {
         "login": EVERYBODY if rule.kind == ALL else rule.name,
@@ -165,7 +165,7 @@ def half_record(subject: Subject, topic: str, action: str, allow: bool) -> Row:
     }
 
 
-def half_records(rule: StoredRule) -> list[Row]:
+def half_records(rule: StoredAclRule) -> list[Row]:
     """``pubsub`` is two of them."""
     return [half_record((rule.kind, rule.name), rule.topic, each, rule.allow) for each in halves(rule.action)]
 

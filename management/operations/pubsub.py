@@ -295,7 +295,7 @@ class PubSub:
     def _replay(self, client_id: str, session: Session) -> None:
         """Send what retained messages a new subscription earned; where something waits for the disk they follow it."""
         channel = self._server.context.channels.get(client_id)
-        if channel is not None and channel.session is session and channel.writer.held is None:
+        if channel is not None and channel.session is session and channel.writer.held_packets is None:
             session.advance(self._server.clock.now())
 
     async def unsubscribe(self, request: UnsubscribeRequest) -> None:

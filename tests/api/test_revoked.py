@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from taipan.broker.channel.review import SessionReview
-from taipan.broker.channel.subscribe import FILTERS_A_TURN
+from taipan.broker.channel.subscribe import FILTERS_PER_ITERATION
 from taipan.broker.config import HttpAccessSettings
 from taipan.broker.mqtt.packets import Connack, Connect, Suback, Subscribe, TopicFilter
 from taipan.broker.session.subscription import Subscription
@@ -343,7 +343,7 @@ async def test_rules_that_change_while_many_filters_are_subscribed_to(version: i
                     node.server.access.authorization.forget_decisions()
 
             node.server.hooks.session_subscribed.add(deny)
-            filters = [f"open/{number}" for number in range(2 * FILTERS_A_TURN)]
+            filters = [f"open/{number}" for number in range(2 * FILTERS_PER_ITERATION)]
             await ann.send(Subscribe(77, [TopicFilter(each, 1) for each in (*filters, "secret/a")]))
             await ann.answer(Suback, packet_id=77)
             await reviewed(node)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from taipan.broker.channel.channel import TURN_DELIVERIES, TURN_PUBLISHES
+from taipan.broker.channel.channel import DELIVERIES_PER_ITERATION, PUBLISHES_PER_ITERATION
 from taipan.broker.core.broker import PUBLISH_STEPS, WILL_STEPS
 from taipan.broker.loop.timers import BUDGET
 from taipan.broker.mqtt.message import Message
@@ -56,7 +56,7 @@ def test_one_to_a_thousand(publishers: int) -> None:
     at_once = sum(each.connection.sent_messages for each in node.readers) - sum(deliveries)
     assert at_once + sum(deliveries) == total
     # Whoever was last within the budget may go over it by one message.
-    assert max(deliveries) <= TURN_DELIVERIES + READERS
+    assert max(deliveries) <= DELIVERIES_PER_ITERATION + READERS
     assert max(writes) <= SENDS_A_TURN
     assert all(len(each.messages()) == floods * publishers for each in node.readers[::100])
 
@@ -68,11 +68,11 @@ def test_five_hundred_pairs() -> None:
     for number in range(pairs):
         node.readers[number].subscribe(f"p/{number}")
     writers = [node.connect(f"w{number}") for number in range(pairs)]
-    floods = 2 * TURN_PUBLISHES
+    floods = 2 * PUBLISHES_PER_ITERATION
     for number, writer in enumerate(writers):
         writer.feed(*[Publish(f"p/{number}", b"x")] * floods)
     deliveries, writes = node.turns()
-    assert max(deliveries) <= TURN_DELIVERIES // (1 + PUBLISH_STEPS) + 1
+    assert max(deliveries) <= DELIVERIES_PER_ITERATION // (1 + PUBLISH_STEPS) + 1
     assert max(writes) <= SENDS_A_TURN
     assert all(len(node.readers[number].messages()) == floods for number in range(pairs))
 
@@ -84,13 +84,13 @@ def test_whoever_waits_is_asked_no_oftener_for_being_many() -> None:
         node = FakeNode()
         node.connect("reader").subscribe("t")
         writers = [node.connect(f"w{number}") for number in range(count)]
-        node.broker.turn.deliveries = TURN_DELIVERIES + 1
+        node.broker.turn.deliveries = DELIVERIES_PER_ITERATION + 1
         for writer in writers:
             writer.feed(Publish("t", b"x"))
 
         # What a turn may deliver is spent by the first: the others wait, however many there are.
         def spend(message: Message) -> Message:
-            node.broker.turn.deliveries += TURN_DELIVERIES
+            node.broker.turn.deliveries += DELIVERIES_PER_ITERATION
             return message
 
         node.hooks.message_publish.add(spend)
@@ -113,11 +113,11 @@ def test_wills_to_many() -> None:
     runs = 0
     while node.timers.due(node.clock.time):
         node.timers.run(node.clock.time)
-        assert node.broker.turn.deliveries <= TURN_DELIVERIES + READERS
+        assert node.broker.turn.deliveries <= DELIVERIES_PER_ITERATION + READERS
         assert node.loop.soon, "nobody will go on"
         node.run()
         runs += 1
-    assert runs >= 100 * READERS // (TURN_DELIVERIES + READERS)
+    assert runs >= 100 * READERS // (DELIVERIES_PER_ITERATION + READERS)
     assert len(node.readers[0].messages()) == 100
 
 
@@ -127,22 +127,22 @@ def test_wills_of_a_crowd_that_goes_at_once() -> None:
     reader = node.connect("reader")
     reader.subscribe("will")
     turn = node.broker.turn
-    node.timers.enough = lambda: turn.deliveries > TURN_DELIVERIES
+    node.timers.enough = lambda: turn.deliveries > DELIVERIES_PER_ITERATION
     sessions = [populations.session(node, str(number)) for number in range(2000)]
     turn.deliveries = 0
     for number, session in enumerate(sessions):
         will = Message("will", b"%d" % number, publisher=session.client)
         session.expiry_interval = 3600 * (number % 2)  # some end with their connection, some go on
         node.broker.leave(session, will, 0, node.clock.time, "")
-    assert turn.deliveries <= TURN_DELIVERIES + 2 * WILL_STEPS
+    assert turn.deliveries <= DELIVERIES_PER_ITERATION + 2 * WILL_STEPS
     runs = 0
     while node.timers.due(node.clock.time):
         turn.deliveries = 0
         node.timers.run(node.clock.time)
-        assert turn.deliveries <= TURN_DELIVERIES + 2 * WILL_STEPS
+        assert turn.deliveries <= DELIVERIES_PER_ITERATION + 2 * WILL_STEPS
         runs += 1
     node.run()
-    assert runs >= 2000 * WILL_STEPS // TURN_DELIVERIES - 1
+    assert runs >= 2000 * WILL_STEPS // DELIVERIES_PER_ITERATION - 1
     assert [int(each.payload) for each in reader.messages()] == list(range(2000))
 
 

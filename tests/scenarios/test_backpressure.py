@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from taipan.broker.channel.channel import TURN_DELIVERIES
+from taipan.broker.channel.channel import DELIVERIES_PER_ITERATION
 from taipan.broker.core.broker import PUBLISH_STEPS
 from taipan.broker.mqtt.message import Message
 from taipan.broker.mqtt.packets import Pingreq, Pingresp
@@ -131,7 +131,7 @@ async def test_a_flood_of_qos_0(clients_of: Start) -> None:
     flooded = asyncio.gather(*(flood(number, writer) for number, writer in enumerate(writers)))
     got, _, _ = await asyncio.gather(read(), converse(), flooded)
     assert got == {f"flood/{number}": list(range(floods)) for number in range(len(writers))}
-    assert max(before) <= TURN_DELIVERIES + PUBLISH_STEPS
+    assert max(before) <= DELIVERIES_PER_ITERATION + PUBLISH_STEPS
     assert not drops(clients, "reader")
 
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Awaitable
 
-from taipan.broker.access.acl import RuleSource
+from taipan.broker.access.acl import AclRuleSource
 from taipan.broker.access.control import AccessControl
 from taipan.broker.access.outcome import AuthOutcome
 from taipan.broker.session.client_info import ClientInfo
 
 
-def decided(source: RuleSource, client: ClientInfo, action: str, topic: str) -> bool | None:
+def decided(source: AclRuleSource, client: ClientInfo, action: str, topic: str) -> bool | None:
     decision = source.decide(client, action, topic)
     return None if decision is None else decision.allowed
 

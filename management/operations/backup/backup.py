@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from taipan.broker.access.known_hashes import parse_hash
-from taipan.broker.access.stored_rules import MOST_RULES, PUB, PUBSUB, SUB, StoredRule
+from taipan.broker.access.stored_rules import MAX_RULES, PUB, PUBSUB, SUB, StoredAclRule
 from taipan.broker.routing.retained import STORED
 from taipan.broker.server import Server
 from taipan.broker.session.client_info import RESTORED, ClientInfo
@@ -233,9 +233,9 @@ class Backup:
         errors: list[RecordError] = []
         for subject, rules in _by_subject(plan.rules):
             there = self._server.stored_rules.of(*subject)
-            if there and len(rules) + len(_left(there, rules)) > MOST_RULES:
+            if there and len(rules) + len(_left(there, rules)) > MAX_RULES:
                 who = rules[0].name or "everybody"
-                what = f"more than {MOST_RULES} rules of {who}, with those that are here"
+                what = f"more than {MAX_RULES} rules of {who}, with those that are here"
                 errors.append(RecordError("acl_mnesia", 0, "", what))
             await work.checkpoint()
         retained = self._server.broker.retained
@@ -380,7 +380,7 @@ def _by_subject(rules: list[AccessRule]) -> Iterator[tuple[tuple[str, str], list
         yield subject, list(same)
 
 
-def _left(there: list[StoredRule], rules: list[AccessRule]) -> list[StoredRule]:
+def _left(there: list[StoredAclRule], rules: list[AccessRule]) -> list[StoredAclRule]:
     """The rules of a subject that those of a file do not replace: of other topics, or for another action."""
     replaced: dict[str, set[str]] = {}
     for rule in rules:

@@ -199,7 +199,7 @@ def read_rule(value: Any, login_kind: str, now: float) -> AccessRule:
     return AccessRule(kind, name, topic, action, allow, record.created_at(now))
 
 
-def rule_record(rule: stored_rules.StoredRule) -> Row:
+def rule_record(rule: stored_rules.StoredAclRule) -> Row:
     whom = {} if rule.kind == stored_rules.ALL else {"type_value": rule.name}
     return {
         "type": rule.kind,

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 
 from taipan.broker.access.banned import Ban
-from taipan.broker.access.stored_rules import MOST_RULES
+from taipan.broker.access.stored_rules import MAX_RULES
 from taipan.broker.access.stored_users import CLIENT_ID, USERNAME, StoredUser
 from taipan.ruleengine.error import RuleEngineError
 from taipan.ruleengine.import_check import Adoption
@@ -177,8 +177,8 @@ class ImportFile:
         def read_one(value: Any) -> AccessRule:
             rule = read_rule(value, self._login_kind, self._now)
             counts[rule.subject] = counts.get(rule.subject, 0) + 1
-            if counts[rule.subject] > MOST_RULES:
-                raise BadField("", f"more than {MOST_RULES} rules of {rule.name or 'everybody'}")
+            if counts[rule.subject] > MAX_RULES:
+                raise BadField("", f"more than {MAX_RULES} rules of {rule.name or 'everybody'}")
             return rule
 
         yield from self._collect("acl_mnesia", read_one, rules)

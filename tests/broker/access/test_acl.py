@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taipan.broker.access.acl import ConfiguredRules, Rule, covers, filter_levels, inner_filter, intersects
+from taipan.broker.access.acl import AclRule, ConfiguredAclRules, covers, filter_levels, inner_filter, intersects
 from taipan.broker.config import RuleSettings, ZoneSettings
 from taipan.broker.session.client_info import ClientInfo
 from tests.support.access import decided
@@ -18,8 +18,8 @@ def client(client_id: str = "c1", username: str | None = "u1", peer_host: str = 
     )
 
 
-def rules(*given_rules: RuleSettings) -> ConfiguredRules:
-    return ConfiguredRules(given_rules)
+def rules(*given_rules: RuleSettings) -> ConfiguredAclRules:
+    return ConfiguredAclRules(given_rules)
 
 
 def allow(*topics: str, action: str = "pubsub", **conditions: str) -> RuleSettings:
@@ -228,7 +228,7 @@ def test_conditions_all_hold(conditions: dict[str, str], expected: bool | None) 
     ],
 )
 def test_addresses(network: str, host: str, expected: bool) -> None:
-    assert Rule(allow(address=network)).concerns(client(peer_host=host)) is expected
+    assert AclRule(allow(address=network)).concerns(client(peer_host=host)) is expected
 
 
 @pytest.mark.parametrize(
@@ -236,13 +236,13 @@ def test_addresses(network: str, host: str, expected: bool) -> None:
 )
 def test_bad_topics_are_refused(topic: str) -> None:
     with pytest.raises(ValueError):
-        Rule(allow(topic))
+        AclRule(allow(topic))
 
 
 @pytest.mark.parametrize("address", ["", "10", "10.0.0.0/33", "localhost"])
 def test_bad_addresses_are_refused(address: str) -> None:
     with pytest.raises(ValueError):
-        Rule(allow(address=address))
+        AclRule(allow(address=address))
 
 
 @pytest.mark.parametrize(

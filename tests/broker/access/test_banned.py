@@ -54,7 +54,7 @@ def test_a_sweep_leaves_what_was_prolonged(banned: Banned, clock: Clock) -> None
 def test_what_is_remembered_of_old_ends_is_bounded(
     banned: Banned, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(banned_module, "_EXPIRED_A_SWEEP", 10)
+    monkeypatch.setattr(banned_module, "_EXPIRED_PER_SWEEP", 10)
     for number in range(200):
         banned.put(ban(clock, seconds=1000.0 + number))
     assert len(banned._ends) <= 12
@@ -76,7 +76,7 @@ def test_normal() -> None:
 
 
 def test_flapping_is_counted_in_windows(banned: Banned, clock: Clock) -> None:
-    flapping = Flapping(banned, clock, most=2)  # type: ignore[arg-type]
+    flapping = Flapping(banned, clock, max_clients=2)  # type: ignore[arg-type]
     zone = ZoneSettings(flapping_threshold=2, flapping_window=10.0, flapping_ban=5.0)
     flapping.client_disconnected(client(), "normal")
     assert len(flapping) == 0
@@ -95,7 +95,7 @@ def test_flapping_is_counted_in_windows(banned: Banned, clock: Clock) -> None:
 def test_long_identifiers_do_not_fill_the_memory_of_flapping(
     banned: Banned, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flapping_module, "_MOST_NAMES", 100)
+    monkeypatch.setattr(flapping_module, "_MAX_NAME_CHARACTERS", 100)
     flapping = Flapping(banned, clock)  # type: ignore[arg-type]
     zone = ZoneSettings(flapping_threshold=3, flapping_window=10.0, flapping_ban=5.0)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""StoredRules: found by subject, tried in order, the same as a plain list would be."""
+"""StoredAclRules: found by subject, tried in order, the same as a plain list would be."""
 
 import time
 from random import Random
@@ -9,7 +9,7 @@ import pytest
 from taipan.broker.access import stored_rules
 from taipan.broker.access.acl import TopicPattern, covers, filter_levels, intersects
 from taipan.broker.access.decision import Decision
-from taipan.broker.access.stored_rules import ALL, CLIENT_ID, PUB, PUBSUB, SUB, USERNAME, StoredRule, StoredRules
+from taipan.broker.access.stored_rules import ALL, CLIENT_ID, PUB, PUBSUB, SUB, USERNAME, StoredAclRule, StoredAclRules
 from taipan.broker.config import ZoneSettings
 from taipan.broker.persistence.tables import Tables
 from taipan.broker.session.client_info import ClientInfo
@@ -21,11 +21,11 @@ def client(client_id: str = "c", username: str | None = "ann") -> ClientInfo:
 
 
 @pytest.fixture
-def rules() -> StoredRules:
-    return StoredRules(Tables())
+def rules() -> StoredAclRules:
+    return StoredAclRules(Tables())
 
 
-def test_no_rule(rules: StoredRules) -> None:
+def test_no_rule(rules: StoredAclRules) -> None:
     assert decided(rules, client(), "publish", "t") is None
     assert rules.remove(ALL, "", "t") == 0 and rules.of(ALL) == []
 
@@ -33,16 +33,16 @@ def test_no_rule(rules: StoredRules) -> None:
 def test_a_row_that_cannot_be_read_keeps_its_place() -> None:
     """It is on disk as it was; a rule in its place would overwrite it."""
     tables = Tables()
-    rules = StoredRules(tables)
+    rules = StoredAclRules(tables)
     tables.restore({"rules_of_access": {"7": b"\x80", "-3": b"\xc1"}})
-    rules.take_up()
+    rules.index_restored()
     rules.append(ALL, "", "t", PUBSUB, False, 0.0)
     rules.prepend(ALL, "", "u", PUB, False, 0.0)
     assert sorted(row.order for row in rules.walk(ALL)) == [-4, 8]
     assert tables.unreadable == {"rules_of_access": 2}
 
 
-def test_the_order_of_subjects(rules: StoredRules) -> None:
+def test_the_order_of_subjects(rules: StoredAclRules) -> None:
     rules.append(ALL, "", "t", PUBSUB, False, 0.0)
     assert rules.decide(client(), "publish", "t") == Decision(False, "/broker_acl/$all/t")
     rules.append(USERNAME, "ann", "t", PUB, True, 0.0)
@@ -54,7 +54,7 @@ def test_the_order_of_subjects(rules: StoredRules) -> None:
     assert decided(rules, client("d"), "publish", "t") is True
 
 
-def test_a_pattern_before_and_behind_a_topic(rules: StoredRules) -> None:
+def test_a_pattern_before_and_behind_a_topic(rules: StoredAclRules) -> None:
     rules.append(USERNAME, "ann", "a/b", PUB, True, 0.0)
     rules.append(USERNAME, "ann", "a/+", PUB, False, 0.0)
     rules.append(USERNAME, "ann", "a/c", PUB, True, 0.0)
@@ -62,7 +62,7 @@ def test_a_pattern_before_and_behind_a_topic(rules: StoredRules) -> None:
     assert decided(rules, client(), "publish", "a/c") is False
 
 
-def test_the_text_of_a_placeholder_is_no_topic(rules: StoredRules) -> None:
+def test_the_text_of_a_placeholder_is_no_topic(rules: StoredAclRules) -> None:
     rules.append(ALL, "", "u/%u", PUB, True, 0.0)
     rules.append(ALL, "", "eq e/#", SUB, True, 0.0)
     assert decided(rules, client(), "publish", "u/%u") is None
@@ -71,7 +71,7 @@ def test_the_text_of_a_placeholder_is_no_topic(rules: StoredRules) -> None:
     assert rules.remove(ALL, "", "e/#") == 0 and rules.remove(ALL, "", "eq e/#") == 1
 
 
-def test_append_and_prepend(rules: StoredRules) -> None:
+def test_append_and_prepend(rules: StoredAclRules) -> None:
     assert rules.append(ALL, "", "t", PUBSUB, False, 0.0)
     assert not rules.append(ALL, "", "t", PUBSUB, False, 1.0)
     assert rules.append(ALL, "", "t", PUBSUB, True, 0.0)
@@ -96,10 +96,10 @@ def test_append_and_prepend(rules: StoredRules) -> None:
 
 def test_what_was_restored_is_in_order() -> None:
     tables = Tables()
-    rules = StoredRules(tables)
-    rows = [StoredRule(USERNAME, "ann", f"t{order}", PUBSUB, True, order) for order in (3, -2, 10)]
+    rules = StoredAclRules(tables)
+    rows = [StoredAclRule(USERNAME, "ann", f"t{order}", PUBSUB, True, order) for order in (3, -2, 10)]
     tables.restore({"rules_of_access": {row.key: msgspec.msgpack.encode(row) for row in rows}})
-    rules.take_up()
+    rules.index_restored()
     rules.append(USERNAME, "ann", "last", PUB, True, 0.0)
     rules.prepend(USERNAME, "ann", "first", PUB, True, 0.0)
     assert [rule.topic for rule in rules.of(USERNAME, "ann")] == ["first", "t-2", "t3", "t10", "last"]
@@ -119,7 +119,7 @@ def some_filter(random: Random) -> str:
 def test_as_a_plain_list_would_decide(seed: int) -> None:
     """Against a model that knows no index, through additions at both ends and removals."""
     random = Random(seed)
-    rules = StoredRules(Tables())
+    rules = StoredAclRules(Tables())
     model: list[tuple[str, str, bool]] = []
     who = client(username="b")
     for _ in range(160):
@@ -149,15 +149,15 @@ def matches(rule: tuple[str, str, bool], who: ClientInfo, topic: str) -> bool:
     return levels is not None and (covers if rule[2] else intersects)(levels, filter_levels(topic))
 
 
-def test_a_hundred_thousand_rules_do_not_slow_a_check(rules: StoredRules) -> None:
+def test_a_hundred_thousand_rules_do_not_slow_a_check(rules: StoredAclRules) -> None:
     """Against ten of them: the same work, whatever the number of logins."""
-    few = StoredRules(Tables())
+    few = StoredAclRules(Tables())
     for number in range(100_000):
         for each in (rules, few) if number < 10 else (rules,):
             each.append(USERNAME, f"u{number}", "d/%u/#", PUBSUB, True, 0.0)
     who = client(username="u7")
 
-    def seconds(source: StoredRules) -> float:
+    def seconds(source: StoredAclRules) -> float:
         best = 1.0
         for _ in range(20):
             begun = time.perf_counter()
@@ -170,8 +170,8 @@ def test_a_hundred_thousand_rules_do_not_slow_a_check(rules: StoredRules) -> Non
 
 
 @pytest.mark.interpreted
-def test_room(rules: StoredRules, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored_rules, "MOST_RULES", 2)
+def test_room(rules: StoredAclRules, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored_rules, "MAX_RULES", 2)
     assert rules.room(ALL, "") == 2
     rules.append(ALL, "", "t", PUB, True, 0.0)
     assert rules.room(ALL, "") == 1

@@ -57,7 +57,7 @@ def test_what_was_restored_counts() -> None:
     users = StoredUsers(tables, Clock())  # type: ignore[arg-type]
     row = StoredUser(USERNAME, "ann", str(HASH))
     tables.restore({"users": {"username:ann": msgspec.msgpack.encode(row)}})
-    users.take_up()
+    users.index_restored()
     assert users.count(USERNAME) == 1 and users.has_users and users.get(USERNAME, "ann") == row
 
 

@@ -73,7 +73,7 @@ def test_what_the_decoder_would_have_refused() -> None:
 
 @pytest.mark.interpreted
 def test_the_budget_of_a_turn_stops_behind_a_publish(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "TURN_DELIVERIES", 0)
+    monkeypatch.setattr(module, "DELIVERIES_PER_ITERATION", 0)
     node = FakeNode()
     node.connect("r").subscribe("t")
     channel: Any = node.connect("w").channel
@@ -142,7 +142,7 @@ def test_a_fault_of_the_brokers_costs_one_connection(caplog: pytest.LogCaptureFi
 
 @pytest.mark.interpreted
 def test_a_flood_of_one_client_stops_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "TURN_PUBLISHES", 2)
+    monkeypatch.setattr(module, "PUBLISHES_PER_ITERATION", 2)
     node = FakeNode()
     channel: Any = node.connect("w").channel
     messages = [Message("t", b"%d" % number) for number in range(5)]

@@ -304,7 +304,7 @@ def test_a_denial_that_is_cached_is_counted_as_such() -> None:
 
 @pytest.mark.interpreted
 def test_what_is_admitted_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_ADMITTED", 3)
+    monkeypatch.setattr(module, "_MAX_ADMITTED", 3)
     writer = FakeNode().connect("w")
     for number in range(20):
         writer.publish(f"t/{number}")
@@ -323,7 +323,7 @@ def test_long_topics_are_not_remembered() -> None:
 
 @pytest.mark.interpreted
 def test_what_aliases_stand_for_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_ALIASED", 10)
+    monkeypatch.setattr(module, "_MAX_ALIAS_CHARACTERS", 10)
     writer = FakeNode().connect("w")
     for topic in ("aaaaa", "bbbb", "ccccc"):  # one alias: only what it stands for now counts
         writer.publish(topic, properties={c.TOPIC_ALIAS: 1})
@@ -337,7 +337,7 @@ def test_what_aliases_stand_for_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.interpreted
 def test_aliases_are_counted_as_long_as_their_client_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_ALIASED", 10)
+    monkeypatch.setattr(module, "_MAX_ALIAS_CHARACTERS", 10)
     node = FakeNode()
     for _ in range(3):
         writer = node.connect("w")
@@ -516,7 +516,7 @@ async def test_a_publisher_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatc
     writer = node.connect("w", version=4)
     writer.send(Publish("t", b"x", 1, packet_id=1))
     await sleeper.turn()
-    node.clock.advance(module._LONGEST_WAIT)
+    node.clock.advance(module._MAX_WAIT)
     await sleeper.over()
     assert not writer.closed
     node.clock.advance(1)

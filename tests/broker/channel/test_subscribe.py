@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from taipan.broker.channel.subscribe import FILTERS_A_TURN
+from taipan.broker.channel.subscribe import FILTERS_PER_ITERATION
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt import reason_codes as rc
 from taipan.broker.mqtt.packets import Disconnect, Suback, Subscribe, TopicFilter, Unsuback, Unsubscribe, Will
@@ -212,7 +212,7 @@ async def test_what_came_behind_very_many_filters_counts_whoever_has_gone(kind: 
     watcher = node.connect("watcher", version=4)
     watcher.subscribe("said", "will")
     client = node.connect("c", will=Will("will", b"will"))
-    filters = [f"f/{number}" for number in range(2 * FILTERS_A_TURN + 1)]
+    filters = [f"f/{number}" for number in range(2 * FILTERS_PER_ITERATION + 1)]
     many = Subscribe(1, [TopicFilter(each, 0) for each in filters]) if kind is Subscribe else Unsubscribe(1, filters)
     client.send(many, Publish("said", b"said"), Disconnect())
     client.vanish()

@@ -66,7 +66,7 @@ async def test_qos_0_of_another_topic_waits_for_nothing(version: int) -> None:
     assert names(reader.received()) == ["2a", "1b", "behind"]
     writer.send(Publish("t", b"one", 1, packet_id=9), Publish("t", b"none"))
     assert names(reader.received()) == ["one", "none"]
-    assert reader.channel.writer.lined is None and reader.channel.writer.fast
+    assert reader.channel.writer.held_topics is None and reader.channel.writer.fast
 
 
 @versions
@@ -184,11 +184,11 @@ async def test_qos_0_behind_a_disk_that_does_not_write_is_bounded() -> None:
     for number in range(30):
         writer.publish("t", b"%02d" % number + bytes(998))
     assert reader.received() == []
-    assert reader.channel.writer.held0 < 10_000
+    assert reader.channel.writer.held_qos0_bytes < 10_000
     assert node.metrics.snapshot()["delivery.dropped.queue_full"] == 21
     node.store()
     assert [each.payload[:3] for each in reader.messages()] == [b"two", *(b"%02d\0" % number for number in range(9))]
-    assert reader.channel.writer.held0 == 0
+    assert reader.channel.writer.held_qos0_bytes == 0
     writer.publish("t", b"x")
     assert reader.payloads() == [b"x"]
 

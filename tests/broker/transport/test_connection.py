@@ -178,8 +178,8 @@ def test_after_the_end_nothing_is_read() -> None:
 @pytest.mark.interpreted
 def test_a_turn_s_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Output goes out and others are heard before a publisher goes on; its packets keep their order."""
-    monkeypatch.setattr(channel_module, "TURN_DELIVERIES", 4)
-    monkeypatch.setattr(module, "TURN_DELIVERIES", 4)
+    monkeypatch.setattr(channel_module, "DELIVERIES_PER_ITERATION", 4)
+    monkeypatch.setattr(module, "DELIVERIES_PER_ITERATION", 4)
     node = FakeNode()
     reader = node.connect("r")
     reader.subscribe("t")
@@ -399,7 +399,7 @@ async def test_the_client_ends_its_side_while_its_connect_waits() -> None:
 
 @pytest.mark.interpreted
 def test_eof_with_packets_that_wait_for_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel_module, "TURN_DELIVERIES", 0)
+    monkeypatch.setattr(channel_module, "DELIVERIES_PER_ITERATION", 0)
     node = FakeNode()
     reader = node.connect("r")
     reader.subscribe("t")
@@ -427,7 +427,7 @@ def test_eof_ends_the_connection() -> None:
 def test_packets_that_wait_are_taken_though_the_connection_is_lost(
     goodbye: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(channel_module, "TURN_DELIVERIES", 0)
+    monkeypatch.setattr(channel_module, "DELIVERIES_PER_ITERATION", 0)
     node = FakeNode()
     reader = node.connect("r")
     reader.subscribe("t")
@@ -700,7 +700,7 @@ def test_a_crowd_that_goes_at_once_goes_in_several_turns() -> None:
     node = FakeNode()
     watcher = node.connect("watcher")
     watcher.subscribe("will/#")
-    a_turn = channel_module.TURN_DELIVERIES // module.LOSS_STEPS + 1
+    a_turn = channel_module.DELIVERIES_PER_ITERATION // module.LOSS_STEPS + 1
     crowd = [node.connect(f"c{number}", will=Will(f"will/{number}", b"bye")) for number in range(3 * a_turn)]
     node.loop.run()
     for each in crowd:
