@@ -204,7 +204,7 @@ def _hash_password(user: str | None, scram: bool) -> int:
 
 def _run(settings: Settings, config: str | None, reread: Callable[[], Settings]) -> int:
     setup_logging(settings.log)
-    logger.info("ground_floor outcome=%s", compiled.outcome)
+    logger.info("compiled_modules status=%s", compiled.outcome)
     _raise_file_limit()
     factory = _loop_factory()
     try:

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 
 class Extension(ABC):
-    """An extra that an operator can load and unload at run time. ``name`` is EMQX's where EMQX has the module."""
+    """An extra that uses hooks only while it is loaded. ``name`` is EMQX's where EMQX has the module."""
 
     name: ClassVar[str]
     description: ClassVar[str]

@@ -126,7 +126,7 @@ def test_a_long_rule_is_created_and_imported(start: Callable[[str], Installed], 
     """Long SQL is parsed in a process of its own, which has to find the modules that the node has."""
     node = start(way)
     outcome = "interpreted" if way == NO else "compiled"
-    assert f"ground_floor outcome={outcome}\n" in node.log.read_text()
+    assert f"compiled_modules status={outcome}\n" in node.log.read_text()
     made = node.ask("POST", "rules", {"rawsql": LONG, "actions": [NOTHING]})
     assert made["code"] == 0 and made["data"]["rawsql"] == LONG
     name = node.ask("POST", "data/export")["data"]["filename"]
