@@ -128,9 +128,6 @@ class RuleEngine:
         """Records, in the order of creation."""
         return [self.rule_record(rule) for rule in self.rule_book.all()]
 
-    def rule_ids(self) -> list[str]:
-        return [rule.row.id for rule in self.rule_book.all()]
-
     def rule(self, id: str) -> dict[str, Any]:
         return self._rule_record(id)
 

@@ -84,7 +84,7 @@ class OutboundWriter:
 
     version = V4
 
-    def __init__(self, flusher: FlushQueue, target: "WriteTarget", clock: Clock, hooks: Hooks, max_outbox: int) -> None:
+    def __init__(self, flusher: FlushQueue, target: WriteTarget, clock: Clock, hooks: Hooks, max_outbox: int) -> None:
         self.flusher = flusher
         self.target = target
         self.clock = clock
@@ -368,7 +368,7 @@ class OutboundWriter5(OutboundWriter):
 
     version = V5
 
-    def __init__(self, flusher: FlushQueue, target: "WriteTarget", clock: Clock, hooks: Hooks, max_outbox: int) -> None:
+    def __init__(self, flusher: FlushQueue, target: WriteTarget, clock: Clock, hooks: Hooks, max_outbox: int) -> None:
         super().__init__(flusher, target, clock, hooks, max_outbox)
         # What the client's CONNECT allows: aliases towards it [MQTT-3.1.2-26], bytes of a packet, 0: no bound.
         self.alias_maximum = 0

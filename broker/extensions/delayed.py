@@ -83,10 +83,6 @@ class Delayed(Extension):
         """Take delayed messages from now on."""
         self._active = True
 
-    def unload(self) -> None:
-        """Take none any more: ``$delayed/...`` is a topic like others. Those that wait still go out in their time."""
-        self._active = False
-
     def handles(self, topic: str) -> bool:
         """Whether a message to this topic is for ``accept`` rather than for ``Broker.publish``."""
         return self._active and topic.startswith(PREFIX)

@@ -18,7 +18,3 @@ class Extension(ABC):
     @abstractmethod
     def load(self) -> None:
         """Begin to work. Free of effect when it is loaded."""
-
-    @abstractmethod
-    def unload(self) -> None:
-        """Take on no new work. Free of effect when it is not loaded."""

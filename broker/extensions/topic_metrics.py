@@ -70,11 +70,6 @@ class TopicMetrics(Extension):
         self._active = True
         self._settle()
 
-    def unload(self) -> None:
-        """Count no more; the topics and what was counted stay."""
-        self._active = False
-        self._settle()
-
     def add(self, topic: str) -> None:
         """Count this topic. Free of effect where it is counted already. ``ValueError`` beyond ``MOST``."""
         if topic in self._topics:

@@ -96,9 +96,6 @@ TABLE: Final[dict[int, Property]] = {
 }
 """Identifier -> what the standard says of it."""
 
-BY_NAME: Final[dict[str, int]] = {row.name: row.identifier for row in TABLE.values()}
-"""EMQX's name of a property (``"Session-Expiry-Interval"``) -> identifier."""
-
 
 def read(data: bytes, at: int, end: int, packet_type: int, strict: bool) -> tuple[Properties, int]:
     """The properties at ``at``, their length in front, and the offset behind them.

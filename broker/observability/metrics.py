@@ -241,6 +241,4 @@ def _name(attribute: str) -> str:
 
 
 NAMES: Final[tuple[str, ...]] = tuple(map(_name, _attributes()))
-COMPUTED: Final[frozenset[str]] = frozenset(map(_name, _TOTALS))
-"""Not counted but worked out on reading, because they are exactly that: nobody adds to them."""
 _read_all = attrgetter(*_attributes())

@@ -171,13 +171,6 @@ class RetainedStore:
         self._prune(topic)
         return True
 
-    def delete_matching(self, filter: str) -> int:
-        """Remove the messages of all topics that match; returns how many."""
-        count = 0
-        for topic in self.walk(filter):
-            count += self.delete(topic)
-        return count
-
     def sweep(self, now: float, budget: int) -> int:
         """Remove expired messages, in about ``budget`` steps; returns how many went."""
         topics = self._deadlines.pop(now, budget)

@@ -47,7 +47,6 @@ class Flusher:
         "_scheduled",
         "_spent",
         "_turn",
-        "turns",
     )
 
     def __init__(
@@ -65,7 +64,6 @@ class Flusher:
         # Of those, who have had their share of a turn: after the others.
         self._spent: list[Holdable] = []
         self._scheduled = False
-        self.turns = 0
 
     def add(self, writer: OutboundWriter) -> None:
         """It has something to write, and had nothing before."""
@@ -95,7 +93,6 @@ class Flusher:
     def run(self) -> None:
         """Write, then let held connections go on."""
         self._scheduled = False
-        self.turns += 1
         turn = self._turn
         turn.deliveries = 0
         dirty = self._next(turn)

@@ -68,10 +68,6 @@ class BufferStore:
         if self.reports.get(action) is report:
             del self.reports[action]
 
-    def resource_ids(self) -> list[str]:
-        """Of whom there are entries, whether the resource exists or not."""
-        return list(self._all())
-
     def _all(self) -> dict[str, dict[int, Entry]]:
         # When the first one asks, the server has restored its tables.
         if self._entries is None:

@@ -292,13 +292,13 @@ async def test_rules_survive_a_restart(tmp_path: Path) -> None:
     async with rule_engine_node(**level) as node:  # type: ignore[arg-type]
         # The test's own actions are registered before the start, as an operator's are.
         assert node.engine.rules() == before
-        assert node.engine.rule_ids() == [first, second, third]
+        assert [rule["id"] for rule in node.engine.rules()] == [first, second, third]
         client = await node.client()
         await client.publish("t", b'{"x": 5}')
         assert [row["_rule"] for row in await node.until_kept(2)] == [first, third]
         assert node.kept[0]["x"] == 5
         later = await node.rule('SELECT * FROM "t"')
-        assert node.engine.rule_ids()[-1] == later
+        assert [rule["id"] for rule in node.engine.rules()][-1] == later
 
 
 @pytest.mark.asyncio
@@ -396,7 +396,7 @@ async def test_gauges() -> None:
 async def test_closing_twice_is_harmless() -> None:
     async with rule_engine_node() as node:
         await node.rule('SELECT topic FROM "a"')
-        (id,) = node.engine.rule_ids()
+        (id,) = [rule["id"] for rule in node.engine.rules()]
         action = node.engine.rule(id)["actions"][0]["id"]
         await node.engine.close()
         await node.engine.close()

@@ -10,3 +10,19 @@ async def until(condition: Callable[[], Any], timeout: float = 8.0) -> None:
     async with asyncio.timeout(timeout):
         while not condition():
             await asyncio.sleep(0.002)
+
+
+class LoopIterations:
+    """``count``: how often the running loop has gone round since; end it with ``stop``."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._loop = asyncio.get_running_loop()
+        self._next = self._loop.call_soon(self._again)
+
+    def _again(self) -> None:
+        self.count += 1
+        self._next = self._loop.call_soon(self._again)
+
+    def stop(self) -> None:
+        self._next.cancel()

@@ -79,7 +79,6 @@ class Backup:
         self._imported = server.tables.open("imported", Imported)
         self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._publishers: dict[tuple[str, str | None], ClientInfo] = {}
         server.on_restored.append(self.take_up)
 
     # ------------------------------------------------------------------ export

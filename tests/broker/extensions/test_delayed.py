@@ -89,7 +89,7 @@ def test_topics_of_the_server(topic: str, expected: bool) -> None:
     if expected and harness.delayed.handles(topic):
         assert harness.send(topic) == NOT_AUTHORIZED
         assert harness.metrics.refusals.snapshot() == {"delayed_reserved": 1}
-        harness.delayed.restore(Message(topic.removeprefix("$delayed/0/")), NOW + 1, 1)  # as an earlier version kept it
+        harness.delayed.recover(Message(topic.removeprefix("$delayed/0/")), NOW + 1, 1)  # as an earlier version kept it
         assert harness.after(2) == []
 
 
@@ -214,17 +214,6 @@ def test_the_bytes_are_bounded() -> None:
 def test_no_limit() -> None:
     harness = DelayedHarness(max_bytes=0, max_messages=0)
     assert all(harness.send("$delayed/1/x") == SUCCESS for _ in range(1000))
-
-
-def test_unloading_takes_no_more_but_keeps_what_waits() -> None:
-    harness = DelayedHarness()
-    harness.send("$delayed/1/x")
-    harness.delayed.unload()
-    assert not harness.delayed.active
-    assert not harness.delayed.handles("$delayed/1/y")
-    assert harness.after(1) == ["x"]
-    harness.delayed.load()
-    assert harness.delayed.handles("$delayed/1/y")
 
 
 def test_a_subscriber_s_error_does_not_leave_it_counted() -> None:

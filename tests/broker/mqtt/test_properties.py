@@ -7,7 +7,6 @@ from taipan.broker.mqtt.errors import MalformedPacket, ProtocolError
 from taipan.broker.mqtt.packets import NO_PROPERTIES
 from taipan.broker.mqtt.properties import (
     BINARY,
-    BY_NAME,
     BYTE,
     FOUR_BYTE,
     STRING,
@@ -65,9 +64,10 @@ def test_table_is_that_of_the_standard() -> None:
 
 
 def test_names() -> None:
-    assert BY_NAME["Session-Expiry-Interval"] == 17
-    assert len(BY_NAME) == len(TABLE)
-    for name, identifier in BY_NAME.items():
+    assert TABLE[17].name == "Session-Expiry-Interval"
+    assert len({row.name for row in TABLE.values()}) == len(TABLE)
+    for identifier, row in TABLE.items():
+        name = row.name
         constant = "MAXIMUM_QOS" if name == "Maximum-QoS" else name.replace("-", "_").upper()
         assert getattr(constants, constant) == identifier
 

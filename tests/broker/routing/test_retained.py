@@ -25,6 +25,10 @@ def store_of(*topics: str) -> RetainedStore:
     return store
 
 
+def delete_matching(store: RetainedStore, filter: str) -> int:
+    return sum(store.delete(topic) for topic in store.walk(filter))
+
+
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_the_last_message_is_kept_as_it_came(qos: int) -> None:
     """[MQTT-3.3.1-5] [3.1.1 MQTT-3.3.1-5] [3.1.1 MQTT-3.3.1-7]"""
@@ -124,7 +128,7 @@ def test_walk(filter: str, topics: str, wide: bool, monkeypatch: pytest.MonkeyPa
     store = store_of(*TOPICS)
     assert sorted(store.walk(filter)) == sorted(topics.split())
     assert sorted(each for each in store.walk(filter, 1) if each) == sorted(topics.split())
-    assert store.delete_matching(filter) == len(topics.split())
+    assert delete_matching(store, filter) == len(topics.split())
     assert sorted(store.walk("#")) + sorted(store.walk("$SYS/#")) == sorted(
         set(TOPICS) - set(topics.split()) - {"$", "$SYS", "$SYS/x", "$SYS/x/y"}
     ) + sorted({"$SYS", "$SYS/x", "$SYS/x/y"} - set(topics.split()))
@@ -167,7 +171,7 @@ def test_slots_are_used_again() -> None:
     order = store._root["//"]
     assert len(order.keys) <= 5002
     assert sorted(store.walk("+")) == sorted(f"t{number}" for number in range(50_000, 55_000))
-    assert store.delete_matching("#") == 5000
+    assert delete_matching(store, "#") == 5000
     assert order.keys == []
 
 
@@ -218,7 +222,7 @@ def test_thousands_of_levels_do_not_recurse() -> None:
     store = store_of("a/" * 30_000 + "a")
     assert len(list(store.walk("#"))) == 1
     assert len(list(store.walk("+/" * 30_000 + "+"))) == 1
-    assert store.delete_matching("+/#") == 1
+    assert delete_matching(store, "+/#") == 1
     assert store._root == {}
 
 

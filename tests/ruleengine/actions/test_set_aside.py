@@ -198,7 +198,7 @@ async def test_what_was_set_aside_survives_the_process_and_takes_no_row_with_it(
     try:
         after = BufferHarness(store=store)
         assert [each.entry.request for each in store.dead_letters.of("resource:1").values()] == [b"0"]
-        assert store.resource_ids() == []
+        assert store.after("resource:1", 0) == []
         after.buffer.start()
         assert after.buffer.send_again(1)
         await until(lambda: after.report.successes == 1)
@@ -240,7 +240,7 @@ async def test_a_row_waits_no_longer_than_its_action_wants_and_others_go_on_wait
     harness.buffer.nudge()
     await until(lambda: harness.report.successes == 10)
     assert harness.buffer.status["waiting"] == harness.buffer.status["waiting_bytes"] == 0
-    assert harness.store.resource_ids() == []
+    assert harness.store.after("resource:1", 0) == []
     await harness.buffer.close()
 
 
@@ -342,7 +342,7 @@ async def test_a_row_whose_time_is_over_after_a_restart_runs_its_fallbacks_once(
         node.engine.resource_book.tick()
         await asyncio.sleep(0.2)
         assert len(node.kept) == 3 and node.engine.rule("r")["actions"][0]["metrics"][0]["failed"] == 3
-        assert node.engine.buffers.resource_ids() == []
+        assert node.engine.buffers.after("hook", 0) == []
     async with rule_engine_node(rules=rules, **tables) as node:
         await asyncio.sleep(0.2)
         assert node.kept == []

@@ -68,7 +68,7 @@ async def test_rows_arrive_in_order_and_are_told_of() -> None:
     await until(lambda: harness.report.successes == 50)
     assert harness.sink.taken == [b"%d" % number for number in range(50)]
     assert harness.buffer.status["waiting"] == harness.buffer.status["waiting_bytes"] == 0
-    assert harness.store.resource_ids() == []
+    assert harness.store.after("resource:1", 0) == []
     await harness.buffer.close()
 
 
@@ -284,7 +284,7 @@ async def test_what_is_on_its_way_has_a_moment_to_arrive_when_a_buffer_closes() 
     await asyncio.sleep(0)
     harness.sink.hold.set()
     await closing
-    assert harness.report.successes == 1 and harness.store.resource_ids() == []
+    assert harness.report.successes == 1 and harness.store.after("resource:1", 0) == []
 
 
 async def test_a_deleted_resource_takes_what_waited_with_it() -> None:
@@ -314,7 +314,7 @@ async def test_entries_survive_the_process_at_level_disk(tmp_path: Path) -> None
     restored = BufferStore(server.tables)
     await server.start()
     try:
-        assert restored.resource_ids() == ["resource:1"]
+        assert restored.after("resource:1", 0)
         harness = BufferHarness(store=restored)
         harness.buffer.start()
         await until(lambda: harness.report.successes == 4)

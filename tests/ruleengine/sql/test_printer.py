@@ -29,7 +29,7 @@ from taipan.ruleengine.sql.ast import (
     When,
 )
 from taipan.ruleengine.sql.parser import parse
-from taipan.ruleengine.sql.printer import unparse
+from tests.ruleengine.sql.printer import unparse
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 names = st.one_of(

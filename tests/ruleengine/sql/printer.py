@@ -1,11 +1,11 @@
-"""Syntax tree back to SQL that parses to the same tree; `unparse`."""
+"""Syntax tree back to SQL that parses to the same tree: what the parser is tried with."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-from .ast import (
+from taipan.ruleengine.sql.ast import (
     Arithmetic,
     Call,
     Case,
