@@ -30,14 +30,12 @@ from taipan.ruleengine.config import RuleEngineSettings
 from .config_document import ConfigDocument, ConfigError
 from .settings import ManagementSettings
 from .settings_validation import (
+    VALUE_RULES,
     binds_overlap,
     validate_access,
-    validate_limits,
     validate_listener,
     validate_management,
-    validate_node,
     validate_ruleengine,
-    validate_zone,
 )
 from .toml_lines import Path
 from .validation import Fault, nearest, quoted, shown
@@ -91,7 +89,7 @@ DEFAULT_LISTENERS: Final[tuple[dict[str, str], ...]] = (
 
 def load(path: str | None = None, overrides: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> Settings:
     """Read and join the settings. ``overrides`` are ``key.path=value`` of the command line. Raises ``ConfigError``."""
-    document = ConfigDocument(_ROOTS)
+    document = ConfigDocument(_ROOTS, VALUE_RULES)
     if path is not None:
         document.read_file(path)
     document.data.setdefault("listeners", [dict(listener) for listener in DEFAULT_LISTENERS])
@@ -133,13 +131,11 @@ def _settings(document: ConfigDocument) -> Settings:
 
 
 _VALIDATE: Final[dict[str, Callable[[Any], Iterator[Fault]]]] = {
-    "node": validate_node,
     "access": validate_access,
-    "limits": validate_limits,
     "management": validate_management,
     "ruleengine": validate_ruleengine,
 }
-"""What types do not say, by table."""
+"""What is between several keys, by table."""
 
 
 def _zones(document: ConfigDocument) -> dict[str, ZoneSettings | None]:
@@ -151,9 +147,7 @@ def _zones(document: ConfigDocument) -> dict[str, ZoneSettings | None]:
         return zones
     _check_misplaced(document, raw, ("zones",))
     for name, table in raw.items():
-        zone = zones[name] = document.convert(table, ZoneSettings, ("zones", name))
-        if zone is not None:
-            document.refuse(validate_zone(zone), ("zones", name))
+        zones[name] = document.convert(table, ZoneSettings, ("zones", name))
     return zones
 
 
@@ -204,9 +198,7 @@ def _listener(
     zone = zones.get(listener.zone)
     if zone is None or overrides is None:
         return None
-    zone = msgspec.structs.replace(zone, **{key: getattr(overrides, key) for key in overridden})
-    document.refuse(validate_zone(zone), path)
-    return listener, zone
+    return listener, msgspec.structs.replace(zone, **{key: getattr(overrides, key) for key in overridden})
 
 
 def _check_overlap(document: ConfigDocument, bind: str, path: Path, taken: Iterable[tuple[str, str]]) -> None:

@@ -13,7 +13,7 @@ from taipan.broker.observability.log_text import one_line
 
 from .setting_types import is_list, struct_in, type_at, union_members
 from .toml_lines import Path, key_lines
-from .validation import Fault, quoted, shown, unknown_keys, validate
+from .validation import Fault, Validator, ValueRules, quoted, shown, unknown_keys
 
 MAX_TOLD: Final = 20
 """Mistakes that are told at once."""
@@ -32,10 +32,11 @@ class ConfigError(Exception):
 class ConfigDocument:
     """The joined data and where each of its keys comes from."""
 
-    def __init__(self, roots: Mapping[str, Any]) -> None:
-        """``roots``: the types of the top-level keys."""
+    def __init__(self, roots: Mapping[str, Any], rules: ValueRules) -> None:
+        """``roots``: the types of the top-level keys. ``rules``: what values must be like beyond their types."""
         self.data: dict[str, Any] = {}
         self._roots = roots
+        self._validator = Validator(rules=rules)
         self._file = ""
         self._lines: dict[Path, int] = {}
         self._origins: dict[Path, str] = {}  # of what environment and command line set
@@ -93,12 +94,14 @@ class ConfigDocument:
             self._origins[path] = origin
 
     def convert(self, raw: Any, kind: type[msgspec.Struct], path: Path) -> Any:
-        """``raw`` as the struct ``kind``; ``None`` where something in it is wrong, which is reported."""
-        if self.refuse(self._validate(raw, kind, path)):
+        """``raw`` as the struct ``kind``, ``None`` where it cannot be one. What is wrong in it is reported."""
+        self.refuse(self._faults(raw, kind, path))
+        try:
+            return msgspec.convert(raw, kind)
+        except msgspec.ValidationError:
             return None
-        return msgspec.convert(raw, kind)
 
-    def _validate(self, raw: Any, kind: type[msgspec.Struct], path: Path) -> Iterator[Fault]:
+    def _faults(self, raw: Any, kind: type[msgspec.Struct], path: Path) -> Iterator[Fault]:
         if not isinstance(raw, dict):
             yield Fault(path, f"expected a table, got {shown(raw)}")
             return
@@ -107,7 +110,7 @@ class ConfigDocument:
             if isinstance(raw[key], dict):
                 yield Fault(path + (key,), f"expected tables [[{_dotted(path + (key,))}]]")
                 raw = {name: value for name, value in raw.items() if name != key}
-        yield from validate(raw, kind, path)
+        yield from self._validator.faults(raw, kind, path)
 
     def check_keys(self, table: Mapping[str, Any], known: Collection[str], path: Path) -> None:
         """Report keys that are not ``known``, with the nearest of those."""
@@ -121,13 +124,10 @@ class ConfigDocument:
         for key, member in members:
             self.check_finite(member, path + (key,))
 
-    def refuse(self, found: Iterable[Fault], path: Path = ()) -> bool:
-        """Report each of them; whether there was one. ``path``: what their places are in."""
-        wrong = False
+    def refuse(self, found: Iterable[Fault], path: Path = ()) -> None:
+        """Report each of them. ``path``: what their places are in."""
         for fault in found:
             self.report(path + fault.place, fault.what)
-            wrong = True
-        return wrong
 
     def report(self, path: Path, what: str) -> None:
         """Something is wrong at ``path``: the first thing that is said of a place counts."""

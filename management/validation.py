@@ -5,7 +5,7 @@ Both the configuration file and the bodies and queries of the HTTP API are check
 
 import difflib
 import typing
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -35,44 +35,70 @@ class Fault(NamedTuple):
     missing: bool = False
 
 
-def validate(value: Any, kind: Any, place: Path = (), strict: bool = True, table: str = "table") -> Iterator[Fault]:
-    """Everything in ``value`` that is not as ``kind`` has it; a value without faults converts.
+ValueRule = Callable[[Any], Iterator[Fault]]
+"""What is wrong with a value that is of its type; places are below it."""
+ValueRules = Mapping[type[msgspec.Struct], Mapping[str, ValueRule]]
+"""By struct and key."""
 
-    ``strict``: ``"1"`` is no number. ``table``: what the outside calls a mapping, ``table`` or ``object``.
+
+class Validator:
+    """Walks a value along the types it should have.
+
+    ``strict``: ``"1"`` is no number. ``table``: what the outside calls a mapping, ``table`` or ``object``. ``rules``:
+    what values must be like beyond their types.
     """
-    struct, member = struct_of(kind), _member(kind)
-    if struct is not None and isinstance(value, dict):
-        yield from _validate_struct(value, struct, place, strict, table)
-    elif member is not None and isinstance(value, dict) and _holds(kind, dict):
-        for key, each in value.items():
-            yield from validate(each, member, place + (str(key),), strict, table)
-    elif member is not None and isinstance(value, list) and _holds(kind, list, tuple):
-        found = False
-        for index, each in enumerate(value):
-            for fault in validate(each, member, place + (index,), strict, table):
-                found = True
+
+    def __init__(self, strict: bool = True, table: str = "table", rules: ValueRules | None = None) -> None:
+        self._strict = strict
+        self._table = table
+        self._rules: ValueRules = rules or {}
+
+    def faults(self, value: Any, kind: Any, place: Path = ()) -> Iterator[Fault]:
+        """Everything in ``value`` that is not as ``kind`` has it; a value without faults converts."""
+        struct, member = struct_of(kind), _member(kind)
+        if struct is not None and isinstance(value, dict):
+            yield from self._of_struct(value, struct, place)
+        elif member is not None and isinstance(value, dict) and _holds(kind, dict):
+            for key, each in value.items():
+                yield from self.faults(each, member, place + (str(key),))
+        elif member is not None and isinstance(value, list) and _holds(kind, list, tuple):
+            found = False
+            for index, each in enumerate(value):
+                for fault in self.faults(each, member, place + (index,)):
+                    found = True
+                    yield fault
+            if not found:
+                yield from self._of_whole(value, kind, place)
+        else:
+            yield from self._of_whole(value, kind, place)
+
+    def _of_struct(self, value: dict[str, Any], struct: type[msgspec.Struct], place: Path) -> Iterator[Fault]:
+        fields = msgspec.structs.fields(struct)
+        rules = self._rules.get(struct, {})
+        if struct.__struct_config__.forbid_unknown_fields:
+            yield from unknown_keys(value, [field.encode_name for field in fields], place)
+        for field in fields:
+            key = field.encode_name
+            if key not in value:
+                continue
+            sound = True
+            for fault in self.faults(value[key], field.type, place + (key,)):
+                sound = False
                 yield fault
-        if not found:
-            yield from _validate_whole(value, kind, place, strict, table)
-    else:
-        yield from _validate_whole(value, kind, place, strict, table)
+            if sound and key in rules:
+                for fault in rules[key](value[key]):
+                    yield fault._replace(place=(*place, key, *fault.place))
+        for field in fields:
+            key = field.encode_name
+            if field.required and key not in value:
+                what = f"needs the key {quoted(key)}" if self._table == "table" else f"{key} is missing"
+                yield Fault(place, what, missing=True)
 
-
-def _validate_struct(
-    value: dict[str, Any], struct: type[msgspec.Struct], place: Path, strict: bool, table: str
-) -> Iterator[Fault]:
-    fields = msgspec.structs.fields(struct)
-    if struct.__struct_config__.forbid_unknown_fields:
-        yield from unknown_keys(value, [field.encode_name for field in fields], place)
-    for field in fields:
-        key = field.encode_name
-        if key in value:
-            yield from validate(value[key], field.type, place + (key,), strict, table)
-    for field in fields:
-        key = field.encode_name
-        if field.required and key not in value:
-            what = f"needs the key {quoted(key)}" if table == "table" else f"{key} is missing"
-            yield Fault(place, what, missing=True)
+    def _of_whole(self, value: Any, kind: Any, place: Path) -> Iterator[Fault]:
+        try:
+            msgspec.convert(value, kind, strict=self._strict)
+        except msgspec.ValidationError:
+            yield Fault(place, f"expected {expected(kind, self._table)}, got {shown(value, self._table)}")
 
 
 def unknown_keys(value: Collection[str], known: Collection[str], place: Path) -> Iterator[Fault]:
@@ -80,13 +106,6 @@ def unknown_keys(value: Collection[str], known: Collection[str], place: Path) ->
     for key in value:
         if key not in known:
             yield Fault(place + (key,), f"unknown key{nearest(key, known)}")
-
-
-def _validate_whole(value: Any, kind: Any, place: Path, strict: bool, table: str) -> Iterator[Fault]:
-    try:
-        msgspec.convert(value, kind, strict=strict)
-    except msgspec.ValidationError:
-        yield Fault(place, f"expected {expected(kind, table)}, got {shown(value, table)}")
 
 
 def _member(kind: Any) -> Any:

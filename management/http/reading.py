@@ -12,7 +12,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from taipan.broker.loop.cooperative_slice import CooperativeSlice
 
 from ..operations.refusal import MISSING, NOT_JSON, WRONG, Refusal
-from ..validation import Fault, validate
+from ..validation import Fault, Validator
 
 _LARGE: Final = 65_536
 """Bytes from which on an array is read in slices."""
@@ -116,7 +116,7 @@ def convert(value: Any, kind: Any, strict: bool = True, place: str = "") -> Any:
         return msgspec.convert(value, kind, strict=strict)
     except msgspec.ValidationError as error:
         # Only where something is wrong are the types walked to say it well.
-        fault = next(validate(value, kind, strict=strict, table="object"), Fault((), str(error)))
+        fault = next(Validator(strict, "object").faults(value, kind), Fault((), str(error)))
         where = place + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in fault.place)
         where = where.removeprefix(".")
         if fault.missing:

@@ -308,21 +308,41 @@ def test_overrides_are_named_too(key: str, value: str, message: str) -> None:
 
 def test_every_mistake_is_told(tmp_path: Path) -> None:
     text = (
-        '[node]\nnam = "a@b"\ndata_dir = 3\n[durability]\nlevel = "dsk"\n[[access.users]]\nusername = 1\n'
+        '[node]\nname = "x"\nnam = "a@b"\ndata_dir = 3\n[durability]\nlevel = "dsk"\n[[access.users]]\nusername = 1\n'
         "[[access.users]]\nusername = 2\n[zones.z]\nmax_qos = 3\nidle_timeout = 0\n"
         + LISTENER
         + 'zone = "y"\nmax_qos = 4'
     )
     assert refusal(tmp_path, text).split("\n") == [
-        't.toml:2: node.nam: unknown key; did you mean "name"?',
-        "t.toml:3: node.data_dir: expected a text, got 3",
-        't.toml:5: durability.level: expected one of "memory", "disk", got "dsk"',
-        "t.toml:7: access.users.0.username: expected a text, got 1",
-        "t.toml:9: access.users.1.username: expected a text, got 2",
-        "t.toml:11: zones.z.max_qos: expected a whole number from 0 to 2, got 3",
-        "t.toml:12: zones.z.idle_timeout: expected a number of seconds, more than 0, got 0",
-        't.toml:17: listeners.0.zone: no zone "y"',
-        "t.toml:18: listeners.0.max_qos: expected a whole number from 0 to 2, got 4",
+        't.toml:2: node.name: expected <name>@<host>, got "x"',
+        't.toml:3: node.nam: unknown key; did you mean "name"?',
+        "t.toml:4: node.data_dir: expected a text, got 3",
+        't.toml:6: durability.level: expected one of "memory", "disk", got "dsk"',
+        "t.toml:8: access.users.0.username: expected a text, got 1",
+        "t.toml:10: access.users.1.username: expected a text, got 2",
+        "t.toml:12: zones.z.max_qos: expected a whole number from 0 to 2, got 3",
+        "t.toml:13: zones.z.idle_timeout: expected a number of seconds, more than 0, got 0",
+        't.toml:18: listeners.0.zone: no zone "y"',
+        "t.toml:19: listeners.0.max_qos: expected a whole number from 0 to 2, got 4",
+    ]
+
+
+def test_types_values_and_what_is_between_keys_are_told_together(tmp_path: Path) -> None:
+    text = (
+        '[[listeners]]\nname = "a b"\ntype = "tcp"\nbind = "1883"\npath = "/x"\nmax_connections = 0\n'
+        'mountpoint = "a/+"\n[[listeners]]\nname = "c"\ntype = "ws"\nbind = "127.0.0.1:1"\nmountpoint = "#"\n'
+        'compress = 1\n[[listeners]]\nname = "d e"\ntype = "tcp"\nbind = "1884"\npath = "/x"\n'
+    )
+    assert refusal(tmp_path, text).split("\n") == [
+        "t.toml:2: listeners.0.name: expected 1 to 64 letters, digits, '_', '-' or '.', got \"a b\"",
+        "t.toml:4: listeners.0.bind: expected host:port or [v6]:port with a port from 0 to 65535",
+        "t.toml:6: listeners.0.max_connections: expected a whole number, 1 or more, got 0",
+        't.toml:7: listeners.0.mountpoint: expected a topic prefix without + and #, got "a/+"',
+        't.toml:12: listeners.1.mountpoint: expected a topic prefix without + and #, got "#"',
+        "t.toml:13: listeners.1.compress: expected true or false, got 1",
+        "t.toml:15: listeners.2.name: expected 1 to 64 letters, digits, '_', '-' or '.', got \"d e\"",
+        "t.toml:17: listeners.2.bind: expected host:port or [v6]:port with a port from 0 to 65535",
+        "t.toml:18: listeners.2.path: only ws and wss listeners have this key",
     ]
 
 

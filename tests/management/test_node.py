@@ -54,7 +54,7 @@ def test_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert output.out == f"{good}: ok\n"
     assert output.err.splitlines() == [
         f'taipan: {bad}:3: node.nam: unknown key; did you mean "name"?',
-        "taipan: --set node.name: node.name: expected <name>@<host>",
+        'taipan: --set node.name: node.name: expected <name>@<host>, got "x"',
     ]
 
 
