@@ -1,14 +1,10 @@
-"""What holds for all tests: which modules run, who runs alone, and whose data stays untouched.
+"""What holds for all tests: which modules run, and whose data stays untouched.
 
 Compiled modules are taken where they are fresh, as by a node (``taipan.broker.compiled``); the head of the report says
 so. With ``TAIPAN_COMPILED=no`` nothing compiled is taken; with a directory in it, as ``make test-compiled`` has it, its
 modules must be usable. What is marked ``interpreted`` is left out on compiled modules.
 """
 
-import contextlib
-import fcntl
-import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,8 +13,6 @@ import pytest
 from taipan.broker import compiled
 
 ROOT = Path(__file__).resolve().parents[1]
-LOCKS = "TAIPAN_TEST_LOCKS"
-"""Names the directory in which the workers of one run keep their locks."""
 
 if compiled.asked_for() and compiled.outcome != compiled.COMPILED:
     raise RuntimeError(compiled.outcome)
@@ -41,36 +35,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("interpreted"):
                 item.add_marker(left_out)
-
-
-# --- workers ----------------------------------------------------------------------------------------------------------
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
-        directory = tempfile.TemporaryDirectory(prefix="taipan-tests-")
-        os.environ[LOCKS] = directory.name  # the workers inherit it
-        config.add_cleanup(directory.cleanup)
-
-
-@contextlib.contextmanager
-def _held(file: Path, how: int) -> Iterator[None]:
-    with file.open("w") as lock:
-        fcntl.flock(lock, how)
-        yield
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)  # outside of pytest-timeout: waiting is not the test's time
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Tests of several workers run beside each other, but for those that are marked ``alone``."""
-    if LOCKS not in os.environ:
-        return (yield)
-    alone = item.get_closest_marker("alone") is not None
-    directory = Path(os.environ[LOCKS])
-    with contextlib.ExitStack() as running:
-        with _held(directory / "entry", fcntl.LOCK_EX):  # whoever waits to be alone lets nobody else start
-            running.enter_context(_held(directory / "running", fcntl.LOCK_EX if alone else fcntl.LOCK_SH))
-        return (yield)
 
 
 # --- the checkout's data directory ------------------------------------------------------------------------------------

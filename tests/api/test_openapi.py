@@ -81,6 +81,7 @@ def ask_whatever(url: str, method: str, path: str, route: Route) -> None:
         assert asked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method, path, route", the_operations(), ids=[f"{method} {path}" for method, path, _ in the_operations()]
 )

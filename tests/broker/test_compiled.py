@@ -6,12 +6,11 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from taipan.broker.compiled import BUILT, COMPILED, INTERPRETED, MANIFEST, NO, ROOT, SUFFIX, VARIABLE, Compiled
+from taipan.broker.compiled import COMPILED, INTERPRETED, MANIFEST, NO, ROOT, SUFFIX, VARIABLE, Compiled
 
 
 @pytest.fixture
@@ -145,15 +144,3 @@ def test_no_path_leads_into_what_is_compiled(checkout: Path) -> None:
     """A process that inherits ``sys.path`` must not find a ``broker`` there that has no sources."""
     code = "import sys, taipan.broker.mqtt.reason_codes; assert not [at for at in sys.path if at.endswith('compiled')]"
     assert outcome(code, checkout) == COMPILED
-
-
-@pytest.mark.alone
-def test_asking_takes_no_time() -> None:
-    """The best of some: digests of all sources and sizes of all modules."""
-    best = 1.0
-    for _ in range(5):
-        begun = time.perf_counter()
-        Compiled(BUILT).unusable()
-        Compiled.digests(ROOT)
-        best = min(best, time.perf_counter() - begun)
-    assert best < 0.3

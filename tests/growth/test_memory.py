@@ -19,6 +19,7 @@ BOUNDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, fill", [pytest.param(name, fill, id=name) for name, _, fill in THINGS])
 def test_one_more(name: str, fill: Fill) -> None:
     count = 300 if name == "rule" else 3000

@@ -19,7 +19,7 @@ from tests.support.node import NodeProcess, free_port
 from tests.support.peer import Address, Peer
 from tests.support.wire import Publish
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio, pytest.mark.timeout(90)]
 
 CONFIG = """
 [node]

@@ -20,7 +20,7 @@ from tests.support.api import APP_ID, SECRET, ApiClient, Reply
 from tests.support.node import NodeProcess, free_port
 from tests.support.peer import Address, Peer
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 CONFIG = """
 [node]

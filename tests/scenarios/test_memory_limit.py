@@ -15,7 +15,7 @@ from tests.support.node import NodeProcess, free_port
 from tests.support.peer import Address, Peer
 from tests.support.wire import frame, string
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
 MIB = 1_048_576
 LIMIT = 144 * MIB

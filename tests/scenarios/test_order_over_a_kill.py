@@ -10,7 +10,7 @@ from tests.support.node import NodeProcess, free_port
 from tests.support.peer import Address, Peer
 from tests.support.wire import Publish
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio]
 
 CONFIG = """
 [node]

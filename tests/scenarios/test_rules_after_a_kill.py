@@ -14,7 +14,7 @@ from tests.support.node import NodeProcess, free_port
 from tests.support.peer import Address, Peer
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio]
 
 CONFIG = """
 [node]

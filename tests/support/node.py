@@ -24,11 +24,12 @@ from taipan.broker.mqtt.constants import SESSION_EXPIRY_INTERVAL
 from .peer import TIMEOUT, Address, Peer
 
 # Below the ports that the system gives to clients, and others for each worker of a test run, so that nobody else takes
-# one between the moment it is found free and the moment it is bound.
-_WORKERS = 8
-_worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _WORKERS
+# one between the moment it is found free and the moment it is bound. TAIPAN_TEST_RUN=1: nor a second run beside this.
+_WORKERS = 16
+_worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 8
+_worker += 8 * int(os.environ.get("TAIPAN_TEST_RUN", "0"))
 _ports = itertools.cycle(range(10_000 + _worker, 32_000, _WORKERS))
-for _ in range(os.getpid() * 137 % 2_750):
+for _ in range(os.getpid() * 137 % 1_375):
     next(_ports)
 
 

@@ -10,6 +10,7 @@ from taipan.broker.mqtt.packets import NO_PROPERTIES, Ack, Connect, Pingreq, Sub
 from taipan.broker.mqtt.properties import MAX_USER_PROPERTIES
 from taipan.broker.mqtt.subscribe_decoder import MAX_FILTERS
 from tests.packets import CLIENT, Bad, Row, comparable, rows, wire
+from tests.support.table import each_row
 
 _LIMIT = 2 * 1024 * 1024
 _ROWS = list(rows())
@@ -31,7 +32,7 @@ def test_rows_differ() -> None:
     assert len(seen) == len(set(seen))
 
 
-@pytest.mark.parametrize("row", _ROWS, ids=[row.id for row in _ROWS])
+@each_row(_ROWS, lambda row: row.id)
 def test_row(row: Row) -> None:
     decoder = _for(row)
     packets = decoder.feed(row.data)
@@ -43,7 +44,7 @@ def test_row(row: Row) -> None:
         assert decoder.pending == 0
 
 
-@pytest.mark.parametrize("row", _SHORT, ids=[row.id for row in _SHORT])
+@each_row(_SHORT, lambda row: row.id)
 def test_row_byte_by_byte(row: Row) -> None:
     decoder = _for(row)
     packets = []

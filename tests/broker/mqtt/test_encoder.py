@@ -1,5 +1,7 @@
 """The encoder against the packet table, and the shared forms of PUBLISH."""
 
+import itertools
+
 import pytest
 
 from taipan.broker.mqtt.constants import REASON_STRING, USER_PROPERTY
@@ -21,11 +23,12 @@ from taipan.broker.mqtt.packets import (
 )
 from tests.packets import Row, comparable, rows
 from tests.packets import wire as bytes_of
+from tests.support.table import each_row
 
 _CANONICAL = [row for row in rows() if row.expect_code is None and row.canonical]
 
 
-@pytest.mark.parametrize("row", _CANONICAL, ids=[row.id for row in _CANONICAL])
+@each_row(_CANONICAL, lambda row: row.id)
 def test_row(row: Row) -> None:
     assert encode(row.expect, row.version) == row.data
 
@@ -165,17 +168,19 @@ def test_wire_is_publish_in_two_parts(version: int, qos: int, retain: bool, iden
         assert {key: back.properties[key] for key in (1, 38)} == message.properties
 
 
-@pytest.mark.parametrize("inbound", [3, 4, 5])
-@pytest.mark.parametrize("outbound", [3, 4, 5])
-@pytest.mark.parametrize("qos", [0, 1, 2])
-@pytest.mark.parametrize("first", [0x32, 0x33, 0x34, 0x35, 0x3A, 0x3C])
-@pytest.mark.parametrize("properties", ["", "01 01", "02 00000009"])
-@pytest.mark.parametrize("payload", ["''", "'x'", "'y' * 130"])
-def test_wire_of_a_message_that_came_in(
-    inbound: int, outbound: int, qos: int, first: int, properties: str, payload: str
-) -> None:
+@each_row(
+    itertools.product(
+        (3, 4, 5),
+        (3, 4, 5),
+        (0, 1, 2),
+        (0x32, 0x33, 0x34, 0x35, 0x3A, 0x3C),
+        ("", "01 01", "02 00000009"),
+        (b"", b"x", b"y" * 130),
+    )
+)
+def test_wire_of_a_message_that_came_in(row: tuple[int, int, int, int, str, bytes]) -> None:
     """Where the inbound bytes are used again, what goes out is what would be written anew."""
-    text = b"y" * 130 if "130" in payload else payload.strip("'").encode()
+    inbound, outbound, qos, first, properties, text = row
     body = (
         b"\0\1a\0\x09" + (bytes((len(bytes.fromhex(properties)),)) + bytes.fromhex(properties)) * (inbound == 5) + text
     )

@@ -1,5 +1,7 @@
 """The table of properties against what the standard's own table says."""
 
+import itertools
+
 import pytest
 
 from taipan.broker.mqtt import constants
@@ -18,6 +20,7 @@ from taipan.broker.mqtt.properties import (
     read,
     write,
 )
+from tests.support.table import each_row
 
 _SAMPLE = {BYTE: 1, TWO_BYTE: 2, FOUR_BYTE: 3, VARIABLE: 4, BINARY: b"\xff", STRING: "s", STRING_PAIR: [("k", "v")]}
 
@@ -72,9 +75,9 @@ def test_names() -> None:
         assert getattr(constants, constant) == identifier
 
 
-@pytest.mark.parametrize("identifier", TABLE)
-@pytest.mark.parametrize("packet", _PACKETS)
-def test_each_property_in_each_packet(identifier: int, packet: int) -> None:
+@each_row(itertools.product(TABLE, _PACKETS))
+def test_each_property_in_each_packet(row: tuple[int, int]) -> None:
+    identifier, packet = row
     kind, packets = _STANDARD[identifier]
     value = _SAMPLE[kind]
     data = write({identifier: value})

@@ -2,6 +2,7 @@
 
 import pytest
 
+from taipan.broker.channel.channel import TURN_DELIVERIES, TURN_PUBLISHES
 from taipan.broker.core.memory import Memory
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt import reason_codes as rc
@@ -710,3 +711,28 @@ async def test_what_was_due_while_the_disk_was_busy_is_written_after_that() -> N
     assert not node.durability.commit.delivery_records
     node.store()
     assert isinstance(node.written[-1], records.DeliveriesDone)
+
+
+async def test_a_flood_of_qos_0_does_not_keep_a_durable_publisher_waiting() -> None:
+    """Counted in turns of the loop, not in milliseconds: three until its message is on its way to the disk, where ten
+    publishers with much more than a turn's share came before it; one from there to its PUBACK."""
+    node = DurableFakeNode()
+    await subscribed(node)
+    reader = node.connect("f")
+    reader.subscribe("flood")
+    floods = [node.connect(f"f{number}") for number in range(10)]
+    writer = node.connect("w", version=4)
+    for flood in floods:
+        flood.feed(*[Publish("flood", b"x")] * 8 * TURN_PUBLISHES)
+    writer.feed(Publish("t/1", b"x", 1, packet_id=1))
+    turns = 0
+    while node.journal.idle:
+        node.loop.turn()
+        turns += 1
+    assert turns <= 3
+    node.journal.write()
+    node.loop.turn()
+    assert writer.arrived() == [Ack(c.PUBACK, 1)]
+    came = len([each for each in reader.arrived() if isinstance(each, Publish)])
+    assert 0 < came <= 4 * TURN_DELIVERIES and node.loop.soon  # the flood goes on
+    assert came + len(reader.messages()) == 10 * 8 * TURN_PUBLISHES

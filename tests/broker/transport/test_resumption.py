@@ -44,21 +44,26 @@ async def visited(
 @pytest.mark.parametrize("version", VERSIONS)
 @on_both_loops
 async def test_a_certificate_that_expires_between_two_visits(certificates: Certificates, version: str) -> None:
-    lasts = time.time() - certificates.now.timestamp() + 4
-    context = client_context(certificates, certificates.issue("brief", days=lasts / DAY))
-    context.maximum_version = VERSIONS[version]
     tls = certificates.settings(verify="required", cafile=certificates.ca)
-    async with listening(type="ssl", tls=tls) as listener:
-        answer, _, session = await visited(listener, context)
-        assert answer == b"hello"
-        # Who comes back in time takes its session up again, where TLS 1.2 has it, and is welcome.
-        answer, reused, _ = await visited(listener, context, session)
-        assert (answer, reused) == (b"hello", version == "1.2")
-        await asyncio.sleep(5)
-        answer, _, _ = await visited(listener, context, session)
-        assert answer == b""
-        await listener.until(lambda: listener.refused == {"tls_certificate": 1})
-        assert len(listener.echoes) == 2
+    for lasts in (3, 20):  # the longer one for a machine that takes too long for two visits
+        ends = time.time() + lasts
+        days = (ends - certificates.now.timestamp()) / DAY
+        context = client_context(certificates, certificates.issue("brief", days=days))
+        context.maximum_version = VERSIONS[version]
+        async with listening(type="ssl", tls=tls) as listener:
+            first, _, session = await visited(listener, context)
+            # Who comes back in time takes its session up again, where TLS 1.2 has it, and is welcome.
+            again, reused, _ = await visited(listener, context, session)
+            if time.time() > ends - 1:
+                continue
+            assert (first, again, reused) == (b"hello", b"hello", version == "1.2")
+            await asyncio.sleep(ends + 1 - time.time())
+            answer, _, _ = await visited(listener, context, session)
+            assert answer == b""
+            await listener.until(lambda: listener.refused == {"tls_certificate": 1})
+            assert len(listener.echoes) == 2
+            return
+    raise AssertionError("two visits took more than 19 seconds")
 
 
 @pytest.mark.parametrize("verify", ["required", "optional"])

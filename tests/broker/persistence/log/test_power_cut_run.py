@@ -21,6 +21,8 @@ from tools.soak.disk import Cuts, Failures
 from tools.soak.disk_house import HandWriter
 from tools.soak.disk_run import Run
 
+pytestmark = pytest.mark.slow
+
 SEED = 7
 OPERATIONS = 4000
 
@@ -46,7 +48,6 @@ def around_the_check_file(run: Run) -> set[int]:
     return {number + step for number in flushed[:40] for step in (-2, -1, 0, 1)}
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_the_power_fails_in_a_long_run(tmp_path: Path) -> None:
     cuts = Cuts(tmp_path, SEED, OPERATIONS)
@@ -57,7 +58,6 @@ def test_the_power_fails_in_a_long_run(tmp_path: Path) -> None:
     assert cuts.run.node.compactions >= 2 and cuts.run.node.log.first > 20
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_calls_fail_in_a_long_run(tmp_path: Path) -> None:
     failures = Failures(tmp_path, SEED, 1200)
