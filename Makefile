@@ -28,7 +28,7 @@ export TAIPAN_COMPILED := no
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-all compile test-compiled check format lint types cover fuzz bench bench-api bench-profile bench-compiled docs-tables conformance interop soak soak-disk clean
+.PHONY: help setup run test test-all compile test-compiled check format lint unused types cover fuzz bench bench-api bench-profile bench-compiled docs-tables conformance interop soak soak-disk clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,7 +63,7 @@ wheel: setup ## a wheel with compiled modules, for this platform, into dist/ (CO
 test-compiled: compile node-modules ## every test on the compiled modules
 	@TAIPAN_COMPILED=$(CURDIR)/build/compiled $(PYTEST) $(PYTEST_ARGS)
 
-check: lint types test ## what a change has to pass: format, lint, types, tests
+check: lint unused types test ## what a change has to pass: format, lint, nothing unused, types, tests
 
 format: setup ## lay out and sort imports of all Python files
 	@$(BIN)/ruff check --quiet --select I --fix $(SOURCES)
@@ -72,6 +72,9 @@ format: setup ## lay out and sort imports of all Python files
 lint: setup ## format check and ruff
 	@$(BIN)/ruff format --check $(SOURCES)
 	@$(BIN)/ruff check $(SOURCES)
+
+unused: setup ## what nothing uses, or only tests (tools/unused.py)
+	@$(BIN)/python -m tools.unused
 
 types: setup ## mypy --strict
 	@$(BIN)/mypy

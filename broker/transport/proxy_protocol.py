@@ -19,11 +19,6 @@ V1_MAX: Final = 107  # bytes of a version 1 header, CRLF included
 V2_FIXED: Final = 16  # bytes before a version 2 header's addresses
 V2_MAX: Final = 216 + 2048  # the largest address block, and room for TLVs
 
-TLV_AUTHORITY: Final = 0x02
-TLV_SSL: Final = 0x20
-TLV_SSL_CN: Final = 0x22
-SSL_CLIENT_SSL: Final = 0x01
-
 
 class ProxyProtocolError(ValueError):
     """The bytes are not a PROXY protocol header that this broker can keep within bounds."""
@@ -33,16 +28,7 @@ class ProxyHeader(NamedTuple):
     """What a header says. ``source`` is None where the proxy speaks for itself (LOCAL) or does not know (UNKNOWN)."""
 
     size: int  # bytes of the header itself
-    version: int
     source: Address | None = None
-    destination: Address | None = None
-    ssl: bool = False  # the client came over TLS
-    ssl_cn: str | None = None  # the common name of the client certificate that the proxy verified
-    authority: str | None = None  # the server name that the client asked for
-
-    def info(self) -> dict[str, Any]:
-        """The header as ``get_extra_info("proxy")`` gives it."""
-        return {name: value for name, value in self._asdict().items() if name != "size"}
 
 
 def parse(buffer: bytes) -> ProxyHeader | None:
@@ -69,17 +55,20 @@ def _parse_v1(buffer: bytes) -> ProxyHeader | None:
     except UnicodeDecodeError:
         raise ProxyProtocolError("version 1 header is not ASCII") from None
     if words[1] == "UNKNOWN":
-        return ProxyHeader(size, 1)
+        return ProxyHeader(size)
     if len(words) != 6 or words[1] not in ("TCP4", "TCP6"):
         raise ProxyProtocolError("malformed version 1 header")
     family = IPv4Address if words[1] == "TCP4" else IPv6Address
     try:
         if "%" in words[2] or "%" in words[3]:
             raise ValueError("a zone says nothing outside its own machine")
-        source, destination = str(family(words[2])), str(family(words[3]))
+        source = str(family(words[2]))
+        family(words[3])  # the destination is not used, but has to be whole
     except ValueError:
         raise ProxyProtocolError(f"version 1 header with a bad {words[1]} address") from None
-    return ProxyHeader(size, 1, (source, _port(words[4])), (destination, _port(words[5])))
+    port = _port(words[4])
+    _port(words[5])
+    return ProxyHeader(size, (source, port))
 
 
 def _port(word: str) -> int:
@@ -102,12 +91,10 @@ def _parse_v2(buffer: bytes) -> ProxyHeader | None:
     if len(buffer) < size:
         return None
     if buffer[12] & 0x0F == 0:  # LOCAL: the proxy's own connection, a health check; the rest is to be skipped
-        return ProxyHeader(size, 2)
-    source: Address | None = None
-    destination: Address | None = None
+        return ProxyHeader(size)
     family, body = buffer[13], buffer[V2_FIXED:size]
     if family == 0x00:  # UNSPEC: the addresses are to be ignored, and nobody knows where they end
-        return ProxyHeader(size, 2)
+        return ProxyHeader(size)
     if family == 0x11:
         used = 12
     elif family == 0x21:
@@ -118,50 +105,24 @@ def _parse_v2(buffer: bytes) -> ProxyHeader | None:
         raise ProxyProtocolError(f"version 2 header of an unknown family and transport 0x{family:02x}")
     if len(body) < used:
         raise ProxyProtocolError("version 2 header too short for its addresses")
+    _check_tlvs(body[used:])
     if family == 0x11:
-        ports = struct.unpack_from("!HH", body, 8)
-        source, destination = (str(IPv4Address(body[:4])), ports[0]), (str(IPv4Address(body[4:8])), ports[1])
-    elif family == 0x21:
-        ports = struct.unpack_from("!HH", body, 32)
-        source, destination = (str(IPv6Address(body[:16])), ports[0]), (str(IPv6Address(body[16:32])), ports[1])
-    values = _tlvs(body[used:])
-    over_tls, common_name = _ssl(values[TLV_SSL]) if TLV_SSL in values else (False, None)
-    authority = _text(values[TLV_AUTHORITY]) if TLV_AUTHORITY in values else None
-    return ProxyHeader(size, 2, source, destination, over_tls, common_name, authority)
+        return ProxyHeader(size, (str(IPv4Address(body[:4])), struct.unpack_from("!H", body, 8)[0]))
+    if family == 0x21:
+        return ProxyHeader(size, (str(IPv6Address(body[:16])), struct.unpack_from("!H", body, 32)[0]))
+    return ProxyHeader(size)
 
 
-def _tlvs(body: bytes) -> dict[int, bytes]:
-    values: dict[int, bytes] = {}
+def _check_tlvs(body: bytes) -> None:
+    """What a proxy says besides is not used, but has to be whole."""
     position = 0
     while position < len(body):
         if len(body) - position < 3:
             raise ProxyProtocolError("version 2 header with a cut TLV")
-        kind, length = struct.unpack_from("!BH", body, position)
-        position += 3
-        if len(body) - position < length:
+        (length,) = struct.unpack_from("!H", body, position + 1)
+        position += 3 + length
+        if position > len(body):
             raise ProxyProtocolError("version 2 header with a TLV longer than itself")
-        values[kind] = body[position : position + length]
-        position += length
-    return values
-
-
-def _ssl(value: bytes) -> tuple[bool, str | None]:
-    """Whether the client used TLS, and the name in its certificate if the proxy found that certificate valid."""
-    if len(value) < 5:
-        raise ProxyProtocolError("version 2 header with a short SSL TLV")
-    client, verify = struct.unpack_from("!BI", value)
-    inner = _tlvs(value[5:])
-    over_tls = bool(client & SSL_CLIENT_SSL)
-    if not over_tls or verify != 0 or TLV_SSL_CN not in inner:
-        return over_tls, None
-    return over_tls, _text(inner[TLV_SSL_CN])
-
-
-def _text(value: bytes) -> str:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        raise ProxyProtocolError("version 2 header with text that is not UTF-8") from None
 
 
 async def read_header(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> ProxyHeader:
@@ -216,6 +177,4 @@ class ProxiedTransport(Layer):
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         if name == "peername" and self._header.source is not None:
             return self._header.source
-        if name == "proxy":
-            return self._header.info()
         return self.below.get_extra_info(name, default)

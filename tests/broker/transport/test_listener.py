@@ -48,7 +48,6 @@ async def test_bytes_both_ways_and_what_the_listener_says_of_itself() -> None:
         assert transport.get_extra_info("peername") == writer.get_extra_info("sockname")
         assert transport.get_extra_info("sockname") == listener.bind
         assert transport.get_extra_info("ssl_object") is None
-        assert transport.get_extra_info("proxy") is None
         writer.write_eof()
         assert await closed_by_peer(reader) == b""
         assert await listener.echoes[0].lost is None

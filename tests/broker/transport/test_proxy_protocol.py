@@ -3,7 +3,6 @@
 import asyncio
 import socket
 import struct
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -38,59 +37,42 @@ V6 = (
 )
 SSL = tlv(0x20, struct.pack("!BI", 0x07, 0) + tlv(0x21, b"TLSv1.3") + tlv(0x22, b"pump-7"))
 
-GOOD: list[tuple[str, bytes, dict[str, Any]]] = [
+GOOD: list[tuple[str, bytes, tuple[str, int] | None]] = [
     (
         "v1 v4",
         b"PROXY TCP4 203.0.113.7 192.0.2.1 50000 1883\r\n",
-        {"version": 1, "source": ("203.0.113.7", 50000), "destination": ("192.0.2.1", 1883)},
+        ("203.0.113.7", 50000),
     ),
     (
         "v1 v6",
         b"PROXY TCP6 2001:DB8:0::7 2001:db8::1 50001 8883\r\n",
-        {"version": 1, "source": ("2001:db8::7", 50001), "destination": ("2001:db8::1", 8883)},
+        ("2001:db8::7", 50001),
     ),
-    ("v1 unknown", b"PROXY UNKNOWN\r\n", {"version": 1}),
-    ("v1 unknown, the rest is skipped", b"PROXY UNKNOWN what ever 1 2 3 4 5\r\n", {"version": 1}),
+    ("v1 unknown", b"PROXY UNKNOWN\r\n", None),
+    ("v1 unknown, the rest is skipped", b"PROXY UNKNOWN what ever 1 2 3 4 5\r\n", None),
     (
         "v1 longest v6",
         b"PROXY TCP6 " + b"ffff:" * 7 + b"ffff " + b"ffff:" * 7 + b"ffff 65535 65535\r\n",
-        {"version": 1, "source": (("ffff:" * 8)[:-1], 65535), "destination": (("ffff:" * 8)[:-1], 65535)},
+        (("ffff:" * 8)[:-1], 65535),
     ),
     (
         "v2 v4",
         v2(V4),
-        {"version": 2, "source": ("203.0.113.7", 50000), "destination": ("192.0.2.1", 1883)},
+        ("203.0.113.7", 50000),
     ),
     (
         "v2 v6",
         v2(V6, family=0x21),
-        {"version": 2, "source": ("2001:db8::7", 50001), "destination": ("2001:db8::1", 8883)},
+        ("2001:db8::7", 50001),
     ),
-    ("v2 unix", v2(b"\0" * 216, family=0x31), {"version": 2}),
-    ("v2 unspecified", v2(b"\xff" * 9, family=0x00), {"version": 2}),
-    ("v2 local", v2(command=0, family=0x00), {"version": 2}),
-    ("v2 local, addresses are skipped", v2(b"\xff" * 40, command=0, family=0x77), {"version": 2}),
+    ("v2 unix", v2(b"\0" * 216, family=0x31), None),
+    ("v2 unspecified", v2(b"\xff" * 9, family=0x00), None),
+    ("v2 local", v2(command=0, family=0x00), None),
+    ("v2 local, addresses are skipped", v2(b"\xff" * 40, command=0, family=0x77), None),
     (
         "v2 TLVs",
         v2(V4 + tlv(0x04, b"\0" * 10) + tlv(0x02, b"mqtt.example") + SSL + tlv(0xEA, b"\x01vpce")),
-        {
-            "version": 2,
-            "source": ("203.0.113.7", 50000),
-            "destination": ("192.0.2.1", 1883),
-            "ssl": True,
-            "ssl_cn": "pump-7",
-            "authority": "mqtt.example",
-        },
-    ),
-    (
-        "v2 a certificate that the proxy did not find valid names nobody",
-        v2(V4 + tlv(0x20, struct.pack("!BI", 0x07, 1) + tlv(0x22, b"pump-7"))),
-        {
-            "version": 2,
-            "source": ("203.0.113.7", 50000),
-            "destination": ("192.0.2.1", 1883),
-            "ssl": True,
-        },
+        ("203.0.113.7", 50000),
     ),
 ]
 
@@ -125,15 +107,12 @@ BAD: list[tuple[str, bytes]] = [
     ("v2 short for unix", v2(b"\0" * 215, family=0x31)),
     ("v2 cut TLV", v2(V4 + b"\x04\x00")),
     ("v2 TLV longer than the header", v2(V4 + b"\x04\xff\xff")),
-    ("v2 short SSL TLV", v2(V4 + tlv(0x20, b"\x01\0\0\0"))),
-    ("v2 cut TLV in the SSL TLV", v2(V4 + tlv(0x20, b"\x01\0\0\0\0\x22\x00\x09a"))),
-    ("v2 name that is not UTF-8", v2(V4 + tlv(0x02, b"\xff"))),
 ]
 
 
-@pytest.mark.parametrize("data, expected", [row[1:] for row in GOOD], ids=[row[0] for row in GOOD])
-def test_good_headers(data: bytes, expected: dict[str, Any]) -> None:
-    assert parse(data + b"\x10\x00rest") == ProxyHeader(len(data), **expected)
+@pytest.mark.parametrize("data, source", [row[1:] for row in GOOD], ids=[row[0] for row in GOOD])
+def test_good_headers(data: bytes, source: tuple[str, int] | None) -> None:
+    assert parse(data + b"\x10\x00rest") == ProxyHeader(len(data), source)
     for end in range(len(data)):
         assert parse(data[:end]) is None
 
@@ -180,7 +159,6 @@ async def test_the_address_behind_the_proxy_is_the_peer(kind: str) -> None:
         await listener.until(lambda: listener.current_connections == 1)
         transport = listener.echoes[0].transport
         assert transport.get_extra_info("peername") == ("203.0.113.7", 50000)
-        assert transport.get_extra_info("proxy")["ssl_cn"] == "pump-7"
         assert transport.get_extra_info("sockname") == ("127.0.0.1", listener.port)
         assert transport.get_extra_info("nothing") is None
         assert listener.arrivals == set()
@@ -212,15 +190,13 @@ async def test_the_proxy_itself_keeps_its_own_address() -> None:
         assert await reader.readexactly(5) == b"hello"
         transport = listener.echoes[0].transport
         assert transport.get_extra_info("peername") == writer.get_extra_info("sockname")
-        assert transport.get_extra_info("proxy")["source"] is None
 
 
 @on_both_loops
-async def test_without_the_setting_a_header_is_only_bytes_and_nobody_is_a_proxy() -> None:
+async def test_without_the_setting_a_header_is_only_bytes() -> None:
     async with listening() as listener, dial(listener.port) as (reader, writer):
         writer.write(b"PROXY UNKNOWN\r\n")
         assert await reader.readexactly(15) == b"PROXY UNKNOWN\r\n"
-        assert listener.echoes[0].transport.get_extra_info("proxy") is None
 
 
 @on_both_loops

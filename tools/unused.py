@@ -1,0 +1,103 @@
+"""``make unused``: what nothing in the packages uses, found by vulture. What only tests call is unused too.
+
+A name is excused in ``EXCUSED`` with the reason; an excuse that is no longer needed is a finding as well.
+"""
+
+import ast
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import NamedTuple
+
+from vulture import Vulture
+
+ROOT = Path(__file__).resolve().parents[1]
+PATHS = ("broker", "ruleengine", "management", "taipan/__init__.py", "taipan/__main__.py")
+REGISTERED = ["@register", "@commands.add", "@routes.*", "@root_routes.*"]
+"""Decorators that put a function into a table: SQL functions, commands of taipan-ctl, endpoints."""
+COUNTERS = ["packets_*", "messages_*", "client_auth_*", "client_acl_*", "bytes_*", "rules_matched", "actions_*"]
+"""Names of counters: what adds to them is no use, and all are read together, by ``Metrics.snapshot``."""
+EXCUSED = {
+    "broker/mqtt/reason_codes.py": (
+        "the standard's table, whole",
+        """CONNECTION_RATE_EXCEEDED DISCONNECT_WITH_WILL GRANTED_QOS_0 GRANTED_QOS_1 GRANTED_QOS_2 MAXIMUM_CONNECT_TIME
+        MESSAGE_RATE_TOO_HIGH SERVER_MOVED SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED USE_ANOTHER_SERVER""",
+    ),
+    "broker/transport/tls.py": ("ssl reads it", "num_tickets"),
+    "broker/transport/websocket.py": (
+        "websockets calls it and reads these",
+        "select_subprotocol max_fragment_size max_message_size",
+    ),
+    "management/http/app.py": ("aiohttp reads it", "output_size"),
+    "management/log_lines.py": ("logging reads them", "_srcfile logMultiprocessing logProcesses logThreads"),
+    "management/management.py": ("the event loop holds a task weakly: this reference keeps it", "_telling"),
+    "management/operations/refusal.py": (
+        "the specification's table, whole",
+        "ADMIN_STAYS OLD_PASSWORD_WRONG PLUGIN_DISABLED PLUGIN_ENABLED",
+    ),
+    "ruleengine/config.py": ("read by its name, as a resource or an action may have its own", "retry_attempts"),
+    "ruleengine/functions/regexes.py": ("re2 reads them", "log_errors max_mem never_capture"),
+    "ruleengine/hook_bindings.py": ("the hook calls with it", "is_new"),
+    "ruleengine/sql/parser.py": (
+        "lark calls a method for each rule of the grammar",
+        "always_accept conjunction decimal expr foreach list_of process product range_of select slice star",
+    ),
+    "ruleengine/undefined.py": ("copy calls with it", "memo"),
+    "taipan/__init__.py": ("Python calls it", "__getattr__"),
+}
+
+
+class Finding(NamedTuple):
+    file: str
+    line: int
+    kind: str
+    name: str
+
+
+def struct_fields(file: Path) -> set[int]:
+    """The lines of fields of structs, which msgspec reads and writes by itself."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    structs = [each for each in ast.walk(tree) if isinstance(each, ast.ClassDef) and any(map(_is_struct, each.bases))]
+    return {field.lineno for struct in structs for field in struct.body if isinstance(field, ast.AnnAssign)}
+
+
+def _is_struct(base: ast.expr) -> bool:
+    return ast.unparse(base) in ("Struct", "msgspec.Struct")
+
+
+def unused(root: Path, paths: tuple[str, ...]) -> list[Finding]:
+    """By file and line. Fields of the structs of ``management`` are used: they are bodies and answers of the API."""
+    vulture = Vulture(ignore_names=COUNTERS, ignore_decorators=REGISTERED)
+    vulture.scavenge([str(root / path) for path in paths])
+    found = []
+    for item in vulture.get_unused_code():
+        path = Path(item.filename)
+        file = path.relative_to(root).as_posix()
+        if not (file.startswith("management/") and item.first_lineno in struct_fields(path)):
+            found.append(Finding(file, item.first_lineno, item.typ, item.name))
+    return sorted(found)
+
+
+def faults(findings: list[Finding], excused: dict[str, tuple[str, str]] = EXCUSED) -> list[str]:
+    """What is unused without an excuse, and excuses that nothing needs."""
+    names = defaultdict(set)
+    lines = []
+    for each in findings:
+        names[each.file].add(each.name)
+        if each.name not in excused.get(each.file, ("", ""))[1].split():
+            lines.append(f"{each.file}:{each.line}: {each.kind} {each.name} is not used")
+    for file, (_, text) in excused.items():
+        lines += [
+            f"{file}: {name} is used, or gone: it needs no excuse" for name in text.split() if name not in names[file]
+        ]
+    return lines
+
+
+def main() -> int:
+    lines = faults(unused(ROOT, PATHS))
+    print("\n".join(lines) or "Nothing is unused.")
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
