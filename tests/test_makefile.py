@@ -25,7 +25,7 @@ esac
 class Checkout:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        for name in ("Makefile", "pyproject.toml"):
+        for name in ("Makefile", "pyproject.toml", "setup.py"):
             shutil.copy(ROOT / name, directory / name)
         (directory / "bin").mkdir()
 
