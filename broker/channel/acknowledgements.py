@@ -3,7 +3,8 @@
 from ..mqtt import encoder, reason_codes
 from ..mqtt.constants import PUBACK, PUBCOMP, PUBREC, PUBREL, V5
 from ..mqtt.errors import ProtocolError
-from ..mqtt.packets import NO_PROPERTIES, Ack
+from ..mqtt.packets import Ack
+from ..session.client_info import PacketInHand
 from .state import ChannelState
 
 
@@ -113,14 +114,12 @@ def on_pubcomp(channel: ChannelState, packet_id: int, now: float) -> None:
 def on_ack(channel: ChannelState, ack: Ack, now: float) -> None:
     """An acknowledgement that came with a Reason Code or properties."""
     kind = ack.type
-    client = channel.client
-    client.packet_properties = ack.properties
-    if kind == PUBACK:
-        on_puback(channel, [ack.packet_id], now)
-    elif kind == PUBREC:
-        on_pubrec(channel, ack.packet_id, ack.reason_code, now)
-    elif kind == PUBREL:
-        on_pubrel(channel, ack.packet_id)
-    else:
-        on_pubcomp(channel, ack.packet_id, now)
-    client.packet_properties = NO_PROPERTIES
+    with PacketInHand(channel.client, ack.properties):
+        if kind == PUBACK:
+            on_puback(channel, [ack.packet_id], now)
+        elif kind == PUBREC:
+            on_pubrec(channel, ack.packet_id, ack.reason_code, now)
+        elif kind == PUBREL:
+            on_pubrel(channel, ack.packet_id)
+        else:
+            on_pubcomp(channel, ack.packet_id, now)

@@ -14,7 +14,8 @@ from ..mqtt.constants import (
     V5,
 )
 from ..mqtt.errors import ProtocolError
-from ..mqtt.packets import NO_PROPERTIES, Connect, Disconnect
+from ..mqtt.packets import Connect, Disconnect
+from ..session.client_info import PacketInHand
 from .authentication import authenticate, start_exchange
 from .closing import NONE, NORMAL, end, refuse
 from .identity import check_banned, check_client_id
@@ -29,7 +30,7 @@ def on_connect(channel: ChannelState, connect: Connect, now: float) -> Waiting:
     context.metrics.client_connect += 1
     channel.use_version(connect.version)
     channel.connect = connect
-    channel.client.packet_properties = connect.properties
+    channel.client.packet_properties = connect.properties  # until it is answered
     _read_facts(channel, connect)
     if context.hooks.client_connect:
         context.hooks.client_connect(channel.client, connect.properties)
@@ -99,10 +100,8 @@ def on_disconnect(channel: ChannelState, packet: Disconnect, now: float) -> None
         session.expiry_interval = min(expiry, channel.zone.session_expiry_interval)
         channel.client.expiry_interval = session.expiry_interval
     code = packet.reason_code
-    channel.client.packet_properties = packet.properties
     if code == reason_codes.NORMAL_DISCONNECTION:
         channel.will = None
-        end(channel, NORMAL)
-    else:
-        end(channel, reason_codes.name(code))
-    channel.client.packet_properties = NO_PROPERTIES
+    reason = NORMAL if code == reason_codes.NORMAL_DISCONNECTION else reason_codes.name(code)
+    with PacketInHand(channel.client, packet.properties):
+        end(channel, reason)

@@ -10,9 +10,9 @@ from ..core.broker import Broker
 from ..mqtt import reason_codes
 from ..mqtt.constants import SUBSCRIPTION_IDENTIFIER, V5
 from ..mqtt.errors import ProtocolError
-from ..mqtt.packets import NO_PROPERTIES, Suback, Subscribe, TopicFilter, Unsuback, Unsubscribe
+from ..mqtt.packets import Suback, Subscribe, TopicFilter, Unsuback, Unsubscribe
 from ..mqtt.topics import has_wildcard, parse_shared, valid_filter
-from ..session.client_info import ClientInfo
+from ..session.client_info import ClientInfo, PacketInHand
 from ..session.session import Session
 from ..session.subscription import Subscription
 from .authorization import apply_decision, authorize
@@ -162,13 +162,12 @@ def _subscribe_some(
 ) -> list[int]:
     context = channel.context
     codes: list[int] = []
-    channel.client.packet_properties = packet.properties
     ended: list[Subscription] = []
-    for entry in filters:
-        codes.append(_subscribe(channel, session, entry, identifiers, now, decided, ended))
-        if channel.state != CONNECTED:
-            break  # acl_deny_action = "disconnect": the session may have ended with it
-    channel.client.packet_properties = NO_PROPERTIES
+    with PacketInHand(channel.client, packet.properties):
+        for entry in filters:
+            codes.append(_subscribe(channel, session, entry, identifiers, now, decided, ended))
+            if channel.state != CONNECTED:
+                break  # acl_deny_action = "disconnect": the session may have ended with it
     context.broker.turn.deliveries += DELIVERIES_PER_FILTER * len(filters)
     if ended:
         context.reviews.clear_queue(session, ended)
@@ -349,9 +348,8 @@ async def _unsubscribe_in_turns(
 
 
 def _unsubscribe_some(channel: ChannelState, session: Session, packet: Unsubscribe, filters: list[str]) -> list[int]:
-    channel.client.packet_properties = packet.properties
-    codes = [_unsubscribe(channel, session, entry) for entry in filters]
-    channel.client.packet_properties = NO_PROPERTIES
+    with PacketInHand(channel.client, packet.properties):
+        codes = [_unsubscribe(channel, session, entry) for entry in filters]
     channel.context.broker.turn.deliveries += DELIVERIES_PER_FILTER * len(filters)
     return codes
 

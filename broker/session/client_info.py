@@ -185,3 +185,19 @@ class ClientInfo:
 
     def __repr__(self) -> str:
         return f"ClientInfo({self.client_id!r}, {self.peer})"
+
+
+class PacketInHand:
+    """``with PacketInHand(client, packet.properties)``: what hooks find in ``client.packet_properties`` meanwhile."""
+
+    __slots__ = ("_client", "_properties")
+
+    def __init__(self, client: ClientInfo, properties: Properties) -> None:
+        self._client = client
+        self._properties = properties
+
+    def __enter__(self) -> None:
+        self._client.packet_properties = self._properties
+
+    def __exit__(self, *exception: object) -> None:
+        self._client.packet_properties = NO_PROPERTIES

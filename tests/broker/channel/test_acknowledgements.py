@@ -78,6 +78,18 @@ def test_pubcomp_before_pubrel_closes() -> None:
     assert node.metrics.packets_pubcomp_inuse == 1
 
 
+def test_the_properties_of_a_wrong_acknowledgement_are_not_those_of_a_disconnect() -> None:
+    """Hooks find in ``packet_properties`` those of the packet in hand, and the client has sent no DISCONNECT."""
+    node = FakeNode()
+    reader = node.connect("r")
+    reader.subscribe("t", qos=2)
+    node.publish("t", b"", 2)
+    found: list[object] = []
+    node.hooks.client_disconnected.add(lambda client, reason: found.append(client.packet_properties))
+    reader.send(Ack(c.PUBCOMP, 1, 0, {c.REASON_STRING: "why"}))
+    assert found == [{}]
+
+
 def test_acknowledgements_with_reason_codes_and_properties() -> None:
     node = FakeNode()
     reader = node.connect("r")
