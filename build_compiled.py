@@ -51,7 +51,7 @@ ABOVE = (
     "channel/outbound_writer",
     "channel/publish",
     "channel/subscribe",
-    "channel/state",
+    "channel/dispatcher",
     "channel/context",
     "channel/channel",
     "transport/traffic_counters",

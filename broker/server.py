@@ -17,10 +17,11 @@ from .access.stored_rules import TABLE as STORED_RULES
 from .access.stored_rules import StoredAclRules
 from .access.stored_users import TABLE as STORED_USERS
 from .access.stored_users import StoredUsers
-from .channel.channel import DELIVERIES_PER_ITERATION
+from .channel import closing
+from .channel.channel import ListenerFacts
 from .channel.context import ChannelContext
+from .channel.dispatcher import DELIVERIES_PER_ITERATION
 from .channel.review import Reviews
-from .channel.state import ListenerFacts
 from .config import BrokerSettings, ListenerSettings, ZoneSettings
 from .core.broker import Broker
 from .core.hooks import Hooks
@@ -472,7 +473,7 @@ class Server:
 
     async def _send_away(self, connections: list[Connection], keep_wills: bool) -> None:
         for number, connection in enumerate(connections, 1):
-            connection.channel.shut_down(keep_wills)
+            closing.shut_down(connection.channel, keep_wills)
             if number % _GOODBYES_A_TURN == 0:
                 await asyncio.sleep(0)
 

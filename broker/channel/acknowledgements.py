@@ -5,10 +5,10 @@ from ..mqtt.constants import PUBACK, PUBCOMP, PUBREC, PUBREL, V5
 from ..mqtt.errors import ProtocolError
 from ..mqtt.packets import Ack
 from ..session.client_info import PacketInHand
-from .state import ChannelState
+from .channel import Channel
 
 
-def on_puback(channel: ChannelState, packet_ids: list[int], now: float) -> None:
+def on_puback(channel: Channel, packet_ids: list[int], now: float) -> None:
     """The client has QoS 1 messages."""
     context = channel.context
     metrics = context.metrics
@@ -37,7 +37,7 @@ def on_puback(channel: ChannelState, packet_ids: list[int], now: float) -> None:
         session.advance(now)
 
 
-def on_pubrec(channel: ChannelState, packet_id: int, code: int, now: float) -> None:
+def on_pubrec(channel: Channel, packet_id: int, code: int, now: float) -> None:
     """The client has a QoS 2 message, or refuses it."""
     context = channel.context
     metrics = context.metrics
@@ -69,7 +69,7 @@ def on_pubrec(channel: ChannelState, packet_id: int, code: int, now: float) -> N
         channel.send_packet_when_durable(Ack(PUBREL, packet_id, reason_codes.PACKET_IDENTIFIER_NOT_FOUND))
 
 
-def on_pubrel(channel: ChannelState, packet_id: int) -> None:
+def on_pubrel(channel: Channel, packet_id: int) -> None:
     """The client lets go of a QoS 2 identifier; answered always [MQTT-4.3.3-11]."""
     metrics = channel.context.metrics
     metrics.packets_pubrel_received += 1
@@ -89,7 +89,7 @@ def on_pubrel(channel: ChannelState, packet_id: int) -> None:
     metrics.packets_pubrel_missed += 1
 
 
-def on_pubcomp(channel: ChannelState, packet_id: int, now: float) -> None:
+def on_pubcomp(channel: Channel, packet_id: int, now: float) -> None:
     """A QoS 2 delivery is complete."""
     context = channel.context
     metrics = context.metrics
@@ -111,7 +111,7 @@ def on_pubcomp(channel: ChannelState, packet_id: int, now: float) -> None:
     session.advance(now)
 
 
-def on_ack(channel: ChannelState, ack: Ack, now: float) -> None:
+def on_ack(channel: Channel, ack: Ack, now: float) -> None:
     """An acknowledgement that came with a Reason Code or properties."""
     kind = ack.type
     with PacketInHand(channel.client, ack.properties):

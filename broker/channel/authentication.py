@@ -2,24 +2,24 @@
 
 from collections.abc import Awaitable
 from inspect import isawaitable
-from typing import Any, Final
+from typing import Final
 
 from ..access.enhanced import CONTINUE, SUCCESS, AuthStep
 from ..access.outcome import BUSY, AuthOutcome
 from ..mqtt import reason_codes
 from ..mqtt.constants import AUTHENTICATION_DATA, AUTHENTICATION_METHOD
 from ..mqtt.errors import ProtocolError
-from ..mqtt.packets import Auth, Connect
+from ..mqtt.packets import Auth, Connect, Properties
+from .channel import AUTHENTICATING, CONNECTING, Channel, Waiting
 from .closing import disconnect, refuse
 from .external_check import until_answered
 from .identity import check_banned, check_client_id
 from .session_setup import accept
-from .state import AUTHENTICATING, CONNECTING, ChannelState, Waiting
 
 _HOOK: Final = "hook"
 
 
-def authenticate(channel: ChannelState, connect: Connect, now: float) -> Waiting:
+def authenticate(channel: Channel, connect: Connect, now: float) -> Waiting:
     """Ask who the client is by what its CONNECT carries; it is accepted or refused then."""
     context = channel.context
     client = channel.client
@@ -32,7 +32,7 @@ def authenticate(channel: ChannelState, connect: Connect, now: float) -> Waiting
     return _await_outcome(channel, connect, outcome)
 
 
-async def _await_outcome(channel: ChannelState, connect: Connect, outcome: Awaitable[AuthOutcome]) -> None:
+async def _await_outcome(channel: Channel, connect: Connect, outcome: Awaitable[AuthOutcome]) -> None:
     result = await until_answered(channel, outcome)
     if channel.state == AUTHENTICATING and result is not None:
         channel.state = CONNECTING
@@ -41,7 +41,7 @@ async def _await_outcome(channel: ChannelState, connect: Connect, outcome: Await
             await waiting
 
 
-def _authenticated(channel: ChannelState, connect: Connect, outcome: AuthOutcome, now: float) -> Waiting:
+def _authenticated(channel: Channel, connect: Connect, outcome: AuthOutcome, now: float) -> Waiting:
     context = channel.context
     client = channel.client
     metrics = context.metrics
@@ -65,7 +65,7 @@ def _authenticated(channel: ChannelState, connect: Connect, outcome: AuthOutcome
     return accept(channel, connect, now, {})
 
 
-def start_exchange(channel: ChannelState, connect: Connect, method: str, now: float) -> Waiting:
+def start_exchange(channel: Channel, connect: Connect, method: str, now: float) -> Waiting:
     """Begin the exchange that the CONNECT's Authentication Method asks for."""
     context = channel.context
     found = context.access.authentication.enhanced_method(method)
@@ -80,7 +80,7 @@ def start_exchange(channel: ChannelState, connect: Connect, method: str, now: fl
     return _step(channel, connect.properties.get(AUTHENTICATION_DATA), now)
 
 
-def _step(channel: ChannelState, data: bytes | None, now: float) -> Waiting:
+def _step(channel: Channel, data: bytes | None, now: float) -> Waiting:
     """One step of the exchange that a CONNECT began; a proof has to wait where too many were wrong."""
     exchange = channel.exchange
     assert exchange is not None
@@ -89,7 +89,7 @@ def _step(channel: ChannelState, data: bytes | None, now: float) -> Waiting:
     return _take_step(channel, data, now) if wait is None else _step_later(channel, data, wait)
 
 
-async def _step_later(channel: ChannelState, data: bytes | None, wait: Awaitable[bool]) -> None:
+async def _step_later(channel: Channel, data: bytes | None, wait: Awaitable[bool]) -> None:
     room = await until_answered(channel, wait)
     if channel.state != AUTHENTICATING or room is None:
         return
@@ -101,7 +101,7 @@ async def _step_later(channel: ChannelState, data: bytes | None, wait: Awaitable
         await waiting
 
 
-def _take_step(channel: ChannelState, data: bytes | None, now: float) -> Waiting:
+def _take_step(channel: Channel, data: bytes | None, now: float) -> Waiting:
     exchange = channel.exchange
     connect = channel.connect
     assert exchange is not None and connect is not None
@@ -139,14 +139,14 @@ def _take_step(channel: ChannelState, data: bytes | None, now: float) -> Waiting
     return None
 
 
-def _auth_properties(channel: ChannelState, step: AuthStep) -> dict[int, Any]:
-    properties: dict[int, Any] = {AUTHENTICATION_METHOD: channel.auth_method}  # [MQTT-4.12.0-5]
+def _auth_properties(channel: Channel, step: AuthStep) -> Properties:
+    properties: Properties = {AUTHENTICATION_METHOD: channel.auth_method}  # [MQTT-4.12.0-5]
     if step.data:
         properties[AUTHENTICATION_DATA] = step.data
     return properties
 
 
-def on_auth(channel: ChannelState, auth: Auth, now: float) -> Waiting:
+def on_auth(channel: Channel, auth: Auth, now: float) -> Waiting:
     """AUTH: the next step of the first exchange, or of a re-authentication."""
     channel.context.metrics.packets_auth_received += 1
     if channel.auth_method is None:
@@ -174,7 +174,7 @@ def on_auth(channel: ChannelState, auth: Auth, now: float) -> Waiting:
     return None
 
 
-def _step_again(channel: ChannelState, data: bytes | None) -> None:
+def _step_again(channel: Channel, data: bytes | None) -> None:
     """One step of a re-authentication; other traffic goes on meanwhile (section 4.12.1)."""
     exchange = channel.exchange
     assert exchange is not None

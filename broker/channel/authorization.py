@@ -1,17 +1,17 @@
 """Whether a client may publish to a topic or subscribe to a filter: decided, counted, and told to the hooks."""
 
 from ..access.decision import ALLOWED_BY_HOOK, DENIED_BY_HOOK, Decision
-from .state import ChannelState
+from .channel import Channel
 
 
-def authorize(channel: ChannelState, action: str, topic: str, now: float) -> Decision | None:
+def authorize(channel: Channel, action: str, topic: str, now: float) -> Decision | None:
     """``action``: ``"publish"`` or ``"subscribe"``. ``None``: a service outside must be asked first
     (``external_check.ask``), and its decision applied."""
     decision = channel.context.authorization.authorize(channel.client, action, topic, now)
     return None if decision is None else apply_decision(channel, action, topic, decision)
 
 
-def apply_decision(channel: ChannelState, action: str, topic: str, decision: Decision) -> Decision:
+def apply_decision(channel: Channel, action: str, topic: str, decision: Decision) -> Decision:
     """Count a decision and tell the hooks; they may change one that is not cached."""
     context = channel.context
     client = channel.client

@@ -1,205 +1,288 @@
-"""Channel: one client's conversation, from its CONNECT to its end.
-
-It is driven by the connection with decoded packets and the time, and holds no socket. Which handler takes which packet
-stands in ``receive`` and ``_handle``; the handlers live in ``connect``, ``authentication``, ``publish``,
-``acknowledgements`` and ``subscribe``.
-"""
+"""Channel: one client's conversation, from its CONNECT to its end. It holds no socket."""
 
 from collections.abc import Awaitable
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
 
-from ..mqtt import encoder, reason_codes
-from ..mqtt.constants import PINGRESP, PUBACK, PUBREC, PUBREL
+from ..access.decision import Decision
+from ..config import ZoneSettings
+from ..loop.timers import Timer
+from ..mqtt import reason_codes
+from ..mqtt.constants import V5
 from ..mqtt.decoder import Packet
-from ..mqtt.errors import MqttError, ProtocolError
-from ..mqtt.message import Message
-from ..mqtt.packets import Ack, Auth, Connect, Disconnect, Pingreq, Pingresp, Subscribe, Unsubscribe
-from . import closing
-from .acknowledgements import on_ack, on_puback, on_pubcomp, on_pubrec, on_pubrel
-from .authentication import on_auth
-from .connect import on_connect, on_disconnect
-from .publish import on_publish
-from .state import AUTHENTICATING, CLOSED, CONNECTED, CONNECTING, ChannelState
-from .subscribe import on_subscribe, on_unsubscribe
+from ..mqtt.encoder import Outgoing, encode_within
+from ..mqtt.packets import Auth, Connack, Connect, Disconnect, Will
+from ..session.client_info import ClientInfo
+from ..session.limits import Limits
+from ..session.session import Session
+from .context import ChannelContext
+from .outbound_writer import FlushQueue, OutboundWriter, OutboundWriter5, WriteTarget
 
-_PINGRESP: Final = encoder.encode(Pingresp(), 4)
-assert _PINGRESP[0] >> 4 == PINGRESP
+if TYPE_CHECKING:
+    from ..access.enhanced import Exchange
 
-DELIVERIES_PER_ITERATION: Final = 4096
-"""After so many deliveries in one loop turn a publisher's remaining packets wait for the next, so that output is
-flushed and other clients are heard in between."""
+# Where a conversation stands:
+#
+#   CONNECTING ──CONNECT──► (AUTHENTICATING ◄──AUTH──►) ──CONNACK 0──► CONNECTED ──► CLOSED
+#        └──────────────────────── refused, malformed, timed out ─────────────────────┘
+CONNECTING: Final = 0
+AUTHENTICATING: Final = 1
+CONNECTED: Final = 2
+CLOSED: Final = 3
 
-PUBLISHES_PER_ITERATION: Final = 512
-"""After so many of one client the same: under a millisecond of QoS 0, for which others wait behind a flood."""
+
+class Link(WriteTarget, Protocol):
+    """What a channel asks of its connection."""
+
+    def close(self) -> None:
+        """Write what is in the writer, then close so that the peer still reads it."""
+
+    def accepted(self, keep_alive: float) -> None:
+        """CONNACK 0 was sent: lift the limits of a stranger. ``keep_alive``: seconds without a packet, 0: none."""
 
 
-class Channel(ChannelState):
-    """See ``ChannelState`` for what it knows."""
+class _Gone:
+    """The link of a channel whose connection is gone: nothing is left to do."""
 
-    __slots__ = ("rest",)
+    def close(self) -> None:
+        pass
 
-    rest: list[Packet] | None
+    def flush(self) -> None:
+        pass
 
-    def receive(self, packets: list[Packet], now: float) -> Awaitable[None] | bool:
-        """Take packets in order.
+    def write(self) -> None:
+        pass
 
-        True: all taken. False: a turn's budget is used up; the others are in ``rest``, for the next turn. An awaitable:
-        one packet must wait for it; the others are in ``rest``.
-        """
-        self.rest = None
-        waiting: Awaitable[None] | None = None
-        published = 0
-        turn = self.context.broker.turn
-        remaining = iter(packets)
-        # Identifiers of PUBACKs in a row: together they make room for as many messages.
-        pubacks: list[int] = []
-        try:
-            for packet in remaining:
-                kind = type(packet)
-                if kind is int and packet >> 16 == PUBACK and self.state == CONNECTED:  # type: ignore[operator]
-                    pubacks.append(packet & 0xFFFF)  # type: ignore[operator]
-                    continue
-                if pubacks:
-                    acknowledged, pubacks = pubacks, []
-                    on_puback(self, acknowledged, now)
-                    if self.state == CLOSED:
-                        return True
-                if kind is Message:
-                    if self.state != CONNECTED:
-                        self._out_of_place()
-                        return True
-                    published += 1
-                    if packet.qos:  # type: ignore[union-attr]
-                        if packet.qos == 1:  # type: ignore[union-attr]
-                            self.received1 += 1
-                        else:
-                            self.received2 += 1
-                    waiting = on_publish(self, packet, now)  # type: ignore[arg-type]
-                    if waiting is None and (
-                        turn.deliveries > DELIVERIES_PER_ITERATION or published == PUBLISHES_PER_ITERATION
-                    ):
-                        self.rest = list(remaining)
-                        return not self.rest
-                elif kind is int and self.state == CONNECTED:
-                    packet_id = packet & 0xFFFF  # type: ignore[operator]
-                    kind_of_ack = packet >> 16  # type: ignore[operator]
-                    if kind_of_ack == PUBREC:
-                        on_pubrec(self, packet_id, 0, now)
-                    elif kind_of_ack == PUBREL:
-                        on_pubrel(self, packet_id)
-                    else:
-                        on_pubcomp(self, packet_id, now)
-                else:
-                    waiting = self._handle(packet, now)
-                    if waiting is None and turn.deliveries > DELIVERIES_PER_ITERATION and self.state != CLOSED:
-                        self.rest = list(remaining)
-                        return not self.rest
-                if self.state == CLOSED:
-                    return True
-                if waiting is not None:
-                    self.rest = list(remaining)
-                    return waiting
-            if pubacks:
-                on_puback(self, pubacks, now)
-        except MqttError as error:
-            closing.fail(self, error)
-        finally:
-            if published:
-                self.received_messages += published
-                self.context.metrics.packets_publish_received += published
+    def abort(self) -> None:
+        pass
+
+    def stored(self) -> None:
+        pass
+
+    def accepted(self, keep_alive: float) -> None:
+        pass
+
+
+GONE: Final = _Gone()
+
+
+class Cancellable(Protocol):
+    """A task or a future."""
+
+    def cancel(self) -> bool: ...
+
+
+class Quota(Protocol):
+    """A bound in time: ``transport.limiter``."""
+
+    def consume(self, n: float, now: float) -> float:
+        """Take ``n``; the seconds until that is paid for."""
+
+
+class ListenerFacts:
+    """What a channel needs to know of the listener that accepted it; new ones after a reload serve new clients.
+
+    ``cert_username`` is "cn" or "dn" where the user name comes from the client's certificate, else empty.
+    ``loopback``: only this machine can reach the listener.
+    """
+
+    __slots__ = ("cert_username", "limits", "loopback", "name", "zone", "zone_name")
+
+    def __init__(
+        self, name: str, zone: ZoneSettings, zone_name: str, limits: Limits, cert_username: str, loopback: bool
+    ) -> None:
+        self.name = name
+        self.zone = zone
+        self.zone_name = zone_name
+        self.limits = limits
+        self.cert_username = cert_username
+        self.loopback = loopback
+
+
+class Channel:
+    """State of one conversation; the handlers of the packets work on it.
+
+    ``writer`` exists before CONNECT in its 3.x form and is replaced when the version turns out to be 5.0.
+    """
+
+    __slots__ = (
+        "admitted",
+        "admitted_generation",
+        "alias_characters",
+        "aliases",
+        "answered_qos1",
+        "auth_method",
+        "certified",
+        "client",
+        "connect",
+        "context",
+        "end_reason",
+        "exchange",
+        "flusher",
+        "limits",
+        "link",
+        "listener",
+        "log_position",
+        "pending_check",
+        "problem_information",
+        "quota",
+        "received1",
+        "received2",
+        "received_messages",
+        "refused_messages",
+        "rest",
+        "session",
+        "state",
+        "token_timer",
+        "version",
+        "will",
+        "will_decision",
+        "writer",
+        "zone",
+    )
+
+    def __init__(
+        self, context: ChannelContext, listener: ListenerFacts, client: ClientInfo, link: Link, flusher: FlushQueue
+    ) -> None:
+        self.context = context
+        self.listener = listener
+        self.zone = listener.zone
+        self.limits = listener.limits
+        self.client = client
+        self.link = link
+        self.flusher = flusher
+        self.writer = OutboundWriter(flusher, link, context.clock, context.hooks, self.zone.max_outbox_bytes)
+        self.state = CONNECTING
+        self.version = 0
+        self.session: Session | None = None
+        self.will: Will | None = None
+        # What a service outside said of the Will, at CONNECT: when it is due there is no time to ask.
+        self.will_decision: Decision | None = None
+        # What is being asked outside for the packet in hand; it is of no use to anybody when the conversation is over.
+        self.pending_check: Cancellable | None = None
+        # When the token that let the client in expires.
+        self.token_timer: Timer | None = None
+        # Topic Name -> until when a PUBLISH to it may pass without being asked about again (see ``publish``).
+        self.admitted: dict[str, float] = {}
+        self.admitted_generation = 0
+        # Topic Alias -> Topic Name, inbound; of this connection only [MQTT-3.3.2-7].
+        self.aliases: dict[int, str] | None = None
+        self.alias_characters = 0  # characters of these Topic Names
+        self.problem_information = True
+        # The user name was taken from a client certificate that the listener verified.
+        self.certified = False
+        self.auth_method: str | None = None
+        self.exchange: Exchange | None = None
+        # The CONNECT while it is not answered yet.
+        self.connect: Connect | None = None
+        # PUBLISH packets, those of QoS 1 and of QoS 2 among them, and those that were not published.
+        self.received_messages = 0
+        self.received1 = 0
+        self.received2 = 0
+        self.refused_messages = 0
+        # PUBLISHes of QoS 1 whose PUBACK was written before the packets in hand arrived: to what came in one piece with
+        # them, no PUBACK can have been known.
+        self.answered_qos1 = 0
+        # An operator's bound for what it may have routed; ``limit_routing`` sets it.
+        self.quota: Quota | None = None
+        self.end_reason = ""
+        # Packets that ``dispatcher.receive`` has left for the next turn, or for the end of what is awaited.
+        self.rest: list[Packet] | None = None
+        # What was written down before the packet in hand (``durability.commit.written``); -1: wait for all of it.
+        self.log_position = 0
+
+    def use_version(self, version: int) -> None:
+        """The CONNECT told the protocol version."""
+        self.version = version
+        if version == V5:
+            self.writer = OutboundWriter5(
+                self.flusher, self.link, self.context.clock, self.context.hooks, self.zone.max_outbox_bytes
+            )
+
+    def limit_routing(self, quota: Quota | None) -> None:
+        """Bound from now on what this client may have routed; None: no bound any more."""
+        self.quota = quota
+        # Nothing that was admitted before may pass by ``publish``'s gate, where the quota stands.
+        self.admitted_generation = -1
+
+    def fits(self, packet: Outgoing) -> bool:
+        """Whether a packet keeps the client's Maximum Packet Size, at least in its shortest form."""
+        writer = self.writer
+        bounded = isinstance(writer, OutboundWriter5) and writer.max_packet_size
+        return not bounded or self._encoded(packet) is not None
+
+    def send(self, packet: Outgoing) -> bool:
+        """Encode and append any packet but PUBLISH. False: it exceeds the client's Maximum Packet Size."""
+        data = self._encoded(packet)
+        if data is None:
+            return False
+        self.writer.send(data)
         return True
 
-    def _handle(self, packet: Packet, now: float) -> Awaitable[None] | None:
-        if isinstance(packet, MqttError):
-            raise packet
-        if isinstance(packet, Connect):
-            if self.state != CONNECTING:
-                raise ProtocolError("a second CONNECT")  # [MQTT-3.1.0-2]
-            return on_connect(self, packet, now)
-        if self.state == AUTHENTICATING and isinstance(packet, Auth | Disconnect):
-            if isinstance(packet, Auth):
-                return on_auth(self, packet, now)
-            else:
-                self.context.metrics.packets_disconnect_received += 1
-                closing.end(self, closing.NORMAL)
-            return None
-        if self.state != CONNECTED:
-            self._out_of_place()
-        elif isinstance(packet, Pingreq):
-            metrics = self.context.metrics
-            metrics.packets_pingreq_received += 1
-            metrics.packets_pingresp_sent += 1
-            self.writer.send(_PINGRESP)  # [MQTT-3.12.4-1]
-        elif isinstance(packet, Ack):
-            on_ack(self, packet, now)
-        elif isinstance(packet, Subscribe):
-            return on_subscribe(self, packet, now)
-        elif isinstance(packet, Unsubscribe):
-            return on_unsubscribe(self, packet, now)
-        elif isinstance(packet, Disconnect):
-            on_disconnect(self, packet, now)
-        elif isinstance(packet, Auth):
-            return on_auth(self, packet, now)
+    def _encoded(self, packet: Outgoing) -> bytes | None:
+        writer = self.writer
+        most = writer.max_packet_size if isinstance(writer, OutboundWriter5) else 0
+        return encode_within(packet, self.version, most)
+
+    def save_log_position(self) -> None:
+        """A packet is taken whose answer promises what it causes."""
+        durability = self.context.durability
+        if durability is not None:
+            self.log_position = durability.commit.written
+
+    def send_when_durable(self, data: bytes) -> None:
+        """Send an acknowledgement, when what the packet in hand caused is on disk."""
+        durability = self.context.durability
+        writer = self.writer
+        if durability is None or (durability.commit.written == self.log_position and writer.held_packets is None):
+            writer.send(data)
         else:
-            raise ProtocolError("a packet that only a Server sends")
-        return None
+            commit = durability.commit
+            writer.send_when_durable(
+                data, commit.barrier if self.log_position < 0 else commit.batch_since(self.log_position)
+            )
 
-    def _out_of_place(self) -> None:
-        """Anything but AUTH while CONNECT is not answered [MQTT-3.1.0-1]."""
-        if self.state == AUTHENTICATING and self.auth_method is not None:
-            closing.refuse(self, reason_codes.PROTOCOL_ERROR, "expected AUTH")
-        else:
-            raise ProtocolError("expected CONNECT")
+    def send_packet_when_durable(self, packet: Outgoing) -> bool:
+        """The same, encoded here. False: it exceeds the client's Maximum Packet Size."""
+        data = self._encoded(packet)
+        if data is None:
+            return False
+        self.send_when_durable(data)
+        return True
 
-    # What others order: operators, the keep alive, the transport
+    def send_connack(self, connack: Connack) -> bool:
+        """Send the one CONNACK; counts it."""
+        metrics = self.context.metrics
+        metrics.client_connack += 1
+        if connack.reason_code:
+            metrics.packets_connack_error += 1
+            if connack.reason_code in _AUTH_ERRORS:
+                metrics.packets_connack_auth_error += 1
+        if self.context.hooks.client_connack:
+            connack.properties = self.context.hooks.client_connack(connack.properties, self.client, connack.reason_code)
+        if not self.send(connack):
+            return False
+        metrics.packets_connack_sent += 1
+        return True
 
-    def kick(self, reason_code: int = reason_codes.ADMINISTRATIVE_ACTION) -> None:
-        """An operator's order: the connection ends, and so does the session."""
-        if self.session is not None:
-            self.session.expiry_interval = 0
-        closing.disconnect(self, reason_code, "", closing.KICKED)
+    def send_disconnect(self, disconnect: Disconnect) -> None:
+        """A DISCONNECT of the Server's: 5.0 only, and only after a successful CONNACK [MQTT-3.14.0-1]."""
+        answered = self.state == CONNECTED and self.writer.session is not None
+        if self.version == V5 and answered and self.send(disconnect):
+            self.context.metrics.packets_disconnect_sent += 1
 
-    def shut_down(self, keep_will: bool = False) -> None:
-        """The node stops; the will goes out [MQTT-3.1.2-8]. ``keep_will``: it stays in the store for the next start."""
-        if self.session is None or self.writer.session is None:
-            self.will = None  # nobody was told that it is in force
-        elif keep_will and self.will is not None:
-            self.will = None
-            self.session.will_number = 0
-        if self.state == CONNECTED:
-            closing.disconnect(self, reason_codes.SERVER_SHUTTING_DOWN, "", closing.SHUTTING_DOWN)
-        else:
-            closing.end(self, closing.SHUTTING_DOWN)
+    def send_auth(self, auth: Auth) -> None:
+        if self.send(auth):
+            self.context.metrics.packets_auth_sent += 1
 
-    def keep_alive_timeout(self) -> None:
-        """Nothing came for 1.5 times the Keep Alive [MQTT-3.1.2-22]."""
-        closing.disconnect(
-            self, reason_codes.KEEP_ALIVE_TIMEOUT, "no packet within 1.5 times Keep Alive", closing.KEEP_ALIVE_TIMEOUT
-        )
 
-    def too_busy(self) -> None:
-        """Too much of others waits to be let in already."""
-        if self.state == AUTHENTICATING:
-            detail = "too much waits to be let in"
-            closing.refuse(self, reason_codes.SERVER_BUSY, detail, "access.hash_wait", tell=False)
+Waiting = Awaitable[None] | None
+"""What a handler returns: nothing, or what must finish before this client's next packet is looked at."""
 
-    def idle_timeout(self) -> None:
-        """No complete CONNECT, or no AUTH, in time."""
-        what = "no complete CONNECT in time" if self.state == CONNECTING else "no AUTH in time"
-        closing.end(self, closing.IDLE_TIMEOUT, what)
-
-    def slow_reader(self) -> None:
-        """The client's socket took nothing for too long."""
-        closing.end(self, closing.SLOW_READER, "the client reads nothing")
-
-    def too_much_memory(self) -> None:
-        """The node's memory is used up, and what waits for this client takes much of it."""
-        closing.end(self, closing.MEMORY, "much waits for a client that reads slowly, and memory is short")
-
-    def internal_error(self) -> None:
-        """The broker failed on one of this client's packets."""
-        closing.disconnect(self, reason_codes.UNSPECIFIED_ERROR, "", closing.INTERNAL_ERROR)
-
-    def connection_lost(self, reason: str) -> None:
-        """The network connection is gone without a DISCONNECT."""
-        closing.end(self, closing.SOCKET_CLOSED, reason)
+_AUTH_ERRORS: Final = frozenset(
+    (
+        reason_codes.BAD_USER_NAME_OR_PASSWORD,
+        reason_codes.NOT_AUTHORIZED,
+        reason_codes.BAD_AUTHENTICATION_METHOD,
+        reason_codes.BANNED,
+    )
+)

@@ -10,8 +10,8 @@ from ..mqtt.errors import MqttError, UnknownProtocol
 from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES, Connack, Disconnect, Will
 from ..session.account import ALIAS_BYTES
+from .channel import AUTHENTICATING, CLOSED, CONNECTED, CONNECTING, Channel
 from .refusal import MOUNTED_TOO_LONG, NOT_DELAYED, RESERVED, RefusalReason
-from .state import CLOSED, CONNECTED, ChannelState
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ NONE: Final = "-"
 """No setting is behind it: nothing that an operator can change."""
 
 
-def fail(channel: ChannelState, error: MqttError) -> None:
+def fail(channel: Channel, error: MqttError) -> None:
     """A client broke the standard or a limit: say why where the version has words for it, and close."""
     code = error.reason_code
     name = reason_codes.name(code)
@@ -59,9 +59,7 @@ def fail(channel: ChannelState, error: MqttError) -> None:
     end(channel, name, str(error), error.setting)
 
 
-def refuse(
-    channel: ChannelState, code: int, detail: str, setting: str = "", tell: bool = True, reason: str = ""
-) -> None:
+def refuse(channel: Channel, code: int, detail: str, setting: str = "", tell: bool = True, reason: str = "") -> None:
     """Answer a CONNECT with a failure and close [MQTT-3.2.2-7].
 
     ``setting``: the key that decided, see ``end``. ``tell``: whether the client may read ``detail``, which else is
@@ -74,25 +72,86 @@ def refuse(
     end(channel, reason or reason_codes.name(code), detail, setting)
 
 
-def disconnect(channel: ChannelState, code: int, detail: str, reason: str, setting: str = "") -> None:
+def disconnect(channel: Channel, code: int, detail: str, reason: str, setting: str = "") -> None:
     """Close a connected client; 5.0 is told the Reason Code first [MQTT-4.13.1-1]. ``setting``: see ``end``."""
     properties = {REASON_STRING: detail} if detail else NO_PROPERTIES
     channel.send_disconnect(Disconnect(code, properties))
     end(channel, reason, detail, setting)
 
 
-def token_expired(channel: ChannelState) -> None:
+def token_expired(channel: Channel) -> None:
     """The token that let the client in is good no more."""
     disconnect(channel, reason_codes.NOT_AUTHORIZED, "the token has expired", TOKEN_EXPIRED)
 
 
-def user_deleted(channel: ChannelState, setting: str) -> None:
+def user_deleted(channel: Channel, setting: str) -> None:
     """The user that the client has proved to be is there no more. Its session stays. ``setting``: see ``end``."""
     if channel.state == CONNECTED:
         disconnect(channel, reason_codes.NOT_AUTHORIZED, "the user was deleted", USER_DELETED, setting)
 
 
-def end(channel: ChannelState, reason: str, detail: str = "", setting: str = "") -> None:
+# What operators, the keep alive and the transport order.
+
+
+def kick(channel: Channel, reason_code: int = reason_codes.ADMINISTRATIVE_ACTION) -> None:
+    """An operator's order: the connection ends, and so does the session."""
+    if channel.session is not None:
+        channel.session.expiry_interval = 0
+    disconnect(channel, reason_code, "", KICKED)
+
+
+def shut_down(channel: Channel, keep_will: bool = False) -> None:
+    """The node stops; the will goes out [MQTT-3.1.2-8]. ``keep_will``: it stays in the store for the next start."""
+    if channel.session is None or channel.writer.session is None:
+        channel.will = None  # nobody was told that it is in force
+    elif keep_will and channel.will is not None:
+        channel.will = None
+        channel.session.will_number = 0
+    if channel.state == CONNECTED:
+        disconnect(channel, reason_codes.SERVER_SHUTTING_DOWN, "", SHUTTING_DOWN)
+    else:
+        end(channel, SHUTTING_DOWN)
+
+
+def keep_alive_timeout(channel: Channel) -> None:
+    """Nothing came for 1.5 times the Keep Alive [MQTT-3.1.2-22]."""
+    disconnect(channel, reason_codes.KEEP_ALIVE_TIMEOUT, "no packet within 1.5 times Keep Alive", KEEP_ALIVE_TIMEOUT)
+
+
+def too_busy(channel: Channel) -> None:
+    """Too much of others waits to be let in already."""
+    if channel.state == AUTHENTICATING:
+        detail = "too much waits to be let in"
+        refuse(channel, reason_codes.SERVER_BUSY, detail, "access.hash_wait", tell=False)
+
+
+def idle_timeout(channel: Channel) -> None:
+    """No complete CONNECT, or no AUTH, in time."""
+    what = "no complete CONNECT in time" if channel.state == CONNECTING else "no AUTH in time"
+    end(channel, IDLE_TIMEOUT, what)
+
+
+def slow_reader(channel: Channel) -> None:
+    """The client's socket took nothing for too long."""
+    end(channel, SLOW_READER, "the client reads nothing")
+
+
+def too_much_memory(channel: Channel) -> None:
+    """The node's memory is used up, and what waits for this client takes much of it."""
+    end(channel, MEMORY, "much waits for a client that reads slowly, and memory is short")
+
+
+def internal_error(channel: Channel) -> None:
+    """The broker failed on one of this client's packets."""
+    disconnect(channel, reason_codes.UNSPECIFIED_ERROR, "", INTERNAL_ERROR)
+
+
+def connection_lost(channel: Channel, reason: str) -> None:
+    """The network connection is gone without a DISCONNECT."""
+    end(channel, SOCKET_CLOSED, reason)
+
+
+def end(channel: Channel, reason: str, detail: str = "", setting: str = "") -> None:
     """The conversation is over: let the session go, settle the will, log, and close the connection. Once.
 
     ``setting``: the key of the configuration behind it; ``NONE``: there is none; ``""``: the one in ``SETTINGS``.
@@ -149,7 +208,7 @@ def end(channel: ChannelState, reason: str, detail: str = "", setting: str = "")
     channel.link.close()
 
 
-def _leave(channel: ChannelState, reason: str, now: float, told: bool) -> None:
+def _leave(channel: Channel, reason: str, now: float, told: bool) -> None:
     context = channel.context
     client = channel.client
     session = channel.session
@@ -173,7 +232,7 @@ def _leave(channel: ChannelState, reason: str, now: float, told: bool) -> None:
         context.hooks.client_disconnected(client, reason)
 
 
-def will_message(channel: ChannelState, will: Will, now: float) -> Message | None:
+def will_message(channel: Channel, will: Will, now: float) -> Message | None:
     """The Will Message as the Application Message it becomes; None where its topic is not the client's to write."""
     client = channel.client
     topic = will.topic
@@ -192,7 +251,7 @@ def will_message(channel: ChannelState, will: Will, now: float) -> Message | Non
     return as_message(channel, will, now)
 
 
-def as_message(channel: ChannelState, will: Will, now: float) -> Message:
+def as_message(channel: Channel, will: Will, now: float) -> Message:
     """The Will Message as an Application Message, its mount point on; nobody was asked whether it may be published."""
     client = channel.client
     properties = {key: value for key, value in will.properties.items() if key != WILL_DELAY_INTERVAL}
@@ -200,7 +259,7 @@ def as_message(channel: ChannelState, will: Will, now: float) -> Message:
     return Message(mounted, will.payload, will.qos, will.retain, properties or NO_PROPERTIES, client, now)
 
 
-def _authorize_will(channel: ChannelState, topic: str, now: float) -> RefusalReason | None:
+def _authorize_will(channel: Channel, topic: str, now: float) -> RefusalReason | None:
     real = will_topic(channel, topic)
     if isinstance(real, RefusalReason):
         return real
@@ -210,7 +269,7 @@ def _authorize_will(channel: ChannelState, topic: str, now: float) -> RefusalRea
     return None if decision.allowed else RefusalReason(reason_codes.NOT_AUTHORIZED, decision.setting)
 
 
-def will_topic(channel: ChannelState, topic: str) -> str | RefusalReason:
+def will_topic(channel: Channel, topic: str) -> str | RefusalReason:
     """The topic that access rules are asked about for a Will, or why nobody's rules allow it."""
     delayed = channel.context.delayed
     real = delayed.inner_topic(topic) if delayed.handles(topic) else topic

@@ -17,13 +17,13 @@ from ..mqtt.errors import ProtocolError
 from ..mqtt.packets import Connect, Disconnect
 from ..session.client_info import PacketInHand
 from .authentication import authenticate, start_exchange
+from .channel import Channel, Waiting
 from .closing import NONE, NORMAL, end, refuse
 from .identity import check_banned, check_client_id
 from .outbound_writer import OutboundWriter5
-from .state import ChannelState, Waiting
 
 
-def on_connect(channel: ChannelState, connect: Connect, now: float) -> Waiting:
+def on_connect(channel: Channel, connect: Connect, now: float) -> Waiting:
     """Take the CONNECT: refuse it, accept it, or begin to authenticate."""
     context = channel.context
     context.metrics.packets_connect_received += 1
@@ -48,7 +48,7 @@ def on_connect(channel: ChannelState, connect: Connect, now: float) -> Waiting:
     return authenticate(channel, connect, now)
 
 
-def _read_facts(channel: ChannelState, connect: Connect) -> None:
+def _read_facts(channel: Channel, connect: Connect) -> None:
     client = channel.client
     client.proto_ver = connect.version
     client.is_bridge = connect.is_bridge
@@ -72,7 +72,7 @@ def _read_facts(channel: ChannelState, connect: Connect) -> None:
         channel.problem_information = properties.get(REQUEST_PROBLEM_INFORMATION, 1) != 0
 
 
-def _check_will(channel: ChannelState, connect: Connect) -> bool:
+def _check_will(channel: Channel, connect: Connect) -> bool:
     will = connect.will
     if will is None:
         return True
@@ -89,7 +89,7 @@ def _check_will(channel: ChannelState, connect: Connect) -> bool:
     return False
 
 
-def on_disconnect(channel: ChannelState, packet: Disconnect, now: float) -> None:
+def on_disconnect(channel: Channel, packet: Disconnect, now: float) -> None:
     """The client says goodbye; its will is dropped unless it asks for it [MQTT-3.14.4-3]."""
     channel.context.metrics.packets_disconnect_received += 1
     session = channel.session

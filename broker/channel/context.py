@@ -12,8 +12,8 @@ from ..observability.metrics import Metrics
 from ..persistence.durability import Durability
 
 if TYPE_CHECKING:
+    from .channel import Channel
     from .review import Reviews
-    from .state import ChannelState
 
 
 class ChannelContext:
@@ -61,7 +61,7 @@ class ChannelContext:
         self.delayed = delayed
         # None at level ``memory``.
         self.durability: Durability | None = None
-        self.channels: dict[str, ChannelState] = {}
+        self.channels: dict[str, Channel] = {}
         # Set by the server, which makes it of this.
         self.reviews: Reviews
         # The node is stopping: no new CONNECT is accepted.

@@ -9,14 +9,14 @@ from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
 from ..access.decision import Decision
-from .state import CLOSED, ChannelState
+from .channel import CLOSED, Channel
 
 T = TypeVar("T")
 
 Asked = Awaitable[list[Decision] | None]
 
 
-def until_answered(channel: ChannelState, asked: Awaitable[T]) -> Awaitable[T | None]:
+def until_answered(channel: Channel, asked: Awaitable[T]) -> Awaitable[T | None]:
     """What comes of ``asked``, which begins now and is given up with the conversation: then ``None``."""
     if isinstance(asked, asyncio.Future):
         return asked  # others may wait for it too
@@ -24,7 +24,7 @@ def until_answered(channel: ChannelState, asked: Awaitable[T]) -> Awaitable[T | 
     return _answer(channel, question)
 
 
-async def _answer(channel: ChannelState, question: asyncio.Future[T]) -> T | None:
+async def _answer(channel: Channel, question: asyncio.Future[T]) -> T | None:
     try:
         return await question
     except asyncio.CancelledError:
@@ -36,6 +36,6 @@ async def _answer(channel: ChannelState, question: asyncio.Future[T]) -> T | Non
         channel.pending_check = None
 
 
-def ask(channel: ChannelState, action: str, topics: Sequence[str]) -> Asked:
+def ask(channel: Channel, action: str, topics: Sequence[str]) -> Asked:
     """Whether the client may ``"publish"`` to or ``"subscribe"`` to each of these, in their order."""
     return until_answered(channel, channel.context.authorization.ask(channel.client, action, topics))

@@ -6,13 +6,13 @@ from typing import Final
 from ..mqtt import reason_codes
 from ..mqtt.constants import V4
 from ..mqtt.packets import Connect
+from .channel import Channel
 from .closing import NONE, refuse
-from .state import ChannelState
 
 _SPECIAL: Final = re.compile(r"[+#/]|^\$")
 
 
-def check_client_id(channel: ChannelState, connect: Connect) -> bool:
+def check_client_id(channel: Channel, connect: Connect) -> bool:
     """Whether its Client Identifier will do; refuses it otherwise, as all checks here do."""
     client = channel.client
     zone = channel.zone
@@ -33,7 +33,7 @@ def check_client_id(channel: ChannelState, connect: Connect) -> bool:
     return True
 
 
-def check_banned(channel: ChannelState) -> bool:
+def check_banned(channel: Channel) -> bool:
     """Whether no ban keeps it out."""
     ban = channel.context.access.ban_of(channel.client)
     if ban is None:
@@ -43,7 +43,7 @@ def check_banned(channel: ChannelState) -> bool:
     return False
 
 
-def check_owner(channel: ChannelState) -> bool:
+def check_owner(channel: Channel) -> bool:
     """Whether the session of its Client Identifier, if there is one, is its own to go on with or to end."""
     context = channel.context
     client = channel.client
@@ -64,7 +64,7 @@ def check_owner(channel: ChannelState) -> bool:
     return False
 
 
-def new_client_id(channel: ChannelState) -> str:
+def new_client_id(channel: Channel) -> str:
     """For a client that has brought none: one that no session has."""
     broker = channel.context.broker
     while True:
@@ -73,7 +73,7 @@ def new_client_id(channel: ChannelState) -> str:
             return client_id
 
 
-def check_mountpoint(channel: ChannelState) -> bool:
+def check_mountpoint(channel: Channel) -> bool:
     """A name that reads as wildcards or levels would see other clients' mount points, and one that begins with $ those
     of the server (``$SYS``, ``$delayed``): it is refused where it is used."""
     client = channel.client

@@ -18,6 +18,7 @@ from ..mqtt.packets import NO_PROPERTIES, Ack
 from ..session.account import ALIAS_BYTES
 from ..session.session import DUPLICATE, FULL, Session
 from .authorization import apply_decision, authorize
+from .channel import CLOSED, Channel, Quota, Waiting
 from .closing import disconnect
 from .external_check import Asked, ask
 from .refusal import (
@@ -33,7 +34,6 @@ from .refusal import (
     TOO_MANY_QOS2,
     RefusalReason,
 )
-from .state import CLOSED, ChannelState, Quota, Waiting
 
 # How many topics a client may have admitted at a time, and of how many characters: 1 MiB at most, were none shared.
 _MAX_ADMITTED: Final = 1024
@@ -47,7 +47,7 @@ _LOOK_AGAIN: Final = 5.0
 _PUBACK: Final = b"\x40\x02"
 
 
-def on_publish(channel: ChannelState, message: Message, now: float) -> Waiting:
+def on_publish(channel: Channel, message: Message, now: float) -> Waiting:
     """Take one PUBLISH."""
     context = channel.context
     metrics = context.metrics
@@ -99,7 +99,7 @@ def on_publish(channel: ChannelState, message: Message, now: float) -> Waiting:
     return None
 
 
-def _publish_if_admitted(channel: ChannelState, message: Message, now: float, asked: Decision | None = None) -> Waiting:
+def _publish_if_admitted(channel: Channel, message: Message, now: float, asked: Decision | None = None) -> Waiting:
     """``asked``: the decision, where a service outside was asked."""
     refusal = _admit(channel, message, now, asked)
     if refusal is NEEDS_EXTERNAL_CHECK:
@@ -121,7 +121,7 @@ def _publish_if_admitted(channel: ChannelState, message: Message, now: float, as
     return None
 
 
-def _ask_and_publish(channel: ChannelState, message: Message) -> Awaitable[None]:
+def _ask_and_publish(channel: Channel, message: Message) -> Awaitable[None]:
     """Ask an outside source about a PUBLISH, then go on with it."""
     context = channel.context
     session = channel.session
@@ -133,7 +133,7 @@ def _ask_and_publish(channel: ChannelState, message: Message) -> Awaitable[None]
     return _publish_when_answered(channel, session, message, ask(channel, "publish", [topic]))
 
 
-async def _publish_when_answered(channel: ChannelState, session: Session, message: Message, asked: Asked) -> None:
+async def _publish_when_answered(channel: Channel, session: Session, message: Message, asked: Asked) -> None:
     context = channel.context
     decisions = await asked
     if decisions is None or channel.state == CLOSED:
@@ -149,7 +149,7 @@ async def _publish_when_answered(channel: ChannelState, session: Session, messag
         await waiting
 
 
-def _acknowledge(channel: ChannelState, message: Message, matched: int) -> None:
+def _acknowledge(channel: Channel, message: Message, matched: int) -> None:
     if message.qos == 1:
         channel.context.metrics.packets_puback_sent += 1
         if matched or channel.version != V5:
@@ -164,7 +164,7 @@ def _acknowledge(channel: ChannelState, message: Message, matched: int) -> None:
         channel.send_packet_when_durable(Ack(PUBREC, message.packet_id, reason_codes.NO_MATCHING_SUBSCRIBERS))
 
 
-def _resolve_alias(channel: ChannelState, message: Message) -> None:
+def _resolve_alias(channel: Channel, message: Message) -> None:
     # [MQTT-3.3.2-8] [MQTT-3.3.2-9] [MQTT-3.3.2-12]
     properties = message.properties
     alias = properties.pop(TOPIC_ALIAS)
@@ -193,7 +193,7 @@ def _resolve_alias(channel: ChannelState, message: Message) -> None:
     message.topic = topic
 
 
-def _check_receive_maximum(channel: ChannelState, begun: int) -> None:
+def _check_receive_maximum(channel: Channel, begun: int) -> None:
     """QoS 1 and 2 together [MQTT-3.3.4-7]. ``begun``: QoS 1 PUBLISHes before this one, and QoS 2 that wait for PUBREL;
     of the former, those are finished whose PUBACK was written when this one arrived."""
     if begun - channel.answered_qos1 >= channel.zone.receive_maximum:
@@ -201,7 +201,7 @@ def _check_receive_maximum(channel: ChannelState, begun: int) -> None:
         raise ProtocolError("more than Receive Maximum unfinished", reason_codes.RECEIVE_MAXIMUM_EXCEEDED)
 
 
-def _note_qos2(channel: ChannelState, session: Session, message: Message, now: float) -> bool:
+def _note_qos2(channel: Channel, session: Session, message: Message, now: float) -> bool:
     """Whether this QoS 2 PUBLISH is a new message that may be published."""
     metrics = channel.context.metrics
     awaiting = session.awaiting_rel
@@ -226,7 +226,7 @@ def _note_qos2(channel: ChannelState, session: Session, message: Message, now: f
     return True
 
 
-def _admit(channel: ChannelState, message: Message, now: float, asked: Decision | None) -> RefusalReason | None:
+def _admit(channel: Channel, message: Message, now: float, asked: Decision | None) -> RefusalReason | None:
     """Why this client may not publish to this topic, if it may not; puts the mount point on.
 
     ``NEEDS_EXTERNAL_CHECK``: a service outside must be asked for ``asked``."""
@@ -279,7 +279,7 @@ def _admit(channel: ChannelState, message: Message, now: float, asked: Decision 
     return None
 
 
-def _within_quota(channel: ChannelState, quota: Quota, topic: str, now: float) -> bool:
+def _within_quota(channel: Channel, quota: Quota, topic: str, now: float) -> bool:
     """Whether the last messages are paid for; then take this one, and one more for each subscription it reaches."""
     if quota.consume(0, now) > 0:
         return False
@@ -288,7 +288,7 @@ def _within_quota(channel: ChannelState, quota: Quota, topic: str, now: float) -
     return True
 
 
-def _refuse(channel: ChannelState, message: Message, refusal: RefusalReason) -> None:
+def _refuse(channel: Channel, message: Message, refusal: RefusalReason) -> None:
     """Drop a PUBLISH, with the negative acknowledgement that its version and QoS have [3.1.1 MQTT-3.3.5-2]."""
     metrics = channel.context.metrics
     code = refusal.code
@@ -308,7 +308,7 @@ def _refuse(channel: ChannelState, message: Message, refusal: RefusalReason) -> 
         _negative(channel, message, code)
 
 
-def _negative(channel: ChannelState, message: Message, code: int) -> None:
+def _negative(channel: Channel, message: Message, code: int) -> None:
     kind = PUBACK if message.qos == 1 else PUBREC
     session = channel.session
     metrics = channel.context.metrics
@@ -325,7 +325,7 @@ def _negative(channel: ChannelState, message: Message, code: int) -> None:
     channel.send_packet_when_durable(Ack(kind, message.packet_id, code, properties))
 
 
-def _delay(channel: ChannelState, message: Message, now: float) -> None:
+def _delay(channel: Channel, message: Message, now: float) -> None:
     delayed = channel.context.delayed
     code = delayed.accept(message, now)
     if code:
@@ -334,7 +334,7 @@ def _delay(channel: ChannelState, message: Message, now: float) -> None:
         _acknowledge(channel, message, 1)
 
 
-def _refuse_full(channel: ChannelState, message: Message) -> Waiting:
+def _refuse_full(channel: Channel, message: Message) -> Waiting:
     """``queue_full = "refuse"``: 0x97 for 5.0; a 3.x publisher waits, unread, until there is room."""
     metrics = channel.context.metrics
     metrics.packets_publish_dropped += 1
@@ -349,7 +349,7 @@ def _refuse_full(channel: ChannelState, message: Message) -> Waiting:
     return _wait_for_room(channel, session, message)
 
 
-async def _wait_for_room(channel: ChannelState, session: Session, message: Message) -> None:
+async def _wait_for_room(channel: Channel, session: Session, message: Message) -> None:
     context = channel.context
     broker = context.broker
     give_up = context.clock.now() + _MAX_WAIT
@@ -368,7 +368,7 @@ async def _wait_for_room(channel: ChannelState, session: Session, message: Messa
         await asyncio.sleep(_RETRY_FULL)
 
 
-def _needs_disk(channel: ChannelState, message: Message) -> bool:
+def _needs_disk(channel: Channel, message: Message) -> bool:
     """Whether its acknowledgement would have to wait for the disk. A duplicate is answered like the first."""
     context = channel.context
     session = channel.session
@@ -380,7 +380,7 @@ def _needs_disk(channel: ChannelState, message: Message) -> bool:
     return context.broker.needs_disk(channel.client.mountpoint + message.topic, message.retain)
 
 
-def _refuse_unstored(channel: ChannelState, message: Message, now: float) -> Waiting:
+def _refuse_unstored(channel: Channel, message: Message, now: float) -> Waiting:
     """Nothing can be stored: 0x97 for 5.0; a 3.x publisher waits, unread, until it can."""
     channel.context.metrics.packets_publish_dropped += 1
     STORE_TROUBLE.report(channel, "publish_refused", message.topic, now)
@@ -391,7 +391,7 @@ def _refuse_unstored(channel: ChannelState, message: Message, now: float) -> Wai
     return None
 
 
-async def _wait_for_store(channel: ChannelState, message: Message) -> None:
+async def _wait_for_store(channel: Channel, message: Message) -> None:
     context = channel.context
     durability = context.durability
     assert durability is not None

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 from ..mqtt import reason_codes
 
 if TYPE_CHECKING:
-    from .state import ChannelState
+    from .channel import Channel
 
 
 class RefusalReason:
@@ -19,7 +19,7 @@ class RefusalReason:
         self.setting = setting
         self.detail = detail
 
-    def report(self, channel: "ChannelState", event: str, topic: str, now: float) -> None:
+    def report(self, channel: "Channel", event: str, topic: str, now: float) -> None:
         """Count it under its event and reason, and say so in the log; ``now`` in unix seconds."""
         name = reason_codes.name(self.code)
         context = channel.context

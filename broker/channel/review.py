@@ -16,7 +16,7 @@ from ..session.client_info import ClientInfo
 from ..session.session import Session
 from ..session.subscription import Subscription
 from .authorization import apply_decision, authorize
-from .state import CONNECTED, ChannelState
+from .channel import CONNECTED, Channel
 
 if TYPE_CHECKING:
     from .context import ChannelContext
@@ -62,7 +62,7 @@ class SessionReview:
         end = perf_counter() + seconds
         return all(perf_counter() < end for _ in self._steps)
 
-    def channel(self) -> ChannelState | None:
+    def channel(self) -> Channel | None:
         """Of its client, if that is here."""
         channel = self._context.channels.get(self.session.client_id)
         return channel if channel is not None and channel.session is self.session else None
@@ -89,7 +89,7 @@ class SessionReview:
         """Whether it is there still, and no other one in its place."""
         return self.session.subscriptions.get(subscription.filter) is subscription
 
-    def _decide(self, channel: ChannelState | None, client: ClientInfo, topic_filter: str) -> Decision | None:
+    def _decide(self, channel: Channel | None, client: ClientInfo, topic_filter: str) -> Decision | None:
         context = self._context
         if channel is None:
             is_superuser = context.access.authentication.is_superuser(client)
@@ -279,7 +279,7 @@ def seen_filter(subscription: Subscription, client: ClientInfo) -> str | None:
     return subscription.topic_filter[len(mountpoint) :]
 
 
-def unknown_filters(channel: ChannelState, session: Session, now: float) -> Iterator[str | None]:
+def unknown_filters(channel: Channel, session: Session, now: float) -> Iterator[str | None]:
     """Of a session that is to go on: filters that a service outside must be asked about; None: one that need not."""
     authorization = channel.context.authorization
     for subscription in list(session.subscriptions.values()):
@@ -290,7 +290,7 @@ def unknown_filters(channel: ChannelState, session: Session, now: float) -> Iter
             yield topic_filter
 
 
-async def until_reviewed(channel: ChannelState, review: SessionReview) -> bool:
+async def until_reviewed(channel: Channel, review: SessionReview) -> bool:
     """Whether the client is here still when it is through."""
     while not review.go_on():
         await asyncio.sleep(0)

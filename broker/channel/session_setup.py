@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from ..access.decision import Decision
 from ..mqtt import reason_codes
@@ -25,8 +25,9 @@ from ..mqtt.constants import (
     WILDCARD_SUBSCRIPTION_AVAILABLE,
     WILL_DELAY_INTERVAL,
 )
-from ..mqtt.packets import NO_PROPERTIES, Connack, Connect, Will
+from ..mqtt.packets import NO_PROPERTIES, Connack, Connect, Properties, Will
 from ..session.session import Session
+from .channel import AUTHENTICATING, CONNECTED, CONNECTING, Channel, Waiting
 from .closing import (
     DISCARDED,
     NONE,
@@ -42,14 +43,13 @@ from .external_check import ask
 from .identity import check_banned, check_mountpoint, check_owner, mountpoint_of, new_client_id
 from .refusal import NO_MEMORY, STORE_TROUBLE
 from .review import NO_DECISIONS, SessionReview, unknown_filters, until_reviewed
-from .state import AUTHENTICATING, CONNECTED, CONNECTING, ChannelState, Waiting
 
 logger = logging.getLogger(__name__)
 
 _FILTERS_PER_SLICE: Final = 100
 
 
-def accept(channel: ChannelState, connect: Connect, now: float, extra: dict[int, Any]) -> Waiting:
+def accept(channel: Channel, connect: Connect, now: float, extra: Properties) -> Waiting:
     """The client is who it says. Its Will may still have to be asked about."""
     client = channel.client
     if not client.client_id:
@@ -74,7 +74,7 @@ def accept(channel: ChannelState, connect: Connect, now: float, extra: dict[int,
 
 
 async def _ask_first(
-    channel: ChannelState, connect: Connect, will: str | None, session: Session | None, extra: dict[int, Any]
+    channel: Channel, connect: Connect, will: str | None, session: Session | None, extra: Properties
 ) -> None:
     """About its Will, and about what the session that it goes on with is subscribed to."""
     generation = channel.context.authorization.generation
@@ -113,7 +113,7 @@ async def _ask_first(
 
 
 def _open(
-    channel: ChannelState, connect: Connect, now: float, extra: dict[int, Any], decisions: Mapping[str, Decision]
+    channel: Channel, connect: Connect, now: float, extra: Properties, decisions: Mapping[str, Decision]
 ) -> Waiting:
     """Everything is checked: take the session over, judge what it is subscribed to, and answer when that is on disk.
 
@@ -163,7 +163,7 @@ def _open(
 
 
 async def _answer_when_reviewed(
-    channel: ChannelState, connect: Connect, properties: dict[int, Any], review: SessionReview
+    channel: Channel, connect: Connect, properties: Properties, review: SessionReview
 ) -> None:
     if not await until_reviewed(channel, review):
         return
@@ -175,7 +175,7 @@ async def _answer_when_reviewed(
 
 
 def _answer_connect(
-    channel: ChannelState, connect: Connect, session: Session, present: bool, properties: dict[int, Any], now: float
+    channel: Channel, connect: Connect, session: Session, present: bool, properties: Properties, now: float
 ) -> Waiting:
     """Answer, when what must be on disk for it is."""
     client = channel.client
@@ -198,7 +198,7 @@ def _answer_connect(
     return None
 
 
-async def _answer_when_stored(channel: ChannelState, connect: Connect, connack: Connack, batch: int) -> None:
+async def _answer_when_stored(channel: Channel, connect: Connect, connack: Connack, batch: int) -> None:
     durability = channel.context.durability
     assert durability is not None
     stored = await durability.commit.wait_until_durable(batch)
@@ -216,7 +216,7 @@ async def _answer_when_stored(channel: ChannelState, connect: Connect, connack: 
     refuse(channel, STORE_TROUBLE.code, STORE_TROUBLE.detail, STORE_TROUBLE.setting)
 
 
-def _needs_disk(channel: ChannelState, connect: Connect, expiry: int) -> bool:
+def _needs_disk(channel: Channel, connect: Connect, expiry: int) -> bool:
     """Whether the answer to a CONNECT would have to wait for the disk: a durable session begins or is discarded."""
     session = channel.context.broker.sessions.get(channel.client.client_id)
     if session is None or not session.durable:
@@ -226,7 +226,7 @@ def _needs_disk(channel: ChannelState, connect: Connect, expiry: int) -> bool:
     return not resumed
 
 
-def _answer(channel: ChannelState, connect: Connect, connack: Connack, now: float) -> None:
+def _answer(channel: Channel, connect: Connect, connack: Connack, now: float) -> None:
     """CONNACK, then what the session owes [MQTT-3.2.0-1]."""
     context = channel.context
     client = channel.client
@@ -265,7 +265,7 @@ def _answer(channel: ChannelState, connect: Connect, connack: Connack, now: floa
     session.advance(now)
 
 
-def take_over(old: ChannelState, clean_start: bool) -> None:
+def take_over(old: Channel, clean_start: bool) -> None:
     """Another connection with the same Client Identifier was accepted: this one goes, its session may stay."""
     metrics = old.context.metrics
     hooks = old.context.hooks
@@ -288,7 +288,7 @@ def _delay_of(will: Will) -> int:
     return int(will.properties.get(WILL_DELAY_INTERVAL, 0))
 
 
-def _keep_alive(channel: ChannelState, connect: Connect) -> int:
+def _keep_alive(channel: Channel, connect: Connect) -> int:
     zone = channel.zone
     most = zone.server_keep_alive
     if most and (connect.version == V5 or zone.server_keep_alive_v3):
@@ -297,19 +297,19 @@ def _keep_alive(channel: ChannelState, connect: Connect) -> int:
     return connect.keep_alive
 
 
-def _expiry(channel: ChannelState, connect: Connect) -> int:
+def _expiry(channel: Channel, connect: Connect) -> int:
     most = channel.zone.session_expiry_interval
     if connect.version == V5:
         return min(int(connect.properties.get(SESSION_EXPIRY_INTERVAL, 0)), most)
     return 0 if connect.clean_start else most
 
 
-def _connack_properties(channel: ChannelState, connect: Connect, keep_alive: int, expiry: int) -> dict[int, Any]:
+def _connack_properties(channel: Channel, connect: Connect, keep_alive: int, expiry: int) -> Properties:
     """What a 5.0 client is told of this server's limits; absent means the standard's default."""
     if connect.version != V5:
         return {}
     zone = channel.zone
-    properties: dict[int, Any] = {}
+    properties: Properties = {}
     if not connect.client_id:  # the broker's choice, or its user name
         properties[ASSIGNED_CLIENT_IDENTIFIER] = channel.client.client_id  # [MQTT-3.2.2-16]
     if keep_alive != connect.keep_alive:

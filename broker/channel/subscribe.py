@@ -16,11 +16,11 @@ from ..session.client_info import ClientInfo, PacketInHand
 from ..session.session import Session
 from ..session.subscription import Subscription
 from .authorization import apply_decision, authorize
+from .channel import CONNECTED, Channel, Waiting
 from .closing import NONE, disconnect
 from .external_check import Asked, ask, until_answered
 from .refusal import NO_SHARED, NO_WILDCARDS, STORE_TROUBLE, TOO_DEEP_FILTER, RefusalReason
 from .review import end_subscription
-from .state import CONNECTED, ChannelState, Waiting
 
 FILTERS_PER_ITERATION: Final = 256
 """Filters of one SUBSCRIBE or UNSUBSCRIBE that are judged before others are heard: some milliseconds."""
@@ -34,7 +34,7 @@ Decisions = dict[str, Decision]
 _NOT_ASKED: Final = Decision(False, "access.http.acl_url")
 
 
-def on_subscribe(channel: ChannelState, packet: Subscribe, now: float) -> Waiting:
+def on_subscribe(channel: Channel, packet: Subscribe, now: float) -> Waiting:
     """One SUBACK with a Reason Code per filter [MQTT-3.8.4-1] [MQTT-3.8.4-6]; retained messages follow it."""
     context = channel.context
     metrics = context.metrics
@@ -55,14 +55,14 @@ def on_subscribe(channel: ChannelState, packet: Subscribe, now: float) -> Waitin
     return _subscribe_all(channel, packet, filters, now, decided)
 
 
-def _check_answer(channel: ChannelState, answer: Suback | Unsuback) -> None:
+def _check_answer(channel: Channel, answer: Suback | Unsuback) -> None:
     """Nothing is done that the client cannot be told of: the size of the answer is known from the request."""
     if not channel.fits(answer):
         detail = f"the answer to {len(answer.reason_codes)} Topic Filters is above the client's Maximum Packet Size"
         raise ProtocolError(detail, reason_codes.PACKET_TOO_LARGE, NONE)  # [MQTT-3.1.2-24]
 
 
-def _decide(channel: ChannelState, filters: list[TopicFilter], now: float) -> tuple[Decisions, list[str]]:
+def _decide(channel: Channel, filters: list[TopicFilter], now: float) -> tuple[Decisions, list[str]]:
     """What can be decided at once, and the filters that a service outside must be asked about."""
     decided: Decisions = {}
     unknown: dict[str, None] = {}
@@ -82,7 +82,7 @@ def _decide(channel: ChannelState, filters: list[TopicFilter], now: float) -> tu
 
 
 async def _subscribe_when_answered(
-    channel: ChannelState,
+    channel: Channel,
     packet: Subscribe,
     filters: list[TopicFilter],
     decided: Decisions,
@@ -103,7 +103,7 @@ async def _subscribe_when_answered(
 
 
 def _subscribe_all(
-    channel: ChannelState, packet: Subscribe, filters: list[TopicFilter], now: float, decided: Decisions
+    channel: Channel, packet: Subscribe, filters: list[TopicFilter], now: float, decided: Decisions
 ) -> Waiting:
     context = channel.context
     session = channel.session
@@ -128,7 +128,7 @@ def _subscribe_all(
 
 
 async def _subscribe_in_turns(
-    channel: ChannelState,
+    channel: Channel,
     session: Session,
     packet: Subscribe,
     filters: list[TopicFilter],
@@ -152,7 +152,7 @@ async def _subscribe_in_turns(
 
 
 def _subscribe_some(
-    channel: ChannelState,
+    channel: Channel,
     session: Session,
     packet: Subscribe,
     filters: list[TopicFilter],
@@ -174,7 +174,7 @@ def _subscribe_some(
     return codes
 
 
-def _answer(channel: ChannelState, session: Session, suback: Suback, now: float, at_once: bool = False) -> None:
+def _answer(channel: Channel, session: Session, suback: Suback, now: float, at_once: bool = False) -> None:
     """``at_once``: not behind what waits for the disk."""
     metrics = channel.context.metrics
     if any(code >= 0x80 for code in suback.reason_codes):
@@ -196,7 +196,7 @@ def in_use(session: Session, version: int, packet_id: int) -> bool:
 
 
 def _subscribe(
-    channel: ChannelState,
+    channel: Channel,
     session: Session,
     entry: TopicFilter,
     identifiers: tuple[int, ...],
@@ -303,12 +303,12 @@ def no_room(broker: Broker, session: Session, filters: Collection[str]) -> str:
     return "limits.memory" if broker.short_of_memory else ""
 
 
-def _refused(channel: ChannelState, entry: TopicFilter, code: int, setting: str, detail: str = "") -> int:
+def _refused(channel: Channel, entry: TopicFilter, code: int, setting: str, detail: str = "") -> int:
     RefusalReason(code, setting, detail).report(channel, "subscribe_refused", entry.filter, channel.context.clock.now())
     return code
 
 
-def on_unsubscribe(channel: ChannelState, packet: Unsubscribe, now: float) -> Waiting:
+def on_unsubscribe(channel: Channel, packet: Unsubscribe, now: float) -> Waiting:
     """One UNSUBACK always [MQTT-3.10.4-4] [MQTT-3.10.4-5]; what was begun goes on [MQTT-3.10.4-3]."""
     context = channel.context
     metrics = context.metrics
@@ -333,9 +333,7 @@ def on_unsubscribe(channel: ChannelState, packet: Unsubscribe, now: float) -> Wa
     return None
 
 
-async def _unsubscribe_in_turns(
-    channel: ChannelState, session: Session, packet: Unsubscribe, filters: list[str]
-) -> None:
+async def _unsubscribe_in_turns(channel: Channel, session: Session, packet: Unsubscribe, filters: list[str]) -> None:
     codes: list[int] = []
     for at in range(0, len(filters), FILTERS_PER_ITERATION):
         if at:
@@ -347,14 +345,14 @@ async def _unsubscribe_in_turns(
     channel.context.metrics.packets_unsuback_sent += 1
 
 
-def _unsubscribe_some(channel: ChannelState, session: Session, packet: Unsubscribe, filters: list[str]) -> list[int]:
+def _unsubscribe_some(channel: Channel, session: Session, packet: Unsubscribe, filters: list[str]) -> list[int]:
     with PacketInHand(channel.client, packet.properties):
         codes = [_unsubscribe(channel, session, entry) for entry in filters]
     channel.context.broker.turn.deliveries += DELIVERIES_PER_FILTER * len(filters)
     return codes
 
 
-def _unsubscribe(channel: ChannelState, session: Session, entry: str) -> int:
+def _unsubscribe(channel: Channel, session: Session, entry: str) -> int:
     try:
         _, topic_filter = parse_shared(entry)
     except ValueError:

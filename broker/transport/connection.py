@@ -11,10 +11,11 @@ from sys import intern
 from termios import TIOCOUTQ
 from typing import Final, cast
 
-from ..channel.channel import DELIVERIES_PER_ITERATION, Channel
+from ..channel import closing
+from ..channel.channel import AUTHENTICATING, CLOSED, CONNECTED, GONE, Channel, ListenerFacts
 from ..channel.closing import NORMAL, fail
 from ..channel.context import ChannelContext
-from ..channel.state import AUTHENTICATING, CLOSED, CONNECTED, GONE, ListenerFacts
+from ..channel.dispatcher import DELIVERIES_PER_ITERATION, receive
 from ..loop.timers import Timer
 from ..mqtt.decoder import Decoder, Packet, TopicNames
 from ..mqtt.errors import MqttError
@@ -240,7 +241,7 @@ class Connection(Output):
         channel = self.channel
         self._closing = True
         reason, self._lost = self._lost or "", None
-        channel.connection_lost(reason)
+        closing.connection_lost(channel, reason)
         for timer in (self._timer, self._rate_timer, self._memory_timer):
             if timer is not None:
                 timer.cancel()
@@ -263,11 +264,11 @@ class Connection(Output):
         """Give packets to the channel; park what must wait."""
         channel = self.channel
         try:
-            taken = channel.receive(packets, now)
+            taken = receive(channel, packets, now)
         except Exception:
             # A fault of ours costs this client its connection and nobody else anything [3.1.1 MQTT-4.8.0-2].
             logger.exception("internal_error client_id=%s", channel.client.client_id)
-            channel.internal_error()
+            closing.internal_error(channel)
             return
         if taken is True:
             if channel.writer.backlog > self.facts.zone.max_outbox_bytes:
@@ -297,7 +298,7 @@ class Connection(Output):
         access.waiting_bytes += octets
         if access.waiting_bytes <= MOST_WAITING_OCTETS:
             return True
-        self.channel.too_busy()
+        closing.too_busy(self.channel)
         return False
 
     async def _wait(self, waiting: Awaitable[None]) -> None:
@@ -308,7 +309,7 @@ class Connection(Output):
             fail(channel, error)
         except Exception:
             logger.exception("internal_error client_id=%s", channel.client.client_id)
-            channel.internal_error()
+            closing.internal_error(channel)
         finally:
             self._task = None
             self._context.access.waiting_bytes -= self._waiting_octets
@@ -526,7 +527,7 @@ class Connection(Output):
         if channel.state > AUTHENTICATING:
             return
         if self._parked is None and looked:
-            channel.idle_timeout()
+            closing.idle_timeout(channel)
             return
         # It has done its part and waits for us, and may owe an AUTH after that; or its CONNECT lies in the socket, and
         # a busy loop comes to it now.
@@ -543,7 +544,7 @@ class Connection(Output):
         if self._held:
             due = now + self._keep_alive
         elif now >= due:
-            self.channel.keep_alive_timeout()
+            closing.keep_alive_timeout(self.channel)
             return
         self._timer = self._context.timers.at(due, self._check_alive)
 

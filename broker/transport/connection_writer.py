@@ -3,9 +3,8 @@
 import asyncio
 from typing import Final
 
-from ..channel.channel import Channel
+from ..channel.channel import Channel, ListenerFacts
 from ..channel.context import ChannelContext
-from ..channel.state import ListenerFacts
 from .flusher import Flusher
 from .slow_reader import SlowReader
 from .traffic_counters import Counted

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from ..channel.channel import DELIVERIES_PER_ITERATION
+from ..channel.dispatcher import DELIVERIES_PER_ITERATION
 from ..channel.outbound_writer import OutboundWriter
 from ..loop.budget import LoopBudget
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from heapq import nlargest
 from typing import Final
 
+from ..channel import closing
 from ..core.broker import Broker
 from ..core.memory import Memory
 from ..persistence.durability import Durability
@@ -159,7 +160,7 @@ class MemoryGuard:
             most.channel.client.client_id[:256],
             octets,
         )
-        most.channel.too_much_memory()
+        closing.too_much_memory(most.channel)
         most.abort()
         self.buffers = max(0, self.buffers - octets)
         return True

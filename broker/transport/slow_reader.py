@@ -3,6 +3,7 @@
 import asyncio
 from typing import Final
 
+from ..channel import closing
 from ..channel.channel import Channel
 
 SLOWEST: Final = 1024
@@ -41,7 +42,7 @@ class SlowReader:
             return
         left = self._transport.get_write_buffer_size()
         if left > self._left - SLOWEST:
-            channel.slow_reader()
+            closing.slow_reader(channel)
             self._transport.abort()
             return
         self._watch(left)

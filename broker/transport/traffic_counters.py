@@ -2,7 +2,7 @@
 
 from sys import getsizeof
 
-from ..channel.state import ChannelState
+from ..channel.channel import Channel
 from ..session.client_info import Traffic
 
 
@@ -33,7 +33,7 @@ class Counted:
         self.sent1 = 0
         self.sent2 = 0
 
-    def counts(self, channel: ChannelState, waiting: int, unwritten: int) -> Traffic:
+    def counts(self, channel: Channel, waiting: int, unwritten: int) -> Traffic:
         """All of them, with what ``channel`` has counted. ``waiting``: packets; ``unwritten``: bytes."""
         writer = channel.writer
         return Traffic(

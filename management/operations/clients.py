@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from taipan.broker.channel import closing
 from taipan.broker.channel.channel import Channel
 from taipan.broker.server import Server
 from taipan.broker.session.client_info import NO_TRAFFIC, Traffic, unmapped
@@ -147,8 +148,8 @@ class Clients:
         broker = self._server.broker
         session = self._session(client_id)
         channel = self._server.context.channels.get(client_id)
-        if isinstance(channel, Channel):
-            channel.kick()
+        if channel is not None:
+            closing.kick(channel)
         else:
             broker.end_session(session, "kicked", self._server.clock.now())
         await promised(self._server.tables)
@@ -235,7 +236,7 @@ class Clients:
 
     def _connected(self, client_id: str) -> tuple[Channel, Connection]:
         channel = self._server.context.channels.get(client_id)
-        if isinstance(channel, Channel) and isinstance(channel.link, Connection):
+        if channel is not None and isinstance(channel.link, Connection):
             return channel, channel.link
         raise Refusal(NOT_ONLINE, f"client {client_id} is not connected")
 

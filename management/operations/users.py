@@ -11,8 +11,8 @@ from taipan.broker.access.password import ScryptHash
 from taipan.broker.access.random_secret import RandomSecretHash
 from taipan.broker.access.stored_users import USERNAME, StoredUser
 from taipan.broker.access.users import CONFIGURATION
+from taipan.broker.channel.channel import Channel
 from taipan.broker.channel.closing import NONE, user_deleted
-from taipan.broker.channel.state import ChannelState
 from taipan.broker.loop.cooperative_slice import SLICE, CooperativeSlice
 from taipan.broker.server import Server
 from taipan.broker.session.client_info import DELETED
@@ -231,7 +231,7 @@ class Users:
         self._server.context.reviews.rules_changed()
 
 
-async def _end(channels: list[ChannelState], setting: str) -> None:
+async def _end(channels: list[Channel], setting: str) -> None:
     work = CooperativeSlice()
     for channel in channels:
         user_deleted(channel, setting)

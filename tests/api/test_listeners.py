@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from taipan.broker.channel import closing
 from tests.support.api import ManagedNode, managed_node
 from tests.support.certificates import Certificates
 from tests.support.peer import Closed, Peer
@@ -92,7 +93,7 @@ async def end_normal(node: ManagedNode) -> None:
 
 async def end_kicked(node: ManagedNode) -> None:
     peer = await node.client("c1")
-    node.server.context.channels["c1"].kick()  # type: ignore[attr-defined]
+    closing.kick(node.server.context.channels["c1"])
     await closed(peer)
 
 

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from taipan.broker import server as module
+from taipan.broker.channel import closing
 from taipan.broker.config import BrokerSettings, ListenerSettings, ZoneSettings
 from taipan.broker.core import broker as broker_module
 from taipan.broker.mqtt import constants as c
@@ -225,7 +226,7 @@ def test_reload_refuses_what_needs_a_restart(change: dict[str, Any]) -> None:
 def test_a_publish_after_goodbye_is_nothing() -> None:
     node = FakeNode()
     client = node.connect()
-    client.channel.shut_down()  # type: ignore[attr-defined]
+    closing.shut_down(client.channel)
     assert [type(each) for each in client.received()] == [Disconnect]
     client.feed(Publish("t"))
     assert node.metrics.messages_publish == 0

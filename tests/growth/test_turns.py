@@ -2,7 +2,7 @@
 
 import pytest
 
-from taipan.broker.channel.channel import DELIVERIES_PER_ITERATION, PUBLISHES_PER_ITERATION
+from taipan.broker.channel.dispatcher import DELIVERIES_PER_ITERATION, PUBLISHES_PER_ITERATION
 from taipan.broker.core.broker import PUBLISH_STEPS, WILL_STEPS
 from taipan.broker.loop.timers import BUDGET
 from taipan.broker.mqtt.message import Message

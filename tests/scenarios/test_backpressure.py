@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from taipan.broker.channel.channel import DELIVERIES_PER_ITERATION
+from taipan.broker.channel.dispatcher import DELIVERIES_PER_ITERATION
 from taipan.broker.core.broker import PUBLISH_STEPS
 from taipan.broker.mqtt.message import Message
 from taipan.broker.mqtt.packets import Pingreq, Pingresp

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
+from taipan.broker.channel import closing
 from taipan.broker.config import HttpAccessSettings, RuleSettings
 from taipan.broker.mqtt.packets import Ack, Connack, Connect, Disconnect, Suback, Subscribe, TopicFilter, Will
 from tests.support.auth_service import AuthService, Question, auth_service
@@ -312,7 +313,7 @@ async def test_qos2_sent_again_after_the_question_was_given_up(
     service.gate.clear()
     await old.send(Publish("t", b"once", 2, packet_id=9))
     await until(lambda: service.at_once == 1)
-    clients.server.context.channels["same"].kick()
+    closing.kick(clients.server.context.channels["same"])
     if clients.version == 5:
         await old.expect(Disconnect)
     await old.expect_closed()

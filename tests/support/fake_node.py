@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from taipan.broker.channel.state import ListenerFacts
+from taipan.broker.channel.channel import ListenerFacts
 from taipan.broker.config import BrokerSettings, ZoneSettings
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.message import Message

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from taipan.broker.channel import channel as module
+from taipan.broker.channel import dispatcher as module
+from taipan.broker.channel.dispatcher import receive
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.message import Message
 from taipan.broker.mqtt.packets import Ack, Connect, Disconnect, Pingreq, Pingresp, Subscribe, TopicFilter, Unsubscribe
@@ -51,7 +52,7 @@ def test_nothing_before_connect(version: int, packet: Any) -> None:
 def test_a_packet_of_the_server_s_only() -> None:
     node = FakeNode()
     client = node.connect()
-    assert client.channel.receive([Pingresp()], 0.0) is True  # type: ignore[attr-defined]
+    assert receive(client.channel, [Pingresp()], 0.0) is True  # type: ignore[attr-defined]
     assert isinstance(client.received()[0], Disconnect)
 
 
@@ -59,14 +60,14 @@ def test_what_the_decoder_would_have_refused() -> None:
     """[MQTT-3.1.0-1] [MQTT-3.1.0-2] hold here as well, whoever hands the packets in."""
     node = FakeNode()
     client = node.connect()
-    client.channel.receive([Connect(5, "c")], 0.0)  # type: ignore[attr-defined]
+    receive(client.channel, [Connect(5, "c")], 0.0)
     assert isinstance(client.received()[0], Disconnect) and client.closed
     for packet in (Pingreq(), Message("t"), c.PUBACK << 16 | 1):
         stranger = node.open()
-        stranger.channel.receive([packet], 0.0)  # type: ignore[attr-defined]
+        receive(stranger.channel, [packet], 0.0)
         assert stranger.received() == [] and stranger.closed
     client = node.connect()
-    client.channel.receive([Subscribe(1, [TopicFilter("$share/g/t", no_local=True)])], 0.0)  # type: ignore[attr-defined]
+    receive(client.channel, [Subscribe(1, [TopicFilter("$share/g/t", no_local=True)])], 0.0)
     assert isinstance(client.received()[0], Disconnect)
     assert node.metrics.messages_publish == 0
 
@@ -79,13 +80,13 @@ def test_the_budget_of_a_turn_stops_behind_a_publish(monkeypatch: pytest.MonkeyP
     channel: Any = node.connect("w").channel
     now = node.clock.time
     messages = [Message("t", b"%d" % number) for number in range(3)]
-    assert channel.receive(messages, now) is False
+    assert receive(channel, messages, now) is False
     assert channel.rest == messages[1:]
     node.broker.turn.deliveries = 0
-    assert channel.receive(messages[2:], now) is True
+    assert receive(channel, messages[2:], now) is True
     assert channel.rest == []
     node.broker.turn.deliveries = 0
-    assert channel.receive([Pingreq()], now) is True
+    assert receive(channel, [Pingreq()], now) is True
 
 
 def test_counts_are_right_though_a_packet_fails() -> None:
@@ -146,10 +147,10 @@ def test_a_flood_of_one_client_stops_for_others(monkeypatch: pytest.MonkeyPatch)
     node = FakeNode()
     channel: Any = node.connect("w").channel
     messages = [Message("t", b"%d" % number) for number in range(5)]
-    assert channel.receive(messages, node.clock.time) is False  # though nobody gets them
+    assert receive(channel, messages, node.clock.time) is False  # though nobody gets them
     assert channel.rest == messages[2:]
-    assert channel.receive(channel.rest, node.clock.time) is False
-    assert channel.receive(channel.rest, node.clock.time) is True
+    assert receive(channel, channel.rest, node.clock.time) is False
+    assert receive(channel, channel.rest, node.clock.time) is True
 
 
 def test_pubacks_in_a_row_make_room_at_once_and_keep_their_place() -> None:

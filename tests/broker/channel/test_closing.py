@@ -67,7 +67,7 @@ def test_the_end_comes_once() -> None:
     node = FakeNode()
     client = node.connect("c", will=Will("will", b""))
     for _ in range(3):
-        channel_of(client).keep_alive_timeout()
+        closing.keep_alive_timeout(channel_of(client))
     client.vanish()
     assert len(client.received()) == 1
     assert node.metrics.messages_publish == 1
@@ -93,7 +93,7 @@ def test_orders_to_close(order: str, code: int | None, reason: str, will: bool, 
     client = node.connect("c", will=Will("will", b"gone"), expiry=100)
     heard: list[str] = []
     node.hooks.client_disconnected.add(lambda client, reason: heard.append(reason))
-    getattr(channel_of(client), order)()
+    getattr(closing, order)(channel_of(client))
     assert [each.reason_code for each in client.received()] == ([] if code is None else [code])  # type: ignore[union-attr]
     assert client.closed and heard == [reason]
     assert watcher.payloads() == ([b"gone"] if will else [])
@@ -103,7 +103,7 @@ def test_orders_to_close(order: str, code: int | None, reason: str, will: bool, 
 def test_orders_to_strangers() -> None:
     for order in ("kick", "shut_down", "idle_timeout"):
         stranger = FakeNode().open()
-        getattr(channel_of(stranger), order)()
+        getattr(closing, order)(channel_of(stranger))
         assert stranger.received() == [] and stranger.closed
 
 
@@ -111,9 +111,9 @@ def test_the_log_says_who_and_why_and_which_setting(caplog: pytest.LogCaptureFix
     node = FakeNode()
     with caplog.at_level(logging.INFO):
         client = node.connect("the client")
-        channel_of(client).slow_reader()
+        closing.slow_reader(channel_of(client))
         stranger = node.open()
-        channel_of(stranger).idle_timeout()
+        closing.idle_timeout(channel_of(stranger))
     connected, gone, refused = (record.getMessage() for record in caplog.records)
     assert connected.startswith("client_connected client_id=the client username=None peer=192.0.2.1:50000")
     assert gone.startswith("client_disconnected client_id=the client")

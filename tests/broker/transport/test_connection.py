@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from taipan.broker.access.outcome import AuthOutcome
-from taipan.broker.channel import channel as channel_module
+from taipan.broker.channel import closing
+from taipan.broker.channel import dispatcher as channel_module
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt import reason_codes as rc
 from taipan.broker.mqtt.packets import (
@@ -489,7 +490,7 @@ def test_whoever_still_holds_the_channel_of_a_lost_connection_does_no_harm() -> 
     link.flush()
     link.abort()
     link.accepted(5)
-    client.channel.shut_down()  # type: ignore[attr-defined]
+    closing.shut_down(client.channel)
     node.run()
     assert len(node.timers) == 0
     assert node.metrics.client_disconnected == 1
@@ -571,7 +572,7 @@ def test_the_last_packet_is_read_before_the_connection_goes() -> None:
     """Our side is closed; the peer's bytes are read on, for a while, so that no reset swallows the DISCONNECT."""
     node = FakeNode()
     client = node.connect()
-    client.channel.kick()  # type: ignore[attr-defined]
+    closing.kick(client.channel)
     assert [each.reason_code for each in client.received()] == [rc.ADMINISTRATIVE_ACTION]  # type: ignore[union-attr]
     assert client.transport.wrote_eof and not client.transport.closing
     client.transport.feed(PING)
@@ -587,7 +588,7 @@ def test_the_last_packet_is_read_before_the_connection_goes() -> None:
 def test_the_peer_closes_in_time() -> None:
     node = FakeNode()
     client = node.connect()
-    client.channel.kick()  # type: ignore[attr-defined]
+    closing.kick(client.channel)
     assert client.transport.wrote_eof
     client.transport.feed_eof()
     node.run()
@@ -622,7 +623,7 @@ def test_a_held_connection_is_read_on_at_its_end() -> None:
     client = node.connect()
     client.feed(Publish("t"), Publish("t"))
     assert not client.transport.reading
-    client.channel.kick()  # type: ignore[attr-defined]
+    closing.kick(client.channel)
     assert client.transport.reading
 
 
@@ -632,12 +633,12 @@ def test_a_hold_that_ends_after_the_end() -> None:
     node.broker.turn.octets = module.HIGH_WATER + 1
     client.feed(Pingreq())
     client.transport.half_closes = False
-    client.channel.kick()  # type: ignore[attr-defined]
+    closing.kick(client.channel)
     assert client.transport.closing
     node.run()
     assert node.listener.reasons == ["kicked"]
     client = node.connect()
-    client.channel.kick()  # type: ignore[attr-defined]
+    closing.kick(client.channel)
     client.connection._hold(module._SLOW)
     assert client.transport.reading
     client.connection._release(module._SLOW)
@@ -663,14 +664,14 @@ def test_a_reset_that_the_loop_has_not_noticed() -> None:
 
 def test_a_full_socket_is_closed_when_it_has_drained() -> None:
     node, client = blocked_reader()
-    client.channel.kick()  # type: ignore[attr-defined]
+    closing.kick(client.channel)
     assert client.transport.closing and not client.transport.lost
     client.transport.unblock()
     packets = client.received()
     assert isinstance(packets[-1], Disconnect) and packets[-1].reason_code == rc.ADMINISTRATIVE_ACTION
     assert client.transport.lost and not client.transport.aborted
     node, client = blocked_reader()
-    client.channel.kick()  # type: ignore[attr-defined]
+    closing.kick(client.channel)
     node.pass_time(LINGER)
     assert client.transport.aborted
 

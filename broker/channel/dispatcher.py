@@ -1,0 +1,145 @@
+"""Which handler takes which Control Packet of a client, and in which order.
+
+The connection calls ``receive`` with decoded packets and the time. The handlers live in ``connect``,
+``authentication``, ``publish``, ``acknowledgements`` and ``subscribe``.
+"""
+
+from collections.abc import Awaitable
+from typing import Final
+
+from ..mqtt import encoder, reason_codes
+from ..mqtt.constants import PINGRESP, PUBACK, PUBREC, PUBREL
+from ..mqtt.decoder import Packet
+from ..mqtt.errors import MqttError, ProtocolError
+from ..mqtt.message import Message
+from ..mqtt.packets import Ack, Auth, Connect, Disconnect, Pingreq, Pingresp, Subscribe, Unsubscribe
+from . import closing
+from .acknowledgements import on_ack, on_puback, on_pubcomp, on_pubrec, on_pubrel
+from .authentication import on_auth
+from .channel import AUTHENTICATING, CLOSED, CONNECTED, CONNECTING, Channel
+from .connect import on_connect, on_disconnect
+from .publish import on_publish
+from .subscribe import on_subscribe, on_unsubscribe
+
+_PINGRESP: Final = encoder.encode(Pingresp(), 4)
+assert _PINGRESP[0] >> 4 == PINGRESP
+
+DELIVERIES_PER_ITERATION: Final = 4096
+"""After so many deliveries in one loop turn a publisher's remaining packets wait for the next, so that output is
+flushed and other clients are heard in between."""
+
+PUBLISHES_PER_ITERATION: Final = 512
+"""After so many of one client the same: under a millisecond of QoS 0, for which others wait behind a flood."""
+
+
+def receive(channel: Channel, packets: list[Packet], now: float) -> Awaitable[None] | bool:
+    """Take packets in order.
+
+    True: all taken. False: a turn's budget is used up; the others are in ``rest``, for the next turn. An awaitable:
+    one packet must wait for it; the others are in ``rest``.
+    """
+    channel.rest = None
+    waiting: Awaitable[None] | None = None
+    published = 0
+    turn = channel.context.broker.turn
+    remaining = iter(packets)
+    # Identifiers of PUBACKs in a row: together they make room for as many messages.
+    pubacks: list[int] = []
+    try:
+        for packet in remaining:
+            if isinstance(packet, int) and packet >> 16 == PUBACK and channel.state == CONNECTED:
+                pubacks.append(packet & 0xFFFF)
+                continue
+            if pubacks:
+                acknowledged, pubacks = pubacks, []
+                on_puback(channel, acknowledged, now)
+                if channel.state == CLOSED:
+                    return True
+            if isinstance(packet, Message):
+                if channel.state != CONNECTED:
+                    _out_of_place(channel)
+                    return True
+                published += 1
+                if packet.qos:
+                    if packet.qos == 1:
+                        channel.received1 += 1
+                    else:
+                        channel.received2 += 1
+                waiting = on_publish(channel, packet, now)
+                if waiting is None and (
+                    turn.deliveries > DELIVERIES_PER_ITERATION or published == PUBLISHES_PER_ITERATION
+                ):
+                    channel.rest = list(remaining)
+                    return not channel.rest
+            elif isinstance(packet, int) and channel.state == CONNECTED:
+                packet_id = packet & 0xFFFF
+                kind_of_ack = packet >> 16
+                if kind_of_ack == PUBREC:
+                    on_pubrec(channel, packet_id, 0, now)
+                elif kind_of_ack == PUBREL:
+                    on_pubrel(channel, packet_id)
+                else:
+                    on_pubcomp(channel, packet_id, now)
+            else:
+                waiting = _handle(channel, packet, now)
+                if waiting is None and turn.deliveries > DELIVERIES_PER_ITERATION and channel.state != CLOSED:
+                    channel.rest = list(remaining)
+                    return not channel.rest
+            if channel.state == CLOSED:
+                return True
+            if waiting is not None:
+                channel.rest = list(remaining)
+                return waiting
+        if pubacks:
+            on_puback(channel, pubacks, now)
+    except MqttError as error:
+        closing.fail(channel, error)
+    finally:
+        if published:
+            channel.received_messages += published
+            channel.context.metrics.packets_publish_received += published
+    return True
+
+
+def _handle(channel: Channel, packet: Packet, now: float) -> Awaitable[None] | None:
+    if isinstance(packet, MqttError):
+        raise packet
+    if isinstance(packet, Connect):
+        if channel.state != CONNECTING:
+            raise ProtocolError("a second CONNECT")  # [MQTT-3.1.0-2]
+        return on_connect(channel, packet, now)
+    if channel.state == AUTHENTICATING and isinstance(packet, Auth | Disconnect):
+        if isinstance(packet, Auth):
+            return on_auth(channel, packet, now)
+        else:
+            channel.context.metrics.packets_disconnect_received += 1
+            closing.end(channel, closing.NORMAL)
+        return None
+    if channel.state != CONNECTED:
+        _out_of_place(channel)
+    elif isinstance(packet, Pingreq):
+        metrics = channel.context.metrics
+        metrics.packets_pingreq_received += 1
+        metrics.packets_pingresp_sent += 1
+        channel.writer.send(_PINGRESP)  # [MQTT-3.12.4-1]
+    elif isinstance(packet, Ack):
+        on_ack(channel, packet, now)
+    elif isinstance(packet, Subscribe):
+        return on_subscribe(channel, packet, now)
+    elif isinstance(packet, Unsubscribe):
+        return on_unsubscribe(channel, packet, now)
+    elif isinstance(packet, Disconnect):
+        on_disconnect(channel, packet, now)
+    elif isinstance(packet, Auth):
+        return on_auth(channel, packet, now)
+    else:
+        raise ProtocolError("a packet that only a Server sends")
+    return None
+
+
+def _out_of_place(channel: Channel) -> None:
+    """Anything but AUTH while CONNECT is not answered [MQTT-3.1.0-1]."""
+    if channel.state == AUTHENTICATING and channel.auth_method is not None:
+        closing.refuse(channel, reason_codes.PROTOCOL_ERROR, "expected AUTH")
+    else:
+        raise ProtocolError("expected CONNECT")
