@@ -21,8 +21,6 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 MAX_WIDTH = 120
-# Measurements write their sections of it, a paragraph on a line.
-WRITTEN_BY_MEASUREMENTS = ROOT / "docs" / "performance.md"
 # A table of the tests, each named by its path below tests, and of members of answers.
 ROWS = ROOT / "docs" / "api" / "specification.md"
 # Code spans with the form of a setting that are something else: members of answers of the HTTP API, a hook.
@@ -124,8 +122,6 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=IDS)
 def test_lines_fit(page: Path) -> None:
-    if page == WRITTEN_BY_MEASUREMENTS:
-        pytest.skip("measurements write it")
     assert not [
         line.number
         for line in lines(page)
