@@ -59,7 +59,7 @@ logger = logging.getLogger(__name__)
 STOP_TIMEOUT = 5.0
 _RETAINED_A_SWEEP = 1000
 _DATED_A_SWEEP = 1000
-_GOODBYES_A_TURN = 200
+_GOODBYES_PER_ITERATION = 200
 _QUIET = 0.25
 """Seconds that a client has to close its connection when the node stops and owes it nothing."""
 _HELD = "sessions, subscriptions, queued, retained and delayed messages, rules and resources"
@@ -211,7 +211,7 @@ class Server:
         self.alarms.activate("high_system_memory_usage", message, details)
 
     def _enough(self) -> bool:
-        """Whether this loop turn has delivered what a turn should: wills and delayed messages wait for the next one."""
+        """Whether this iteration has delivered what it should: wills and delayed messages wait for the next one."""
         if self.broker.turn.deliveries <= DELIVERIES_PER_ITERATION:
             return False
         self.flusher.wake()
@@ -274,7 +274,7 @@ class Server:
     async def start(self) -> None:
         """Accept clients. Raises what a listener raises; then nothing is left open."""
         loop = asyncio.get_running_loop()
-        self.flusher = Flusher(loop, self.broker.turn, self._end_of_turn)
+        self.flusher = Flusher(loop, self.broker.turn, self._end_of_iteration)
         self.lag = LagProbe(loop)
         self.ticker = Ticker(loop, self.timers, self.clock, dated=self.wall_timers)
         self.ticker.every(0.0, self.guard.tick)
@@ -359,7 +359,7 @@ class Server:
 
     @property
     def tables_lost(self) -> frozenset[str]:
-        """Tables whose rows are not to be relied on, as long as nobody has accepted that."""
+        """Tables whose rows are not to be relied on, as long as that is not accepted."""
         return self.store.loss.tables if self.store is not None and self.store.access_lost else frozenset()
 
     async def accept_loss(self) -> bool:
@@ -397,16 +397,16 @@ class Server:
             return zone, self._limits_of(zone)
         return facts.zone, facts.limits
 
-    def _end_of_turn(self) -> None:
-        self.guard.end_of_turn()
+    def _end_of_iteration(self) -> None:
+        self.guard.end_of_iteration()
         durability = self.context.durability
         if durability is not None:
             commit = durability.commit
             commit.end_of_iteration()
             congested = commit.congested and commit.trouble is None
-            turn = self.broker.turn
-            if congested != turn.congested:
-                turn.congested = congested
+            budget = self.broker.turn
+            if congested != budget.congested:
+                budget.congested = congested
                 self.flusher.wake()
 
     def _compact(self, now: float) -> None:
@@ -439,7 +439,7 @@ class Server:
         return cast(asyncio.Protocol, connection)  # in all but name: a compiled class has no base that is not
 
     async def say_goodbye(self) -> None:
-        """Accept nobody any more, and send everybody away. Bounded in time."""
+        """Accept no client any more, and send all away. Bounded in time."""
         if self.context.closing:
             return
         self.context.closing = True
@@ -464,7 +464,7 @@ class Server:
             if loop.time() >= look_again:
                 # Its system has all that was written: whether it says goodbye, too, is not waited for.
                 for connection in list(self.connections):
-                    if not connection.owes:
+                    if not connection.unsent:
                         connection.abort()
                 look_again = loop.time() + _QUIET
         for connection in list(self.connections):
@@ -474,11 +474,11 @@ class Server:
     async def _send_away(self, connections: list[Connection], keep_wills: bool) -> None:
         for number, connection in enumerate(connections, 1):
             closing.shut_down(connection.channel, keep_wills)
-            if number % _GOODBYES_A_TURN == 0:
+            if number % _GOODBYES_PER_ITERATION == 0:
                 await asyncio.sleep(0)
 
     async def _send_late_wills(self) -> None:
-        """Those beyond what a loop turn should deliver are in the timers."""
+        """Those beyond what an iteration should deliver are in the timers."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + STOP_TIMEOUT
         while self.timers.due(self.clock.now()) and loop.time() < deadline:

@@ -30,8 +30,11 @@ CONNECTED: Final = 2
 CLOSED: Final = 3
 
 
-class Link(WriteTarget, Protocol):
-    """What a channel asks of its connection."""
+class Link(Protocol):
+    """What a channel asks of its connection. ``writer``: what its outbound writer writes to."""
+
+    @property
+    def writer(self) -> WriteTarget: ...
 
     def close(self) -> None:
         """Write what is in the writer, then close so that the peer still reads it."""
@@ -41,7 +44,11 @@ class Link(WriteTarget, Protocol):
 
 
 class _Gone:
-    """The link of a channel whose connection is gone: nothing is left to do."""
+    """The link of a channel whose connection is gone, and its writer: nothing is left to do."""
+
+    @property
+    def writer(self) -> WriteTarget:
+        return self
 
     def close(self) -> None:
         pass
@@ -72,7 +79,7 @@ class Cancellable(Protocol):
 
 
 class Quota(Protocol):
-    """A bound in time: ``transport.limiter``."""
+    """A bound in time: ``transport.rate_limits``."""
 
     def consume(self, n: float, now: float) -> float:
         """Take ``n``; the seconds until that is paid for."""
@@ -150,7 +157,7 @@ class Channel:
         self.client = client
         self.link = link
         self.flusher = flusher
-        self.writer = OutboundWriter(flusher, link, context.clock, context.hooks, self.zone.max_outbox_bytes)
+        self.writer = OutboundWriter(flusher, link.writer, context.clock, context.hooks, self.zone.max_outbox_bytes)
         self.state = CONNECTING
         self.version = 0
         self.session: Session | None = None
@@ -195,7 +202,7 @@ class Channel:
         self.version = version
         if version == V5:
             self.writer = OutboundWriter5(
-                self.flusher, self.link, self.context.clock, self.context.hooks, self.zone.max_outbox_bytes
+                self.flusher, self.writer.target, self.context.clock, self.context.hooks, self.zone.max_outbox_bytes
             )
 
     def limit_routing(self, quota: Quota | None) -> None:

@@ -22,7 +22,7 @@ _QOS: Final = 0x06  # in that of a PUBLISH
 
 
 class WriteTarget(Protocol):
-    """Whom a writer writes to: ``transport.connection``."""
+    """What a writer writes to: ``transport.connection_writer``."""
 
     def flush(self) -> None:
         """Write what the writer holds, and what may follow it."""

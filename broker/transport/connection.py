@@ -1,4 +1,4 @@
-"""Connection: one socket. Bytes in, packets to the channel; the channel's writer out, once a turn.
+"""Connection: one socket. Bytes in, packets to the channel; what the channel sends out, once an iteration.
 
 The only one there is, for tcp, ssl, ws and wss: whatever lies below looks like an asyncio transport.
 """
@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable
 from fcntl import ioctl
-from sys import intern
+from sys import getsizeof, intern
 from termios import TIOCOUTQ
 from typing import Final, cast
 
@@ -21,29 +21,30 @@ from ..mqtt.decoder import Decoder, Packet, TopicNames
 from ..mqtt.errors import MqttError
 from ..mqtt.message import Message
 from ..session.client_info import ClientInfo, Traffic
-from .connection_writer import Output
+from .connection_writer import ConnectionWriter
 from .flusher import HIGH_WATER, Flusher
-from .layer import grow
+from .layer import raise_packet_limit
 from .listener import Listener
-from .rates import Rate, rates_of
+from .rate_limits import Rate, rate_limits
 from .tls import peer_identity
+from .traffic_counters import TrafficCounters
 
 logger = logging.getLogger(__name__)
 
 WRITE_HIGH = 262_144
 WRITE_LOW = 65_536
-MOST_WAITING_OCTETS: Final = 134_217_728
+MAX_UNAUTHENTICATED_BYTES: Final = 134_217_728
 """Of all clients that wait to be let in; beyond it the one that comes or sends more is told that the node is busy."""
 _AHEAD: Final = 65_536
 """Bytes that a client may send before its CONNECT is answered. So long it is read from: only so is it seen to leave,
-and nobody verifies its password for nothing."""
+and its password is not verified for nothing."""
 _SECOND_LOOK: Final = 0.05
 LINGER: Final = 2.0
 """Seconds for a client to take our last packet and close its side: closing at once with input unread would reset the
 connection, and the client would see neither CONNACK nor DISCONNECT."""
 
-# Why nothing is read from the socket at the moment; bits of ``held``.
-_TURN: Final = 1  # output must go out first, or others be heard
+# Why nothing is read from the socket at the moment; bits of ``_pause_reasons``.
+_ITERATION: Final = 1  # output must go out first, or other connections be read
 _WAITING: Final = 2  # a packet waits for something outside (a password hash)
 _RATE: Final = 4  # message_rate, byte_rate
 _SLOW: Final = 8  # the client does not read what it asks for
@@ -52,10 +53,10 @@ _STORE: Final = 16  # much of what it is to be told waits for the disk
 
 _AFTER_LOSS: Final = 10.0
 """Seconds for outside sources to answer about what a client sent before its socket was gone."""
-LOSS_STEPS: Final = 40
-"""Deliveries that the end of a connection counts as in the account of the loop turn: a turn ends about a hundred."""
+LOSS_DELIVERIES: Final = 40
+"""Deliveries that the end of a connection counts as: an iteration ends about a hundred."""
 
-_MOST_UNSTORED: Final = 8192
+_MAX_UNSTORED: Final = 8192
 """Packets of one client that may wait for the disk; 3.x has no Receive Maximum to bound them."""
 
 
@@ -67,27 +68,34 @@ def _adds_to_store(packets: list[Packet]) -> bool:
     return any(type(packet) is Message and (packet.qos or packet.retain) for packet in packets)
 
 
-class Connection(Output):
+class Connection:
     """Between a transport and a channel: what is read, what waits and why, and when it ends."""
 
     __slots__ = (
         "_alive_at",
         "_closing",
+        "_connections",
+        "_context",
         "_decoder",
         "_eof",
-        "_everybody",
-        "_held",
+        "_flusher",
         "_keep_alive",
         "_listener",
         "_loss_waits",
         "_lost",
         "_memory_timer",
-        "_parked",
+        "_pause_reasons",
+        "_queued_packets",
         "_rate_timer",
         "_rates",
         "_task",
         "_timer",
-        "_waiting_octets",
+        "_transport",
+        "_unauthenticated_bytes",
+        "channel",
+        "counters",
+        "facts",
+        "writer",
     )
 
     def __init__(
@@ -97,25 +105,31 @@ class Connection(Output):
         context: ChannelContext,
         flusher: Flusher,
         topic_names: TopicNames,
-        everybody: "set[Connection]",
+        connections: "set[Connection]",
     ) -> None:
-        """``everybody`` is the server's set of connections, which this one joins and leaves."""
-        super().__init__(facts, context, flusher)
-        self._everybody = everybody
+        """``connections`` is the server's set of connections, which this one joins and leaves."""
+        self.facts = facts
+        self._context = context
+        self._flusher = flusher
+        self._connections = connections
         self._listener = listener
         zone = facts.zone
+        self.counters = TrafficCounters()
+        self.writer = ConnectionWriter(context, flusher, self.counters, zone.slow_reader_timeout, self._store_caught_up)
+        self.channel: Channel
+        self._transport: asyncio.Transport | None = None
         self._decoder = Decoder(topic_names, zone.max_packet_size, zone.max_connect_size)
         # Decoded packets that wait, in order; None where nothing waits.
-        self._parked: list[Packet] | None = None
-        self._held = 0
+        self._queued_packets: list[Packet] | None = None
+        self._pause_reasons = 0
         # What was read of a client that waits to be let in; 0: it does not.
-        self._waiting_octets = 0
+        self._unauthenticated_bytes = 0
         self._alive_at = 0.0
         self._keep_alive = 0.0
         self._timer: Timer | None = None
         self._rate_timer: Timer | None = None
         self._memory_timer: Timer | None = None
-        self._rates = rates_of(zone.message_rate, zone.byte_rate)
+        self._rates = rate_limits(zone.message_rate, zone.byte_rate)
         self._task: asyncio.Future[None] | None = None
         self._closing = False
         self._eof = False
@@ -126,7 +140,9 @@ class Connection(Output):
     # --------------------------------------------------------------- asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        self._transport = self.writer.transport = transport = cast(
+            asyncio.Transport, transport
+        )  # uvloop's is one in all but name
         transport.set_write_buffer_limits(high=WRITE_HIGH, low=WRITE_LOW)
         context = self._context
         facts = self.facts
@@ -146,19 +162,19 @@ class Connection(Output):
         ssl_object = transport.get_extra_info("ssl_object")
         if ssl_object is not None:
             client.cn, client.dn = peer_identity(ssl_object)
-        self.channel = Channel(context, facts, client, self, self._flusher)
+        self.channel = self.writer.channel = Channel(context, facts, client, self, self._flusher)
         now = context.clock.now()
         self._alive_at = now
         self._timer = context.timers.at(now + facts.zone.idle_timeout, self._idle)
-        self._everybody.add(self)
+        self._connections.add(self)
         self._listener.opened()
 
     def data_received(self, data: bytes) -> None:
         context = self._context
         size = len(data)
         context.metrics.bytes_received += size
-        self.received_bytes += size
-        self.received_reads += 1
+        self.counters.received_bytes += size
+        self.counters.received_reads += 1
         if self._closing:
             return
         channel = self.channel
@@ -168,27 +184,25 @@ class Connection(Output):
         if packets:
             # [MQTT-3.1.2-22] whole packets count, pieces do not
             self._alive_at = now
-            self.received_packets += len(packets)
+            self.counters.received_packets += len(packets)
         if self._rates is not None:
             self._limit(self._rates.pause_after(size, packets, now), now)
-        if self._waiting_octets:
-            if not self._count_waiting(size):
+        if self._unauthenticated_bytes:
+            if not self._count_unauthenticated(size):
                 return
-            if self._held == _WAITING and self.received_bytes > _AHEAD and self._transport is not None:
+            if (
+                self._pause_reasons == _WAITING
+                and self.counters.received_bytes > _AHEAD
+                and self._transport is not None
+            ):
                 self._transport.pause_reading()
         if not packets:
             return
-        turn = context.broker.turn
-        if self._parked is not None:
-            self._parked.extend(packets)
-        elif (
-            self._held
-            or turn.deliveries > DELIVERIES_PER_ITERATION
-            or (turn.octets > HIGH_WATER and _publishes(packets))
-            or (turn.congested and _adds_to_store(packets))
-        ):
-            self._parked = packets
-            self._hold_for_turn()
+        if self._queued_packets is not None:
+            self._queued_packets.extend(packets)
+        elif self._pause_reasons:
+            self._queued_packets = packets
+            self._resume_after_flush()
         else:
             self._take(packets, now)
 
@@ -196,36 +210,40 @@ class Connection(Output):
         self._eof = True
         # Packets that wait are still to be answered; the transport stays open for that, unless it is TLS, which cannot.
         transport = self._transport
-        if self._parked is None or self._closing or transport is None or not transport.can_write_eof():
+        if self._queued_packets is None or self._closing or transport is None or not transport.can_write_eof():
             return False
         # Of a client that asked for nothing but to be let in, it is a farewell.
-        return bool(self._parked) or self.channel.state != AUTHENTICATING
+        return bool(self._queued_packets) or self.channel.state != AUTHENTICATING
 
     def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
+        self._transport = None
+        self.writer.connection_lost()
         self._listener.freed(self)
         self._lost = "closed by the client" if exc is None else type(exc).__name__
-        if (
-            self._context.broker.turn.deliveries > DELIVERIES_PER_ITERATION
-        ):  # a crowd that goes at once goes in several turns
+        if self._context.broker.turn.deliveries > DELIVERIES_PER_ITERATION:  # many at once take several
             self._loss_waits = True
-            self._flusher.hold(self, spent=True)
+            self._flusher.resume_later(self, last=True)
         else:
             self._account_for_loss()
             self._flusher.wake()
 
     def _account_for_loss(self) -> None:
-        self._context.broker.turn.deliveries += LOSS_STEPS
+        self._context.broker.turn.deliveries += LOSS_DELIVERIES
         self._after_loss()
 
     def _after_loss(self) -> None:
         """What was received is taken, whoever has gone since; then it is over. An outside source that is being asked
         about some of it has a moment to answer."""
         channel = self.channel
-        if channel.state == AUTHENTICATING and self._parked and self._held & _WAITING and not self._closing:
+        if (
+            channel.state == AUTHENTICATING
+            and self._queued_packets
+            and self._pause_reasons & _WAITING
+            and not self._closing
+        ):
             return  # ``_wait`` comes again
-        while self._parked is not None and channel.state != CLOSED and not self._held & _WAITING:
-            packets, self._parked = self._parked, None
+        while self._queued_packets is not None and channel.state != CLOSED and not self._pause_reasons & _WAITING:
+            packets, self._queued_packets = self._queued_packets, None
             self._take(packets, self._context.clock.now(), last=True)
         if channel.pending_check is not None and channel.state == CONNECTED and not self._closing:
             if self._timer is not None and self._timer.callback != self._end:
@@ -246,57 +264,70 @@ class Connection(Output):
             if timer is not None:
                 timer.cancel()
         self._timer = self._rate_timer = self._memory_timer = None
-        self._parked = None
-        self._everybody.discard(self)
+        self._queued_packets = None
+        self._connections.discard(self)
         self._listener.closed(channel.end_reason)
         self._leave_traffic()
-        # Connection, channel and writer know each other: taken apart here, they need no garbage collector.
+        # Connection, channel and writers know each other: taken apart here, they need no garbage collector.
         channel.link = channel.writer.target = GONE
+        self.writer.on_stored = None
         channel.writer.session = None
 
+    def pause_writing(self) -> None:
+        self.writer.pause_writing()
+
     def resume_writing(self) -> None:
-        super().resume_writing()
-        self._release(_SLOW)
+        self.writer.resume_writing()
+        self._resume(_SLOW)
 
     # --------------------------------------------------------------- packets
 
     def _take(self, packets: list[Packet], now: float, last: bool = False) -> None:
-        """Give packets to the channel; park what must wait."""
+        """Give packets to the channel; queue what must wait. ``last``: nothing waits for the loop any more."""
+        budget = self._context.broker.turn
+        if not last and (
+            budget.deliveries > DELIVERIES_PER_ITERATION
+            or (budget.octets > HIGH_WATER and _publishes(packets))
+            or (budget.congested and _adds_to_store(packets))
+        ):
+            self._queued_packets = packets
+            self._resume_after_flush()
+            return
         channel = self.channel
         try:
             taken = receive(channel, packets, now)
         except Exception:
-            # A fault of ours costs this client its connection and nobody else anything [3.1.1 MQTT-4.8.0-2].
+            # A fault of ours costs this client its connection and no other client anything [3.1.1 MQTT-4.8.0-2].
             logger.exception("internal_error client_id=%s", channel.client.client_id)
             closing.internal_error(channel)
             return
         if taken is True:
             if channel.writer.backlog > self.facts.zone.max_outbox_bytes:
-                self._hold(_SLOW)
+                self._pause(_SLOW)
             held = channel.writer.held_packets
-            if held is not None and len(held) > _MOST_UNSTORED:
-                self._hold(_STORE)
+            if held is not None and len(held) > _MAX_UNSTORED:
+                self._pause(_STORE)
             return
         if taken is False:
-            self._parked = channel.rest
+            self._queued_packets = channel.rest
             if not last:
-                self._hold_for_turn(spent=True)
+                self._resume_after_flush(last=True)
             return
-        self._parked = channel.rest or []
-        if channel.state == AUTHENTICATING and not self._held and self.received_bytes <= _AHEAD:
-            self._held = _WAITING
+        self._queued_packets = channel.rest or []
+        if channel.state == AUTHENTICATING and not self._pause_reasons and self.counters.received_bytes <= _AHEAD:
+            self._pause_reasons = _WAITING
         else:
-            self._hold(_WAITING)
+            self._pause(_WAITING)
         self._task = asyncio.ensure_future(self._wait(taken))
         if channel.state == AUTHENTICATING:
-            self._count_waiting(self.received_bytes)
+            self._count_unauthenticated(self.counters.received_bytes)
 
-    def _count_waiting(self, octets: int) -> bool:
+    def _count_unauthenticated(self, size: int) -> bool:
         """False: it was too much."""
         access = self._context.access
-        self._waiting_octets += octets
-        access.waiting_bytes += octets
-        if access.waiting_bytes <= MOST_WAITING_OCTETS:
+        self._unauthenticated_bytes += size
+        access.waiting_bytes += size
+        if access.waiting_bytes <= MAX_UNAUTHENTICATED_BYTES:
             return True
         closing.too_busy(self.channel)
         return False
@@ -312,91 +343,85 @@ class Connection(Output):
             closing.internal_error(channel)
         finally:
             self._task = None
-            self._context.access.waiting_bytes -= self._waiting_octets
-            self._waiting_octets = 0
-            self._release(_WAITING)
+            self._context.access.waiting_bytes -= self._unauthenticated_bytes
+            self._unauthenticated_bytes = 0
+            self._resume(_WAITING)
             if self._lost is not None and not self._loss_waits:
                 self._after_loss()
 
-    def _hold_for_turn(self, spent: bool = False) -> None:
-        if not self._held & _TURN:
-            self._hold(_TURN)
-            self._flusher.hold(self, spent)
+    def _resume_after_flush(self, last: bool = False) -> None:
+        if not self._pause_reasons & _ITERATION:
+            self._pause(_ITERATION)
+            self._flusher.resume_later(self, last)
 
-    def proceed(self) -> None:
-        """The output that this connection waited for is written, or its loss has its turn."""
+    def resume(self) -> None:
+        """The output that this connection waited for is written, or its loss is next."""
         if self._loss_waits:
             self._loss_waits = False
             if self._lost is not None:
                 self._account_for_loss()
         else:
-            self._release(_TURN)
+            self._resume(_ITERATION)
 
-    def _hold(self, why: int) -> None:
-        if (not self._held or self._held == _WAITING) and self._transport is not None and not self._closing:
+    def _pause(self, why: int) -> None:
+        if (
+            (not self._pause_reasons or self._pause_reasons == _WAITING)
+            and self._transport is not None
+            and not self._closing
+        ):
             self._transport.pause_reading()
-        self._held |= why
+        self._pause_reasons |= why
 
-    def _release(self, why: int) -> None:
-        if not self._held & why:
+    def _resume(self, why: int) -> None:
+        if not self._pause_reasons & why:
             return
-        self._held &= ~why
-        if self._held or self._transport is None:
+        self._pause_reasons &= ~why
+        if self._pause_reasons or self._transport is None:
             return
         if self._closing:
             self._transport.resume_reading()
             return
-        if self._parked is not None:
-            packets, self._parked = self._parked, None
-            context = self._context
-            turn = context.broker.turn
-            if (
-                turn.deliveries > DELIVERIES_PER_ITERATION
-                or (turn.octets > HIGH_WATER and _publishes(packets))
-                or (turn.congested and _adds_to_store(packets))
-            ):
-                self._parked = packets
-                self._hold_for_turn()
-                return
-            self._take(packets, context.clock.now())
-        if not self._held:
+        if self._queued_packets is not None:
+            packets, self._queued_packets = self._queued_packets, None
+            self._take(packets, self._context.clock.now())
+        if not self._pause_reasons:
             if self._eof and not self._closing:
-                self.flush()
+                self.writer.flush()
                 self._transport.close()
             else:
                 self._alive_at = self._context.clock.now()  # it was we who did not listen
                 self._transport.resume_reading()
 
     def _limit(self, pause: float, now: float) -> None:
-        if pause > 0 and not self._held & _RATE:
+        if pause > 0 and not self._pause_reasons & _RATE:
             self._context.metrics.refusals.add("rate_limited")
-            self._hold(_RATE)
+            self._pause(_RATE)
             self._rate_timer = self._context.timers.at(now + pause, self._rate_over)
 
     def _rate_over(self) -> None:
         self._rate_timer = None
-        self._release(_RATE)
+        self._resume(_RATE)
 
     # ---------------------------------------------------------------- memory
 
-    def pause(self, seconds: float) -> bool:
+    def pause_reading(self, seconds: float) -> bool:
         """Take nothing from the socket for so long. False: it is paused already, or over."""
         if self._closing or self._transport is None or self._memory_timer is not None:
             return False
-        self._hold(_MEMORY)
+        self._pause(_MEMORY)
         context = self._context
         self._memory_timer = context.timers.at(context.clock.now() + seconds, self._pause_over)
         return True
 
     def _pause_over(self) -> None:
         self._memory_timer = None
-        self._release(_MEMORY)
+        self._resume(_MEMORY)
 
     @property
-    def burden(self) -> int:
+    def publish_load(self) -> int:
         """How much it has sent, a message of QoS 1 or 2 counting as more than its bytes."""
         channel = self.channel
-        return self.received_bytes + 100 * (channel.received1 + channel.received2)
+        return self.counters.received_bytes + 100 * (channel.received1 + channel.received2)
 
     @property
     def blocked(self) -> bool:
@@ -404,27 +429,24 @@ class Connection(Output):
         return not self.channel.writer.writable
 
     @property
-    def waiting_octets(self) -> int:
+    def buffered_bytes(self) -> int:
         """Bytes in its buffers, in both directions."""
-        transport = self._transport
-        unwritten = 0 if transport is None else transport.get_write_buffer_size()
-        parked = 0 if self._parked is None else 300 * len(self._parked)
-        return unwritten + self.channel.writer.backlog + self._decoder.pending + parked
+        queued = 0 if self._queued_packets is None else 300 * len(self._queued_packets)
+        return self.writer.unwritten + self.channel.writer.backlog + self._decoder.pending + queued
 
-    # ------------------------------------------------------ the channel's wishes
+    # ------------------------------------------------- what the channel asks for
 
-    def stored(self) -> None:
-        """See ``channel.state.Link``."""
-        if self._held & _STORE:
-            # Later: whoever tells this is in the middle of telling everybody.
-            asyncio.get_running_loop().call_soon(self._release, _STORE)
+    def _store_caught_up(self) -> None:
+        if self._pause_reasons & _STORE:
+            # Later: the caller is in the middle of releasing what waits.
+            asyncio.get_running_loop().call_soon(self._resume, _STORE)
 
     def accepted(self, keep_alive: float) -> None:
         """See ``channel.state.Link``."""
         transport = self._transport
         if transport is None:
             return
-        grow(transport, self.facts.zone.max_packet_size)
+        raise_packet_limit(transport, self.facts.zone.max_packet_size)
         self._keep_alive = keep_alive
         timer = self._timer
         due = self._alive_at + keep_alive
@@ -454,7 +476,7 @@ class Connection(Output):
 
         A pause under the old ones ends.
         """
-        self._rates = rates_of(message_rate, byte_rate)
+        self._rates = rate_limits(message_rate, byte_rate)
         if self._rate_timer is not None:
             self._rate_timer.cancel()
             self._rate_over()
@@ -469,7 +491,7 @@ class Connection(Output):
         if self._closing:
             return
         self._closing = True
-        self._parked = None
+        self._queued_packets = None
         transport = self._transport
         if transport is None:
             return
@@ -478,11 +500,11 @@ class Connection(Output):
         if self._timer is not None:
             self._timer.cancel()
         blocked = not writer.writable
-        self.flush()
-        writer.held_packets = writer.held_topics = None  # nobody is there to be told, and nothing follows a DISCONNECT
+        self.writer.flush()
+        writer.held_packets = writer.held_topics = None  # nothing follows a DISCONNECT
         self._leave_traffic()
         if self.channel.end_reason == NORMAL and transport.can_write_eof() and not transport.get_write_buffer_size():
-            # It has said goodbye and is owed nothing: there is nobody to be waited for.
+            # It has sent DISCONNECT and is owed nothing: its end is not waited for.
             transport.close()
             return
         self._timer = context.timers.at(context.clock.now() + LINGER, self.abort)
@@ -495,12 +517,12 @@ class Connection(Output):
         except OSError:  # the peer has reset the connection, and the loop has not noticed yet
             transport.abort()
             return
-        if self._held:
-            self._held = 0
+        if self._pause_reasons:
+            self._pause_reasons = 0
             transport.resume_reading()
 
     @property
-    def owes(self) -> bool:
+    def unsent(self) -> bool:
         """Whether something that was written has not arrived at the peer's system yet."""
         transport = self._transport
         if transport is None:
@@ -510,7 +532,7 @@ class Connection(Output):
         sock = transport.get_extra_info("socket")
         try:
             return sock is None or any(ioctl(sock.fileno(), TIOCOUTQ, bytes(4)))
-        except OSError:  # nobody can say here
+        except OSError:  # unknown
             return True
 
     def abort(self) -> None:
@@ -526,13 +548,13 @@ class Connection(Output):
         channel = self.channel
         if channel.state > AUTHENTICATING:
             return
-        if self._parked is None and looked:
+        if self._queued_packets is None and looked:
             closing.idle_timeout(channel)
             return
         # It has done its part and waits for us, and may owe an AUTH after that; or its CONNECT lies in the socket, and
         # a busy loop comes to it now.
         context = self._context
-        wait = _SECOND_LOOK if self._parked is None else self.facts.zone.idle_timeout
+        wait = _SECOND_LOOK if self._queued_packets is None else self.facts.zone.idle_timeout
         self._timer = context.timers.at(context.clock.now() + wait, lambda: self._idle(True))
 
     def _check_alive(self) -> None:
@@ -541,7 +563,7 @@ class Connection(Output):
             return
         now = self._context.clock.now()
         due = self._alive_at + self._keep_alive
-        if self._held:
+        if self._pause_reasons:
             due = now + self._keep_alive
         elif now >= due:
             closing.keep_alive_timeout(self.channel)
@@ -552,10 +574,12 @@ class Connection(Output):
 
     def traffic(self) -> Traffic:
         """What went over it so far."""
-        transport = self._transport
-        unwritten = 0 if transport is None else transport.get_write_buffer_size()
-        waiting = 0 if self._parked is None else len(self._parked)
-        return self.counts(self.channel, waiting, unwritten)
+        waiting = 0 if self._queued_packets is None else len(self._queued_packets)
+        channel, writer = self.channel, self.channel.writer
+        objects = (self, self.writer, self.counters, channel, writer)
+        return self.counters.traffic(
+            channel, waiting, sum(map(getsizeof, objects)) + writer.backlog + self.writer.unwritten
+        )
 
     def _leave_traffic(self) -> None:
         """Where its session goes on without it, what went over it stays known."""

@@ -1,43 +1,66 @@
-"""Output: the writing side of a connection. What its writer holds goes to the socket, as long as that takes it."""
+"""The writing side of a connection: what its channel has to send goes to the socket, as long as that takes it.
+
+A socket that takes no more is the back-pressure of a slow reader. The transport says so (``pause_writing``), the
+channel's writer is not ``writable`` until the socket has drained, and the session queues by its own bounds meanwhile;
+``SlowReader`` closes a client that takes next to nothing for too long.
+"""
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
-from ..channel.channel import Channel, ListenerFacts
+from ..channel.channel import Channel
 from ..channel.context import ChannelContext
 from .flusher import Flusher
 from .slow_reader import SlowReader
-from .traffic_counters import Counted
+from .traffic_counters import TrafficCounters
 
 LARGE: Final = 65_536
 """Bytes of one part that are not copied to go out together with what stands before them."""
 
 
-class Output(Counted):
-    """The ``Flusher`` calls ``flush`` once a turn; the transport says when it takes no more, and when again."""
+class ConnectionWriter:
+    """The ``Flusher`` calls ``flush`` once an iteration; the transport says when it takes no more, and when again.
 
-    __slots__ = ("_context", "_flusher", "_slow_reader", "_transport", "channel", "facts")
+    ``transport`` is None before there is one and once it is lost. ``on_stored``: nothing waits for the disk any more.
+    """
 
-    def __init__(self, facts: ListenerFacts, context: ChannelContext, flusher: Flusher) -> None:
-        super().__init__()
-        self.facts = facts
+    __slots__ = (
+        "_context",
+        "_counters",
+        "_flusher",
+        "_slow_reader",
+        "_slow_reader_timeout",
+        "channel",
+        "on_stored",
+        "transport",
+    )
+
+    def __init__(
+        self,
+        context: ChannelContext,
+        flusher: Flusher,
+        counters: TrafficCounters,
+        slow_reader_timeout: float,
+        on_stored: Callable[[], None],
+    ) -> None:
         self._context = context
         self._flusher = flusher
-        self._transport: asyncio.Transport | None = None
+        self._counters = counters
+        self._slow_reader_timeout = slow_reader_timeout
         self._slow_reader: SlowReader | None = None
+        self.transport: asyncio.Transport | None = None
         self.channel: Channel
+        self.on_stored: Callable[[], None] | None = on_stored
 
     def pause_writing(self) -> None:
         self.channel.writer.set_writable(False)
-        timeout = self.facts.zone.slow_reader_timeout
         watched = self._slow_reader is not None and self._slow_reader.active
-        if timeout and not watched and self._transport is not None:
-            self._slow_reader = SlowReader(self.channel, self._transport, timeout)
+        if self._slow_reader_timeout and not watched and self.transport is not None:
+            self._slow_reader = SlowReader(self.channel, self.transport, self._slow_reader_timeout)
 
     def resume_writing(self) -> None:
-        if self._slow_reader is not None:
-            self._slow_reader.stop()
-            self._slow_reader = None
+        self._stop_watching()
         channel = self.channel
         writer = channel.writer
         writer.set_writable(True)
@@ -46,25 +69,45 @@ class Output(Counted):
         if channel.session is not None and writer.writable:
             channel.session.advance(self._context.clock.now())
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
+    def connection_lost(self) -> None:
+        """What is sent from now on goes nowhere."""
+        self.transport = None
+        self._stop_watching()
+
+    def _stop_watching(self) -> None:
         if self._slow_reader is not None:
             self._slow_reader.stop()
             self._slow_reader = None
 
+    @property
+    def unwritten(self) -> int:
+        """Bytes that the socket has not taken yet."""
+        return 0 if self.transport is None else self.transport.get_write_buffer_size()
+
+    def stored(self) -> None:
+        """See ``channel.outbound_writer.WriteTarget``."""
+        if self.on_stored is not None:
+            self.on_stored()
+
+    def abort(self) -> None:
+        """Close at once, whatever is still to be sent."""
+        if self.transport is not None:
+            self.transport.abort()
+
     def flush(self) -> None:
-        """Write what the writer holds, unless the socket is full, then go on with what waits for room in it."""
+        """Write what the channel's writer holds, unless the socket is full, then what waits for room in it."""
         writer = self.channel.writer
         if writer.writable and writer.parts:
             self.write()
-        if writer.writable and self._transport is not None:
-            self._go_on_replaying()
+        if writer.writable and self.transport is not None:
+            self._continue_replay()
 
     def write(self) -> None:
-        """Write what the writer holds."""
+        """Write what the channel's writer holds."""
         writer = self.channel.writer
+        counters = self._counters
         parts = writer.parts
-        transport = self._transport
+        transport = self.transport
         large = b""
         if len(parts) > 1 and len(parts[-1]) > LARGE:
             # A large PUBLISH: its payload is the same for all who get it, and stays one piece of memory.
@@ -82,29 +125,29 @@ class Output(Counted):
                 writer.sent0 = 0
             if sent1:
                 metrics.messages_qos1_sent += sent1
-                self.sent1 += sent1
+                counters.sent1 += sent1
                 writer.sent1 = 0
             if sent2:
                 metrics.messages_qos2_sent += sent2
-                self.sent2 += sent2
+                counters.sent2 += sent2
                 writer.sent2 = 0
             metrics.messages_delivered += messages
-            self.sent_messages += messages
+            counters.sent_messages += messages
         writer.pubacks_written = self.channel.received1 - writer.held_pubacks
-        self.sent_packets += messages + writer.sent_other
+        counters.sent_packets += messages + writer.sent_other
         writer.sent_other = 0
         if transport is None:
             return
         size = len(data) + len(large)
         metrics.bytes_sent += size
-        self.sent_bytes += size
-        self.sent_writes += 1
+        counters.sent_bytes += size
+        counters.sent_writes += 1
         transport.write(data)
         if large:
             transport.write(large)
 
-    def _go_on_replaying(self) -> None:
-        """Fetch the next slice of retained messages; where that found nothing yet, look on in the next turn."""
+    def _continue_replay(self) -> None:
+        """Fetch the next slice of retained messages; where that found nothing yet, look on in the next iteration."""
         channel = self.channel
         session = channel.session
         if session is not None and session.replays is not None:

@@ -1,4 +1,4 @@
-"""Arrival: a socket that was accepted and is on its way to a Connection.
+"""PendingConnection: a socket that was accepted and is on its way to a Connection.
 
 ::
 
@@ -13,7 +13,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from .origins import accepted_origins
 from .proxy_protocol import ProxiedTransport, ProxyHeader, ProxyProtocolError, read_header
@@ -28,7 +28,7 @@ TLS_SHUTDOWN_TIMEOUT: Final = 5.0  # seconds a peer has to answer our close_noti
 
 
 class PendingConnection(asyncio.Protocol):
-    """Takes one accepted socket through its handshakes; the listener counts it among its sockets until ``settle``."""
+    """Takes one accepted socket through its handshakes; the listener counts it among its sockets until ``finish``."""
 
     __slots__ = ("_counted", "_header", "_listener", "_sock", "_task", "_transport", "peer")
 
@@ -41,13 +41,13 @@ class PendingConnection(asyncio.Protocol):
         self._counted = False  # as refused
         self.peer = peer
 
-    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._listener.context is None and not self._listener.settings.proxy_protocol:
-            self._begin_plain(loop)
+            self._start_plain(loop)
         else:
             self._task = loop.create_task(self._run(loop))
 
-    def _begin_plain(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _start_plain(self, loop: asyncio.AbstractEventLoop) -> None:
         sock, self._sock = self._sock, None
         assert sock is not None
         steps = loop.connect_accepted_socket(lambda: self, sock)
@@ -57,9 +57,9 @@ class PendingConnection(asyncio.Protocol):
             sock.close()
             self.refuse("closed_early", "")
         else:
-            made.add_done_callback(lambda _: self._finish(steps))
+            made.add_done_callback(lambda _: self._transport_made(steps))
 
-    def _finish(self, steps: Coroutine[Any, Any, object]) -> None:
+    def _transport_made(self, steps: Coroutine[None, None, object]) -> None:
         try:
             steps.send(None)
         except StopIteration:
@@ -69,20 +69,20 @@ class PendingConnection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close the socket, whatever stage it is at; nothing is counted."""
-        self.settle()
+        self.finish()
         if self._task is not None:
             self._task.cancel()
         if self._transport is not None:
             self._transport.abort()
 
-    def settle(self) -> None:
+    def finish(self) -> None:
         """The socket has its Connection, or is gone."""
-        self._listener.settled(self)
+        self._listener.finished(self)
 
     def refuse(self, reason: str, setting: str, detail: str = "") -> None:
         """The socket gets no Connection, because of ``setting``; the caller closes it. Counted once."""
-        if self in self._listener.arrivals:
-            self.settle()
+        if self in self._listener.pending:
+            self.finish()
             self._count(reason, setting, detail)
 
     def _count(self, reason: str, setting: str, detail: str) -> None:
@@ -153,7 +153,7 @@ class PendingConnection(asyncio.Protocol):
         below = cast(asyncio.Transport, transport)
         listener = self._listener
         settings = listener.settings
-        if self not in listener.arrivals:  # the listener was stopped meanwhile
+        if self not in listener.pending:  # the listener was stopped meanwhile
             below.abort()
             return
         if not settings.nodelay:
@@ -167,7 +167,7 @@ class PendingConnection(asyncio.Protocol):
             below.set_protocol(layer)
             layer.connection_made(top)
         else:
-            self.settle()
+            self.finish()
             connection = listener.connect()
             below.set_protocol(connection)
             connection.connection_made(top)

@@ -49,15 +49,15 @@ class Layer(asyncio.Transport):
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self.below.get_extra_info(name, default)
 
-    def grow(self, max_packet_size: int) -> None:
+    def raise_packet_limit(self, max_packet_size: int) -> None:
         """Let packets of ``max_packet_size`` bytes pass from now on."""
-        grow(self.below, max_packet_size)
+        raise_packet_limit(self.below, max_packet_size)
 
 
-def grow(transport: asyncio.BaseTransport, max_packet_size: int) -> None:
+def raise_packet_limit(transport: asyncio.BaseTransport, max_packet_size: int) -> None:
     """The CONNECT behind ``transport`` was accepted: its layers may let packets of ``max_packet_size`` bytes pass.
 
     Until then they hold no more than a CONNECT needs. A plain socket holds nothing and needs no telling.
     """
     if isinstance(transport, Layer):
-        transport.grow(max_packet_size)
+        transport.raise_packet_limit(max_packet_size)

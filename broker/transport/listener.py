@@ -16,17 +16,17 @@ from ..session.client_info import authority, is_loopback
 from .binding import listening_sockets
 from .descriptors import SETTING, UNLIMITED, Descriptors
 from .handshake import PendingConnection
-from .limiter import TokenBucket
+from .rate_limits import TokenBucket
 from .tls import TlsError, build_context
 
 logger = logging.getLogger(__name__)
 
-ACCEPTS_A_TURN: Final = 64  # so that a storm of new clients leaves room for those who are there
+ACCEPTS_PER_ITERATION: Final = 64  # so that a storm of new clients leaves room for those who are there
 EXHAUSTED: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 REST_WHEN_EXHAUSTED: Final = 1.0  # seconds without accepting when the system has no more sockets to give
 PLACE_TIMEOUT: Final = 0.25
 """Seconds that a new client waits for one of ``max_connections``: who has just gone may not have been noticed yet."""
-MOST_WAITING: Final = 64  # for a place
+MAX_WAITING: Final = 64  # for a place
 REFUSAL_LOG_INTERVAL: Final = 10.0  # seconds between two log lines about the same reason
 
 
@@ -89,7 +89,7 @@ class Listener:
         self.shutdown_count: dict[str, int] = {}
         self.current_connections = 0
         self.context: ssl.SSLContext | None = None
-        self.arrivals: set[PendingConnection] = set()  # accepted sockets that have no Connection yet
+        self.pending: set[PendingConnection] = set()  # accepted sockets that have no Connection yet
         self._lingering: dict[Lingering, None] = {}
         self._placeless: deque[tuple[socket.socket, tuple[str, int]]] = deque()  # for a place
         self._connect = connect
@@ -182,7 +182,7 @@ class Listener:
         logger.info("listener_started listener=%s protocol=%s listen_on=%s", self.name, self.protocol, self.listen_on)
 
     async def stop(self) -> None:
-        """Accept nobody any more. Connections stay; sockets that have no Connection yet are closed."""
+        """Accept no client any more. Connections stay; sockets that have no Connection yet are closed."""
         if not self._sockets:
             return
         self._pause_accepting()
@@ -192,8 +192,8 @@ class Listener:
         for waiting, _ in self._placeless:
             waiting.close()
         self._placeless.clear()
-        for arrival in list(self.arrivals):
-            arrival.abort()
+        for pending in list(self.pending):
+            pending.abort()
         logger.info("listener_stopped listener=%s protocol=%s", self.name, self.protocol)
 
     async def restart(self) -> None:
@@ -202,7 +202,7 @@ class Listener:
         await self.start()
 
     def reload(self, settings: ListenerSettings, zone: ZoneSettings) -> None:
-        """``prepare`` and ``apply`` at once, where nobody else has to be prepared first."""
+        """``prepare`` and ``apply`` at once, where nothing else has to be prepared first."""
         self.apply(self.prepare(settings, zone))
 
     def prepare(self, settings: ListenerSettings, zone: ZoneSettings) -> "Prepared":
@@ -244,13 +244,13 @@ class Listener:
 
     def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        for _ in range(ACCEPTS_A_TURN):
+        for _ in range(ACCEPTS_PER_ITERATION):
             try:
                 sock, address = listening.accept()
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as exc:
-                # accept() also reports what befell a client that was still in the backlog; that one is gone.
+                # accept() also reports what happened to a client that was still in the backlog; that one is gone.
                 text = os.strerror(exc.errno or 0)
                 if exc.errno not in EXHAUSTED:
                     self.refuse("closed_early", "", ("", 0), text)
@@ -268,13 +268,13 @@ class Listener:
                 if wait > 0:
                     # Further ones wait in the backlog, where they cost nothing.
                     self.throttled += 1
-                    self._say("accept_rate", self.throttled, "accept_rate", address[:2], "further ones wait")
+                    self._warn("accept_rate", self.throttled, "accept_rate", address[:2], "further ones wait")
                     self._pause_accepting()
                     self._rest = loop.call_later(wait, self._resume_accepting)
                     return
 
     def _exhausted(self, peer: tuple[str, int], detail: str) -> None:
-        """Nobody has a descriptor to give: who comes now waits in the backlog."""
+        """There is no descriptor to give: new clients wait in the backlog."""
         self.refuse("no_sockets", SETTING, peer, detail)
         self._pause_accepting()
         self._rest = asyncio.get_running_loop().call_later(REST_WHEN_EXHAUSTED, self._resume_accepting)
@@ -282,14 +282,14 @@ class Listener:
     @property
     def _full(self) -> bool:
         limit = self.settings.max_connections
-        return limit > 0 and self.current_connections + len(self.arrivals) >= limit
+        return limit > 0 and self.current_connections + len(self.pending) >= limit
 
     def _admit(self, sock: socket.socket, peer: tuple[str, int], loop: asyncio.AbstractEventLoop) -> None:
         if not self._placeless and not self._full:
-            self._begin(sock, peer, loop)
-        elif len(self._placeless) < MOST_WAITING:
+            self._start(sock, peer, loop)
+        elif len(self._placeless) < MAX_WAITING:
             self._placeless.append((sock, peer))
-            loop.call_later(PLACE_TIMEOUT, self._give_up, sock)
+            loop.call_later(PLACE_TIMEOUT, self._refuse_waiting, sock)
             if self._lingering:
                 oldest = next(iter(self._lingering))
                 del self._lingering[oldest]
@@ -297,17 +297,17 @@ class Listener:
         else:
             self._refuse_full(sock, peer)
 
-    def _begin(self, sock: socket.socket, peer: tuple[str, int], loop: asyncio.AbstractEventLoop) -> None:
+    def _start(self, sock: socket.socket, peer: tuple[str, int], loop: asyncio.AbstractEventLoop) -> None:
         sock.setblocking(False)
-        arrival = PendingConnection(self, sock, peer)
-        self.arrivals.add(arrival)
-        arrival.begin(loop)
+        pending = PendingConnection(self, sock, peer)
+        self.pending.add(pending)
+        pending.start(loop)
 
     def _refuse_full(self, sock: socket.socket, peer: tuple[str, int]) -> None:
         self.refuse("max_connections", "max_connections", peer)
         sock.close()
 
-    def _give_up(self, sock: socket.socket) -> None:
+    def _refuse_waiting(self, sock: socket.socket) -> None:
         """It has waited for a place long enough, if it waits still."""
         for waiting in self._placeless:
             if waiting[0] is sock:
@@ -315,9 +315,9 @@ class Listener:
                 self._refuse_full(*waiting)
                 return
 
-    def settled(self, arrival: PendingConnection) -> None:
+    def finished(self, pending: PendingConnection) -> None:
         """It has its Connection, which has a place of its own from then on, or its socket is gone."""
-        self.arrivals.discard(arrival)
+        self.pending.discard(pending)
         self._place_free()
 
     def _place_free(self) -> None:
@@ -327,7 +327,7 @@ class Listener:
     def _admit_waiting(self) -> None:
         loop = asyncio.get_running_loop()
         while self._placeless and not self._full:
-            self._begin(*self._placeless.popleft(), loop)
+            self._start(*self._placeless.popleft(), loop)
 
     def connect(self) -> asyncio.Protocol:
         """A new Connection of this listener."""
@@ -336,9 +336,9 @@ class Listener:
     def refuse(self, reason: str, setting: str, peer: tuple[str, int], detail: str = "") -> None:
         """Count a socket that gets no Connection, and say so in the log, at most once in a while for each reason."""
         total = self.refused[reason] = self.refused.get(reason, 0) + 1
-        self._say(reason, total, setting, peer, detail)
+        self._warn(reason, total, setting, peer, detail)
 
-    def _say(self, reason: str, total: int, setting: str, peer: tuple[str, int], detail: str) -> None:
+    def _warn(self, reason: str, total: int, setting: str, peer: tuple[str, int], detail: str) -> None:
         level = logging.DEBUG if reason == "closed_early" else logging.WARNING
         if not logger.isEnabledFor(level):
             return

@@ -1,7 +1,7 @@
 """MemoryGuard: what is done when the node's memory is short.
 
-Everything in steps, each no longer than a turn should be: who sends most is not read for a moment; clients that read
-nothing of what waits for them are let go; then the largest queues lose their oldest messages.
+Everything in steps, each no longer than an iteration should be: clients that send most are not read for a moment;
+clients that read nothing of what waits for them are closed; then the largest queues lose their oldest messages.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ logger = logging.getLogger(__name__)
 PAUSE: Final = 1.0
 """Seconds for which the clients that send most are not read."""
 _RANK_EVERY: Final = 0.5
-_A_LOOK: Final = 5000  # connections, of whose buffers one tick asks
-_A_SLICE: Final = 2000  # messages of queues that go in one turn
+_LOOK_CONNECTIONS: Final = 5000  # connections, of whose buffers one tick asks
+_SLICE_MESSAGES: Final = 2000  # messages of queues that go in one iteration
 _AT_ONCE: Final = 200  # of one queue, before it is looked whether that was enough
 _RANKED: Final = 2000  # the largest queues, of one look at all sessions
 _LEAST_SENT: Final = 4096
@@ -34,8 +34,7 @@ _MUCH: Final = 1_048_576
 
 
 class MemoryGuard:
-    """``tick`` comes ten times a second; ``end_of_turn`` with each turn, and costs nothing while little is queued and
-    retained."""
+    """``tick`` comes ten times a second; ``end_of_iteration`` costs nothing while little is queued and retained."""
 
     def __init__(
         self,
@@ -73,7 +72,7 @@ class MemoryGuard:
         if level >= SHEDDING and self._more is None:
             self._shed()
 
-    def end_of_turn(self) -> None:
+    def end_of_iteration(self) -> None:
         """Look before the next tick where much was queued since."""
         if self._queued > self._look_at:
             self.tick(self._broker.clock.now())
@@ -101,8 +100,8 @@ class MemoryGuard:
             self.buffers = self._sum
             self._sum = 0
             self._round = list(self._connections)
-        for _ in range(min(_A_LOOK, len(self._round))):
-            self._sum += self._round.pop().waiting_octets
+        for _ in range(min(_LOOK_CONNECTIONS, len(self._round))):
+            self._sum += self._round.pop().buffered_bytes
         if not self._round:
             self.buffers = self._sum
 
@@ -111,18 +110,18 @@ class MemoryGuard:
     def _pause_the_largest(self) -> None:
         """Those that sent half of all since the last look are not read for a while."""
         before = self._sent
-        sent = self._sent = {each: each.burden for each in self._connections}
-        grown = [(octets - before.get(each, 0), each) for each, octets in sent.items()]
-        total = sum([octets for octets, _ in grown])
+        sent = self._sent = {each: each.publish_load for each in self._connections}
+        grown = [(size - before.get(each, 0), each) for each, size in sent.items()]
+        total = sum([size for size, _ in grown])
         if not before or total < _LEAST_SENT:
             return
         paused = 0
         now = self._broker.clock.now()
-        for octets, connection in sorted(grown, key=lambda each: -each[0]):
-            if octets < _LEAST_SENT or paused * 2 >= total:
+        for size, connection in sorted(grown, key=lambda each: -each[0]):
+            if size < _LEAST_SENT or paused * 2 >= total:
                 break
-            paused += octets
-            if connection.pause(PAUSE):
+            paused += size
+            if connection.pause_reading(PAUSE):
                 self._broker.metrics.refusals.add("publisher_memory")
                 client_id = connection.channel.client.client_id
                 self._broker.quiet_log.say("publisher_paused", client_id, "", MEMORY, "limits.memory", now)
@@ -130,12 +129,12 @@ class MemoryGuard:
     # -------------------------------------------------------------- shedding
 
     def _shed(self) -> None:
-        """Go on with it turn by turn, until memory is no more used up or nothing can go."""
+        """Go on with it, one iteration after the other, until memory is no more used up or nothing can go."""
         self._more = None
         if self._broker.account.level < SHEDDING:
             self._largest.clear()
             return
-        if not (self._let_one_go() or self._shed_some()):
+        if not (self._close_slowest() or self._shed_some()):
             return
         self._memory.look(self._broker.clock.now())
         if self._broker.account.level >= SHEDDING:
@@ -148,29 +147,29 @@ class MemoryGuard:
             self._memory.look(self._broker.clock.now(), restoring=True)
         self._largest.clear()
 
-    def _let_one_go(self) -> bool:
+    def _close_slowest(self) -> bool:
         """Close the connection of the client for which most waits, if it is much and takes no more."""
         blocked = [each for each in self._connections if each.blocked]
-        most = max(blocked, key=lambda each: each.waiting_octets, default=None)
-        if most is None or most.waiting_octets < _MUCH:
+        most = max(blocked, key=lambda each: each.buffered_bytes, default=None)
+        if most is None or most.buffered_bytes < _MUCH:
             return False
-        octets = most.waiting_octets
+        size = most.buffered_bytes
         logger.warning(
             "slow_reader_closed client_id=%s bytes=%s setting=limits.memory",
             most.channel.client.client_id[:256],
-            octets,
+            size,
         )
         closing.too_much_memory(most.channel)
         most.abort()
-        self.buffers = max(0, self.buffers - octets)
+        self.buffers = max(0, self.buffers - size)
         return True
 
     def _shed_some(self) -> bool:
         """Drop the oldest of the largest queues; of those whose clients are away first. False: there are none."""
-        left = _A_SLICE
-        while left > 0 and (left == _A_SLICE or self._memory.excess > 0):
+        left = _SLICE_MESSAGES
+        while left > 0 and (left == _SLICE_MESSAGES or self._memory.excess > 0):
             if not self._largest and not self._rank():
-                return left < _A_SLICE
+                return left < _SLICE_MESSAGES
             session = self._largest[-1]
             queue = session.queue
             if queue is None or queue.size <= self._enough:

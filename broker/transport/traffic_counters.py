@@ -1,13 +1,11 @@
-"""Counted: what went over a connection so far."""
-
-from sys import getsizeof
+"""Traffic counters: what went over a connection so far."""
 
 from ..channel.channel import Channel
 from ..session.client_info import Traffic
 
 
-class Counted:
-    """The counters of a connection, in both directions; its channel counts the PUBLISH packets received."""
+class TrafficCounters:
+    """Of one connection, in both directions; its channel counts the PUBLISH packets received."""
 
     __slots__ = (
         "received_bytes",
@@ -33,9 +31,8 @@ class Counted:
         self.sent1 = 0
         self.sent2 = 0
 
-    def counts(self, channel: Channel, waiting: int, unwritten: int) -> Traffic:
-        """All of them, with what ``channel`` has counted. ``waiting``: packets; ``unwritten``: bytes."""
-        writer = channel.writer
+    def traffic(self, channel: Channel, waiting: int, held: int) -> Traffic:
+        """All of them, with what ``channel`` has counted. ``waiting``: packets; ``held``: bytes of memory."""
         return Traffic(
             self.received_bytes,
             self.received_reads,
@@ -51,5 +48,5 @@ class Counted:
             self.sent1,
             self.sent2,
             waiting,
-            getsizeof(self) + getsizeof(channel) + getsizeof(writer) + writer.backlog + unwritten,
+            held,
         )

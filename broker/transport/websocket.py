@@ -30,7 +30,7 @@ SLACK: Final = 16_384  # bytes a frame may hold beyond one packet
 MIN_FRAME: Final = 1_048_576  # a frame may hold many packets, however small each must be
 CHUNK: Final = 4_096  # bytes parsed at once; a frame takes at least 6
 CLOSE_TIMEOUT: Final = 2.0  # seconds a peer has to answer our close frame
-WORK_A_TURN: Final = 256  # frames, or KiB of payload, that one connection may take of a turn
+WORK_PER_ITERATION: Final = 256  # frames, or KiB of payload, that one connection may take of an iteration
 _HANDSHAKE_HEADERS: Final = (
     "Connection",
     "Upgrade",
@@ -89,12 +89,11 @@ class FrameProtocol(ServerProtocol):
 class WebSocketLayer(Layer, asyncio.Protocol):
     """Takes one socket through the WebSocket handshake, then carries bytes both ways, one binary frame per ``write``.
 
-    ``connect()`` builds the Connection, once the handshake is done; ``arrival`` is told how the handshake ended.
+    ``connect()`` builds the Connection, once the handshake is done; ``pending`` is told how the handshake ended.
     ``origins``: pages that may connect, as ``accepted_origins`` says.
     """
 
     __slots__ = (
-        "_arrival",
         "_below_paused",
         "_closing",
         "_connect",
@@ -103,6 +102,7 @@ class WebSocketLayer(Layer, asyncio.Protocol):
         "_error",
         "_loop",
         "_paused",
+        "_pending",
         "_pong",
         "_protocol",
         "_raw",
@@ -118,20 +118,20 @@ class WebSocketLayer(Layer, asyncio.Protocol):
         settings: ListenerSettings,
         zone: ZoneSettings,
         connect: Callable[[], asyncio.Protocol],
-        arrival: "PendingConnection",
+        pending: "PendingConnection",
         origins: Origins | None,
     ) -> None:
         super().__init__()
         self._settings = settings
         self._zone = zone
         self._connect = connect
-        self._arrival: PendingConnection | None = arrival  # until the handshake ended
+        self._pending: PendingConnection | None = pending  # until the handshake ended
         self._connection: asyncio.Protocol | None = None
         self._protocol = FrameProtocol(settings, origins, zone.max_connect_size + SLACK)
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._raw = b""  # received, not yet parsed
-        self._scheduled = False  # a turn will go on with _raw
+        self._scheduled = False  # an iteration will go on with _raw
         self._paused = False  # by the Connection
         self._below_paused = False
         self._writing_paused = False
@@ -154,15 +154,15 @@ class WebSocketLayer(Layer, asyncio.Protocol):
             self._timer = None
         connection, self._connection = self._connection, None
         if connection is not None:
-            # What befalls a socket that we closed (a peer that answers after close_notify) is nobody's error.
+            # What happens to a socket that we closed (a peer that answers after close_notify) is no error.
             connection.connection_lost(self._error or (None if closed_by_us else exc))
-        elif self._arrival is not None:
+        elif self._pending is not None:
             self._refuse("closed_early", "")
 
     def data_received(self, data: bytes) -> None:
         self._raw = self._raw + data if self._raw else data
         if not self._scheduled and not self._paused:
-            self._go_on()
+            self._parse()
 
     def eof_received(self) -> bool:
         if self._connection is not None:
@@ -184,14 +184,14 @@ class WebSocketLayer(Layer, asyncio.Protocol):
 
     # Reading
 
-    def _go_on(self) -> None:
-        """Parse what was received, within a turn's budget; stop reading from the socket while something is left."""
+    def _parse(self) -> None:
+        """Parse what was received, within an iteration's budget; do not read the socket while something is left."""
         self._scheduled = False
         if self._connection is None and not self._ended:
             self._handshake()
         raw, position, work = self._raw, 0, 0
         while self._connection is not None and position < len(raw) and not self._paused and not self._ended:
-            if work >= WORK_A_TURN:
+            if work >= WORK_PER_ITERATION:
                 # Frames of a few bytes cost far more than their bytes: the other clients come first.
                 self._schedule()
                 break
@@ -212,7 +212,7 @@ class WebSocketLayer(Layer, asyncio.Protocol):
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._go_on)
+            self._loop.call_soon(self._parse)
 
     def _feed(self, chunk: bytes) -> int:
         """Parse ``chunk``, hand on the payload of each frame that ended in it; return how much work that was."""
@@ -311,9 +311,9 @@ class WebSocketLayer(Layer, asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        arrival, self._arrival = self._arrival, None
-        if arrival is not None:
-            arrival.settle()
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.finish()
         self._connection = self._connect()
         self._connection.connection_made(self)
 
@@ -329,9 +329,9 @@ class WebSocketLayer(Layer, asyncio.Protocol):
         self._end()
 
     def _refuse(self, reason: str, setting: str, detail: str = "") -> None:
-        arrival, self._arrival = self._arrival, None
-        if arrival is not None:
-            arrival.refuse(reason, setting, detail)
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.refuse(reason, setting, detail)
 
     def _handshake_timed_out(self) -> None:
         self._timer = None
@@ -393,5 +393,5 @@ class WebSocketLayer(Layer, asyncio.Protocol):
             self._paused = False
             self._schedule()
 
-    def grow(self, max_packet_size: int) -> None:
+    def raise_packet_limit(self, max_packet_size: int) -> None:
         self._protocol.limit(max(max_packet_size, MIN_FRAME) + SLACK)

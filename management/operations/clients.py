@@ -12,7 +12,7 @@ from taipan.broker.server import Server
 from taipan.broker.session.client_info import NO_TRAFFIC, Traffic, unmapped
 from taipan.broker.session.session import Session
 from taipan.broker.transport.connection import Connection
-from taipan.broker.transport.limiter import TokenBucket
+from taipan.broker.transport.rate_limits import TokenBucket
 
 from .client_record import CONNECTED, DISCONNECTED, IDLE, address_of, client_record
 from .listing import FILTERED, Listing, Row, everything, searched

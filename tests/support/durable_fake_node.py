@@ -95,7 +95,7 @@ class DurableFakeNode(FakeNode):
             self.clock.time = time
         self._given = (zone, config)
         server = self.server
-        server.flusher = self.flusher = Flusher(self.loop, self.broker.turn, server._end_of_turn)  # type: ignore[arg-type]
+        server.flusher = self.flusher = Flusher(self.loop, self.broker.turn, server._end_of_iteration)  # type: ignore[arg-type]
         self.journal = FakeJournal(
             [] if batches is None else batches, lambda seq: self.durability.on_durable(seq), self.flusher.wake
         )

@@ -659,7 +659,7 @@ async def test_memory_is_looked_at_while_messages_are_retained() -> None:
 
 @pytest.mark.interpreted
 async def test_a_client_with_too_many_unsent_answers_is_not_read_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("taipan.broker.transport.connection._MOST_UNSTORED", 10)
+    monkeypatch.setattr("taipan.broker.transport.connection._MAX_UNSTORED", 10)
     node = DurableFakeNode()
     await subscribed(node)
     writer = node.connect("w", version=4)

@@ -11,7 +11,7 @@ import pytest
 
 from taipan.broker.config import ListenerSettings, ZoneSettings
 from taipan.broker.transport.descriptors import UNLIMITED, Descriptors
-from taipan.broker.transport.layer import grow
+from taipan.broker.transport.layer import raise_packet_limit
 from taipan.broker.transport.listener import Listener
 from tests.support.clock import Clock
 
@@ -67,7 +67,7 @@ class Echo(asyncio.Protocol):
         elif data == b"die":
             self.transport.abort()
         elif data == b"grow":
-            grow(self.transport, 2_000_000)
+            raise_packet_limit(self.transport, 2_000_000)
             self.transport.write(b"grown")
         elif self.echoing:
             self.transport.write(data)

@@ -90,7 +90,7 @@ def test_layers_learn_of_the_connack() -> None:
             self.below = below
             self.grown: list[int] = []
 
-        def grow(self, max_packet_size: int) -> None:
+        def raise_packet_limit(self, max_packet_size: int) -> None:
             self.grown.append(max_packet_size)
 
         def can_write_eof(self) -> bool:
@@ -120,7 +120,7 @@ def test_tls_keeps_no_connection_half_open_for_what_is_parked(caplog: pytest.Log
     client = node.connect()
     client.feed(*(Publish("t") for _ in range(3)))
     client.connection.data_received(encode(Pingreq(), 5))
-    assert client.connection._parked is not None
+    assert client.connection._queued_packets is not None
     assert client.connection.eof_received()
     client.transport.half_closes = False
     assert not client.connection.eof_received()
@@ -218,7 +218,7 @@ def test_who_publishes_nothing_does_not_wait_for_the_output_of_others() -> None:
     client = node.connect("c")
     node.broker.turn.octets = module.HIGH_WATER + 1
     client.feed(Pingreq())
-    assert client.connection._parked is None and client.transport.reading
+    assert client.connection._queued_packets is None and client.transport.reading
     node.run()
     assert client.received() == [Pingresp()]
 
@@ -229,11 +229,11 @@ def test_output_that_is_still_too_much_after_a_turn_keeps_holding() -> None:
     turn = node.broker.turn
     turn.octets = module.HIGH_WATER + 1
     writer.feed(Publish("t", b"x"), Pingreq())
-    writer.connection.proceed()
-    assert writer.connection._parked is not None and not writer.transport.reading
+    writer.connection.resume()
+    assert writer.connection._queued_packets is not None and not writer.transport.reading
     turn.octets = 0
-    writer.connection.proceed()
-    assert writer.connection._parked is None and writer.transport.reading
+    writer.connection.resume()
+    assert writer.connection._queued_packets is None and writer.transport.reading
     assert writer.received() == [Pingresp()]  # the runs of the flusher find nothing to release any more
 
 
@@ -340,7 +340,7 @@ async def test_a_client_that_sends_much_before_its_connack_is_read_no_further() 
 @pytest.mark.asyncio
 @pytest.mark.interpreted
 async def test_what_waits_to_be_let_in_is_bounded_for_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_WAITING_OCTETS", 100_000)
+    monkeypatch.setattr(module, "MAX_UNAUTHENTICATED_BYTES", 100_000)
     node = FakeNode()
     access = node.context.access
     waiting = [waiting_connect(node, Publish("t", b"x" * 30_000)) for _ in range(3)]
@@ -639,9 +639,9 @@ def test_a_hold_that_ends_after_the_end() -> None:
     assert node.listener.reasons == ["kicked"]
     client = node.connect()
     closing.kick(client.channel)
-    client.connection._hold(module._SLOW)
+    client.connection._pause(module._SLOW)
     assert client.transport.reading
-    client.connection._release(module._SLOW)
+    client.connection._resume(module._SLOW)
     assert client.transport.reading
 
 
@@ -701,7 +701,7 @@ def test_a_crowd_that_goes_at_once_goes_in_several_turns() -> None:
     node = FakeNode()
     watcher = node.connect("watcher")
     watcher.subscribe("will/#")
-    a_turn = channel_module.DELIVERIES_PER_ITERATION // module.LOSS_STEPS + 1
+    a_turn = channel_module.DELIVERIES_PER_ITERATION // module.LOSS_DELIVERIES + 1
     crowd = [node.connect(f"c{number}", will=Will(f"will/{number}", b"bye")) for number in range(3 * a_turn)]
     node.loop.run()
     for each in crowd:

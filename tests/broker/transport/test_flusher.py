@@ -7,7 +7,7 @@ import pytest
 
 from taipan.broker.loop.budget import LoopBudget
 from taipan.broker.transport import flusher as module
-from taipan.broker.transport.flusher import OCTETS_A_TURN, SENDS_A_TURN, Flusher
+from taipan.broker.transport.flusher import BYTES_PER_ITERATION, SENDS_PER_ITERATION, Flusher
 from tests.support.fake_node import FakeLoop
 
 pytestmark = pytest.mark.interpreted  # its writers are the test's own, and compiled code asks for the class
@@ -19,7 +19,7 @@ class Target:
     def __init__(self, on_flush: Callable[[], object] = lambda: None) -> None:
         self.target = self
         self.flushed = 0
-        self.proceeded = 0
+        self.resumed = 0
         self.aborted = False
         self.on_flush = on_flush
 
@@ -27,8 +27,8 @@ class Target:
         self.flushed += 1
         self.on_flush()
 
-    def proceed(self) -> None:
-        self.proceeded += 1
+    def resume(self) -> None:
+        self.resumed += 1
         self.on_flush()
 
     def abort(self) -> None:
@@ -52,14 +52,14 @@ class FlusherHarness:
 
 def test_all_of_a_turn_in_one_run() -> None:
     harness = FlusherHarness()
-    targets = [Target() for _ in range(SENDS_A_TURN)]
+    targets = [Target() for _ in range(SENDS_PER_ITERATION)]
     for target in targets:
         harness.add(target)
         assert harness.outstanding == 1
     harness.turn.deliveries, harness.turn.octets = 10, 1000
-    assert harness.flusher.waiting == SENDS_A_TURN
+    assert harness.flusher.waiting == SENDS_PER_ITERATION
     harness.loop.turn()
-    assert [each.flushed for each in targets] == [1] * SENDS_A_TURN
+    assert [each.flushed for each in targets] == [1] * SENDS_PER_ITERATION
     assert (harness.outstanding, harness.flusher.waiting) == (0, 0)
     assert (harness.turn.deliveries, harness.turn.octets) == (0, 0)
 
@@ -67,19 +67,19 @@ def test_all_of_a_turn_in_one_run() -> None:
 def test_who_is_left_comes_first_in_the_next_turn() -> None:
     harness = FlusherHarness()
     order: list[int] = []
-    count = 2 * SENDS_A_TURN + 2
+    count = 2 * SENDS_PER_ITERATION + 2
     targets = [Target(lambda n=number: order.append(n)) for number in range(count)]
     harness.add(*targets)
     harness.turn.octets = count * 10
     harness.loop.turn()
-    assert order == list(range(SENDS_A_TURN))
-    assert harness.turn.octets == (SENDS_A_TURN + 2) * 10
+    assert order == list(range(SENDS_PER_ITERATION))
+    assert harness.turn.octets == (SENDS_PER_ITERATION + 2) * 10
     assert harness.outstanding == 1
     harness.add(Target(lambda: order.append(-1)))
     assert harness.outstanding == 1
     harness.loop.turn()
     harness.loop.turn()
-    assert order[SENDS_A_TURN:] == [*range(SENDS_A_TURN, count), -1]
+    assert order[SENDS_PER_ITERATION:] == [*range(SENDS_PER_ITERATION, count), -1]
     assert (harness.turn.octets, harness.outstanding) == (0, 0)
 
 
@@ -88,41 +88,41 @@ def test_one_run_is_outstanding_whatever_a_flush_adds() -> None:
     harness = FlusherHarness()
     late = Target()
     first = Target(lambda: harness.add(late))
-    harness.add(first, *[Target() for _ in range(SENDS_A_TURN)])
+    harness.add(first, *[Target() for _ in range(SENDS_PER_ITERATION)])
     harness.loop.turn()
     assert (harness.outstanding, late.flushed) == (1, 0)
     harness.loop.turn()
     assert (harness.outstanding, late.flushed) == (0, 1)
 
 
-def test_the_held_proceed_after_the_output() -> None:
+def test_the_paused_resume_after_the_output() -> None:
     harness = FlusherHarness()
     order: list[str] = []
-    held = Target(lambda: order.append("proceed"))
-    harness.flusher.hold(held)
+    held = Target(lambda: order.append("resume"))
+    harness.flusher.resume_later(held)
     assert harness.outstanding == 1
     harness.add(Target(lambda: order.append("flush")))
-    harness.flusher.hold(held)
+    harness.flusher.resume_later(held)
     assert harness.outstanding == 1
     harness.loop.turn()
-    assert order == ["flush", "proceed", "proceed"]
+    assert order == ["flush", "resume", "resume"]
     assert harness.outstanding == 0
 
 
-def test_holding_again_while_proceeding_waits_for_another_turn() -> None:
+def test_holding_again_while_resuming_waits_for_another_run() -> None:
     harness = FlusherHarness()
     again = Target()
 
     def hold_again() -> None:
-        if again.proceeded < 3:
-            harness.flusher.hold(again)
+        if again.resumed < 3:
+            harness.flusher.resume_later(again)
 
     again.on_flush = hold_again
-    harness.flusher.hold(again)
+    harness.flusher.resume_later(again)
     for expected in (1, 2, 3):
         assert harness.outstanding == 1
         harness.loop.turn()
-        assert again.proceeded == expected
+        assert again.resumed == expected
     assert harness.outstanding == 0
 
 
@@ -134,10 +134,10 @@ def test_one_broken_connection_costs_the_others_nothing(caplog: pytest.LogCaptur
 
     broken, sound, held, waiting = Target(fail), Target(), Target(fail), Target()
     harness.add(broken, sound)
-    harness.flusher.hold(held)
-    harness.flusher.hold(waiting)
+    harness.flusher.resume_later(held)
+    harness.flusher.resume_later(waiting)
     harness.loop.turn()
-    assert (sound.flushed, waiting.proceeded) == (1, 1)
+    assert (sound.flushed, waiting.resumed) == (1, 1)
     assert (broken.aborted, held.aborted, sound.aborted, waiting.aborted) == (True, True, False, False)
     assert [each.getMessage() for each in caplog.records] == ["flush_failed", "packets_failed"]
     assert all(each.exc_info for each in caplog.records)
@@ -147,8 +147,8 @@ def test_one_broken_connection_costs_the_others_nothing(caplog: pytest.LogCaptur
 def test_who_had_a_share_of_the_turn_lets_the_others_go_first() -> None:
     harness = FlusherHarness()
     order: list[str] = []
-    harness.flusher.hold(Target(lambda: order.append("flood")), spent=True)
-    harness.flusher.hold(Target(lambda: order.append("other")))
+    harness.flusher.resume_later(Target(lambda: order.append("flood")), last=True)
+    harness.flusher.resume_later(Target(lambda: order.append("other")))
     harness.loop.turn()
     assert order == ["other", "flood"]
 
@@ -164,7 +164,7 @@ def test_much_output_is_written_over_many_turns() -> None:
         before = len(order)
         harness.loop.turn()
         written.append(len(order) - before)
-    assert max(written) * 2_000_000 <= OCTETS_A_TURN
+    assert max(written) * 2_000_000 <= BYTES_PER_ITERATION
     assert order == list(range(200)) and harness.turn.octets == 0
 
 
@@ -172,7 +172,7 @@ def test_one_client_at_least_is_written_to() -> None:
     harness = FlusherHarness()
     targets = [Target(), Target()]
     harness.add(*targets)
-    harness.turn.octets = 10 * OCTETS_A_TURN
+    harness.turn.octets = 10 * BYTES_PER_ITERATION
     harness.loop.turn()
     assert [each.flushed for each in targets] == [1, 0]
     harness.loop.turn()
@@ -183,7 +183,7 @@ def test_an_answer_does_not_wait_behind_large_messages_to_others() -> None:
     harness = FlusherHarness()
     large = [Target() for _ in range(100)]
     harness.add(*large)
-    harness.turn.octets = 100 * OCTETS_A_TURN
+    harness.turn.octets = 100 * BYTES_PER_ITERATION
     harness.loop.turn()
     answer = Target()
     harness.add(answer)

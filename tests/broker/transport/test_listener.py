@@ -225,7 +225,7 @@ async def test_a_place_is_free_when_its_connection_is_closed(certificates: Certi
 
 @on_both_loops
 async def test_as_many_as_places_get_free_come_in_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener_module, "MOST_WAITING", 4)
+    monkeypatch.setattr(listener_module, "MAX_WAITING", 4)
     async with listening(max_connections=2) as listener, AsyncExitStack() as stack:
         first = [await stack.enter_async_context(dial(listener.port)) for _ in range(2)]
         await listener.until(lambda: listener.current_connections == 2)
@@ -327,7 +327,7 @@ async def test_many_at_once() -> None:
             _, writer = await asyncio.open_connection("127.0.0.1", listener.port)
             writers.append(writer)
         await listener.until(lambda: listener.current_connections == 200)
-        assert listener.arrivals == set()
+        assert listener.pending == set()
         for writer in writers:
             writer.close()
         await listener.until(lambda: listener.current_connections == 0)
@@ -362,5 +362,5 @@ async def test_a_socket_that_gets_no_transport(monkeypatch: pytest.MonkeyPatch, 
         async with dial(listener.port) as (reader, _):
             assert await closed_by_peer(reader) == b""
         assert listener.refused == {"closed_early": 1}
-        assert listener.arrivals == set()
+        assert listener.pending == set()
         monkeypatch.undo()

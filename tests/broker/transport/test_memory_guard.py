@@ -48,7 +48,7 @@ async def test_no_more_is_shed_than_has_to_be() -> None:
     memory = node.server.memory
     memory.base = 100_000
     use(node, BEGINS[SHEDDING] + 0.01)
-    node.server.guard.relieve()
+    node.server.guard.shed_at_once()
     assert node.broker.account.level < SHEDDING
     assert memory.used < memory.limit * ENDS[SHEDDING]
     # Of what takes memory, but for the process, about a tenth has to go.
@@ -61,7 +61,7 @@ async def test_all_sessions_are_looked_at_once_for_many_slices(monkeypatch: pyte
     node = DurableFakeNode()
     await crowd(node, 8, 60)
     guard, memory = node.server.guard, node.server.memory
-    monkeypatch.setattr(module, "_A_SLICE", 20)
+    monkeypatch.setattr(module, "_SLICE_MESSAGES", 20)
     looks = 0
     rank = guard._rank
 
@@ -73,7 +73,7 @@ async def test_all_sessions_are_looked_at_once_for_many_slices(monkeypatch: pyte
     monkeypatch.setattr(guard, "_rank", counted)
     use(node, 1.5)
     memory.base = memory.limit  # nothing that goes is enough
-    guard.relieve()
+    guard.shed_at_once()
     assert queued(node) == 0
     assert looks <= 6  # each halves all queues, and the last finds none
     assert guard._largest == []
@@ -94,7 +94,7 @@ async def test_the_largest_queue_goes_first_and_small_ones_stay() -> None:
     node.store()
     node.server.memory.base = 100_000
     use(node, BEGINS[SHEDDING] + 0.01)
-    node.server.guard.relieve()
+    node.server.guard.shed_at_once()
     assert node.broker.account.level < SHEDDING
     assert {session.queued for session in node.broker.sessions if session.client_id.startswith("r")} == {10}
     session = node.broker.sessions.get("large")

@@ -161,7 +161,7 @@ async def test_the_address_behind_the_proxy_is_the_peer(kind: str) -> None:
         assert transport.get_extra_info("peername") == ("203.0.113.7", 50000)
         assert transport.get_extra_info("sockname") == ("127.0.0.1", listener.port)
         assert transport.get_extra_info("nothing") is None
-        assert listener.arrivals == set()
+        assert listener.pending == set()
 
 
 @on_both_loops
@@ -205,7 +205,7 @@ async def test_bad_header_closes_and_is_counted() -> None:
         writer.write(b"\x10\x0e\x00\x04MQTT\x04\x02\x00\x00\x00\x02me")
         assert await closed_by_peer(reader) == b""
         assert listener.refused == {"proxy_protocol_error": 1}
-        assert listener.arrivals == set()
+        assert listener.pending == set()
         assert listener.echoes == []
 
 
@@ -218,7 +218,7 @@ async def test_a_slow_header_is_bounded_in_time() -> None:
         writer.write(b"PROXY TCP4")
         assert await closed_by_peer(reader) == b""
         assert listener.refused == {"proxy_protocol_timeout": 1}
-        assert listener.arrivals == set()
+        assert listener.pending == set()
 
 
 @on_both_loops
@@ -228,4 +228,4 @@ async def test_a_client_that_leaves_before_its_header_is_counted() -> None:
             writer.write(b"PROXY TC")
             writer.write_eof()
             await listener.until(lambda: listener.refused == {"closed_early": 1})
-        assert listener.arrivals == set()
+        assert listener.pending == set()

@@ -203,7 +203,7 @@ async def test_a_slow_handshake_is_bounded_in_time(certificates: Certificates) -
         writer.write(b"\x16\x03\x01")
         await closed_by_peer(reader)
         await listener.until(lambda: listener.refused == {"tls_timeout": 1})
-        assert listener.arrivals == set()
+        assert listener.pending == set()
 
 
 @on_both_loops
@@ -215,17 +215,17 @@ async def test_something_else_than_tls_is_refused(certificates: Certificates) ->
         writer.write(b"\x10\x0e\x00\x04MQTT\x04\x02\x00\x00\x00\x02me")
         await closed_by_peer(reader)
         await listener.until(lambda: listener.refused == {"tls_handshake": 1})
-        assert listener.arrivals == set()
+        assert listener.pending == set()
 
 
 @on_both_loops
 async def test_a_client_that_leaves_during_the_handshake_is_counted(certificates: Certificates) -> None:
     async with listening(type="ssl", tls=certificates.settings()) as listener:
         async with dial(listener.port) as (_, writer):
-            await listener.until(lambda: len(listener.arrivals) == 1)
+            await listener.until(lambda: len(listener.pending) == 1)
             writer.write_eof()
             await listener.until(lambda: listener.refused == {"closed_early": 1})
-        assert listener.arrivals == set()
+        assert listener.pending == set()
 
 
 @on_both_loops
@@ -240,7 +240,7 @@ async def test_sockets_in_their_handshake_count_against_max_connections(certific
         assert listener.refused == {"max_connections": 1}
         assert listener.current_connections == 0
         await listener.stop()
-        assert listener.arrivals == set()
+        assert listener.pending == set()
 
 
 @on_both_loops
@@ -449,7 +449,7 @@ async def test_a_refused_handshake_sends_its_alert(
         heard = await asyncio.to_thread(alert, listener.port, context)
         assert any(each in heard for each in expected.split("|")), heard
         assert sum(listener.refused.values()) == 1
-        while listener.arrivals:  # the client has closed
+        while listener.pending:  # the client has closed
             await asyncio.sleep(0.01)
         assert sum(listener.refused.values()) == 1
 
@@ -464,10 +464,10 @@ async def test_a_client_that_ignores_its_alert_is_closed_and_takes_a_place_until
             writer.write(b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x3c\x00\x00")
             await listener.until(lambda: listener.refused == {"tls_handshake": 1})
             writer.write(bytes(100_000))
-            assert len(listener.arrivals) == 1
+            assert len(listener.pending) == 1
             async with dial(listener.port) as (other, _):
                 assert await closed_by_peer(other) == b""
             assert listener.refused == {"tls_handshake": 1, "max_connections": 1}
             await closed_by_peer(reader)
-        assert listener.arrivals == set()
+        assert listener.pending == set()
         await echoes(listener.port, client_context(certificates))

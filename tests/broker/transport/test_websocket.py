@@ -21,7 +21,7 @@ from taipan.broker.transport.websocket import (
     MAX_REQUEST,
     MIN_FRAME,
     SLACK,
-    WORK_A_TURN,
+    WORK_PER_ITERATION,
     WebSocketError,
     WebSocketLayer,
 )
@@ -148,7 +148,7 @@ async def test_handshake_and_bytes_both_ways() -> None:
         assert transport.get_extra_info("sockname") == listener.bind
         assert not transport.is_closing()
         assert listener.protocol == f"mqtt:ws:{listener.port}"
-        assert listener.arrivals == set()
+        assert listener.pending == set()
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ async def test_without_a_subprotocol_the_handshake_is_refused() -> None:
         for offered in (None, "chat", "mqtt5"):
             assert (await answer(listener, request(Sec_WebSocket_Protocol=offered))).startswith(b"HTTP/1.1 400 ")
         assert listener.refused == {"websocket_subprotocol": 3}
-        assert listener.arrivals == set()
+        assert listener.pending == set()
         assert listener.echoes == []
 
 
@@ -304,7 +304,7 @@ async def test_other_requests_get_a_client_error(data: bytes, status: int) -> No
         assert b"\r\nConnection: close\r\n" in response
         assert (b"\r\nAllow: GET\r\n" in response) == (status == 405)
         assert list(listener.refused.values()) == [1]
-        assert listener.arrivals == set()
+        assert listener.pending == set()
         assert listener.echoes == []
 
 
@@ -330,7 +330,7 @@ async def test_a_slow_handshake_is_bounded_in_time() -> None:
         writer.write(request()[:-2])
         assert (await closed_by_peer(reader)).startswith(b"HTTP/1.1 408 ")
         assert listener.refused == {"websocket_timeout": 1}
-        assert listener.arrivals == set()
+        assert listener.pending == set()
 
 
 @on_both_loops
@@ -339,14 +339,14 @@ async def test_a_client_that_leaves_during_the_handshake_is_counted() -> None:
         async with dial(listener.port) as (_, writer):
             writer.write(request()[:50])
         await listener.until(lambda: listener.refused == {"closed_early": 1})
-        assert listener.arrivals == set()
+        assert listener.pending == set()
 
 
 @on_both_loops
 async def test_sockets_in_their_handshake_count_against_max_connections_and_end_with_the_listener() -> None:
     async with listening(type="ws", max_connections=2) as listener:
         async with opened(listener), dial(listener.port) as (waiting, _):
-            await listener.until(lambda: len(listener.arrivals) == 1)
+            await listener.until(lambda: len(listener.pending) == 1)
             async with dial(listener.port) as (reader, _):
                 assert await closed_by_peer(reader) == b""
             assert listener.refused == {"max_connections": 1}
@@ -498,7 +498,7 @@ async def test_a_frame_may_hold_many_packets_however_small_the_limit_on_one() ->
     async with listening(type="ws") as listener, opened(listener) as peer:
         peer.send(frame(BINARY, b"x"))
         await peer.frame()
-        listener.echoes[0].transport.grow(100)
+        listener.echoes[0].transport.raise_packet_limit(100)
         peer.send(frame(BINARY, b"z" * MIN_FRAME))
         assert len(await peer.payload(MIN_FRAME)) == MIN_FRAME
 
@@ -629,7 +629,7 @@ async def test_a_flood_of_tiny_frames_leaves_turns_to_others() -> None:
     async with listening(type="ws") as listener, opened(listener) as peer:
         layer = listener.echoes[0].transport
         work: list[int] = []
-        go_on, feed = layer._go_on, WebSocketLayer._feed
+        go_on, feed = layer._parse, WebSocketLayer._feed
 
         def counted(self: WebSocketLayer, chunk: bytes) -> int:
             done = feed(self, chunk)
@@ -638,11 +638,11 @@ async def test_a_flood_of_tiny_frames_leaves_turns_to_others() -> None:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(WebSocketLayer, "_feed", counted)
-            patch.setattr(WebSocketLayer, "_go_on", lambda self: (work.append(0), go_on())[1])
+            patch.setattr(WebSocketLayer, "_parse", lambda self: (work.append(0), go_on())[1])
             peer.send(frame(BINARY) * 20_000, frame(BINARY, b"end"))
             assert await peer.frame() == (BINARY, b"end")
         assert sum(work) == 20_001
-        assert max(work) <= WORK_A_TURN + CHUNK // 6 + 1
+        assert max(work) <= WORK_PER_ITERATION + CHUNK // 6 + 1
 
 
 @on_both_loops
@@ -824,7 +824,7 @@ def test_any_bytes_end_in_an_answer_or_a_close(head: bytes, rest: list[bytes], s
         refused: list[str] = []
 
         class Gate:
-            def settle(self) -> None:
+            def finish(self) -> None:
                 pass
 
             def refuse(self, reason: str, setting: str, detail: str = "") -> None:
