@@ -9,7 +9,7 @@ from aiohttp import web
 from msgspec import UNSET, UnsetType
 
 from ..http.envelope import json_response, status_of
-from ..http.reading import parse
+from ..http.reading import is_blank, parse
 from ..http.routes import Call, Octets, OnDemand, Raw, Routes
 from ..operations.backup.import_file import ImportRefused
 from ..operations.refusal import MISSING, Refusal, wrong
@@ -164,7 +164,7 @@ async def upload_file(call: Call) -> Any:
 )
 async def import_data(call: Call) -> Any:
     """The body is the file, a download of EMQX 4.x (`file`), or names one that is here (`filename`)."""
-    if not call.body.strip():
+    if is_blank(call.body):
         raise Refusal(MISSING, "the body is missing: expected an exported file, or the filename of one")
     env: Any = {}
     if call.query.env is not UNSET:

@@ -1,6 +1,7 @@
 """Reading requests: query and body become the types that the route names, or a refusal that says what is wrong."""
 
 import asyncio
+import re
 import types
 import typing
 from typing import Any, ClassVar, Final
@@ -14,6 +15,7 @@ from taipan.broker.loop.cooperative_slice import CooperativeSlice
 from ..operations.refusal import MISSING, NOT_JSON, WRONG, Refusal
 from ..validation import Fault, Validator
 
+_ARRAY: Final = re.compile(rb"\s*\[")
 _LARGE: Final = 65_536
 """Bytes from which on an array is read in slices."""
 _SLOWEST: Final = 16_384
@@ -49,9 +51,9 @@ async def read_body(request: web.Request, kind: Any, most: int, setting: str, pa
     """The body as ``kind``; where that is an object, keys that are in the query string win over the body's."""
     octets = await read_octets(request, most, setting, patience)
     member = _member_of(kind)
-    if len(octets) > _LARGE and member is not None and octets.lstrip()[:1] == b"[":
+    if len(octets) > _LARGE and member is not None and _ARRAY.match(octets):
         return await _read_members(octets, member)
-    if not octets.strip():
+    if is_blank(octets):
         value: Any = {}
         if _is_list(kind):
             raise Refusal(MISSING, "the body is missing: a JSON array is expected")
@@ -63,7 +65,7 @@ async def read_body(request: web.Request, kind: Any, most: int, setting: str, pa
     return convert(value, kind, strict=not (isinstance(value, dict) and request.rel_url.query))
 
 
-async def _read_members(octets: bytes, member: Any) -> list[Any]:
+async def _read_members(octets: bytearray, member: Any) -> list[Any]:
     """A long array, its members converted in stretches that let others run."""
     raw: list[msgspec.Raw] = parse(octets, list[msgspec.Raw])
     found: list[Any] = []
@@ -74,7 +76,7 @@ async def _read_members(octets: bytes, member: Any) -> list[Any]:
     return found
 
 
-def parse(octets: bytes | msgspec.Raw, kind: Any = Any) -> Any:
+def parse(octets: bytes | bytearray | msgspec.Raw, kind: Any = Any) -> Any:
     """JSON text as Python's objects."""
     try:
         return msgspec.json.decode(octets, type=kind)
@@ -84,8 +86,11 @@ def parse(octets: bytes | msgspec.Raw, kind: Any = Any) -> Any:
         raise Refusal(NOT_JSON, f"the body is not JSON: {error}") from None
 
 
-async def read_octets(request: web.Request, most: int, setting: str, patience: float) -> bytes:
-    """The whole body, refused as soon as it is longer than ``most`` bytes, or slow for ``patience`` seconds in all."""
+async def read_octets(request: web.Request, most: int, setting: str, patience: float) -> bytearray:
+    """The whole body, refused as soon as it is longer than ``most`` bytes, or slow for ``patience`` seconds in all.
+
+    As it was gathered: another copy of a long one would hold the loop.
+    """
     too_long = Refusal(WRONG, f"the body is longer than {most} bytes (setting management.{setting})")
     if request.content_length is not None and request.content_length > most:
         raise too_long
@@ -104,7 +109,12 @@ async def read_octets(request: web.Request, most: int, setting: str, patience: f
         ) from None
     except (web.RequestPayloadError, HttpProcessingError) as error:
         raise Refusal(WRONG, f"the body does not come as its headers say: {error}") from None
-    return bytes(octets)
+    return octets
+
+
+def is_blank(octets: bytearray) -> bool:
+    """Whether nothing but white space is in a body; ``strip`` would copy a long one."""
+    return not octets or octets.isspace()
 
 
 def convert(value: Any, kind: Any, strict: bool = True, place: str = "") -> Any:

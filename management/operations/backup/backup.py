@@ -102,14 +102,14 @@ class Backup:
         """Raises Refusal 102."""
         await asyncio.to_thread(self.files.delete, name)
 
-    async def upload(self, octets: bytes, given: Mapping[str, str] | None = None) -> Row:
+    async def upload(self, octets: bytes | bytearray, given: Mapping[str, str] | None = None) -> Row:
         """Keep a JSON object as a file; its record. Raises Refusal.
 
         ``octets``: an object with its text as ``file`` and the name as ``filename``. ``given`` wins over its members.
         """
         now = self._server.clock.wall()
         given = given or {}
-        document = await self._documents.read(octets if octets.strip() else b"{}")
+        document = await self._documents.read(octets if octets and not octets.isspace() else b"{}")
         name = given.get("filename")
         if name is None:
             name = filename_of(document) if document.has("filename") else ""
@@ -142,7 +142,7 @@ class Backup:
     # ------------------------------------------------------------------ import
 
     async def import_octets(
-        self, octets: bytes, env: Mapping[str, Any] | None = None, dry_run: bool = False
+        self, octets: bytes | bytearray, env: Mapping[str, Any] | None = None, dry_run: bool = False
     ) -> Row | None:
         """Import what HTTP was given: an exported file, a download of EMQX 4.x, or the name of a file that is here.
 

@@ -20,7 +20,7 @@ class Documents:
     def __init__(self, server: Server) -> None:
         self._server = server
 
-    async def read(self, octets: bytes) -> Document:
+    async def read(self, octets: bytes | bytearray) -> Document:
         work = BackpressureSlice(self._server)
         decoder = _Decoder()
         pieces = []
