@@ -12,7 +12,10 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from functools import partial
+from typing import Final
+
+from .password import ScryptHash
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +31,10 @@ _MIN_LIMIT: Final = 16
 """So many may wait however long a hash takes."""
 SPACING: Final = 0.1
 """Seconds between two passwords of an address that is slowed for its guesses."""
+
+
+Result = bool | ScryptHash
+"""Whether a password is right, or a new hash."""
 
 
 class Busy(Exception):
@@ -52,7 +59,7 @@ class Job:
         "waiting",
     )
 
-    def __init__(self, key: bytes, kind: int, address: str, name: bytes, run: Callable[[], Any]) -> None:
+    def __init__(self, key: bytes, kind: int, address: str, name: bytes, run: Callable[[], Result]) -> None:
         self.key = key
         self.kind = kind
         self.address = address
@@ -63,7 +70,7 @@ class Job:
         self.earliest = 0.0
         self.waiters = 0
         self.waiting = False  # in a line or held, no thread has it
-        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
 
 
 _Lanes = OrderedDict[bytes, OrderedDict[bytes, Job]]
@@ -174,7 +181,7 @@ class HashQueue:
         if job.waiters <= 0 and job.waiting:
             self._drop(job)
 
-    async def result(self, job: Job) -> Any:
+    async def result(self, job: Job) -> Result:
         """What comes of it, for one of those who wait; raises Busy."""
         job.waiters += 1
         try:
@@ -266,7 +273,7 @@ class HashQueue:
                 self._pause(found.address, now)
             self._running += 1
             future = asyncio.get_running_loop().run_in_executor(self._pool, _timed, found.run)
-            future.add_done_callback(lambda done, job=found: self._finished(job, done))  # type: ignore[misc]
+            future.add_done_callback(partial(self._finished, found))
         self._wake_later(now)
 
     def _next(self, now: float) -> Job | None:
@@ -296,7 +303,7 @@ class HashQueue:
         if due:
             self._timer = asyncio.get_running_loop().call_later(max(min(due) - now, 0.001), self._dispatch)
 
-    def _finished(self, job: Job, done: "asyncio.Future[tuple[Any, float]]") -> None:
+    def _finished(self, job: Job, done: "asyncio.Future[tuple[Result, float]]") -> None:
         self._running -= 1
         self._jobs.pop(job.key, None)
         future = job.future
@@ -328,6 +335,6 @@ def processors() -> int:
     return os.cpu_count() or 1
 
 
-def _timed(run: Callable[[], Any]) -> tuple[Any, float]:
+def _timed(run: Callable[[], Result]) -> tuple[Result, float]:
     begun = time.perf_counter()
     return run(), time.perf_counter() - begun

@@ -10,7 +10,7 @@ import logging
 import re
 import ssl
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
 import aiohttp
@@ -304,7 +304,7 @@ def check_placeholders(known: str, template: str) -> None:
             raise ValueError(f"%{letter} is none of {', '.join('%' + each for each in known)}")
 
 
-def _facts(client: ClientInfo, username: str | None) -> dict[str, Any]:
+def _facts(client: ClientInfo, username: str | None) -> dict[str, str]:
     """``username``: what the client calls itself where that is to be judged, else what it has proved to be."""
     return {
         "u": username or "",

@@ -1,7 +1,8 @@
 """JwtSource: clients that prove who they are by a JSON Web Token, and what the token says they may do."""
 
 import logging
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, TypeGuard
 
 import jwt
 
@@ -14,6 +15,9 @@ from .decision import Decision
 from .jwt_keys import JwksUrl, JwtKeys, KeyNotFound
 from .outcome import AuthOutcome
 
+if TYPE_CHECKING:
+    from jwt.types import Options
+
 logger = logging.getLogger(__name__)
 
 _MAX_TOPICS: Final = 1000
@@ -23,20 +27,22 @@ _ACL_CLAIM: Final = "access.jwt.acl_claim"
 _NOT_IN_TOKEN: Final = Decision(False, _ACL_CLAIM)
 
 # Signature and form are PyJWT's to check, times and claims ours: by the node's clock, with the reason told.
-_OPTIONS: Final = {
-    f"verify_{claim}": False for claim in ("exp", "nbf", "iat", "aud", "iss", "sub", "jti")
+_OPTIONS: "Final[Options]" = {
+    "verify_exp": False, "verify_nbf": False, "verify_iat": False, "verify_aud": False, "verify_iss": False,
+    "verify_sub": False, "verify_jti": False,
 }  # fmt: skip
 
+_Action = Literal["publish", "subscribe", "pubsub"]
+_ACTIONS: Final[tuple[tuple[str, _Action], ...]] = (("pub", "publish"), ("sub", "subscribe"), ("all", "pubsub"))
 
+
+@dataclass(slots=True)
 class Token:
     """What of a client's token counts after CONNECT. ``expires``: unix seconds or ``None``. ``rules``: those of its
     access claim, ``None`` where it has none."""
 
-    __slots__ = ("expires", "rules")
-
-    def __init__(self, expires: float | None, rules: tuple[AclRule, ...] | None) -> None:
-        self.expires = expires
-        self.rules = rules
+    expires: float | None
+    rules: tuple[AclRule, ...] | None
 
 
 class JwtSource:
@@ -77,7 +83,7 @@ class JwtSource:
         if settings.token_from == "username":
             client.username = None
         algorithm = header.get("alg")
-        if algorithm not in settings.algorithms:
+        if not isinstance(algorithm, str) or algorithm not in settings.algorithms:
             return _refuse("token_algorithm_not_allowed", "access.jwt.algorithms")
         try:
             key = self._keys.find(algorithm, header.get("kid"))
@@ -86,22 +92,23 @@ class JwtSource:
                 return AuthOutcome(reason_codes.SERVER_UNAVAILABLE, detail="no_keys_yet", setting="access.jwt.jwks_url")
             return _refuse("no_key_for_this_token", missing.setting)
         try:
-            claims = jwt.decode(text, key, algorithms=[algorithm], options=_OPTIONS)  # type: ignore[arg-type]
+            claims = jwt.decode(text, key, algorithms=[algorithm], options=_OPTIONS)
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
             return _refuse(f"token_invalid_{type(error).__name__}", "access.jwt")
-        return self._judge(client, claims)
+        return self._check_claims(client, claims)
 
-    def _judge(self, client: ClientInfo, claims: dict[str, Any]) -> AuthOutcome:
+    def _check_claims(self, client: ClientInfo, claims: dict[str, object]) -> AuthOutcome:
         settings = self.settings
         now = self._clock.wall()
-        expires: Any = claims.get("exp")
+        expires: float | None = None
         if "exp" in claims:
-            if not _is_time(expires):
+            expiry = claims["exp"]
+            if not _is_time(expiry):
                 return _refuse("token_exp_unreadable", "access.jwt")
-            expires = expires + settings.leeway
+            expires = expiry + settings.leeway
             if now >= expires:
                 return _refuse("token_expired", "access.jwt.leeway")
-        begins: Any = claims.get("nbf")
+        begins = claims.get("nbf")
         if "nbf" in claims and not (_is_time(begins) and now + settings.leeway >= begins):
             return _refuse("token_not_valid_yet", "access.jwt.leeway")
         username = claims.get(settings.username_claim) if settings.username_claim else None
@@ -125,7 +132,7 @@ class JwtSource:
         client.token = Token(expires, rules)
         return AuthOutcome(proved_by=self.name if names else "", proves_client_id=identifies)
 
-    def _rules(self, claims: dict[str, Any]) -> tuple[AclRule, ...] | None:
+    def _rules(self, claims: dict[str, object]) -> tuple[AclRule, ...] | None:
         claim = self.settings.acl_claim
         if not claim or claim not in claims:
             return None
@@ -133,14 +140,14 @@ class JwtSource:
         if not isinstance(acl, dict):
             raise ValueError("expected an object")
         rules: list[AclRule] = []
-        for key, action in (("pub", "publish"), ("sub", "subscribe"), ("all", "pubsub")):
+        for key, action in _ACTIONS:
             topics = acl.get(key, [])
             if not isinstance(topics, list) or not all(isinstance(topic, str) for topic in topics):
                 raise ValueError(f"{key}: expected a list of topics")
             if len(topics) > _MAX_TOPICS:
                 raise ValueError(f"{key}: more than {_MAX_TOPICS} topics")
             if topics:  # a rule without topics would be about all of them
-                rules.append(AclRule(RuleSettings(allow=True, action=action, topics=topics), _ACL_CLAIM))  # type: ignore[arg-type]
+                rules.append(AclRule(RuleSettings(allow=True, action=action, topics=topics), _ACL_CLAIM))
         return tuple(rules)
 
     # What may it do
@@ -158,7 +165,7 @@ class JwtSource:
         return _NOT_IN_TOKEN
 
 
-def _header(text: str) -> dict[str, Any] | None:
+def _header(text: str) -> dict[str, object] | None:
     """The header of a token; ``None``: this is none, but perhaps somebody's password."""
     if text.count(".") != 2:
         return None
@@ -168,7 +175,7 @@ def _header(text: str) -> dict[str, Any] | None:
         return None
 
 
-def _is_time(value: object) -> bool:
+def _is_time(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _LATEST
 
 

@@ -5,8 +5,9 @@ import base64
 import binascii
 import json
 import logging
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import aiohttp
 import jwt
@@ -16,6 +17,9 @@ from jwt.algorithms import get_default_algorithms
 
 from ..config import JwtSettings
 from ..observability.masking import mask_text
+
+if TYPE_CHECKING:
+    from jwt.algorithms import AllowedPublicKeys
 
 logger = logging.getLogger(__name__)
 
@@ -35,13 +39,26 @@ class KeyNotFound(Exception):
         self.setting = setting
 
 
+VerificationKey: TypeAlias = "AllowedPublicKeys | str | bytes"
+
+
+@dataclass(slots=True)
+class SetKey:
+    """A key of a JWK Set. ``algorithm``: the only one that it is for, ``None`` where it does not say."""
+
+    key: VerificationKey
+    key_type: str | None
+    key_id: str | None
+    algorithm: str | None
+
+
 class JwtKeys:
     """The key for an algorithm. A secret is only ever used with ``HS...``, a public key only with the others."""
 
     def __init__(self, settings: JwtSettings) -> None:
         """``ValueError`` names the setting and what is wrong with it."""
-        self._by_algorithm: dict[str, Any] = {}
-        self._set: list[jwt.PyJWK] = []
+        self._by_algorithm: dict[str, VerificationKey] = {}
+        self._set: list[SetKey] = []
         self._from_url = bool(settings.jwks_url)
         self._fetched = not self._from_url
         if not (settings.secret or settings.public_key_file or settings.jwks_file or settings.jwks_url):
@@ -67,10 +84,11 @@ class JwtKeys:
     def _take_public_key(self, settings: JwtSettings) -> None:
         text = _read(settings.public_key_file)
         try:
-            if b"BEGIN CERTIFICATE" in text:
-                key: Any = x509.load_pem_x509_certificate(text).public_key()
-            else:
-                key = load_pem_public_key(text)
+            key = (
+                x509.load_pem_x509_certificate(text).public_key()
+                if b"BEGIN CERTIFICATE" in text
+                else load_pem_public_key(text)
+            )
         except (ValueError, TypeError) as error:
             raise ValueError(f"{settings.public_key_file}: no public key in PEM form: {error}") from None
         known = get_default_algorithms()
@@ -84,18 +102,18 @@ class JwtKeys:
         if not any(not algorithm.startswith("HS") for algorithm in self._by_algorithm):
             raise ValueError(f"{settings.public_key_file}: a key that none of the algorithms takes")
 
-    def replace_set(self, keys: list[jwt.PyJWK]) -> None:
+    def replace_set(self, keys: list[SetKey]) -> None:
         """Those that the URL has now."""
         self._set = keys
         self._fetched = True
 
-    def find(self, algorithm: str, key_id: object) -> Any:
+    def find(self, algorithm: str, key_id: object) -> VerificationKey:
         """The key; ``KeyNotFound`` where there is none, or none that is meant for sure."""
         kind = _KINDS[algorithm[:2]]
         fitting = [
             each
             for each in self._set
-            if each.key_type == kind and _declared(each) in (None, algorithm)
+            if each.key_type == kind and each.algorithm in (None, algorithm)
         ]  # fmt: skip
         if key_id is not None:
             fitting = [each for each in fitting if each.key_id == key_id]
@@ -108,19 +126,29 @@ class JwtKeys:
         raise KeyNotFound(self._fetched, f"access.jwt.{where}")
 
 
-def _declared(key: jwt.PyJWK) -> str | None:
-    """The one algorithm that a key says it is for."""
-    algorithm = key._jwk_data.get("alg")
-    return algorithm if isinstance(algorithm, str) else None
-
-
-def read_set(text: bytes) -> list[jwt.PyJWK]:
-    """The keys of a JWK Set; ``ValueError`` where there is none that can be used."""
+def read_set(text: bytes) -> list[SetKey]:
+    """The keys of a JWK Set that verify signatures; ``ValueError`` where there is no key that can be used."""
+    found = 0
+    keys: list[SetKey] = []
     try:
-        found = jwt.PyJWKSet.from_dict(json.loads(text))
-    except (jwt.PyJWTError, ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+        document = json.loads(text)
+        for entry in document["keys"]:
+            if not isinstance(entry, dict):
+                continue
+            try:
+                key = jwt.PyJWK(entry)
+            except jwt.PyJWTError:
+                continue  # of an algorithm that is not known here
+            found += 1
+            declared = entry.get("alg")
+            if key.public_key_use in (None, "sig"):
+                algorithm = declared if isinstance(declared, str) else None
+                keys.append(SetKey(key.key, key.key_type, key.key_id, algorithm))
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
         raise ValueError(f"no JWK Set: {error}") from None
-    return [key for key in found.keys if key._jwk_data.get("use") in (None, "sig")]
+    if not found:
+        raise ValueError("no JWK Set: it has no key that can be used")
+    return keys
 
 
 class JwksUrl:

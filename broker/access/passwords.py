@@ -17,7 +17,7 @@ from ..config import AccessSettings
 from ..loop.clock import Clock
 from ..session.client_info import ClientInfo
 from .guesses import Guesses, name_key, origin
-from .hash_queue import KNOWN, NEW, OTHER, Busy, HashQueue, Job, nothing
+from .hash_queue import KNOWN, NEW, OTHER, Busy, HashQueue, Job, Result, nothing
 from .outcome import BROKEN, BUSY, STOPPING, WRONG, AuthOutcome
 from .password import PasswordVerifier, ScryptHash, VerifiedCredentials
 from .users import User
@@ -120,7 +120,7 @@ class Passwords:
 
     def _learn(
         self,
-        done: "asyncio.Future[bool]",
+        done: "asyncio.Future[Result]",
         entry: bytes,
         digest: bytes,
         user: User | None,

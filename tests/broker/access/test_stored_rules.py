@@ -34,7 +34,7 @@ def test_a_row_that_cannot_be_read_keeps_its_place() -> None:
     """It is on disk as it was; a rule in its place would overwrite it."""
     tables = Tables()
     rules = StoredAclRules(tables)
-    tables.restore({"rules_of_access": {"7": b"\x80", "-3": b"\xc1"}})
+    tables.recover({"rules_of_access": {"7": b"\x80", "-3": b"\xc1"}})
     rules.index_restored()
     rules.append(ALL, "", "t", PUBSUB, False, 0.0)
     rules.prepend(ALL, "", "u", PUB, False, 0.0)
@@ -98,7 +98,7 @@ def test_what_was_restored_is_in_order() -> None:
     tables = Tables()
     rules = StoredAclRules(tables)
     rows = [StoredAclRule(USERNAME, "ann", f"t{order}", PUBSUB, True, order) for order in (3, -2, 10)]
-    tables.restore({"rules_of_access": {row.key: msgspec.msgpack.encode(row) for row in rows}})
+    tables.recover({"rules_of_access": {row.key: msgspec.msgpack.encode(row) for row in rows}})
     rules.index_restored()
     rules.append(USERNAME, "ann", "last", PUB, True, 0.0)
     rules.prepend(USERNAME, "ann", "first", PUB, True, 0.0)

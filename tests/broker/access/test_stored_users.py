@@ -56,7 +56,7 @@ def test_what_was_restored_counts() -> None:
     tables = Tables()
     users = StoredUsers(tables, Clock())  # type: ignore[arg-type]
     row = StoredUser(USERNAME, "ann", str(HASH))
-    tables.restore({"users": {"username:ann": msgspec.msgpack.encode(row)}})
+    tables.recover({"users": {"username:ann": msgspec.msgpack.encode(row)}})
     users.index_restored()
     assert users.count(USERNAME) == 1 and users.has_users and users.get(USERNAME, "ann") == row
 
@@ -64,7 +64,7 @@ def test_what_was_restored_counts() -> None:
 def test_a_hash_that_cannot_be_read_opens_nothing(caplog: pytest.LogCaptureFixture) -> None:
     tables = Tables()
     users = StoredUsers(tables, Clock())  # type: ignore[arg-type]
-    tables.restore({"users": {"username:ann": msgspec.msgpack.encode(StoredUser(USERNAME, "ann", "nonsense"))}})
+    tables.recover({"users": {"username:ann": msgspec.msgpack.encode(StoredUser(USERNAME, "ann", "nonsense"))}})
     found = users.lookup(client(), "ann")
     assert found is not None and found.password is None
     assert "stored_hash_unreadable" in caplog.text
