@@ -52,19 +52,19 @@ def wrong(node: ManagedNode) -> int:
 
 async def test_right_ones_come_in_at_once_after_a_thousand_wrong_ones(node: ManagedNode) -> None:
     await throw(node, 1000)
-    begun = time.perf_counter()
+    waiting = asyncio.ensure_future(guess(node))
+    await heard(node, 1001)
     assert (await node.api.get("/brokers")).code == 0
-    assert time.perf_counter() - begun < 0.5
-    assert wrong(node) == 1000
+    assert not waiting.done() and wrong(node) == 1001
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
 
 
 async def test_right_ones_come_in_at_once_while_wrong_ones_wait_beside_them(node: ManagedNode) -> None:
     await throw(node, 100)
     waiting = [asyncio.ensure_future(guess(node)) for _ in range(20)]
     await heard(node, 120)
-    begun = time.perf_counter()
     assert (await node.api.get("/brokers")).code == 0
-    assert time.perf_counter() - begun < 0.5
     assert not any(each.done() for each in waiting)
     for each in waiting:
         each.cancel()
@@ -101,12 +101,12 @@ async def test_it_really_waits(node: ManagedNode, app_ids: list[str]) -> None:
     begun = time.perf_counter()
     reply = await node.api.ask("GET", "/brokers", headers={"Authorization": basic(app_ids[-1], "x")})
     assert (reply.status, reply.code, reply.headers["Connection"]) == (401, 103, "close")
-    assert 0.9 < time.perf_counter() - begun < 4
+    assert time.perf_counter() - begun > 0.9
 
 
 async def test_who_leaves_while_it_waits_leaves_nothing_behind(node: ManagedNode) -> None:
     await throw(node, 60)
-    async with asyncio.timeout(2):  # far less than the answers take
+    async with asyncio.timeout(MOST_WAIT - 0.5):  # less than the answers take
         while [
             task for task in asyncio.all_tasks() if "hold" in repr(task.get_coro()) or "_handle_request" in repr(task)
         ]:

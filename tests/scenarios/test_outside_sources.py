@@ -2,7 +2,6 @@
 
 import asyncio
 import ssl
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -243,13 +242,9 @@ async def test_packets_behind_a_question_wait_and_others_do_not(clients_of: Star
     service.gate.clear()
     await peer.send(Publish("new", b"x", 1, packet_id=1), Subscribe(2, [TopicFilter("known")]))
     await until(lambda: service.at_once == 1)
-    slowest = 0.0
     for number in range(50):
-        began = time.perf_counter()
         await other.publish("known", b"%d" % number, 1)
         await other.answer(Publish, payload=b"%d" % number)
-        slowest = max(slowest, time.perf_counter() - began)
-    assert slowest < 0.5
     with pytest.raises(TimeoutError):
         await peer.receive(0.05)
     service.gate.set()

@@ -1,5 +1,6 @@
 """Passwords over real sockets: those that wait, those that guess, and those that need no slow hash."""
 
+import asyncio
 import threading
 import time
 from typing import Any
@@ -140,15 +141,18 @@ async def test_guesses_are_slowed_and_the_right_ones_come_in(clients_of: StartCl
         assert await code_of(await ask(clients, "ann", b"%d" % number)) == bad_credentials(clients.version)
     guesses = [await ask(clients, "ann", b"more %d" % number) for number in range(20)]
     begun = time.monotonic()
-    # Known from this address: at once.
-    assert await code_of(await ask(clients, "bob", b"secret")) == 0
-    assert time.monotonic() - begun < 0.9
+    # Known from this address: before the first guess is answered.
+    known = asyncio.ensure_future(code_of(await ask(clients, "bob", b"secret")))
+    first = asyncio.ensure_future(code_of(guesses.pop(0)))
+    done, _ = await asyncio.wait([known, first], return_when=asyncio.FIRST_COMPLETED)
+    assert known in done and await known == 0
     right = await ask(clients, "ann", b"secret")
     other = await ask(clients, "carl", b"secret")
-    assert await code_of(other, 10.0) == 0 and await code_of(right, 10.0) == 0
-    assert 1.0 < time.monotonic() - begun < 8.0
+    assert await code_of(other) == 0 and await code_of(right) == 0
+    assert time.monotonic() - begun > 1.0
     for guess in guesses:
-        assert await code_of(guess, 10.0) == bad_credentials(clients.version)
+        assert await code_of(guess) == bad_credentials(clients.version)
+    assert await first == bad_credentials(clients.version)
     assert time.monotonic() - begun > 19 * 0.1
     assert clients.server.metrics.refusals.snapshot()["password_attempt_held"] >= 20
     # ann is known now, and neither silence nor an answer comes sooner for her guesses than for her.
@@ -164,7 +168,7 @@ async def test_guesses_at_a_name_that_was_verified_before_are_slowed_too(clients
         assert await code_of(await ask(clients, "ann", b"%d" % number)) == bad_credentials(clients.version)
     begun = time.monotonic()
     assert await code_of(await ask(clients, "ann", b"secret")) == 0
-    assert 0.5 < time.monotonic() - begun < 3
+    assert time.monotonic() - begun > 0.5
 
 
 @tcp
@@ -195,13 +199,13 @@ async def test_guesses_by_scram_are_slowed(clients_of: StartClients) -> None:
         challenge = await peer.expect(Auth, reason_code=0x18)
         final = scram.final(challenge.properties[c.AUTHENTICATION_DATA])
         await peer.auth(0x18, {c.AUTHENTICATION_METHOD: METHOD, c.AUTHENTICATION_DATA: final})
-        return await code_of(peer, 10.0)
+        return await code_of(peer)
 
     for _ in range(14):
         assert await attempt("guess") == 0x87
     begun = time.monotonic()
     assert await attempt("secret") == 0
-    assert 0.4 < time.monotonic() - begun < 5
-    begun = time.monotonic()
+    assert time.monotonic() - begun > 0.4
+    held = clients.server.metrics.refusals.snapshot()["password_attempt_held"]
     assert await attempt("secret") == 0  # known from here now
-    assert time.monotonic() - begun < 0.4
+    assert clients.server.metrics.refusals.snapshot()["password_attempt_held"] == held

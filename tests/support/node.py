@@ -233,7 +233,7 @@ class NodeProcess:
         assert self._process is not None, "not started"
         return self._process
 
-    async def start(self, timeout: float = 20.0) -> "NodeProcess":
+    async def start(self, timeout: float = 50.0) -> "NodeProcess":
         """Starts it and waits for the line that begins ``taipan ready``, kept in ``ready``."""
         self._process = await asyncio.create_subprocess_exec(
             *self.command, "--config", str(self.config), *self.arguments,

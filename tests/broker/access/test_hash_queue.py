@@ -137,16 +137,14 @@ async def test_a_slowed_address_has_one_turn_at_a_time(blocked: BlockedQueue) ->
 async def test_a_slowed_one_that_leaves_uses_no_turn(blocked: BlockedQueue) -> None:
     blocked.opened.set()
     for number in range(50):
-        blocked.add(f"gone {number}", address="slow", delay=0.02)
+        blocked.add(f"gone {number}", address="slow", delay=1.0)
     await asyncio.sleep(0)
     for task in blocked.tasks:
         task.cancel()
     await asyncio.sleep(0)
-    begun = time.monotonic()
     blocked.tasks.clear()
     blocked.add("stays", address="slow", delay=0.02)
-    assert await blocked.run() == ["stays"]
-    assert time.monotonic() - begun < 1
+    assert await asyncio.wait_for(blocked.run(), 25) == ["stays"]  # 50 s with the others' turns
 
 
 async def test_all_processors_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,12 +173,10 @@ async def test_who_was_known_before_has_room_where_strangers_of_its_address_have
 async def test_who_is_not_slowed_does_not_wait_for_the_pauses_of_its_address(blocked: BlockedQueue) -> None:
     blocked.opened.set()
     for number in range(30):
-        blocked.add(f"slow {number}", address="nat", name=b"%d" % number, delay=0.01)
+        blocked.add(f"slow {number}", address="nat", name=b"%d" % number, delay=0.2)
     await asyncio.sleep(0.05)
-    begun = time.monotonic()
     known = [blocked.add(f"known {number}", KNOWN, address="nat") for number in range(60)]
-    await asyncio.wait_for(asyncio.gather(*(job.future for job in known)), 5)
-    assert time.monotonic() - begun < 1.0  # 2 s with the others' pauses
+    await asyncio.wait_for(asyncio.gather(*(job.future for job in known)), 20)  # 40 s with the others' pauses
     for task in blocked.tasks:
         task.cancel()
     await asyncio.gather(*blocked.tasks, return_exceptions=True)
