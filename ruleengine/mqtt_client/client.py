@@ -94,7 +94,7 @@ class MqttClient:
         """Connect and disconnect. Raises Unreachable."""
         try:
             await self._visit()
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise Unreachable(reason_of(error)) from None
 
     async def publish(self, key: object, message: Message) -> int:
@@ -114,7 +114,7 @@ class MqttClient:
             began = loop.time()
             try:
                 connection = await self._connect()
-            except (OSError, Unreachable) as error:
+            except (OSError, Unreachable, ValueError) as error:  # ValueError: the address is none after all
                 self.reason = reason_of(error)
                 logger.info("bridge_refused client_id=%s reason=%s", self.client_id, self.reason)
                 self._on_change()

@@ -18,11 +18,13 @@ from taipan.broker.mqtt.packets import (
     Disconnect,
     Pingreq,
     Pingresp,
+    Properties,
     Suback,
     Subscribe,
     TopicFilter,
 )
 from taipan.broker.mqtt.permitted_codes import DISCONNECT_FROM_CLIENT
+from taipan.broker.observability.log_text import one_line, shown
 
 from ..networks import reason_of
 from .session_state import Outgoing, SessionState
@@ -183,14 +185,16 @@ class Connection:
 
     async def close(self, session_ends: bool = False) -> None:
         """Say goodbye if there is anybody left to hear it. ``session_ends``: of 5.0, at once."""
-        if not self._ended.done():
-            properties = {c.SESSION_EXPIRY_INTERVAL: 0} if session_ends and self._version == c.V5 else {}
-            await self._say_goodbye(Disconnect(properties=properties))
+        try:
+            if not self._ended.done():
+                properties = {c.SESSION_EXPIRY_INTERVAL: 0} if session_ends and self._version == c.V5 else {}
+                await self._say_goodbye(Disconnect(properties=properties))
+        finally:
             self._end("closed")
-        for task in self._tasks:
-            task.cancel()
+            self._stream.abort()
+            for task in self._tasks:
+                task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._stream.abort()
 
     async def _say_goodbye(self, packet: Disconnect) -> None:
         last = b"".join(self._unsent) + encoder.encode(packet, self._version)
@@ -378,9 +382,13 @@ class Connection:
             self._released(packet_id)
             return
         outgoing = self._state.find(packet_id)
-        if outgoing is None or not outgoing.sent_at or (kind == c.PUBREC and outgoing.released):
-            if kind == c.PUBREC:  # of a message that is through already, or once more
-                self._send(encoder.ack(c.PUBREL, packet_id))
+        if outgoing is None or not outgoing.sent_at:
+            if kind == c.PUBREC:
+                answer = Ack(c.PUBREL, packet_id, reason_codes.PACKET_IDENTIFIER_NOT_FOUND)
+                self._send(encoder.encode(answer, self._version))
+            return
+        if kind == c.PUBREC and outgoing.released:
+            self._send(encoder.ack(c.PUBREL, packet_id))
             return
         if kind != (c.PUBACK if outgoing.message.qos == 1 else c.PUBCOMP if outgoing.released else c.PUBREC):
             raise ProtocolError(f"packet type {kind} does not acknowledge QoS {outgoing.message.qos}")
@@ -434,7 +442,7 @@ class Connection:
         self._send(encoder.encode(Ack(c.PUBCOMP, packet_id, code), self._version))
 
 
-def _told(code: int, properties: dict[int, Any]) -> str:
+def _told(code: int, properties: Properties) -> str:
     """A Reason Code by its name, with what the other side says of it."""
-    parts = [reason_codes.name(code), properties.get(c.REASON_STRING, ""), properties.get(c.SERVER_REFERENCE, "")]
-    return " ".join(" ".join(part.split())[:256] for part in parts if part)
+    said = [properties[each] for each in (c.REASON_STRING, c.SERVER_REFERENCE) if each in properties]
+    return " ".join([reason_codes.name(code), *(one_line(shown(each)) for each in said)])

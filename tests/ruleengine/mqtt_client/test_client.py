@@ -13,6 +13,7 @@ from taipan.broker.mqtt.message import Message
 from taipan.broker.mqtt.packets import Ack, Connack, Connect, Disconnect, Pingreq, Suback, Subscribe
 from taipan.ruleengine.mqtt_client.client import MqttClient
 from taipan.ruleengine.mqtt_client.connection import MAX_PACKET_SIZE, RECEIVE_MAXIMUM, Unreachable
+from taipan.ruleengine.mqtt_client.stream import Address
 from tests.ruleengine.mqtt_client.other_side import Kept, Visit, client_of, message, other_side, running
 from tests.support.waiting import until
 
@@ -296,7 +297,7 @@ async def test_wrong_acknowledgements_end_the_connection_and_unknown_ones_do_not
         await visit.accept()
         packet = await visit.expect(Message)
         await visit.send(Ack(c.PUBACK, 999), Ack(c.PUBCOMP, 998), Ack(c.PUBREC, 997))
-        assert await visit.ack() == (c.PUBREL, 997)
+        assert await visit.read() == Ack(c.PUBREL, 997, rc.PACKET_IDENTIFIER_NOT_FOUND)
         await visit.send(Ack(c.PUBREC, packet.packet_id))
         goodbye = await visit.expect(Disconnect)
         assert goodbye.reason_code == rc.PROTOCOL_ERROR
@@ -530,12 +531,12 @@ async def test_nothing_is_taken_before_the_connack_and_nothing_that_was_not_aske
 async def test_what_the_other_side_says_when_it_disconnects_is_the_reason() -> None:
     async def script(visit: Visit) -> None:
         await visit.accept()
-        await visit.send(Disconnect(rc.SERVER_MOVED, {c.REASON_STRING: "go\nthere", c.SERVER_REFERENCE: "b:1883"}))
+        await visit.send(Disconnect(rc.SERVER_MOVED, {c.REASON_STRING: "go\x1bthere", c.SERVER_REFERENCE: "b:1883"}))
 
     async def closes(visit: Visit) -> None:
         await visit.accept()
 
-    assert await ended(script) == "DISCONNECT: server_moved go there b:1883"
+    assert await ended(script) == r"DISCONNECT: server_moved go\x1bthere b:1883"
     assert await ended(closes) == "the other side closed the connection"
 
 
@@ -669,3 +670,14 @@ async def test_the_pauses_between_attempts_grow_up_to_the_longest(monkeypatch: p
                 await real(0.002)
     longest = [1.0, 2.0, 4.0, 8.0, 10.0, 10.0, 10.0]
     assert all(0.5 * most <= each <= most for each, most in zip(filter(None, pauses), longest, strict=False))
+
+
+@pytest.mark.parametrize("host", ["x" * 64 + ".example", "a..b"])
+async def test_a_name_that_is_none_is_tried_again_and_says_so(host: str) -> None:
+    client = client_of(1883)
+    client._options = client._options._replace(address=Address(host, 1883))
+    with pytest.raises(Unreachable):
+        await client.try_once()
+    async with running(client):
+        await until(lambda: "not tried" not in client.reason)
+        assert client._task is not None and not client._task.done()
