@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import Any
 
 import pytest
@@ -589,13 +590,15 @@ async def test_subscriptions_that_are_refused_are_named() -> None:
     assert await ended(never, receiver=Kept(), connect_timeout=0.1) == "no answer in time"
 
 
+@pytest.mark.parametrize("tls", [False, True])
 @pytest.mark.parametrize("path", ["", "/mqtt"])
-async def test_a_side_that_hangs_in_the_handshake_is_left(path: str) -> None:
+async def test_a_side_that_hangs_in_the_handshake_is_left(path: str, tls: bool) -> None:
     async def silent(visit: Visit) -> None:
         while await visit.reader.read(1000):
             pass
 
-    assert await ended(silent, connect_timeout=0.1, path=path) == "no answer in time"
+    context = ssl.create_default_context() if tls else None
+    assert await ended(silent, connect_timeout=0.1, path=path, tls=context) == "no answer in time"
 
 
 @pytest.mark.parametrize(
