@@ -162,3 +162,18 @@ def test_paho_profile() -> None:
         assert 10 <= zone.receive_maximum <= 100
         assert zone.max_outgoing_topic_alias > 0
         assert zone.suback_denied_code == 0x80
+
+
+def test_the_quick_start_can_be_followed(tmp_path: Path) -> None:
+    """What docs/quick-start.md adds and changes in the shipped file."""
+    page = (ROOT / "docs" / "quick-start.md").read_text("utf-8")
+    zone, listeners = re.findall(r"(?ms)^```toml\n(.*?)^```$", page)
+    assert zone == "[zones.external]\nallow_anonymous = false\n"
+    assert "`#allow_anonymous = true`" in page
+    text = SHIPPED.read_text("utf-8").replace("\n#allow_anonymous = true\n", "\nallow_anonymous = false\n")
+    user = '[[access.users]]\nusername = "ann"\n'
+    file = tmp_path / "taipan.toml"
+    file.write_text(text + user + listeners, "utf-8")
+    settings = load(str(file), environ={}).broker
+    assert [listener.type for listener in settings.listeners] == ["tcp", "ws", "ssl", "wss"]
+    assert [zone.allow_anonymous for zone in settings.listener_zones] == [False] * 4
