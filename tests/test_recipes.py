@@ -1,0 +1,91 @@
+"""The code of docs/recipes runs as it is printed, and what a recipe says fails without its steps does fail."""
+
+import re
+import textwrap
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from taipan.broker.config import Count
+from taipan.broker.core.hooks import Hooks, Notify
+from taipan.broker.mqtt.message import Message
+from taipan.broker.observability.metrics import NAMES, Metrics
+from taipan.broker.server import Server
+from taipan.management.http.routes import Call, Routes
+from taipan.ruleengine.actions import action
+from taipan.ruleengine.event import Event
+from taipan.ruleengine.functions.registry import FUNCTIONS, NUMBER, register
+from taipan.ruleengine.params import Param, Text
+
+RECIPES: Final = Path(__file__).parents[1] / "docs" / "recipes"
+
+
+def code(name: str) -> list[str]:
+    """The Python blocks of a recipe."""
+    page = (RECIPES / f"{name}.md").read_text("utf-8")
+    return [textwrap.dedent(block) for block in re.findall(r"(?ms)^ *```python\n(.*?)^ *```$", page)]
+
+
+def test_endpoint() -> None:
+    operation, endpoint, test = code("endpoint")
+    names: dict[str, Any] = {"Server": Server, "Routes": Routes, "Call": Call, "Any": Any, "msgspec": msgspec}
+    exec(operation, names)
+    exec(endpoint, names)
+    server = SimpleNamespace(hooks=Hooks())
+    operations = SimpleNamespace(hook_points=names["HookPoints"](server))
+    (route,) = names["routes"].all
+    assert (route.method, route.path) == ("GET", "/hooks")
+    rows = msgspec.convert(route.handler(SimpleNamespace(operations=operations)), route.reply)
+    assert {"name": "message.publish", "callbacks": 0, "errors": 0} in msgspec.to_builtins(rows)
+    compile(test, "endpoint.md", "exec")
+
+
+def test_action() -> None:
+    (text,) = code("action")
+    names: dict[str, Any] = {"Final": Final, "Event": Event, "Param": Param, "Text": Text, **vars(action)}
+    exec(text, names)
+    made = names["COUNT_BYTES"].create(SimpleNamespace(params={"field": "note"}))
+    assert made.run({"note": "four"}, None) and made.total == 4
+    with pytest.raises(action.ActionFailed, match="note is not a text"):
+        made.run({"note": 4}, None)
+    made.close()
+
+
+def test_sql_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    (text,) = code("sql-function")
+    known = set(FUNCTIONS)
+    try:
+        exec(text, {"register": register, "NUMBER": NUMBER})
+        assert set(FUNCTIONS) - known == {"clamp"}
+    finally:
+        for name in set(FUNCTIONS) - known:
+            del FUNCTIONS[name]
+
+
+def test_hook() -> None:
+    point, call = code("hook")
+    hooks = SimpleNamespace()
+    exec(point, {"self": hooks, "Notify": Notify, "Message": Message})
+    assert hooks.retained_stored.name == "retained.stored"
+    seen: list[object] = []
+    hooks.retained_stored.add(seen.append)
+    message = Message("t", b"")
+    exec(call, {"self": SimpleNamespace(hooks=hooks), "message": message})
+    assert seen == [message]
+
+
+def test_metric() -> None:
+    """A name is made of the attribute, as the recipe has it: those there are show it."""
+    assert "messages.delivered" in NAMES and isinstance(Metrics().messages_delivered, int)
+
+
+def test_setting() -> None:
+    (text,) = code("setting")
+    names: dict[str, Any] = {"Count": Count}
+    exec(text, names)
+    kind = msgspec.defstruct("Zone", [("max_payload_size", names["__annotations__"]["max_payload_size"], 0)])
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"max_payload_size": -1}, kind)
