@@ -9,8 +9,9 @@ from aiohttp import web
 from msgspec import UNSET, UnsetType
 
 from ..http.envelope import json_response, status_of
-from ..http.reading import is_blank, parse
+from ..http.reading import parse
 from ..http.routes import Call, Octets, OnDemand, Raw, Routes
+from ..operations.backup.documents import is_blank
 from ..operations.backup.import_file import ImportRefused
 from ..operations.refusal import MISSING, Refusal, wrong
 
@@ -172,7 +173,7 @@ async def import_data(call: Call) -> Any:
         if not isinstance(env, dict):
             raise wrong("env", "expected a JSON object")
     try:
-        return await call.operations.backup.import_octets(call.body, env, call.query.dry_run)
+        return await call.operations.backup.import_body(call.body, env, call.query.dry_run)
     except ImportRefused as refusal:
         settings = call.operations.settings
         status = 200 if settings.error_status == "emqx" else status_of(refusal.code)

@@ -13,7 +13,7 @@ from .credentials import Credentials, WrongCredentials
 from .cross_site import CrossSite
 from .envelope import answer, json_response, refused
 from .protocol import SERVER, connection_of
-from .reading import read_body, read_octets, read_query
+from .reading import read_body, read_chunks, read_query
 from .routes import PREFIXES, Call, Lenient, Octets, Route, RouteTable, split_path
 
 logger = logging.getLogger(__name__)
@@ -119,7 +119,7 @@ class Application:
             most: int = getattr(self.operations.settings, route.max_body)
             patience = self.operations.settings.read_timeout
             if isinstance(route.body, Octets):
-                call.body = await read_octets(request, most, route.max_body, patience)
+                call.body = await read_chunks(request, most, route.max_body, patience)
             else:
                 kind = route.body
                 if isinstance(kind, Lenient):

@@ -16,6 +16,7 @@ from ..operations.refusal import MISSING, NOT_JSON, WRONG, Refusal
 from ..validation import Fault, Validator
 
 _ARRAY: Final = re.compile(rb"\s*\[")
+_CHUNK: Final = 262_144
 _LARGE: Final = 65_536
 """Bytes from which on an array is read in slices."""
 _SLOWEST: Final = 16_384
@@ -49,11 +50,11 @@ def read_query(request: web.Request, kind: type[Any]) -> Any:
 
 async def read_body(request: web.Request, kind: Any, most: int, setting: str, patience: float) -> Any:
     """The body as ``kind``; where that is an object, keys that are in the query string win over the body's."""
-    octets = await read_octets(request, most, setting, patience)
+    octets = b"".join(await read_chunks(request, most, setting, patience))
     member = _member_of(kind)
     if len(octets) > _LARGE and member is not None and _ARRAY.match(octets):
         return await _read_members(octets, member)
-    if is_blank(octets):
+    if not octets or octets.isspace():
         value: Any = {}
         if _is_list(kind):
             raise Refusal(MISSING, "the body is missing: a JSON array is expected")
@@ -65,7 +66,7 @@ async def read_body(request: web.Request, kind: Any, most: int, setting: str, pa
     return convert(value, kind, strict=not (isinstance(value, dict) and request.rel_url.query))
 
 
-async def _read_members(octets: bytearray, member: Any) -> list[Any]:
+async def _read_members(octets: bytes, member: Any) -> list[Any]:
     """A long array, its members converted in stretches that let others run."""
     raw: list[msgspec.Raw] = parse(octets, list[msgspec.Raw])
     found: list[Any] = []
@@ -76,7 +77,7 @@ async def _read_members(octets: bytearray, member: Any) -> list[Any]:
     return found
 
 
-def parse(octets: bytes | bytearray | msgspec.Raw, kind: Any = Any) -> Any:
+def parse(octets: bytes | msgspec.Raw, kind: Any = Any) -> Any:
     """JSON text as Python's objects."""
     try:
         return msgspec.json.decode(octets, type=kind)
@@ -86,35 +87,32 @@ def parse(octets: bytes | bytearray | msgspec.Raw, kind: Any = Any) -> Any:
         raise Refusal(NOT_JSON, f"the body is not JSON: {error}") from None
 
 
-async def read_octets(request: web.Request, most: int, setting: str, patience: float) -> bytearray:
+async def read_chunks(request: web.Request, most: int, setting: str, patience: float) -> list[bytearray]:
     """The whole body, refused as soon as it is longer than ``most`` bytes, or slow for ``patience`` seconds in all.
 
-    As it was gathered: another copy of a long one would hold the loop.
+    In pieces: a copy of a long one, to have it in one, would hold the loop.
     """
     too_long = Refusal(WRONG, f"the body is longer than {most} bytes (setting management.{setting})")
     if request.content_length is not None and request.content_length > most:
         raise too_long
-    octets = bytearray()
+    chunks = [bytearray()]
+    size = 0
     try:
         async with asyncio.timeout(patience) as bound:
             end = bound.when() or 0.0
             async for chunk in request.content.iter_any():
-                octets += chunk
-                if len(octets) > most:
+                size += len(chunk)
+                if size > most:
                     raise too_long
-                bound.reschedule(end + len(octets) / _SLOWEST)
+                if len(chunks[-1]) >= _CHUNK:
+                    chunks.append(bytearray())
+                chunks[-1] += chunk
+                bound.reschedule(end + size / _SLOWEST)
     except TimeoutError:
-        raise Refusal(
-            WRONG, f"the body came too slowly: {len(octets)} bytes (setting management.read_timeout)"
-        ) from None
+        raise Refusal(WRONG, f"the body came too slowly: {size} bytes (setting management.read_timeout)") from None
     except (web.RequestPayloadError, HttpProcessingError) as error:
         raise Refusal(WRONG, f"the body does not come as its headers say: {error}") from None
-    return octets
-
-
-def is_blank(octets: bytearray) -> bool:
-    """Whether nothing but white space is in a body; ``strip`` would copy a long one."""
-    return not octets or octets.isspace()
+    return chunks
 
 
 def convert(value: Any, kind: Any, strict: bool = True, place: str = "") -> Any:

@@ -11,7 +11,7 @@ last one. A start that finds a plan without that row carries it out again, befor
 import asyncio
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -35,7 +35,7 @@ from ..refusal import MISSING, NOT_JSON, RPC_ERROR, WRONG, Refusal, not_found
 from ..stored import TROUBLE, promised
 from ..users import Users
 from .carried import CarriedRecords
-from .documents import Documents, dry_run_of, env_of, filename_of
+from .documents import Documents, dry_run_of, env_of, filename_of, is_blank
 from .emqx_formats import AccessRule
 from .export_file import ExportFile
 from .files import BackupFiles
@@ -102,22 +102,21 @@ class Backup:
         """Raises Refusal 102."""
         await asyncio.to_thread(self.files.delete, name)
 
-    async def upload(self, octets: bytes | bytearray, given: Mapping[str, str] | None = None) -> Row:
+    async def upload(self, chunks: Sequence[bytes | bytearray], given: Mapping[str, str] | None = None) -> Row:
         """Keep a JSON object as a file; its record. Raises Refusal.
 
-        ``octets``: an object with its text as ``file`` and the name as ``filename``. ``given`` wins over its members.
+        ``chunks``: an object with its text as ``file`` and the name as ``filename``. ``given`` wins over its members.
         """
         now = self._server.clock.wall()
         given = given or {}
-        document = await self._documents.read(octets if octets and not octets.isspace() else b"{}")
+        document = await self._documents.read([b"{}"] if is_blank(chunks) else chunks)
         name = given.get("filename")
         if name is None:
             name = filename_of(document) if document.has("filename") else ""
         path = self.files.new_place(name or self.files.new_name(now))
-        text = given["file"] if "file" in given else await self._documents.text(document, NOT_JSON)
+        text = [given["file"]] if "file" in given else await self._documents.text(document, NOT_JSON)
         await self._documents.find(text)
-        pieces = (text[at : at + _CHUNK].encode() for at in range(0, len(text), _CHUNK))
-        size = await self._write(path, pieces, now)
+        size = await self._write(path, (piece.encode() for piece in text), now)
         return self.files.row(path.name, size, now)
 
     async def _write(self, path: Path, pieces: Iterator[bytes], now: float | None) -> int:
@@ -141,16 +140,16 @@ class Backup:
 
     # ------------------------------------------------------------------ import
 
-    async def import_octets(
-        self, octets: bytes | bytearray, env: Mapping[str, Any] | None = None, dry_run: bool = False
+    async def import_body(
+        self, chunks: Sequence[bytes | bytearray], env: Mapping[str, Any] | None = None, dry_run: bool = False
     ) -> Row | None:
-        """Import what HTTP was given: an exported file, a download of EMQX 4.x, or the name of a file that is here.
+        """Import a body in ``chunks``: an exported file, a download of EMQX 4.x, or the name of a file that is here.
 
         What is told of it: ``replaced_apps``, applications that were there and are the file's now, and ``disabled``,
         resources that cannot be used as they are, where there are any; of a dry run these and how many records of
         which kind there are. Raises Refusal, ``ImportRefused`` where records are wrong.
         """
-        document = await self._documents.read(octets)
+        document = await self._documents.read(chunks)
         given = env_of(document)
         wanted = {**given, **(env or {})}
         dry_run = dry_run or dry_run_of(document)
@@ -182,7 +181,7 @@ class Backup:
 
     async def _import_file(self, path: Path, env: Mapping[str, Any], dry_run: bool) -> Row | None:
         octets = await asyncio.to_thread(self.files.read, path, self._settings.max_import, "max_import")
-        document = await self._documents.read(octets)
+        document = await self._documents.read([octets])
         if "file" in document.members and "version" not in document.members:
             document = await self._documents.inner(document)
         return await self._import(document, {**env_of(document), **env}, dry_run)

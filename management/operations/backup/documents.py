@@ -1,6 +1,8 @@
 """Documents that come in: an export file, or what stands about one, read in steps that do not hold the loop."""
 
 import codecs
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any, Final
 
 from taipan.broker.server import Server
@@ -10,7 +12,7 @@ from ..refusal import NOT_JSON, WRONG, Refusal, missing, wrong
 from .json_document import BadRecord, Document
 
 _Decoder: Final = codecs.getincrementaldecoder("utf-8")
-_PIECE: Final = 1_048_576
+_PIECE: Final = 262_144
 """Bytes that are decoded before others are heard."""
 
 
@@ -20,26 +22,27 @@ class Documents:
     def __init__(self, server: Server) -> None:
         self._server = server
 
-    async def read(self, octets: bytes | bytearray) -> Document:
+    async def read(self, chunks: Iterable[bytes | bytearray]) -> Document:
         work = BackpressureSlice(self._server)
         decoder = _Decoder()
         pieces = []
-        at = before = 0
+        position = begun = 0
         try:
-            for at in range(0, len(octets), _PIECE):
+            for octets in chain(_cut(chunks), [b""]):
                 # What is left over of a character counts as read with the piece that it began in.
-                before = at - len(decoder.getstate()[0])
-                pieces.append(decoder.decode(octets[at : at + _PIECE], at + _PIECE >= len(octets)))
+                begun = position - len(decoder.getstate()[0])
+                pieces.append(decoder.decode(octets, not octets))
+                position += len(octets)
                 await work.checkpoint()
         except UnicodeDecodeError as error:
-            place = before + error.start
+            place = begun + error.start
             raise Refusal(NOT_JSON, f"the document is not UTF-8: {error.reason} at byte {place}") from None
-        return await self.find("".join(pieces))
+        return await self.find(pieces)
 
-    async def find(self, text: str) -> Document:
-        """The document that a text is."""
+    async def find(self, pieces: Iterable[str]) -> Document:
+        """The document that a text is, in ``pieces``."""
         work = BackpressureSlice(self._server)
-        document = Document(text)
+        document = Document(pieces)
         for _ in document.read():
             await work.checkpoint()
         return document
@@ -48,13 +51,13 @@ class Documents:
         """The document in ``file``: a download of EMQX 4.x."""
         return await self.find(await self.text(document))
 
-    async def text(self, document: Document, no_text: int = WRONG) -> str:
-        """The text in ``file``; ``no_text`` is the code where it is no string."""
+    async def text(self, document: Document, no_text: int = WRONG) -> list[str]:
+        """The text in ``file``, in pieces; ``no_text`` is the code where it is no string."""
         work = BackpressureSlice(self._server)
         if not document.has("file"):
             raise missing("file")
         span = document.members.get("file")
-        if span is None or document.text[span.start] != '"':
+        if span is None or not document.is_text(span):
             raise Refusal(no_text, "file: expected the text of an exported file as a string")
         pieces = []
         try:
@@ -63,7 +66,19 @@ class Documents:
                 await work.checkpoint()
         except BadRecord as error:
             raise Refusal(NOT_JSON, f"file: {error}") from None
-        return "".join(pieces)
+        return pieces
+
+
+def is_blank(chunks: Iterable[bytes | bytearray]) -> bool:
+    """Whether nothing but white space is there."""
+    return all(not chunk or chunk.isspace() for chunk in chunks)
+
+
+def _cut(chunks: Iterable[bytes | bytearray]) -> Iterator[bytes | bytearray]:
+    """In pieces of some length; none is empty."""
+    for chunk in chunks:
+        for at in range(0, len(chunk), _PIECE):
+            yield chunk[at : at + _PIECE] if len(chunk) > _PIECE else chunk
 
 
 def filename_of(document: Document) -> str:

@@ -3,12 +3,13 @@
 import json
 import re
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from ..refusal import NOT_JSON, WRONG, Refusal, wrong
+from .pieced_text import PiecedText
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
@@ -58,8 +59,9 @@ class Document:
     given twice the last counts.
     """
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    def __init__(self, pieces: Iterable[str]) -> None:
+        """``pieces``: the text."""
+        self._text = PiecedText(pieces)
         self.sections: dict[str, Spans] = {}
         self.members: dict[str, Span] = {}
 
@@ -73,14 +75,13 @@ class Document:
             raise Refusal(NOT_JSON, f"not JSON: {error}") from None
 
     def _read(self) -> Iterator[None]:
-        text = self.text
         at = self._skip(0)
-        if text[at : at + 1] != "{":
+        if self._char(at) != "{":
             _, at = self._scan(at)
             self._expect_end(at)
             raise Refusal(WRONG, "expected a JSON object")
         at = self._skip(at + 1)
-        if text[at : at + 1] == "}":
+        if self._char(at) == "}":
             return self._expect_end(at + 1)
         while True:
             start = at
@@ -90,7 +91,7 @@ class Document:
             at = self._skip(self._expect(self._skip(at), ":"))
             self.sections.pop(key, None)
             self.members.pop(key, None)
-            if text[at : at + 1] == "[":
+            if self._char(at) == "[":
                 spans = Spans()
                 for span in self._elements(at):
                     if span is not None:
@@ -99,7 +100,7 @@ class Document:
                     yield
                 at = self._after_elements(at, len(spans) > 0)
                 self.sections[key] = spans
-            elif text[at : at + 1] == '"':
+            elif self._char(at) == '"':
                 start = at
                 for end in self._text_ends(at):
                     at = end
@@ -111,19 +112,19 @@ class Document:
                 self.members[key] = Span(start, at)
             yield
             at = self._skip(at)
-            if text[at : at + 1] != ",":
+            if self._char(at) != ",":
                 return self._expect_end(self._expect(at, "}"))
             at = self._skip(at + 1)
 
     def _elements(self, at: int) -> Iterator[Span | None]:
         at = self._skip(at + 1)
-        if self.text[at : at + 1] == "]":
+        if self._char(at) == "]":
             return
         while True:
             _, end = self._scan(at)
             yield Span(at, end)
             at = self._skip(end)
-            if self.text[at : at + 1] != ",":
+            if self._char(at) != ",":
                 return
             at = self._skip(at + 1)
 
@@ -135,8 +136,8 @@ class Document:
         """The end of a string that may be long: the last value is it."""
         at = start + 1
         while True:
-            end = self._inside(at, len(self.text))
-            if self.text[end : end + 1] == '"':
+            end = self._inside(at, self._text.length)
+            if self._char(end) == '"':
                 if end - start < _LONG:
                     self._scan(start)
                 yield end + 1
@@ -153,20 +154,25 @@ class Document:
         while at < last:
             end = self._inside(at, last)
             try:
-                yield json.loads(f'"{self.text[at:end]}"')
+                yield json.loads(f'"{self._text.slice(at, end)}"')
             except ValueError as error:
                 raise BadRecord(f"not JSON: {error}") from None
             at = end
 
     def _inside(self, at: int, last: int) -> int:
         """How far a string goes on from ``at``, which is inside it, at most a window."""
-        found = _INSIDE.match(self.text, at, min(at + _WINDOW, last))
+        last = min(at + _WINDOW, last)
+        window, base = self._text.window(at, last)
+        found = _INSIDE.match(window, at - base, last - base)
         assert found is not None
-        return found.end()
+        return base + found.end()
 
     def raw(self, span: Span) -> str:
         """As it stands in the text."""
-        return self.text[span.start : span.end]
+        return self._text.slice(*span)
+
+    def is_text(self, span: Span) -> bool:
+        return self._char(span.start) == '"'
 
     def has(self, key: str) -> bool:
         return key in self.sections or key in self.members
@@ -183,8 +189,9 @@ class Document:
 
     def value(self, span: Span) -> Any:
         """Raises BadRecord for text that is not Unicode."""
-        value, _ = self._scan(span.start)
-        if _SURROGATE.search(self.text, span.start, span.end):
+        window, base = self._text.window(*span)
+        value, _ = _DECODER.raw_decode(window, span.start - base)
+        if _SURROGATE.search(window, span.start - base, span.end - base):
             try:
                 msgspec.json.encode(value)
             except (UnicodeEncodeError, ValueError):
@@ -193,25 +200,46 @@ class Document:
 
     def _scan(self, at: int) -> tuple[Any, int]:
         """The value that begins at ``at``, and where it ends."""
-        return _DECODER.raw_decode(self.text, at)
+        window, base = self._text.window(at, at + 1)
+        while True:
+            end = base + len(window)
+            try:
+                value, stop = _DECODER.raw_decode(window, at - base)
+                # "1e+" at the end of the window may go on: two characters behind what looks like a number.
+                if base + stop + 2 < end or end >= self._text.length:
+                    return value, base + stop
+            except json.JSONDecodeError as error:
+                if end >= self._text.length:
+                    raise self._error(error.msg, base + error.pos) from None
+            # The window may cut the value: twice as much of it.
+            window, base = self._text.window(at, end + end - at)
+
+    def _char(self, at: int) -> str:
+        """Empty behind the end."""
+        window, base = self._text.window(at, at + 1)
+        return window[at - base : at - base + 1]
 
     def _skip(self, at: int) -> int:
-        found = _SPACE.match(self.text, at)
-        assert found is not None
-        return found.end()
+        while True:
+            window, base = self._text.window(at, at + 1)
+            found = _SPACE.match(window, at - base)
+            assert found is not None
+            at = base + found.end()
+            if found.end() < len(window) or at >= self._text.length:
+                return at
 
     def _expect(self, at: int, char: str) -> int:
-        if self.text[at : at + 1] != char:
+        if self._char(at) != char:
             raise self._error(f"{char} is expected", at)
         return at + 1
 
     def _expect_end(self, at: int) -> None:
         at = self._skip(at)
-        if at != len(self.text):
+        if at != self._text.length:
             raise self._error("something follows the document", at)
 
-    def _error(self, what: str, at: int) -> json.JSONDecodeError:
-        return json.JSONDecodeError(what, self.text, at)
+    def _error(self, what: str, at: int) -> ValueError:
+        return ValueError(f"{what}: {self._text.place(at)}")
 
 
 def _no_constant(name: str) -> Any:

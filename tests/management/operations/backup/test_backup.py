@@ -71,7 +71,7 @@ class PowerFailure(Exception):
 @pytest.mark.parametrize("after", [0, 1, 2, 299, 301, 305, 450, 604])
 async def test_a_crash_while_it_is_carried_out(after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with managed_node() as other:
-        await backup_of(other).import_octets(document())
+        await backup_of(other).import_body([document()])
         whole = await content(other)
     steps = Backup._steps
 
@@ -85,7 +85,7 @@ async def test_a_crash_while_it_is_carried_out(after: int, tmp_path: Path, monke
     async with managed_node(**disk(tmp_path)) as node:
         monkeypatch.setattr(Backup, "_steps", cut_off)
         with pytest.raises(PowerFailure):
-            await backup_of(node).import_octets(document())
+            await backup_of(node).import_body([document()])
         monkeypatch.undo()
         assert (tmp_path / PLAN_FILE).stat().st_mode & 0o777 == 0o600
     async with managed_node(**disk(tmp_path)) as node:
@@ -98,14 +98,14 @@ async def test_a_crash_while_it_is_carried_out(after: int, tmp_path: Path, monke
 async def test_a_plan_that_was_carried_out_is_not_done_again(tmp_path: Path) -> None:
     async with managed_node(**disk(tmp_path)) as node:
         backup = backup_of(node)
-        await backup.import_octets(document(2))
+        await backup.import_body([document(2)])
         name = backup._imported.get("latest")
         assert name is not None
         node.server.stored_users.remove(USERNAME, "user-0")
         assert await node.server.tables.stored()
     row = Plan()
     async with managed_node() as other:
-        await backup_of(other).import_octets(document(2))
+        await backup_of(other).import_body([document(2)])
         row.users = other.server.stored_users.all()
     (tmp_path / PLAN_FILE).write_bytes(b"".join(written_plan(name.plan, row)))
     async with managed_node(**disk(tmp_path)) as node:
@@ -133,7 +133,7 @@ async def test_nothing_is_changed_where_the_plan_cannot_be_written(tmp_path: Pat
     async with managed_node(**disk(tmp_path)) as node:
         (tmp_path / PLAN_FILE).mkdir()
         with pytest.raises(Refusal):
-            await backup_of(node).import_octets(document())
+            await backup_of(node).import_body([document()])
         assert node.server.stored_users.all() == []
         assert not list(tmp_path.glob(".*.tmp"))
         (tmp_path / PLAN_FILE).rmdir()
@@ -164,22 +164,22 @@ async def test_no_long_step() -> None:
                 yield
 
         backup._steps = watched  # type: ignore[method-assign]
-        await backup.import_octets(document())
+        await backup.import_body([document()])
         assert longest == 1 and len(node.server.stored_users.all()) == USERS
         assert taken >= 2 * USERS
         taken = 0
         # What is there already is looked at, and that takes time as well.
-        await backup.import_octets(document())
+        await backup.import_body([document()])
         assert longest == 1 and taken >= 2 * USERS
 
 
 async def test_one_at_a_time_and_none_is_lost() -> None:
     async with managed_node() as node:
         backup = backup_of(node)
-        await asyncio.gather(*(backup.import_octets(document(size)) for size in (5, 50, 20)), backup.export_file())
+        await asyncio.gather(*(backup.import_body([document(size)]) for size in (5, 50, 20)), backup.export_file())
         assert len(node.server.stored_users.all()) == 50
         # Nobody waits for it any more: it comes to its end all the same.
-        task = asyncio.create_task(backup.import_octets(document(60)))
+        task = asyncio.create_task(backup.import_body([document(60)]))
         while not backup._tasks:
             await asyncio.sleep(0)
         task.cancel()

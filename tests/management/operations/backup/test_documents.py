@@ -21,7 +21,8 @@ def documents(monkeypatch: pytest.MonkeyPatch) -> Documents:
 
 async def test_characters_go_over_the_ends_of_pieces(documents: Documents) -> None:
     text = '{"file": "aé€😀€éa😀"}'
-    assert (await documents.read(text.encode())).text == text
+    document = await documents.read([text.encode()])
+    assert "".join(await documents.text(document)) == "aé€😀€éa😀"
 
 
 @pytest.mark.parametrize("place", range(10, 30))
@@ -31,10 +32,10 @@ async def test_the_byte_is_named_that_is_no_utf8(documents: Documents, place: in
     with pytest.raises(UnicodeDecodeError) as expected:
         broken.decode()
     with pytest.raises(Refusal) as told:
-        await documents.read(broken)
+        await documents.read([broken[:13], broken[13:]])
     assert str(told.value).endswith(f"{expected.value.reason} at byte {expected.value.start}")
 
 
 async def test_half_a_character_at_the_end(documents: Documents) -> None:
     with pytest.raises(Refusal, match="unexpected end of data at byte 10"):
-        await documents.read(b'{"file": "' + "€".encode()[:2])
+        await documents.read([b'{"file": "' + "€".encode()[:2]])

@@ -18,8 +18,9 @@ LONG = [
 ]
 
 
-def read(text: str) -> Document:
-    document = Document(text)
+def read(text: str, size: int = 100_000) -> Document:
+    """``size``: of the pieces that it comes in."""
+    document = Document(text[at : at + size] for at in range(0, len(text), size))
     for _ in document.read():
         pass
     return document
@@ -95,3 +96,33 @@ def test_the_place_of_a_fault_is_told(text: str, what: str) -> None:
     with pytest.raises(Refusal) as refusal:
         read(text)
     assert refusal.value.message == f"not JSON: {what}"
+
+
+PIECED = (
+    '{"a": [1, 1.5, -2e+3, 1E-2, "x\\u00e9\\ud83d\\ude00", true, null, [], {"b": [{}]}],\n "b": {"c": [1.25e2]},'
+    ' "c": "a\\n\\"b",\n\n "d": 12.5e-1, "e": false}\n'
+)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 16, 64])
+def test_values_go_over_the_ends_of_pieces(size: int) -> None:
+    document = read(PIECED, size)
+    found: dict[str, Any] = {key: document.value(span) for key, span in document.members.items()}
+    found |= {key: [document.value(span) for span in spans] for key, spans in document.sections.items()}
+    assert found == json.loads(PIECED)
+    assert [document.raw(span) for span in document.sections["a"]][:4] == ["1", "1.5", "-2e+3", "1E-2"]
+    assert "".join(document.long_text(document.members["c"])) == 'a\n"b'
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 16, 64])
+def test_a_fault_is_told_alike_whatever_the_pieces_are(size: int) -> None:
+    def told(text: str, size: int) -> str | None:
+        try:
+            read(text, size)
+        except Refusal as refusal:
+            return f"{refusal.code} {refusal.message}"
+        return None
+
+    for at in range(len(PIECED)):
+        for text in (PIECED[:at], PIECED[:at] + PIECED[at + 1 :], PIECED[:at] + "}" + PIECED[at:]):
+            assert told(text, size) == told(text, len(PIECED) + 1)
