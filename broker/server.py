@@ -57,8 +57,8 @@ from .version import product_version
 logger = logging.getLogger(__name__)
 
 STOP_TIMEOUT = 5.0
-_RETAINED_A_SWEEP = 1000
-_DATED_A_SWEEP = 1000
+_RETAINED_PER_SWEEP = 1000
+_DATED_PER_SWEEP = 1000
 _GOODBYES_PER_ITERATION = 200
 _QUIET = 0.25
 """Seconds that a client has to close its connection when the node stops and owes it nothing."""
@@ -543,11 +543,11 @@ class Server:
             logger.warning("wall_clock_set by_seconds=%.3f", skew - self._skew)
             self._skew = skew
             self._to_date = list(self.broker.sessions)
-        for _ in range(min(len(self._to_date), _DATED_A_SWEEP)):
+        for _ in range(min(len(self._to_date), _DATED_PER_SWEEP)):
             session = self._to_date.pop()
             if session.durable and not session.connected:
                 self._durability().sessions.left(session)
-        self.broker.sweep_retained(now, _RETAINED_A_SWEEP)
+        self.broker.sweep_retained(now, _RETAINED_PER_SWEEP)
         if not self._to_sweep:
             self._to_sweep = list(self.broker.sessions)
         self.broker.sweep_sessions(self._to_sweep, now)

@@ -176,7 +176,7 @@ class Delayed(Extension):
 
 
 def reserved(topic: str) -> bool:
-    """Whether nobody but the server publishes to ``topic``, whatever the access rules say: ``$SYS`` and what is below,
+    """Whether only the server publishes to ``topic``, whatever the access rules say: ``$SYS`` and what is below,
     and what would get there by a delay, whether delayed publish is loaded or not."""
     if not topic.startswith("$"):
         return False

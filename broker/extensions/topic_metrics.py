@@ -10,7 +10,7 @@ from ..mqtt.message import Message
 from ..session.client_info import ClientInfo
 from .extension import Extension
 
-MOST: Final = 512
+MAX_TOPICS: Final = 512
 """Topics that may be named, as in EMQX."""
 NAMES: Final = (
     "messages.in",
@@ -44,7 +44,7 @@ class _Counters:
 class TopicMetrics(Extension):
     """Counts messages of the topics that were added. While there are none it stands at no hook and has no timer.
 
-    *In* is a message that is published, *out* one delivery of it, *dropped* one that reached nobody.
+    *In* is a message that is published, *out* one delivery of it, *dropped* one that reached no subscriber.
     """
 
     name: ClassVar[str] = "emqx_mod_topic_metrics"
@@ -68,21 +68,21 @@ class TopicMetrics(Extension):
     def load(self) -> None:
         """Count from now on."""
         self._active = True
-        self._settle()
+        self._update_hooks()
 
     def add(self, topic: str) -> None:
-        """Count this topic. Free of effect where it is counted already. ``ValueError`` beyond ``MOST``."""
+        """Count this topic. Free of effect where it is counted already. ``ValueError`` beyond ``MAX_TOPICS``."""
         if topic in self._topics:
             return
-        if len(self._topics) >= MOST:
-            raise ValueError(f"more than {MOST} topics")
+        if len(self._topics) >= MAX_TOPICS:
+            raise ValueError(f"more than {MAX_TOPICS} topics")
         self._topics[topic] = _Counters(self._clock.now())
-        self._settle()
+        self._update_hooks()
 
     def remove(self, topic: str) -> bool:
         """Whether it was counted."""
         found = self._topics.pop(topic, None) is not None
-        self._settle()
+        self._update_hooks()
         return found
 
     def topics(self) -> Iterator[str]:
@@ -105,7 +105,7 @@ class TopicMetrics(Extension):
             values[f"{name}.rate"] = round((count - earlier) / seconds, 2) if seconds > 0 else 0.0
         return values
 
-    def _settle(self) -> None:
+    def _update_hooks(self) -> None:
         """Stand at the hooks if there is anything to count, and only then."""
         wanted = self._active and bool(self._topics)
         if wanted == self._attached:

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
-from ..core.hooks import Hooks
+from ..core.hooks import C, HookPoint, Hooks
 from ..mqtt.message import Message
 from ..mqtt.packets import Properties
 from ..mqtt.topics import matches
@@ -28,11 +28,11 @@ logger = logging.getLogger(__name__)
 
 Kind = Literal["clientid", "topic", "ip_address"]
 
-MOST: Final = 30
+MAX_TRACES: Final = 30
 """Traces at a time, as in EMQX."""
-MOST_OCTETS: Final = 16_777_216
+MAX_BYTES: Final = 16_777_216
 """Of a trace's file; what comes after is left out, and the last line says so."""
-_MOST_WAITING: Final = 1_048_576
+_MAX_WAITING: Final = 1_048_576
 _PAYLOAD: Final = 1024
 _NAME: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,255}", re.ASCII)
 
@@ -69,13 +69,13 @@ class _File:
         self.path = path
         self.lines: list[str] = []
         self.waiting = 0
-        self.octets = path.stat().st_size if path.exists() else 0
-        self.full = self.octets >= MOST_OCTETS
+        self.size = path.stat().st_size if path.exists() else 0
+        self.full = self.size >= MAX_BYTES
 
     def add(self, line: str) -> None:
         if self.full:
             return
-        if self.waiting >= _MOST_WAITING:
+        if self.waiting >= _MAX_WAITING:
             self.write()
         self.lines.append(line)
         self.waiting += len(line)
@@ -86,15 +86,15 @@ class _File:
         data = "".join(self.lines).encode("utf-8", "backslashreplace")
         self.lines.clear()
         self.waiting = 0
-        if self.octets + len(data) > MOST_OCTETS:
-            data = data[: MOST_OCTETS - self.octets] + b"\n... the trace is full\n"
+        if self.size + len(data) > MAX_BYTES:
+            data = data[: MAX_BYTES - self.size] + b"\n... the trace is full\n"
             self.full = True
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             os.write(descriptor, data)
         finally:
             os.close(descriptor)
-        self.octets += len(data)
+        self.size += len(data)
 
 
 class Tracing:
@@ -120,7 +120,7 @@ class Tracing:
     def get(self, name: str) -> Trace | None:
         return self._table.get(name)
 
-    def octets(self, name: str) -> int:
+    def size(self, name: str) -> int:
         """Bytes of its file."""
         try:
             return self.path(name).stat().st_size
@@ -143,8 +143,8 @@ class Tracing:
         for other in self._table.values():
             if other.kind == trace.kind and other.filter == trace.filter and other.status(now) != "stopped":
                 raise TraceError(f"trace {other.name} has this condition already", exists=True)
-        if len(self._table) >= MOST:
-            raise TraceError(f"there are {MOST} traces already; delete one")
+        if len(self._table) >= MAX_TRACES:
+            raise TraceError(f"there are {MAX_TRACES} traces already; delete one")
         if trace.end_at <= max(trace.start_at, now):
             raise TraceError("end_at: expected a time to come, after start_at")
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -204,27 +204,20 @@ class Tracing:
     def _attach(self, running: bool) -> None:
         self._attached = running
         hooks = self._hooks
-        stands: tuple[tuple[Any, Any], ...] = (
-            (hooks.client_connect, self._connect),
-            (hooks.client_connack, self._connack),
-            (hooks.client_connected, self._connected),
-            (hooks.client_disconnected, self._disconnected),
-            (hooks.client_check_acl_complete, self._checked),
-            (hooks.session_subscribed, self._subscribed),
-            (hooks.session_unsubscribed, self._unsubscribed),
-            (hooks.message_publish, self._publish),
-            (hooks.message_delivered, self._delivered),
-            (hooks.message_acked, self._acked),
-            (hooks.message_dropped, self._dropped),
-            (hooks.delivery_dropped, self._delivery_dropped),
-        )
-        for point, callback in stands:
-            if running:
-                point.add(callback)
-            else:
-                point.remove(callback)
+        _attach(hooks.client_connect, self._connect, running)
+        _attach(hooks.client_connack, self._connack, running)
+        _attach(hooks.client_connected, self._connected, running)
+        _attach(hooks.client_disconnected, self._disconnected, running)
+        _attach(hooks.client_check_acl_complete, self._checked, running)
+        _attach(hooks.session_subscribed, self._subscribed, running)
+        _attach(hooks.session_unsubscribed, self._unsubscribed, running)
+        _attach(hooks.message_publish, self._publish, running)
+        _attach(hooks.message_delivered, self._delivered, running)
+        _attach(hooks.message_acked, self._acked, running)
+        _attach(hooks.message_dropped, self._dropped, running)
+        _attach(hooks.delivery_dropped, self._delivery_dropped, running)
 
-    def _say(self, event: str, client: ClientInfo | None, topic: str = "", what: str = "") -> None:
+    def _write(self, event: str, client: ClientInfo | None, topic: str = "", what: str = "") -> None:
         files: list[_File] = []
         if client is not None:
             files += self._clients.get(client.client_id, ())
@@ -243,43 +236,50 @@ class Tracing:
     # ------------------------------------------------------------------- hooks
 
     def _connect(self, client: ClientInfo, properties: Properties) -> None:
-        self._say("client.connect", client, what=f"proto_ver={client.proto_ver} keepalive={client.keep_alive}")
+        self._write("client.connect", client, what=f"proto_ver={client.proto_ver} keepalive={client.keep_alive}")
 
     def _connack(self, properties: Properties, client: ClientInfo, reason_code: int) -> Properties:
-        self._say("client.connack", client, what=f"reason_code={reason_code}")
+        self._write("client.connack", client, what=f"reason_code={reason_code}")
         return properties
 
     def _connected(self, client: ClientInfo) -> None:
-        self._say("client.connected", client, what=f"username={shown(client.username)} keepalive={client.keep_alive}")
+        self._write("client.connected", client, what=f"username={shown(client.username)} keepalive={client.keep_alive}")
 
     def _disconnected(self, client: ClientInfo, reason: str) -> None:
-        self._say("client.disconnected", client, what=f"reason={reason}")
+        self._write("client.disconnected", client, what=f"reason={reason}")
 
     def _checked(self, client: ClientInfo, action: str, topic: str, allowed: bool, cached: bool) -> None:
         result = "allow" if allowed else "deny"
-        self._say("client.check_acl_complete", client, topic, f"action={action} result={result}")
+        self._write("client.check_acl_complete", client, topic, f"action={action} result={result}")
 
     def _subscribed(self, client: ClientInfo | None, subscription: Subscription, new: bool) -> None:
-        self._say("session.subscribed", client, subscription.filter, f"qos={subscription.qos}")
+        self._write("session.subscribed", client, subscription.filter, f"qos={subscription.qos}")
 
     def _unsubscribed(self, client: ClientInfo | None, subscription: Subscription) -> None:
-        self._say("session.unsubscribed", client, subscription.filter)
+        self._write("session.unsubscribed", client, subscription.filter)
 
     def _publish(self, message: Message) -> Message:
-        self._say("message.publish", message.publisher, message.topic, _of(message))
+        self._write("message.publish", message.publisher, message.topic, _of(message))
         return message
 
     def _delivered(self, client: ClientInfo, message: Message) -> None:
-        self._say("message.delivered", client, message.topic, f"qos={message.qos}")
+        self._write("message.delivered", client, message.topic, f"qos={message.qos}")
 
     def _acked(self, client: ClientInfo, message: Message) -> None:
-        self._say("message.acked", client, message.topic, f"qos={message.qos}")
+        self._write("message.acked", client, message.topic, f"qos={message.qos}")
 
     def _dropped(self, message: Message, reason: str) -> None:
-        self._say("message.dropped", message.publisher, message.topic, f"reason={reason}")
+        self._write("message.dropped", message.publisher, message.topic, f"reason={reason}")
 
     def _delivery_dropped(self, client: ClientInfo | None, session: Session, message: Message, reason: str) -> None:
-        self._say("delivery.dropped", client, message.topic, f"reason={reason} receiver={shown(session.client_id)}")
+        self._write("delivery.dropped", client, message.topic, f"reason={reason} receiver={shown(session.client_id)}")
+
+
+def _attach(point: HookPoint[C], callback: C, attached: bool) -> None:
+    if attached:
+        point.add(callback)
+    else:
+        point.remove(callback)
 
 
 @lru_cache(4096)
@@ -289,11 +289,11 @@ def _host(text: str) -> str:
 
 
 def _of(message: Message) -> str:
-    octets = message.payload
-    shown = octets[:_PAYLOAD]
+    payload = message.payload
+    start = payload[:_PAYLOAD]
     try:
-        payload = shown.decode("utf-8")
+        text = start.decode("utf-8")
     except UnicodeDecodeError:
-        payload = "0x" + shown.hex()
-    more = f" ({len(octets)} bytes)" if len(octets) > _PAYLOAD else ""
-    return f"qos={message.qos} retain={message.retain} payload={payload}{more}"
+        text = "0x" + start.hex()
+    more = f" ({len(payload)} bytes)" if len(payload) > _PAYLOAD else ""
+    return f"qos={message.qos} retain={message.retain} payload={text}{more}"

@@ -1,4 +1,4 @@
-"""Turn: how much output the running loop turn has produced so far.
+"""LoopBudget: how much output the running iteration of the event loop has produced so far.
 
 The publish path adds to it, the transport reads and resets it: to flush before too much piles up, and to stop
 reading from publishers while output waits.

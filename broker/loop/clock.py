@@ -25,14 +25,14 @@ class Clock:
 
     @property
     def skew(self) -> float:
-        """Seconds from ``now()`` to ``wall()``: what turns the moment of an event, by ``now()``, into its date."""
+        """Seconds from ``now()`` to ``wall()``: what makes of the moment of an event, by ``now()`` its date."""
         off = time.time() - time.monotonic() - self._offset
         if abs(off - self._skew) > JUMP:
             self._skew = off
         return self._skew
 
     def wall(self) -> float:
-        """Unix seconds, as everybody else has them."""
+        """Unix seconds, as other machines have them."""
         return self.now() + self.skew
 
 

@@ -1,4 +1,4 @@
-"""CooperativeSlice: long work on the event loop in stretches, between which everybody else has a turn."""
+"""CooperativeSlice: long work on the event loop in stretches, between which the rest of the loop runs."""
 
 import asyncio
 import time
@@ -19,16 +19,16 @@ class CooperativeSlice:
 
     @property
     def over(self) -> bool:
-        """Whether others should have a turn now."""
+        """Whether the rest of the loop should run now."""
         return time.perf_counter() >= self._end
 
     async def checkpoint(self) -> None:
-        """Go on at once, or after others had their turn."""
+        """Go on at once, or after the rest of the loop has run."""
         if self.over:
             await self.next()
 
     async def next(self) -> None:
-        """Let others have their turn, whatever time has passed."""
+        """Let the rest of the loop run, whatever time has passed."""
         await asyncio.sleep(0)
         self.restart()
 

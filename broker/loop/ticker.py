@@ -24,7 +24,7 @@ class _Entry:
 class Ticker:
     """Every ``interval`` seconds runs ``timers`` and the registered sweeps, on one ``call_later`` that is re-armed.
 
-    When more timers are due than one run may fire, the next run follows after one loop turn, so that sockets are
+    When more timers are due than one run may fire, the next run follows in the next iteration, so that sockets are
     served in between. Never more than one call is outstanding.
     """
 
@@ -77,7 +77,7 @@ class Ticker:
         self._timers.run(now)
         if self._dated is not None:
             self._dated.run(self._dated.now())
-        if now < self._next:  # an extra turn for timers only
+        if now < self._next:  # an extra run for timers only
             return
         self._next = now + self._interval
         for entry in tuple(self._sweeps):

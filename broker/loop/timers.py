@@ -54,7 +54,7 @@ class Timer:
 class Timers:
     """The node's timers. Cancelling marks only; the heap is rebuilt when more than half of it is cancelled.
 
-    Nothing fires by itself: somebody calls ``run`` (``ticker.Ticker``). Callbacks due at one moment fire in the order
+    Nothing fires by itself: ``ticker.Ticker`` calls ``run``. Callbacks due at one moment fire in the order
     in which they were added.
     """
 
@@ -62,7 +62,7 @@ class Timers:
 
     def __init__(self, clock: TimeSource) -> None:
         self._clock = clock
-        # Whether what the callbacks of this run have caused is enough for one loop turn; None: nobody says so.
+        # Whether what the callbacks of this run have caused is enough for one loop iteration; None: it is not asked.
         self.enough: Callable[[], bool] | None = None
         self._heap: list[tuple[float, int, Timer]] = []
         self._sequence = 0
@@ -99,7 +99,7 @@ class Timers:
     def run(self, now: float, budget: int = BUDGET) -> int:
         """Fire what is due at ``now``, at most ``budget`` callbacks or until it is ``enough``, and say how many.
 
-        The rest waits for the next run. An error in a callback is logged and counted, and stops nobody.
+        The rest waits for the next run. An error in a callback is logged and counted, and stops no other.
         """
         fired = 0
         while fired < budget and self.due(now):

@@ -9,7 +9,7 @@ import json
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from ..loop.timers import DatedTimeSource
 from ..mqtt.constants import CONTENT_TYPE
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 HISTORY: Final = 1000
 """Alarms that are over and still remembered, as in EMQX."""
-_NO_DETAILS: Final[Mapping[str, Any]] = {}
+_NO_DETAILS: Final[Mapping[str, object]] = {}
 
 
 class Alarm:
@@ -28,14 +28,14 @@ class Alarm:
 
     __slots__ = ("activate_at", "deactivate_at", "details", "message", "name")
 
-    def __init__(self, name: str, message: str, details: Mapping[str, Any], now: float) -> None:
+    def __init__(self, name: str, message: str, details: Mapping[str, object], now: float) -> None:
         self.name = name
         self.message = message
         self.details = details
         self.activate_at = now
         self.deactivate_at: float | None = None
 
-    def record(self, now: float, skew: float = 0.0) -> dict[str, Any]:
+    def record(self, now: float, skew: float = 0.0) -> dict[str, object]:
         """Its record in the words of EMQX's HTTP API. ``skew``: as in ``loop.clock``."""
         until = self.deactivate_at
         return {
@@ -61,7 +61,7 @@ class Alarms:
         self.active: dict[str, Alarm] = {}
         self.history: deque[Alarm] = deque(maxlen=history)
 
-    def activate(self, name: str, message: str, details: Mapping[str, Any] = _NO_DETAILS) -> bool:
+    def activate(self, name: str, message: str, details: Mapping[str, object] = _NO_DETAILS) -> bool:
         """Raise an alarm. False: it is active already, and stays as it is."""
         if name in self.active:
             return False
@@ -70,8 +70,8 @@ class Alarms:
         self._tell("activate", alarm)
         return True
 
-    def amend(self, name: str, details: Mapping[str, Any]) -> None:
-        """What is known of an alarm that is active has changed; nobody is told anew."""
+    def amend(self, name: str, details: Mapping[str, object]) -> None:
+        """What is known of an alarm that is active has changed; it is not told anew."""
         alarm = self.active.get(name)
         if alarm is not None:
             alarm.details = details
@@ -91,7 +91,7 @@ class Alarms:
         """Clear the history; what is active stays."""
         self.history.clear()
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, object]]:
         """All of them as records, the active ones first, the latest first in each part."""
         now = self._clock.now()
         skew = self._clock.skew

@@ -1,17 +1,17 @@
-"""ClientEvents: the latest that befell each client, each with its reason and the setting behind it, for ``explain``.
+"""ClientEvents: what happened to each client last, with its reason and the setting behind it, for ``explain``.
 
 What the log says once a minute is remembered here in full, in bounded memory: of each client its latest events, of all
-clients those that something befell most recently.
+clients those with the latest events.
 """
 
 from collections import OrderedDict
 from typing import Final
 
-MOST_CLIENTS: Final = 4096
-MOST_NAMES: Final = 4_194_304
+MAX_CLIENTS: Final = 4096
+MAX_NAMES: Final = 4_194_304
 """Characters of all Client Identifiers together: strangers choose them, and each may have 65,535."""
-MOST_EVENTS: Final = 16
-_LONGEST_TEXT: Final = 128
+MAX_EVENTS: Final = 16
+_MAX_TEXT: Final = 128
 
 
 class ClientEvent:
@@ -30,7 +30,7 @@ class ClientEvent:
 
 
 class ClientEvents:
-    """By Client Identifier, the one that something befell longest ago first."""
+    """By Client Identifier, the one without an event for longest first."""
 
     __slots__ = ("_clients", "_names")
 
@@ -47,7 +47,7 @@ class ClientEvents:
             if not client_id:
                 return
             self._names += len(client_id)
-            while self._clients and (len(self._clients) >= MOST_CLIENTS or self._names > MOST_NAMES):
+            while self._clients and (len(self._clients) >= MAX_CLIENTS or self._names > MAX_NAMES):
                 self._names -= len(self._clients.popitem(last=False)[0])
             events = self._clients[client_id] = []
         else:
@@ -56,11 +56,11 @@ class ClientEvents:
             if last.event == event and last.reason == reason and last.setting == setting:
                 last.count += 1
                 last.last_at = at
-                last.topic = topic[:_LONGEST_TEXT]
+                last.topic = topic[:_MAX_TEXT]
                 return
-            if len(events) >= MOST_EVENTS:
+            if len(events) >= MAX_EVENTS:
                 del events[0]
-        events.append(ClientEvent(at, event, reason, setting, topic[:_LONGEST_TEXT], detail[:_LONGEST_TEXT]))
+        events.append(ClientEvent(at, event, reason, setting, topic[:_MAX_TEXT], detail[:_MAX_TEXT]))
 
     def of(self, client_id: str) -> list[ClientEvent]:
         """The latest first."""

@@ -1,8 +1,8 @@
-"""How a value that a client chose stands in a line for people: cut, since it may have 65,535 characters."""
+"""A value that a client chose, in a line of the log: cut, since it may have 65,535 characters."""
 
 from typing import Final
 
-MOST_SHOWN: Final = 512
+MAX_CHARACTERS: Final = 512
 NOTHING: Final = "-"
 """Where there is no value."""
 
@@ -19,4 +19,4 @@ def shown(value: object) -> str:
     if value is None:
         return NOTHING
     text = str(value)
-    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}... ({len(text)} characters)"
+    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}... ({len(text)} characters)"

@@ -55,7 +55,7 @@ class Metrics:
     packets_puback_received: int = 0
     packets_puback_sent: int = 0
     packets_puback_inuse: int = 0
-    packets_puback_missed: int = 0  # for a Packet Identifier that nobody waits for
+    packets_puback_missed: int = 0  # for a Packet Identifier that is not waited for
     packets_pubrec_received: int = 0
     packets_pubrec_sent: int = 0
     packets_pubrec_inuse: int = 0
@@ -177,7 +177,7 @@ class Metrics:
 
     @property
     def messages_dropped(self) -> int:
-        """Messages that reached nobody; what single subscribers missed is ``delivery_dropped``."""
+        """Messages that reached no subscriber; what single subscribers missed is ``delivery_dropped``."""
         return self.messages_dropped_await_pubrel_timeout + self.messages_dropped_no_subscribers
 
     @property

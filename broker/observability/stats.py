@@ -29,7 +29,7 @@ class _Gauge:
 
 
 class Stats:
-    """The gauges of the node. Each reads its room's own number when sampled; nothing is counted here.
+    """The gauges of the node. Each reads a package's own number when sampled; nothing is counted here.
 
     A maximum is that of the samples: ``sample`` runs from the node's ticker and before every answer.
     """

@@ -25,7 +25,7 @@ import json
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from ..config import SysTopicsSettings
 from ..loop.timers import DatedTimeSource
@@ -66,7 +66,7 @@ class SysTopics:
 
     An interval of 0 turns its group off; clients' comings and goings do not depend on either. ``brokers`` tells the
     names of all nodes, this one alone unless given; ``listeners`` the counters of each listener by its name;
-    ``reaches`` whether anybody would get a message for a topic: comings and goings that nobody gets are not put into
+    ``reaches`` whether a client would get a message for a topic: comings and goings that none gets are not put into
     words.
     """
 
@@ -140,7 +140,7 @@ class SysTopics:
         """Tell that the connection of an accepted ``client`` ended; ``reason`` as in ``Hooks``."""
         self._tell(client, "disconnected", reason=reason, disconnected_at=int(self._clock.wall() * 1000))
 
-    def _tell(self, client: ClientInfo, event: str, **facts: Any) -> None:
+    def _tell(self, client: ClientInfo, event: str, **facts: object) -> None:
         topic = f"{self._prefix}clients/{topic_level(client.client_id)}/{event}"
         if len(topic.encode()) > _MAX_TOPIC:
             logger.info("sys_topic_too_long event=%s client_id_length=%s", event, len(client.client_id))

@@ -1,4 +1,4 @@
-"""QuietLog: lines about what goes wrong with messages, once a minute for each event, client, reason and setting.
+"""ThrottledLog: lines about what goes wrong with messages, once a minute for each event, client, reason and setting.
 
 Every refusal and every drop is counted in the metrics; the log names the setting behind it, and how often it happened
 since its last line, without being a flood of its own.
@@ -14,7 +14,7 @@ from .log_text import shown
 logger = logging.getLogger(__name__)
 
 EVERY: Final = 60.0
-MOST: Final = 1024
+MAX_ENTRIES: Final = 1024
 
 _DROPS: Final[dict[str, tuple[int, str]]] = {
     QUEUE_FULL: (logging.WARNING, "max_queued_messages, max_queued_bytes or max_outbox_bytes"),
@@ -29,7 +29,7 @@ _DROPS: Final[dict[str, tuple[int, str]]] = {
 
 
 class ThrottledLog:
-    """Remembers at most ``MOST`` of event, client, reason and setting, and how often each came since its last line.
+    """At most ``MAX_ENTRIES`` of event, client, reason and setting, and how often each came since its last line.
 
     ``events``: all of it, whatever the log's level, for who asks about a client.
     """
@@ -65,7 +65,7 @@ class ThrottledLog:
         key = (event, shown(client_id), reason, setting)
         entry = seen.get(key)
         if entry is None:
-            if len(seen) >= MOST:
+            if len(seen) >= MAX_ENTRIES:
                 del seen[next(iter(seen))]
             entry = seen[key] = [0.0, 0]
         entry[1] += 1

@@ -144,14 +144,14 @@ class Tables:
         self.watch(list(self._digests))
 
     def watch(self, names: Iterable[str]) -> None:
-        """The rows of these tables decide who may, be they open or not."""
+        """The rows of these tables are of access control, be they open or not."""
         for name in names:
             digest = self._digests[name] = _Digest()
             for key, row in self._encoded.get(name, {}).items():
                 digest.add(key, row)
 
     def access(self) -> Digests:
-        """Of the rows that decide who may, as they are now."""
+        """Of the rows of access control, as they are now."""
         return {
             name: (digest.count, digest.value.to_bytes(_DIGEST, "little")) for name, digest in self._digests.items()
         }

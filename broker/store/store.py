@@ -127,7 +127,7 @@ class Store:
             tables.write_access()
 
     async def accept_loss(self) -> bool:
-        """The rows that decide who may are right as they are; whether that is on disk."""
+        """The rows of access control are right as they are; whether that is on disk."""
         tables = self.durability.tables
         self._check.held = False
         tables.open(MARKED, Mark).put(ACCEPTED, Mark(time.time()))

@@ -13,7 +13,7 @@ MARKED: Final = "check_file"
 class StoreLoss:
     """What a start has found. All of it empty: the store says all that it said before.
 
-    ``batches``: first and last number of those that are gone at its end. ``access``: why rows that decide who may are
+    ``batches``: first and last number of those that are gone at its end. ``access``: why rows of access control are
     not to be relied on, in one line; ``tables``: which ones.
     """
 

@@ -1,5 +1,5 @@
 """Sockets: listeners and what stands between them and a Connection (TLS, WebSocket, PROXY protocol, rate limits).
 
-No MQTT packet is read or judged here except by handing bytes to ``channel/``, and nobody's rights are asked.
+No MQTT packet is read or judged here except by handing bytes to ``channel/``, and access control is not asked.
 ``server.py`` builds one Listener per address and gives it the function that makes a Connection.
 """

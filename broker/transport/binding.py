@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import socket
-from typing import Any
 
 
 async def listening_sockets(host: str, port: int, backlog: int) -> list[socket.socket]:
@@ -17,7 +16,7 @@ async def listening_sockets(host: str, port: int, backlog: int) -> list[socket.s
     return _bind(list(dict.fromkeys((family, address) for family, _, _, _, address in found)), port, backlog)
 
 
-def _bind(addresses: list[tuple[int, Any]], port: int, backlog: int) -> list[socket.socket]:
+def _bind(addresses: list[tuple[int, tuple[str | int | bytes, ...]]], port: int, backlog: int) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     failure: OSError | None = None
     for family, address in addresses:

@@ -1,7 +1,6 @@
 """Layer: an object between a socket's transport and the Connection that looks like a transport to the Connection."""
 
 import asyncio
-from typing import Any
 
 
 class Layer(asyncio.Transport):
@@ -46,7 +45,7 @@ class Layer(asyncio.Transport):
     def get_write_buffer_size(self) -> int:
         return self.below.get_write_buffer_size()
 
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
+    def get_extra_info(self, name: str, default: object = None) -> object:
         return self.below.get_extra_info(name, default)
 
     def raise_packet_limit(self, max_packet_size: int) -> None:

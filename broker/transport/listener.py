@@ -8,7 +8,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from ..config import ListenerSettings, ZoneSettings, parse_bind
 from ..loop.clock import Clock
@@ -138,7 +138,7 @@ class Listener:
     def listen_on(self) -> str:
         return authority(self._host, self.port)
 
-    def info(self) -> dict[str, Any]:
+    def info(self) -> dict[str, object]:
         return {
             "name": self.name,
             "protocol": self.protocol,

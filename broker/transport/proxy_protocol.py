@@ -7,7 +7,7 @@ import asyncio
 import socket
 import struct
 from ipaddress import IPv4Address, IPv6Address
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from .layer import Layer
 
@@ -93,7 +93,7 @@ def _parse_v2(buffer: bytes) -> ProxyHeader | None:
     if buffer[12] & 0x0F == 0:  # LOCAL: the proxy's own connection, a health check; the rest is to be skipped
         return ProxyHeader(size)
     family, body = buffer[13], buffer[V2_FIXED:size]
-    if family == 0x00:  # UNSPEC: the addresses are to be ignored, and nobody knows where they end
+    if family == 0x00:  # UNSPEC: the addresses are to be ignored, and their end is unknown
         return ProxyHeader(size)
     if family == 0x11:
         used = 12
@@ -128,7 +128,7 @@ def _check_tlvs(body: bytes) -> None:
 async def read_header(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> ProxyHeader:
     """Read exactly one header from a non-blocking ``sock``, and not one byte of what follows.
 
-    What follows may be a TLS handshake, which is read by somebody else: so the bytes are looked at first (MSG_PEEK) and
+    What follows may be a TLS handshake, which the loop reads: so the bytes are looked at first (MSG_PEEK) and
     only those of the header are taken. Raises ProxyProtocolError, EOFError and OSError. Bounding the time is the
     caller's.
     """
@@ -174,7 +174,7 @@ class ProxiedTransport(Layer):
         self.below = below
         self._header = header
 
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
+    def get_extra_info(self, name: str, default: object = None) -> object:
         if name == "peername" and self._header.source is not None:
             return self._header.source
         return self.below.get_extra_info(name, default)

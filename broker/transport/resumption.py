@@ -7,20 +7,31 @@ meanwhile is the time.
 
 import ssl
 import time
-from typing import Any, Final
+from typing import Final, TypedDict, cast
 
 EXPIRED: Final = "certificate has expired"
 MISSING: Final = "no client certificate"
 _DEEPEST: Final = 10
 
-Certificate = dict[str, Any]
-Authorities = dict[Any, list[Certificate]]
+DistinguishedName = tuple[tuple[tuple[str, str], ...], ...]
+
+
+class Certificate(TypedDict):
+    """As ``ssl`` gives them."""
+
+    subject: DistinguishedName
+    issuer: DistinguishedName
+    notBefore: str
+    notAfter: str
+
+
+Authorities = dict[DistinguishedName, list[Certificate]]
 
 
 def authorities_of(context: ssl.SSLContext) -> Authorities:
     """The certificates of ``tls.cafile`` by their subject."""
     found: Authorities = {}
-    for certificate in context.get_ca_certs():
+    for certificate in cast(list[Certificate], context.get_ca_certs()):
         found.setdefault(certificate["subject"], []).append(certificate)
     return found
 
@@ -30,7 +41,7 @@ def fault(ssl_object: ssl.SSLObject, authorities: Authorities, required: bool) -
 
     An authority that only the client knows of was looked at when the session began.
     """
-    certificate: Any = ssl_object.getpeercert()
+    certificate = cast(Certificate | None, ssl_object.getpeercert())
     if not certificate:
         return MISSING if required else None
     return None if _holds(certificate, authorities, time.time(), 0) else EXPIRED

@@ -5,7 +5,7 @@ import ssl
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import cached_property
-from typing import Any, Final
+from typing import Final, cast
 
 from ..config import TlsSettings
 from . import resumption
@@ -90,8 +90,15 @@ class ServerContext(ssl.SSLContext):
         """Read once: a context does not change when it is in use."""
         return resumption.authorities_of(self)
 
-    def wrap_bio(self, incoming: ssl.MemoryBIO, *others: Any, **options: Any) -> ssl.SSLObject:
-        made = super().wrap_bio(incoming, *others, **options)
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        made = super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
         assert isinstance(made, Handshake)
         made.incoming = incoming
         made.refused = arriving.get()
@@ -210,16 +217,16 @@ def _reason(exc: Exception) -> str:
     return str(exc)
 
 
-def peer_identity(ssl_object: Any) -> tuple[str | None, str | None]:
+def peer_identity(ssl_object: ssl.SSLObject | None) -> tuple[str | None, str | None]:
     """The common name and the subject of the client certificate that was verified; (None, None) without one.
 
     The subject is written as RFC 4514 has it, most specific part first: ``CN=pump-7,OU=Plant,O=Example``. A
-    certificate with several common names has none, since which of them is meant is anybody's guess.
+    certificate with several common names has none, since which of them is meant is unknown.
     """
     certificate = ssl_object.getpeercert() if ssl_object is not None else None
     if not certificate:
         return None, None
-    subject = certificate.get("subject", ())
+    subject = cast(resumption.Certificate, certificate).get("subject", ())
     names = [value for rdn in subject for kind, value in rdn if kind == "commonName"]
     dn = ",".join(
         "+".join(f"{_RDN_NAMES.get(kind, kind)}={_escape(value)}" for kind, value in rdn) for rdn in reversed(subject)

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from taipan.broker.extensions.topic_metrics import MOST, TopicMetrics
+from taipan.broker.extensions.topic_metrics import MAX_TOPICS, TopicMetrics
 from taipan.broker.mqtt.topics import valid_name
 from taipan.broker.server import Server
 
@@ -28,7 +28,7 @@ class TopicCounts:
         server.on_restored.append(self._take_up)
 
     def _take_up(self) -> None:
-        for topic, _ in list(self._table.items())[:MOST]:
+        for topic, _ in list(self._table.items())[:MAX_TOPICS]:
             self.module.add(topic)
 
     def listing(self) -> list[tuple[str, Values]]:
@@ -46,8 +46,8 @@ class TopicCounts:
             raise Refusal(BAD_TOPIC, f"not a Topic Name: {topic[:256]!r}")
         if topic in self.module:
             raise Refusal(EXISTS, f"{topic} is counted already")
-        if len(self.module) >= MOST:
-            raise Refusal(WRONG, f"topic: {MOST} topics are counted, there cannot be more")
+        if len(self.module) >= MAX_TOPICS:
+            raise Refusal(WRONG, f"topic: {MAX_TOPICS} topics are counted, there cannot be more")
         ready(self._server.tables)
         self.module.add(topic)
         self._table.put(topic, CountedTopic(self._server.clock.wall()))

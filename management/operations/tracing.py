@@ -42,7 +42,7 @@ class Traces:
             "start_at": rfc3339(trace.start_at),
             "end_at": rfc3339(trace.end_at),
             "status": trace.status(self._server.clock.wall()),
-            "log_size": {self._server.settings.node.name: self._tracing.octets(trace.name)},
+            "log_size": {self._server.settings.node.name: self._tracing.size(trace.name)},
         }
 
     async def create(

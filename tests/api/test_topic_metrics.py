@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from taipan.broker.extensions.topic_metrics import MOST, NAMES
+from taipan.broker.extensions.topic_metrics import MAX_TOPICS, NAMES
 from tests.support.api import managed_node, segment
 
 pytestmark = pytest.mark.asyncio
@@ -88,7 +88,7 @@ async def test_refusal(case: str) -> None:
 async def test_most() -> None:
     async with managed_node() as node:
         module = node.management.operations.topic_metrics.module
-        for number in range(MOST):
+        for number in range(MAX_TOPICS):
             module.add(str(number))
         reply = await node.api.post("/topic-metrics", {"topic": "one more"})
         assert (reply.status, reply.code) == (400, 108) and "512" in reply.json["message"]

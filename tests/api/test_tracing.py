@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from taipan.broker.extensions.tracing import MOST, MOST_OCTETS
+from taipan.broker.extensions.tracing import MAX_BYTES, MAX_TRACES
 from tests.support.api import ManagedNode, managed_node
 from tests.support.peer import Peer
 
@@ -144,17 +144,17 @@ async def test_what_cannot_be_traced(body: dict[str, Any], code: int) -> None:
 
 async def test_bounds() -> None:
     async with managed_node() as node:
-        for number in range(MOST):
+        for number in range(MAX_TRACES):
             await node.api.post("/trace", {"name": f"t{number}", "type": "topic", "topic": f"t/{number}"})
         assert (await node.api.post("/trace", {"name": "more", "type": "topic", "topic": "t"})).code == 108
-        node.server.tracing.path("t0").write_bytes(b"x" * (MOST_OCTETS - 10))
-        node.server.tracing._files["t0"].octets = MOST_OCTETS - 10
+        node.server.tracing.path("t0").write_bytes(b"x" * (MAX_BYTES - 10))
+        node.server.tracing._files["t0"].size = MAX_BYTES - 10
         client = await node.client("c")
         for _ in range(3):
             await client.publish("t/0", b"y" * 100, 0)
             await client.ping()
             node.server.tracing.flush()
-        assert node.server.tracing.octets("t0") < MOST_OCTETS + 100
+        assert node.server.tracing.size("t0") < MAX_BYTES + 100
         assert node.server.tracing.path("t0").read_bytes().endswith(b"the trace is full\n")
 
 

@@ -1,6 +1,6 @@
 """Batch: many records as one piece of bytes.
 
-Layout, all numbers little-endian: octet 0 the version of the layout, octets 1-3 zero, ``u32`` count, ``count`` times
+Layout, all numbers little-endian: byte 0 the version of the layout, bytes 1-3 zero, ``u32`` count, ``count`` times
 ``u32`` length, then the records one after the other. The lengths stand together because one table of them is written
 five times faster than a length before each record.
 """
@@ -38,7 +38,7 @@ def decode(data: bytes) -> list[bytes]:
     count = int.from_bytes(data[4:8], "little")
     begin = HEAD + 4 * count
     if begin > len(data):
-        raise StoreError(f"a batch of {len(data)} octets cannot hold {count} records")
+        raise StoreError(f"a batch of {len(data)} bytes cannot hold {count} records")
     table = array("I")
     table.frombytes(data[HEAD:begin])
     if _SWAP:

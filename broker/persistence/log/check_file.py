@@ -1,6 +1,6 @@
 """CheckFile: what the log must still say, kept in a small file beside it.
 
-It holds the number of the last batch that was stored, and digests of the rows that decide who may. SQLite takes a
+It holds the number of the last batch that was stored, and digests of the rows of access control. SQLite takes a
 write-ahead log that is gone, empty or cut for the end of what was written; this file tells.
 
 Four blocks, each with a checksum of its own. Two take the number in turn, after each batch and without a flush: an
@@ -19,7 +19,7 @@ from typing import Final, Protocol
 import msgspec
 
 from .errors import StoreError, WriteTrouble, describe
-from .salvage import sync_directory
+from .files import replace_file
 
 logger = logging.getLogger(__name__)
 
@@ -104,8 +104,7 @@ class OsFiles:
         try:
             file.write(0, content)
             file.sync()
-            new.replace(path)
-            sync_directory(path)
+            replace_file(new, path)
         except BaseException:
             file.close()
             raise
@@ -117,7 +116,7 @@ class CheckFile:
 
     ``present``: there is a file. ``last``: the number of the last batch by what it says, 0: it does not say.
     ``expected``: what it says of the rows, None: nothing to believe, and it is to be made anew. ``held``: rows
-    may be lost and nobody has accepted that; what it expects stays as it is.
+    may be lost and that is not accepted; what it expects stays as it is.
     """
 
     def __init__(self, path: Path, files: Files | None = None) -> None:

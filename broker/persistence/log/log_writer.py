@@ -1,4 +1,4 @@
-"""Writer: the one thread that touches the store; it waits for jobs, and tells the loop what it did.
+"""LogWriter: the one thread that touches the store; it waits for jobs, and tells the loop what it did.
 
 Appends are tried until they succeed. While one does not, reads go on, everything else waits.
 """
@@ -19,7 +19,7 @@ from .sqlite_log import SqliteLog
 logger = logging.getLogger(__name__)
 
 FIRST_PAUSE: Final = 0.1
-LONGEST_PAUSE: Final = 1.0
+MAX_PAUSE: Final = 1.0
 
 
 class Append:
@@ -116,7 +116,7 @@ class LogWriter(threading.Thread):
                 logger.warning("store_checkpoint_failed error=%s", error)
             self._loop.call_soon_threadsafe(self._ended)
         except RuntimeError:
-            # The loop is closed: nobody is left to be told. What is on the disk is there.
+            # The loop is closed: there is nothing left to report to. What is on the disk is there.
             logger.warning("store_abandoned")
 
     def _append(self, job: Append) -> None:
@@ -167,7 +167,7 @@ class LogWriter(threading.Thread):
                 self._loop.call_soon_threadsafe(self._trouble, text)
             if not self._wait(pause):
                 return False
-            pause = min(pause * 2, LONGEST_PAUSE)
+            pause = min(pause * 2, MAX_PAUSE)
 
     def _wait(self, pause: float) -> bool:
         """Serve reads for ``pause`` seconds; False when told to stop."""

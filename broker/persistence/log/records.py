@@ -1,4 +1,4 @@
-"""What a batch of the journal says: one record for each durable fact, in the order in which they became true.
+"""What a batch of the log says: one record for each durable fact, in the order in which they became true.
 
 A later record about the same thing takes the place of the earlier one. Sessions and messages go by numbers that are
 never used again. Times are unix seconds. Encoded as MessagePack arrays whose first element is the record's tag; a field
@@ -16,11 +16,11 @@ Packet Identifier 0: not sent yet.
 """
 
 
-class _Record(msgspec.Struct, array_like=True, gc=False):
-    """Every record; never journalled itself."""
+class BaseRecord(msgspec.Struct, array_like=True, gc=False):
+    """Every record; never written itself."""
 
 
-class SessionStored(_Record, tag=1):
+class SessionStored(BaseRecord, tag=1):
     """A session exists. ``disconnected_at`` is 0 while its client is connected. ``owner``: as in ``ClientInfo``, None
     where an older version wrote this."""
 
@@ -44,11 +44,11 @@ class SessionStored(_Record, tag=1):
     owner: str | None = None
 
 
-class SessionEnded(_Record, tag=2):
+class SessionEnded(BaseRecord, tag=2):
     number: int
 
 
-class SubscriptionStored(_Record, tag=3):
+class SubscriptionStored(BaseRecord, tag=3):
     """``by_operator``: see ``Subscription``."""
 
     session: int
@@ -63,7 +63,7 @@ class SubscriptionStored(_Record, tag=3):
     by_operator: bool = False
 
 
-class SubscriptionRemoved(_Record, tag=4):
+class SubscriptionRemoved(BaseRecord, tag=4):
     session: int
     filter: str
 
@@ -83,7 +83,7 @@ class StoredBody(msgspec.Struct, array_like=True, gc=False, frozen=True):
     proved: bool = True
 
 
-class MessageStored(_Record, tag=5):
+class MessageStored(BaseRecord, tag=5):
     """A message that sessions hold, with all who hold it."""
 
     number: int
@@ -91,28 +91,28 @@ class MessageStored(_Record, tag=5):
     holders: list[Holder]
 
 
-class DeliveryAdded(_Record, tag=6):
+class DeliveryAdded(BaseRecord, tag=6):
     """One more session holds a message that is stored already."""
 
     message: int
     holder: Holder
 
 
-class DeliveriesSent(_Record, tag=7):
+class DeliveriesSent(BaseRecord, tag=7):
     """Deliveries of a session went out: (message, group filter or "", Packet Identifier)."""
 
     session: int
     deliveries: list[tuple[int, str, int]]
 
 
-class DeliveriesDone(_Record, tag=8):
+class DeliveriesDone(BaseRecord, tag=8):
     """A session holds these no longer: a message, or (message, group filter)."""
 
     session: int
     deliveries: list[int | tuple[int, str]]
 
 
-class Released(_Record, tag=9):
+class Released(BaseRecord, tag=9):
     """QoS 2 outbound: PUBREC arrived, the message is the client's, PUBREL is due until PUBCOMP."""
 
     session: int
@@ -121,14 +121,14 @@ class Released(_Record, tag=9):
     group: str
 
 
-class Completed(_Record, tag=10):
+class Completed(BaseRecord, tag=10):
     """QoS 2 outbound: PUBCOMP arrived."""
 
     session: int
     packet_id: int
 
 
-class Received(_Record, tag=11):
+class Received(BaseRecord, tag=11):
     """QoS 2 inbound: this identifier is the same message until PUBREL."""
 
     session: int
@@ -136,25 +136,25 @@ class Received(_Record, tag=11):
     at: float
 
 
-class Freed(_Record, tag=12):
+class Freed(BaseRecord, tag=12):
     """QoS 2 inbound: PUBREL arrived."""
 
     session: int
     packet_id: int
 
 
-class RetainedStored(_Record, tag=13):
+class RetainedStored(BaseRecord, tag=13):
     """``mountpoint``: its publisher's."""
 
     body: StoredBody
     mountpoint: str = ""
 
 
-class RetainedCleared(_Record, tag=14):
+class RetainedCleared(BaseRecord, tag=14):
     topic: str
 
 
-class WillStored(_Record, tag=15):
+class WillStored(BaseRecord, tag=15):
     """A will is in force. ``due_at`` 0: its client is connected; else when its delay ends. ``mountpoint`` and
     ``listener`` are its client's, by which it is judged."""
 
@@ -166,21 +166,21 @@ class WillStored(_Record, tag=15):
     listener: str = ""
 
 
-class WillGone(_Record, tag=16):
+class WillGone(BaseRecord, tag=16):
     number: int
 
 
-class DelayedStored(_Record, tag=17):
+class DelayedStored(BaseRecord, tag=17):
     number: int
     body: StoredBody
     due_at: float
 
 
-class DelayedGone(_Record, tag=18):
+class DelayedGone(BaseRecord, tag=18):
     number: int
 
 
-class RowStored(_Record, tag=19):
+class RowStored(BaseRecord, tag=19):
     """A row of a table (``persistence.tables``), encoded by whom it belongs to."""
 
     table: str
@@ -188,7 +188,7 @@ class RowStored(_Record, tag=19):
     value: bytes
 
 
-class RowRemoved(_Record, tag=20):
+class RowRemoved(BaseRecord, tag=20):
     table: str
     key: str
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from .files import replace_file, sync_directory
+
 PAGE: Final = 4096
 WAL_HEAD: Final = 32
 FRAME_HEAD: Final = 24
@@ -53,15 +55,6 @@ def own_part(seq: int, low: int) -> int:
     return zlib.crc32(b"%d,%d" % (seq, low))
 
 
-def sync_directory(path: Path) -> None:
-    """Make names in the directory of ``path`` last."""
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
-
-
 def beside(path: Path, ending: str) -> Path:
     """``store.db`` -> ``store.db-wal``."""
     return path.with_name(path.name + ending)
@@ -82,8 +75,7 @@ def put_in_place(path: Path) -> None:
             if old.exists():
                 old.replace(beside(aside, ending))
         sync_directory(path)
-        ready.replace(path)
-        sync_directory(path)
+        replace_file(ready, path)
 
 
 def damaged_name(path: Path, when: str) -> Path:
@@ -153,7 +145,7 @@ def _rows_on(pages: Iterator[bytes], views: tuple[Image, ...], seen: dict[int, i
 
 
 def _row(page: bytes, begin: int, size: int, seq: int, view: Image, known: int) -> Row | None:
-    """The row whose payload of ``size`` octets starts at ``begin``; None where it is none of ours or not sound,
+    """The row whose payload of ``size`` bytes starts at ``begin``; None where it is none of ours or not sound,
     or its ``low`` is not above the ``known`` one."""
     head, at = _varint(page, begin)
     if not 5 <= head <= 20:
@@ -199,8 +191,8 @@ def _varint(page: bytes, at: int) -> tuple[int, int]:
     """A SQLite variable-length integer and where it ends; zeros past the end of the page."""
     value = 0
     for index in range(at, at + 8):
-        octet = page[index] if index < len(page) else 0
-        value = value << 7 | octet & 0x7F
-        if octet < 0x80:
+        byte = page[index] if index < len(page) else 0
+        value = value << 7 | byte & 0x7F
+        if byte < 0x80:
             return value, index + 1
     return value << 8 | (page[at + 8] if at + 8 < len(page) else 0), at + 9

@@ -1,7 +1,7 @@
 """SqliteLog: numbered batches in one SQLite file; what ``append`` returned from is on the disk.
 
-Write-ahead log, ``synchronous=FULL``, one connection in exclusive locking mode: no ``-shm`` file, and nobody else can
-write. Each batch is one row and lies there with a checksum of its own, because SQLite does not notice a flipped bit
+Write-ahead log, ``synchronous=FULL``, one connection in exclusive locking mode: no ``-shm`` file, and no other process
+can write. Each batch is one row and lies there with a checksum of its own, because SQLite does not notice a flipped bit
 in a value. To be used by one thread at a time.
 """
 
@@ -16,6 +16,7 @@ import apsw
 
 from .check_file import CheckFile, Digests
 from .errors import OF_THE_DISK, NewerSchema, StoreError, WriteTrouble, describe
+from .files import replace_file, sync_directory
 from .salvage import (
     PAGE,
     SalvageReport,
@@ -26,7 +27,6 @@ from .salvage import (
     put_in_place,
     rows_in_wal,
     sound_rows,
-    sync_directory,
 )
 
 APPLICATION_ID: Final = 0x54616970  # "Taip"
@@ -110,8 +110,8 @@ class SqliteLog:
     def append(self, seq: int, data: bytes, access: Digests | None = None) -> None:
         """Store a batch; it is durable when this returns. The same again replaces it.
 
-        ``access``: it changes rows that decide who may, to these digests. Raises WriteTrouble: nothing is stored, or it
-        is and nobody may rely on it; append it again.
+        ``access``: it changes rows of access control, to these digests. Raises WriteTrouble: nothing is stored, or it
+        is and may not be relied on; append it again.
         """
         if self.check is not None and access is not None:
             self.check.prepare(access)
@@ -206,7 +206,7 @@ class SqliteLog:
         except (apsw.Error, ValueError) as error:
             raise StoreError(f"batch {seq} cannot be read: {describe(error)}") from error
         if len(data) != size:
-            raise StoreError(f"batch {seq} is shorter than {offset + size} octets")
+            raise StoreError(f"batch {seq} is shorter than {offset + size} bytes")
         return data
 
     def checkpoint_and_close(self) -> None:
@@ -232,7 +232,7 @@ class SqliteLog:
 
     @property
     def size_bytes(self) -> int:
-        """Octets of the file and its write-ahead log."""
+        """Bytes of the file and its write-ahead log."""
         total = 0
         for each in (self.path, beside(self.path, "-wal")):
             with contextlib.suppress(FileNotFoundError):
@@ -266,7 +266,7 @@ class SqliteLog:
         except apsw.Error as error:
             raise _Damaged(describe(error)) from error
         # A frame that is not sound ends the log for SQLite, silently; what was committed after it would be lost. After
-        # a power cut that can be the one batch nobody was told of yet: taking it does no harm, and it may be more.
+        # a power cut that can be the one batch that was not reported yet: taking it does no harm, and it may be more.
         if beyond > self.last + 1:
             raise _Damaged("its write-ahead log")
         if beyond > self.last:
@@ -344,8 +344,7 @@ class SqliteLog:
             due = seq + 1
             report.kept += 1
         fresh.checkpoint_and_close()
-        fresh.path.replace(beside(self.path, f".salvaged-{when}"))
-        sync_directory(self.path)
+        replace_file(fresh.path, beside(self.path, f".salvaged-{when}"))
         put_in_place(self.path)
         try:
             self._take()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from taipan.broker.persistence.log.salvage import sync_directory
+from taipan.broker.persistence.log.files import replace_file, sync_directory
 
 from .. import times
 from ..listing import Row
@@ -147,8 +147,7 @@ class NewFile:
                 os.utime(self._file.fileno(), (now, now))
             os.fsync(self._file.fileno())
             self._file.close()
-            os.rename(self._temporary, self.path)
-            sync_directory(self.path)
+            replace_file(self._temporary, self.path)
 
         self._guard(place)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from taipan.broker.core.hooks import Hooks
-from taipan.broker.extensions.topic_metrics import MOST, TopicMetrics
+from taipan.broker.extensions.topic_metrics import MAX_TOPICS, TopicMetrics
 from taipan.broker.loop.timers import Timers
 from taipan.broker.mqtt.message import Message
 from tests.support.clock import Clock
@@ -49,7 +49,7 @@ def test_stands_at_hooks_only_while_it_counts() -> None:
 
 def test_has_a_bound() -> None:
     module, *_ = made()
-    for number in range(MOST):
+    for number in range(MAX_TOPICS):
         module.add(str(number))
     with pytest.raises(ValueError, match="512"):
         module.add("more")

@@ -17,7 +17,7 @@ def test_the_same_again_is_counted() -> None:
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_events, "MOST_CLIENTS", 3)
+    monkeypatch.setattr(client_events, "MAX_CLIENTS", 3)
     events = ClientEvents()
     for number in range(100):
         events.add("chatty", float(number), f"event{number}", "r", "s", "t" * 1000, "d" * 1000)
@@ -25,11 +25,11 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         events.add(name, 200.0, "e", "r", "s")
     assert len(events) == 3 and events.of("a") == []  # what nothing befell for longest went first
     told = events.of("chatty")
-    assert len(told) == client_events.MOST_EVENTS and len(told[1].topic) == 128 == len(told[1].detail)
+    assert len(told) == client_events.MAX_EVENTS and len(told[1].topic) == 128 == len(told[1].detail)
 
 
 def test_long_names_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_events, "MOST_NAMES", 100)
+    monkeypatch.setattr(client_events, "MAX_NAMES", 100)
     events = ClientEvents()
     for name in ("a" * 40, "b" * 40, "c" * 40, "d" * 10):
         events.add(name, 1.0, "e", "r", "s")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from taipan.broker.channel.channel import TURN_DELIVERIES, TURN_PUBLISHES
+from taipan.broker.channel.dispatcher import DELIVERIES_PER_ITERATION, PUBLISHES_PER_ITERATION
 from taipan.broker.core.memory import Memory
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt import reason_codes as rc
@@ -723,7 +723,7 @@ async def test_a_flood_of_qos_0_does_not_keep_a_durable_publisher_waiting() -> N
     floods = [node.connect(f"f{number}") for number in range(10)]
     writer = node.connect("w", version=4)
     for flood in floods:
-        flood.feed(*[Publish("flood", b"x")] * 8 * TURN_PUBLISHES)
+        flood.feed(*[Publish("flood", b"x")] * 8 * PUBLISHES_PER_ITERATION)
     writer.feed(Publish("t/1", b"x", 1, packet_id=1))
     turns = 0
     while node.journal.idle:
@@ -734,5 +734,5 @@ async def test_a_flood_of_qos_0_does_not_keep_a_durable_publisher_waiting() -> N
     node.loop.turn()
     assert writer.arrived() == [Ack(c.PUBACK, 1)]
     came = len([each for each in reader.arrived() if isinstance(each, Publish)])
-    assert 0 < came <= 4 * TURN_DELIVERIES and node.loop.soon  # the flood goes on
-    assert came + len(reader.messages()) == 10 * 8 * TURN_PUBLISHES
+    assert 0 < came <= 4 * DELIVERIES_PER_ITERATION and node.loop.soon  # the flood goes on
+    assert came + len(reader.messages()) == 10 * 8 * PUBLISHES_PER_ITERATION

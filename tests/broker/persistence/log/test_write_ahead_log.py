@@ -129,7 +129,7 @@ async def test_trouble_is_told_once_and_nothing_is_lost_or_written_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(writer, "LONGEST_PAUSE", 0.004)
+    monkeypatch.setattr(writer, "MAX_PAUSE", 0.004)
     log, journal, told = started(tmp_path / "s.db")
     journal.append([b"first"])
     await told.until(lambda: journal.durable == 1)
