@@ -18,7 +18,7 @@ Maker = Callable[["Event"], Any]
 _NO_FACTS: Final[Mapping[str, Any]] = {}
 
 
-class Near:
+class EventEnvironment:
     """What the makers of columns need beside the event: the node's name, randomness for message identifiers, and what
     makes dates of times (``taipan.broker.loop.clock``)."""
 
@@ -73,19 +73,19 @@ class Event:
     one; ``facts`` is what else the hook told; ``at`` is unix seconds.
     """
 
-    __slots__ = ("_columns", "at", "client", "facts", "kind", "message", "near")
+    __slots__ = ("_columns", "at", "client", "environment", "facts", "kind", "message")
 
     def __init__(
         self,
         kind: EventKind,
-        near: Near,
+        environment: EventEnvironment,
         at: float,
         client: ClientInfo | None = None,
         message: Message | None = None,
         facts: Mapping[str, Any] = _NO_FACTS,
     ) -> None:
         self.kind = kind
-        self.near = near
+        self.environment = environment
         self.at = at
         self.client = client
         self.message = message

@@ -27,7 +27,7 @@ def message_id(event: Event) -> str:
     """The identifier of the message, 32 upper-case hexadecimal digits: given when first asked for, and kept."""
     message = _message(event)
     if not message.id:
-        message.id = f"{event.near.rng.getrandbits(128):032X}"
+        message.id = f"{event.environment.rng.getrandbits(128):032X}"
     return message.id
 
 
@@ -72,7 +72,7 @@ def _receiver(event: Event) -> ClientInfo | None:
 
 def _connected_at(event: Event) -> Any:
     client = _receiver(event)
-    return UNDEFINED if client is None else _milliseconds(client.connected_at + event.near.skew())
+    return UNDEFINED if client is None else _milliseconds(client.connected_at + event.environment.skew())
 
 
 def _of(whose: Callable[[Event], ClientInfo | None], read: Callable[[ClientInfo], Any]) -> Maker:
@@ -128,7 +128,7 @@ def _payload(event: Event) -> Any:
 _ALWAYS: Final[dict[str, Maker]] = {
     "event": lambda event: event.kind.name,
     "timestamp": lambda event: _milliseconds(event.at),
-    "node": lambda event: event.near.node,
+    "node": lambda event: event.environment.node,
 }
 _MESSAGE: Final[dict[str, Maker]] = {
     "id": message_id,
@@ -138,7 +138,7 @@ _MESSAGE: Final[dict[str, Maker]] = {
     "flags": lambda event: {"retain": _message(event).retain, "dup": _message(event).dup},
     "headers": _headers,
     "pub_props": lambda event: present_properties(_message(event).properties),
-    "publish_received_at": lambda event: _milliseconds(_message(event).timestamp + event.near.skew()),
+    "publish_received_at": lambda event: _milliseconds(_message(event).timestamp + event.environment.skew()),
 }
 _FROM: Final[dict[str, Maker]] = {
     "clientid": _of(_publisher, _client_id),
@@ -361,5 +361,5 @@ def kind_of(sources: Iterable[str]) -> EventKind:
     return next((EVENTS[source] for source in sources if source in EVENTS), MESSAGE_PUBLISH)
 
 
-BYGONE: Final = EventKind("", "", Text("", ""), Text("", ""), "", _ALWAYS, {})
+RESTORED_EVENT: Final = EventKind("", "", Text("", ""), Text("", ""), "", _ALWAYS, {})
 """Of an event that was before the last restart, where only the row of a rule is left of it."""

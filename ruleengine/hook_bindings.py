@@ -62,7 +62,7 @@ class HookBindings:
         broker.heard = {}
         broker.hear = self._wait
 
-    def settle(self) -> None:
+    def sync(self) -> None:
         """Attach and detach, so that just what some rule asks for is there."""
         wanted = {topic for topic in self._points if topic in self._registry.events}
         for topic in wanted - self._attached:
@@ -90,7 +90,7 @@ class HookBindings:
         rules = self._registry.match(message.topic)
         if rules:
             runtime = self._runtime
-            runtime.apply(rules, Event(events.MESSAGE_PUBLISH, runtime.near, self._clock.wall(), None, message))
+            runtime.apply(rules, Event(events.MESSAGE_PUBLISH, runtime.environment, self._clock.wall(), None, message))
 
     def _message_delivered(self, client: ClientInfo, message: Message) -> None:
         self._tell(events.MESSAGE_DELIVERED, client, message)
@@ -104,7 +104,7 @@ class HookBindings:
 
     def _delivery_dropped(self, client: ClientInfo | None, session: Session, message: Message, reason: str) -> None:
         if client is None:  # restored, and not seen since
-            client = ClientInfo(self._runtime.near.node, _ZONE, client_id=session.client_id)
+            client = ClientInfo(self._runtime.environment.node, _ZONE, client_id=session.client_id)
         self._tell(events.DELIVERY_DROPPED, client, message, {"reason": reason})
 
     def _client_connected(self, client: ClientInfo) -> None:
@@ -136,7 +136,7 @@ class HookBindings:
     ) -> tuple[ClientInfo | None, None, dict[str, Any]]:
         facts: dict[str, Any] = {"topic": subscription.filter, "qos": subscription.qos, "properties": {}}
         if client is None:
-            client = ClientInfo(self._runtime.near.node, _ZONE, client_id=subscription.session.client_id)
+            client = ClientInfo(self._runtime.environment.node, _ZONE, client_id=subscription.session.client_id)
         else:
             facts |= self._properties(client)
         return client, None, facts
@@ -157,7 +157,7 @@ class HookBindings:
         rules = self._registry.events.get(kind.topic)
         if rules:
             runtime = self._runtime
-            event = Event(kind, runtime.near, self._clock.wall(), client, message, facts or {})
+            event = Event(kind, runtime.environment, self._clock.wall(), client, message, facts or {})
             if message is not None and not message.paged:
                 latest = self._latest
                 if latest is not None and latest.message is message:

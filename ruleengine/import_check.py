@@ -1,4 +1,4 @@
-"""Adoption: rules and resources that come from a file, all checked before the first is taken up."""
+"""ImportCheck: rules and resources that come from a file, all checked before the first is stored."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from .engine import RuleEngine
 
 
-class Adoption:
+class ImportCheck:
     """One for each file."""
 
     def __init__(self, engine: RuleEngine) -> None:
-        self._engine = engine
+        self._rules = engine.rules
+        self._resources = engine.resources
+        self._settings = engine.settings
         self._new_resources: set[str] = set()
         self._new_rules: set[str] = set()
         self._now = int(engine.server.clock.wall() * 1000)
@@ -31,7 +33,7 @@ class Adoption:
 
         One whose configuration cannot be used here has a ``fault``, and does not start until it is mended.
         """
-        kind = self._engine.resource_types.get(record["type"])
+        kind = self._resources.types.get(record["type"])
         if kind is None:
             return None
         id = _checked_id(record["id"])
@@ -40,15 +42,15 @@ class Adoption:
             config = check_params(record["config"], kind.params)
         except ParamError as error:
             config, fault = record["config"], str(error)
-        if id not in self._engine.resource_book:
+        if id not in self._resources:
             self._new_resources.add(id)
-        most = self._engine.settings.max_resources
-        if len(self._engine.resource_book) + len(self._new_resources) > most:
+        most = self._settings.max_resources
+        if len(self._resources) + len(self._new_resources) > most:
             raise RuleEngineError(WRONG, f"more than {most} resources (setting ruleengine.max_resources)")
         created_at = record.get("created_at") or self._now
         row = StoredResource(id, kind.name, config, record.get("description", ""), created_at, fault)
         if not fault:
-            row = msgspec.structs.replace(row, fault=self._engine.resource_book.fault_of(row))
+            row = msgspec.structs.replace(row, fault=self._resources.fault_of(row))
         return check_stored(row)
 
     async def check_rule(self, record: Mapping[str, Any]) -> StoredRule | None:
@@ -65,11 +67,11 @@ class Adoption:
         on_failed = record.get("on_action_failed", ON_FAILED[0])
         if on_failed not in ON_FAILED:
             raise RuleEngineError(WRONG, f"on_action_failed: expected {' or '.join(ON_FAILED)}")
-        await self._engine.rule_book.check_sql(record["rawsql"], id)
-        if id not in self._engine.rule_book:
+        await self._rules.check_sql(record["rawsql"], id)
+        if id not in self._rules:
             self._new_rules.add(id)
-        most = self._engine.settings.max_rules
-        if len(self._engine.rule_book) + len(self._new_rules) > most:
+        most = self._settings.max_rules
+        if len(self._rules) + len(self._new_rules) > most:
             raise RuleEngineError(WRONG, f"more than {most} rules (setting ruleengine.max_rules)")
         row = StoredRule(
             id,
@@ -86,7 +88,7 @@ class Adoption:
         count[0] += 1
         if count[0] > MAX_ACTIONS or depth > MAX_FALLBACK_DEPTH:
             raise RuleEngineError(WRONG, f"actions: more than {MAX_ACTIONS} or deeper than {MAX_FALLBACK_DEPTH}")
-        kind = self._engine.action_types.get(given["name"])
+        kind = self._rules.action_types.get(given["name"])
         below = [self._action(each, depth + 1, count) for each in given.get("fallbacks", ())]
         if kind is None:
             return None

@@ -85,7 +85,7 @@ class RuleAction:
         if row is None:
             return
         for fallback in self.fallbacks:
-            fallback.run(row, event or runtime.bygone(), trace)
+            fallback.run(row, event or runtime.restored_event(), trace)
 
     def walk(self) -> Iterator[RuleAction]:
         """This one and all fallbacks below it."""

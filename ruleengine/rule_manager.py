@@ -1,34 +1,39 @@
-"""Rules: all rules of the node, created, changed and deleted one at a time; those that can run are in the registry."""
+"""RuleManager: all rules of the node, changed one at a time; those that run are in the registry."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from taipan.broker.persistence.tables import Table
 
-from .actions.action import ActionPlace, ActionType
+from . import tester
+from .actions.action import ActionContext, ActionType
 from .counted import Counted
 from .error import MISSING, UNKNOWN, WRONG, RuleEngineError
 from .events import EVENTS
 from .functions.registry import FUNCTIONS
+from .hook_bindings import HookBindings
 from .outputs import check_placeholders, output_names
 from .params import ParamError, check_params
+from .registry import Registry
+from .resources.resource import NodeContext
+from .resources.resource_manager import ResourceManager
 from .rule import Rule, RuleAction
+from .runtime import Runtime
 from .sql.ast import Statement
 from .sql.compiler import Program, compile
 from .sql.error import SqlError
+from .sql.off_loop import OffLoop
 from .sql.parser import parse
-from .sql.scope import Surroundings
+from .sql.scope import FunctionEnvironment
 from .stored import MAX_ID, StoredAction, StoredRule, check_stored, expect, new_id
 from .trace import Trace
-
-if TYPE_CHECKING:
-    from .engine import RuleEngine
 
 logger = logging.getLogger(__name__)
 
@@ -41,18 +46,37 @@ MAX_TRACE: Final = 100
 ON_FAILED: Final = ("continue", "stop")
 
 
-class Rules:
-    """Rules by id, in the order of their creation."""
+class RuleManager:
+    """Rules by id, in the order of their creation.
 
-    def __init__(self, engine: RuleEngine) -> None:
-        self._engine = engine
-        self._table: Table[StoredRule] = engine.server.tables.open(TABLE, StoredRule)
-        self._counted = Counted(engine.server.tables)
+    What can be refused is refused with RuleEngineError. A change is in memory when its call returns; whoever must know
+    it on disk waits for ``tables.stored()``.
+    """
+
+    def __init__(
+        self,
+        node: NodeContext,
+        action_types: Mapping[str, ActionType],
+        resources: ResourceManager,
+        registry: Registry,
+        runtime: Runtime,
+        bindings: HookBindings,
+    ) -> None:
+        self.action_types = action_types
+        self.off_loop = OffLoop()
+        self._node = node
+        self._resources = resources
+        self._registry = registry
+        self._runtime = runtime
+        self._bindings = bindings
+        self._lock = asyncio.Lock()
+        self._table: Table[StoredRule] = node.tables.open(TABLE, StoredRule)
+        self._counted = Counted(node.tables)
         self._rules: dict[str, Rule] = {}
         self._order = 0
         self._last_number = 0
-        node = engine.server.settings.node.name
-        self._surroundings = Surroundings(node, {}, engine.server.clock.wall)
+        self._environment = FunctionEnvironment(node.node, {}, node.clock.wall)
+        resources.users = self
 
     def __len__(self) -> int:
         return len(self._rules)
@@ -69,10 +93,25 @@ class Rules:
             raise RuleEngineError(UNKNOWN, f"there is no rule {id[:MAX_ID]}")
         return rule
 
-    def take_up(self) -> None:
-        """Start the stored rules, before anybody is let in; one that cannot run is suspended and says why."""
+    def lookup(self, id: str) -> dict[str, Any]:
+        return self.record(self.get(id))
+
+    def records(self) -> list[dict[str, Any]]:
+        """Records, in the order of creation."""
+        return [self.record(rule) for rule in self._rules.values()]
+
+    def record(self, rule: Rule) -> dict[str, Any]:
+        """Specification, Rule. Secrets are masked."""
+        return rule.record(self._node.node, self.action_types)
+
+    def stored(self) -> list[StoredRule]:
+        """Rows as they are, for an export."""
+        return [rule.row for rule in self._rules.values()]
+
+    def restore(self) -> None:
+        """Start the stored rules, before the first client connects; one that cannot run is suspended and says why."""
         for row in sorted(self._table.values(), key=lambda row: row.order):
-            actions = tuple(RuleAction(each, self._engine.runtime) for each in row.actions)
+            actions = tuple(RuleAction(each, self._runtime) for each in row.actions)
             try:
                 rule = Rule(row, self._compile(parse(row.rawsql), row.id), actions)
             except SqlError as error:
@@ -84,9 +123,22 @@ class Rules:
             self._order = max(self._order, row.order)
             if row.enabled and rule.usable:
                 self._start_or_suspend(rule)
-        self._engine.taps.settle()
+        self._bindings.sync()
 
     async def create(
+        self,
+        rawsql: str,
+        actions: Sequence[Mapping[str, Any]],
+        id: str | None = None,
+        description: str = "",
+        enabled: bool = True,
+        on_action_failed: str = "continue",
+    ) -> dict[str, Any]:
+        """The record of a new rule. ``actions``: ``{"name", "params", "fallbacks"}`` each."""
+        async with self._lock:
+            return self.record(await self._create(rawsql, actions, id, description, enabled, on_action_failed))
+
+    async def _create(
         self,
         rawsql: str,
         actions: Sequence[Mapping[str, Any]],
@@ -96,12 +148,12 @@ class Rules:
         on_action_failed: str,
     ) -> Rule:
         id = new_id("rule", id, self._rules)
-        if len(self._rules) >= self._engine.settings.max_rules:
+        if len(self._rules) >= self._node.settings.max_rules:
             raise RuleEngineError(WRONG, "there are as many rules as ruleengine.max_rules allows")
         _check_on_failed(on_action_failed)
         statement = await self._parse(rawsql)
         stored = self._check_actions(actions, output_names(statement))
-        now = int(self._engine.server.clock.wall() * 1000)
+        now = int(self._node.clock.wall() * 1000)
         row = StoredRule(id, rawsql, stored, enabled, description, on_action_failed, now, self._order + 1)
         check_stored(row)
         rule = self._build(row, statement, None)
@@ -109,8 +161,13 @@ class Rules:
         self._put(rule, None)
         return rule
 
-    async def update(self, id: str, changes: Mapping[str, Any]) -> Rule:
-        """Any of ``rawsql``, ``actions``, ``description``, ``enabled``, ``on_action_failed``; the rest stays."""
+    async def update(self, id: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """The record after changing any of ``rawsql``, ``actions``, ``description``, ``enabled``,
+        ``on_action_failed``; the rest stays."""
+        async with self._lock:
+            return self.record(await self._update(id, changes))
+
+    async def _update(self, id: str, changes: Mapping[str, Any]) -> Rule:
         old = self.get(id)
         row = old.row
         known = ("rawsql", "actions", "description", "enabled", "on_action_failed")
@@ -139,15 +196,21 @@ class Rules:
         except SqlError as error:
             raise RuleEngineError.of_sql(error) from error
 
-    async def adopt(self, row: StoredRule) -> None:
-        """Take a checked row as it is but for its place, which is that of the rule of its id or the last; one that
+    async def adopt(self, rows: Sequence[StoredRule]) -> None:
+        """Take rows that ``ImportCheck`` has checked, in place of those of the same ids."""
+        async with self._lock:
+            for row in rows:
+                await self._adopt(row)
+
+    async def _adopt(self, row: StoredRule) -> None:
+        """Take a checked row as it is but for its context, which is that of the rule of its id or the last; one that
         cannot run is suspended and says why."""
         statement = await self._parse(row.rawsql)
         old = self._rules.get(row.id)
         row = check_stored(msgspec.structs.replace(row, order=self._order + 1 if old is None else old.row.order))
         if old is not None and old.row == row:
             return
-        actions = tuple(RuleAction(each, self._engine.runtime) for each in row.actions)
+        actions = tuple(RuleAction(each, self._runtime) for each in row.actions)
         rule = Rule(row, self._compiled(statement, row.id), actions)
         if old is not None:
             self._stop(old)
@@ -156,16 +219,20 @@ class Rules:
         self._table.put(row.id, row)
         if row.enabled:
             self._start_or_suspend(rule)
-        self._engine.taps.settle()
+        self._bindings.sync()
         logger.info("rule_adopted rule=%s enabled=%s for=%s", row.id, row.enabled, ",".join(rule.sources)[:256])
 
-    def delete(self, id: str) -> None:
+    async def delete(self, id: str) -> None:
+        async with self._lock:
+            self._delete(id)
+
+    def _delete(self, id: str) -> None:
         rule = self.get(id)
         self._stop(rule)
         del self._rules[id]
         self._table.remove(id)
         self._counted.forget(id)
-        self._engine.taps.settle()
+        self._bindings.sync()
         logger.info("rule_deleted rule=%s", id)
 
     def reset_metrics(self, id: str) -> None:
@@ -176,15 +243,29 @@ class Rules:
             action.counters.reset()
             action.last_error = None
 
-    def trace(self, id: str, size: int) -> None:
+    def trace(self, id: str, size: int = 20) -> None:
         """Keep the last ``size`` evaluations from now on; 0: none any more."""
         expect("size", size, int, "a whole number")
         if not 0 <= size <= MAX_TRACE:
             raise RuleEngineError(WRONG, f"size: expected 0 to {MAX_TRACE}")
         self.get(id).trace = Trace(size) if size else None
 
-    def users_of(self, resource_id: str) -> list[Rule]:
-        """The rules with an action or a fallback on a resource, enabled or not."""
+    def traced(self, id: str) -> list[dict[str, Any]]:
+        """The last evaluations of a rule, the oldest first; empty where nobody asked for a trace."""
+        trace = self.get(id).trace
+        return [] if trace is None else trace.records()
+
+    async def test_sql(self, rawsql: str, ctx: Mapping[str, Any]) -> Any:
+        """What a rule would select from an example: a row, or for FOREACH the list of rows."""
+        expect("rawsql", rawsql, str, "a string")
+        expect("ctx", ctx, Mapping, "an object")
+        return tester.test_sql(await self._parse(rawsql), ctx, self._node.settings, self._node.node)
+
+    def ids_with(self, resource_id: str, enabled_only: bool = False) -> list[str]:
+        """Ids of the rules with an action or a fallback on a resource."""
+        return [rule.row.id for rule in self._users_of(resource_id) if rule.row.enabled or not enabled_only]
+
+    def _users_of(self, resource_id: str) -> list[Rule]:
         return [
             rule
             for rule in self._rules.values()
@@ -198,21 +279,24 @@ class Rules:
             if self._start_or_suspend(rule, quiet=True):
                 logger.info("rule_resumed rule=%s", rule.row.id)
         if again:
-            self._engine.taps.settle()
+            self._bindings.sync()
 
     def restart_users_of(self, resource_id: str) -> None:
         """New action instances for the rules on a resource that was made anew."""
-        for rule in self.users_of(resource_id):
+        for rule in self._users_of(resource_id):
             if rule.running:
                 self._stop(rule)
                 self._start_or_suspend(rule)
         self.retry_suspended()
-        self._engine.taps.settle()
+        self._bindings.sync()
 
-    def tick(self) -> None:
+    def tick(self, now: float) -> None:
+        """Once a second: speeds, counters on disk, and rules whose resources are there by now."""
         for rule in self._rules.values():
             rule.counters.tick()
         self._counted.save_some(self._rules.values())
+        self.retry_suspended()
+        self.off_loop.tick(now)
 
     def save_counters(self) -> None:
         """For the next process: the last that is done here."""
@@ -221,19 +305,20 @@ class Rules:
     def close(self) -> None:
         for rule in self._rules.values():
             self._stop(rule)
-        self._engine.taps.settle()
+        self._bindings.sync()
+        self.off_loop.close()
 
     # Making
 
     async def _parse(self, rawsql: str) -> Statement:
         expect("rawsql", rawsql, str, "a string")
         try:
-            return await self._engine.off_loop.parse(rawsql, self._engine.server.clock.wall())
+            return await self.off_loop.parse(rawsql, self._node.clock.wall())
         except SqlError as error:
             raise RuleEngineError.of_sql(error) from error
 
     def _compile(self, statement: Statement, id: str) -> Program:
-        return compile(statement, FUNCTIONS, surroundings=self._surroundings, metadata={"rule_id": id}, events=EVENTS)
+        return compile(statement, FUNCTIONS, environment=self._environment, metadata={"rule_id": id}, events=EVENTS)
 
     def _build(self, row: StoredRule, statement: Statement | None, old: Rule | None) -> Rule:
         """The rule of a row, running if it is to; without a ``statement`` that of ``old`` goes on."""
@@ -241,15 +326,12 @@ class Rules:
             assert old is not None
             program = old.program if old.usable else None
         else:
-            try:
-                program = self._compile(statement, row.id)
-            except SqlError as error:
-                raise RuleEngineError.of_sql(error) from error
+            program = self._compiled(statement, row.id)
         if old is not None and row.actions == old.row.actions and old.running and row.enabled:
             # The instances go on: what they have begun is theirs to finish.
             rule = Rule(row, program, old.actions)
         else:
-            rule = Rule(row, program, tuple(RuleAction(each, self._engine.runtime) for each in row.actions))
+            rule = Rule(row, program, tuple(RuleAction(each, self._runtime) for each in row.actions))
             if row.enabled and rule.usable:
                 self._make_instances(rule)
         if old is not None:
@@ -264,7 +346,7 @@ class Rules:
         if old is not None:
             old.running = False
             if old.usable:
-                self._engine.registry.remove(old)
+                self._registry.remove(old)
             if rule.actions is not old.actions:
                 for action in old.actions:
                     action.close()
@@ -273,8 +355,8 @@ class Rules:
         self._table.put(row.id, row)
         if row.enabled and rule.usable:
             rule.running = True
-            self._engine.registry.add(rule)
-        self._engine.taps.settle()
+            self._registry.add(rule)
+        self._bindings.sync()
         logger.info("rule_stored rule=%s enabled=%s for=%s", row.id, row.enabled, ",".join(rule.sources)[:256])
 
     def _start_or_suspend(self, rule: Rule, quiet: bool = False) -> bool:
@@ -287,13 +369,13 @@ class Rules:
             return False
         rule.suspended = ""
         rule.running = True
-        self._engine.registry.add(rule)
+        self._registry.add(rule)
         return True
 
     def _stop(self, rule: Rule) -> None:
         if rule.running:
             rule.running = False
-            self._engine.registry.remove(rule)
+            self._registry.remove(rule)
         for action in rule.actions:
             action.close()
 
@@ -303,9 +385,17 @@ class Rules:
             for action in rule.all_actions:
                 kind = self._action_type(action.row.name)
                 self._check_resource(kind, action.row.params)
-                place = ActionPlace(action.row.id, rule.row.id, dict(action.row.params), self._engine, action)
+                context = ActionContext(
+                    action.row.id,
+                    rule.row.id,
+                    dict(action.row.params),
+                    action,
+                    self._node,
+                    self._resources.running,
+                    self._runtime.take_hop,
+                )
                 try:
-                    action.instance = kind.create(place)
+                    action.instance = kind.create(context)
                 except ParamError as error:
                     raise RuleEngineError.of_param(error) from error
         except RuleEngineError:
@@ -365,7 +455,7 @@ class Rules:
             raise RuleEngineError(MISSING, f"{RESOURCE} is missing")
         if not isinstance(id, str):
             raise RuleEngineError(WRONG, f"{RESOURCE}: expected the id of a resource")
-        resource = self._engine.resource_book.get(id)
+        resource = self._resources.get(id)
         if resource.row.type not in kind.resource_types:
             wanted = " or ".join(kind.resource_types)
             raise RuleEngineError(WRONG, f"{RESOURCE}: {id} is a {resource.row.type}, {kind.name} wants {wanted}")
@@ -373,7 +463,7 @@ class Rules:
             raise RuleEngineError(WRONG, f"{RESOURCE}: {id} could not be started: {resource.fault}")
 
     def _action_type(self, name: str) -> ActionType:
-        kind = self._engine.action_types.get(name)
+        kind = self.action_types.get(name)
         if kind is None:
             raise RuleEngineError(UNKNOWN, f"there is no action {name[:64]}")
         return kind

@@ -14,8 +14,8 @@ from taipan.broker.observability.metrics import Metrics
 from .actions.action import ActionFailed
 from .budget import Budget
 from .config import RuleEngineSettings
-from .event import Event, Near
-from .events import BYGONE
+from .event import Event, EventEnvironment
+from .events import RESTORED_EVENT
 from .metrics import LastError
 from .rule import MOST_SAMPLE, QUIET, Rule
 from .sql.error import EvaluationError
@@ -36,12 +36,17 @@ class Runtime:
     """What all rules of the node run in."""
 
     def __init__(
-        self, settings: RuleEngineSettings, metrics: Metrics, clock: DatedTimeSource, near: Near, turn: LoopBudget
+        self,
+        settings: RuleEngineSettings,
+        metrics: Metrics,
+        clock: DatedTimeSource,
+        environment: EventEnvironment,
+        turn: LoopBudget,
     ) -> None:
         self.settings = settings
         self.metrics = metrics
         self.clock = clock
-        self.near = near
+        self.environment = environment
         self.processor_time: Callable[[], float] = time.thread_time
         self._turn = turn
         self._depth = 0
@@ -54,9 +59,9 @@ class Runtime:
         self._look_at = 0.0
         self._began = 0.0
 
-    def bygone(self) -> Event:
+    def restored_event(self) -> Event:
         """Stands for an event that is not in memory any more."""
-        return Event(BYGONE, self.near, self.clock.wall())
+        return Event(RESTORED_EVENT, self.environment, self.clock.wall())
 
     def apply(self, rules: tuple[Rule, ...], event: Event) -> None:
         """Run each rule that still runs when its turn comes."""

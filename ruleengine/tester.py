@@ -19,7 +19,7 @@ from .functions.values import encode_json
 from .sql.ast import Statement
 from .sql.compiler import compile
 from .sql.error import EvaluationError, SqlError
-from .sql.scope import Surroundings
+from .sql.scope import FunctionEnvironment
 
 NO_MATCH = "SQL Not Match"
 
@@ -34,7 +34,7 @@ def test_sql(statement: Statement, given: Mapping[str, Any], settings: RuleEngin
     now = time.time()
     try:
         program = compile(
-            statement, FUNCTIONS, surroundings=Surroundings(node), metadata={"rule_id": "test"}, events=EVENTS
+            statement, FUNCTIONS, environment=FunctionEnvironment(node), metadata={"rule_id": "test"}, events=EVENTS
         )
     except SqlError as error:
         raise RuleEngineError.of_sql(error) from error

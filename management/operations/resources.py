@@ -26,17 +26,17 @@ class Resources:
 
     def type(self, name: str) -> Row:
         with engine_refusals():
-            return self._engine.resource_type(name)
+            return self._engine.resources.type(name).record()
 
     def records(self, kind: str | None = None) -> list[Row]:
         """All, or those of one type; ``status`` tells whether each is alive."""
         with engine_refusals():
-            return self._engine.resources(kind)
+            return self._engine.resources.records(kind)
 
     def lookup(self, resource_id: str) -> Row:
         """``status`` is a list with an entry for each node."""
         with engine_refusals():
-            return self._engine.resource_record(resource_id)
+            return self._engine.resources.lookup(resource_id)
 
     def alive(self, resource_id: str) -> bool:
         """Whether it is alive on all nodes."""
@@ -48,7 +48,7 @@ class Resources:
         """Its record without ``status``; it is there although nobody may answer yet."""
         check_storable("config", config)
         with engine_refusals():
-            record = await self._engine.create_resource(kind, config, resource_id, description)
+            record = await self._engine.resources.create(kind, config, resource_id, description)
         await promised(self._tables)
         del record["status"]
         return record
@@ -57,7 +57,7 @@ class Resources:
         """Whether such a resource can be reached; nothing is stored. A masked secret is that of ``resource_id``."""
         check_storable("config", config)
         with engine_refusals():
-            await self._engine.test_resource(kind, config, resource_id)
+            await self._engine.resources.test(kind, config, resource_id)
 
     async def update(
         self, resource_id: str, config: Mapping[str, Any] | None = None, description: str | None = None
@@ -65,39 +65,39 @@ class Resources:
         """What is given changes; a secret given masked stays as it is."""
         check_storable("config", config or {})
         with engine_refusals():
-            record = await self._engine.update_resource(resource_id, config, description)
+            record = await self._engine.resources.update(resource_id, config, description)
         await promised(self._tables)
         return record
 
     async def start(self, resource_id: str) -> None:
         """Try at once to reach it."""
         with engine_refusals():
-            await self._engine.start_resource(resource_id)
+            await self._engine.resources.start(resource_id)
 
     def dead_letters(self, resource_id: str, page: int, limit: int) -> Listing:
         """Rows that were set aside, the oldest first."""
         with engine_refusals():
-            letters = list(self._engine.dead_letters(resource_id).items())
+            letters = list(self._engine.resources.dead_letters(resource_id).items())
         return Listing(letters, page, limit, _letter, len(letters))
 
     async def send_dead_letters(self, resource_id: str, numbers: Sequence[int] | None = None) -> int:
         """Send them again, or all; how many."""
         with engine_refusals():
-            sent = self._engine.send_dead_letters(resource_id, numbers)
+            sent = self._engine.resources.send_dead_letters(resource_id, numbers)
         await promised(self._tables)
         return sent
 
     async def remove_dead_letters(self, resource_id: str, numbers: Sequence[int] | None = None) -> int:
         """Forget them, or all; how many."""
         with engine_refusals():
-            removed = self._engine.remove_dead_letters(resource_id, numbers)
+            removed = self._engine.resources.remove_dead_letters(resource_id, numbers)
         await promised(self._tables)
         return removed
 
     async def delete(self, resource_id: str) -> None:
         """Refused while rules use it."""
         with engine_refusals():
-            await self._engine.delete_resource(resource_id)
+            await self._engine.resources.delete(resource_id)
         await promised(self._tables)
 
 

@@ -44,7 +44,7 @@ class Rules:
 
     def search(self, filters: RuleFilters, page: int, limit: int) -> Listing:
         """One page of the rules that the filters leave, the newest first. Raises Refusal for a bad ``match_for``."""
-        rules = self._engine.rule_book.all()[::-1]
+        rules = self._engine.rules.all()[::-1]
         conditions = list(_conditions(filters))
         if not conditions:
             return Listing(rules, page, limit, self._record, len(rules))
@@ -53,12 +53,12 @@ class Rules:
 
     def everything(self, filters: RuleFilters) -> Listing:
         """All that the filters leave, the oldest first."""
-        matching = searched(self._engine.rule_book.all(), _all_of(list(_conditions(filters))))
+        matching = searched(self._engine.rules.all(), _all_of(list(_conditions(filters))))
         return everything(matching, self._record)
 
     def lookup(self, rule_id: str) -> Row:
         with engine_refusals():
-            return self._engine.rule(rule_id)
+            return self._engine.rules.lookup(rule_id)
 
     async def create(
         self,
@@ -73,7 +73,7 @@ class Rules:
         check_storable("actions", list(actions))
         with engine_refusals():
             actions = actions_given_back(actions, (), self._engine.action_types)
-            record = await self._engine.create_rule(rawsql, actions, id, description, enabled, on_action_failed)
+            record = await self._engine.rules.create(rawsql, actions, id, description, enabled, on_action_failed)
         await promised(self._tables)
         return record
 
@@ -86,39 +86,39 @@ class Rules:
         check_storable("actions", changes.get("actions", []))
         with engine_refusals():
             if "actions" in changes:
-                stored = self._engine.rule_book.get(rule_id).row.actions
+                stored = self._engine.rules.get(rule_id).row.actions
                 actions = actions_given_back(changes["actions"], stored, self._engine.action_types)
                 changes = {key: value for key, value in changes.items() if key != "actions"}
                 if not _are(stored, actions):
                     changes["actions"] = actions
-            record = await self._engine.update_rule(rule_id, changes)
+            record = await self._engine.rules.update(rule_id, changes)
         await promised(self._tables)
         return record
 
     async def delete(self, rule_id: str) -> None:
         with engine_refusals():
-            await self._engine.delete_rule(rule_id)
+            await self._engine.rules.delete(rule_id)
         await promised(self._tables)
 
     def reset_metrics(self, rule_id: str) -> None:
         """Zero what was counted of a rule and its actions."""
         with engine_refusals():
-            self._engine.reset_metrics(rule_id)
+            self._engine.rules.reset_metrics(rule_id)
 
     async def test(self, rawsql: str, ctx: Mapping[str, Any]) -> Any:
         """What the SQL selects from an example: a row, for FOREACH the list of rows."""
         with engine_refusals():
-            return await self._engine.test_sql(rawsql, ctx)
+            return await self._engine.rules.test_sql(rawsql, ctx)
 
     def trace(self, rule_id: str) -> list[Row]:
         """The last evaluations of a rule, the oldest first; empty unless they are kept."""
         with engine_refusals():
-            return self._engine.rule_trace(rule_id)
+            return self._engine.rules.traced(rule_id)
 
     def keep_trace(self, rule_id: str, size: int) -> None:
         """Keep the last ``size`` evaluations from now on; 0: none any more."""
         with engine_refusals():
-            self._engine.trace_rule(rule_id, size)
+            self._engine.rules.trace(rule_id, size)
 
     def events(self) -> list[Row]:
         """The events that rules can ask for, with their columns."""
@@ -130,10 +130,10 @@ class Rules:
 
     def action(self, name: str) -> Row:
         with engine_refusals():
-            return self._engine.action_type(name)
+            return self._engine.action_type(name).record()
 
     def _record(self, rule: Rule) -> Row:
-        return self._engine.rule_record(rule)
+        return self._engine.rules.record(rule)
 
 
 def _are(stored: Sequence[StoredAction], given: Any) -> bool:

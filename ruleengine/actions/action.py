@@ -1,29 +1,17 @@
 """Action: what a rule does with one row of its result; the type that is offered and the instance that runs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ..delivery.report import ActionFailed as ActionFailed
+from ..delivery.report import Report as Report
+from ..delivery.report import Row as Row
 from ..params import Param, Text
+from ..resources.resource import NodeContext, Resource
 
 if TYPE_CHECKING:
-    from ..engine import RuleEngine
-    from ..events import Event
-
-Row = Mapping[str, Any]
-
-
-class ActionFailed(Exception):
-    """This row could not be dealt with; the text says why, in one line."""
-
-
-class Report(Protocol):
-    """Where an action that answers later tells how a row fared."""
-
-    def success(self, count: int = 1) -> None: ...
-
-    def failed(self, reason: str, row: Row | None = None, event: "Event | None" = None, count: int = 1) -> None:
-        """Count it, keep it as the last error, and run the fallbacks where there is a ``row``."""
-        ...
+    from ..event import Event
 
 
 class Action(Protocol):
@@ -38,17 +26,22 @@ class Action(Protocol):
         ...
 
 
-class ActionPlace:
-    """What an instance is made for: ``id`` of the action, its rule, its checked parameters, the engine around it."""
+@dataclass(frozen=True, slots=True)
+class ActionContext:
+    """What an instance is made for, and what it may use.
 
-    __slots__ = ("engine", "id", "params", "report", "rule_id")
+    ``id`` is the action's, ``params`` are its checked parameters, ``report`` is told what became of rows that it took.
+    ``resource`` gives the running resource of an id and raises RuleEngineError where there is none. ``take_hop`` gives
+    the hops of a message that an event gives rise to and raises ActionFailed where a chain of rules must end.
+    """
 
-    def __init__(self, id: str, rule_id: str, params: dict[str, Any], engine: "RuleEngine", report: Report) -> None:
-        self.id = id
-        self.rule_id = rule_id
-        self.params = params
-        self.engine = engine
-        self.report = report
+    id: str
+    rule_id: str
+    params: dict[str, Any]
+    report: Report
+    node: NodeContext
+    resource: Callable[[str], Resource]
+    take_hop: Callable[["Event"], int]
 
 
 class ActionType:
@@ -64,7 +57,7 @@ class ActionType:
         name: str,
         title: Text,
         description: Text,
-        create: Callable[[ActionPlace], Action],
+        create: Callable[[ActionContext], Action],
         params: tuple[Param, ...] = (),
         resource_types: tuple[str, ...] = (),
         events: str = "$any",

@@ -7,7 +7,7 @@ from ..budget import Budget
 from ..event import Event
 from ..functions.values import encode_json
 from ..params import Text
-from .action import Action, ActionFailed, ActionPlace, ActionType, Row
+from .action import Action, ActionContext, ActionFailed, ActionType, Row
 
 logger = logging.getLogger(__name__)
 
@@ -17,11 +17,11 @@ LONGEST: Final = 16_384
 class Inspect:
     """Writes what a rule selected, all columns of the event and the action's parameters to the log, at INFO."""
 
-    def __init__(self, place: ActionPlace) -> None:
-        self._place = place
+    def __init__(self, context: ActionContext) -> None:
+        self._context = context
 
     def run(self, row: Row, event: Event) -> bool:
-        place = self._place
+        context = self._context
         try:
             selected = encode_json(dict(row), Budget())
             columns = encode_json(dict(event.columns), Budget())
@@ -29,11 +29,11 @@ class Inspect:
             raise ActionFailed(str(error)) from error
         logger.info(
             "rule_inspect rule=%s action=%s selected=%s columns=%s params=%s",
-            place.rule_id,
-            place.id,
+            context.rule_id,
+            context.id,
             selected[:LONGEST],
             columns[:LONGEST],
-            place.params,
+            context.params,
         )
         return True
 
@@ -51,7 +51,7 @@ class DoNothing:
         pass
 
 
-def _do_nothing(place: ActionPlace) -> Action:
+def _do_nothing(context: ActionContext) -> Action:
     return DoNothing()
 
 

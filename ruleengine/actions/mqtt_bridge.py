@@ -8,7 +8,7 @@ from taipan.broker.mqtt.topics import has_wildcard, valid_name
 from ..durations import read_retry_for, retry_for_param
 from ..params import Param, ParamError, Text
 from ..resources.mqtt_bridge import Forward, MqttBridge
-from .action import ActionFailed, ActionPlace, ActionType, Row
+from .action import ActionContext, ActionFailed, ActionType, Row
 from .origin import order_key, origin_of
 from .template import Template, always_reserved
 
@@ -19,25 +19,27 @@ if TYPE_CHECKING:
 class DataToMqttBroker:
     """A running action. QoS and RETAIN are those of the message that the row came from."""
 
-    def __init__(self, place: ActionPlace) -> None:
+    def __init__(self, context: ActionContext) -> None:
         """Raises ParamError."""
-        self._id = place.id
-        self._engine = place.engine
-        self._resource_id: str = place.params["$resource"]
-        topic = place.params["forward_topic"]
+        self._id = context.id
+        self._find_resource = context.resource
+        self._buffers = context.node.buffers
+        self._max_hops = context.node.settings.max_hops
+        self._resource_id: str = context.params["$resource"]
+        topic = context.params["forward_topic"]
         if has_wildcard(topic):
             raise ParamError("forward_topic", "a topic that is published to has no wildcards")
         self._topic = Template(topic)
-        resource = place.engine.resource(self._resource_id)
+        resource = context.resource(self._resource_id)
         if isinstance(resource, MqttBridge) and always_reserved(Template(resource.mountpoint + topic)):
             raise ParamError("forward_topic", "$SYS is reserved for the other broker's own messages")
-        self._payload = Template(place.params["payload_tmpl"])
-        self._retry_for = read_retry_for(place.params)
-        self._report = place.report
-        place.engine.buffers.reports[place.id] = place.report
+        self._payload = Template(context.params["payload_tmpl"])
+        self._retry_for = read_retry_for(context.params)
+        self._report = context.report
+        self._buffers.reports[context.id] = context.report
 
     def run(self, row: Row, event: "Event") -> bool:
-        resource = self._engine.resource(self._resource_id)
+        resource = self._find_resource(self._resource_id)
         if not isinstance(resource, MqttBridge):
             raise ActionFailed(f"the resource {self._resource_id} is not running")
         origin = origin_of(event)
@@ -57,7 +59,7 @@ class DataToMqttBroker:
         if loop is not None:
             raise ActionFailed(f"{topic} would come back by the ingress {loop} of {self._resource_id}")
         hops = event.hops + 1
-        most = self._engine.settings.max_hops
+        most = self._max_hops
         if hops > most:
             raise ActionFailed(f"a loop: {most} rules and brokers were on the way already (ruleengine.max_hops)")
         message = Forward(topic, payload, origin.qos, origin.retain, hops)
@@ -65,7 +67,7 @@ class DataToMqttBroker:
         return False
 
     def close(self) -> None:
-        self._engine.buffers.stop_telling(self._id, self._report)
+        self._buffers.stop_telling(self._id, self._report)
 
 
 TYPE: Final = ActionType(

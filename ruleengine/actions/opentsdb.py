@@ -10,7 +10,7 @@ from ..functions.values import float_text
 from ..params import Param, ParamError, Text
 from ..resources.opentsdb import DataPoint, OpenTsdb, PutOptions
 from ..undefined import UNDEFINED
-from .action import ActionFailed, ActionPlace, ActionType, Row
+from .action import ActionContext, ActionFailed, ActionType, Row
 
 if TYPE_CHECKING:
     from ..event import Event
@@ -27,11 +27,13 @@ _INTEGER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 class DataToOpenTsdb:
     """A running action."""
 
-    def __init__(self, place: ActionPlace) -> None:
+    def __init__(self, context: ActionContext) -> None:
         """Raises ParamError."""
-        params = place.params
-        self._id = place.id
-        self._engine = place.engine
+        params = context.params
+        self._id = context.id
+        self._find_resource = context.resource
+        self._buffers = context.node.buffers
+        self._clock = context.node.clock
         self._resource_id: str = params["$resource"]
         for name in ("max_batch_size", "sync_timeout"):
             if not isinstance(params[name], int):
@@ -39,19 +41,19 @@ class DataToOpenTsdb:
         self._options = PutOptions(params["details"], params["summary"], params["sync"], params["sync_timeout"])
         self._most: int = 1 if params["sync"] else params["max_batch_size"]
         self._retry_for = read_retry_for(params)
-        self._report = place.report
-        place.engine.buffers.reports[place.id] = place.report
+        self._report = context.report
+        self._buffers.reports[context.id] = context.report
 
     def run(self, row: Row, event: "Event") -> bool:
-        resource = self._engine.resource(self._resource_id)
+        resource = self._find_resource(self._resource_id)
         if not isinstance(resource, OpenTsdb):
             raise ActionFailed(f"the resource {self._resource_id} is not running")
-        point = data_point(row, self._engine.server.clock.wall())
+        point = data_point(row, self._clock.wall())
         resource.send(self._id, point, self._options, self._most, row, self._retry_for)
         return False
 
     def close(self) -> None:
-        self._engine.buffers.stop_telling(self._id, self._report)
+        self._buffers.stop_telling(self._id, self._report)
 
 
 def data_point(row: Row, now: float) -> DataPoint:

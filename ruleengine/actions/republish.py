@@ -17,7 +17,7 @@ from ..event import Event
 from ..functions.function import FunctionError
 from ..hops import hops_of, with_hops
 from ..params import Param, ParamError, Text, one_of
-from .action import ActionFailed, ActionPlace, ActionType, Row
+from .action import ActionContext, ActionFailed, ActionType, Row
 from .template import Template, always_reserved
 
 _RETAIN: Final[dict[Any, bool]] = {True: True, False: False, "true": True, "false": False, "1": True, "0": False}
@@ -32,11 +32,12 @@ class Republish:
     ``ruleengine.max_hops`` messages.
     """
 
-    def __init__(self, place: ActionPlace) -> None:
-        params = place.params
-        engine = place.engine
-        self._engine = engine
-        self._id = place.id
+    def __init__(self, context: ActionContext) -> None:
+        params = context.params
+        self._publish = context.node.publish
+        self._metrics = context.node.metrics
+        self._take_hop = context.take_hop
+        self._id = context.id
         topic = str(params["target_topic"])
         self._topic = Template(topic)
         if not topic:
@@ -60,8 +61,7 @@ class Republish:
             if any(not isinstance(value, str) for value in properties.values()):
                 raise ParamError("user_properties", "expected an object whose values are strings")
             self._user_properties = [(Template(key), Template(value)) for key, value in properties.items()]
-        node = engine.server.settings.node.name
-        self._publisher = ClientInfo(node, ZoneSettings(), client_id=place.id)
+        self._publisher = ClientInfo(context.node.node, ZoneSettings(), client_id=context.id)
 
     def run(self, row: Row, event: Event) -> bool:
         source = event.message
@@ -71,18 +71,17 @@ class Republish:
             message = self._message(row, event)
         except (ValueError, FunctionError) as error:
             raise ActionFailed(str(error)) from error
-        message.hops = self._engine.runtime.take_hop(event)
+        message.hops = self._take_hop(event)
         if source is not None and hops_of(source.properties):  # it came over a bridge, and may go over the next one
             message.properties = with_hops(message.properties, message.hops)
-        server = self._engine.server
-        metrics = server.metrics
+        metrics = self._metrics
         if message.qos == 0:
             metrics.messages_qos0_received += 1
         elif message.qos == 1:
             metrics.messages_qos1_received += 1
         else:
             metrics.messages_qos2_received += 1
-        if code := server.publish(message):
+        if code := self._publish(message):
             raise ActionFailed(f"it cannot be delayed: {reason_codes.name(code)}")
         return True
 

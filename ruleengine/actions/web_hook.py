@@ -6,7 +6,7 @@ from urllib.parse import quote
 from ..durations import read_retry_for, retry_for_param
 from ..params import Param, ParamError, Text
 from ..resources.web_hook import HttpRequest, WebHook, header_name, header_value
-from .action import ActionFailed, ActionPlace, ActionType, Row
+from .action import ActionContext, ActionFailed, ActionType, Row
 from .origin import order_key
 from .template import Template
 
@@ -23,13 +23,14 @@ _SAFE: Final = "/?:@!$&'()*+,;=-._~%"
 class DataToWebServer:
     """A running action. Method, headers and URL are the resource's where the action says nothing of its own."""
 
-    def __init__(self, place: ActionPlace) -> None:
+    def __init__(self, context: ActionContext) -> None:
         """Raises ParamError."""
-        params = place.params
+        params = context.params
         if params.get("payload_tmpl") and params.get("body"):
             raise ParamError("payload_tmpl", "cannot be given together with body")
-        self._id = place.id
-        self._engine = place.engine
+        self._id = context.id
+        self._find_resource = context.resource
+        self._buffers = context.node.buffers
         self._resource_id: str = params["$resource"]
         self._method: str | None = params.get("method")
         self._body = Template(params.get("body") or params.get("payload_tmpl") or "")
@@ -39,11 +40,11 @@ class DataToWebServer:
         self._path = Template(path)
         self._headers = [_header(name, value) for name, value in params.get("headers", {}).items()]
         self._retry_for = read_retry_for(params)
-        self._report = place.report
-        place.engine.buffers.reports[place.id] = place.report
+        self._report = context.report
+        self._buffers.reports[context.id] = context.report
 
     def run(self, row: Row, event: "Event") -> bool:
-        resource = self._engine.resource(self._resource_id)
+        resource = self._find_resource(self._resource_id)
         if not isinstance(resource, WebHook):
             raise ActionFailed(f"the resource {self._resource_id} is not running")
         method = self._method or resource.method
@@ -62,7 +63,7 @@ class DataToWebServer:
         return False
 
     def close(self) -> None:
-        self._engine.buffers.stop_telling(self._id, self._report)
+        self._buffers.stop_telling(self._id, self._report)
 
     def _target(self, resource: WebHook, row: Row) -> str:
         path, query = resource.path, resource.query

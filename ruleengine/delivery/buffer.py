@@ -27,7 +27,6 @@ import msgspec
 
 from taipan.broker.loop.cooperative_slice import CooperativeSlice
 
-from ..actions.action import ActionFailed
 from ..config import RuleEngineSettings
 from ..networks import reason_of
 from .buffer_store import BufferStore
@@ -35,6 +34,7 @@ from .circuit_breaker import HALF_OPEN, Breaker
 from .dead_letters import DeadLetter
 from .entry import Entry, decode_row
 from .lane import Lane, Waiting
+from .report import ActionFailed
 
 logger = logging.getLogger(__name__)
 

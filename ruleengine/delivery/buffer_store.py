@@ -5,9 +5,9 @@ from typing import Final
 
 from taipan.broker.persistence.tables import Table, Tables
 
-from ..actions.action import Report
 from .dead_letters import DeadLetters
 from .entry import Entry
+from .report import Report
 
 TABLE: Final = "rule_buffers"
 

@@ -170,7 +170,7 @@ def date_to_unix_ts(context: Context, unit: str, first: str | int, second: str, 
     seconds = _second(
         *(found.get(key, start) for key, start in (("%Y", 1970), ("%m", 1), ("%d", 1), ("%H", 0), ("%M", 0), ("%S", 0)))
     )
-    # Seconds as if in Greenwich: near enough to tell summer from winter where the offset is the node's own.
+    # Seconds as if in Greenwich: environment enough to tell summer from winter where the offset is the node's own.
     seconds -= east + _offset(offset, seconds)
     return (seconds * _NANO + found.get("%N", 0)) // (_NANO // PER_SECOND[unit])
 

@@ -11,7 +11,7 @@ from ..networks import Networks, reason_of
 from ..params import Param, ParamError, Text
 from .http_client import BadRequest, HttpClient, Reply, host_and_port
 from .liveness import Liveness
-from .resource import ResourceError, ResourcePlace
+from .resource import ResourceContext, ResourceError
 
 _LIMITS: Final = ("retry_attempts", "dead_letters")
 
@@ -34,7 +34,7 @@ class HttpResource(ABC):
 
     def __init__(
         self,
-        place: ResourcePlace,
+        context: ResourceContext,
         url: str,
         connect_timeout: float,
         response_timeout: float,
@@ -43,14 +43,16 @@ class HttpResource(ABC):
         keep_open: bool = True,
     ) -> None:
         """``url``: of http or https, with a host. Timeouts are in seconds. Raises ParamError."""
-        pool_size = place.config["pool_size"]
+        pool_size = context.config["pool_size"]
         if not isinstance(pool_size, int):
             raise ParamError("pool_size", "expected a whole number")
-        limits: dict[str, int] = {name: place.config[name] for name in _LIMITS if place.config.get(name) is not None}
+        limits: dict[str, int] = {
+            name: context.config[name] for name in _LIMITS if context.config.get(name) is not None
+        }
         for name, limit in limits.items():
             if not isinstance(limit, int):
                 raise ParamError(name, "expected a whole number")
-        engine = place.engine
+        node = context.node
         self.pool_size = pool_size
         self._host, self._port = host_and_port(url)
         self._connect_timeout = connect_timeout
@@ -58,19 +60,19 @@ class HttpResource(ABC):
         self._tls = tls
         self._server_hostname = server_hostname
         self._keep_open = keep_open
-        self._settings = engine.settings
+        self._settings = node.settings
         self._networks = Networks(self._settings.refused_networks)
-        self._clock = engine.server.clock
+        self._clock = node.clock
         self._client: HttpClient | None = None
-        self._on_alive = place.on_alive
-        self._liveness = Liveness(place.id, self._probe, self._settings.liveness_interval, self._changed)
+        self._on_alive = context.on_alive
+        self._liveness = Liveness(context.id, self._probe, self._settings.liveness_interval, self._changed)
         self.buffer = Buffer(
-            place.id,
-            engine.buffers,
+            context.id,
+            node.buffers,
             self._settings,
             self,
             pool_size,
-            engine.server.broker.rng,
+            node.rng,
             now=self._clock.now,
             limits=limits,
         )

@@ -27,7 +27,7 @@ from ..mqtt_client.stream import Address
 from ..networks import Networks
 from ..params import Param, ParamError, Text
 from .ingress import Ingress, read_ingress
-from .resource import ResourceError, ResourcePlace, ResourceType
+from .resource import ResourceContext, ResourceError, ResourceType
 from .tls import asked_name, client_context, tls_params
 
 logger = logging.getLogger(__name__)
@@ -64,27 +64,26 @@ class MqttBridge:
     session there, so that the other broker keeps messages while this one is away.
     """
 
-    def __init__(self, place: ResourcePlace) -> None:
+    def __init__(self, context: ResourceContext) -> None:
         """Raises ParamError."""
-        config = place.config
+        config = context.config
         self._carries_hops = config["proto_ver"] == "mqttv5"
         if self._carries_hops and config["bridge_mode"]:
             raise ParamError("bridge_mode", "MQTT 5.0 has no such level; it is for 3.1 and 3.1.1")
         if not isinstance(config["pool_size"], int):
             raise ParamError("pool_size", "expected a whole number")
-        engine = place.engine
-        server = engine.server
-        self._settings = engine.settings
+        node = context.node
+        self._settings = node.settings
         self._networks = Networks(self._settings.refused_networks)
-        self._clock = server.clock
-        self._id = place.id
-        self._server = server
-        self._refusals = server.metrics.refusals
+        self._clock = node.clock
+        self._id = context.id
+        self._node = node
+        self._refusals = node.metrics.refusals
         self._said = float("-inf")
-        self._on_alive = place.on_alive
+        self._on_alive = context.on_alive
         self._alive = False
         self._options = _client_options(config)
-        self.mountpoint = str(config["mountpoint"]).replace("${node}", server.settings.node.name)
+        self.mountpoint = str(config["mountpoint"]).replace("${node}", node.node)
         if self.mountpoint and not valid_name(self.mountpoint):
             raise ParamError("mountpoint", "expected the beginning of a topic, without wildcards")
         if reserved(f"{self.mountpoint}x"):
@@ -96,22 +95,22 @@ class MqttBridge:
         base = str(config["clientid"])
         if config["append"]:
             # The same after a restart, so that a persistent session is found again.
-            base = f"{base}:{uuid.uuid5(_NAMESPACE, f'{server.settings.node.name} {place.id}').hex}"
+            base = f"{base}:{uuid.uuid5(_NAMESPACE, f'{node.node} {context.id}').hex}"
         self._client_id = base
         self._senders = [self._client(f"{base}:{number}") for number in range(1, config["pool_size"] + 1)]
         self._fetching: MqttClient | None = None
         if self.ingress:
             filters = [TopicFilter(each.remote_topic, each.qos, retain_as_published=True) for each in self.ingress]
             self._fetching = MqttClient(
-                f"{base}:in", self._options, self._networks, server.broker.rng, self._changed, filters, self
+                f"{base}:in", self._options, self._networks, node.rng, self._changed, filters, self
             )
         self.buffer = Buffer(
-            place.id,
-            engine.buffers,
+            context.id,
+            node.buffers,
             self._settings,
             self,
             len(self._senders),
-            server.broker.rng,
+            node.rng,
             config["disk_cache"] == "on",
             self._clock.now,
         )
@@ -137,7 +136,7 @@ class MqttBridge:
         self.buffer.start()
 
     async def test(self) -> None:
-        """As a client of its own, so that nobody who is connected loses its place."""
+        """As a client of its own, so that nobody who is connected loses its context."""
         client_id = f"{self._client_id}:{uuid.uuid4().hex[:8]}"
         try:
             await self._client(client_id).try_once()
@@ -185,11 +184,11 @@ class MqttBridge:
 
     async def ready(self) -> None:
         """Nothing is fetched while memory is so short that publishers are slowed down."""
-        while self._server.broker.account.level >= SLOWING:
+        while self._node.account.level >= SLOWING:
             await asyncio.sleep(_SHORT_OF_MEMORY)
 
     async def stored(self) -> bool:
-        return await self._server.tables.stored()
+        return await self._node.tables.stored()
 
     def take(self, message: Message) -> None:
         """Publish here what was published there; what cannot be would not be the next time either."""
@@ -208,7 +207,7 @@ class MqttBridge:
                 return
             made.hops = hops + 1
             made.properties = with_hops(made.properties, made.hops)
-        code = self._server.publish(made)
+        code = self._node.publish(made)
         if code:
             self._refuse(topic, local, code)
         else:
@@ -232,7 +231,7 @@ class MqttBridge:
             )
 
     def _client(self, client_id: str) -> MqttClient:
-        return MqttClient(client_id, self._options, self._networks, self._server.broker.rng, self._changed)
+        return MqttClient(client_id, self._options, self._networks, self._node.rng, self._changed)
 
     def _clients(self) -> list[MqttClient]:
         return self._senders if self._fetching is None else [*self._senders, self._fetching]

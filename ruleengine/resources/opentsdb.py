@@ -12,7 +12,7 @@ from ..delivery.entry import Entry, deadline, encode_row
 from ..params import Param, ParamError, Text
 from .http_client import Reply, outcome_of
 from .http_resource import HttpResource, limit_params
-from .resource import ResourcePlace, ResourceType
+from .resource import ResourceContext, ResourceType
 from .tls import client_context
 
 _HEADERS: Final = {"content-type": "application/json"}
@@ -48,9 +48,9 @@ class PutOptions(msgspec.Struct, frozen=True):
 class OpenTsdb(HttpResource):
     """A running ``backend_opentsdb``. ``pool_size`` requests at a time; the order of points means nothing."""
 
-    def __init__(self, place: ResourcePlace) -> None:
+    def __init__(self, context: ResourceContext) -> None:
         """Raises ParamError."""
-        server = str(place.config["server"]).strip()
+        server = str(context.config["server"]).strip()
         self._url = (server if "://" in server else f"http://{server}").rstrip("/")
         try:
             parts = urlsplit(self._url)
@@ -60,9 +60,9 @@ class OpenTsdb(HttpResource):
         if not usable or parts.query or parts.fragment or parts.username is not None:
             raise ParamError("server", "expected http://host:port, https://host:port or host:port")
         self._appended = 0
-        settings = place.engine.settings
+        settings = context.node.settings
         super().__init__(
-            place,
+            context,
             self._url,
             settings.opentsdb_connect_timeout,
             settings.opentsdb_response_timeout,

@@ -1,12 +1,19 @@
 """Resource: a connection that actions share; the type that is offered and the instance that runs."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Protocol
 
+from taipan.broker.loop.clock import Clock
+from taipan.broker.mqtt.message import Message
+from taipan.broker.observability.metrics import Metrics
+from taipan.broker.persistence.tables import Tables
+from taipan.broker.session.account import Account
+
+from ..config import RuleEngineSettings
+from ..delivery.buffer_store import BufferStore
 from ..params import Param, Text
-
-if TYPE_CHECKING:
-    from ..engine import RuleEngine
 
 
 class ResourceError(Exception):
@@ -37,16 +44,36 @@ class Resource(Protocol):
         ...
 
 
-class ResourcePlace:
-    """What an instance is made for: ``id`` of the resource, its checked configuration, the engine around it."""
+@dataclass(frozen=True, slots=True)
+class NodeContext:
+    """What resources and actions may use of the node.
 
-    __slots__ = ("config", "engine", "id", "on_alive")
+    ``node`` is its name, ``settings`` are ``[ruleengine]``. ``publish`` publishes a message and returns 0, or the
+    Reason Code with which it was refused.
+    """
 
-    def __init__(self, id: str, config: dict[str, Any], engine: "RuleEngine", on_alive: Callable[[bool], None]) -> None:
-        self.id = id
-        self.config = config
-        self.engine = engine
-        self.on_alive = on_alive  # told each time that liveness changes
+    node: str
+    settings: RuleEngineSettings
+    clock: Clock
+    rng: Random
+    metrics: Metrics
+    tables: Tables
+    account: Account
+    buffers: BufferStore
+    publish: Callable[[Message], int]
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceContext:
+    """What an instance is made for: ``id`` of the resource and its checked configuration; what it may use.
+
+    ``on_alive`` is told each time that liveness changes.
+    """
+
+    id: str
+    config: dict[str, Any]
+    node: NodeContext
+    on_alive: Callable[[bool], None]
 
 
 class ResourceType:
@@ -59,7 +86,7 @@ class ResourceType:
         name: str,
         title: Text,
         description: Text,
-        create: Callable[[ResourcePlace], Resource],
+        create: Callable[[ResourceContext], Resource],
         params: tuple[Param, ...],
         provider: str = "taipan_rule_engine",
     ) -> None:

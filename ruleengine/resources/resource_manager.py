@@ -5,22 +5,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
 
 import msgspec
 
+from taipan.broker.observability.alarms import Alarms
 from taipan.broker.persistence.tables import Table
 
-from ..error import UNKNOWN, WRONG, RuleEngineError
+from ..delivery.buffer import Buffer
+from ..delivery.dead_letters import DeadLetter
+from ..delivery.report import ActionFailed
+from ..error import IN_USE, UNKNOWN, WRONG, RuleEngineError
 from ..masked import given_back, shown
 from ..networks import NOT_TRIED
 from ..params import ParamError, check_params
 from ..stored import MAX_ID, StoredResource, check_stored, expect, new_id
-from .resource import Resource, ResourceError, ResourcePlace, ResourceType
-
-if TYPE_CHECKING:
-    from ..engine import RuleEngine
+from .resource import NodeContext, Resource, ResourceContext, ResourceError, ResourceType
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ FIRST_TRY: Final = 3.0
 """Seconds that a creation waits for the first answer of the other side."""
 
 
-class Entry:
+class ManagedResource:
     """One resource. ``instance`` is None where its configuration cannot be used any more; ``fault`` says why."""
 
     __slots__ = ("fault", "instance", "row", "tried")
@@ -56,13 +57,39 @@ class Entry:
         return self.tried if reason in ("", NOT_TRIED) and self.tried else reason
 
 
-class ResourceBook:
-    """Resources by id, in the order of their creation."""
+class ResourceUsers(Protocol):
+    """The rules, whose actions use resources."""
 
-    def __init__(self, engine: RuleEngine) -> None:
-        self._engine = engine
-        self._table: Table[StoredResource] = engine.server.tables.open(TABLE, StoredResource)
-        self._entries: dict[str, Entry] = {}
+    def ids_with(self, resource_id: str, enabled_only: bool = False) -> list[str]:
+        """Ids of the rules on a resource."""
+        ...
+
+    def restart_users_of(self, resource_id: str) -> None:
+        """It was made anew."""
+        ...
+
+    def retry_suspended(self) -> None:
+        """Something that rules may have waited for is there."""
+        ...
+
+
+class ResourceManager:
+    """Resources by id, in the order of their creation.
+
+    What can be refused is refused with RuleEngineError. A change is in memory when its call returns; whoever must know
+    it on disk waits for ``tables.stored()``.
+    """
+
+    users: ResourceUsers
+    """Set by the manager of the rules, which is made after this one."""
+
+    def __init__(self, node: NodeContext, types: Mapping[str, ResourceType], alarms: Alarms) -> None:
+        self.types = types
+        self._node = node
+        self._alarms = alarms
+        self._lock = asyncio.Lock()
+        self._table: Table[StoredResource] = node.tables.open(TABLE, StoredResource)
+        self._entries: dict[str, ManagedResource] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -70,19 +97,35 @@ class ResourceBook:
     def __contains__(self, id: object) -> bool:
         return id in self._entries
 
-    def all(self) -> list[Entry]:
+    def all(self) -> list[ManagedResource]:
         return list(self._entries.values())
 
-    def get(self, id: str) -> Entry:
+    def get(self, id: str) -> ManagedResource:
         entry = self._entries.get(id)
         if entry is None:
             raise RuleEngineError(UNKNOWN, f"there is no resource {id[:MAX_ID]}")
         return entry
 
-    def take_up(self) -> None:
+    def lookup(self, id: str) -> dict[str, Any]:
+        """One record, ``status`` being a list with an entry for each node."""
+        entry = self.get(id)
+        return self.record(entry) | {"status": self.status(entry)}
+
+    def running(self, id: str) -> Resource:
+        """The running instance, for actions. Raises RuleEngineError where there is none."""
+        entry = self.get(id)
+        if entry.instance is None:
+            raise RuleEngineError(UNKNOWN, f"resource {id} does not run: {entry.fault}")
+        return entry.instance
+
+    def stored(self) -> list[StoredResource]:
+        """Rows as they are, secrets included, for an export."""
+        return [entry.row for entry in self._entries.values()]
+
+    def restore(self) -> None:
         """Start the stored resources; none of them waits for its other side."""
         for row in sorted(self._table.values(), key=lambda row: row.created_at):
-            entry = self._entries[row.id] = Entry(row)
+            entry = self._entries[row.id] = ManagedResource(row)
             try:
                 self._start(entry)
             except RuleEngineError as error:
@@ -90,15 +133,23 @@ class ResourceBook:
                 level = logging.WARNING if row.fault else logging.ERROR  # the former was told when it was imported
                 logger.log(level, "resource_unusable resource=%s reason=%s", row.id, error.message)
 
-    async def create(self, type: str, config: Mapping[str, Any], id: str | None, description: str) -> Entry:
-        """It is there, alive or not: its first attempt is waited for a moment, and its failure is no error."""
+    async def create(
+        self, type: str, config: Mapping[str, Any], id: str | None = None, description: str = ""
+    ) -> dict[str, Any]:
+        """The record of a new resource, whether its other side can be reached or not: its first attempt is waited for
+        a moment."""
+        async with self._lock:
+            entry = await self._create(type, config, id, description)
+            return self.lookup(entry.row.id)
+
+    async def _create(self, type: str, config: Mapping[str, Any], id: str | None, description: str) -> ManagedResource:
         id = new_id("resource", id, self._entries, reserved=PROBE)
-        if len(self._entries) >= self._engine.settings.max_resources:
+        if len(self._entries) >= self._node.settings.max_resources:
             raise RuleEngineError(WRONG, "there are as many resources as ruleengine.max_resources allows")
-        kind = self._type(type)
+        kind = self.type(type)
         checked = self._check(kind, self._unmasked(kind, config, {}))
-        now = int(self._engine.server.clock.wall() * 1000)
-        entry = Entry(check_stored(StoredResource(id, type, checked, description, now)))
+        now = int(self._node.clock.wall() * 1000)
+        entry = ManagedResource(check_stored(StoredResource(id, type, checked, description, now)))
         self._start(entry)
         self._entries[id] = entry
         self._table.put(id, entry.row)
@@ -111,7 +162,7 @@ class ResourceBook:
 
         Raises RuleEngineError.
         """
-        kind = self._type(type)
+        kind = self.type(type)
         known = self._entries.get(id) if id is not None else None
         config = self._unmasked(kind, config, known.row.config if known is not None and known.row.type == type else {})
         await self._test(kind, self._check(kind, config))
@@ -128,28 +179,42 @@ class ResourceBook:
 
     async def start(self, id: str) -> None:
         """Try again at once. Raises RuleEngineError where it cannot be reached."""
+        async with self._lock:
+            await self._start_now(id)
+
+    async def _start_now(self, id: str) -> None:
         entry = self.get(id)
         if entry.instance is None:
             row = entry.row
             if row.fault:  # what was missing may be there by now
-                row = msgspec.structs.replace(row, config=self._check(self._type(row.type), row.config), fault="")
+                row = msgspec.structs.replace(row, config=self._check(self.type(row.type), row.config), fault="")
             self._start(entry, row)
             entry.fault = ""
             if row is not entry.row:
                 entry.row = row
                 self._table.put(id, row)
-            self._engine.rule_book.restart_users_of(id)
+            self.users.restart_users_of(id)
         assert entry.instance is not None
         try:
             await asyncio.wait_for(entry.instance.test(), self._patience)
         except (ResourceError, TimeoutError) as error:
             raise RuleEngineError(WRONG, f"{id} cannot be reached: {str(error) or _SILENT}") from error
         finally:
-            self._mind(entry)
-        self._engine.rule_book.retry_suspended()
+            self._sync_alarm(entry)
+        self.users.retry_suspended()
 
-    async def update(self, id: str, config: Mapping[str, Any] | None, description: str | None) -> Entry:
-        """A new configuration is tried first, as EMQX does; what the answers mask stays as it was."""
+    async def update(
+        self, id: str, config: Mapping[str, Any] | None = None, description: str | None = None
+    ) -> dict[str, Any]:
+        """The record after the change. A new configuration is tried first, as EMQX does; what the answers mask stays
+        as it was. It is refused while an enabled rule uses the resource, unless that could not be started."""
+        async with self._lock:
+            if config is not None and self.get(id).instance is not None:
+                _refuse_in_use(id, self.users.ids_with(id, enabled_only=True))
+            await self._update(id, config, description)
+            return self.lookup(id)
+
+    async def _update(self, id: str, config: Mapping[str, Any] | None, description: str | None) -> None:
         entry = self.get(id)
         row = entry.row
         if description is not None:
@@ -157,23 +222,28 @@ class ResourceBook:
         if config is None:
             entry.row = row
             self._table.put(id, row)
-            return entry
-        kind = self._type(row.type)
+            return
+        kind = self.type(row.type)
         checked = self._check(kind, self._unmasked(kind, dict(config), row.config))
         await self._test(kind, checked)
         row = msgspec.structs.replace(row, config=checked, fault="")
-        new = Entry(row)
+        new = ManagedResource(row)
         old, entry.instance = entry.instance, None
         if old is not None:
             await old.close()
         self._start(new)
         self._entries[id] = new
         self._table.put(id, row)
-        self._engine.rule_book.restart_users_of(id)
+        self.users.restart_users_of(id)
         await self._first_try(new)
-        return new
 
-    async def adopt(self, row: StoredResource) -> None:
+    async def adopt(self, rows: Sequence[StoredResource]) -> None:
+        """Take rows that ``ImportCheck`` has checked, in place of those of the same ids."""
+        async with self._lock:
+            for row in rows:
+                await self._adopt(row)
+
+    async def _adopt(self, row: StoredResource) -> None:
         """Take a checked row as it is, in place of the one of its id; nothing waits for its other side."""
         check_stored(row)
         old = self._entries.get(row.id)
@@ -183,31 +253,67 @@ class ResourceBook:
             if old.instance is not None:
                 running, old.instance = old.instance, None
                 await running.close()
-            self._engine.server.alarms.deactivate(_alarm(old.row))
-        entry = self._entries[row.id] = Entry(row)
+            self._alarms.deactivate(_alarm(old.row))
+        entry = self._entries[row.id] = ManagedResource(row)
         self._table.put(row.id, row)
         try:
             self._start(entry)
         except RuleEngineError as error:
             entry.fault = error.message
             logger.warning("resource_unusable resource=%s reason=%s", row.id, error.message)
-        self._engine.rule_book.restart_users_of(row.id)
+        self.users.restart_users_of(row.id)
         logger.info("resource_adopted resource=%s type=%s", row.id, row.type)
 
     async def delete(self, id: str) -> None:
-        entry = self.get(id)
-        del self._entries[id]
-        self._table.remove(id)
-        if entry.instance is not None:
-            await entry.instance.close()
-        self._engine.buffers.forget(id)
-        self._engine.server.alarms.deactivate(_alarm(entry.row))
-        logger.info("resource_deleted resource=%s", id)
+        """Refused while rules use it, in fallbacks too, enabled or not."""
+        async with self._lock:
+            entry = self.get(id)
+            _refuse_in_use(id, self.users.ids_with(id))
+            del self._entries[id]
+            self._table.remove(id)
+            if entry.instance is not None:
+                await entry.instance.close()
+            self._node.buffers.forget(id)
+            self._alarms.deactivate(_alarm(entry.row))
+            logger.info("resource_deleted resource=%s", id)
+
+    # Dead letters
+
+    def dead_letters(self, id: str) -> dict[int, DeadLetter]:
+        """The rows of a resource that were set aside, by number, the oldest first."""
+        self.get(id)
+        return self._node.buffers.dead_letters.of(id)
+
+    def send_dead_letters(self, id: str, numbers: Sequence[int] | None = None) -> int:
+        """Put them among the rows that wait, in their order; all without ``numbers``. How many."""
+        wanted = self._chosen(id, numbers)
+        buffer = getattr(self.running(id), "buffer", None)
+        assert isinstance(buffer, Buffer)
+        for sent, number in enumerate(wanted):
+            try:
+                buffer.send_again(number)
+            except ActionFailed as error:
+                raise RuleEngineError(WRONG, f"{sent} of {len(wanted)} were sent again: {error}") from error
+        return len(wanted)
+
+    def remove_dead_letters(self, id: str, numbers: Sequence[int] | None = None) -> int:
+        """Forget them; all without ``numbers``. How many."""
+        wanted = self._chosen(id, numbers)
+        for number in wanted:
+            self._node.buffers.dead_letters.remove(id, number)
+        return len(wanted)
+
+    def _chosen(self, id: str, numbers: Sequence[int] | None) -> list[int]:
+        there = self.dead_letters(id)
+        for number in numbers or ():
+            if number not in there:
+                raise RuleEngineError(UNKNOWN, f"no row {number} of {id} was set aside")
+        return sorted(there if numbers is None else set(numbers))
 
     def tick(self) -> None:
         """Raise the alarm of what is down, end that of what is not."""
         for entry in self._entries.values():
-            self._mind(entry)
+            self._sync_alarm(entry)
 
     async def close(self) -> None:
         running = [entry.instance for entry in self._entries.values() if entry.instance is not None]
@@ -221,32 +327,42 @@ class ResourceBook:
 
     # Records
 
-    def record(self, entry: Entry) -> dict[str, Any]:
+    def record(self, entry: ManagedResource) -> dict[str, Any]:
         """Specification, Resource. Secrets are masked."""
         row = entry.row
-        kind = self._engine.resource_types.get(row.type)
+        kind = self.types.get(row.type)
         config = shown(row.config, () if kind is None else kind.params)
         record = {"id": row.id, "type": row.type, "config": config, "description": row.description}
         if entry.fault:
             record["fault"] = entry.fault
         return record
 
-    def status(self, entry: Entry) -> list[dict[str, Any]]:
+    def records(self, type: str | None = None) -> list[dict[str, Any]]:
+        """Records in the order of creation, ``status`` telling whether each is alive; those of one ``type``."""
+        if type is not None:
+            self.type(type)
+        return [
+            self.record(each) | {"status": each.alive}
+            for each in self._entries.values()
+            if type is None or each.row.type == type
+        ]
+
+    def status(self, entry: ManagedResource) -> list[dict[str, Any]]:
         """Specification, Resource, ``status``: per node, with figures of the type's own."""
         own = {} if entry.instance is None else entry.instance.status
         if "reason" in own and not entry.alive:
             own = {**own, "reason": entry.reason}  # as the alarm says it, from the first attempt on
-        return [{"node": self._engine.server.settings.node.name, "is_alive": entry.alive, **own}]
+        return [{"node": self._node.node, "is_alive": entry.alive, **own}]
 
     # Running
 
     @property
     def _patience(self) -> float:
-        return self._engine.settings.liveness_timeout + 2.0
+        return self._node.settings.liveness_timeout + 2.0
 
-    def _type(self, name: str) -> ResourceType:
+    def type(self, name: str) -> ResourceType:
         expect("type", name, str, "a string")
-        kind = self._engine.resource_types.get(name)
+        kind = self.types.get(name)
         if kind is None:
             raise RuleEngineError(UNKNOWN, f"there is no resource type {name[:64]}")
         return kind
@@ -268,30 +384,30 @@ class ResourceBook:
         def on_alive(alive: bool) -> None:
             entry = self._entries.get(row.id)
             if entry is not None and not probe:
-                self._mind(entry)
+                self._sync_alarm(entry)
 
         try:
-            return kind.create(ResourcePlace(row.id, dict(row.config), self._engine, on_alive))
+            return kind.create(ResourceContext(row.id, dict(row.config), self._node, on_alive))
         except ParamError as error:
             raise RuleEngineError.of_param(error) from error
 
     def fault_of(self, row: StoredResource) -> str:
         """Why a resource of this configuration could not be started; empty: it could."""
         try:
-            self._make(self._type(row.type), row, probe=True)
+            self._make(self.type(row.type), row, probe=True)
         except RuleEngineError as error:
             return error.message
         return ""
 
-    def _start(self, entry: Entry, row: StoredResource | None = None) -> None:
+    def _start(self, entry: ManagedResource, row: StoredResource | None = None) -> None:
         row = row or entry.row
         if row.fault:
             raise RuleEngineError(WRONG, row.fault)
-        instance = self._make(self._type(row.type), row)
+        instance = self._make(self.type(row.type), row)
         instance.start()
         entry.instance = instance
 
-    async def _first_try(self, entry: Entry) -> None:
+    async def _first_try(self, entry: ManagedResource) -> None:
         loop = asyncio.get_running_loop()
         end = loop.time() + FIRST_TRY
         instance = entry.instance
@@ -306,16 +422,16 @@ class ResourceBook:
                 # The instance learns of it by its own pass.
                 while loop.time() < end and not entry.alive:
                     await asyncio.sleep(0.02)
-        self._mind(entry)
+        self._sync_alarm(entry)
 
-    def _mind(self, entry: Entry) -> None:
+    def _sync_alarm(self, entry: ManagedResource) -> None:
         """The alarm says what is; rules that had to wait for the resource start when it is there."""
         row = entry.row
-        alarms = self._engine.server.alarms
+        alarms = self._alarms
         name = _alarm(row)
         if entry.alive:
             if alarms.deactivate(name):
-                self._engine.rule_book.retry_suspended()
+                self.users.retry_suspended()
         elif self._entries.get(row.id) is entry:
             details = {"id": row.id, "type": row.type, "fault": entry.reason}
             if not alarms.activate(name, f"resource {row.id} is down", details):
@@ -324,3 +440,8 @@ class ResourceBook:
 
 def _alarm(row: StoredResource) -> str:
     return f"resource/{row.type}/{row.id}/down"
+
+
+def _refuse_in_use(id: str, rules: list[str]) -> None:
+    if rules:
+        raise RuleEngineError(IN_USE, f"{id} is used by rules {', '.join(rules)}", tuple(rules))

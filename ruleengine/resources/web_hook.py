@@ -13,7 +13,7 @@ from ..durations import read_duration
 from ..params import Param, ParamError, Text
 from .http_client import outcome_of
 from .http_resource import HttpResource, limit_params
-from .resource import ResourcePlace, ResourceType
+from .resource import ResourceContext, ResourceType
 from .tls import asked_name, client_context, tls_params
 
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -53,9 +53,9 @@ def header_value(key: str, value: Any) -> str:
 class WebHook(HttpResource):
     """A running ``web_hook``. One lane for each connection; the requests of one client stay in one lane, in order."""
 
-    def __init__(self, place: ResourcePlace) -> None:
+    def __init__(self, context: ResourceContext) -> None:
         """Raises ParamError."""
-        config = place.config
+        config = context.config
         self.method: str = config["method"]
         self.headers = {
             header_name("headers", name): header_value("headers", value) for name, value in config["headers"].items()
@@ -67,7 +67,7 @@ class WebHook(HttpResource):
         self.path = parts.path
         self.query = parts.query
         super().__init__(
-            place,
+            context,
             config["url"],
             read_duration("connect_timeout", config["connect_timeout"]),
             read_duration("request_timeout", config["request_timeout"]),

@@ -15,7 +15,7 @@ from .ast import Call, Field, Path, Statement, walk
 from .error import EvaluationError, SqlError
 from .expressions import Evaluate, Expressions
 from .fields import Write, compile_fields, compile_place, compile_plain, element_path, written
-from .scope import Scope, Surroundings
+from .scope import FunctionEnvironment, Scope
 
 EVENT_PREFIX: Final = "$events/"
 STEPS_PER_ROW: Final = 10
@@ -27,10 +27,10 @@ _STATEFUL: Final = ("kv_store_", "proc_dict_")
 class Program:
     """One compiled rule: which messages it wants (`sources`), and what it makes of them (`run`)."""
 
-    def __init__(self, statement: Statement, expressions: Expressions, surroundings: Surroundings) -> None:
+    def __init__(self, statement: Statement, expressions: Expressions, environment: FunctionEnvironment) -> None:
         self.sources: Final = tuple(dict.fromkeys(source.topic for source in statement.sources))
         self.is_foreach: Final = statement.is_foreach
-        self._surroundings = surroundings
+        self._surroundings = environment
         self._metadata = expressions.metadata
         self._where_first = _where_comes_first(statement)
         self._plain: list[tuple[str, Evaluate]] | None = None
@@ -120,7 +120,7 @@ def compile(
     statement: Statement,
     functions: Mapping[str, Function],
     *,
-    surroundings: Surroundings | None = None,
+    environment: FunctionEnvironment | None = None,
     metadata: dict[str, Any] | None = None,
     events: Collection[str] | None = None,
 ) -> Program:
@@ -141,7 +141,7 @@ def compile(
                 f"there is no event {source.topic[:64]!r}",
                 *(get_close_matches(source.topic, events, n=3) or sorted(events)),
             )
-    return Program(statement, Expressions(functions, metadata), surroundings or Surroundings())
+    return Program(statement, Expressions(functions, metadata), environment or FunctionEnvironment())
 
 
 def _where_comes_first(statement: Statement) -> bool:

@@ -226,8 +226,8 @@ class Expressions:
         name = call.name
         function = self.functions.get(name)
         if function is None:
-            near = get_close_matches(name, self.functions, n=3)
-            raise SqlError.at(call.place, f"there is no function {name[:64]}", *near)
+            environment = get_close_matches(name, self.functions, n=3)
+            raise SqlError.at(call.place, f"there is no function {name[:64]}", *environment)
         count = len(call.arguments)
         if not function.takes(count):
             raise SqlError.at(call.place, f"{name} is given {_count(count)}", _arity(function))

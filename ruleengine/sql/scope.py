@@ -13,7 +13,7 @@ from ..functions.function import Context
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class FunctionEnvironment:
     """What functions see of the engine: the node's name, what they keep between evaluations, and Unix time."""
 
     node: str = "taipan@127.0.0.1"
@@ -27,18 +27,20 @@ class Scope:
     `results` shadow columns of the same name; whoever needs a column that no field has written reads it directly.
     """
 
-    __slots__ = ("_context", "budget", "columns", "results", "surroundings")
+    __slots__ = ("_context", "budget", "columns", "environment", "results")
 
-    def __init__(self, columns: Columns, results: dict[str, Any], budget: Budget, surroundings: Surroundings) -> None:
+    def __init__(
+        self, columns: Columns, results: dict[str, Any], budget: Budget, environment: FunctionEnvironment
+    ) -> None:
         self.columns = columns
         self.results = results
         self.budget = budget
-        self.surroundings = surroundings
+        self.environment = environment
         self._context: Context | None = None
 
     def context(self) -> Context:
         """What functions get; made when the first one is called."""
         if self._context is None:
-            near = self.surroundings
-            self._context = Context(self.columns, near.clock(), near.node, near.state, self.budget)
+            environment = self.environment
+            self._context = Context(self.columns, environment.clock(), environment.node, environment.state, self.budget)
         return self._context

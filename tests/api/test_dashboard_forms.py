@@ -76,11 +76,11 @@ async def test_files_with_their_text_are_used_masked_and_stay_when_the_mask_come
         made = await node.api.post("/resources", {"type": "web_hook", "id": "r", "config": config})
         assert made.code == 0 and "BEGIN" not in made.text
         assert made.data["config"]["keyfile"] == {"filename": "my.key", "file": "******"}
-        await until(lambda: node.engine.resource("r").alive)
+        await until(lambda: node.engine.resources.running("r").alive)
         shown = (await node.api.get("/resources/r")).data
         assert (await node.api.put("/resources/r", {"config": shown["config"]})).json == {"code": 0}
-        assert node.engine.stored_resources()[0].config["keyfile"] == file(keyfile, "my.key")
-        await until(lambda: node.engine.resource("r").alive)
+        assert node.engine.resources.stored()[0].config["keyfile"] == file(keyfile, "my.key")
+        await until(lambda: node.engine.resources.running("r").alive)
         assert "BEGIN" not in (await node.api.get("/resources")).text
     await sink.stop()
 
@@ -100,7 +100,7 @@ async def test_an_import_with_files_in_both_forms(certificates: Certificates) ->
             {"id": "b", "type": "web_hook", "config": {"url": url, "method": "", "headers": [], **texts}},
         )
         assert reply.json == {"code": 0}
-        assert [each.fault for each in node.engine.stored_resources()] == ["", ""]
+        assert [each.fault for each in node.engine.resources.stored()] == ["", ""]
 
 
 async def test_one_resource_that_cannot_be_used_comes_in_disabled_and_is_told(sink: HttpSink) -> None:

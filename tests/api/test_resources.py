@@ -39,7 +39,7 @@ async def alive(node: ManagedNode, resource_id: str) -> bool:
 
 
 async def until_alive(node: ManagedNode, resource_id: str, wanted: bool) -> None:
-    resource = node.engine.resource(resource_id)
+    resource = node.engine.resources.running(resource_id)
     await until(lambda: resource.alive is wanted)
     assert await alive(node, resource_id) is wanted
 
@@ -247,7 +247,7 @@ async def test_a_password_is_masked_in_every_answer() -> None:
         for path in ("/resources", "/resources/resource:1", "/resource_types/bridge_mqtt/resources"):
             replies.append(await node.api.get(path))
         assert all("pass word" not in reply.text for reply in replies)
-        assert [each.config["password"] for each in node.engine.stored_resources()] == ["pass word"]
+        assert [each.config["password"] for each in node.engine.resources.stored()] == ["pass word"]
 
 
 # Durability

@@ -56,7 +56,7 @@ async def test_they_work_elsewhere_as_they_did_here(version: int, level: str) ->
         for _ in range(2):  # once more is the same
             await take(node, exported)
             assert [await rows(node, path) for path in ("/resources", "/rules")] == before
-        assert node.engine.stored_resources()[0].config["password"] == "pass word"
+        assert node.engine.resources.stored()[0].config["password"] == "pass word"
         client = await node.client("c1", version)
         await client.publish("t", b"x", 1)
         await until(lambda: sink.bodies == [b'{"clientid":"c1"}'])

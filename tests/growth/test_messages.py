@@ -24,9 +24,9 @@ def _with_rules(count: int) -> FakeNode:
     engine = RuleEngine(node.server, RuleEngineSettings())
 
     async def create() -> None:
-        await engine.create_rule('SELECT payload FROM "t/+"', [NOTHING])
+        await engine.rules.create('SELECT payload FROM "t/+"', [NOTHING])
         for number in range(count):
-            await engine.create_rule(f'SELECT payload FROM "other/{number}/+"', [NOTHING])
+            await engine.rules.create(f'SELECT payload FROM "other/{number}/+"', [NOTHING])
 
     asyncio.run(create())
     return node

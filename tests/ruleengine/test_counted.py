@@ -23,7 +23,7 @@ async def some(node: RuleEngineNode) -> None:
 
 
 def figures(node: RuleEngineNode) -> dict[str, Any]:
-    record = node.engine.rule("r")
+    record = node.engine.rules.lookup("r")
     of_rule = {key: value for key, value in record["metrics"][0].items() if not key.startswith("speed")}
     failing = record["actions"][1]
     return of_rule | {
@@ -41,16 +41,16 @@ async def test_they_go_on_after_a_restart_and_end_with_the_rule(tmp_path: Path) 
         assert (before["matched"], before["no_result"], before["exception"], before["fallback"]) == (2, 1, 1, 2)
     async with rule_engine_node(**config(tmp_path)) as node:
         assert figures(node) == before
-        node.engine.rule_book.tick()
-        assert node.engine.rule("r")["metrics"][0]["speed"] == 0.0
+        node.engine.rules.tick(node.server.clock.now())
+        assert node.engine.rules.lookup("r")["metrics"][0]["speed"] == 0.0
         await some(node)
         assert figures(node) == {key: 2 * value if isinstance(value, int) else value for key, value in before.items()}
     async with rule_engine_node(**config(tmp_path)) as node:
         assert figures(node)["matched"] == 4
-        node.engine.reset_metrics("r")
+        node.engine.rules.reset_metrics("r")
     async with rule_engine_node(**config(tmp_path)) as node:
         assert figures(node)["matched"] == figures(node)["keep"] == 0
-        await node.engine.delete_rule("r")
+        await node.engine.rules.delete("r")
         await node.rule(SQL, id="r")
         assert node.metrics("r")["matched"] == 0
 
@@ -59,10 +59,10 @@ async def test_a_tick_writes_what_has_changed_and_a_message_nothing(tmp_path: Pa
     async with rule_engine_node(**config(tmp_path)) as node:
         await node.rule(SQL, id="r")
         await node.rule('SELECT * FROM "other"', id="quiet")
-        table = node.engine.rule_book._counted._table
+        table = node.engine.rules._counted._table
         await some(node)
         assert len(table) == 0
-        node.engine.rule_book.tick()
+        node.engine.rules.tick(node.server.clock.now())
         assert dict(table.items()).keys() == {"r"}
 
 
@@ -74,8 +74,8 @@ async def test_a_tick_writes_only_so_many(tmp_path: Path, monkeypatch: pytest.Mo
         await (await node.client()).publish("t", b"x", 1)
         written = []
         for _ in range(3):
-            node.engine.rule_book.tick()
-            written.append(len(node.engine.rule_book._counted._table))
+            node.engine.rules.tick(node.server.clock.now())
+            written.append(len(node.engine.rules._counted._table))
         assert written == [2, 4, 5]
 
 
@@ -83,5 +83,5 @@ async def test_nothing_is_kept_at_level_memory() -> None:
     async with rule_engine_node() as node:
         await node.rule(SQL, id="r")
         await some(node)
-        node.engine.rule_book.tick()
-        assert len(node.engine.rule_book._counted._table) == 0
+        node.engine.rules.tick(node.server.clock.now())
+        assert len(node.engine.rules._counted._table) == 0

@@ -23,7 +23,7 @@ async def test_rules_run_in_the_order_of_their_creation_and_once_each() -> None:
         client = await node.client()
         await client.publish("a/b")
         assert [row["_rule"] for row in await node.until_kept(5)] == [ids[0], ids[1], ids[2], ids[3], ids[5]]
-        await node.engine.update_rule(ids[0], {"description": "still the first"})
+        await node.engine.rules.update(ids[0], {"description": "still the first"})
         await client.publish("a/b")
         assert [row["_rule"] for row in await node.until_kept(10)][5] == ids[0]
 
@@ -69,7 +69,7 @@ async def test_the_engine_is_not_called_again_for_a_topic_that_no_rule_wants() -
             await client.publish(topic)
         assert [topic for topic in told if not topic.startswith("$SYS/")] == ["other", "wanted/1", "wanted/1"]
         assert len(node.kept) == 2
-        await node.engine.update_rule(id, {"rawsql": 'SELECT topic FROM "other"'})
+        await node.engine.rules.update(id, {"rawsql": 'SELECT topic FROM "other"'})
         await client.publish("other")
         assert len(node.kept) == 3
 
@@ -113,16 +113,16 @@ async def test_what_is_counted_of_a_rule() -> None:
             "node": "taipan@127.0.0.1", "matched": 2, "passed": 2, "no_result": 1, "exception": 1, "failed": 2,
             "evaluated": 4, "speed": 0.0, "speed_max": 0.0, "speed_last5m": 0.0,
         }  # fmt: skip
-        keep, fail = node.engine.rule(id)["actions"]
+        keep, fail = node.engine.rules.lookup(id)["actions"]
         assert keep["metrics"] == [{"node": "taipan@127.0.0.1", "success": 2, "failed": 0, "taken": 2}]
         assert fail["metrics"] == [{"node": "taipan@127.0.0.1", "success": 0, "failed": 2, "taken": 2}]
         assert fail["last_error"]["reason"] == "as told"
         counters = node.server.metrics.snapshot()
         assert (counters["rules.matched"], counters["actions.success"], counters["actions.failure"]) == (2, 2, 2)
-        error = node.engine.rule(id)["last_error"]
+        error = node.engine.rules.lookup(id)["last_error"]
         assert error["clause"] == "SELECT" and "JSON" in error["reason"] and "no json" in error["sample"]
-        node.engine.reset_metrics(id)
-        record = node.engine.rule(id)
+        node.engine.rules.reset_metrics(id)
+        record = node.engine.rules.lookup(id)
         assert record["metrics"][0]["evaluated"] == 0 and "last_error" not in record
         assert record["actions"][0]["metrics"][0]["taken"] == 0
 
@@ -165,7 +165,7 @@ async def test_fallbacks_and_on_action_failed(choice: str, rows: int, exceptions
         await client.publish("t")
         assert len(node.kept) == rows
         assert node.metrics(id)["exception"] == exceptions
-        fallback = node.engine.rule(id)["actions"][0]["fallbacks"][0]
+        fallback = node.engine.rules.lookup(id)["actions"][0]["fallbacks"][0]
         assert fallback["metrics"][0]["failed"] == 1
         assert fallback["fallbacks"][0]["metrics"][0]["success"] == 1
 
@@ -178,14 +178,14 @@ async def test_a_rule_that_goes_while_it_runs(how: str) -> None:
         second = await node.rule('SELECT * FROM "t"')
 
         def go(rule_id: str) -> None:
-            book = node.engine.rule_book
+            book = node.engine.rules
             if rule_id == first:
                 if how == "delete":
-                    book.delete(first)
-                    book.delete(second)
+                    book._delete(first)
+                    book._delete(second)
                 else:
                     for id in (first, second):
-                        asyncio.get_running_loop().create_task(node.engine.update_rule(id, {"enabled": False}))
+                        asyncio.get_running_loop().create_task(node.engine.rules.update(id, {"enabled": False}))
 
         node.on_keep = go
         client = await node.client()
@@ -193,10 +193,10 @@ async def test_a_rule_that_goes_while_it_runs(how: str) -> None:
         await client.publish("t")
         if how == "delete":
             assert [row["_rule"] for row in node.kept] == [first]
-            assert node.engine.rules() == []
+            assert node.engine.rules.records() == []
         else:
             assert [row["_rule"] for row in node.kept] == [first, first, second]
-            assert not any(record["enabled"] for record in node.engine.rules())
+            assert not any(record["enabled"] for record in node.engine.rules.records())
         assert len(node.closed) == 3
 
 
@@ -206,7 +206,7 @@ async def test_a_change_keeps_the_counters_and_refusals_change_nothing() -> None
         id = await node.rule('SELECT * FROM "t"')
         client = await node.client()
         await client.publish("t")
-        before = node.engine.rule(id)
+        before = node.engine.rules.lookup(id)
         for changes in (
             {"rawsql": "SELECT"},
             {"actions": [{"name": "nobody", "params": {}}]},
@@ -214,9 +214,9 @@ async def test_a_change_keeps_the_counters_and_refusals_change_nothing() -> None
             {"rawsql": 'SELECT * FROM "$events/nothing"'},
         ):
             with pytest.raises(RuleEngineError):
-                await node.engine.update_rule(id, changes)
-        assert node.engine.rule(id) == before
-        after = await node.engine.update_rule(id, {"rawsql": 'SELECT * FROM "u"', "description": "d"})
+                await node.engine.rules.update(id, changes)
+        assert node.engine.rules.lookup(id) == before
+        after = await node.engine.rules.update(id, {"rawsql": 'SELECT * FROM "u"', "description": "d"})
         assert (after["for"], after["description"], after["metrics"][0]["matched"]) == (["u"], "d", 1)
         await client.publish("t")
         await client.publish("u")
@@ -253,10 +253,10 @@ async def test_a_change_keeps_the_counters_and_refusals_change_nothing() -> None
 async def test_what_is_refused_at_creation(sql: str, actions: Any, more: Any, kind: str, words: str) -> None:
     async with rule_engine_node() as node:
         with pytest.raises(RuleEngineError) as refused:
-            await node.engine.create_rule(sql, actions, **more)
+            await node.engine.rules.create(sql, actions, **more)
         assert refused.value.kind == kind
         assert words in refused.value.message and "\n" not in refused.value.message
-        assert node.engine.rules() == []
+        assert node.engine.rules.records() == []
 
 
 @pytest.mark.asyncio
@@ -268,11 +268,11 @@ async def test_ids() -> None:
         assert refused.value.kind == "exists"
         made = await node.rule('SELECT * FROM "t"')
         assert made.startswith("rule:") and len(made) == 13
-        action = node.engine.rule(made)["actions"][0]["id"]
+        action = node.engine.rules.lookup(made)["actions"][0]["id"]
         assert action.startswith("keep_") and action.removeprefix("keep_").isdigit()
         with pytest.raises(RuleEngineError, match="max_rules"):
             await node.rule('SELECT * FROM "t"')
-        for ask in (node.engine.delete_rule("no"), node.engine.update_rule("no", {})):
+        for ask in (node.engine.rules.delete("no"), node.engine.rules.update("no", {})):
             with pytest.raises(RuleEngineError) as refused:
                 await ask
             assert refused.value.kind == "unknown"
@@ -286,19 +286,19 @@ async def test_rules_survive_a_restart(tmp_path: Path) -> None:
         second = await node.rule('SELECT * FROM "t"', enabled=False)
         third = await node.rule('SELECT topic FROM "t"', {**KEEP, "fallbacks": [KEEP]})
         gone = await node.rule('SELECT * FROM "t"')
-        await node.engine.delete_rule(gone)
+        await node.engine.rules.delete(gone)
         assert await node.server.tables.stored()
-        before = node.engine.rules()
+        before = node.engine.rules.records()
     async with rule_engine_node(**level) as node:  # type: ignore[arg-type]
         # The test's own actions are registered before the start, as an operator's are.
-        assert node.engine.rules() == before
-        assert [rule["id"] for rule in node.engine.rules()] == [first, second, third]
+        assert node.engine.rules.records() == before
+        assert [rule["id"] for rule in node.engine.rules.records()] == [first, second, third]
         client = await node.client()
         await client.publish("t", b'{"x": 5}')
         assert [row["_rule"] for row in await node.until_kept(2)] == [first, third]
         assert node.kept[0]["x"] == 5
         later = await node.rule('SELECT * FROM "t"')
-        assert [rule["id"] for rule in node.engine.rules()][-1] == later
+        assert node.engine.rules.records()[-1]["id"] == later
 
 
 @pytest.mark.asyncio
@@ -306,24 +306,24 @@ async def test_a_stored_rule_that_cannot_run_says_why(tmp_path: Path) -> None:
     level = {"durability": {"level": "disk"}, "data_dir": str(tmp_path)}
     async with rule_engine_node(**level) as node:  # type: ignore[arg-type]
         id = await node.rule('SELECT * FROM "t"')
-        row = node.engine.stored_rules()[0]
+        row = node.engine.rules.stored()[0]
         broken = msgspec.structs.replace(row, id="broken", rawsql="SELECT gone(1) FROM t", order=9)
         action = msgspec.structs.replace(row.actions[0], name="gone")
         orphan = msgspec.structs.replace(row, id="orphan", actions=(action,), order=10)
-        node.engine.rule_book._table.put("broken", broken)
-        node.engine.rule_book._table.put("orphan", orphan)
+        node.engine.rules._table.put("broken", broken)
+        node.engine.rules._table.put("orphan", orphan)
         assert await node.server.tables.stored()
     node_logs: list[str] = []
     async with rule_engine_node(**level) as node:  # type: ignore[arg-type]
         node_logs, node._complaints.records = node._complaints.records, []
-        records = {record["id"]: record for record in node.engine.rules()}
+        records = {record["id"]: record for record in node.engine.rules.records()}
         assert records[id]["enabled"] and "suspended" not in records[id]
         assert not records["broken"]["enabled"] and "gone" in records["broken"]["suspended"]
         assert not records["orphan"]["enabled"] and "gone" in records["orphan"]["suspended"]
         node.engine.action_types["gone"] = node.engine.action_types["keep"]
         await node.pass_time(10)
-        assert node.engine.rule("orphan")["enabled"]
-        await node.engine.update_rule("broken", {"rawsql": 'SELECT 1 as n FROM "t"'})
+        assert node.engine.rules.lookup("orphan")["enabled"]
+        await node.engine.rules.update("broken", {"rawsql": 'SELECT 1 as n FROM "t"'})
         client = await node.client()
         await client.publish("t")
         assert len(await node.until_kept(3)) == 3
@@ -336,21 +336,21 @@ async def test_a_trace_is_kept_only_while_asked_for() -> None:
         id = await node.rule('SELECT payload.x as x FROM "t" WHERE x > 1', KEEP, FAIL)
         client = await node.client("tracer")
         await client.publish("t", b'{"x": 2}')
-        assert node.engine.rule_trace(id) == []
-        node.engine.trace_rule(id, 3)
+        assert node.engine.rules.traced(id) == []
+        node.engine.rules.trace(id, 3)
         for payload in (b'{"x": 9}', b'{"x": 2}', b'{"x": 1}', b"{"):
             await client.publish("t", payload)
-        passed, refused, broken = node.engine.rule_trace(id)
+        passed, refused, broken = node.engine.rules.traced(id)
         assert (passed["outcome"], passed["rows"], passed["topic"], passed["clientid"]) == (
             "passed", ['{"x":2}'], "t", "tracer",
         )  # fmt: skip
         assert [each["outcome"] for each in passed["actions"]] == ["success", "failed"]
         assert refused["outcome"] == "no_result"
         assert broken["outcome"] == "exception" and broken["reason"].startswith("SELECT: ")
-        node.engine.trace_rule(id, 0)
-        assert node.engine.rule_trace(id) == []
+        node.engine.rules.trace(id, 0)
+        assert node.engine.rules.traced(id) == []
         with pytest.raises(RuleEngineError):
-            node.engine.trace_rule(id, 1000)
+            node.engine.rules.trace(id, 1000)
 
 
 @pytest.mark.asyncio
@@ -358,15 +358,15 @@ async def test_a_long_statement_is_parsed_in_another_process() -> None:
     fields = ", ".join(f"payload.x{number} as x{number}" for number in range(150))
     async with rule_engine_node() as node:
         id = await node.rule(f'SELECT {fields} FROM "t"')
-        assert node.engine.off_loop._pool is not None
+        assert node.engine.rules.off_loop._pool is not None
         client = await node.client()
         await client.publish("t", b'{"x7": 7}')
         assert (await node.until_kept(1))[0]["x7"] == 7
         with pytest.raises(RuleEngineError) as refused:
-            await node.engine.update_rule(id, {"rawsql": f"SELECT {fields}, FROM t"})
+            await node.engine.rules.update(id, {"rawsql": f"SELECT {fields}, FROM t"})
         assert refused.value.line == 1 and refused.value.column > 1024
         await node.pass_time(61)
-        assert node.engine.off_loop._pool is None
+        assert node.engine.rules.off_loop._pool is None
 
 
 @pytest.mark.asyncio
@@ -379,7 +379,10 @@ async def test_a_rule_that_takes_too_much_fails_alone() -> None:
         client = await node.client()
         await client.publish("t", b'{"list": [1,2,3,4,5,6,7,8,9]}')
         await subscriber.expect_publish("t")
-        assert node.metrics(greedy)["exception"] == 1 and "steps" in node.engine.rule(greedy)["last_error"]["reason"]
+        assert (
+            node.metrics(greedy)["exception"] == 1
+            and "steps" in node.engine.rules.lookup(greedy)["last_error"]["reason"]
+        )
         assert node.metrics(modest)["passed"] == 1
 
 
@@ -396,8 +399,8 @@ async def test_gauges() -> None:
 async def test_closing_twice_is_harmless() -> None:
     async with rule_engine_node() as node:
         await node.rule('SELECT topic FROM "a"')
-        (id,) = [rule["id"] for rule in node.engine.rules()]
-        action = node.engine.rule(id)["actions"][0]["id"]
+        (id,) = [rule["id"] for rule in node.engine.rules.records()]
+        action = node.engine.rules.lookup(id)["actions"][0]["id"]
         await node.engine.close()
         await node.engine.close()
         assert node.closed == [action]

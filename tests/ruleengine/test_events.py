@@ -203,12 +203,12 @@ async def test_a_hook_is_attached_only_while_an_enabled_rule_asks() -> None:
         assert sum(during.values()) - sum(before.values()) == len(EVENTS)
         assert listens(node)
         for rule in rules[::2]:
-            await node.engine.delete_rule(rule)
+            await node.engine.rules.delete(rule)
         for rule in rules[1::2]:
-            await node.engine.update_rule(rule, {"enabled": False})
+            await node.engine.rules.update(rule, {"enabled": False})
         assert {name: len(point) for name, point in hooks.points.items()} == before
         assert not listens(node)
-        await node.engine.update_rule(rules[1], {"enabled": True})
+        await node.engine.rules.update(rules[1], {"enabled": True})
         assert sum(len(point) for point in hooks.points.values()) == sum(before.values()) + 1
 
 

@@ -33,15 +33,15 @@ async def test_rules_that_come_too_late_are_left_out_for_this_message(caplog: py
     caplog.set_level(logging.WARNING, "taipan.ruleengine")
     async with rule_engine_node(rules=SHORT) as node:
         ids = [await node.rule('SELECT topic FROM "t"') for _ in range(4)]
-        node.engine.trace_rule(ids[3])
+        node.engine.rules.trace(ids[3])
         spend(node, ids[1])
         client = await node.client()
         await client.publish("t", b"1", 1)
         assert [row["_rule"] for row in node.kept] == ids[:2]
         assert [node.metrics(each)["exception"] for each in ids] == [0, 0, 1, 1]
-        reason = node.engine.rule(ids[2])["last_error"]["reason"]
+        reason = node.engine.rules.lookup(ids[2])["last_error"]["reason"]
         assert reason.startswith("not evaluated") and "ruleengine.max_time" in reason
-        (evaluation,) = node.engine.rule_trace(ids[3])
+        (evaluation,) = node.engine.rules.traced(ids[3])
         assert evaluation["outcome"] == "exception" and "ruleengine.max_time" in evaluation["reason"]
         assert caplog.text.count("rule_failed") == 2
         node.engine.runtime.processor_time = lambda: 0.0
@@ -64,7 +64,7 @@ async def test_rows_and_actions_that_come_too_late_are_left_out() -> None:
         await (await node.client()).publish("t", b'{"l":[1,2,3]}', 1)
         assert len(node.kept) == 1
         assert node.metrics(rule)["exception"] == 1
-        assert "not all actions were run" in node.engine.rule(rule)["last_error"]["reason"]
+        assert "not all actions were run" in node.engine.rules.lookup(rule)["last_error"]["reason"]
 
 
 async def test_what_a_republished_message_leads_to_counts_as_well() -> None:

@@ -13,12 +13,12 @@ from tests.support.rule_engine_node import rule_engine_node
 @pytest.mark.asyncio
 async def test_the_example_of_every_event_matches(kind: Any) -> None:
     async with rule_engine_node() as node:
-        found = await node.engine.test_sql(kind.sql_example, {})
+        found = await node.engine.rules.test_sql(kind.sql_example, {})
         if kind.topic.endswith("publish"):
             assert found == {"msg": "hello"}
         else:
             assert set(kind.examples) <= set(found) and found["event"] == kind.name
-        assert node.engine.rules() == []
+        assert node.engine.rules.records() == []
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ async def test_the_example_of_every_event_matches(kind: Any) -> None:
 @pytest.mark.asyncio
 async def test_what_it_answers(sql: str, ctx: dict[str, Any], expected: Any) -> None:
     async with rule_engine_node() as node:
-        assert await node.engine.test_sql(sql, ctx) == expected
+        assert await node.engine.rules.test_sql(sql, ctx) == expected
 
 
 @pytest.mark.parametrize(
@@ -60,5 +60,5 @@ async def test_what_it_answers(sql: str, ctx: dict[str, Any], expected: Any) -> 
 async def test_what_it_refuses(sql: str, ctx: dict[str, Any], kind: str, words: str) -> None:
     async with rule_engine_node() as node:
         with pytest.raises(RuleEngineError) as refused:
-            await node.engine.test_sql(sql, ctx)
+            await node.engine.rules.test_sql(sql, ctx)
         assert refused.value.kind == kind and words in refused.value.message

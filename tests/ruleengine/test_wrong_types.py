@@ -38,15 +38,15 @@ async def test_rule(arguments: dict[str, Any]) -> None:
     async with rule_engine_node() as node:
         given: dict[str, Any] = {"rawsql": SQL, "actions": [KEEP], **arguments}
         with pytest.raises(RuleEngineError) as refused:
-            await node.engine.create_rule(**given)
+            await node.engine.rules.create(**given)
         assert refused.value.kind == WRONG
-        assert node.engine.rules() == [] and not node.engine.registry.wants_messages
+        assert node.engine.rules.records() == [] and not node.engine.registry.wants_messages
         rule = await node.rule(SQL)
-        before = node.engine.rule(rule)
+        before = node.engine.rules.lookup(rule)
         if not arguments.keys() & {"id"} and None not in arguments.values():  # None: leave it as it is
             with pytest.raises(RuleEngineError):
-                await node.engine.update_rule(rule, arguments)
-        assert node.engine.rule(rule) == before
+                await node.engine.rules.update(rule, arguments)
+        assert node.engine.rules.lookup(rule) == before
 
 
 @pytest.mark.parametrize(
@@ -62,19 +62,19 @@ async def test_rule(arguments: dict[str, Any]) -> None:
 async def test_resource(type: Any, config: Any, more: dict[str, Any]) -> None:
     async with rule_engine_node() as node:
         with pytest.raises(RuleEngineError) as refused:
-            await node.engine.create_resource(type, config, **more)
+            await node.engine.resources.create(type, config, **more)
         assert refused.value.kind == WRONG
-        assert node.engine.resources() == []
+        assert node.engine.resources.records() == []
         if not more:
             with pytest.raises(RuleEngineError):
-                await node.engine.test_resource(type, config)
+                await node.engine.resources.test(type, config)
 
 
 @pytest.mark.parametrize("rawsql, ctx", [(1, {}), (None, {}), (SQL, None), (SQL, [1]), (SQL, "x"), (BROKEN, {})])
 async def test_trying_sql(rawsql: Any, ctx: Any) -> None:
     async with rule_engine_node() as node:
         with pytest.raises(RuleEngineError):
-            await node.engine.test_sql(rawsql, ctx)
+            await node.engine.rules.test_sql(rawsql, ctx)
 
 
 @pytest.mark.parametrize("size", [None, "1", 1.5, -1, 101])
@@ -82,4 +82,4 @@ async def test_trace(size: Any) -> None:
     async with rule_engine_node() as node:
         rule = await node.rule(SQL)
         with pytest.raises(RuleEngineError):
-            node.engine.trace_rule(rule, size)
+            node.engine.rules.trace(rule, size)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any, cast
+from typing import Any
 
 from taipan.broker.config import ZoneSettings
 from taipan.broker.mqtt.message import Message
 from taipan.broker.server import Server
 from taipan.broker.session.client_info import ClientInfo
-from taipan.ruleengine.actions.action import Action, ActionPlace, ActionType, Row
+from taipan.ruleengine.actions.action import Action, ActionContext, ActionType, Row
 from taipan.ruleengine.config import RuleEngineSettings
 from taipan.ruleengine.delivery.buffer_store import BufferStore
-from taipan.ruleengine.event import Event, Near
+from taipan.ruleengine.event import Event, EventEnvironment
 from taipan.ruleengine.events import MESSAGE_PUBLISH
 from taipan.ruleengine.params import check_params
-from taipan.ruleengine.resources.resource import Resource, ResourcePlace, ResourceType
+from taipan.ruleengine.resources.resource import NodeContext, Resource, ResourceContext, ResourceType
 from tests.support.node import make_settings
 
 QUICK = RuleEngineSettings(
@@ -51,14 +51,26 @@ class FakeEngine:
         self.resources: dict[str, Resource] = {}
         self.alive: list[bool] = []
         self.report = FakeReport()
+        server = self.server
+        self.node = NodeContext(
+            server.settings.node.name,
+            settings,
+            server.clock,
+            server.broker.rng,
+            server.metrics,
+            server.tables,
+            server.broker.account,
+            self.buffers,
+            server.publish,
+        )
 
-    def resource(self, id: str) -> Resource | None:
-        return self.resources.get(id)
+    def resource(self, id: str) -> Resource:
+        return self.resources.get(id)  # type: ignore[return-value]  # None: one that does not run
 
     def make(self, type: ResourceType, id: str = "resource:1", **config: Any) -> Resource:
         """A resource that has not started. Raises ParamError."""
-        place = ResourcePlace(id, check_params(config, type.params), cast(Any, self), self.alive.append)
-        return type.create(place)
+        context = ResourceContext(id, check_params(config, type.params), self.node, self.alive.append)
+        return type.create(context)
 
     def run(self, type: ResourceType, id: str = "resource:1", **config: Any) -> Any:
         """A resource that runs."""
@@ -69,7 +81,9 @@ class FakeEngine:
     def action(self, type: ActionType, id: str = "action_1", report: FakeReport | None = None, **params: Any) -> Action:
         """Raises ParamError."""
         checked = check_params({"$resource": "resource:1", **params}, type.params)
-        return type.create(ActionPlace(id, "rule:1", checked, cast(Any, self), report or self.report))
+        return type.create(
+            ActionContext(id, "rule:1", checked, report or self.report, self.node, self.resource, lambda event: 1)
+        )
 
     async def close(self) -> None:
         for each in self.resources.values():
@@ -82,4 +96,4 @@ def published(
     """The event of a message that a client has published."""
     client = ClientInfo("taipan@127.0.0.1", ZoneSettings(), client_id=client_id)
     message = Message(topic, payload, qos, retain, publisher=client)
-    return Event(MESSAGE_PUBLISH, Near("taipan@127.0.0.1", Random(1)), 1.0, client, message)
+    return Event(MESSAGE_PUBLISH, EventEnvironment("taipan@127.0.0.1", Random(1)), 1.0, client, message)

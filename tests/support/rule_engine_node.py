@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from taipan.ruleengine.actions.action import Action, ActionFailed, ActionPlace, ActionType, Row
+from taipan.ruleengine.actions.action import Action, ActionContext, ActionFailed, ActionType, Row
 from taipan.ruleengine.config import RuleEngineSettings
 from taipan.ruleengine.engine import RuleEngine
 from taipan.ruleengine.event import Event
@@ -34,19 +34,19 @@ class RuleEngineNode(Node):
         for name, create in (("keep", self._keep), ("fail", self._fail)):
             self.engine.action_types[name] = ActionType(name, words, words, create)
 
-    def _keep(self, place: ActionPlace) -> Action:
-        return _Keep(self, place)
+    def _keep(self, context: ActionContext) -> Action:
+        return _Keep(self, context)
 
-    def _fail(self, place: ActionPlace) -> Action:
+    def _fail(self, context: ActionContext) -> Action:
         return _Fail()
 
     async def rule(self, sql: str, *actions: dict[str, Any], **more: Any) -> str:
         """The id of a new rule that keeps its rows, or does ``actions``."""
-        record = await self.engine.create_rule(sql, actions or [KEEP], **more)
+        record = await self.engine.rules.create(sql, actions or [KEEP], **more)
         return str(record["id"])
 
     def metrics(self, rule_id: str) -> dict[str, Any]:
-        metrics: dict[str, Any] = self.engine.rule(rule_id)["metrics"][0]
+        metrics: dict[str, Any] = self.engine.rules.lookup(rule_id)["metrics"][0]
         return metrics
 
     async def until_kept(self, count: int) -> list[dict[str, Any]]:
@@ -69,18 +69,18 @@ class RuleEngineNode(Node):
 
 
 class _Keep:
-    def __init__(self, node: RuleEngineNode, place: ActionPlace) -> None:
+    def __init__(self, node: RuleEngineNode, context: ActionContext) -> None:
         self.node = node
-        self.place = place
+        self.context = context
 
     def run(self, row: Row, event: Event) -> bool:
-        self.node.kept.append({**row, "_rule": self.place.rule_id})
+        self.node.kept.append({**row, "_rule": self.context.rule_id})
         self.node.events.append(event)
-        self.node.on_keep(self.place.rule_id)
+        self.node.on_keep(self.context.rule_id)
         return True
 
     def close(self) -> None:
-        self.node.closed.append(self.place.id)
+        self.node.closed.append(self.context.id)
 
 
 class _Fail:

@@ -105,11 +105,11 @@ def _rules(count: int) -> object:
     engine = RuleEngine(node.server, RuleEngineSettings())
 
     async def create() -> None:
-        await engine.create_rule('SELECT 1 FROM "warm/up"', [{"name": "do_nothing", "params": {}}])
+        await engine.rules.create('SELECT 1 FROM "warm/up"', [{"name": "do_nothing", "params": {}}])
         tracemalloc.start()
         for number in range(count):
             sql = f'SELECT payload.x AS x, clientid FROM "site/{number}/+" WHERE payload.x > {number}'
-            await engine.create_rule(sql, [{"name": "do_nothing", "params": {}}])
+            await engine.rules.create(sql, [{"name": "do_nothing", "params": {}}])
 
     asyncio.run(create())
     return node, engine

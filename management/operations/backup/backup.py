@@ -25,7 +25,7 @@ from taipan.broker.routing.retained import STORED
 from taipan.broker.server import Server
 from taipan.broker.session.client_info import RESTORED, ClientInfo
 from taipan.ruleengine.engine import RuleEngine
-from taipan.ruleengine.import_check import Adoption
+from taipan.ruleengine.import_check import ImportCheck
 
 from ...settings import ManagementSettings
 from ..apps import App, Apps
@@ -200,7 +200,7 @@ class Backup:
             file = ImportFile(document, env, self._server.clock.now(), most_payload)
             for _ in file.read():
                 await work.checkpoint()
-            async for _ in file.check_engine(Adoption(self._engine)):
+            async for _ in file.check_engine(ImportCheck(self._engine)):
                 await work.checkpoint()
             file.refuse_wrong()
             plan = file.plan

@@ -50,8 +50,8 @@ class ExportFile:
         """``retained``: whether retained messages are in it."""
         self._server = server
         self._now = now
-        self._resources = engine.stored_resources()
-        self._rules = engine.stored_rules()
+        self._resources = engine.resources.stored()
+        self._rules = engine.rules.stored()
         self._users = server.stored_users.all()
         self._bans = server.banned.all()
         self._apps = apps.stored()

@@ -10,7 +10,7 @@ from taipan.broker.access.banned import Ban
 from taipan.broker.access.stored_rules import MAX_RULES
 from taipan.broker.access.stored_users import CLIENT_ID, USERNAME, StoredUser
 from taipan.ruleengine.error import RuleEngineError
-from taipan.ruleengine.import_check import Adoption
+from taipan.ruleengine.import_check import ImportCheck
 from taipan.ruleengine.stored import StoredResource, StoredRule
 
 from ..apps import App
@@ -217,7 +217,7 @@ class ImportFile:
                 into.append((index, record, msgspec.json.encode(record).decode()))
             yield
 
-    async def check_engine(self, adoption: Adoption) -> AsyncIterator[None]:
+    async def check_engine(self, adoption: ImportCheck) -> AsyncIterator[None]:
         """Ask the rule engine about its records, after ``read``. What it does not offer is carried."""
         resources: dict[str, StoredResource] = {}
         rules: dict[str, StoredRule] = {}

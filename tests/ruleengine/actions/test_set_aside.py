@@ -326,7 +326,7 @@ async def test_a_row_whose_time_is_over_after_a_restart_runs_its_fallbacks_once(
     rules = {"retry_backoff": 0.01, "retry_backoff_max": 0.05, "breaker_pause": 0.05}
     async with rule_engine_node(rules=rules, **tables) as node:
         config = {"url": f"http://127.0.0.1:{free_port()}"}
-        await node.engine.create_resource("web_hook", config, id="hook")
+        await node.engine.resources.create("web_hook", config, id="hook")
         action = {
             "name": "data_to_webserver",
             "params": {"$resource": "hook", "retry_for": 2},
@@ -339,9 +339,9 @@ async def test_a_row_whose_time_is_over_after_a_restart_runs_its_fallbacks_once(
         assert node.kept == []
     async with rule_engine_node(rules=rules, **tables) as node:
         assert [each["p"] for each in await node.until_kept(3)] == ["0", "1", "2"]
-        node.engine.resource_book.tick()
+        node.engine.resources.tick()
         await asyncio.sleep(0.2)
-        assert len(node.kept) == 3 and node.engine.rule("r")["actions"][0]["metrics"][0]["failed"] == 3
+        assert len(node.kept) == 3 and node.engine.rules.lookup("r")["actions"][0]["metrics"][0]["failed"] == 3
         assert node.engine.buffers.after("hook", 0) == []
     async with rule_engine_node(rules=rules, **tables) as node:
         await asyncio.sleep(0.2)

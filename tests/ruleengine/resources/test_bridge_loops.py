@@ -50,8 +50,8 @@ async def two(**zone: Any) -> AsyncIterator[tuple[RuleEngineNode, RuleEngineNode
 async def bridge(here: RuleEngineNode, there: RuleEngineNode, **more: Any) -> None:
     address = there.address()
     config = {"address": f"{address.host}:{address.port}", "mountpoint": "", "pool_size": 1, "proto_ver": "mqttv5"}
-    await here.engine.create_resource("bridge_mqtt", {**config, "reconnect_interval": "50ms", **more}, id="bridge")
-    await until(lambda: here.engine.resource("bridge").alive)
+    await here.engine.resources.create("bridge_mqtt", {**config, "reconnect_interval": "50ms", **more}, id="bridge")
+    await until(lambda: here.engine.resources.running("bridge").alive)
 
 
 async def forward(here: RuleEngineNode, there: RuleEngineNode, source: str = "loop/#", topic: str = "") -> str:
@@ -84,7 +84,7 @@ async def test_two_brokers_that_forward_to_each_other_stop(qos: int) -> None:
             await forward(here, there)
         await (await a.client()).publish("loop/1", b"x", qos)
         assert await quiet(a, b) == 1 + MOST
-        failed = [each.engine.rule("forward")["actions"][0] for each in (a, b)]
+        failed = [each.engine.rules.lookup("forward")["actions"][0] for each in (a, b)]
         assert sum(each["metrics"][0]["failed"] for each in failed) == 1
         assert any("max_hops" in each.get("last_error", {}).get("reason", "") for each in failed)
 
@@ -95,7 +95,7 @@ async def test_two_brokers_that_fetch_from_each_other_stop(qos: int, caplog: pyt
     async with two() as (a, b):
         for here, there in ((a, b), (b, a)):
             await bridge(here, there, ingress=[{"remote_topic": "loop/#", "qos": 2}])
-            await until(lambda here=here: here.engine.resource("bridge").status["connections"] == 2)
+            await until(lambda here=here: here.engine.resources.running("bridge").status["connections"] == 2)
         await (await a.client()).publish("loop/1", b"x", qos)
         assert await quiet(a, b) == 1 + MOST
         refused = [each.server.metrics.refusals.snapshot().get("bridge_quota_exceeded", 0) for each in (a, b)]
@@ -146,9 +146,9 @@ async def test_a_message_that_the_other_side_does_not_take_fails_and_holds_up_no
             for topic, payload in (("up/no", b"x"), ("up/large", b"x" * 2000), ("up/yes", b"x")):
                 await writer.publish(topic, payload, 1)
             await reader.expect_publish("up/yes")
-            action = a.engine.rule("forward")["actions"][0]
-            await until(lambda: a.engine.rule("forward")["actions"][0]["metrics"][0]["failed"] == 2)
-            assert "last_error" in a.engine.rule("forward")["actions"][0], action
+            action = a.engine.rules.lookup("forward")["actions"][0]
+            await until(lambda: a.engine.rules.lookup("forward")["actions"][0]["metrics"][0]["failed"] == 2)
+            assert "last_error" in a.engine.rules.lookup("forward")["actions"][0], action
 
 
 @pytest.mark.asyncio
@@ -178,8 +178,8 @@ async def test_a_wrong_password_and_a_bridge_mode_are_told() -> None:
         address = b.address()
         config = {"address": f"{address.host}:{address.port}", "proto_ver": "mqttv5", "username": "u", "password": "no"}
         with pytest.raises(RuleEngineError, match="CONNACK"):
-            await a.engine.test_resource("bridge_mqtt", config)
-        await a.engine.test_resource("bridge_mqtt", {**config, "password": PASSWORD.decode()})
+            await a.engine.resources.test("bridge_mqtt", config)
+        await a.engine.resources.test("bridge_mqtt", {**config, "password": PASSWORD.decode()})
     engine = FakeEngine(QUICK)
     with pytest.raises(ParamError, match="bridge_mode"):
         engine.make(mqtt_bridge.TYPE, address="h:1883", proto_ver="mqttv5", bridge_mode=True)

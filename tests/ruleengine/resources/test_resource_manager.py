@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from taipan.ruleengine.actions.action import Action, ActionFailed, ActionPlace, ActionType, Row
+from taipan.ruleengine.actions.action import Action, ActionContext, ActionFailed, ActionType, Row
 from taipan.ruleengine.engine import RuleEngine
 from taipan.ruleengine.error import RuleEngineError
 from taipan.ruleengine.event import Event
 from taipan.ruleengine.params import Param, ParamError, Text
-from taipan.ruleengine.resources.resource import ResourceError, ResourcePlace, ResourceType
+from taipan.ruleengine.resources.resource import ResourceContext, ResourceError, ResourceType
 from tests.support.rule_engine_node import KEEP, RuleEngineNode, rule_engine_node
 
 WORDS = Text("for tests", "用于测试")
@@ -22,10 +22,10 @@ class Lamp:
 
     lit = True
 
-    def __init__(self, place: ResourcePlace) -> None:
-        if place.config.get("mode") == "impossible":
+    def __init__(self, context: ResourceContext) -> None:
+        if context.config.get("mode") == "impossible":
             raise ParamError("mode", "that cannot be")
-        self.place = place
+        self.context = context
         self.alive = False
         self.closed = False
 
@@ -39,7 +39,7 @@ class Lamp:
     def look(self) -> None:
         if self.alive != type(self).lit:
             self.alive = type(self).lit
-            self.place.on_alive(self.alive)
+            self.context.on_alive(self.alive)
 
     async def test(self) -> None:
         if not type(self).lit:
@@ -52,11 +52,11 @@ class Lamp:
 class Shine:
     """An action on a lamp; fails while it is dark."""
 
-    def __init__(self, place: ActionPlace) -> None:
-        self.place = place
+    def __init__(self, context: ActionContext) -> None:
+        self.context = context
 
     def run(self, row: Row, event: Event) -> bool:
-        if not self.place.engine.resource(self.place.params["$resource"]).alive:
+        if not self.context.resource(self.context.params["$resource"]).alive:
             raise ActionFailed("dark")
         return True
 
@@ -72,8 +72,8 @@ def equip(engine: RuleEngine, lit: bool = True) -> type[Lamp]:
     )
     engine.resource_types["lamp"] = ResourceType("lamp", WORDS, WORDS, kind, params)
 
-    def create(place: ActionPlace) -> Action:
-        return Shine(place)
+    def create(context: ActionContext) -> Action:
+        return Shine(context)
 
     of = (Param("$resource", 0, "string", WORDS, WORDS, required=True),)
     engine.action_types["shine"] = ActionType("shine", WORDS, WORDS, create, of, ("lamp",))
@@ -81,7 +81,7 @@ def equip(engine: RuleEngine, lit: bool = True) -> type[Lamp]:
 
 
 async def lamp(node: RuleEngineNode, **config: Any) -> str:
-    record = await node.engine.create_resource("lamp", {"mode": "on", **config})
+    record = await node.engine.resources.create("lamp", {"mode": "on", **config})
     return str(record["id"])
 
 
@@ -93,14 +93,14 @@ def shine(resource: str, **more: Any) -> dict[str, Any]:
 async def test_the_record_of_a_resource() -> None:
     async with rule_engine_node() as node:
         equip(node.engine)
-        record = await node.engine.create_resource("lamp", {"mode": "on", "password": "secret"}, description="d")
+        record = await node.engine.resources.create("lamp", {"mode": "on", "password": "secret"}, description="d")
         assert record["id"].startswith("resource:") and len(record["id"]) == 17
         assert record == {
             "id": record["id"], "type": "lamp", "config": {"mode": "on", "password": "******"}, "description": "d",
             "status": [{"node": "taipan@127.0.0.1", "is_alive": True, "watts": 5}],
         }  # fmt: skip
-        assert node.engine.resources() == node.engine.resources("lamp") == [{**record, "status": True}]
-        assert node.engine.stored_resources()[0].config["password"] == "secret"
+        assert node.engine.resources.records() == node.engine.resources.records("lamp") == [{**record, "status": True}]
+        assert node.engine.resources.stored()[0].config["password"] == "secret"
 
 
 @pytest.mark.parametrize(
@@ -118,11 +118,11 @@ async def test_the_record_of_a_resource() -> None:
 async def test_what_is_refused_at_creation(type: str, config: Any, more: Any, kind: str) -> None:
     async with rule_engine_node() as node:
         equip(node.engine)
-        await node.engine.create_resource("lamp", {"mode": "on"}, id="mine")
+        await node.engine.resources.create("lamp", {"mode": "on"}, id="mine")
         with pytest.raises(RuleEngineError) as refused:
-            await node.engine.create_resource(type, config, **more)
+            await node.engine.resources.create(type, config, **more)
         assert refused.value.kind == kind
-        assert len(node.engine.resources()) == 1
+        assert len(node.engine.resources.records()) == 1
 
 
 @pytest.mark.asyncio
@@ -133,20 +133,20 @@ async def test_a_resource_in_use_stays() -> None:
         first = await node.rule('SELECT * FROM "t"', shine(id))
         second = await node.rule('SELECT * FROM "t"', {**KEEP, "fallbacks": [shine(id)]}, enabled=False)
         with pytest.raises(RuleEngineError) as refused:
-            await node.engine.delete_resource(id)
+            await node.engine.resources.delete(id)
         assert refused.value.kind == "in_use" and refused.value.ids == (first, second)
         assert first in refused.value.message and second in refused.value.message
         with pytest.raises(RuleEngineError) as refused:
-            await node.engine.update_resource(id, {"mode": "off"})
+            await node.engine.resources.update(id, {"mode": "off"})
         assert refused.value.ids == (first,)
-        await node.engine.update_resource(id, description="words are free")
-        await node.engine.delete_rule(first)
-        await node.engine.delete_rule(second)
-        instance: Any = node.engine.resource(id)
-        await node.engine.delete_resource(id)
-        assert instance.closed and node.engine.resources() == []
+        await node.engine.resources.update(id, description="words are free")
+        await node.engine.rules.delete(first)
+        await node.engine.rules.delete(second)
+        instance: Any = node.engine.resources.running(id)
+        await node.engine.resources.delete(id)
+        assert instance.closed and node.engine.resources.records() == []
         with pytest.raises(RuleEngineError) as refused:
-            await node.engine.delete_resource(id)
+            await node.engine.resources.delete(id)
         assert refused.value.kind == "unknown"
 
 
@@ -155,7 +155,7 @@ async def test_a_rule_wants_a_resource_of_the_right_type() -> None:
     async with rule_engine_node() as node:
         equip(node.engine)
         node.engine.resource_types["other"] = ResourceType("other", WORDS, WORDS, Lamp, ())
-        other = await node.engine.create_resource("other", {})
+        other = await node.engine.resources.create("other", {})
         with pytest.raises(RuleEngineError) as refused:
             await node.rule('SELECT * FROM "t"', shine(other["id"]))
         assert refused.value.kind == "wrong" and "lamp" in refused.value.message
@@ -168,21 +168,21 @@ async def test_the_alarm_of_a_resource_that_is_down() -> None:
         id = await lamp(node)
         alarm = f"resource/lamp/{id}/down"
         assert alarm in node.server.alarms.active
-        assert node.engine.resource_record(id)["status"][0]["is_alive"] is False
+        assert node.engine.resources.lookup(id)["status"][0]["is_alive"] is False
         with pytest.raises(RuleEngineError, match="it is dark"):
-            await node.engine.start_resource(id)
+            await node.engine.resources.start(id)
         rule = await node.rule('SELECT * FROM "t"', shine(id))
-        assert node.engine.rule(rule)["enabled"]
-        instance: Any = node.engine.resource(id)
+        assert node.engine.rules.lookup(rule)["enabled"]
+        instance: Any = node.engine.resources.running(id)
         kind.lit = True
         instance.look()
         assert alarm not in node.server.alarms.active
-        await node.engine.start_resource(id)
+        await node.engine.resources.start(id)
         kind.lit = False
         instance.look()
         assert alarm in node.server.alarms.active
-        await node.engine.delete_rule(rule)
-        await node.engine.delete_resource(id)
+        await node.engine.rules.delete(rule)
+        await node.engine.resources.delete(id)
         assert alarm not in node.server.alarms.active
 
 
@@ -190,11 +190,11 @@ async def test_the_alarm_of_a_resource_that_is_down() -> None:
 async def test_trying_a_configuration_stores_nothing() -> None:
     async with rule_engine_node() as node:
         kind = equip(node.engine)
-        await node.engine.test_resource("lamp", {"mode": "on"})
+        await node.engine.resources.test("lamp", {"mode": "on"})
         kind.lit = False
         with pytest.raises(RuleEngineError, match="dark"):
-            await node.engine.test_resource("lamp", {"mode": "on"})
-        assert node.engine.resources() == [] and not node.server.alarms.active
+            await node.engine.resources.test("lamp", {"mode": "on"})
+        assert node.engine.resources.records() == [] and not node.server.alarms.active
 
 
 @pytest.mark.asyncio
@@ -202,13 +202,13 @@ async def test_a_change_keeps_what_was_masked() -> None:
     async with rule_engine_node() as node:
         equip(node.engine)
         id = await lamp(node, password="secret")
-        old: Any = node.engine.resource(id)
-        await node.engine.update_resource(id, {"mode": "dim", "password": "******"})
-        assert old.closed and node.engine.resource(id) is not old
-        assert node.engine.stored_resources()[0].config == {"mode": "dim", "password": "secret"}
+        old: Any = node.engine.resources.running(id)
+        await node.engine.resources.update(id, {"mode": "dim", "password": "******"})
+        assert old.closed and node.engine.resources.running(id) is not old
+        assert node.engine.resources.stored()[0].config == {"mode": "dim", "password": "secret"}
         with pytest.raises(RuleEngineError):
-            await node.engine.update_resource(id, {"mode": "impossible"})
-        assert node.engine.stored_resources()[0].config["mode"] == "dim"
+            await node.engine.resources.update(id, {"mode": "impossible"})
+        assert node.engine.resources.stored()[0].config["mode"] == "dim"
 
 
 @pytest.mark.asyncio
@@ -223,17 +223,17 @@ async def test_resources_survive_and_a_rule_waits_for_one_that_cannot_start(tmp_
     async with rule_engine_node(**level) as node:
         # Started without its types, as after an update that lacks them: everything is there, and says why it rests.
         node._complaints.records.clear()
-        assert node.engine.resource_record(id)["fault"]
-        assert node.engine.rule(rule)["suspended"] and not node.engine.rule(rule)["enabled"]
+        assert node.engine.resources.lookup(id)["fault"]
+        assert node.engine.rules.lookup(rule)["suspended"] and not node.engine.rules.lookup(rule)["enabled"]
         await node.pass_time(1)
         await node.pass_time(10)
         assert f"resource/lamp/{id}/down" in node.server.alarms.active
         equip(node.engine)
-        await node.engine.start_resource(id)
-        assert node.engine.rule(rule)["enabled"] and "suspended" not in node.engine.rule(rule)
-        assert not node.engine.rule(off)["enabled"]
+        await node.engine.resources.start(id)
+        assert node.engine.rules.lookup(rule)["enabled"] and "suspended" not in node.engine.rules.lookup(rule)
+        assert not node.engine.rules.lookup(off)["enabled"]
         assert not node.server.alarms.active
         client = await node.client()
         await client.publish("t")
         await asyncio.sleep(0)
-        assert node.engine.rule(rule)["actions"][0]["metrics"][0]["success"] == 1
+        assert node.engine.rules.lookup(rule)["actions"][0]["metrics"][0]["success"] == 1

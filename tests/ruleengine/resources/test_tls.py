@@ -78,19 +78,19 @@ async def test_the_alarm_of_a_resource_says_that_its_certificate_does_not_hold(c
     sink = await HttpSink().start(_server(certificates))
     async with rule_engine_node(rules={"liveness_interval": 0.05}) as node:
         config = {"url": f"https://127.0.0.1:{sink.port}/", "verify": True}
-        record = await node.engine.create_resource("web_hook", config)
+        record = await node.engine.resources.create("web_hook", config)
         ((name, alarm),) = node.server.alarms.active.items()
         assert name == f"resource/web_hook/{record['id']}/down" and "certificate" in alarm.details["fault"]
         assert record["status"][0]["is_alive"] is False and "certificate" in record["status"][0]["reason"]
         # So from the first attempt on, though the instance may have made none of its own yet.
-        node.engine.resource_book.get(record["id"]).instance._liveness.reason = NOT_TRIED  # type: ignore[union-attr]
-        assert "certificate" in node.engine.resource_record(record["id"])["status"][0]["reason"]
+        node.engine.resources.get(record["id"]).instance._liveness.reason = NOT_TRIED  # type: ignore[union-attr]
+        assert "certificate" in node.engine.resources.lookup(record["id"])["status"][0]["reason"]
         await sink.stop()
-        await until(lambda: "certificate" not in node.engine.resource_record(record["id"])["status"][0]["reason"])
-        node.engine.resource_book.tick()
+        await until(lambda: "certificate" not in node.engine.resources.lookup(record["id"])["status"][0]["reason"])
+        node.engine.resources.tick()
         assert "certificate" not in node.server.alarms.active[name].details["fault"]
         await sink.start()  # without TLS
-        await node.engine.update_resource(record["id"], {"url": sink.url})
+        await node.engine.resources.update(record["id"], {"url": sink.url})
         await until(lambda: not node.server.alarms.active)
     await sink.stop()
 
