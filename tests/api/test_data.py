@@ -595,9 +595,9 @@ async def test_absolute_paths_lead_nowhere_else(path: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("prefix", ["/api", "/api/v4"])
 async def test_nothing_without_credentials(method: str, path: str, prefix: str) -> None:
     async with managed_node() as node:
-        stranger = ApiClient(node.management.url, prefix, app=None)
-        assert (await stranger.ask(method, path)).status == 401
-        await stranger.close()
+        anonymous = ApiClient(node.management.url, prefix, app=None)
+        assert (await anonymous.ask(method, path)).status == 401
+        await anonymous.close()
 
 
 # ------------------------------------------------------------ connected clients

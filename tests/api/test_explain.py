@@ -56,7 +56,7 @@ async def test_who_would_get_a_message() -> None:
         assert (await node.api.get("/explain")).code == 107
 
 
-async def test_of_a_stranger_nothing_is_known() -> None:
+async def test_of_an_unknown_client_nothing_is_known() -> None:
     async with managed_node() as node:
         reply = await node.api.get("/clients/nobody/explain")
         assert (reply.status, reply.code) == (404, 112)

@@ -63,12 +63,12 @@ async def test_nobody_comes_in(route: Route) -> None:
     async with managed_node() as node:
         path = path_of(route, node.name)
         for app, code in ((None, 104), (("", ""), 104), ((APP_ID, "nonsense"), 103), (("nobody", SECRET), 103)):
-            stranger = ApiClient(node.management.url, app=app)
-            reply = await stranger.ask(route.method, path, raw=b"{" if route.body is not None else None)
+            anonymous = ApiClient(node.management.url, app=app)
+            reply = await anonymous.ask(route.method, path, raw=b"{" if route.body is not None else None)
             assert (reply.status, reply.code) == (401, code), (app, reply.text)
             assert reply.json["message"] and reply.headers["WWW-Authenticate"].startswith("Basic ")
             assert SECRET not in reply.text
-            await stranger.close()
+            await anonymous.close()
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ async def test_credentials_that_are_none(header: str) -> None:
 @pytest.mark.parametrize("public", [False, True], ids=["closed", "public"])
 async def test_what_a_setting_opens(route: Route | None, path: str, public: bool) -> None:
     async with managed_node({"public_metrics": public, "public_openapi": public}) as node:
-        stranger = ApiClient(node.management.url, prefix="", app=None)
-        assert (await stranger.get(path)).status == (200 if public else 401)
-        await stranger.close()
+        anonymous = ApiClient(node.management.url, prefix="", app=None)
+        assert (await anonymous.get(path)).status == (200 if public else 401)
+        await anonymous.close()
 
 
 NOT_JSON = {

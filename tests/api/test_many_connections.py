@@ -1,4 +1,4 @@
-"""Strangers in great number at the HTTP API: who has credentials comes in beside them, from their own address too."""
+"""Very many unauthenticated connections at the HTTP API: who has credentials comes in beside them."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ OPEN_TO_ALL = b"GET /status HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
 @contextlib.asynccontextmanager
-async def strangers(node: ManagedNode, addresses: list[str], say: bytes) -> AsyncIterator[None]:
+async def unauthenticated(node: ManagedNode, addresses: list[str], say: bytes) -> AsyncIterator[None]:
     """One from each of ``addresses``, which may repeat."""
     port = int(node.management.url.rpartition(":")[2])
     writers = []
@@ -46,12 +46,12 @@ def listener(node: ManagedNode) -> Any:
 
 
 @pytest.mark.parametrize("say", [SILENT, HALF, GUESS, OPEN_TO_ALL], ids=["silent", "half", "guess", "open to all"])
-async def test_520_strangers_do_not_shut_out_who_asks_from_their_address(
+async def test_520_unauthenticated_do_not_shut_out_who_asks_from_their_address(
     say: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "taipan.management.http.listener")
     async with managed_node() as node:
-        async with strangers(node, ["127.0.0.1"] * 520, say):
+        async with unauthenticated(node, ["127.0.0.1"] * 520, say):
             async with asyncio.timeout(5):
                 assert (await node.api.get("/brokers")).code == 0
                 while listener(node).accepted < 521:
@@ -59,7 +59,7 @@ async def test_520_strangers_do_not_shut_out_who_asks_from_their_address(
             assert listener(node).current_connections <= 257
             assert listener(node).refused == {"max_connections": 0, "max_unauthenticated": 265, "no_sockets": 0}
             # Whoever has shown credentials stays, however many come later.
-            async with strangers(node, ["127.0.0.1"] * 300, say):
+            async with unauthenticated(node, ["127.0.0.1"] * 300, say):
                 assert (await node.api.get("/brokers")).code == 0
             assert listener(node).accepted == 821
         async with asyncio.timeout(5):
@@ -70,20 +70,20 @@ async def test_520_strangers_do_not_shut_out_who_asks_from_their_address(
     assert line.endswith(" setting=management.max_unauthenticated")
 
 
-async def test_520_strangers_from_many_addresses() -> None:
+async def test_520_unauthenticated_from_many_addresses() -> None:
     addresses = [f"127.0.{number // 200}.{number % 200 + 2}" for number in range(520)]
-    async with managed_node() as node, strangers(node, addresses, SILENT):
+    async with managed_node() as node, unauthenticated(node, addresses, SILENT):
         async with asyncio.timeout(5):
             assert (await node.api.get("/brokers")).code == 0
         assert listener(node).refused["max_connections"] == 9
         assert listener(node).current_connections == 512
 
 
-async def test_strangers_that_never_begin_their_handshake(tmp_path: Path) -> None:
+async def test_connections_that_never_begin_their_handshake(tmp_path: Path) -> None:
     issuer = Certificates(tmp_path)
     certfile, keyfile = issuer.issue("localhost")
     management = {"max_connections": 5, "tls": {"certfile": str(certfile), "keyfile": str(keyfile)}}
-    async with managed_node(management) as node, strangers(node, ["127.0.0.1"] * 20, SILENT):
+    async with managed_node(management) as node, unauthenticated(node, ["127.0.0.1"] * 20, SILENT):
         context = ssl.create_default_context(cafile=issuer.ca)
         port = int(node.management.url.rpartition(":")[2])
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="localhost")
@@ -120,7 +120,7 @@ async def test_descriptors_that_the_node_keeps_for_itself(monkeypatch: pytest.Mo
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
         while found.accepted < 4:
             await asyncio.sleep(0)
-        # All that may be taken are taken: the next one costs the oldest stranger its place.
+        # All that may be taken are taken: the next one ends the oldest unauthenticated one.
         monkeypatch.setattr(found, "_descriptors", Descriptors(100, 0, 0))
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(OPEN_TO_ALL)

@@ -116,7 +116,7 @@ async def test_a_will_in_a_name_that_is_not_proved() -> None:
 
 @pytest.mark.parametrize("proved", [True, False])
 async def test_a_device_without_a_user_name_is_known_again_after_a_restart(proved: bool, tmp_path: Any) -> None:
-    """Its password is verified before those of strangers."""
+    """Its password is verified before those of unknown user names."""
     config: dict[str, Any] = {"node": {"data_dir": str(tmp_path)}, "durability": {"level": "disk"}}
     async with managed_node(access=CHEAP, **config) as node:
         if proved:

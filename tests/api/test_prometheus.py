@@ -186,9 +186,9 @@ async def test_an_unknown_type() -> None:
 async def test_credentials(public: bool) -> None:
     async with managed_node({"public_metrics": public}) as node:
         for prefix, path in (("", "/metrics"), ("/api/v4", "/emqx_prometheus"), ("/api", "/emqx_prometheus")):
-            stranger = ApiClient(node.management.url, prefix, app=None)
-            assert (await stranger.get(path)).status == (200 if public else 401)
-            await stranger.close()
-        stranger = ApiClient(node.management.url, app=None)
-        assert (await stranger.get("/metrics")).status == 401  # the counters of EMQX's API
-        await stranger.close()
+            anonymous = ApiClient(node.management.url, prefix, app=None)
+            assert (await anonymous.get(path)).status == (200 if public else 401)
+            await anonymous.close()
+        anonymous = ApiClient(node.management.url, app=None)
+        assert (await anonymous.get("/metrics")).status == 401  # the counters of EMQX's API
+        await anonymous.close()

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.asyncio
 
 
 @asynccontextmanager
-async def stranger(node: ManagedNode) -> AsyncIterator[ApiClient]:
+async def anonymous(node: ManagedNode) -> AsyncIterator[ApiClient]:
     client = ApiClient(node.management.url, "", app=None)
     try:
         yield client
@@ -36,7 +36,7 @@ async def test_no_answer_tells_versions() -> None:
 
 
 async def test_running() -> None:
-    async with managed_node() as node, stranger(node) as asks:
+    async with managed_node() as node, anonymous(node) as asks:
         reply = await asks.get("/status")
         assert reply.status == 200 and reply.headers["Content-Type"].startswith("text/plain")
         assert reply.text == f"Node {node.name} is started\nemqx is running"
@@ -45,14 +45,14 @@ async def test_running() -> None:
 
 
 async def test_stopping() -> None:
-    async with managed_node() as node, stranger(node) as asks:
+    async with managed_node() as node, anonymous(node) as asks:
         node.server.context.closing = True  # what Server.stop does first
         reply = await asks.get("/status")
         assert (reply.status, reply.text) == (503, f"Node {node.name} is stopping\nemqx is not_running")
 
 
 async def test_starting() -> None:
-    async with managed_node() as node, stranger(node) as asks:
+    async with managed_node() as node, anonymous(node) as asks:
         monitoring = node.management.operations.monitoring
         assert monitoring.running
         monitoring._restored = False
@@ -61,7 +61,7 @@ async def test_starting() -> None:
 
 
 async def test_only_at_the_root() -> None:
-    async with managed_node() as node, stranger(node) as asks:
+    async with managed_node() as node, anonymous(node) as asks:
         reply = await node.api.get("/status")
         assert (reply.status, reply.code) == (404, 102)
         assert (await asks.post("/status")).status == 404

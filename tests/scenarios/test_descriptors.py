@@ -1,4 +1,4 @@
-"""Strangers take every file descriptor they can get: operators, the store and a reload still have theirs."""
+"""Unauthenticated connections take every descriptor they can get: operators, the store and a reload have theirs."""
 
 import asyncio
 import base64
@@ -41,10 +41,10 @@ async def test_management_store_control_and_reload_go_on(tmp_path: Path) -> None
     device = Peer(Address("127.0.0.1", port), 5)
     await device.connect("device", properties={SESSION_EXPIRY_INTERVAL: 600})
     await device.subscribe("a/#", qos=1)
-    strangers = []
+    idle = []
     try:
         for _ in range(400):
-            strangers.append(await asyncio.open_connection("127.0.0.1", port))
+            idle.append(await asyncio.open_connection("127.0.0.1", port))
         basic = "Basic " + base64.b64encode(b"tester:a secret").decode()
         async with aiohttp.ClientSession(headers={"Authorization": basic}) as operator:
             async with asyncio.timeout(10):
@@ -71,7 +71,7 @@ async def test_management_store_control_and_reload_go_on(tmp_path: Path) -> None
             said, _ = await ctl.communicate()
             assert ctl.returncode == 0, said
     finally:
-        for _, writer in strangers:
+        for _, writer in idle:
             writer.transport.abort()
         device.abort()
         node.process.terminate()

@@ -167,7 +167,7 @@ async def test_a_required_client_certificate_is_the_identity(tls_node: TlsNode) 
     expired = tls_node.certificates.issue("device-2", expired=True)
     stranger_directory = tls_node.certificates.directory / "other"
     stranger_directory.mkdir()
-    stranger = Certificates(stranger_directory).issue("device-1")
+    foreign = Certificates(stranger_directory).issue("device-1")
     revoked = tls_node.certificates.issue("device-3")
     crl = tls_node.certificates.revoke("device-3")
     await tls_node.start(
@@ -177,7 +177,7 @@ async def test_a_required_client_certificate_is_the_identity(tls_node: TlsNode) 
     first = await tls_node.connect("anything", issued)
     assert "device-1" in tls_node.node.server.context.channels
     await first.disconnect()
-    for wrong in (None, expired, stranger, revoked):
+    for wrong in (None, expired, foreign, revoked):
         await tls_node.refused(wrong)
     await tls_node.connect("anything", issued)
 

@@ -22,10 +22,10 @@ def main() -> int:
     began = time.monotonic()
     kept = asyncio.run(soak.run(options.cycles, options.settle_every, options.seconds))
     print(f"{'ok' if kept else 'FAILED'} {soak.account()} seconds={time.monotonic() - began:.0f} seed={options.seed}")
-    for violation in soak.ledger.violations[:10]:
+    for violation in soak.promises.violations[:10]:
         print(violation, file=sys.stderr)
     if not kept:
-        print(f"{len(soak.ledger.violations)} violations; data and log are kept in {soak.directory}", file=sys.stderr)
+        print(f"{len(soak.promises.violations)} violations; data and log are kept in {soak.directory}", file=sys.stderr)
     return 0 if kept else 1
 
 

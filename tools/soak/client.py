@@ -22,7 +22,7 @@ from taipan.broker.mqtt.packets import (
 )
 from tests.support.wire import Packet, Publish, Reader, WireError, encode
 
-from .ledger import SLACK, Ledger, Published, Subscriber
+from .promises import SLACK, Promises, Published, Subscriber
 from .web_socket import WebSocket
 
 WAIT = 10.0
@@ -57,8 +57,8 @@ class Connection(asyncio.Protocol):
             packets = self.reader.feed(data if self.web_socket is None else self.web_socket.feed(data))
         except (WireError, ValueError) as error:
             if self.owner is not None:
-                self.owner.ledger.other += 1
-                self.owner.ledger.wrong(f"{self.owner.client_id}: {error}")
+                self.owner.promises.other += 1
+                self.owner.promises.wrong(f"{self.owner.client_id}: {error}")
             self.drop()
             return
         for packet, _ in packets:
@@ -92,8 +92,8 @@ class Connection(asyncio.Protocol):
 class Client:
     """What publishers and subscribers share: coming and going. ``held``: the node has its session, by CONNACK."""
 
-    def __init__(self, ledger: Ledger, port: int, client_id: str, version: int, persistent: bool) -> None:
-        self.ledger = ledger
+    def __init__(self, promises: Promises, port: int, client_id: str, version: int, persistent: bool) -> None:
+        self.promises = promises
         self.port = port
         self.client_id = client_id
         self.version = version
@@ -144,7 +144,7 @@ class Client:
             Connect(self.version, self.client_id, clean_start, 0, None, None, will, properties), Connack, 0
         )
         if connack.reason_code:
-            if not self.ledger.stopping:
+            if not self.promises.stopping:
                 self.fault(f"CONNACK {connack.reason_code:#x}")
             self.drop()
             raise Gone
@@ -180,7 +180,7 @@ class Client:
 
     def _must_be_gone(self, asked: float) -> bool:
         # One whose end of connection was not written down counts as left when the node was back.
-        return self.expiry < FOREVER and asked > max(self._left[1], self.ledger.ready_at) + self.expiry + SLACK
+        return self.expiry < FOREVER and asked > max(self._left[1], self.promises.ready_at) + self.expiry + SLACK
 
     async def ask(self, packet: Packet, answer: type, packet_id: int) -> Any:
         """Send, and wait for the answer."""
@@ -251,15 +251,17 @@ class Client:
         """What a session held ends here, if the node gets to see that."""
 
     def fault(self, text: str) -> None:
-        self.ledger.other += 1
-        self.ledger.wrong(f"{self.client_id} (v{self.version}): {text}")
+        self.promises.other += 1
+        self.promises.wrong(f"{self.client_id} (v{self.version}): {text}")
 
 
 class Publisher(Client):
     """Sends QoS 1 and 2 with a window, and resumes after a kill where its session is still there."""
 
-    def __init__(self, ledger: Ledger, port: int, client_id: str, version: int, persistent: bool, window: int) -> None:
-        super().__init__(ledger, port, client_id, version, persistent)
+    def __init__(
+        self, promises: Promises, port: int, client_id: str, version: int, persistent: bool, window: int
+    ) -> None:
+        super().__init__(promises, port, client_id, version, persistent)
         self.window = window
         # Packet Identifier -> the message (None: PUBREC came), its bytes to be; in order.
         self.unfinished: dict[int, tuple[Published | None, Publish | None]] = {}
@@ -278,7 +280,7 @@ class Publisher(Client):
                 message.note(f"sent again by {self.client_id} packet_id={packet_id}")
                 message.sent_again()
                 if publish.retain:
-                    self.ledger.retaining(publish.topic, publish.payload.decode())
+                    self.promises.retaining(publish.topic, publish.payload.decode())
                 self.connection.send(publish)
             else:
                 self.connection.send(Ack(c.PUBREL, packet_id))
@@ -301,10 +303,10 @@ class Publisher(Client):
             await self._room.wait()
         if self.connection is None:
             raise Gone
-        message = self.ledger.sending(self.client_id, topic, qos, expiry)
+        message = self.promises.sending(self.client_id, topic, qos, expiry)
         payload = b"" if clear else message.name.encode() + b" " * size
         if retain:
-            self.ledger.retaining(topic, payload.decode())
+            self.promises.retaining(topic, payload.decode())
         if clear:
             message.candidates = set()
         packet_id = self._packet_id()
@@ -353,9 +355,9 @@ class Publisher(Client):
                 self._check_room()
                 return
             if message is not None and publish is not None:
-                self.ledger.acknowledged(message, packet.reason_code)
+                self.promises.acknowledged(message, packet.reason_code)
                 if publish.retain:
-                    self.ledger.retained_acknowledged(publish.topic, publish.payload.decode())
+                    self.promises.retained_acknowledged(publish.topic, publish.payload.decode())
             if packet.type == c.PUBACK:
                 self.unfinished.pop(packet_id, None)
             else:
@@ -372,19 +374,19 @@ class Publisher(Client):
             self.fault(f"reason code {packet.reason_code:#x} in {packet}")
             return
         # One that was sent again may have been taken the first time.
-        self.ledger.refused(message, certain=not publish.dup)
+        self.promises.refused(message, certain=not publish.dup)
         self.unfinished.pop(packet.packet_id, None)
 
 
-class Taker(Client):
+class Receiver(Client):
     """Subscribes and acknowledges, at once or slowly."""
 
     def __init__(
-        self, ledger: Ledger, port: int, client_id: str, version: int, persistent: bool, group: str = ""
+        self, promises: Promises, port: int, client_id: str, version: int, persistent: bool, group: str = ""
     ) -> None:
-        super().__init__(ledger, port, client_id, version, persistent)
-        # Members of a group are one to the ledger.
-        self.session: Subscriber = ledger.subscriber(group or client_id)
+        super().__init__(promises, port, client_id, version, persistent)
+        # Members of a group are one subscriber here.
+        self.session: Subscriber = promises.subscriber(group or client_id)
         self.delay = 0.0
         self.awaiting: dict[int, bytes] = {}
         self.found: dict[str, str] = {}  # retained
@@ -395,26 +397,26 @@ class Taker(Client):
         if not present:
             self.awaiting.clear()
             if self.expiry < FOREVER:
-                self.ledger.sessions_expired += self._left != (0.0, 0.0)
-                self.ledger.ending(self.session)
-            self.ledger.ended(self.session)
+                self.promises.sessions_expired += self._left != (0.0, 0.0)
+                self.promises.ending(self.session)
+            self.promises.ended(self.session)
 
     def ending(self) -> None:
         # The client's side of it goes now, whatever becomes of the node's.
         self.awaiting.clear()
-        self.ledger.ending(self.session)
+        self.promises.ending(self.session)
 
     def lost(self) -> None:
         if self.connection is not None:
             self.session.note("connection lost")
         super().lost()
         if not self.persistent:
-            self.ledger.ending(self.session)
+            self.promises.ending(self.session)
 
     async def subscribe(self, *filters: tuple[str, int]) -> None:
         packet_id = self._packet_id()
         for topic_filter, _ in filters:
-            self.ledger.subscribing(self.session, topic_filter)
+            self.promises.subscribing(self.session, topic_filter)
         self._filters = filters
         suback = await self.ask(
             Subscribe(packet_id, [TopicFilter(topic_filter, qos) for topic_filter, qos in filters]), Suback, packet_id
@@ -426,7 +428,7 @@ class Taker(Client):
         packet_id = self._packet_id()
         state = self.session.filters.get(topic_filter)
         expected = None if state is None or not state.known else [0x00 if state.solid else 0x11]
-        self.ledger.unsubscribing(self.session, topic_filter)
+        self.promises.unsubscribing(self.session, topic_filter)
         self._filters = ((topic_filter, 0),)
         unsuback = await self.ask(Unsubscribe(packet_id, [topic_filter]), Unsuback, packet_id)
         if self.version == 5 and expected is not None and unsuback.reason_codes != expected:
@@ -437,12 +439,12 @@ class Taker(Client):
         return self._next
 
     def answered(self, packet: Packet) -> None:
-        # In the turn in which it is read, so that whatever is sent after it comes after it in the ledger too.
+        # In the turn in which it is read, so that whatever is sent after it comes after it in the record too.
         if isinstance(packet, Suback):
             for topic_filter, qos in self._filters:
-                self.ledger.subscribed(self.session, topic_filter, qos)
+                self.promises.subscribed(self.session, topic_filter, qos)
         elif isinstance(packet, Unsuback):
-            self.ledger.unsubscribed(self.session, self._filters[0][0])
+            self.promises.unsubscribed(self.session, self._filters[0][0])
 
     def take(self, packet: Packet) -> None:
         if isinstance(packet, Publish):
@@ -463,10 +465,10 @@ class Taker(Client):
                 self.awaiting[packet.packet_id] = packet.payload
                 self._deliver(packet)
             elif known != packet.payload:
-                self.ledger.other += 1
-                self.ledger.wrong(
+                self.promises.other += 1
+                self.promises.wrong(
                     f"{self.client_id}: packet id {packet.packet_id} is {known[:30]!r}, now {packet.payload[:30]!r}",
-                    self.ledger.messages.get(known.decode().rstrip()),
+                    self.promises.messages.get(known.decode().rstrip()),
                     self.session,
                 )
             self._answer(Ack(c.PUBREC, packet.packet_id))
@@ -483,8 +485,8 @@ class Taker(Client):
             name = payload.rstrip()
             if self.version == 5:
                 remaining = packet.properties.get(c.MESSAGE_EXPIRY_INTERVAL, 0)
-                self.ledger.remaining(self.session, name, remaining, packet.dup)
-            self.ledger.delivered_to(self.session, name, packet.topic, packet.qos, packet.dup)
+                self.promises.remaining(self.session, name, remaining, packet.dup)
+            self.promises.delivered_to(self.session, name, packet.topic, packet.qos, packet.dup)
 
     def _answer(self, packet: Ack) -> None:
         connection = self.connection

@@ -27,8 +27,8 @@ from taipan.broker.store.store import CHECK_FILE, FILE
 from taipan.broker.store.store_loss import MARKED, StoreLoss, find_loss
 from tests.support.fake_disk import FakeDisk, Platter, broken, full
 
-from .disk_account import Account, Outcome
-from .disk_house import outcome_of, rows_of, small
+from .disk_node import outcome_of, rows_of, small
+from .disk_promises import DiskPromises, Outcome
 from .disk_run import Run
 
 AFTERWARDS = 6
@@ -134,12 +134,12 @@ class Checker:
         self.failed_again += 1
 
 
-def complaints(started: Started | str, account: Account) -> list[str]:
-    """What of it is not as the account says."""
+def complaints(started: Started | str, promises: DiskPromises) -> list[str]:
+    """What of it is not as was promised."""
     if isinstance(started, str):
         return [started]
-    found = [] if started.users is None else account.check_users(started.users)
-    return found if started.outcome is None else found + account.check(started.outcome)
+    found = [] if started.users is None else promises.check_users(started.users)
+    return found if started.outcome is None else found + promises.check(started.outcome)
 
 
 class Cuts:
@@ -164,7 +164,7 @@ class Cuts:
         """Check the cuts; ``wrong`` has what was found."""
         numbers = set(numbers)
         platter = Platter()
-        account = Account()
+        promises = DiskPromises()
         facts = iter([*self.run.facts, (self.operations + 1, ("", ()))])
         at, fact = next(facts)
         checker = Checker(self.directory)
@@ -175,20 +175,20 @@ class Cuts:
             started = [(checker.start(platter, random, now), "torn" if random else "clean") for random in outcomes]
             if outcomes:
                 started.append((checker.start_harmed(platter, Random(f"{self.seed} {number} harm")), "harmed"))
-            self._check(number, started, account)
+            self._check(number, started, promises)
             while at <= number:
-                account.tell(fact)
+                promises.record(fact)
                 at, fact = next(facts)
             # What clients sent and read now, before the disk did anything else, may end promises as well as make some.
-            self._check(number, started, account)
+            self._check(number, started, promises)
         self.starts = checker.starts
         self.failed_again = checker.failed_again
         self.harmed = checker.harmed
         self.losses = checker.losses
 
-    def _check(self, number: int, started: list[tuple[Started | str, str]], account: Account) -> None:
+    def _check(self, number: int, started: list[tuple[Started | str, str]], promises: DiskPromises) -> None:
         for each, how in started:
-            found = complaints(each, account)
+            found = complaints(each, promises)
             self.wrong += [f"power cut after {number}, {how}: {each}" for each in found]
 
 
@@ -289,7 +289,7 @@ class Failures:
         checker = Checker(self.directory)
         now = run.node.clock.time
         for random in (None, Random(disturbed)):
-            wrong = complaints(checker.start(platter, random, now), run.account)
+            wrong = complaints(checker.start(platter, random, now), run.promises)
             if wrong:
                 return [f"power cut afterwards, {'torn' if random else 'clean'}: {each}" for each in wrong]
         return []
@@ -342,7 +342,7 @@ def main() -> int:
         print(
             f"power cuts: operations={cuts.operations} starts={cuts.starts} "
             f"power_failed_again={cuts.failed_again} batches={run.node.writer.appended} "
-            f"messages={len(run.account.messages)} promised={run.account.promised} "
+            f"messages={len(run.promises.messages)} promised={run.promises.promised} "
             f"compactions={run.node.compactions} harmed={cuts.harmed} losses_told={cuts.losses} "
             f"wrong={len(cuts.wrong)}",
             flush=True,

@@ -8,9 +8,9 @@ from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Will
 from tests.support.fake_disk import MemoryDisk
 
-from .disk_account import Account, Fact
-from .disk_house import WILL_DELAY, DiskFakeNode, User
-from .disk_player import Player
+from .disk_client import ScriptedClient
+from .disk_node import WILL_DELAY, DiskFakeNode, User
+from .disk_promises import DiskPromises, Fact
 
 AREAS = 4
 RETAINED = 4
@@ -23,7 +23,7 @@ class Run:
         self.random = Random(seed)
         self.disk = MemoryDisk(f"run-{seed}-{id(self)}")
         self.facts: list[tuple[int, Fact]] = []
-        self.account = Account()
+        self.promises = DiskPromises()
         self.wrong: list[str] = []
         self.refused = 0
         self.steps = 0
@@ -32,27 +32,33 @@ class Run:
         self._pending: list[tuple[float, str]] = []  # wills of clients that vanished: due, name
         self.node = DiskFakeNode(directory, self.disk, queue_memory)
         self.publishers = [
-            Player(self, "p5", 5, True), Player(self, "p4", 4, True), Player(self, "c5", 5, False),
-        ]  # fmt: skip
-        self.takers = [
-            Player(self, "all5", 5, True), Player(self, "all4", 4, True), Player(self, "slow5", 5, True, 3),
-            Player(self, "change5", 5, True), Player(self, "change4", 4, True), Player(self, "clean5", 5, False),
-        ]  # fmt: skip
-        self.willers: list[Player] = []
-        self.node.writer.on_access = lambda digests: self.tell("users_stored", digests)
+            ScriptedClient(self, "p5", 5, True),
+            ScriptedClient(self, "p4", 4, True),
+            ScriptedClient(self, "c5", 5, False),
+        ]
+        self.subscribers = [
+            ScriptedClient(self, "all5", 5, True),
+            ScriptedClient(self, "all4", 4, True),
+            ScriptedClient(self, "slow5", 5, True, 3),
+            ScriptedClient(self, "change5", 5, True),
+            ScriptedClient(self, "change4", 4, True),
+            ScriptedClient(self, "clean5", 5, False),
+        ]
+        self.will_clients: list[ScriptedClient] = []
+        self.node.writer.on_access = lambda digests: self.record("users_stored", digests)
 
-    def tell(self, name: str, *arguments: object) -> None:
+    def record(self, name: str, *arguments: object) -> None:
         fact = (name, arguments)
         self.facts.append((len(self.disk.events), fact))
-        self.account.tell(fact)
+        self.promises.record(fact)
 
     def new_name(self, client_id: str) -> str:
         self._names += 1
         return f"{client_id}:{self._names}"
 
     @property
-    def players(self) -> list[Player]:
-        return [*self.publishers, *self.takers, *self.willers]
+    def clients(self) -> list[ScriptedClient]:
+        return [*self.publishers, *self.subscribers, *self.will_clients]
 
     async def play(self, go_on: Callable[["Run"], bool]) -> None:
         """Steps as long as ``go_on`` says so and nobody complains."""
@@ -64,43 +70,43 @@ class Run:
                 self.before_writing()
                 self.node.writer.step()
                 await self.node.settle()
-            for player in self.players:
-                player.take()
+            for client in self.clients:
+                client.take()
 
     def _step(self) -> None:
         random = self.random
         what = random.random()
         if what < 0.45:
-            player = random.choice(self.publishers)
-            if not player.online:
-                self._come(player)
+            client = random.choice(self.publishers)
+            if not client.online:
+                self._come(client)
                 return
             for _ in range(random.randint(1, 6)):
-                if random.random() < 0.12 and player is not self.publishers[2]:
+                if random.random() < 0.12 and client is not self.publishers[2]:
                     # One publisher and one QoS for each topic.
-                    own = random.randrange(RETAINED) // 2 * 2 + self.publishers.index(player)
-                    player.retain(f"r/{own}", 1 + own // 2, random.random() < 0.3)
+                    own = random.randrange(RETAINED) // 2 * 2 + self.publishers.index(client)
+                    client.retain(f"r/{own}", 1 + own // 2, random.random() < 0.3)
                 else:
                     size = random.choice((0, 0, 100, 3000))
-                    player.publish(f"t/{random.randrange(AREAS)}/x", random.choice((1, 2)), size)
+                    client.publish(f"t/{random.randrange(AREAS)}/x", random.choice((1, 2)), size)
         elif what < 0.75:
-            for player in self.players:
+            for client in self.clients:
                 if random.random() < 0.6:
-                    player.answer(random.randint(1, 12))
+                    client.answer(random.randint(1, 12))
         elif what < 0.85:
-            player = random.choice(self.takers)
-            if not player.online:
-                self._come(player)
-            elif player.client_id.startswith("all") or player.client_id == "slow5":
+            client = random.choice(self.subscribers)
+            if not client.online:
+                self._come(client)
+            elif client.client_id.startswith("all") or client.client_id == "slow5":
                 for area in range(AREAS):
-                    if player.durable and self.account.side(player.client_id).filters.get(f"t/{area}/#", -2) < 0:
-                        player.subscribe(f"t/{area}/#", 2)
+                    if client.durable and self.promises.side(client.client_id).filters.get(f"t/{area}/#", -2) < 0:
+                        client.subscribe(f"t/{area}/#", 2)
             elif random.random() < 0.5:
-                player.subscribe(f"t/{random.randrange(AREAS)}/#", random.choice((1, 2)))
+                client.subscribe(f"t/{random.randrange(AREAS)}/#", random.choice((1, 2)))
             else:
-                player.unsubscribe(f"t/{random.randrange(AREAS)}/#")
+                client.unsubscribe(f"t/{random.randrange(AREAS)}/#")
         elif what < 0.92:
-            self._shake(random.choice([*self.publishers, *self.takers]))
+            self._shake(random.choice([*self.publishers, *self.subscribers]))
         elif what < 0.94:
             self._user()
         elif what < 0.965:
@@ -108,26 +114,26 @@ class Run:
         else:
             self._pass_time(random.choice((1, 1, 3)))
 
-    def _come(self, player: Player) -> None:
-        if player.client is None:
-            clean = player.client_id.startswith("change") and self.random.random() < 0.1 and player.version == 5
-            player.connect(clean)
+    def _come(self, client: ScriptedClient) -> None:
+        if client.peer is None:
+            clean = client.client_id.startswith("change") and self.random.random() < 0.1 and client.version == 5
+            client.connect(clean)
 
-    def _shake(self, player: Player) -> None:
+    def _shake(self, client: ScriptedClient) -> None:
         what = self.random.random()
-        if not player.online:
-            self._come(player)
+        if not client.online:
+            self._come(client)
         elif what < 0.3:
-            player.vanish()
+            client.vanish()
         elif what < 0.55:
-            player.leave()
+            client.leave()
         elif what < 0.75:
-            if player.durable:
-                player.take()
-                player._gone()  # of the connection that is taken over nothing is read any more
-                player.connect(False)
-        elif player.client_id == "change5":
-            player.leave(end=True)
+            if client.durable:
+                client.take()
+                client._gone()  # of the connection that is taken over nothing is read any more
+                client.connect(False)
+        elif client.client_id == "change5":
+            client.leave(end=True)
 
     def _user(self) -> None:
         """A row that decides who may comes, changes or goes."""
@@ -136,49 +142,49 @@ class Run:
             self.node.users.remove(name)
         else:
             self.node.users.put(name, User(name, self.steps))
-        self.tell("users_changed", self.node.durability.tables.access())
+        self.record("users_changed", self.node.durability.tables.access())
 
     def _will(self) -> None:
         """A client with a will comes, or publishes so that the will is known to be stored, or goes."""
         random = self.random
-        for player in self.willers:
-            if not player.online or random.random() < 0.4:
+        for client in self.will_clients:
+            if not client.online or random.random() < 0.4:
                 continue
-            if player.will not in self.account.armed:
-                player.publish("t/0/x", 2, 0)
+            if client.will not in self.promises.armed:
+                client.publish("t/0/x", 2, 0)
             elif random.random() < 0.4:
-                self.tell("goodbye", player.will)
-                player.leave()
-                self.willers.remove(player)
+                self.record("goodbye", client.will)
+                client.leave()
+                self.will_clients.remove(client)
             else:
-                self._vanish_with_will(player)
+                self._vanish_with_will(client)
             return
-        if len(self.willers) < 3:
+        if len(self.will_clients) < 3:
             self._names += 1
-            player = Player(self, f"w{self._names}", 5, True)
+            client = ScriptedClient(self, f"w{self._names}", 5, True)
             delayed = random.random() < 0.5
             qos = random.choice((1, 2))
-            player.will = f"will-{'late' if delayed else 'now'}:{self._names}"
+            client.will = f"will-{'late' if delayed else 'now'}:{self._names}"
             topic = f"t/{random.randrange(AREAS)}/w"
-            self.tell("will", player.will, player.client_id, topic, qos)
+            self.record("will", client.will, client.client_id, topic, qos)
             properties = {c.WILL_DELAY_INTERVAL: WILL_DELAY} if delayed else {}
-            self.willers.append(player)
-            player.connect(False, Will(topic, player.will.encode(), qos, False, properties))
+            self.will_clients.append(client)
+            client.connect(False, Will(topic, client.will.encode(), qos, False, properties))
 
-    def _vanish_with_will(self, player: Player) -> None:
-        player.take()
-        if player.will.startswith("will-late"):
-            self._pending.append((self.node.clock.time + WILL_DELAY, player.will))
+    def _vanish_with_will(self, client: ScriptedClient) -> None:
+        client.take()
+        if client.will.startswith("will-late"):
+            self._pending.append((self.node.clock.time + WILL_DELAY, client.will))
         else:
-            self.tell("will_due", player.will)
-        self.willers.remove(player)
-        player.vanish()
+            self.record("will_due", client.will)
+        self.will_clients.remove(client)
+        client.vanish()
 
     def _pass_time(self, seconds: int) -> None:
         now = self.node.clock.time + seconds
         for due, name in list(self._pending):
             if due <= now:
                 self._pending.remove((due, name))
-                self.tell("will_due", name)
+                self.record("will_due", name)
         self.node.pass_time(seconds)
         self.node.housekeep()

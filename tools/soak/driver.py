@@ -16,8 +16,8 @@ from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Will
 from tests.support.node import free_port
 
-from .client import Client, Gone, Publisher, Taker, spread
-from .ledger import Ledger, Published
+from .client import Client, Gone, Publisher, Receiver, spread
+from .promises import Promises, Published
 
 AREAS = 6
 """Topics are ``t/<area>/<n>``, filters ``t/<area>/#``: no two filters of a session overlap."""
@@ -53,10 +53,10 @@ class Willer(Publisher):
 class Node:
     """The process, on the same port and data directory every time; what of the queues is paged out differs."""
 
-    def __init__(self, directory: Path, ledger: Ledger, rng: random.Random) -> None:
+    def __init__(self, directory: Path, promises: Promises, rng: random.Random) -> None:
         self.rng = rng
         self.directory = directory
-        self.ledger = ledger
+        self.promises = promises
         self.port = free_port()
         self.web_socket_port = free_port()
         self.refusing_port = free_port()
@@ -84,7 +84,7 @@ class Node:
             "zones.external.max_queued_bytes": "0",
         }
         compact = self.rng.choice(((300_000, 50), (1_000_000, 2000), (67_108_864, 2000)))
-        self.ledger.note(f"start queue_memory={settings['durability.queue_memory']} compact={compact}")
+        self.promises.note(f"start queue_memory={settings['durability.queue_memory']} compact={compact}")
         arguments = [str(each) for each in compact]
         arguments += [each for key, value in settings.items() for each in ("--set", f"{key}={value}")]
         arguments += ["--set", "management.enabled=false"]
@@ -108,26 +108,26 @@ class Node:
         if not line.startswith(b"taipan ready"):
             self.failed_starts += 1
             await self.kill()
-            self.ledger.wrong(f"the start failed: {line!r}\n{self.log.read_text()[-2000:]}")
+            self.promises.wrong(f"the start failed: {line!r}\n{self.log.read_text()[-2000:]}")
             return False
         self.usual = 0.8 * self.usual + 0.2 * (time.monotonic() - begun)
-        self.ledger.ready_at = time.monotonic()
-        self.ledger.note(f"ready pid={process.pid}")
+        self.promises.ready_at = time.monotonic()
+        self.promises.note(f"ready pid={process.pid}")
         return True
 
     async def kill(self, how: int = signal.SIGKILL) -> int:
         """Signal it and wait for its end."""
         process = self.process
         assert process is not None
-        self.ledger.note(f"{signal.Signals(how).name} to pid={process.pid}")
+        self.promises.note(f"{signal.Signals(how).name} to pid={process.pid}")
         if process.returncode is None:
             process.send_signal(how)
         try:
             async with asyncio.timeout(START):
                 await process.wait()
         except TimeoutError:
-            self.ledger.other += 1
-            self.ledger.wrong(f"it did not end on signal {how} within {START:g} s")
+            self.promises.other += 1
+            self.promises.wrong(f"it did not end on signal {how} within {START:g} s")
             process.kill()
         return await process.wait()
 
@@ -153,8 +153,8 @@ class Soak:
         self.directory = directory or Path(tempfile.mkdtemp(prefix="taipan-soak-"))
         self.directory.mkdir(parents=True, exist_ok=True)
         self.quiet = quiet
-        self.ledger = Ledger()
-        self.node = Node(self.directory, self.ledger, random.Random(seed))
+        self.promises = Promises()
+        self.node = Node(self.directory, self.promises, random.Random(seed))
         self.cycles = 0
         self.starts = 0
         self.kills: dict[str, int] = {}
@@ -162,21 +162,21 @@ class Soak:
         self._willers = 0
         self._delayed = 0
         self._delayed_open = False  # one was sent since the last settlement
-        ledger, port = self.ledger, self.node.port
-        self.stable = [Taker(ledger, port, "stable-4", 4, True), Taker(ledger, port, "stable-5", 5, True)]
-        self.changing = [Taker(ledger, port, f"changing-{v}-{n}", v, True) for n, v in enumerate((3, 4, 5, 5))]
-        self.clean = [Taker(ledger, port, f"clean-{v}", v, False) for v in (4, 5)]
-        self.members = [Taker(ledger, port, f"member-{v}-{n}", v, True, "group") for n, v in enumerate((4, 5))]
-        ledger.subscriber("group").ordered = False
+        promises, port = self.promises, self.node.port
+        self.stable = [Receiver(promises, port, "stable-4", 4, True), Receiver(promises, port, "stable-5", 5, True)]
+        self.changing = [Receiver(promises, port, f"changing-{v}-{n}", v, True) for n, v in enumerate((3, 4, 5, 5))]
+        self.clean = [Receiver(promises, port, f"clean-{v}", v, False) for v in (4, 5)]
+        self.members = [Receiver(promises, port, f"member-{v}-{n}", v, True, "group") for n, v in enumerate((4, 5))]
+        promises.subscriber("group").ordered = False
         # Sessions that are away for longer than they last, now and then.
-        self.expiring = [Taker(ledger, port, f"expiring-{n}", 5, True) for n in (1, 8)]
-        for taker, expiry in zip(self.expiring, (1, 8), strict=True):
-            taker.expiry = expiry
-            taker.session.mortal = True
+        self.expiring = [Receiver(promises, port, f"expiring-{n}", 5, True) for n in (1, 8)]
+        for receiver, expiry in zip(self.expiring, (1, 8), strict=True):
+            receiver.expiry = expiry
+            receiver.session.mortal = True
         refusing = self.node.refusing_port
-        self.bounded = [Taker(ledger, refusing, f"bounded-{v}", v, True) for v in (4, 5)]
+        self.bounded = [Receiver(promises, refusing, f"bounded-{v}", v, True) for v in (4, 5)]
         self.publishers = [
-            Publisher(ledger, port, f"pub-{n}-{v}-{'p' if persistent else 'c'}", v, persistent, window)
+            Publisher(promises, port, f"pub-{n}-{v}-{'p' if persistent else 'c'}", v, persistent, window)
             for n, (v, persistent, window) in enumerate(
                 ((5, True, 20), (4, True, 5), (5, False, 50), (4, False, 1), (5, True, 1), (4, True, 3))
             )
@@ -200,15 +200,15 @@ class Soak:
         end = time.monotonic() + seconds
         if await self._start():
             await self._begin()
-        while not self.ledger.violations and self.cycles < cycles and time.monotonic() < end:
+        while not self.promises.violations and self.cycles < cycles and time.monotonic() < end:
             self.cycles += 1
-            self.ledger.note(f"cycle {self.cycles}")
+            self.promises.note(f"cycle {self.cycles}")
             await self._cycle()
-            if not self.ledger.violations and (self.cycles % settle_every == 0 or self.cycles == cycles):
+            if not self.promises.violations and (self.cycles % settle_every == 0 or self.cycles == cycles):
                 await self._settle()
                 if not self.quiet:
                     print(f"  {self.account()}", flush=True)
-        if not self.ledger.violations and self.cycles % settle_every:
+        if not self.promises.violations and self.cycles % settle_every:
             await self._settle()
         for client in self.clients:
             client.drop()
@@ -216,21 +216,21 @@ class Soak:
         if process is not None and process.returncode is None:
             await self.node.kill()
         self._complaints()
-        kept = not self.ledger.violations
+        kept = not self.promises.violations
         if kept:
             shutil.rmtree(self.directory)
         return kept
 
     def account(self) -> str:
-        ledger = self.ledger
+        promises = self.promises
         kills = " ".join(f"{how}={count}" for how, count in sorted(self.kills.items()))
         return (
-            f"cycles={self.cycles} starts={self.starts} published={ledger.published} promised={ledger.promised} "
-            f"delivered={ledger.delivered} lost={ledger.lost} qos2_duplicates={ledger.duplicates} "
-            f"order_violations={ledger.disorder} failed_starts={self.node.failed_starts} other={ledger.other} "
-            f"refused={ledger.refusals} expired={ledger.expired} "
-            f"sessions_expired={ledger.sessions_expired} "
-            f"qos1_repeated={ledger.repeated} kills: {kills}"
+            f"cycles={self.cycles} starts={self.starts} published={promises.published} promised={promises.promised} "
+            f"delivered={promises.delivered} lost={promises.lost} qos2_duplicates={promises.duplicates} "
+            f"order_violations={promises.disorder} failed_starts={self.node.failed_starts} other={promises.other} "
+            f"refused={promises.refusals} expired={promises.expired} "
+            f"sessions_expired={promises.sessions_expired} "
+            f"qos1_repeated={promises.repeated} kills: {kills}"
         )
 
     async def _start(self) -> bool:
@@ -246,12 +246,12 @@ class Soak:
     async def _begin(self) -> None:
         """The subscriptions that are there all the time."""
         everything = [(f"t/{area}/#", 2) for area in range(AREAS)]
-        for taker in self.stable:
-            await taker.connect(clean_start=True)
-            await taker.subscribe(*everything, ("w/#", 2), ("d/#", 2), ("q/#", 2))
-        for taker, qos in zip(self.bounded, (1, 2), strict=True):
-            await taker.connect(clean_start=True)
-            await taker.subscribe(("q/#", qos))
+        for receiver in self.stable:
+            await receiver.connect(clean_start=True)
+            await receiver.subscribe(*everything, ("w/#", 2), ("d/#", 2), ("q/#", 2))
+        for receiver, qos in zip(self.bounded, (1, 2), strict=True):
+            await receiver.connect(clean_start=True)
+            await receiver.subscribe(("q/#", qos))
         for member in self.members:
             await member.connect()
         for member in self.members:
@@ -259,15 +259,15 @@ class Soak:
 
     async def _cycle(self) -> None:
         rng = self.rng
-        for taker in (*self.stable, *self.members, *self.changing, *self.expiring, *self.bounded):
+        for receiver in (*self.stable, *self.members, *self.changing, *self.expiring, *self.bounded):
             slow = rng.random() < 0.25
-            taker.delay = spread(rng, 0.002, 0.1) if slow else 0.0
-            taker.receive_maximum = rng.choice((0, 0, 1, 3, 20)) if taker.version == 5 else 0
+            receiver.delay = spread(rng, 0.002, 0.1) if slow else 0.0
+            receiver.receive_maximum = rng.choice((0, 0, 1, 3, 20)) if receiver.version == 5 else 0
         actors: list[Coroutine[Any, Any, None]] = []
-        actors += [self._take(taker, False) for taker in (*self.stable, *self.members) if rng.random() < 0.6]
-        actors += [self._take(taker, False) for taker in self.bounded if rng.random() < 0.4]
-        actors += [self._take(taker, True) for taker in self.expiring if rng.random() < 0.3]
-        actors += [self._take(taker, True) for taker in (*self.changing, *self.clean) if rng.random() < 0.7]
+        actors += [self._take(receiver, False) for receiver in (*self.stable, *self.members) if rng.random() < 0.6]
+        actors += [self._take(receiver, False) for receiver in self.bounded if rng.random() < 0.4]
+        actors += [self._take(receiver, True) for receiver in self.expiring if rng.random() < 0.3]
+        actors += [self._take(receiver, True) for receiver in (*self.changing, *self.clean) if rng.random() < 0.7]
         actors += [self._publish(publisher) for publisher in self.publishers if rng.random() < 0.9]
         actors += [self._will() for _ in range(rng.choice((0, 0, 1, 2)))]
         tasks = [asyncio.create_task(self._until_gone(actor)) for actor in actors]
@@ -282,21 +282,21 @@ class Soak:
             await asyncio.sleep(rng.uniform(0.1, 0.6))
         if how == "stopping":
             assert self.node.process is not None
-            self.ledger.note("SIGTERM, and soon SIGKILL")
-            self.ledger.stopping = True
+            self.promises.note("SIGTERM, and soon SIGKILL")
+            self.promises.stopping = True
             self.node.process.send_signal(signal.SIGTERM)
             await asyncio.sleep(spread(rng, 0, 0.08))
             await self.node.kill()
         elif how == "graceful":
-            self.ledger.stopping = True
+            self.promises.stopping = True
             code = await self.node.kill(signal.SIGTERM)
             if code:
-                self.ledger.other += 1
-                self.ledger.wrong(f"exit status {code} on SIGTERM")
+                self.promises.other += 1
+                self.promises.wrong(f"exit status {code} on SIGTERM")
         else:
             await self.node.kill()
         await self._silence(tasks)
-        self.ledger.stopping = False
+        self.promises.stopping = False
         if how == "start-up":
             for _ in range(rng.choice((1, 1, 2, 3))):
                 await self.node.spawn()
@@ -332,50 +332,50 @@ class Soak:
     def _complaints(self) -> None:
         lines = self.node.complaints()
         if lines:
-            self.ledger.other += 1
-            self.ledger.wrong("the node's log:\n" + "\n".join(lines))
+            self.promises.other += 1
+            self.promises.wrong("the node's log:\n" + "\n".join(lines))
 
     # --- actors
 
-    async def _take(self, taker: Taker, changing: bool) -> None:
+    async def _take(self, receiver: Receiver, changing: bool) -> None:
         rng = self.rng
-        fresh = changing and (not taker.held or rng.random() < 0.05)
-        await taker.connect(clean_start=fresh)
+        fresh = changing and (not receiver.held or rng.random() < 0.05)
+        await receiver.connect(clean_start=fresh)
         if changing and rng.random() < 0.5:
-            await self._change(taker)
+            await self._change(receiver)
         while True:
             await asyncio.sleep(spread(rng, 0.001, 0.15))
             what = rng.random()
             if what < 0.6:
                 if changing:
-                    await self._change(taker)
+                    await self._change(receiver)
             elif what < 0.7:
-                taker.disconnect()
+                receiver.disconnect()
                 if rng.random() < 0.3:
                     return
                 await asyncio.sleep(spread(rng, 0, 0.05))
-                await taker.connect()
+                await receiver.connect()
             elif what < 0.8:
-                taker.drop()
-                await taker.connect()
+                receiver.drop()
+                await receiver.connect()
             elif what < 0.9:
-                await taker.connect()  # takes over
+                await receiver.connect()  # takes over
             elif what < 0.92 and changing:
-                await taker.connect(clean_start=True)
-                await self._change(taker)
-            elif what < 0.94 and changing and taker.version == 5 and taker.persistent:
-                taker.disconnect(end=True)
+                await receiver.connect(clean_start=True)
+                await self._change(receiver)
+            elif what < 0.94 and changing and receiver.version == 5 and receiver.persistent:
+                receiver.disconnect(end=True)
                 await asyncio.sleep(spread(rng, 0, 0.05))
-                await taker.connect()
+                await receiver.connect()
 
-    async def _change(self, taker: Taker) -> None:
+    async def _change(self, receiver: Receiver) -> None:
         rng = self.rng
         topic_filter = "r/#" if rng.random() < 0.1 else f"t/{rng.randrange(AREAS)}/#"
-        state = taker.session.filters.get(topic_filter)
+        state = receiver.session.filters.get(topic_filter)
         if state is not None and rng.random() < (0.6 if state.solid else 0.2):
-            await taker.unsubscribe(topic_filter)
+            await receiver.unsubscribe(topic_filter)
         else:
-            await taker.subscribe((topic_filter, rng.choice((1, 2, 2))))
+            await receiver.subscribe((topic_filter, rng.choice((1, 2, 2))))
 
     async def _publish(self, publisher: Publisher) -> None:
         rng = self.rng
@@ -421,8 +421,8 @@ class Soak:
         persistent = rng.random() < 0.5
         name = f"willer-{self._willers}"
         delay = rng.randint(0, 2) if version == 5 else 0
-        willer = Willer(self.ledger, self.node.port, name, version, persistent, 1)
-        message = self.ledger.sending(name, f"w/{rng.randrange(3)}", rng.choice((1, 2)))
+        willer = Willer(self.promises, self.node.port, name, version, persistent, 1)
+        message = self.promises.sending(name, f"w/{rng.randrange(3)}", rng.choice((1, 2)))
         message.note(f"will with delay={delay} persistent={persistent}")
         properties = {c.WILL_DELAY_INTERVAL: delay} if delay else {}
         await willer.connect(False, Will(message.topic, message.name.encode(), message.qos, False, properties))
@@ -451,27 +451,27 @@ class Soak:
         if will is None or not willer.stored:
             return
         self.wills.append(will)
-        self.ledger.acknowledged(will.message)
+        self.promises.acknowledged(will.message)
 
     # --- checks
 
     async def _check_retained(self) -> None:
-        checker = Taker(self.ledger, self.node.port, "checker", 5, False)
+        checker = Receiver(self.promises, self.node.port, "checker", 5, False)
         try:
             await checker.connect()
             await checker.subscribe(("r/#", 0))
             await checker.ping()
         except Gone:
-            self.ledger.wrong("the node that was ready is gone")
+            self.promises.wrong("the node that was ready is gone")
             return
-        self.ledger.retained_seen(checker.found)
+        self.promises.retained_seen(checker.found)
         checker.drop()
-        del self.ledger.subscribers["checker"]
+        del self.promises.subscribers["checker"]
 
     async def _settle(self) -> None:
         """Everybody finishes what is begun and takes what is owed; then nothing may be missing."""
-        ledger = self.ledger
-        ledger.note("settling")
+        promises = self.promises
+        promises.note("settling")
         coming = (each for each in (*self.changing, *self.expiring) if each.held or each.unsure)
         takers = [*self.stable, *self.members, *self.bounded, *coming]
         publishers = [publisher for publisher in self.publishers if publisher.persistent and publisher.held]
@@ -481,10 +481,10 @@ class Soak:
         try:
             for publisher in publishers:
                 await publisher.connect()
-            for taker in takers:
-                taker.delay = 0.0
-                taker.receive_maximum = self.rng.choice((0, 10))
-                await taker.connect()
+            for receiver in takers:
+                receiver.delay = 0.0
+                receiver.receive_maximum = self.rng.choice((0, 10))
+                await receiver.connect()
             for publisher in publishers:
                 await publisher.finish()
             end = max((will.due for will in self.wills), default=0.0) + 1.5
@@ -493,10 +493,10 @@ class Soak:
                 self._delayed_open = False
                 await asyncio.sleep(1.3)
             still = time.monotonic()
-            owed = ledger.owed()
+            owed = promises.owed()
             while owed:
                 await asyncio.sleep(0.02)
-                left = ledger.owed()
+                left = promises.owed()
                 if left != owed:
                     still = time.monotonic()
                     owed = left
@@ -504,22 +504,22 @@ class Soak:
                     break
             for _ in range(3):
                 await asyncio.sleep(0.02)
-                for taker in takers:
-                    await taker.ping()
+                for receiver in takers:
+                    await receiver.ping()
             # Behind this acknowledgement everything that was acknowledged to the node is on disk too.
-            barrier = Publisher(ledger, self.node.port, "barrier", 5, False, 1)
+            barrier = Publisher(promises, self.node.port, "barrier", 5, False, 1)
             await barrier.connect()
             await barrier.publish("t/0/0", 1)
             await barrier.finish()
-            for taker in takers:
-                await taker.ping()
+            for receiver in takers:
+                await receiver.ping()
             barrier.drop()
         except Gone:
-            ledger.wrong("a connection was lost while nothing was to happen")
+            promises.wrong("a connection was lost while nothing was to happen")
         for client in self.clients:
             if client.connected:
                 client.disconnect()
-        if not ledger.violations:
+        if not promises.violations:
             await self._check_retained()
         self.wills.clear()
-        ledger.settle()
+        promises.settle()

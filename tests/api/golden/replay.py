@@ -4,10 +4,10 @@ from typing import Any, Final
 
 from tests.support.api import ApiClient, Reply, managed_node
 
+from .case_runner import ADMIN, CaseRunner
 from .compare import compare
 from .recordings import cases
-from .rule_stage import RuleStage
-from .stage import ADMIN, Stage
+from .rule_case_runner import RuleCaseRunner
 
 NODE: Final = "emqx@127.0.0.1"
 # The recorded brokers had their defaults; this one of ours is another.
@@ -52,15 +52,15 @@ async def _answers(version: str, group: str, error_status: str) -> dict[int, Ans
     answers: dict[int, Answer] = {}
     async with managed_node(table, zone=EMQX_ZONE, listeners=LISTENERS, node={"name": NODE}) as node:
         api = ApiClient(node.management.url, prefix="", app=None)
-        stage = RuleStage(node, version, group) if group in RULE_ENGINE else Stage(node, version, group)
+        runner = RuleCaseRunner(node, version, group) if group in RULE_ENGINE else CaseRunner(node, version, group)
         try:
-            await stage.set_up()
+            await runner.set_up()
             for case in cases(version, group):
-                reply, effects = await stage.play(api, case)
+                reply, effects = await runner.play(api, case)
                 recorded = case.get("response", {}).get("body")
-                sides = stage.sides(recorded, None if reply is None else reply.json)
+                sides = runner.sides(recorded, None if reply is None else reply.json)
                 answers[case["seq"]] = reply, sides, effects
         finally:
-            await stage.close()
+            await runner.close()
             await api.close()
     return answers

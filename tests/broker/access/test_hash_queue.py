@@ -156,7 +156,7 @@ async def test_all_processors_unless_told(monkeypatch: pytest.MonkeyPatch) -> No
     queue.close()
 
 
-async def test_who_was_known_before_has_room_where_strangers_of_its_address_have_taken_it(
+async def test_known_names_are_taken_where_unknown_ones_of_their_address_fill_the_queue(
     blocked: BlockedQueue,
 ) -> None:
     blocked.queue.seconds, blocked.queue.patience = 1.0, 20.0
@@ -164,7 +164,7 @@ async def test_who_was_known_before_has_room_where_strangers_of_its_address_have
         blocked.add(f"guess {number}", address="nat", name=b"%d" % number, delay=0.02 if number > 1 else 0.0)
     await asyncio.sleep(0.05)
     with pytest.raises(Busy):
-        blocked.add("stranger", address="nat")
+        blocked.add("unknown", address="nat")
     blocked.add("known", KNOWN, address="nat")
     done = await blocked.run()
     assert "known" in done and "guess 21" not in done

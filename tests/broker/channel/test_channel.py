@@ -43,9 +43,9 @@ def test_ping(version: int) -> None:
 def test_nothing_before_connect(version: int, packet: Any) -> None:
     """[MQTT-3.1.0-1]"""
     node = FakeNode()
-    stranger = node.open(version)
-    assert stranger.ask(packet) == []
-    assert stranger.closed
+    unconnected = node.open(version)
+    assert unconnected.ask(packet) == []
+    assert unconnected.closed
     assert node.metrics.packets_publish_received == node.metrics.messages_publish == 0
 
 
@@ -63,9 +63,9 @@ def test_what_the_decoder_would_have_refused() -> None:
     receive(client.channel, [Connect(5, "c")], 0.0)
     assert isinstance(client.received()[0], Disconnect) and client.closed
     for packet in (Pingreq(), Message("t"), c.PUBACK << 16 | 1):
-        stranger = node.open()
-        receive(stranger.channel, [packet], 0.0)
-        assert stranger.received() == [] and stranger.closed
+        unconnected = node.open()
+        receive(unconnected.channel, [packet], 0.0)
+        assert unconnected.received() == [] and unconnected.closed
     client = node.connect()
     receive(client.channel, [Subscribe(1, [TopicFilter("$share/g/t", no_local=True)])], 0.0)
     assert isinstance(client.received()[0], Disconnect)

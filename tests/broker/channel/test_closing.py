@@ -46,21 +46,21 @@ def test_an_error_is_told_where_the_version_has_words(version: int, garbage: byt
 
 
 @pytest.mark.parametrize("first", [b"\xc0\x00", b"\x00\x00", b"\xe0\x00", b"\x10\x02\x00\x00", b"\x30\xff\xff\xff\x7f"])
-def test_a_stranger_s_error_is_answered_by_the_close_alone(first: bytes) -> None:
+def test_an_error_before_connect_is_answered_by_the_close_alone(first: bytes) -> None:
     """[MQTT-3.1.0-1] [MQTT-3.1.4-1] [MQTT-3.14.0-1]"""
     node = FakeNode()
-    stranger = node.open()
-    stranger.transport.feed(first)
-    assert stranger.received() == [] and stranger.closed
+    unconnected = node.open()
+    unconnected.transport.feed(first)
+    assert unconnected.received() == [] and unconnected.closed
     assert sum(node.metrics.refusals.snapshot().values()) == 1
 
 
 def test_an_unknown_protocol_version_is_told() -> None:
     """[MQTT-3.1.2-2]"""
-    stranger = FakeNode().open(4)
-    stranger.transport.feed(b"\x10\x0c\x00\x04MQTT\x09\x02\x00\x00\x00\x00")
-    assert stranger.received() == [Connack(1)]
-    assert stranger.closed
+    unconnected = FakeNode().open(4)
+    unconnected.transport.feed(b"\x10\x0c\x00\x04MQTT\x09\x02\x00\x00\x00\x00")
+    assert unconnected.received() == [Connack(1)]
+    assert unconnected.closed
 
 
 def test_the_end_comes_once() -> None:
@@ -100,11 +100,11 @@ def test_orders_to_close(order: str, code: int | None, reason: str, will: bool, 
     assert ("c" in node.broker.sessions) is session
 
 
-def test_orders_to_strangers() -> None:
+def test_orders_before_connect() -> None:
     for order in ("kick", "shut_down", "idle_timeout"):
-        stranger = FakeNode().open()
-        getattr(closing, order)(channel_of(stranger))
-        assert stranger.received() == [] and stranger.closed
+        unconnected = FakeNode().open()
+        getattr(closing, order)(channel_of(unconnected))
+        assert unconnected.received() == [] and unconnected.closed
 
 
 def test_the_log_says_who_and_why_and_which_setting(caplog: pytest.LogCaptureFixture) -> None:
@@ -112,8 +112,8 @@ def test_the_log_says_who_and_why_and_which_setting(caplog: pytest.LogCaptureFix
     with caplog.at_level(logging.INFO):
         client = node.connect("the client")
         closing.slow_reader(channel_of(client))
-        stranger = node.open()
-        closing.idle_timeout(channel_of(stranger))
+        unconnected = node.open()
+        closing.idle_timeout(channel_of(unconnected))
     connected, gone, refused = (record.getMessage() for record in caplog.records)
     assert connected.startswith("client_connected client_id=the client username=None peer=192.0.2.1:50000")
     assert gone.startswith("client_disconnected client_id=the client")

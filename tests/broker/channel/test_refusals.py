@@ -55,8 +55,8 @@ def scram(username: str, password: str) -> Callable[[FakeClient], None]:
     return run
 
 
-STRANGERS: list[tuple[dict[str, Any], dict[str, Any], Callable[[FakeClient], None], str, str]] = [
-    # zone, other config, what the stranger does, reason, setting
+CONNECTS: list[tuple[dict[str, Any], dict[str, Any], Callable[[FakeClient], None], str, str]] = [
+    # zone, other config, what the client does, reason, setting
     ({"allow_anonymous": False}, {}, connect(), "not_authorized", "allow_anonymous"),
     ({"allow_anonymous": False}, {}, connect(username="u"), "bad_username_or_password", "allow_anonymous"),
     ({}, {"access": USERS}, connect(username="alice"), "bad_username_or_password", "access.users"),
@@ -98,8 +98,8 @@ STRANGERS: list[tuple[dict[str, Any], dict[str, Any], Callable[[FakeClient], Non
 ]
 
 
-@pytest.mark.parametrize("zone, config, act, reason, setting", STRANGERS)
-def test_a_stranger_is_refused(
+@pytest.mark.parametrize("zone, config, act, reason, setting", CONNECTS)
+def test_a_connect_is_refused(
     zone: dict[str, Any],
     config: dict[str, Any],
     act: Callable[[FakeClient], None],
@@ -109,15 +109,15 @@ def test_a_stranger_is_refused(
 ) -> None:
     node = FakeNode(zone, **config)
     with caplog.at_level(logging.INFO):
-        stranger = node.open()
-        act(stranger)
+        client = node.open()
+        act(client)
     (line,) = lines(caplog, "client_refused")
     assert (line["reason"], line["setting"], line["listener"]) == (reason, setting, "default")
     assert node.metrics.refusals.snapshot() == {reason: 1}
     assert node.metrics.disconnects.snapshot() == {}
 
 
-def test_a_stranger_who_cannot_be_let_in_while_the_node_stops(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_connect_that_cannot_be_accepted_while_the_node_stops(caplog: pytest.LogCaptureFixture) -> None:
     node = FakeNode()
     node.context.closing = True
     with caplog.at_level(logging.INFO):
@@ -138,18 +138,18 @@ def test_who_failed_by_scram_is_named(caplog: pytest.LogCaptureFixture) -> None:
     "first, words",
     [(b"\x16\x03\x01", "TLS"), (b"GET / HTTP/1.1\r\n", "HTTP"), (b"PROXY UNKNOWN\r\n", "PROXY")],
 )
-def test_the_wrong_door_is_told(first: bytes, words: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_another_protocol_is_named(first: bytes, words: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         FakeNode().open().transport.feed(first)
     (line,) = lines(caplog, "client_refused")
     assert words in line["detail"]
 
 
-def test_the_wrong_door_is_told_in_pieces_too(caplog: pytest.LogCaptureFixture) -> None:
-    stranger = FakeNode().open()
+def test_another_protocol_is_named_in_pieces_too(caplog: pytest.LogCaptureFixture) -> None:
+    client = FakeNode().open()
     with caplog.at_level(logging.INFO):
         for piece in (b"\x16", b"\x03", b"\x01"):
-            stranger.transport.feed(piece)
+            client.transport.feed(piece)
     (line,) = lines(caplog, "client_refused")
     assert line["setting"] == "type"
 
@@ -326,7 +326,7 @@ def test_every_setting_named_is_one() -> None:
         *(f"access.{each}" for each in AccessSettings.__struct_fields__),
         *(f"delayed.{each}" for each in DelayedSettings.__struct_fields__),
     }
-    named = {row[-1] for table in (STRANGERS, CLIENTS, MESSAGES, FILTERS) for row in table}
+    named = {row[-1] for table in (CONNECTS, CLIENTS, MESSAGES, FILTERS) for row in table}
     assert {re.sub(r"\.\d+$", "", setting) for setting in named} <= fields
 
 

@@ -1,4 +1,4 @@
-"""Fates: what is said of deliveries, when, and what need not be said."""
+"""What is said of deliveries, when, and what need not be said."""
 
 from collections.abc import Callable
 

@@ -36,13 +36,13 @@ PING = b"\xc0\x00"
 
 def test_it_is_known_from_its_first_moment() -> None:
     node = FakeNode()
-    stranger = node.open()
+    unconnected = node.open()
     assert node.listener.open == 1
-    assert node.server.connections == {stranger.connection}
-    client = stranger.channel.client
+    assert node.server.connections == {unconnected.connection}
+    client = unconnected.channel.client
     assert (client.peer_host, client.peer_port, client.sock_port, client.loopback) == ("192.0.2.1", 50_000, 1883, True)
     assert (client.node, client.listener, client.zone_name) == ("taipan@127.0.0.1", "default", "external")
-    assert (stranger.transport.high, stranger.transport.low) == (WRITE_HIGH, WRITE_LOW)
+    assert (unconnected.transport.high, unconnected.transport.low) == (WRITE_HIGH, WRITE_LOW)
 
 
 def test_a_transport_that_knows_no_addresses() -> None:
@@ -61,17 +61,17 @@ def test_the_name_in_a_client_certificate(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("sent", [b"", b"\x10", b"\x10\x20\x00\x04MQ"])
 def test_no_complete_connect_in_time(sent: bytes) -> None:
     node = FakeNode({"idle_timeout": 10})
-    stranger = node.open()
+    unconnected = node.open()
     node.pass_time(9)
-    stranger.transport.feed(sent)
+    unconnected.transport.feed(sent)
     node.pass_time(0.9)
-    assert not stranger.closed
+    assert not unconnected.closed
     node.pass_time(0.1)
     node.pass_time(0.1)  # what lies in the socket is read before
-    assert stranger.closed
-    assert stranger.transport.take() == b""
+    assert unconnected.closed
+    assert unconnected.transport.take() == b""
     assert node.metrics.refusals.snapshot() == {"idle_timeout": 1}
-    stranger.vanish()
+    unconnected.vanish()
     assert node.listener.reasons == ["idle_timeout"]
 
 
@@ -166,11 +166,11 @@ def test_after_the_end_nothing_is_read() -> None:
     client.send(Disconnect(), Publish("t", b"late"))
     client.transport.feed(encode(Publish("t", b"later"), 5))
     assert node.metrics.messages_publish == 0
-    stranger = FakeNode({"allow_anonymous": False}).open()
-    stranger.feed(Connect(5, "c"), Publish("t", b"x", 1, packet_id=1))
-    (connack,) = stranger.received()
+    unconnected = FakeNode({"allow_anonymous": False}).open()
+    unconnected.feed(Connect(5, "c"), Publish("t", b"x", 1, packet_id=1))
+    (connack,) = unconnected.received()
     assert isinstance(connack, Connack) and connack.reason_code == rc.NOT_AUTHORIZED
-    assert stranger.node.metrics.messages_publish == 0
+    assert unconnected.node.metrics.messages_publish == 0
 
 
 # --- packets that wait ----------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ async def test_a_line_beyond_that_is_refused() -> None:
         assert (reply.status, reply.code) == (400, 108)
 
 
-@pytest.mark.parametrize("who", [BASIC, b""], ids=["app", "stranger"])
+@pytest.mark.parametrize("who", [BASIC, b""], ids=["app", "anonymous"])
 async def test_a_body_that_is_not_what_its_headers_say(caplog: pytest.LogCaptureFixture, who: bytes) -> None:
     caplog.set_level(logging.WARNING)
     async with managed_node() as node:

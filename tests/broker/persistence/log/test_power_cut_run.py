@@ -18,7 +18,7 @@ from taipan.broker.persistence.node_journal import NodeJournal
 from taipan.broker.store.recovery import RecoveredState
 from taipan.broker.store.store import CHECK_FILE
 from tools.soak.disk import Cuts, Failures
-from tools.soak.disk_house import HandWriter
+from tools.soak.disk_node import ManualWriter
 from tools.soak.disk_run import Run
 
 pytestmark = pytest.mark.slow
@@ -53,7 +53,7 @@ def test_the_power_fails_in_a_long_run(tmp_path: Path) -> None:
     cuts = Cuts(tmp_path, SEED, OPERATIONS)
     cuts.replay(sample(37, cuts.operations) | around_the_check_file(cuts.run))
     assert not cuts.wrong, cuts.wrong[:10]
-    assert cuts.starts > 200 and cuts.failed_again > 10 and cuts.run.account.promised > 3000
+    assert cuts.starts > 200 and cuts.failed_again > 10 and cuts.run.promises.promised > 3000
     assert cuts.harmed > 50 and cuts.losses > 5
     assert cuts.run.node.compactions >= 2 and cuts.run.node.log.first > 20
 
@@ -80,7 +80,7 @@ def found_with(tmp_path: Path) -> str:
 def test_an_acknowledgement_before_the_disk_has_it_is_found(tmp_path: Path) -> None:
     late: list[Append] = []
 
-    def hasty(writer: HandWriter, *_: object) -> None:
+    def hasty(writer: ManualWriter, *_: object) -> None:
         job = writer._jobs.popleft()
         if isinstance(job, Append):
             for each in late:
@@ -89,7 +89,7 @@ def test_an_acknowledgement_before_the_disk_has_it_is_found(tmp_path: Path) -> N
             writer.appended += 1
             writer._journal._written(job.seq)
 
-    with patch.object(HandWriter, "_do", hasty):
+    with patch.object(ManualWriter, "_do", hasty):
         found = found_with(tmp_path)
     assert "was lost" in found and "inbound packet id" in found
 

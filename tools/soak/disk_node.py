@@ -32,7 +32,7 @@ from tests.support.durable_fake_node import DurableFakeNode
 from tests.support.fake_disk import MemoryDisk
 from tests.support.fake_node import FakeNode
 
-from .disk_account import USERS, Found, Outcome
+from .disk_promises import USERS, Found, Outcome
 
 ZONE: dict[str, Any] = {"max_queued_messages": 0, "max_queued_bytes": 0}
 WILL_DELAY = 5
@@ -57,7 +57,7 @@ class User(msgspec.Struct, array_like=True, frozen=True):
     change: int
 
 
-class HandWriter:
+class ManualWriter:
     """What ``persistence.log.log_writer.Writer`` does, one job whenever ``step`` is called and each tried once."""
 
     def __init__(self, log: SqliteLog, journal: WriteAheadLog) -> None:
@@ -144,7 +144,7 @@ class DiskFakeNode(FakeNode):
             clock=lambda: 0.0,
             pause=lambda _: None,
         )
-        self.writer = HandWriter(self.log, self.journal)
+        self.writer = ManualWriter(self.log, self.journal)
         self.journal._writer = self.writer  # type: ignore[assignment]
         server = self.server
         server.flusher = self.flusher = Flusher(self.loop, self.broker.turn, server._end_of_iteration)  # type: ignore[arg-type]

@@ -1,6 +1,6 @@
-"""Account: what clients of a scripted run were told, and what a restored node must therefore have.
+"""What clients of a scripted run were promised, and what a restored node must therefore have.
 
-Facts are told one after the other as clients send and read, so an account of any moment is made by telling it the facts
+Facts are recorded one after the other as clients send and read: what was promised at any moment follows from the facts
 up to then. What was sent and not answered may have happened or not; everything else is exact.
 """
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from taipan.broker.persistence.log.check_file import Digests
 
-from .ledger import matches
+from .promises import matches
 
 Fact = tuple[str, tuple[object, ...]]
 
@@ -18,7 +18,7 @@ OFF = -2
 
 
 @dataclass(slots=True)
-class Told:
+class SentMessage:
     """One message: who sent it, where to, and what its publisher knows of it."""
 
     order: int
@@ -30,7 +30,7 @@ class Told:
 
 
 @dataclass(slots=True)
-class Side:
+class ClientSession:
     """A durable session as its client knows it."""
 
     exists: bool | None = False  # None: a CONNECT or DISCONNECT that began or ended it was not answered
@@ -63,12 +63,12 @@ class Outcome:
     retained: dict[str, str]
 
 
-class Account:
-    """Facts come in by ``tell``; ``check`` says what of them a restored node does not honour."""
+class DiskPromises:
+    """Facts come in by ``record``; ``check`` says what of them a restored node does not honour."""
 
     def __init__(self) -> None:
-        self.messages: dict[str, Told] = {}
-        self.sides: dict[str, Side] = {}
+        self.messages: dict[str, SentMessage] = {}
+        self.sides: dict[str, ClientSession] = {}
         self.refused: set[str] = set()
         self.retained: dict[str, list[str]] = {}  # topic -> what it may be
         self.armed: set[str] = set()  # wills that are certainly stored, of clients that are there
@@ -78,12 +78,12 @@ class Account:
         self.promised = 0
         self._goodbyes: dict[str, int] = {}
 
-    def tell(self, fact: Fact) -> None:
+    def record(self, fact: Fact) -> None:
         name, arguments = fact
         getattr(self, name)(*arguments)
 
-    def side(self, client_id: str) -> Side:
-        return self.sides.setdefault(client_id, Side())
+    def side(self, client_id: str) -> ClientSession:
+        return self.sides.setdefault(client_id, ClientSession())
 
     # --- facts: users
 
@@ -154,7 +154,7 @@ class Account:
     # --- facts: publishers
 
     def sending(self, name: str, publisher: str, topic: str, qos: int, packet_id: int) -> None:
-        self.messages[name] = Told(len(self.messages), publisher, topic, qos, self._subscribers(topic))
+        self.messages[name] = SentMessage(len(self.messages), publisher, topic, qos, self._subscribers(topic))
         if publisher in self.sides:
             self.sides[publisher].free.discard(packet_id)
 
@@ -204,7 +204,7 @@ class Account:
     # --- facts: wills
 
     def will(self, name: str, publisher: str, topic: str, qos: int) -> None:
-        self.messages[name] = Told(len(self.messages), publisher, topic, qos)
+        self.messages[name] = SentMessage(len(self.messages), publisher, topic, qos)
 
     def will_armed(self, name: str) -> None:
         self.armed.add(name)
@@ -220,7 +220,7 @@ class Account:
         self.armed.discard(name)
         self._goodbyes[name] = len(self.messages)
 
-    # --- facts: takers
+    # --- facts: subscribers
 
     def took(self, client_id: str, name: str, qos: int, packet_id: int) -> None:
         """A PUBLISH was read."""
@@ -263,7 +263,7 @@ class Account:
                 wrong.append(f"retained {topic} is {value!r}, but must be one of {values}")
         return wrong
 
-    def _differences(self, side: Side, found: Found) -> list[str]:
+    def _differences(self, side: ClientSession, found: Found) -> list[str]:
         wrong: list[str] = []
         for topic_filter, qos in side.filters.items():
             have = found.filters.get(topic_filter, OFF)
@@ -303,5 +303,5 @@ class Account:
         return wrong
 
     @staticmethod
-    def _certain(side: Side, topic: str) -> bool:
+    def _certain(side: ClientSession, topic: str) -> bool:
         return any(qos > 0 and matches(each, topic) for each, qos in side.filters.items())

@@ -1,4 +1,4 @@
-"""Player: a client of the scripted run, which tells the account what it sends and reads."""
+"""A client of the scripted run, which records in ``DiskPromises`` what it sends and reads."""
 
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .disk_run import Run
 
 
-class Player:
+class ScriptedClient:
     """One client of the script. What it has to answer waits in ``due`` until the script lets it."""
 
     def __init__(self, run: "Run", client_id: str, version: int, durable: bool, receive_maximum: int = 0) -> None:
@@ -32,7 +32,7 @@ class Player:
         self.version = version
         self.durable = durable
         self.receive_maximum = receive_maximum
-        self.client: FakeClient | None = None
+        self.peer: FakeClient | None = None
         self.online = False
         self.due: deque[tuple[Ack, str]] = deque()
         self.requests: dict[int, tuple[str, int]] = {}  # SUBSCRIBE and UNSUBSCRIBE: filter and QoS
@@ -41,7 +41,7 @@ class Player:
         self.sent: dict[int, tuple[str, int, str, Publish] | None] = {}
         self.will = ""
         self._last = 0
-        self._tell = run.tell
+        self._record = run.record
 
     def connect(self, clean: bool, will: Will | None = None) -> None:
         self.take()
@@ -53,38 +53,38 @@ class Player:
             if self.receive_maximum:
                 properties[c.RECEIVE_MAXIMUM] = self.receive_maximum
         if self.durable:
-            self._tell("connecting", self.client_id, clean)
+            self._record("connecting", self.client_id, clean)
         if clean or not self.durable:
             self._forget()
-        self.client = self.run.node.open(self.version)
-        self.client.send(
+        self.peer = self.run.node.open(self.version)
+        self.peer.send(
             Connect(self.version, self.client_id, clean or not self.durable, 0, None, None, will, properties)
         )
 
     def leave(self, end: bool = False) -> None:
         """DISCONNECT, to ``end`` the session with it (5.0)."""
-        client = self._read_up() if self.online else None
-        if client is None:
+        peer = self._read_up() if self.online else None
+        if peer is None:
             return
         if end:
-            self._tell("ending", self.client_id)
+            self._record("ending", self.client_id)
             self._forget()
-        client.send(Disconnect(0, {c.SESSION_EXPIRY_INTERVAL: 0} if end else {}))
+        peer.send(Disconnect(0, {c.SESSION_EXPIRY_INTERVAL: 0} if end else {}))
         self._gone()
 
     def vanish(self) -> None:
-        client = self._read_up()
-        if client is not None:
+        peer = self._read_up()
+        if peer is not None:
             self._gone()
-            client.vanish()
+            peer.vanish()
 
     def _read_up(self) -> FakeClient | None:
         """The connection, if all that came has not ended it."""
         self.take()
-        return self.client
+        return self.peer
 
     def _gone(self) -> None:
-        self.client = None
+        self.peer = None
         self.online = False
         self.due.clear()
         self.requests.clear()
@@ -112,7 +112,7 @@ class Player:
         packet_id = self._id()
         self.requests[packet_id] = (topic_filter, qos)
         if self.durable:
-            self._tell("subscribing", self.client_id, topic_filter)
+            self._record("subscribing", self.client_id, topic_filter)
         self._send(Subscribe(packet_id, [TopicFilter(topic_filter, qos)]))
 
     def unsubscribe(self, topic_filter: str) -> None:
@@ -121,7 +121,7 @@ class Player:
         packet_id = self._id()
         self.requests[packet_id] = (topic_filter, -1)
         if self.durable:
-            self._tell("unsubscribing", self.client_id, topic_filter)
+            self._record("unsubscribing", self.client_id, topic_filter)
         self._send(Unsubscribe(packet_id, [topic_filter]))
 
     def _asked(self, topic_filter: str) -> bool:
@@ -134,7 +134,7 @@ class Player:
         packet_id = self._id()
         publish = Publish(topic, name.encode() + b" " * size, qos, False, False, packet_id)
         self.sent[packet_id] = (name, qos, "", publish)
-        self._tell("sending", name, self.client_id, topic, qos, packet_id if self.durable else 0)
+        self._record("sending", name, self.client_id, topic, qos, packet_id if self.durable else 0)
         self._send(publish)
 
     def retain(self, topic: str, qos: int, clear: bool) -> None:
@@ -144,8 +144,8 @@ class Player:
         packet_id = self._id()
         publish = Publish(topic, b"" if clear else name.encode(), qos, True, False, packet_id)
         self.sent[packet_id] = (name, qos, topic, publish)
-        self._tell("sending", name, self.client_id, f"-{topic}", qos, packet_id if self.durable else 0)
-        self._tell("retaining", topic, "" if clear else name)
+        self._record("sending", name, self.client_id, f"-{topic}", qos, packet_id if self.durable else 0)
+        self._record("retaining", topic, "" if clear else name)
         self._send(publish)
 
     def answer(self, most: int) -> None:
@@ -155,23 +155,23 @@ class Player:
             ack, name = self.due.popleft()
             if ack.type in (c.PUBACK, c.PUBREC):
                 if self.durable:
-                    self._tell("answering", self.client_id, name)
+                    self._record("answering", self.client_id, name)
             elif ack.type == c.PUBREL and self.durable:
-                self._tell("releasing", self.client_id, ack.packet_id)
+                self._record("releasing", self.client_id, ack.packet_id)
             self._send(ack)
 
     def _send(self, packet: Packet) -> None:
-        assert self.client is not None
-        self.client.send(packet)
+        assert self.peer is not None
+        self.peer.send(packet)
 
     # --- what it reads
 
     def take(self) -> None:
         """Read everything that came."""
-        client = self.client
-        if client is None:
+        peer = self.peer
+        if peer is None:
             return
-        for packet in client.received():
+        for packet in peer.received():
             if isinstance(packet, Connack):
                 self._connack(packet)
             elif isinstance(packet, Publish):
@@ -184,16 +184,16 @@ class Player:
                 if code < 0x80:
                     assert code == qos, packet
                     if self.durable:
-                        self._tell("subscribed", self.client_id, topic_filter, qos)
+                        self._record("subscribed", self.client_id, topic_filter, qos)
             elif isinstance(packet, Unsuback):
                 topic_filter, _ = self.requests.pop(packet.packet_id)
                 if self.durable and not (packet.reason_codes and packet.reason_codes[0] >= 0x80):
-                    self._tell("unsubscribed", self.client_id, topic_filter)
+                    self._record("unsubscribed", self.client_id, topic_filter)
             elif isinstance(packet, Disconnect):
                 pass
             else:
                 raise AssertionError(packet)
-        if client.closed and self.client is client:
+        if peer.closed and self.peer is peer:
             self._gone()
 
     def _connack(self, packet: Connack) -> None:
@@ -205,7 +205,7 @@ class Player:
         if not packet.session_present:
             self._forget()
         if self.durable:
-            self._tell("connected", self.client_id, bool(packet.session_present))
+            self._record("connected", self.client_id, bool(packet.session_present))
         for packet_id, sent in self.sent.items():
             if sent is None:
                 self.due.append((Ack(c.PUBREL, packet_id), ""))
@@ -224,7 +224,7 @@ class Player:
                 self.run.wrong.append(f"{self.client_id}: packet id {packet.packet_id} is {known}, now {name}")
             self.awaiting[packet.packet_id] = name
         if self.durable:
-            self._tell("took", self.client_id, name, packet.qos, packet.packet_id)
+            self._record("took", self.client_id, name, packet.qos, packet.packet_id)
         self.due.append((Ack(c.PUBREC if packet.qos == 2 else c.PUBACK, packet.packet_id), name))
 
     def _ack(self, packet: Ack) -> None:
@@ -232,13 +232,13 @@ class Player:
         if packet.type == c.PUBREL:
             self.awaiting.pop(packet_id, None)
             if self.durable:
-                self._tell("released", self.client_id, packet_id)
+                self._record("released", self.client_id, packet_id)
             self.due.append((Ack(c.PUBCOMP, packet_id), ""))
         elif packet.type == c.PUBCOMP:
             if packet_id in self.sent:
                 del self.sent[packet_id]
                 if self.durable:
-                    self._tell("freed", self.client_id, packet_id)
+                    self._record("freed", self.client_id, packet_id)
         else:
             self._stored(packet)
 
@@ -250,16 +250,16 @@ class Player:
         if packet.reason_code >= 0x80:
             assert packet.reason_code == 0x97, packet
             self.run.refused += 1
-            self._tell("refusal", name)
+            self._record("refusal", name)
             if topic:
-                self._tell("retained_refused", topic)
+                self._record("retained_refused", topic)
             return
         received = packet.type == c.PUBREC
-        self._tell("acknowledged", name, self.client_id, packet.packet_id if received and self.durable else 0)
+        self._record("acknowledged", name, self.client_id, packet.packet_id if received and self.durable else 0)
         if topic:
-            self._tell("retained_acknowledged", topic, publish.payload.decode())
+            self._record("retained_acknowledged", topic, publish.payload.decode())
         if self.will and received:
-            self._tell("will_armed", self.will)
+            self._record("will_armed", self.will)
         if received:
             self.sent[packet.packet_id] = None
             self.due.append((Ack(c.PUBREL, packet.packet_id), ""))

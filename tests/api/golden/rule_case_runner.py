@@ -1,4 +1,4 @@
-"""The rule engine's stage: ids are those made here, and a web server takes the hook's part."""
+"""The same for cases of the rule engine: ids are those made here; a web server takes the place of the hook's."""
 
 import json
 import re
@@ -9,8 +9,8 @@ from tests.support.api import ApiClient, ManagedNode, Reply
 from tests.support.http_sink import HttpSink
 from tests.support.wire import Publish
 
+from .case_runner import ADMIN
 from .recordings import Case
-from .stage import ADMIN
 
 HOOK: Final = "127.0.0.1:9910"
 """Where the recordings' web server was."""
@@ -19,8 +19,8 @@ _ID: Final = re.compile(r"(rule|resource):[0-9a-f]{8}")
 _NUMBER: Final = re.compile(r"_[0-9]{18,20}")
 
 
-class RuleStage:
-    """A stage as ``Stage`` is one."""
+class RuleCaseRunner:
+    """Runs cases as ``CaseRunner`` does."""
 
     def __init__(self, node: ManagedNode, version: str, group: str) -> None:
         self.node = node

@@ -1,4 +1,4 @@
-"""Ledger: what the node has promised so far, and what it did with it.
+"""What the node has promised so far, and what it did with it.
 
 Everything is written down in the order in which the clients send and read (one event loop, so that order is total),
 and a promise is entered only where it is certain: a subscription counts from its SUBACK to the sending of its
@@ -96,7 +96,7 @@ class Subscriber:
         self.events.append((time.time(), text))
 
 
-class Ledger:
+class Promises:
     """Promises and deliveries; ``violations`` is what was broken, one text each."""
 
     def __init__(self) -> None:

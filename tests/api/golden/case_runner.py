@@ -1,4 +1,4 @@
-"""A stage: the clients of the recordings, and what was done there that is not among the cases."""
+"""Runs the recorded cases: the clients of the recordings, and what was done there that is not among the cases."""
 
 import json
 import re
@@ -20,7 +20,7 @@ _TIME: Final = re.compile(r"(_[gl]te_[a-z_]+=)(\d+)$")
 _ABBREVIATED: Final = "...("
 
 
-class Stage:
+class CaseRunner:
     """The clients of the recordings, and what was done there that is not among the cases."""
 
     def __init__(self, node: ManagedNode, version: str, group: str) -> None:
