@@ -18,6 +18,7 @@ from .access.stored_rules import StoredAclRules
 from .access.stored_users import TABLE as STORED_USERS
 from .access.stored_users import StoredUsers
 from .channel import closing
+from .channel.authorization import topic_to_authorize
 from .channel.channel import ListenerFacts
 from .channel.context import ChannelContext
 from .channel.dispatcher import DELIVERIES_PER_ITERATION
@@ -244,12 +245,8 @@ class Server:
 
     def _will_allowed(self, message: Message) -> bool:
         """May who left a will publish it? Nobody was asked while the client was there."""
-        if reserved(message.topic):
-            return False
-        if not self.delayed.handles(message.topic):
-            return self._may_publish(message, message.topic)
-        inner = self.delayed.inner_topic(message.topic)
-        return inner is not None and self._may_publish(message, inner)
+        topic = topic_to_authorize(self.delayed, message.topic)
+        return isinstance(topic, str) and self._may_publish(message, topic)
 
     def _retained_allowed(self, message: Message) -> bool:
         """``retained.check_source``: may who published it still do so?"""

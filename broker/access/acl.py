@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from ..config import RuleSettings
+from ..mqtt.topics import check_filter, is_shared, parse_shared
 from ..session.client_info import ClientInfo, ip_address_of
 from .decision import Decision
 
@@ -56,11 +57,11 @@ class TopicPattern:
         self.templates: tuple[tuple[str, ...], ...] | None = None
         if text.startswith("eq "):
             self.exact = text[3:]
-            _check_filter(self.exact)
+            check_filter(self.exact)
             return
-        _check_filter(text)
-        if text.startswith(("$share/", "$queue/")):
-            raise ValueError("a shared subscription is judged by the filter inside it: leave the prefix away")
+        check_filter(text)
+        if is_shared(text):
+            raise ValueError("a shared subscription is decided by the filter inside it: leave the prefix away")
         self.levels = filter_levels(text)
         if _PLACEHOLDER.search(text):
             self.templates = tuple(tuple(_PLACEHOLDER.split(level)) for level in self.levels)
@@ -166,18 +167,8 @@ def asked_about(publish: bool, topic: str) -> tuple[str, tuple[str, ...]]:
     """What rules are asked about: a Topic Name, or the Topic Filter within a shared one; whole and in levels."""
     if publish:
         return topic, tuple(topic.split("/"))
-    topic = inner_filter(topic)
-    return topic, filter_levels(topic)
-
-
-def inner_filter(topic_filter: str) -> str:
-    """The Topic Filter within ``$share/<group>/<filter>`` or ``$queue/<filter>``; any other one as it is."""
-    if topic_filter.startswith("$share/"):
-        _, slash, rest = topic_filter[7:].partition("/")
-        return rest if slash else topic_filter
-    if topic_filter.startswith("$queue/"):
-        return topic_filter[7:]
-    return topic_filter
+    _, topic_filter = parse_shared(topic)
+    return topic_filter, filter_levels(topic_filter)
 
 
 def filter_levels(topic_filter: str) -> tuple[str, ...]:
@@ -225,14 +216,3 @@ def intersects(pattern: tuple[str, ...], levels: tuple[str, ...]) -> bool:
     longer = pattern if len(pattern) > len(levels) else levels
     # "a/#" matches "a" as well [MQTT-4.7.1-2].
     return len(longer) == shorter + 1 and longer[shorter] == HASH
-
-
-def _check_filter(text: str) -> None:
-    if not text or "\0" in text or len(text.encode("utf-8")) > 65_535:
-        raise ValueError("a topic is 1 to 65535 bytes of UTF-8 without U+0000")
-    levels = text.split("/")
-    for index, level in enumerate(levels):
-        if "+" in level and level != "+":
-            raise ValueError('"+" must stand alone in its level')
-        if "#" in level and (level != "#" or index != len(levels) - 1):
-            raise ValueError('"#" must stand alone in the last level')

@@ -3,15 +3,15 @@
 import logging
 from typing import Final
 
-from ..extensions.delayed import reserved
 from ..mqtt import reason_codes
 from ..mqtt.constants import MAX_STRING, REASON_STRING, V5, WILL_DELAY_INTERVAL
 from ..mqtt.errors import MqttError, UnknownProtocol
 from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES, Connack, Disconnect, Will
 from ..session.account import ALIAS_BYTES
+from .authorization import topic_to_authorize
 from .channel import AUTHENTICATING, CLOSED, CONNECTED, CONNECTING, Channel
-from .refusal import MOUNTED_TOO_LONG, NOT_DELAYED, RESERVED, RefusalReason
+from .refusal import MOUNTED_TOO_LONG, RefusalReason
 
 logger = logging.getLogger(__name__)
 
@@ -260,19 +260,10 @@ def as_message(channel: Channel, will: Will, now: float) -> Message:
 
 
 def _authorize_will(channel: Channel, topic: str, now: float) -> RefusalReason | None:
-    real = will_topic(channel, topic)
+    real = topic_to_authorize(channel.context.delayed, topic)
     if isinstance(real, RefusalReason):
         return real
     decision = channel.context.authorization.authorize(channel.client, "publish", real, now) or channel.will_decision
     if decision is None:  # a service that was set up after this client had connected
         return RefusalReason(reason_codes.NOT_AUTHORIZED, "access.http.acl_url", "nobody was asked at CONNECT")
     return None if decision.allowed else RefusalReason(reason_codes.NOT_AUTHORIZED, decision.setting)
-
-
-def will_topic(channel: Channel, topic: str) -> str | RefusalReason:
-    """The topic that access rules are asked about for a Will, or why nobody's rules allow it."""
-    delayed = channel.context.delayed
-    real = delayed.inner_topic(topic) if delayed.handles(topic) else topic
-    if real is None:
-        return NOT_DELAYED
-    return RESERVED if reserved(topic) else real

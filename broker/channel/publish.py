@@ -9,7 +9,6 @@ from collections.abc import Awaitable
 from typing import Final
 
 from ..access.decision import Decision
-from ..extensions.delayed import reserved
 from ..mqtt import encoder, reason_codes
 from ..mqtt.constants import MAX_STRING, PUBACK, PUBREC, REASON_STRING, TOPIC_ALIAS, V5
 from ..mqtt.errors import ProtocolError
@@ -17,7 +16,7 @@ from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES, Ack
 from ..session.account import ALIAS_BYTES
 from ..session.session import DUPLICATE, FULL, Session
-from .authorization import apply_decision, authorize
+from .authorization import apply_decision, authorize, topic_to_authorize
 from .channel import CLOSED, Channel, Quota, Waiting
 from .closing import disconnect
 from .external_check import Asked, ask
@@ -25,10 +24,8 @@ from .refusal import (
     IN_USE,
     MOUNTED_TOO_LONG,
     NEEDS_EXTERNAL_CHECK,
-    NOT_DELAYED,
     OVER_QUOTA,
     QUEUE_FULL,
-    RESERVED,
     STORE_TROUBLE,
     TOO_DEEP,
     TOO_MANY_QOS2,
@@ -128,8 +125,8 @@ def _ask_and_publish(channel: Channel, message: Message) -> Awaitable[None]:
     assert session is not None
     if message.qos == 2:
         session.release_qos2(message.packet_id)  # should the client go meanwhile, what it sends again is no duplicate
-    topic = context.delayed.inner_topic(message.topic) if context.delayed.handles(message.topic) else message.topic
-    assert topic is not None
+    topic = topic_to_authorize(context.delayed, message.topic)
+    assert isinstance(topic, str)  # _admit has refused any other
     return _publish_when_answered(channel, session, message, ask(channel, "publish", [topic]))
 
 
@@ -237,16 +234,11 @@ def _admit(channel: Channel, message: Message, now: float, asked: Decision | Non
     if zone.max_topic_levels and topic.count("/") >= zone.max_topic_levels:
         return TOO_DEEP
     real = topic
-    delayed = False
     if topic.startswith("$"):
-        delayed = context.delayed.handles(topic)
-        if delayed:
-            inner = context.delayed.inner_topic(topic)
-            if inner is None:
-                return NOT_DELAYED
-            real = inner
-        if reserved(topic):
-            return RESERVED
+        found = topic_to_authorize(context.delayed, topic)
+        if isinstance(found, RefusalReason):
+            return found
+        real = found
     if asked is None:
         decision = authorize(channel, "publish", real, now)
         if decision is None:
@@ -265,7 +257,7 @@ def _admit(channel: Channel, message: Message, now: float, asked: Decision | Non
         message.wire0_v3 = message.wire0_v5 = None
         message.packet_id_at = 0
     elif (
-        not delayed
+        real is topic
         and channel.quota is None
         and context.authorization.settings.cache
         and len(topic) <= _MAX_ADMITTED_TOPIC

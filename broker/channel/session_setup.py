@@ -27,6 +27,7 @@ from ..mqtt.constants import (
 )
 from ..mqtt.packets import NO_PROPERTIES, Connack, Connect, Properties, Will
 from ..session.session import Session
+from .authorization import topic_to_authorize
 from .channel import AUTHENTICATING, CONNECTED, CONNECTING, Channel, Waiting
 from .closing import (
     DISCARDED,
@@ -37,7 +38,6 @@ from .closing import (
     end,
     refuse,
     token_expired,
-    will_topic,
 )
 from .external_check import ask
 from .identity import check_banned, check_mountpoint, check_owner, mountpoint_of, new_client_id
@@ -61,7 +61,7 @@ def accept(channel: Channel, connect: Connect, now: float, extra: Properties) ->
     if authorization.asks:
         topic: str | None = None
         if connect.will is not None:
-            asked = will_topic(channel, connect.will.topic)
+            asked = topic_to_authorize(channel.context.delayed, connect.will.topic)
             if isinstance(asked, str) and authorization.authorize(client, "publish", asked, now) is None:
                 topic = asked
         session = None if connect.clean_start else channel.context.broker.sessions.get(client.client_id)

@@ -357,8 +357,7 @@ def _unsubscribe(channel: Channel, session: Session, entry: str) -> int:
         _, topic_filter = parse_shared(entry)
     except ValueError:
         return reason_codes.TOPIC_FILTER_INVALID
-    mountpoint = channel.client.mountpoint
-    full = entry if not mountpoint else entry[: len(entry) - len(topic_filter)] + mountpoint + topic_filter
+    full, _ = mounted_filter(entry, topic_filter, channel.client.mountpoint)
     if channel.context.broker.unsubscribe(session, full):
         return reason_codes.SUCCESS
     # As SUBSCRIBE answers what is no Topic Filter.

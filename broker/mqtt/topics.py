@@ -42,6 +42,17 @@ def valid_filter(filter: str) -> bool:
     return True
 
 
+def check_filter(filter: str) -> None:
+    """``ValueError`` says in words why it is no Topic Filter."""
+    if valid_filter(filter):
+        return
+    if not filter or not _valid_text(filter):
+        raise ValueError("a topic is 1 to 65535 bytes of UTF-8 without U+0000")
+    if any("+" in level and level != "+" for level in filter.split("/")):
+        raise ValueError('"+" must stand alone in its level')
+    raise ValueError('"#" must stand alone in the last level')
+
+
 def _valid_text(topic: str) -> bool:
     if "\0" in topic:
         return False

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from taipan.broker.access.authentication import anonymous_allowed
 from taipan.broker.access.known_hashes import PasswordHash
 from taipan.broker.access.password import ScryptHash
 from taipan.broker.access.random_secret import RandomSecretHash
@@ -141,9 +142,7 @@ class Users:
         """Whether some listener lets anonymous clients in."""
         settings = self._server.settings
         pairs = zip(self._server.listeners, settings.listener_zones, strict=True)
-        return any(
-            listener.loopback if zone.allow_anonymous is None else zone.allow_anonymous for listener, zone in pairs
-        )
+        return any(anonymous_allowed(zone, listener.loopback) for listener, zone in pairs)
 
     async def add_one(self, user: NewUser, kind: str = USERNAME) -> None:
         """Refused where it is there already."""

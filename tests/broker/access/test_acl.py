@@ -1,13 +1,15 @@
 """Access rules: matching, covering, intersecting, placeholders, conditions, order."""
 
 import itertools
+import re
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taipan.broker.access.acl import AclRule, ConfiguredAclRules, covers, filter_levels, inner_filter, intersects
+from taipan.broker.access.acl import AclRule, ConfiguredAclRules, covers, filter_levels, intersects
 from taipan.broker.config import RuleSettings, ZoneSettings
+from taipan.broker.mqtt.topics import valid_filter
 from taipan.broker.session.client_info import ClientInfo
 from tests.support.access import decided
 
@@ -239,15 +241,28 @@ def test_bad_topics_are_refused(topic: str) -> None:
         AclRule(allow(topic))
 
 
+@pytest.mark.parametrize(
+    "topic, words",
+    [
+        ("", "1 to 65535 bytes"),
+        ("a\0", "without U+0000"),
+        ("x" * 65_536, "1 to 65535 bytes"),
+        ("\ud800" * 20_000, "1 to 65535 bytes"),
+        ("a+/b", '"+" must stand alone'),
+        ("a/+b", '"+" must stand alone'),
+        ("#/a", '"#" must stand alone'),
+        ("a#", '"#" must stand alone'),
+        ("a/#/", '"#" must stand alone'),
+    ],
+)
+def test_what_is_wrong_with_a_topic_is_said(topic: str, words: str) -> None:
+    """What is a Topic Filter is decided by ``mqtt.topics.valid_filter``, for a SUBSCRIBE and for a rule."""
+    assert not valid_filter(topic)
+    with pytest.raises(ValueError, match=re.escape(words)):
+        AclRule(allow(topic))
+
+
 @pytest.mark.parametrize("address", ["", "10", "10.0.0.0/33", "localhost"])
 def test_bad_addresses_are_refused(address: str) -> None:
     with pytest.raises(ValueError):
         AclRule(allow(address=address))
-
-
-@pytest.mark.parametrize(
-    "topic_filter, inner",
-    [("$share/g/a/b", "a/b"), ("$share/g", "$share/g"), ("$queue/a", "a"), ("a/$share/g", "a/$share/g"), ("#", "#")],
-)
-def test_inner_filter(topic_filter: str, inner: str) -> None:
-    assert inner_filter(topic_filter) == inner
