@@ -8,11 +8,16 @@ modules must be usable. What is marked ``interpreted`` is left out on compiled m
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from taipan.broker import compiled
 
 ROOT = Path(__file__).resolve().parents[1]
+
+# How long an example takes says something of the machine, and nothing of what is tested.
+hypothesis.settings.register_profile("taipan", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("taipan")
 
 if compiled.asked_for() and compiled.outcome != compiled.COMPILED:
     raise RuntimeError(compiled.outcome)

@@ -91,7 +91,7 @@ async def test_who_is_left_to_others(clients_of: StartClients, service: AuthServ
 @tcp
 @pytest.mark.parametrize("on_failure", ["deny", "ignore"])
 async def test_no_answer_to_connect(clients_of: StartClients, service: AuthService, on_failure: str) -> None:
-    settings = service.settings(timeout=0.1, on_failure=on_failure)
+    settings = service.settings(timeout=2.0, on_failure=on_failure)
     clients = await clients_of(access={"http": settings})
     wanted = 0 if on_failure == "ignore" else 0x88 if clients.version == 5 else 3
 
@@ -257,7 +257,7 @@ async def test_packets_behind_a_question_wait_and_others_do_not(clients_of: Star
 async def test_no_answer_to_publish_is_not_remembered(
     clients_of: StartClients, service: AuthService, on_failure: str
 ) -> None:
-    clients = await clients_of(access={"http": service.settings(timeout=0.1, on_failure=on_failure)})
+    clients = await clients_of(access={"http": service.settings(timeout=2.0, on_failure=on_failure)})
     peer = await clients.connect("p")
     port = service.port
     await service.stop()

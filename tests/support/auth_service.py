@@ -47,7 +47,7 @@ class AuthService:
 
     def settings(self, **more: Any) -> dict[str, Any]:
         """``[access.http]`` that asks about connecting and permissions."""
-        return {"auth_url": self.url("/auth"), "acl_url": self.url("/acl"), **more}
+        return {"auth_url": self.url("/auth"), "acl_url": self.url("/acl"), "timeout": 20.0, **more}
 
     def questions(self, path: str = "/acl") -> list[Question]:
         return [question for asked, question in self.asked if asked == path]

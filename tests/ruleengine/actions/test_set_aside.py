@@ -260,7 +260,7 @@ async def test_what_is_on_its_way_when_its_time_is_over_counts_as_it_is_answered
 
 
 async def test_with_retry_for_0_a_row_has_one_attempt_and_none_where_the_side_is_known_to_be_away() -> None:
-    harness = BufferHarness(msgspec.structs.replace(QUICK, breaker_failures=2, breaker_pause=0.3))
+    harness = BufferHarness(msgspec.structs.replace(QUICK, breaker_failures=2, breaker_pause=2.0))
     harness.sink.answer = lambda each: AWAY
     harness.buffer.start()
     for number in range(3):
@@ -273,7 +273,7 @@ async def test_with_retry_for_0_a_row_has_one_attempt_and_none_where_the_side_is
     with pytest.raises(ActionFailed, match="retry_for is 0: away"):
         harness.buffer.append(entry(4, until=1.0))
     assert harness.buffer.status["dropped"] == {"retry_for": 5}
-    await asyncio.sleep(0.3)  # the breaker's pause is over: one may try, or it would never close
+    await asyncio.sleep(2.1)  # the breaker's pause is over: one may try, or it would never close
     harness.sink.answer = lambda each: DELIVERED
     harness.buffer.append(entry(5, until=1.0))
     await until(lambda: harness.report.successes == 1)

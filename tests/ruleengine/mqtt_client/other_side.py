@@ -169,9 +169,9 @@ def client_of(port: int, version: int = V4, receiver: Kept | None = None, path: 
     """A client that has not started; with a receiver it subscribes to ``in/#`` at QoS 2."""
     options = {
         "keep_alive": 60,
-        "connect_timeout": 2.0,
+        "connect_timeout": 20.0,
         "reconnect_interval": 0.02,
-        "answer_timeout": 5.0,
+        "answer_timeout": 20.0,
         "username": None,
         "password": None,
         **more,
