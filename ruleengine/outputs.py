@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .actions.template import Template
 from .events import EVENTS, MESSAGE_PUBLISH
 from .params import Param, ParamError
 from .sql.ast import Field, Path, Slice, Star, Statement
 from .sql.fields import element_path, plain_name
+from .template import Template
 
 
 def output_names(statement: Statement) -> frozenset[str]:

@@ -8,9 +8,9 @@ from taipan.broker.mqtt.topics import has_wildcard, valid_name
 from ..durations import read_retry_for, retry_for_param
 from ..params import Param, ParamError, Text
 from ..resources.mqtt_bridge import Forward, MqttBridge
+from ..template import Template, always_reserved
 from .action import ActionContext, ActionFailed, ActionType, Row
 from .origin import order_key, origin_of
-from .template import Template, always_reserved
 
 if TYPE_CHECKING:
     from ..event import Event

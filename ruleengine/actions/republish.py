@@ -17,8 +17,8 @@ from ..event import Event
 from ..functions.function import FunctionError
 from ..hops import hops_of, with_hops
 from ..params import Param, ParamError, Text, one_of
+from ..template import Template, always_reserved
 from .action import ActionContext, ActionFailed, ActionType, Row
-from .template import Template, always_reserved
 
 _RETAIN: Final[dict[Any, bool]] = {True: True, False: False, "true": True, "false": False, "1": True, "0": False}
 _QOS: Final[dict[Any, int]] = {0: 0, 1: 1, 2: 2, "0": 0, "1": 1, "2": 2}

@@ -6,9 +6,9 @@ from urllib.parse import quote
 from ..durations import read_retry_for, retry_for_param
 from ..params import Param, ParamError, Text
 from ..resources.web_hook import HttpRequest, WebHook, header_name, header_value
+from ..template import Template
 from .action import ActionContext, ActionFailed, ActionType, Row
 from .origin import order_key
-from .template import Template
 
 if TYPE_CHECKING:
     from ..event import Event

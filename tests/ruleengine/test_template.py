@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from taipan.ruleengine.actions.template import Template
+from taipan.ruleengine.template import Template
 from taipan.ruleengine.undefined import UNDEFINED
 from tests.ruleengine.functions.calls import read_value
 
