@@ -33,7 +33,7 @@ class AclRuleSource(Protocol):
 
     @property
     def has_rules(self) -> bool:
-        """Whether it may have something to say about anybody."""
+        """Whether it may have a rule for any client."""
         ...
 
     def decide(self, client: ClientInfo, action: str, topic: str) -> Decision | None:

@@ -160,7 +160,7 @@ class Authentication:
         return rest if isinstance(rest, AuthOutcome) else await rest
 
     def _authenticate_here(self, client: ClientInfo, password: bytes | None) -> _Outcome:
-        """By our own users; whoever is none of them is anonymous or refused."""
+        """By our own users; a client that is none of them is anonymous or refused."""
         username = client.username
         has_users = self.has_users
         # Without a user name a source may still know it by its client identifier.

@@ -112,7 +112,7 @@ class Banned:
 def normal(kind: str, who: str) -> str:
     """``who`` as it is compared. ``ValueError`` for an address that is none, and for an empty name."""
     if not who:
-        raise ValueError("nobody")
+        raise ValueError("must not be empty")
     if kind != PEER_HOST:
         return who
     address = ipaddress.ip_address(who.partition("%")[0])  # the scope of a link-local one is a name of ours

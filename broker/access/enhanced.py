@@ -1,5 +1,6 @@
 """Enhanced authentication (MQTT 5.0 section 4.12): what a method looks like to the channel."""
 
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from ..mqtt import reason_codes
@@ -10,6 +11,7 @@ SUCCESS: Final = "success"
 FAILURE: Final = "failure"
 
 
+@dataclass(slots=True)
 class AuthStep:
     """What the Server says next.
 
@@ -19,29 +21,15 @@ class AuthStep:
     ``wrong``: the proof was, which may have been a guess.
     """
 
-    __slots__ = ("data", "detail", "is_superuser", "proved_by", "reason_code", "setting", "status", "username", "wrong")
-
-    def __init__(
-        self,
-        status: str,
-        data: bytes = b"",
-        username: str | None = None,
-        is_superuser: bool = False,
-        reason_code: int = reason_codes.SUCCESS,
-        detail: str = "",
-        setting: str = "-",
-        proved_by: str = "",
-        wrong: bool = False,
-    ) -> None:
-        self.status = status
-        self.data = data
-        self.username = username
-        self.is_superuser = is_superuser
-        self.reason_code = reason_code
-        self.detail = detail
-        self.setting = setting
-        self.proved_by = proved_by
-        self.wrong = wrong
+    status: str
+    data: bytes = b""
+    username: str | None = None
+    is_superuser: bool = False
+    reason_code: int = reason_codes.SUCCESS
+    detail: str = ""
+    setting: str = "-"
+    proved_by: str = ""
+    wrong: bool = False
 
 
 class Exchange(Protocol):

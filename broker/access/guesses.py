@@ -58,8 +58,8 @@ class _Table:
 
 
 class Guesses:
-    """Who was right before from its address is judged by what came from there for its name alone: neither guesses of
-    others at its name nor those of its neighbours at other names hold it up.
+    """A client that was right before from its address is slowed only by what came from there for its name: neither
+    guesses of others at its name nor those at other names from its address do.
 
     ``free``: so many wrong ones in a minute are not slowed; 0: none is. ``max_delay``: seconds that an attempt waits at
     most.
@@ -108,8 +108,8 @@ class Guesses:
             self._log(address, who, now)
 
     def right(self, address: str, name: bytes) -> None:
-        """A right one. Only the first of a user takes a wrong one off its address: else whoever has one password could
-        guess at all others, between logins of its own."""
+        """A right one. Only the first of a user takes a wrong one off its address: else a client that has one password
+        could guess at all others, between logins of its own."""
         pair = _pair(address, name)
         if pair in self._known:
             self._known.move_to_end(pair)
@@ -147,7 +147,7 @@ def origin(host: str) -> str:
 
 
 def name_key(text: bytes) -> bytes:
-    """A user's key: short, whatever somebody calls itself."""
+    """A user's key: short, however long the name is."""
     return blake2b(text, digest_size=16).digest()
 
 

@@ -73,7 +73,7 @@ class Job:
         self.future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
 
 
-_Lanes = OrderedDict[bytes, OrderedDict[bytes, Job]]
+_ByName = OrderedDict[bytes, OrderedDict[bytes, Job]]
 
 
 class _Line:
@@ -82,30 +82,30 @@ class _Line:
     __slots__ = ("addresses",)
 
     def __init__(self) -> None:
-        self.addresses: OrderedDict[str, _Lanes] = OrderedDict()
+        self.addresses: OrderedDict[str, _ByName] = OrderedDict()
 
     def add(self, job: Job) -> None:
         self.addresses.setdefault(job.address, OrderedDict()).setdefault(job.name, OrderedDict())[job.key] = job
 
     def remove(self, job: Job) -> None:
-        lanes = self.addresses.get(job.address)
-        lane = lanes.get(job.name) if lanes is not None else None
-        if lanes is None or lane is None or lane.pop(job.key, None) is None:
+        names = self.addresses.get(job.address)
+        jobs = names.get(job.name) if names is not None else None
+        if names is None or jobs is None or jobs.pop(job.key, None) is None:
             return
-        if not lane:
-            del lanes[job.name]
-            if not lanes:
+        if not jobs:
+            del names[job.name]
+            if not names:
                 del self.addresses[job.address]
 
     def take(self, now: float, pauses: dict[str, float]) -> Job | None:
         """The next one; what is ``paced`` of addresses in ``pauses`` waits for the time given there."""
-        for address, lanes in self.addresses.items():
-            name, lane = next(iter(lanes.items()))
-            job = next(iter(lane.values()))
+        for address, names in self.addresses.items():
+            name, jobs = next(iter(names.items()))
+            job = next(iter(jobs.values()))
             if job.paced and pauses.get(address, 0.0) > now:
                 continue
             self.addresses.move_to_end(address)
-            lanes.move_to_end(name)
+            names.move_to_end(name)
             self.remove(job)
             return job
         return None
@@ -208,7 +208,7 @@ class HashQueue:
             self._timer = None
 
     def _make_room(self, job: Job) -> None:
-        """Where all that may wait do, the address with the most of them gives way, its strangers first."""
+        """Where all that may wait do, the address with the most of them gives way, clients that are not known first."""
         limit = self.limit
         if len(self._waiting) < limit:
             return
@@ -291,7 +291,7 @@ class HashQueue:
         self._pauses[address] = now + SPACING
 
     def _wake_later(self, now: float) -> None:
-        """Come again where nothing else would: threads are idle, and somebody has to wait for a time."""
+        """Come again where nothing else would: threads are idle, and a job has to wait for a time."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -136,7 +136,7 @@ class HttpSource:
             named = client.username or password is not None
             code = reason_codes.BAD_USER_NAME_OR_PASSWORD if named else reason_codes.NOT_AUTHORIZED
             return AuthOutcome(code, detail="denied", setting=verdict.setting)
-        # What it was not told it has not judged.
+        # What it was not told it has not decided.
         client.proved_by = self.name if self._auth.tells("u") and client.username else ""
         superuser = await self.is_superuser(client)
         return AuthOutcome(is_superuser=superuser, proved_by=client.proved_by, proves_client_id=self._auth.tells("c"))
@@ -305,7 +305,7 @@ def check_placeholders(known: str, template: str) -> None:
 
 
 def _facts(client: ClientInfo, username: str | None) -> dict[str, str]:
-    """``username``: what the client calls itself where that is to be judged, else what it has proved to be."""
+    """``username``: what the client calls itself where that is to be verified, else what it has proved to be."""
     return {
         "u": username or "",
         "c": client.client_id,

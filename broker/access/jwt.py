@@ -70,8 +70,8 @@ class JwtSource:
     # Who is it
 
     def authenticate(self, client: ClientInfo, password: bytes | None) -> AuthOutcome | None:
-        """``None`` where there is no token. A token in the place of the user name is taken out of it, seen by nobody
-        else."""
+        """``None`` where there is no token. A token in the place of the user name is taken out of it, and nothing else
+        sees it."""
         settings = self.settings
         if settings.token_from == "username":
             text = client.username or ""
@@ -166,7 +166,7 @@ class JwtSource:
 
 
 def _header(text: str) -> dict[str, object] | None:
-    """The header of a token; ``None``: this is none, but perhaps somebody's password."""
+    """The header of a token; ``None``: this is none, but perhaps a password."""
     if text.count(".") != 2:
         return None
     try:

@@ -42,7 +42,7 @@ class KeyNotFound(Exception):
 VerificationKey: TypeAlias = "AllowedPublicKeys | str | bytes"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class SetKey:
     """A key of a JWK Set. ``algorithm``: the only one that it is for, ``None`` where it does not say."""
 

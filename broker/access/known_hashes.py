@@ -193,22 +193,22 @@ def read_hash(
             raise ValueError("salt: a hash in its written form has its salt and its iterations in it")
         return ScryptHash.parse(password_hash)
     salted = (salt or "").encode("utf-8", "surrogatepass")
-    octets = _octets(password_hash)
+    decoded = _decoded(password_hash)
     if method == "sha256":
-        if len(octets) != hashlib.sha256().digest_size:
+        if len(decoded) != hashlib.sha256().digest_size:
             raise ValueError("a SHA-256 hash has 32 bytes, 64 characters of hex")
-        return EmqxHash("sha256", salted, octets.hex())
+        return EmqxHash("sha256", salted, decoded.hex())
     if method == "pbkdf2":
         if iterations is None:
             raise ValueError("iterations is missing: how many PBKDF2 has made")
-        return Pbkdf2Hash(digest or "sha256", iterations, salted, octets)
+        return Pbkdf2Hash(digest or "sha256", iterations, salted, decoded)
     if method == "scrypt":
-        text = f"scrypt${iterations or 2**14}$8$1${to_base64(salted)}${to_base64(octets)}"
+        text = f"scrypt${iterations or 2**14}$8$1${to_base64(salted)}${to_base64(decoded)}"
         return ScryptHash.parse(text)
     raise ValueError(f"method: expected one of {', '.join(METHODS)}")
 
 
-def _octets(text: str) -> bytes:
+def _decoded(text: str) -> bytes:
     try:
         return binascii.unhexlify(text)
     except ValueError:

@@ -1,48 +1,30 @@
 """AuthOutcome: how an authentication ended; and what a source outside of our own users looks like."""
 
 from collections.abc import Awaitable
+from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
 from ..mqtt import reason_codes
 from ..session.client_info import ClientInfo
 
 
+@dataclass(slots=True)
 class AuthOutcome:
     """How an authentication ended: ``reason_code`` 0, or the 5.0 Reason Code that refuses.
 
-    ``anonymous``: allowed without having proved to be anybody. ``proved_by``: the source that has proved the client's
+    ``anonymous``: allowed without having proved who it is. ``proved_by``: the source that has proved the client's
     user name, empty where none has: then no rule sees that name. ``proves_client_id``: its Client Identifier is proved.
     ``detail`` says why and ``setting`` which key of the
     configuration decided (``-``: none), for the log only.
     """
 
-    __slots__ = (
-        "anonymous",
-        "detail",
-        "is_superuser",
-        "proved_by",
-        "proves_client_id",
-        "reason_code",
-        "setting",
-    )
-
-    def __init__(
-        self,
-        reason_code: int = 0,
-        is_superuser: bool = False,
-        anonymous: bool = False,
-        detail: str = "",
-        setting: str = "-",
-        proved_by: str = "",
-        proves_client_id: bool = False,
-    ) -> None:
-        self.reason_code = reason_code
-        self.is_superuser = is_superuser
-        self.anonymous = anonymous
-        self.detail = detail
-        self.setting = setting
-        self.proved_by = proved_by
-        self.proves_client_id = proves_client_id
+    reason_code: int = 0
+    is_superuser: bool = False
+    anonymous: bool = False
+    detail: str = ""
+    setting: str = "-"
+    proved_by: str = ""
+    proves_client_id: bool = False
 
 
 WRONG: Final = AuthOutcome(

@@ -19,7 +19,7 @@ _MAX_WORK: Final = 2**23
 class PasswordVerifier(Protocol):
     """A stored form of a password. ``fingerprint`` changes whenever the stored form does.
 
-    ``fast``: of a secret that nobody can guess; it is verified at once. ``outdated``: to be replaced by a hash of ours
+    ``fast``: of a secret that cannot be guessed; it is verified at once. ``outdated``: to be replaced by a hash of ours
     when a login has told the password.
     """
 

@@ -126,8 +126,8 @@ class Passwords:
         user: User | None,
         guess: tuple[str, bytes, bool, str] | None,
     ) -> None:
-        """A right one stays known and a wrong one is counted, whether or not anybody still waits for it: who leaves and
-        asks again would learn from a quick answer that the first one was right."""
+        """A right one stays known and a wrong one is counted, whether or not a client still waits: one that leaves
+        and asks again would learn from a quick answer that the first one was right."""
         if done.cancelled() or done.exception() is not None:
             return
         if user is not None and done.result():

@@ -1,4 +1,4 @@
-"""Random secrets: passwords that no person has chosen. One fast hash keeps them safe, for nobody can guess them."""
+"""Random secrets: passwords that no person has chosen. One fast hash keeps them safe, for they cannot be guessed."""
 
 import hashlib
 import hmac

@@ -16,6 +16,7 @@ import hmac
 import os
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ..mqtt import reason_codes
@@ -37,19 +38,17 @@ _EXTENSION: Final = re.compile(r"[A-Za-z]=[^,\0]+")
 _SASLNAME_ESCAPE: Final = re.compile(r"=(?:2C|3D)")
 
 
+@dataclass(slots=True, repr=False)
 class ScramVerifier:
     """``SCRAM-SHA-256$iterations:salt$stored_key:server_key``, in base64: the ``scram`` of a user (PostgreSQL's form).
 
     It verifies a password without being one: who steals it cannot log in with it.
     """
 
-    __slots__ = ("iterations", "salt", "server_key", "stored_key")
-
-    def __init__(self, iterations: int, salt: bytes, stored_key: bytes, server_key: bytes) -> None:
-        self.iterations = iterations
-        self.salt = salt
-        self.stored_key = stored_key
-        self.server_key = server_key
+    iterations: int
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
 
     @classmethod
     def parse(cls, text: str) -> "ScramVerifier":
@@ -199,7 +198,7 @@ class ScramExchange:
             return self._fail("invalid-username-encoding", "user name is badly escaped or not allowed by SASLprep")
         if authzid and _saslname(authzid[2:]) != username:
             return self._fail("other-error", "authzid is not the user name")
-        # A CONNECT that also has a User Name, or a re-authentication, cannot become somebody else.
+        # A CONNECT that also has a User Name, or a re-authentication, cannot become another user.
         if self._client.username and self._client.username != username:
             return self._fail("other-error", "SCRAM user name is not the client's user name", "access.users")
         self.username = username

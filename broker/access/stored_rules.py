@@ -1,6 +1,6 @@
 """Stored rules: access rules that operators add while the node runs, kept in a table and found by whom they are about.
 
-Each subject (a client identifier, a user name, or everybody) has one list, tried from its front. EMQX 4.1's interface
+Each subject (a client identifier, a user name, or all clients) has one list, tried from its front. EMQX 4.1's interface
 adds at the end of it, EMQX 4.4's at the front: the same rules in both, each in the order its users know.
 """
 
@@ -169,7 +169,7 @@ class _Subject:
 
 
 class StoredAclRules:
-    """A ``AclRuleSource``: the rules of the client identifier, then of the user name, then of everybody."""
+    """An ``AclRuleSource``: the rules of the client identifier, then of the user name, then of all clients."""
 
     def __init__(self, tables: Tables) -> None:
         self.name = "stored"
@@ -190,7 +190,7 @@ class StoredAclRules:
         self._clear()
         for row in sorted(self._table.values(), key=_ORDER):
             self._index(row)
-        for key in self._table.unreadable:  # nobody else gets their places
+        for key in self._table.unreadable:  # no other rule gets their places
             self._lowest = min(self._lowest, int(key))
             self._highest = max(self._highest, int(key))
 
@@ -229,7 +229,7 @@ class StoredAclRules:
             for name in list(self._subjects[kind]):
                 yield from self.of(kind, name)
 
-    # Changes. Whoever makes one makes the decisions that clients remember void (``Authorization.forget_decisions``).
+    # Changes. Who makes one makes cached decisions void (``Authorization.forget_decisions``).
 
     def append(self, kind: str, name: str, topic: str, action: str, allow: bool, now: float) -> bool:
         """Add a rule at the end; ``False``: this very rule is there. ``ValueError``: a topic that is no filter."""

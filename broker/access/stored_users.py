@@ -77,7 +77,7 @@ class StoredUsers:
         """Add a user or replace the one of this name, which keeps the time it was created."""
         old = self.get(kind, name)
         if not len(self._table):
-            detail = "names that are nobody's are refused from now on, unless this setting lets them in"
+            detail = "user names that no source knows are refused from now on, unless this setting lets them in"
             logger.warning('first_stored_user %s=%s setting=access.unknown_user detail="%s"', kind, name, detail)
         if old is None:
             self._counts[kind] = self.count(kind) + 1

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from ..config import UserSettings
@@ -14,6 +15,7 @@ CONFIGURATION: Final = "configuration"
 """The source of users, and of rules, that is the configuration file."""
 
 
+@dataclass(slots=True, repr=False)
 class User:
     """One user as a source knows it. Without ``password`` no plain password opens, without ``scram`` no SCRAM does.
 
@@ -23,25 +25,13 @@ class User:
     ``renew``: where the stored form of the password is an old one, takes the new one that a login has made possible.
     """
 
-    __slots__ = ("by_name", "is_superuser", "password", "renew", "scram", "source", "username")
-
-    def __init__(
-        self,
-        username: str,
-        password: PasswordVerifier | None = None,
-        scram: ScramVerifier | None = None,
-        is_superuser: bool = False,
-        renew: Callable[[ScryptHash], None] | None = None,
-        source: str = "users",
-        by_name: bool = True,
-    ) -> None:
-        self.username = username
-        self.password = password
-        self.scram = scram
-        self.is_superuser = is_superuser
-        self.renew = renew
-        self.source = source
-        self.by_name = by_name
+    username: str
+    password: PasswordVerifier | None = None
+    scram: ScramVerifier | None = None
+    is_superuser: bool = False
+    renew: Callable[[ScryptHash], None] | None = None
+    source: str = "users"
+    by_name: bool = True
 
 
 class UserSource(Protocol):
@@ -51,12 +41,12 @@ class UserSource(Protocol):
 
     @property
     def has_users(self) -> bool:
-        """Whether it knows anybody at all."""
+        """Whether it knows any user."""
         ...
 
     @property
     def has_scram(self) -> bool:
-        """Whether somebody it knows may authenticate by SCRAM."""
+        """Whether a user it knows may authenticate by SCRAM."""
         ...
 
     def lookup(self, client: ClientInfo, username: str) -> User | None:

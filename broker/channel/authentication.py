@@ -1,4 +1,4 @@
-"""Who a client is: answered at once, by somebody who takes time, or by an exchange of AUTH packets."""
+"""Who a client is: decided at once, after a wait, or by an exchange of AUTH packets."""
 
 from collections.abc import Awaitable
 from inspect import isawaitable
@@ -56,7 +56,7 @@ def _authenticated(channel: Channel, connect: Connect, outcome: AuthOutcome, now
     metrics.client_auth_success += 1
     if outcome.anonymous:
         metrics.client_auth_anonymous += 1
-        metrics.client_auth_ignore += 1  # nobody knew it; the default let it in
+        metrics.client_auth_ignore += 1  # no source knew it; the default let it in
     client.anonymous = outcome.anonymous
     client.is_superuser = outcome.is_superuser
     # Where a hook lets in whom the sources refuse, it vouches for the name.

@@ -1,6 +1,7 @@
 """Channel: one client's conversation, from its CONNECT to its end. It holds no socket."""
 
 from collections.abc import Awaitable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ..access.decision import Decision
@@ -40,7 +41,7 @@ class Link(Protocol):
         """Write what is in the writer, then close so that the peer still reads it."""
 
     def accepted(self, keep_alive: float) -> None:
-        """CONNACK 0 was sent: lift the limits of a stranger. ``keep_alive``: seconds without a packet, 0: none."""
+        """CONNACK 0 was sent: lift the limits before CONNECT. ``keep_alive``: seconds without a packet, 0: none."""
 
 
 class _Gone:
@@ -85,6 +86,7 @@ class Quota(Protocol):
         """Take ``n``; the seconds until that is paid for."""
 
 
+@dataclass(slots=True)
 class ListenerFacts:
     """What a channel needs to know of the listener that accepted it; new ones after a reload serve new clients.
 
@@ -92,17 +94,12 @@ class ListenerFacts:
     ``loopback``: only this machine can reach the listener.
     """
 
-    __slots__ = ("cert_username", "limits", "loopback", "name", "zone", "zone_name")
-
-    def __init__(
-        self, name: str, zone: ZoneSettings, zone_name: str, limits: Limits, cert_username: str, loopback: bool
-    ) -> None:
-        self.name = name
-        self.zone = zone
-        self.zone_name = zone_name
-        self.limits = limits
-        self.cert_username = cert_username
-        self.loopback = loopback
+    name: str
+    zone: ZoneSettings
+    zone_name: str
+    limits: Limits
+    cert_username: str
+    loopback: bool
 
 
 class Channel:
@@ -164,7 +161,7 @@ class Channel:
         self.will: Will | None = None
         # What a service outside said of the Will, at CONNECT: when it is due there is no time to ask.
         self.will_decision: Decision | None = None
-        # What is being asked outside for the packet in hand; it is of no use to anybody when the conversation is over.
+        # What a service is being asked for the packet in hand; cancelled when the conversation is over.
         self.pending_check: Cancellable | None = None
         # When the token that let the client in expires.
         self.token_timer: Timer | None = None

@@ -30,7 +30,7 @@ USER_DELETED: Final = "user_deleted"
 SHUTTING_DOWN: Final = "server_shutting_down"
 INTERNAL_ERROR: Final = "internal_error"
 
-# The setting behind an end, for the log line, where its reason can have only this one; else whoever ends it says which.
+# The setting behind an end, for the log line, where its reason can have only this one; else ``end`` is told which.
 SETTINGS: Final[dict[str, str]] = {
     KEEP_ALIVE_TIMEOUT: "keep_alive_multiplier",
     IDLE_TIMEOUT: "idle_timeout",
@@ -103,7 +103,7 @@ def kick(channel: Channel, reason_code: int = reason_codes.ADMINISTRATIVE_ACTION
 def shut_down(channel: Channel, keep_will: bool = False) -> None:
     """The node stops; the will goes out [MQTT-3.1.2-8]. ``keep_will``: it stays in the store for the next start."""
     if channel.session is None or channel.writer.session is None:
-        channel.will = None  # nobody was told that it is in force
+        channel.will = None  # its client was not told that it is in force
     elif keep_will and channel.will is not None:
         channel.will = None
         channel.session.will_number = 0
@@ -252,7 +252,7 @@ def will_message(channel: Channel, will: Will, now: float) -> Message | None:
 
 
 def as_message(channel: Channel, will: Will, now: float) -> Message:
-    """The Will Message as an Application Message, its mount point on; nobody was asked whether it may be published."""
+    """The Will Message as an Application Message, its mount point on. It is not authorized here."""
     client = channel.client
     properties = {key: value for key, value in will.properties.items() if key != WILL_DELAY_INTERVAL}
     mounted = channel.context.delayed.mounted(will.topic, client.mountpoint) if client.mountpoint else will.topic
@@ -265,5 +265,5 @@ def _authorize_will(channel: Channel, topic: str, now: float) -> RefusalReason |
         return real
     decision = channel.context.authorization.authorize(channel.client, "publish", real, now) or channel.will_decision
     if decision is None:  # a service that was set up after this client had connected
-        return RefusalReason(reason_codes.NOT_AUTHORIZED, "access.http.acl_url", "nobody was asked at CONNECT")
+        return RefusalReason(reason_codes.NOT_AUTHORIZED, "access.http.acl_url", "no service was asked at CONNECT")
     return None if decision.allowed else RefusalReason(reason_codes.NOT_AUTHORIZED, decision.setting)

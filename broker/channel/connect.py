@@ -1,7 +1,7 @@
 """CONNECT and DISCONNECT: how a conversation begins and how the client ends it.
 
 CONNECT is a list of steps: identify, check limits, authenticate (``authentication``), take over the session, answer,
-resume (``opening``).
+resume (``session_setup``).
 """
 
 from ..mqtt import reason_codes

@@ -1,4 +1,4 @@
-"""What every channel of a node shares: the rooms below it, handed down by the server."""
+"""What all channels of a node share. The server makes it."""
 
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ChannelContext:
-    """The rooms below, and who is connected: ``channels`` maps Client Identifier to the channel with its session."""
+    """The parts of the broker that handlers use. ``channels``: by Client Identifier, the channel with its session."""
 
     __slots__ = (
         "access",

@@ -26,7 +26,7 @@ assert _PINGRESP[0] >> 4 == PINGRESP
 
 DELIVERIES_PER_ITERATION: Final = 4096
 """After so many deliveries in one loop turn a publisher's remaining packets wait for the next, so that output is
-flushed and other clients are heard in between."""
+flushed and packets of other clients are taken in between."""
 
 PUBLISHES_PER_ITERATION: Final = 512
 """After so many of one client the same: under a millisecond of QoS 0, for which others wait behind a flood."""

@@ -1,6 +1,6 @@
 """Asking outside: what a handler awaits where access control cannot answer at once.
 
-The client's next packets wait meanwhile, so that order is kept. Whoever asks looks at ``channel.state`` afterwards: the
+The client's next packets wait meanwhile, so that order is kept. The caller looks at ``channel.state`` afterwards: the
 conversation may be over.
 """
 

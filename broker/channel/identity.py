@@ -55,7 +55,7 @@ def check_owner(channel: Channel) -> bool:
         known = session.client.username
         if not known or known == client.username:
             return True
-        owner = f"whoever is called {known}"
+        owner = f"a client called {known}"
     elif not owner or owner == client.owner:
         return True
     detail = f"the session belongs to {owner}"

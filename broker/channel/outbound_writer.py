@@ -38,7 +38,7 @@ class WriteTarget(Protocol):
 
 
 class FlushQueue(Protocol):
-    """Who writes writers at the end of the turn: ``transport.flusher``."""
+    """What has writers write at the end of the turn: ``transport.flusher``."""
 
     def add(self, writer: "OutboundWriter") -> None:
         """The writer has something to write now, and had nothing before."""
@@ -344,7 +344,7 @@ class OutboundWriter:
         self.backlog += size
         if session is not None:
             session.account.unread += size
-            self.flusher.wake()  # nothing is to be written, but at the end of the turn somebody looks at the memory
+            self.flusher.wake()  # nothing is to be written, but the memory guard runs at the end of the turn
         return True
 
     def _drop(self, delivery: Delivery, reason: str) -> None:

@@ -1,5 +1,6 @@
 """RefusalReason: why a message or a filter is not taken, with the setting that an operator would look for."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ..mqtt import reason_codes
@@ -8,16 +9,14 @@ if TYPE_CHECKING:
     from .channel import Channel
 
 
+@dataclass(slots=True)
 class RefusalReason:
     """``code``: the Reason Code for the client. ``setting``: the key of the configuration that decided, ``-`` where
     nothing lets it through. ``detail``: more words for the log."""
 
-    __slots__ = ("code", "detail", "setting")
-
-    def __init__(self, code: int, setting: str, detail: str = "") -> None:
-        self.code = code
-        self.setting = setting
-        self.detail = detail
+    code: int
+    setting: str
+    detail: str = ""
 
     def report(self, channel: "Channel", event: str, topic: str, now: float) -> None:
         """Count it under its event and reason, and say so in the log; ``now`` in unix seconds."""

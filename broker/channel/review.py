@@ -1,7 +1,7 @@
-"""Review: what a session is subscribed to is judged again, when access rules change and when the session goes on.
+"""Review: subscriptions are authorized again, when access rules change and when a session is resumed.
 
 What its client may not read any more is unsubscribed, and what waits of it in the queue is dropped. What was sent is
-the client's: it stays in flight [MQTT-4.4.0-1]. All of it goes on in slices of a loop turn, whatever there is to judge.
+the client's: it stays in flight [MQTT-4.4.0-1]. All of it goes on in slices of a loop turn, however many there are.
 """
 
 import asyncio
@@ -35,10 +35,10 @@ NO_DECISIONS: Final[Mapping[str, Decision]] = {}
 
 
 class SessionReview:
-    """One session's subscriptions, judged once more.
+    """One session's subscriptions, authorized again.
 
     ``decisions``: of a service outside, by Topic Filter. ``undecided``: what it has still to be asked about.
-    ``ended``: subscriptions that are over already, of which only the queue has to be cleared; then nothing is judged.
+    ``ended``: subscriptions that are over already: only what waits of them in the queue is dropped.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class SessionReview:
         self._context = context
         self._decisions = decisions
         self._ended = list(ended)
-        self._steps = self._clear_queue() if ended else self._judge_all()
+        self._steps = self._clear_queue() if ended else self._authorize_all()
 
     def go_on(self, seconds: float = SLICE) -> bool:
         """Go on for so long; whether it is through."""
@@ -67,7 +67,7 @@ class SessionReview:
         channel = self._context.channels.get(self.session.client_id)
         return channel if channel is not None and channel.session is self.session else None
 
-    def _judge_all(self) -> Iterator[None]:
+    def _authorize_all(self) -> Iterator[None]:
         for subscription in list(self.session.subscriptions.values()):
             yield
             if subscription.by_operator or not self._holds(subscription):
@@ -112,7 +112,7 @@ class SessionReview:
         for start in range(0, len(self.undecided), _MAX_QUESTIONS):
             channel = self.channel()
             if channel is None:
-                return  # it is judged when it is back
+                return  # reviewed when it is back
             some = self.undecided[start : start + _MAX_QUESTIONS]
             filters = [seen_filter(each, channel.client) or "" for each in some]
             decisions = await authorization.ask(channel.client, "subscribe", filters)
@@ -166,7 +166,7 @@ class Reviews:
     def __init__(self, context: "ChannelContext") -> None:
         self._context = context
         self._all = False
-        # Those that are judged beside, in order; and what is begun and was too long for one turn.
+        # Sessions to review besides, in order; and reviews that were too long for one turn.
         self._some: dict[Session, None] = {}
         self._begun: list[SessionReview] = []
         self._task: asyncio.Task[None] | None = None
@@ -189,12 +189,12 @@ class Reviews:
         return self._task is not None
 
     def rules_changed(self) -> None:
-        """Judge every session again."""
+        """Review every session."""
         self._all = True
         self._wake()
 
     def add(self, session: Session) -> None:
-        """Judge this one again: what its client may do has changed, or was not asked."""
+        """Review this one: what its client may do has changed, or was not asked."""
         self._some[session] = None
         self._wake()
 
@@ -235,13 +235,13 @@ class Reviews:
             for review in reviews:
                 try:
                     await self._finish(review)
-                except Exception:  # of one session, for which the others are judged all the same
+                except Exception:  # of one session; the others are reviewed all the same
                     logger.exception("review_failed client_id=%s", review.session.client_id)
                     self._again(review.session)
 
     async def _finish(self, review: SessionReview) -> None:
         while not review.go_on(self._end - perf_counter()):
-            await asyncio.sleep(SLICE)  # as long for everybody else
+            await asyncio.sleep(SLICE)  # as long for all others
             self._end = perf_counter() + SLICE
         if review.undecided and review.channel() is not None:
             await review.ask()

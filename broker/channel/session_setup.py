@@ -1,4 +1,4 @@
-"""Opening: the client is let in. Its session is taken over or begun, CONNACK goes out, then what the session owes."""
+"""A client is accepted: its session is taken over or begun, CONNACK goes out, then what waits in the session."""
 
 import asyncio
 import logging
@@ -100,7 +100,7 @@ async def _ask_first(
         return
     for decision in decisions.values():
         if not decision.allowed and not decision.lasting:
-            # That a service is away neither takes a subscription from a client nor delivers what nobody allowed.
+            # That a service is away neither takes a subscription from a client nor delivers what was not allowed.
             detail = "no answer whether it may read what it is subscribed to"
             refuse(channel, reason_codes.SERVER_UNAVAILABLE, detail, decision.setting)
             return
@@ -115,11 +115,11 @@ async def _ask_first(
 def _open(
     channel: Channel, connect: Connect, now: float, extra: Properties, decisions: Mapping[str, Decision]
 ) -> Waiting:
-    """Everything is checked: take the session over, judge what it is subscribed to, and answer when that is on disk.
+    """Everything is checked: take the session over, review its subscriptions, and answer when that is on disk.
 
     ``decisions``: of a service outside, by Topic Filter.
     """
-    if not check_banned(channel):  # again: somebody may have been asked for seconds
+    if not check_banned(channel):  # again: a service may have taken seconds
         return None
     if not check_owner(channel):
         return None
@@ -210,7 +210,7 @@ async def _answer_when_stored(channel: Channel, connect: Connect, connack: Conna
             channel, connect, connack, channel.context.clock.now()
         )  # a session that is there goes on in trouble, too
         return
-    # Nobody was told of this session: it is none.
+    # The client was not told of this session: it ends.
     session.expiry_interval = 0
     channel.will = None
     refuse(channel, STORE_TROUBLE.code, STORE_TROUBLE.detail, STORE_TROUBLE.setting)
@@ -227,7 +227,7 @@ def _needs_disk(channel: Channel, connect: Connect, expiry: int) -> bool:
 
 
 def _answer(channel: Channel, connect: Connect, connack: Connack, now: float) -> None:
-    """CONNACK, then what the session owes [MQTT-3.2.0-1]."""
+    """CONNACK, then what waits in the session [MQTT-3.2.0-1]."""
     context = channel.context
     client = channel.client
     zone = channel.zone

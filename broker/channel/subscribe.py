@@ -1,4 +1,4 @@
-"""SUBSCRIBE and UNSUBSCRIBE: each filter judged on its own, one Reason Code each, in order."""
+"""SUBSCRIBE and UNSUBSCRIBE: each filter decided on its own, one Reason Code each, in order."""
 
 import asyncio
 from collections.abc import Collection
@@ -23,7 +23,7 @@ from .refusal import NO_SHARED, NO_WILDCARDS, STORE_TROUBLE, TOO_DEEP_FILTER, Re
 from .review import end_subscription
 
 FILTERS_PER_ITERATION: Final = 256
-"""Filters of one SUBSCRIBE or UNSUBSCRIBE that are judged before others are heard: some milliseconds."""
+"""Filters of one SUBSCRIBE or UNSUBSCRIBE that are handled before other clients' packets: some milliseconds."""
 DELIVERIES_PER_FILTER: Final = 8
 """What a filter takes, in the account of the loop turn as so many deliveries."""
 
@@ -135,7 +135,7 @@ async def _subscribe_in_turns(
     identifiers: tuple[int, ...],
     decided: Decisions,
 ) -> None:
-    """Very many filters, with others heard in between; the client's next packet waits for the answer to all."""
+    """Very many filters, with packets of others in between; the client's next packet waits for the answer to all."""
     generation = channel.context.authorization.generation
     codes: list[int] = []
     for at in range(0, len(filters), FILTERS_PER_ITERATION):
@@ -246,7 +246,7 @@ def _subscribe(
 
 
 def zone_refusal(zone: ZoneSettings, group: str | None, topic_filter: str) -> RefusalReason | None:
-    """Why no client of this zone has such a filter, whoever asks for it."""
+    """Why no client of this zone may have such a filter, also by an operator's order."""
     if zone.max_topic_levels and topic_filter.count("/") >= zone.max_topic_levels:
         return TOO_DEEP_FILTER
     if group is not None and not zone.shared_subscription:
