@@ -260,6 +260,13 @@ def test_log_events() -> None:
     assert not set(re.findall(call, source)) - listed
 
 
+def test_the_drawing_has_every_package() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    drawing = page.partition("## Packages")[2].partition("## The path of a PUBLISH")[0]
+    packages = {init.parent.name for top in DIRECTORIES for init in (ROOT / top).rglob("__init__.py")}
+    assert packages <= set(re.findall(r"\w+", drawing))
+
+
 @pytest.mark.interpreted
 @pytest.mark.asyncio
 async def test_the_path_of_a_publish() -> None:
