@@ -13,6 +13,7 @@ import pytest
 import pytest_asyncio
 
 from taipan.broker.mqtt.constants import PUBACK, PUBREC
+from taipan.broker.session.account import NORMAL, SLOWING
 from taipan.ruleengine.actions import mqtt_bridge as action
 from taipan.ruleengine.actions.action import ActionFailed
 from taipan.ruleengine.params import ParamError
@@ -412,3 +413,27 @@ async def test_ingress_is_acknowledged_when_it_is_on_disk_here(tmp_path: Path) -
     await engine.close()
     server.close()
     await node.stop()
+
+
+async def test_nothing_is_fetched_while_memory_is_short(tmp_path: Path) -> None:
+    async with remote("taipan", tmp_path) as there:
+        node = await start_node()
+        engine = FakeEngine(server=node.server)
+        bridge = run(engine, there.address, ingress=[{"remote_topic": "cmd/#", "qos": 1}])
+        await until(lambda: bridge.status["connections"] == 3)
+        memory = node.server.memory
+        looked = memory.look
+        memory.look = lambda *_, **__: None  # type: ignore[assignment, method-assign]
+        node.server.broker.account.level = SLOWING
+        sender = await there.client()
+        await sender.publish("cmd/x", b"first", 0)
+        await until(lambda: bridge.received == 1)  # what is read already is taken
+        for _ in range(200):
+            await sender.publish("cmd/x", b"later", 0)
+        assert bridge.received == 1 and bridge.alive
+        memory.look = looked  # type: ignore[method-assign]
+        node.server.broker.account.level = NORMAL
+        await until(lambda: bridge.received == 201)
+        await sender.close()
+        await engine.close()
+        await node.stop()
