@@ -140,13 +140,15 @@ class Connection:
         return connack.session_present
 
     async def _subscribe(self, filters: list[TopicFilter]) -> None:
-        octets = encoder.encode(Subscribe(self._state.free_packet_id(), filters), self._version)
+        packet_id = self._state.free_packet_id()
+        octets = encoder.encode(Subscribe(packet_id, filters), self._version)
         if 0 < self._max_packet_size < len(octets):
             raise Unreachable(f"SUBSCRIBE: {len(octets)} bytes, and the other side takes {self._max_packet_size}")
         self._send(octets)
-        codes = (await self._answer(self._suback)).reason_codes
-        if len(codes) != len(filters):
-            raise Unreachable(f"SUBACK: {len(codes)} codes for {len(filters)} subscriptions")
+        suback: Suback = await self._answer(self._suback)
+        codes = suback.reason_codes
+        if suback.packet_id != packet_id or len(codes) != len(filters):
+            raise Unreachable("SUBACK: not the answer to this SUBSCRIBE")
         refused = [
             f"{each.filter} ({reason_codes.name(code)})"
             for each, code in zip(filters, codes, strict=True)

@@ -12,6 +12,8 @@ from websockets.protocol import CONNECTING
 from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
+from taipan.broker.observability.log_text import one_line, shown
+
 from ..networks import Networks
 
 _READ: Final = 65_536
@@ -124,7 +126,7 @@ class WebSocketStream:
             if protocol.parser_exc is not None:
                 raise ConnectionError(f"WebSocket: {protocol.parser_exc}")
             if protocol.close_rcvd is not None:
-                return b""
+                raise ConnectionResetError(f"WebSocket closed: {one_line(shown(protocol.close_rcvd))}")
             data = await self._below.read(_FRAMES)
             if not data:
                 return b""

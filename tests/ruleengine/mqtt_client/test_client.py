@@ -7,6 +7,8 @@ import ssl
 from typing import Any
 
 import pytest
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.typing import Subprotocol
 
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt import reason_codes as rc
@@ -585,7 +587,7 @@ async def test_subscriptions_that_are_refused_are_named() -> None:
         await visit.gone()
 
     assert await ended(refuses, receiver=Kept()) == "SUBACK: refused in/# (not_authorized)"
-    assert await ended(miscounts, receiver=Kept()) == "SUBACK: 2 codes for 1 subscriptions"
+    assert await ended(miscounts, receiver=Kept()) == "SUBACK: not the answer to this SUBSCRIBE"
     assert "other side takes 10" in await ended(small, receiver=Kept())
     assert await ended(never, receiver=Kept(), connect_timeout=0.1) == "no answer in time"
 
@@ -616,6 +618,23 @@ async def test_a_handshake_of_websocket_that_fails_says_why(answer: bytes, said:
         visit.writer.write(answer)
 
     assert said in await ended(script, path="/mqtt")
+
+
+@pytest.mark.parametrize("text", [False, True])
+async def test_a_websocket_that_is_closed_or_misused_says_why(text: bool) -> None:
+    async def handle(socket: ServerConnection) -> None:
+        await socket.recv()
+        if text:
+            await socket.send("no MQTT")
+            await socket.wait_closed()
+        else:
+            await socket.close(1008, "you are\x1b not wanted")
+
+    async with serve(handle, "127.0.0.1", 0, subprotocols=[Subprotocol("mqtt")]) as server:
+        client = client_of(server.sockets[0].getsockname()[1], path="/mqtt")
+        said = r"WebSocket: a text frame" if text else r"WebSocket closed: 1008 .*you are\\x1b not wanted"
+        with pytest.raises(Unreachable, match=said):
+            await client.try_once()
 
 
 async def test_a_user_and_a_will_to_stay_alive_are_told() -> None:
