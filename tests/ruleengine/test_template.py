@@ -14,7 +14,7 @@ from tests.ruleengine.functions.calls import read_value
 
 VECTORS = [
     each
-    for each in json.loads((Path(__file__).resolve().parents[2] / "rules" / "functions.json").read_text("utf-8"))
+    for each in json.loads((Path(__file__).resolve().parents[1] / "rules" / "functions.json").read_text("utf-8"))
     if each["function"] == "$template"
 ]
 
