@@ -18,7 +18,6 @@ from .access.stored_rules import StoredAclRules
 from .access.stored_users import TABLE as STORED_USERS
 from .access.stored_users import StoredUsers
 from .channel import closing
-from .channel.authorization import topic_to_authorize
 from .channel.channel import ListenerFacts
 from .channel.context import ChannelContext
 from .channel.dispatcher import DELIVERIES_PER_ITERATION
@@ -27,13 +26,13 @@ from .config import BrokerSettings, ListenerSettings, ZoneSettings
 from .core.broker import Broker
 from .core.hooks import Hooks
 from .core.memory import Memory, parse_limit
-from .extensions.delayed import Delayed, reserved
+from .core.outcome import Outcome
+from .extensions.delayed import Delayed
 from .extensions.slow_subscriptions import SlowSubscriptions
 from .extensions.tracing import Tracing
 from .loop.clock import Clock, WallTime
 from .loop.ticker import Ticker
 from .loop.timers import Timers
-from .mqtt import reason_codes
 from .mqtt.constants import V5
 from .mqtt.decoder import TopicNames
 from .mqtt.message import Message
@@ -44,6 +43,7 @@ from .observability.stats import Stats
 from .observability.sys_topics import SysTopics
 from .persistence.durability import Durability
 from .persistence.tables import Tables
+from .session.account import Account
 from .session.client_info import CLIENT_ID_OWNER, ClientInfo
 from .session.limits import Limits
 from .session.session import Session
@@ -82,7 +82,27 @@ class Server:
         self.tables = Tables()
         # Called when everything is restored and nobody is let in yet: rooms above take up their tables here.
         self.on_restored: list[Callable[[], None]] = []
-        self.broker = Broker(settings, self.clock, self.timers, self.metrics, self.hooks, rng)
+        account = Account()
+        self.delayed = Delayed(
+            settings.delayed,
+            self.timers,
+            lambda message: self.broker.publish(message),
+            self.metrics,
+            self.wall_timers,
+            lambda: self.clock.skew,
+            account,
+        )
+        self.broker = Broker(
+            settings,
+            self.clock,
+            self.timers,
+            self.metrics,
+            self.hooks,
+            rng,
+            self.delayed,
+            account,
+            lambda message: self._may_publish(message, message.topic),
+        )
         self.stored_users = StoredUsers(self.tables, self.clock)
         self.stored_rules = StoredAclRules(self.tables)
         self.banned = Banned(self.tables, self.clock)
@@ -97,9 +117,6 @@ class Server:
             on_change=lambda: self.context.reviews.rules_changed(),
         )
         self.flapping = Flapping(self.banned, self.clock)
-        self.delayed = Delayed(
-            settings.delayed, self.timers, self.broker.publish, self.metrics, self.wall_timers, lambda: self.clock.skew
-        )
         self.slow_subscriptions = SlowSubscriptions(settings.slow_subscriptions, self.hooks, self.clock)
         traces = Path(settings.node.data_dir) / "trace"
         self.tracing = Tracing(self.hooks, self.tables, self.clock.wall, traces)
@@ -111,14 +128,13 @@ class Server:
             self.hooks,
             self.broker,
             self.access,
-            self.delayed,
             self.wall_timers,
         )
         self.context.reviews = Reviews(self.context)
         self.sys_topics = SysTopics(
             settings.sys_topics,
             settings.node.name,
-            self.broker.tell,
+            self.broker.publish_internal,
             self.metrics,
             self.stats,
             self.clock,
@@ -127,7 +143,7 @@ class Server:
             listeners=lambda: {listener.label: listener.counters() for listener in self.listeners},
             reaches=self.broker.reaches,
         )
-        self.alarms = Alarms(settings.node.name, self.broker.tell, self.clock)
+        self.alarms = Alarms(settings.node.name, self.broker.publish_internal, self.clock)
         durability = settings.durability
         on_disk = durability.level == "disk"
         self.connections: set[Connection] = set()
@@ -163,10 +179,7 @@ class Server:
             self.delayed.load()
         if self.settings.slow_subscriptions.enabled:
             self.slow_subscriptions.load()
-        broker.delay = self._delay
         self.timers.enough = self.wall_timers.enough = self._enough
-        if self.settings.retained.check_source:
-            broker.retained_allowed = self._retained_allowed
         broker.refusing = self._any_refuses(self.settings)
         self.hooks.client_connected.add(self.sys_topics.client_connected)
         self.hooks.client_disconnected.add(self.sys_topics.client_disconnected)
@@ -185,7 +198,6 @@ class Server:
         stats.gauge("retained", lambda: len(broker.retained))
         stats.gauge("delayed", lambda: self.delayed.count)
         stats.gauge("alarms", lambda: len(self.alarms.active))
-        self.delayed.account = broker.account
         for name, octets in sources(broker, self.connections, self.guard).items():
             self.memory.source(name, octets)
         self.memory.source("delayed", lambda: self.delayed.size)
@@ -227,30 +239,10 @@ class Server:
         before = session.client
         return before.username == client.username and before.peer_host == client.peer_host
 
-    def _delay(self, message: Message) -> bool:
-        if not self.delayed.handles(message.topic):
-            return False
-        self.delayed.accept(message, self.clock.now())
-        return True
-
-    def publish(self, message: Message) -> int:
-        """Publish, now or with its delay, what no connection has brought: of a rule, of a bridge. A Reason Code of 5.0
-        tells what became of it, as ``Delayed.accept`` does."""
-        if reserved(message.topic):
-            return reason_codes.NOT_AUTHORIZED
-        if self.delayed.handles(message.topic):
-            return self.delayed.accept(message, self.clock.now())
-        self.broker.publish(message)
-        return reason_codes.SUCCESS
-
     def _will_allowed(self, message: Message) -> bool:
         """May who left a will publish it? Nobody was asked while the client was there."""
-        topic = topic_to_authorize(self.delayed, message.topic)
-        return isinstance(topic, str) and self._may_publish(message, topic)
-
-    def _retained_allowed(self, message: Message) -> bool:
-        """``retained.check_source``: may who published it still do so?"""
-        return self._may_publish(message, message.topic)
+        topic = self.broker.destination(message.topic)
+        return not isinstance(topic, Outcome) and self._may_publish(message, topic)
 
     def _may_publish(self, message: Message, topic: str) -> bool:
         """``topic``: where the message ends up, the mount point of its publisher on it."""
@@ -522,7 +514,7 @@ class Server:
             retained.max_messages, retained.max_payload_size, retained.expiry_interval, retained.max_bytes
         )
         self.memory.resize(parse_limit(settings.limits.memory))
-        self.broker.retained_allowed = self._retained_allowed if retained.check_source else None
+        self.broker.check_retained_source = retained.check_source
         self.broker.refusing = self._any_refuses(settings)
         self.settings = settings
 

@@ -53,7 +53,7 @@ class RuleEngine:
             server.tables,
             broker.account,
             self.buffers,
-            server.publish,
+            broker.accept,
         )
         self.registry = Registry(settings.ignore_sys_message)
         environment = EventEnvironment(name, broker.rng, lambda: server.clock.skew)

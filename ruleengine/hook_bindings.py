@@ -59,8 +59,7 @@ class HookBindings:
         self._early: list[Message] | None = []
         # The latest event of a message: it may be the first of many deliveries.
         self._latest: Event | None = None
-        broker.heard = {}
-        broker.hear = self._wait
+        broker.attach_rules({}, self._wait)
 
     def sync(self) -> None:
         """Attach and detach, so that just what some rule asks for is there."""
@@ -72,8 +71,8 @@ class HookBindings:
             point, callback = self._points[topic]
             point.remove(callback)
         self._attached = wanted
-        self._broker.hear = self._message_publish
-        self._broker.heard = self._registry.known if self._registry.wants_messages else None
+        index = self._registry.known if self._registry.wants_messages else None
+        self._broker.attach_rules(index, self._message_publish)
         self._latest = None
         early, self._early = self._early, None
         if early and self._registry.wants_messages:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from taipan.broker.extensions.delayed import reserved
+from taipan.broker.core.delayed_topic import reserved
 
 from .budget import Budget
 from .functions.values import encode_json, restore, value_text

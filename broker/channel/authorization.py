@@ -1,9 +1,7 @@
 """Whether a client may publish to a topic or subscribe to a filter: decided, counted, and told to the hooks."""
 
 from ..access.decision import ALLOWED_BY_HOOK, DENIED_BY_HOOK, Decision
-from ..extensions.delayed import Delayed, reserved
 from .channel import Channel
-from .refusal import NOT_DELAYED, RESERVED, RefusalReason
 
 
 def authorize(channel: Channel, action: str, topic: str, now: float) -> Decision | None:
@@ -35,13 +33,3 @@ def apply_decision(channel: Channel, action: str, topic: str, decision: Decision
     if context.hooks.client_check_acl_complete:
         context.hooks.client_check_acl_complete(client, action, topic, decision.allowed, decision.cached)
     return decision
-
-
-def topic_to_authorize(delayed: Delayed, topic: str) -> str | RefusalReason:
-    """The topic that rules are asked about for a PUBLISH or a Will to ``topic``, or why no client may publish there."""
-    if delayed.handles(topic):
-        inner = delayed.inner_topic(topic)
-        if inner is None:
-            return NOT_DELAYED
-        return RESERVED if reserved(topic) else inner
-    return RESERVED if reserved(topic) else topic

@@ -3,15 +3,16 @@
 import logging
 from typing import Final
 
+from ..core.delayed_topic import with_mountpoint
+from ..core.outcome import Outcome
 from ..mqtt import reason_codes
 from ..mqtt.constants import MAX_STRING, REASON_STRING, V5, WILL_DELAY_INTERVAL
 from ..mqtt.errors import MqttError, UnknownProtocol
 from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES, Connack, Disconnect, Will
 from ..session.account import ALIAS_BYTES
-from .authorization import topic_to_authorize
 from .channel import AUTHENTICATING, CLOSED, CONNECTED, CONNECTING, Channel
-from .refusal import MOUNTED_TOO_LONG, RefusalReason
+from .refusal import MOUNTED_TOO_LONG, note_refusal
 
 logger = logging.getLogger(__name__)
 
@@ -236,8 +237,7 @@ def will_message(channel: Channel, will: Will, now: float) -> Message | None:
     """The Will Message as the Application Message it becomes; None where its topic is not the client's to write."""
     client = channel.client
     topic = will.topic
-    delayed = channel.context.delayed
-    mounted = delayed.mounted(topic, client.mountpoint) if client.mountpoint else topic
+    mounted = with_mountpoint(topic, client.mountpoint) if client.mountpoint else topic
     refusal = _authorize_will(channel, topic, now)
     if refusal is None and len(mounted.encode()) > MAX_STRING:
         refusal = MOUNTED_TOO_LONG
@@ -246,7 +246,7 @@ def will_message(channel: Channel, will: Will, now: float) -> Message | None:
             channel.context.metrics.packets_publish_auth_error += 1
         else:
             channel.context.metrics.packets_publish_error += 1
-        refusal.report(channel, "will_refused", topic, now)
+        note_refusal(channel, refusal, "will_refused", topic, now)
         return None
     return as_message(channel, will, now)
 
@@ -255,15 +255,15 @@ def as_message(channel: Channel, will: Will, now: float) -> Message:
     """The Will Message as an Application Message, its mount point on. It is not authorized here."""
     client = channel.client
     properties = {key: value for key, value in will.properties.items() if key != WILL_DELAY_INTERVAL}
-    mounted = channel.context.delayed.mounted(will.topic, client.mountpoint) if client.mountpoint else will.topic
+    mounted = with_mountpoint(will.topic, client.mountpoint) if client.mountpoint else will.topic
     return Message(mounted, will.payload, will.qos, will.retain, properties or NO_PROPERTIES, client, now)
 
 
-def _authorize_will(channel: Channel, topic: str, now: float) -> RefusalReason | None:
-    real = topic_to_authorize(channel.context.delayed, topic)
-    if isinstance(real, RefusalReason):
+def _authorize_will(channel: Channel, topic: str, now: float) -> Outcome | None:
+    real = channel.context.broker.destination(topic)
+    if isinstance(real, Outcome):
         return real
     decision = channel.context.authorization.authorize(channel.client, "publish", real, now) or channel.will_decision
     if decision is None:  # a service that was set up after this client had connected
-        return RefusalReason(reason_codes.NOT_AUTHORIZED, "access.http.acl_url", "no service was asked at CONNECT")
-    return None if decision.allowed else RefusalReason(reason_codes.NOT_AUTHORIZED, decision.setting)
+        return Outcome(reason_codes.NOT_AUTHORIZED, "access.http.acl_url", "no service was asked at CONNECT")
+    return None if decision.allowed else Outcome(reason_codes.NOT_AUTHORIZED, decision.setting)

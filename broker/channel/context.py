@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from ..access.control import AccessControl
 from ..core.broker import Broker
 from ..core.hooks import Hooks
-from ..extensions.delayed import Delayed
 from ..loop.clock import Clock
 from ..loop.timers import Timers
 from ..observability.metrics import Metrics
@@ -26,7 +25,6 @@ class ChannelContext:
         "channels",
         "clock",
         "closing",
-        "delayed",
         "durability",
         "hooks",
         "metrics",
@@ -45,7 +43,6 @@ class ChannelContext:
         hooks: Hooks,
         broker: Broker,
         access: AccessControl,
-        delayed: Delayed,
         wall_timers: Timers | None = None,
     ) -> None:
         self.node = node
@@ -58,7 +55,6 @@ class ChannelContext:
         self.broker = broker
         self.access = access
         self.authorization = access.authorization
-        self.delayed = delayed
         # None at level ``memory``.
         self.durability: Durability | None = None
         self.channels: dict[str, Channel] = {}

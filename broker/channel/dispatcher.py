@@ -41,6 +41,7 @@ def receive(channel: Channel, packets: list[Packet], now: float) -> Awaitable[No
     channel.rest = None
     waiting: Awaitable[None] | None = None
     published = 0
+    qos1, qos2 = channel.received1, channel.received2
     turn = channel.context.broker.turn
     remaining = iter(packets)
     # Identifiers of PUBACKs in a row: together they make room for as many messages.
@@ -97,7 +98,12 @@ def receive(channel: Channel, packets: list[Packet], now: float) -> Awaitable[No
     finally:
         if published:
             channel.received_messages += published
-            channel.context.metrics.packets_publish_received += published
+            metrics = channel.context.metrics
+            qos1, qos2 = channel.received1 - qos1, channel.received2 - qos2
+            metrics.packets_publish_received += published
+            metrics.messages_qos0_received += published - qos1 - qos2
+            metrics.messages_qos1_received += qos1
+            metrics.messages_qos2_received += qos2
     return True
 
 

@@ -9,6 +9,8 @@ from collections.abc import Awaitable
 from typing import Final
 
 from ..access.decision import Decision
+from ..core.delayed_topic import with_mountpoint
+from ..core.outcome import CLIENT, NO_SUBSCRIBERS, QUEUE_FULL, REFUSED, STORE_TROUBLE, Outcome
 from ..mqtt import encoder, reason_codes
 from ..mqtt.constants import MAX_STRING, PUBACK, PUBREC, REASON_STRING, TOPIC_ALIAS, V5
 from ..mqtt.errors import ProtocolError
@@ -16,7 +18,7 @@ from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES, Ack
 from ..session.account import ALIAS_BYTES
 from ..session.session import DUPLICATE, FULL, Session
-from .authorization import apply_decision, authorize, topic_to_authorize
+from .authorization import apply_decision, authorize
 from .channel import CLOSED, Channel, Quota, Waiting
 from .closing import disconnect
 from .external_check import Asked, ask
@@ -25,11 +27,9 @@ from .refusal import (
     MOUNTED_TOO_LONG,
     NEEDS_EXTERNAL_CHECK,
     OVER_QUOTA,
-    QUEUE_FULL,
-    STORE_TROUBLE,
     TOO_DEEP,
     TOO_MANY_QOS2,
-    RefusalReason,
+    note_refusal,
 )
 
 # How many topics a client may have admitted at a time, and of how many characters: 1 MiB at most, were none shared.
@@ -38,9 +38,9 @@ _MAX_ADMITTED_TOPIC: Final = 256
 # Characters of all Topic Names that a client's Topic Aliases stand for: 65,535 long ones would take 4 GiB.
 _MAX_ALIAS_CHARACTERS: Final = 4_194_304
 _MAX_ALIAS_CHARACTERS_WHEN_SHORT: Final = 65_536  # when memory is short
-_RETRY_FULL: Final = 0.05
+_RETRY_AFTER: Final = 0.05
 _MAX_WAIT: Final = 60.0
-_LOOK_AGAIN: Final = 5.0
+_CHECK_CLIENT_EVERY: Final = 5.0
 _PUBACK: Final = b"\x40\x02"
 
 
@@ -55,20 +55,19 @@ def on_publish(channel: Channel, message: Message, now: float) -> Waiting:
         channel.save_log_position()
         durability = context.durability
         if durability is not None and durability.commit.trouble is not None and _needs_disk(channel, message):
-            return _refuse_unstored(channel, message, now)
+            # Here and not only in ``Broker.accept``: of QoS 2 the identifier would have to be stored before.
+            told = _refuse_for_now(channel, message, STORE_TROUBLE, now)
+            return None if told else _wait_for_store(channel, message)
     if qos > channel.zone.max_qos:
         raise ProtocolError("QoS above the announced Maximum QoS", reason_codes.QOS_NOT_SUPPORTED)
     if message.retain and not channel.zone.retain_available:
         raise ProtocolError("RETAIN set, retained messages are not available", reason_codes.RETAIN_NOT_SUPPORTED)
     message.publisher = channel.client
     message.timestamp = now
-    if qos == 0:
-        metrics.messages_qos0_received += 1
-    else:
+    if qos:
         session = channel.session
         assert session is not None
         if qos == 1:
-            metrics.messages_qos1_received += 1
             if channel.version == V5:
                 awaiting = session.awaiting_rel
                 if awaiting is not None and message.packet_id in awaiting:
@@ -76,23 +75,19 @@ def on_publish(channel: Channel, message: Message, now: float) -> Waiting:
                     _refuse(channel, message, IN_USE)
                     return None
                 _check_receive_maximum(channel, channel.received1 - 1 + (0 if awaiting is None else len(awaiting)))
-        else:
-            metrics.messages_qos2_received += 1
-            if not _note_qos2(channel, session, message, now):
-                return None
+        elif not _note_qos2(channel, session, message, now):
+            return None
     until = channel.admitted.get(message.topic)
     if until is not None and now < until and channel.admitted_generation == context.authorization.generation:
         metrics.client_acl_cache_hit += 1
         metrics.client_acl_allow += 1
     else:
         return _publish_if_admitted(channel, message, now)
-    if qos == 0:
-        context.broker.publish(message)
-        return None
-    if context.broker.refusing and context.broker.would_refuse(message):
-        return _refuse_full(channel, message)
-    matched = context.broker.publish(message)
-    _acknowledge(channel, message, matched)
+    outcome = context.broker.accept(message, CLIENT)
+    if outcome.code >= REFUSED:
+        return _refused(channel, message, outcome, now)
+    if qos:
+        _acknowledge(channel, message, outcome)
     return None
 
 
@@ -104,17 +99,11 @@ def _publish_if_admitted(channel: Channel, message: Message, now: float, asked: 
     if refusal is not None:
         _refuse(channel, message, refusal)
         return None
-    if message.topic.startswith("$") and channel.context.delayed.handles(message.topic):
-        _delay(channel, message, now)
-        return None
-    broker = channel.context.broker
-    if message.qos == 0:
-        broker.publish(message)
-        return None
-    if broker.refusing and broker.would_refuse(message):
-        return _refuse_full(channel, message)
-    matched = broker.publish(message)
-    _acknowledge(channel, message, matched)
+    outcome = channel.context.broker.accept(message, CLIENT)
+    if outcome.code >= REFUSED:
+        return _refused(channel, message, outcome, now)
+    if message.qos:
+        _acknowledge(channel, message, outcome)
     return None
 
 
@@ -125,8 +114,8 @@ def _ask_and_publish(channel: Channel, message: Message) -> Awaitable[None]:
     assert session is not None
     if message.qos == 2:
         session.release_qos2(message.packet_id)  # should the client go meanwhile, what it sends again is no duplicate
-    topic = topic_to_authorize(context.delayed, message.topic)
-    assert isinstance(topic, str)  # _admit has refused any other
+    topic = context.broker.destination(message.topic)
+    assert isinstance(topic, str)
     return _publish_when_answered(channel, session, message, ask(channel, "publish", [topic]))
 
 
@@ -146,7 +135,8 @@ async def _publish_when_answered(channel: Channel, session: Session, message: Me
         await waiting
 
 
-def _acknowledge(channel: Channel, message: Message, matched: int) -> None:
+def _acknowledge(channel: Channel, message: Message, outcome: Outcome) -> None:
+    matched = outcome is not NO_SUBSCRIBERS
     if message.qos == 1:
         channel.context.metrics.packets_puback_sent += 1
         if matched or channel.version != V5:
@@ -215,7 +205,7 @@ def _note_qos2(channel: Channel, session: Session, message: Message, now: float)
     if outcome == FULL:
         metrics.packets_publish_dropped += 1
         channel.refused_messages += 1
-        TOO_MANY_QOS2.report(channel, "publish_refused", message.topic, now)
+        note_refusal(channel, TOO_MANY_QOS2, "publish_refused", message.topic, now)
         if channel.version == V5:
             _negative(channel, message, reason_codes.QUOTA_EXCEEDED)
         # 3.x has no word for it: no PUBREC, no promise; the client repeats it when it reconnects
@@ -223,7 +213,7 @@ def _note_qos2(channel: Channel, session: Session, message: Message, now: float)
     return True
 
 
-def _admit(channel: Channel, message: Message, now: float, asked: Decision | None) -> RefusalReason | None:
+def _admit(channel: Channel, message: Message, now: float, asked: Decision | None) -> Outcome | None:
     """Why this client may not publish to this topic, if it may not; puts the mount point on.
 
     ``NEEDS_EXTERNAL_CHECK``: a service outside must be asked for ``asked``."""
@@ -233,12 +223,9 @@ def _admit(channel: Channel, message: Message, now: float, asked: Decision | Non
     topic = message.topic
     if zone.max_topic_levels and topic.count("/") >= zone.max_topic_levels:
         return TOO_DEEP
-    real = topic
-    if topic.startswith("$"):
-        found = topic_to_authorize(context.delayed, topic)
-        if isinstance(found, RefusalReason):
-            return found
-        real = found
+    real = context.broker.destination(topic)
+    if isinstance(real, Outcome):
+        return real
     if asked is None:
         decision = authorize(channel, "publish", real, now)
         if decision is None:
@@ -246,18 +233,18 @@ def _admit(channel: Channel, message: Message, now: float, asked: Decision | Non
     else:
         decision = apply_decision(channel, "publish", real, asked)
     if not decision.allowed:
-        return RefusalReason(reason_codes.NOT_AUTHORIZED, decision.setting)
+        return Outcome(reason_codes.NOT_AUTHORIZED, decision.setting)
     if channel.quota is not None and not _within_quota(channel, channel.quota, client.mountpoint + topic, now):
         return OVER_QUOTA
     if client.mountpoint:
-        mounted = context.delayed.mounted(topic, client.mountpoint)
+        mounted = with_mountpoint(topic, client.mountpoint)
         if len(mounted.encode()) > MAX_STRING:
             return MOUNTED_TOO_LONG  # no PUBLISH could carry it to anyone
         message.topic = mounted
         message.wire0_v3 = message.wire0_v5 = None
         message.packet_id_at = 0
     elif (
-        real is topic
+        real == topic  # what is delayed is not remembered
         and channel.quota is None
         and context.authorization.settings.cache
         and len(topic) <= _MAX_ADMITTED_TOPIC
@@ -280,7 +267,7 @@ def _within_quota(channel: Channel, quota: Quota, topic: str, now: float) -> boo
     return True
 
 
-def _refuse(channel: Channel, message: Message, refusal: RefusalReason) -> None:
+def _refuse(channel: Channel, message: Message, refusal: Outcome) -> None:
     """Drop a PUBLISH, with the negative acknowledgement that its version and QoS have [3.1.1 MQTT-3.3.5-2]."""
     metrics = channel.context.metrics
     code = refusal.code
@@ -290,7 +277,7 @@ def _refuse(channel: Channel, message: Message, refusal: RefusalReason) -> None:
         metrics.packets_publish_auth_error += 1
     else:
         metrics.packets_publish_error += 1
-    refusal.report(channel, "publish_refused", message.topic, message.timestamp)
+    note_refusal(channel, refusal, "publish_refused", message.topic, message.timestamp)
     if denied and channel.zone.acl_deny_action == "disconnect":
         if message.qos == 2 and channel.session is not None:
             channel.session.release_qos2(message.packet_id)  # was not taken: not a duplicate when it comes again
@@ -317,47 +304,60 @@ def _negative(channel: Channel, message: Message, code: int) -> None:
     channel.send_packet_when_durable(Ack(kind, message.packet_id, code, properties))
 
 
-def _delay(channel: Channel, message: Message, now: float) -> None:
-    delayed = channel.context.delayed
-    code = delayed.accept(message, now)
-    if code:
-        _refuse(channel, message, RefusalReason(code, delayed.setting))
-    elif message.qos:
-        _acknowledge(channel, message, 1)
-
-
-def _refuse_full(channel: Channel, message: Message) -> Waiting:
-    """``queue_full = "refuse"``: 0x97 for 5.0; a 3.x publisher waits, unread, until there is room."""
-    metrics = channel.context.metrics
-    metrics.packets_publish_dropped += 1
-    if channel.version == V5:
-        channel.refused_messages += 1
-        QUEUE_FULL.report(channel, "publish_refused", message.topic, message.timestamp)
-        _negative(channel, message, reason_codes.QUOTA_EXCEEDED)
+def _refused(channel: Channel, message: Message, outcome: Outcome, now: float) -> Waiting:
+    """``Broker.accept`` has not taken it."""
+    if outcome is not QUEUE_FULL and outcome is not STORE_TROUBLE:
+        _refuse(channel, message, outcome)
+        return None
+    if _refuse_for_now(channel, message, outcome, now):
         return None
     session = channel.session
     assert session is not None
     session.release_qos2(message.packet_id)  # should the client go meanwhile, what it sends again is no duplicate
-    return _wait_for_room(channel, session, message)
+    return _wait_until_taken(channel, session, message)
 
 
-async def _wait_for_room(channel: Channel, session: Session, message: Message) -> None:
+def _refuse_for_now(channel: Channel, message: Message, refusal: Outcome, now: float) -> bool:
+    """Tell a 5.0 client that nothing can be stored, or that a queue is full with ``queue_full = "refuse"``: 0x97.
+
+    False: it is a 3.x client, which waits unread until the message can be taken."""
+    channel.context.metrics.packets_publish_dropped += 1
+    if channel.version == V5 or refusal is STORE_TROUBLE:
+        note_refusal(channel, refusal, "publish_refused", message.topic, now)
+    if channel.version == V5:
+        channel.refused_messages += 1
+        _negative(channel, message, refusal.code)
+        return True
+    return False
+
+
+async def _wait_until_taken(channel: Channel, session: Session, message: Message) -> None:
     context = channel.context
     broker = context.broker
+    durability = context.durability
     give_up = context.clock.now() + _MAX_WAIT
     while channel.state != CLOSED:
+        refusal = broker.refusal(message, CLIENT)
+        if refusal is None:
+            channel.save_log_position()
+            if message.qos == 2:
+                session.receive_qos2(message.packet_id, context.clock.now())
+            outcome = broker.accept(message, CLIENT)
+            if outcome.code >= REFUSED:
+                _refuse(channel, message, outcome)
+            else:
+                _acknowledge(channel, message, outcome)
+            return
+        if refusal is STORE_TROUBLE and durability is not None:
+            await durability.commit.wait_for_recovery(_CHECK_CLIENT_EVERY)
+            give_up = context.clock.now() + _MAX_WAIT
+            continue
         if context.clock.now() > give_up:
             # Unread, it could be long gone. If not, it comes back and sends again what has no acknowledgement.
             detail = "queue_full = refuse, and no room for long"
             disconnect(channel, reason_codes.QUOTA_EXCEEDED, detail, "quota_exceeded", QUEUE_FULL.setting)
             return
-        if not broker.would_refuse(message):
-            channel.save_log_position()
-            if message.qos == 2:
-                session.receive_qos2(message.packet_id, context.clock.now())
-            _acknowledge(channel, message, broker.publish(message))
-            return
-        await asyncio.sleep(_RETRY_FULL)
+        await asyncio.sleep(_RETRY_AFTER)
 
 
 def _needs_disk(channel: Channel, message: Message) -> bool:
@@ -367,20 +367,7 @@ def _needs_disk(channel: Channel, message: Message) -> bool:
     assert session is not None
     if message.qos == 2 and session.durable:
         return session.awaiting_rel is None or message.packet_id not in session.awaiting_rel
-    if context.delayed.handles(message.topic):
-        return True
-    return context.broker.needs_disk(channel.client.mountpoint + message.topic, message.retain)
-
-
-def _refuse_unstored(channel: Channel, message: Message, now: float) -> Waiting:
-    """Nothing can be stored: 0x97 for 5.0; a 3.x publisher waits, unread, until it can."""
-    channel.context.metrics.packets_publish_dropped += 1
-    STORE_TROUBLE.report(channel, "publish_refused", message.topic, now)
-    if channel.version != V5:
-        return _wait_for_store(channel, message)
-    channel.refused_messages += 1
-    _negative(channel, message, STORE_TROUBLE.code)
-    return None
+    return context.broker.cannot_store(channel.client.mountpoint + message.topic, message.retain)
 
 
 async def _wait_for_store(channel: Channel, message: Message) -> None:
@@ -388,7 +375,7 @@ async def _wait_for_store(channel: Channel, message: Message) -> None:
     durability = context.durability
     assert durability is not None
     while durability.commit.trouble is not None and channel.state != CLOSED:
-        await durability.commit.wait_for_recovery(_LOOK_AGAIN)  # now and then, whether the client is still there
+        await durability.commit.wait_for_recovery(_CHECK_CLIENT_EVERY)
     if channel.state != CLOSED:
         waiting = on_publish(channel, message, context.clock.now())
         if waiting is not None:

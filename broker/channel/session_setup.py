@@ -7,6 +7,7 @@ from functools import partial
 from typing import Final
 
 from ..access.decision import Decision
+from ..core.outcome import NO_MEMORY, STORE_TROUBLE
 from ..mqtt import reason_codes
 from ..mqtt.constants import (
     ASSIGNED_CLIENT_IDENTIFIER,
@@ -27,7 +28,6 @@ from ..mqtt.constants import (
 )
 from ..mqtt.packets import NO_PROPERTIES, Connack, Connect, Properties, Will
 from ..session.session import Session
-from .authorization import topic_to_authorize
 from .channel import AUTHENTICATING, CONNECTED, CONNECTING, Channel, Waiting
 from .closing import (
     DISCARDED,
@@ -41,7 +41,6 @@ from .closing import (
 )
 from .external_check import ask
 from .identity import check_banned, check_mountpoint, check_owner, mountpoint_of, new_client_id
-from .refusal import NO_MEMORY, STORE_TROUBLE
 from .review import NO_DECISIONS, SessionReview, unknown_filters, until_reviewed
 
 logger = logging.getLogger(__name__)
@@ -61,7 +60,7 @@ def accept(channel: Channel, connect: Connect, now: float, extra: Properties) ->
     if authorization.asks:
         topic: str | None = None
         if connect.will is not None:
-            asked = topic_to_authorize(channel.context.delayed, connect.will.topic)
+            asked = channel.context.broker.destination(connect.will.topic)
             if isinstance(asked, str) and authorization.authorize(client, "publish", asked, now) is None:
                 topic = asked
         session = None if connect.clean_start else channel.context.broker.sessions.get(client.client_id)

@@ -1,25 +1,24 @@
 """SUBSCRIBE and UNSUBSCRIBE: each filter decided on its own, one Reason Code each, in order."""
 
 import asyncio
-from collections.abc import Collection
 from typing import Final
 
 from ..access.decision import Decision
-from ..config import ZoneSettings
-from ..core.broker import Broker
+from ..core.outcome import STORE_TROUBLE, Outcome
+from ..core.subscription_plan import mounted_filter, no_room, plan_filter
 from ..mqtt import reason_codes
 from ..mqtt.constants import SUBSCRIPTION_IDENTIFIER, V5
 from ..mqtt.errors import ProtocolError
 from ..mqtt.packets import Suback, Subscribe, TopicFilter, Unsuback, Unsubscribe
-from ..mqtt.topics import has_wildcard, parse_shared, valid_filter
-from ..session.client_info import ClientInfo, PacketInHand
+from ..mqtt.topics import parse_shared, valid_filter
+from ..session.client_info import PacketInHand
 from ..session.session import Session
 from ..session.subscription import Subscription
 from .authorization import apply_decision, authorize
 from .channel import CONNECTED, Channel, Waiting
 from .closing import NONE, disconnect
 from .external_check import Asked, ask, until_answered
-from .refusal import NO_SHARED, NO_WILDCARDS, STORE_TROUBLE, TOO_DEEP_FILTER, RefusalReason
+from .refusal import note_refusal
 from .review import end_subscription
 
 FILTERS_PER_ITERATION: Final = 256
@@ -67,11 +66,9 @@ def _decide(channel: Channel, filters: list[TopicFilter], now: float) -> tuple[D
     decided: Decisions = {}
     unknown: dict[str, None] = {}
     for entry in filters:
-        try:
-            _, topic_filter = parse_shared(entry.filter)
-        except ValueError:
-            continue
-        if not valid_filter(topic_filter) or topic_filter in decided or topic_filter in unknown:
+        plan = plan_filter(entry, channel.client)
+        topic_filter = plan.topic_filter
+        if plan.refusal is not None or topic_filter in decided or topic_filter in unknown:
             continue
         decision = authorize(channel, "subscribe", topic_filter, now)
         if decision is None:
@@ -116,7 +113,7 @@ def _subscribe_all(
         codes = [reason_codes.PACKET_IDENTIFIER_IN_USE] * len(packet.filters)
     elif durability is not None and durability.commit.trouble is not None and session.durable:
         codes = [STORE_TROUBLE.code] * len(filters)
-        STORE_TROUBLE.report(channel, "subscribe_refused", filters[0].filter if filters else "", now)
+        note_refusal(channel, STORE_TROUBLE, "subscribe_refused", filters[0].filter if filters else "", now)
         _answer(channel, session, Suback(packet.packet_id, codes), now, at_once=True)
         return None
     elif len(filters) > FILTERS_PER_ITERATION:
@@ -209,21 +206,15 @@ def _subscribe(
     context = channel.context
     zone = channel.zone
     client = channel.client
-    try:
-        group, topic_filter = parse_shared(entry.filter)  # [MQTT-4.8.2-1] [MQTT-4.8.2-2]
-    except ValueError:
-        return _refused(channel, entry, reason_codes.TOPIC_FILTER_INVALID, "-")
-    if not valid_filter(topic_filter):
-        return _refused(channel, entry, reason_codes.TOPIC_FILTER_INVALID, "-")  # [MQTT-4.7.1-1] [MQTT-4.7.1-2]
-    if group is not None and entry.no_local:
+    plan = plan_filter(entry, client)  # [MQTT-4.8.2-1] [MQTT-4.8.2-2] [MQTT-4.7.1-1] [MQTT-4.7.1-2]
+    if plan.group is not None and entry.no_local:
         raise ProtocolError("No Local on a shared subscription")  # [MQTT-3.8.3-4]
-    refusal = zone_refusal(zone, group, topic_filter)
-    if refusal is not None:
-        return _refused(channel, entry, refusal.code, refusal.setting)
+    if plan.refusal is not None:
+        return _refused(channel, entry, plan.refusal)
+    topic_filter = plan.topic_filter
     decision = decided.get(topic_filter) or authorize(channel, "subscribe", topic_filter, now) or _NOT_ASKED
-    full, mounted = mounted_filter(entry.filter, topic_filter, client.mountpoint)
     if not decision.allowed:
-        there = session.subscriptions.get(full)
+        there = session.subscriptions.get(plan.filter)
         if there is not None and not there.by_operator:
             end_subscription(context, session, there, topic_filter, decision.setting)
             ended.append(there)
@@ -231,81 +222,23 @@ def _subscribe(
         code = zone.suback_denied_code
         setting = decision.setting
         detail = "" if code == reason_codes.NOT_AUTHORIZED else f"answered 0x{code:02x} by suback_denied_code"
-        _refused(channel, entry, reason_codes.NOT_AUTHORIZED, setting, detail)
+        _refused(channel, entry, Outcome(reason_codes.NOT_AUTHORIZED, setting, detail))
         if zone.acl_deny_action == "disconnect":
             detail = "not authorized to subscribe"
             disconnect(channel, reason_codes.NOT_AUTHORIZED, detail, "not_authorized", setting)
         return code
-    if full not in session.subscriptions:
-        setting = no_room(context.broker, session, (full,))
+    if plan.filter not in session.subscriptions:
+        setting = no_room(session, (plan.filter,), context.broker.short_of_memory)
         if setting:
-            return _refused(channel, entry, reason_codes.QUOTA_EXCEEDED, setting)
-    subscription = granted(session, client, entry, full, group, mounted, identifiers)
+            return _refused(channel, entry, Outcome(reason_codes.QUOTA_EXCEEDED, setting))
+    subscription = plan.subscription(session, client, identifiers)
     context.broker.subscribe(session, subscription)
     return subscription.qos
 
 
-def zone_refusal(zone: ZoneSettings, group: str | None, topic_filter: str) -> RefusalReason | None:
-    """Why no client of this zone may have such a filter, also by an operator's order."""
-    if zone.max_topic_levels and topic_filter.count("/") >= zone.max_topic_levels:
-        return TOO_DEEP_FILTER
-    if group is not None and not zone.shared_subscription:
-        return NO_SHARED
-    if not zone.wildcard_subscription and has_wildcard(topic_filter):
-        return NO_WILDCARDS
-    return None
-
-
-def mounted_filter(full: str, topic_filter: str, mountpoint: str) -> tuple[str, str]:
-    """The same with the mount point: all of it, and what follows the group of a shared one."""
-    if not mountpoint:
-        return full, topic_filter
-    mounted = mountpoint + topic_filter
-    return full[: len(full) - len(topic_filter)] + mounted, mounted
-
-
-def granted(
-    session: Session,
-    client: ClientInfo,
-    entry: TopicFilter,
-    full: str,
-    group: str | None,
-    mounted: str,
-    identifiers: tuple[int, ...] = (),
-    by_operator: bool = False,
-) -> Subscription:
-    """What the client has of ``entry``: ``full`` and ``mounted`` as ``mounted_filter`` has them."""
-    zone = client.zone
-    # A bridge of 3.x cannot ask for No Local and Retain As Published; its protocol level asks for both
-    unasked = client.is_bridge or (zone.ignore_loop_deliver and client.proto_ver != V5)
-    return Subscription(
-        session,
-        full,
-        min(entry.qos, zone.max_qos),
-        entry.no_local or (unasked and group is None),
-        entry.retain_as_published or client.is_bridge,
-        entry.retain_handling,
-        identifiers,
-        group,
-        mounted,
-        by_operator=by_operator,
-    )
-
-
-def no_room(broker: Broker, session: Session, filters: Collection[str]) -> str:
-    """The setting that leaves no room for these, which the session does not have; empty: there is room."""
-    zone = session.client.zone
-    if zone.max_subscriptions and len(session.subscriptions) + len(filters) > zone.max_subscriptions:
-        return "max_subscriptions"
-    most = zone.max_subscription_bytes
-    if most and session.filter_bytes + sum([len(each) for each in filters]) > most:
-        return "max_subscription_bytes"
-    return "limits.memory" if broker.short_of_memory else ""
-
-
-def _refused(channel: Channel, entry: TopicFilter, code: int, setting: str, detail: str = "") -> int:
-    RefusalReason(code, setting, detail).report(channel, "subscribe_refused", entry.filter, channel.context.clock.now())
-    return code
+def _refused(channel: Channel, entry: TopicFilter, refusal: Outcome) -> int:
+    note_refusal(channel, refusal, "subscribe_refused", entry.filter, channel.context.clock.now())
+    return refusal.code
 
 
 def on_unsubscribe(channel: Channel, packet: Unsubscribe, now: float) -> Waiting:

@@ -1,13 +1,14 @@
-"""Broker: the heart. One publish, one subscribe, one way for a session to begin and to end.
+"""Broker: one way in for messages, one subscribe, one way for a session to begin and to end.
 
-Everything that publishes - a client, a will, ``$SYS``, a delayed message, later rules and HTTP - comes through
-``Broker.publish``, which is one synchronous chain down to the subscribers' writers.
+Whoever publishes - a client, a will, an operator, a rule, a bridge - comes through ``Broker.accept``, which is one
+synchronous chain down to the subscribers' writers. What was held goes on through ``publish``, what the node says of
+itself through ``publish_internal``.
 """
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from random import Random
-from typing import Final
+from typing import Final, Protocol
 
 from ..config import BrokerSettings
 from ..loop.budget import LoopBudget
@@ -24,13 +25,30 @@ from ..routing.shared import SharedGroup
 from ..session.account import NORMAL, Account
 from ..session.client_info import ClientInfo
 from ..session.limits import Limits
-from ..session.protocols import EXPIRED, MEMORY, NO_LOCAL, QOS0_MSG, QUEUE_FULL, REVOKED
+from ..session.protocols import EXPIRED, MEMORY, NO_LOCAL, QOS0_MSG, REVOKED
+from ..session.protocols import QUEUE_FULL as SESSION_QUEUE_FULL
 from ..session.protocols import TOO_LARGE as DELIVERY_TOO_LARGE
 from ..session.queue import EXPIRY_SLICE
 from ..session.registry import SessionRegistry
 from ..session.session import Session
 from ..session.subscription import Subscription, without_no_local
+from .delayed_topic import reserved, split
 from .hooks import Hooks
+from .outcome import (
+    NO_MEMORY,
+    NO_SUBSCRIBERS,
+    NOT_DELAYED,
+    PUBLISHED,
+    QUEUE_FULL,
+    RESERVED,
+    RETAINED_BYTES_FULL,
+    RETAINED_FULL,
+    RETAINED_TOO_LARGE,
+    STORE_TROUBLE,
+    WILL,
+    Outcome,
+    Source,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -40,23 +58,32 @@ WILL_STEPS: Final = 8
 PUBLISH_STEPS = 1
 """What a message takes by itself, whoever gets it, stands in the account of the loop turn as so many deliveries."""
 
-_WALK_STEPS = 2000
-_SESSIONS_A_SWEEP = 1000
-_A_SWEEP = 20_000  # of queued messages, where sessions have some
+_WALK_STEPS: Final = 2000
+_SESSIONS_PER_SWEEP: Final = 1000
+_QUEUED_PER_SWEEP: Final = 20_000  # messages, where sessions have some queued
+_SHORT_OF_MEMORY: Final = -1  # beside the answers of ``RetainedStore.refusal``
 
-
-NO_MEMORY: Final = -1
-# What is said of a message that is not retained.
-_NOT_RETAINED: Final[dict[int, tuple[str, str]]] = {
-    FULL: ("full", "retained.max_messages"),
-    FULL_BYTES: ("full", "retained.max_bytes"),
-    TOO_LARGE: ("too_large", "retained.max_payload_size"),
-    NO_MEMORY: ("memory", "limits.memory"),
+# Why a message is not retained, and the word for that in log and metrics.
+_NOT_RETAINED: Final[dict[int, tuple[Outcome, str]]] = {
+    FULL: (RETAINED_FULL, "full"),
+    FULL_BYTES: (RETAINED_BYTES_FULL, "full"),
+    TOO_LARGE: (RETAINED_TOO_LARGE, "too_large"),
+    _SHORT_OF_MEMORY: (NO_MEMORY, "memory"),
 }
 
 
-def _nobody_hears(message: Message) -> None:
-    """What ``Broker.hear`` is while ``heard`` is None."""
+class DelayedMessages(Protocol):
+    """What holds messages to ``$delayed/...`` until their time has come: ``extensions.delayed``."""
+
+    def handles(self, topic: str) -> bool:
+        """Whether a message to this topic is for ``accept``."""
+
+    def accept(self, message: Message, now: float) -> Outcome:
+        """Hold it, or refuse it."""
+
+
+def _ignore(message: Message) -> None:
+    """What ``Broker.on_rule_match`` is while there are no rules."""
 
 
 class Broker:
@@ -70,15 +97,20 @@ class Broker:
         metrics: Metrics,
         hooks: Hooks,
         rng: Random | None = None,
+        delayed: DelayedMessages | None = None,
+        account: Account | None = None,
+        retained_allowed: Callable[[Message], bool] | None = None,
     ) -> None:
+        """``delayed``: takes what is sent to ``$delayed/...``. ``account``: what queues take, and how short the node's
+        memory is. ``retained_allowed``: whether a retained message may still be delivered, by its publisher's rights of
+        today; asked while ``check_retained_source`` is set."""
         self.node = settings.node.name
         self.clock = clock
         self.timers = timers
         self.metrics = metrics
         self.hooks = hooks
         self.turn = LoopBudget()
-        # What queues take, and how short the node's memory is.
-        self.account = Account()
+        self.account = account or Account()
         self.rng = rng or Random()
         self.router = Router(settings.shared.strategy, self.rng)
         self.retained = RetainedStore(
@@ -88,14 +120,13 @@ class Broker:
             settings.retained.max_bytes,
         )
         self.sessions = SessionRegistry()
-        # Whether a retained message may still be delivered, by its publisher's rights of today; None: not asked.
-        self.retained_allowed: Callable[[Message], bool] | None = None
-        # Takes a will for ``$delayed/...`` instead of ``publish``; True: it was one.
-        self.delay: Callable[[Message], bool] | None = None
-        # Topic -> whether somebody above wants to ``hear`` each message on it as it is routed; a topic that is not in
-        # it is asked about by calling ``hear``. None: nobody listens. So what no rule wants costs one look-up.
-        self.heard: Mapping[str, object] | None = None
-        self.hear: Callable[[Message], None] = _nobody_hears
+        self.check_retained_source = settings.retained.check_source
+        self._retained_allowed = retained_allowed
+        self._delayed = delayed
+        # Topic -> whether rules select from it; a topic that is not in it is asked about by calling ``on_rule_match``.
+        # None: there are no rules. So what no rule selects costs one look-up.
+        self.rule_index: Mapping[str, object] | None = None
+        self.on_rule_match: Callable[[Message], None] = _ignore
         # Whether any zone refuses messages for a full queue rather than dropping the oldest.
         self.refusing = False
         self.quiet_log = ThrottledLog()
@@ -104,8 +135,60 @@ class Broker:
 
     # ---------------------------------------------------------------- publish
 
+    def accept(self, message: Message, source: Source) -> Outcome:
+        """Take a message from whoever publishes it: refuse it, hold it until its time has come, or publish it."""
+        topic = message.topic
+        special = topic.startswith("$")
+        if special and reserved(topic):
+            return RESERVED
+        if source.must_retain or (message.qos and source.refusable and (self.refusing or self._store_in_trouble)):
+            refusal = self.refusal(message, source)
+            if refusal is not None:
+                return refusal
+        if source.counted:
+            self.metrics.count_received(message.qos)
+        if special and self._delayed is not None and self._delayed.handles(topic):
+            return self._delayed.accept(message, self.clock.now())
+        return PUBLISHED if self.publish(message) else NO_SUBSCRIBERS
+
+    @property
+    def _store_in_trouble(self) -> bool:
+        return self.durability is not None and self.durability.commit.trouble is not None
+
+    def refusal(self, message: Message, source: Source) -> Outcome | None:
+        """Why a message cannot be taken now, where its publisher is told; None: it can."""
+        delayed = self._delayed is not None and self._delayed.handles(message.topic)
+        if (message.qos or message.retain or delayed) and self.cannot_store(message.topic, message.retain):
+            return STORE_TROUBLE
+        if source.must_retain and message.retain:
+            refused = _SHORT_OF_MEMORY if self._short_for(message) else self.retained.refusal(message)
+            if refused:
+                return _NOT_RETAINED[refused][0]
+        if self.refusing and message.qos and not delayed and self.would_refuse(message):
+            return QUEUE_FULL
+        return None
+
+    def cannot_store(self, topic: str, retain: bool) -> bool:
+        """Whether the store is in trouble, and a message to ``topic`` is one that it must keep."""
+        if not self._store_in_trouble:
+            return False
+        return (self._delayed is not None and self._delayed.handles(topic)) or self.needs_disk(topic, retain)
+
+    def destination(self, topic: str) -> str | Outcome:
+        """The topic that a message to ``topic`` ends up at, which access rules are asked about; or why only the server
+        publishes there, or nobody can."""
+        if not topic.startswith("$"):
+            return topic
+        real = topic
+        if self._delayed is not None and self._delayed.handles(topic):
+            found = split(topic)
+            if found is None:
+                return NOT_DELAYED
+            real = found[1]
+        return RESERVED if reserved(topic) else real
+
     def publish(self, message: Message) -> int:
-        """Route a message to every session that matches; how many subscriptions did."""
+        """Route a message that was accepted to every session that matches; how many subscriptions did."""
         metrics = self.metrics
         metrics.messages_publish += 1
         self.turn.deliveries += PUBLISH_STEPS
@@ -114,9 +197,9 @@ class Broker:
             if folded is None:
                 return 0
             message = folded
-        heard = self.heard
-        if heard is not None and heard.get(message.topic, True):
-            self.hear(message)
+        rules = self.rule_index
+        if rules is not None and rules.get(message.topic, True):
+            self.on_rule_match(message)
         count = self.route(message)
         if count == 0:
             metrics.messages_dropped_no_subscribers += 1
@@ -124,17 +207,22 @@ class Broker:
                 self.hooks.message_dropped(message, "no_subscribers")
         return count
 
-    def tell(self, message: Message) -> int:
-        """Route what the node says of itself below ``$SYS``: uncounted and unhooked, but whoever listens hears it."""
-        heard = self.heard
-        if heard is not None and heard.get(message.topic, True):
-            self.hear(message)
+    def publish_internal(self, message: Message) -> int:
+        """Route what the node says of itself below ``$SYS``: uncounted and without hooks, but rules select from it."""
+        rules = self.rule_index
+        if rules is not None and rules.get(message.topic, True):
+            self.on_rule_match(message)
         return self.route(message)
 
+    def attach_rules(self, index: Mapping[str, object] | None, on_match: Callable[[Message], None]) -> None:
+        """From now on ``on_match`` is called with each message on a topic that ``index`` has or does not know."""
+        self.rule_index = index
+        self.on_rule_match = on_match
+
     def reaches(self, topic: str) -> bool:
-        """Whether a message on ``topic`` would be anybody's."""
-        heard = self.heard
-        return self.router.reaches(topic) or (heard is not None and bool(heard.get(topic, True)))
+        """Whether a message on ``topic`` has a subscriber or a rule."""
+        rules = self.rule_index
+        return self.router.reaches(topic) or (rules is not None and bool(rules.get(topic, True)))
 
     def route(self, message: Message) -> int:
         """Retain and deliver, and nothing else that ``publish`` does."""
@@ -172,7 +260,7 @@ class Broker:
         )
 
     def needs_disk(self, topic: str, retain: bool) -> bool:
-        """Whether a QoS 1 or 2 message is one for the journal: retained, or for a session that outlives its client."""
+        """Whether a QoS 1 or 2 message is one for the store: retained, or for a session that outlives its client."""
         if self.durability is None:
             return False
         if retain and not topic.startswith("$SYS"):
@@ -221,24 +309,30 @@ class Broker:
 
     def _retain(self, message: Message) -> None:
         # [MQTT-3.3.1-5] [MQTT-3.3.1-6] [MQTT-3.3.1-7]
-        if self.account.level and self.retained.grows_by(message) > 0 and not message.topic.startswith("$SYS"):
-            outcome = NO_MEMORY
+        if self._short_for(message):
+            done = _SHORT_OF_MEMORY
         else:
-            outcome = self.retained.put(message)
+            done = self.retained.put(message)
             # A turn ends about every 4 MiB, so that memory is looked at before too much is kept.
             self.turn.deliveries += message.payload_size >> 10
-        refused = _NOT_RETAINED.get(outcome)
+        refused = _NOT_RETAINED.get(done)
         if refused is not None:
-            reason, setting = refused
+            outcome, reason = refused
             client_id = "" if message.publisher is None else message.publisher.client_id
-            self.quiet_log.say("retain_refused", client_id, message.topic, reason, setting, message.timestamp)
+            self.quiet_log.say("retain_refused", client_id, message.topic, reason, outcome.setting, message.timestamp)
             self.metrics.refusals.add("retained_" + reason)
         elif self.durability is not None and not message.topic.startswith("$SYS"):
-            if outcome == CLEARED:
+            if done == CLEARED:
                 self.durability.node.retained_cleared(message.topic)
-            elif outcome != ABSENT:
-                self.durability.node.retained_stored(message, outcome == STORED)
+            elif done != ABSENT:
+                self.durability.node.retained_stored(message, done == STORED)
         self.metrics.messages_retained = len(self.retained)
+
+    def _short_for(self, message: Message) -> bool:
+        """Whether there is no memory to retain this."""
+        return (
+            self.account.level > NORMAL and self.retained.grows_by(message) > 0 and not message.topic.startswith("$SYS")
+        )
 
     def _retained_messages(self, subscription: Subscription) -> Iterator[Message | None]:
         """What a new subscription gets, fetched topic by topic as it is sent, so that it is never stale.
@@ -256,10 +350,13 @@ class Broker:
             publisher = message.publisher
             if subscription.no_local and publisher is not None and publisher.client_id == client_id:
                 continue
-            if self.retained_allowed is not None and not self.retained_allowed(message):
+            if self.check_retained_source and not self._may_be_retained(message):
                 self.metrics.refusals.add("retained_source_denied")
                 continue
             yield message
+
+    def _may_be_retained(self, message: Message) -> bool:
+        return self._retained_allowed is None or self._retained_allowed(message)
 
     def sweep_retained(self, now: float, budget: int) -> None:
         """Drop retained messages that have expired, at most ``budget`` of them."""
@@ -394,7 +491,7 @@ class Broker:
         orphans = session.end()
         self._publish_will(session)
         for delivery in orphans:
-            self._pass_on(session, delivery, now, QUEUE_FULL)
+            self._pass_on(session, delivery, now, SESSION_QUEUE_FULL)
         if self.durability is not None and session.durable:
             # After the others have it: there is no moment in which nobody holds a message.
             self.durability.sessions.ended(session, owed)
@@ -450,8 +547,7 @@ class Broker:
     def _send_will(self, will: Message) -> None:
         self.turn.deliveries += WILL_STEPS
         will.timestamp = self.clock.now()  # its Message Expiry counts from publication
-        if self.delay is None or not self.delay(will):
-            self.publish(will)
+        self.accept(will, WILL)
 
     def _will_gone(self, session: Session) -> None:
         if session.will_number and self.durability is not None:
@@ -467,10 +563,10 @@ class Broker:
     def sweep_sessions(self, sessions: list[Session], now: float) -> None:
         """Housekeeping for sessions from the end of the list, which it takes out, as many as a slice holds: expired
         queue entries, QoS 2 identifiers never released."""
-        left = _A_SWEEP
+        left = _QUEUED_PER_SWEEP
         while sessions and left > 0:
             session = sessions.pop()
-            left -= _A_SWEEP // _SESSIONS_A_SWEEP
+            left -= _QUEUED_PER_SWEEP // _SESSIONS_PER_SWEEP
             if session.queue is not None:
                 left -= min(session.queued, EXPIRY_SLICE)
                 session.expire_queued(now)
@@ -494,7 +590,7 @@ class Broker:
     def delivery_dropped(self, session: Session, delivery: Delivery, reason: str) -> None:
         """Count a delivery that will not happen (``session.protocols`` names the reasons) and fire the hook."""
         metrics = self.metrics
-        if reason == QUEUE_FULL:
+        if reason == SESSION_QUEUE_FULL:
             metrics.delivery_dropped_queue_full += 1
         elif reason == QOS0_MSG:
             metrics.delivery_dropped_qos0_msg += 1

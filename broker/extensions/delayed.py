@@ -1,20 +1,8 @@
 """Delayed publish: what is sent to ``$delayed/<seconds>/<topic>`` is published to ``<topic>`` that much later.
 
-Every entrance for messages (PUBLISH, a will, the management API, a rule, a bridge) does the same::
-
-    if reserved(topic):
-        ...                                                 # refused, whatever access rules say
-    elif delayed.handles(topic):
-        inner = delayed.inner_topic(topic)                  # None: not well formed; the one to ask access control for
-        message.topic = delayed.mounted(topic, mountpoint)  # where there is a mount point
-        reason_code = delayed.accept(message, now)
-    else:
-        broker.publish(message)
-
-What comes over no connection does it by ``Server.publish``.
-
-Not a callback at ``message.publish``: that could not tell the publisher why it was refused, and every message of the
-node would pay for it. When its time has come a message goes through ``Broker.publish``, hooks and all.
+``Broker.accept`` gives it the messages that it ``handles``. Not a callback at ``message.publish``: that could not tell
+the publisher why it was refused, and every message of the node would pay for it. When its time has come a message
+goes through ``Broker.publish``, hooks and all.
 """
 
 import logging
@@ -22,9 +10,11 @@ from collections.abc import Callable
 from typing import ClassVar, Final
 
 from ..config import DelayedSettings
+from ..core.delayed_topic import PREFIX, reserved, split
+from ..core.outcome import DELAYED, NO_MEMORY, NOT_DELAYED, RESERVED, Outcome
 from ..loop.timers import Timers
 from ..mqtt.message import Message
-from ..mqtt.reason_codes import NOT_AUTHORIZED, QUOTA_EXCEEDED, SUCCESS, TOPIC_NAME_INVALID
+from ..mqtt.reason_codes import QUOTA_EXCEEDED
 from ..observability.metrics import Metrics
 from ..persistence.durability import Durability
 from ..session.account import UNACCOUNTED, Account
@@ -32,17 +22,18 @@ from .extension import Extension
 
 logger = logging.getLogger(__name__)
 
-PREFIX: Final = "$delayed/"
 ABSOLUTE: Final = 4_294_967
 """Numbers from here on are a moment in unix seconds rather than a time span, as in EMQX."""
-_DIGITS: Final = 12
 _WARN_EVERY: Final = 60.0
+_TOO_FAR: Final = Outcome(QUOTA_EXCEEDED, "delayed.max_seconds")
+_TOO_MANY: Final = Outcome(QUOTA_EXCEEDED, "delayed.max_messages")
+_TOO_LARGE: Final = Outcome(QUOTA_EXCEEDED, "delayed.max_bytes")
 
 
 class Delayed(Extension):
     """Holds messages until their time has come, within the bounds of its settings.
 
-    ``count`` and ``size`` tell how many messages and bytes wait. ``setting``: what the latest refusal came from.
+    ``count`` and ``size`` tell how many messages and bytes wait.
     """
 
     name: ClassVar[str] = "emqx_mod_delayed"
@@ -56,8 +47,10 @@ class Delayed(Extension):
         metrics: Metrics,
         wall_timers: Timers | None = None,
         skew: Callable[[], float] = lambda: 0.0,
+        account: Account = UNACCOUNTED,
     ) -> None:
-        """``wall_timers``: what is due at a date; ``skew``: from the clock of ``timers`` to that of these."""
+        """``wall_timers``: what is due at a date; ``skew``: from the clock of ``timers`` to that of these; ``account``:
+        how short the node's memory is."""
         self._settings = settings
         self._timers = timers
         self._wall_timers = timers if wall_timers is None else wall_timers
@@ -66,11 +59,9 @@ class Delayed(Extension):
         self._metrics = metrics
         self._active = False
         self._warn_at = 0.0  # not before then again
-        self.setting = ""
         # What outlives the process; None at durability level ``memory``.
         self.durability: Durability | None = None
-        # How short the node's memory is.
-        self.account: Account = UNACCOUNTED
+        self.account = account
         self.count = 0
         self.size = 0
 
@@ -87,50 +78,33 @@ class Delayed(Extension):
         """Whether a message to this topic is for ``accept`` rather than for ``Broker.publish``."""
         return self._active and topic.startswith(PREFIX)
 
-    def inner_topic(self, topic: str) -> str | None:
-        """The topic a message to ``topic`` ends up at, as written there; ``None`` where it is not well formed.
-
-        ``$delayed/15/x/y`` -> ``x/y``; ``$delayed/15//x`` -> ``/x``.
-        """
-        found = _split(topic)
-        return None if found is None else found[1]
-
-    def mounted(self, topic: str, mountpoint: str) -> str:
-        """``topic`` with ``mountpoint`` in front of its inner topic; put in front of the whole where it has none."""
-        found = _split(topic)
-        return mountpoint + topic if found is None else f"{PREFIX}{found[0]}/{mountpoint}{found[1]}"
-
-    def accept(self, message: Message, now: float) -> int:
-        """Hold ``message`` until its time; a Reason Code of 5.0 tells what became of it.
-
-        SUCCESS; TOPIC_NAME_INVALID: the seconds or the topic are not well formed; NOT_AUTHORIZED: a topic of the
-        server's own; QUOTA_EXCEEDED: too many or too much waiting, or too far off. What is not accepted is dropped,
-        counted in ``metrics.refusals``.
-        """
+    def accept(self, message: Message, now: float) -> Outcome:
+        """Hold ``message`` until its time, or refuse it: it is not well formed, or too many or too much waits, or it is
+        too far off. What is refused is dropped and counted in ``metrics.refusals``."""
         if reserved(message.topic):
-            return self._refuse(message, NOT_AUTHORIZED, "delayed_reserved", "-")
-        found = _split(message.topic)
+            return self._refuse(message, RESERVED, "delayed_reserved")
+        found = split(message.topic)
         if found is None:
-            return self._refuse(message, TOPIC_NAME_INVALID, "delayed_topic_invalid", "-")
+            return self._refuse(message, NOT_DELAYED, "delayed_topic_invalid")
         number, topic = found
         dated = number >= ABSOLUTE
         when = float(number) - self._skew() if dated else now + number
         if when - now > self._settings.max_seconds or now - when > ABSOLUTE:
-            return self._refuse(message, QUOTA_EXCEEDED, "delayed_too_far", "delayed.max_seconds")
+            return self._refuse(message, _TOO_FAR, "delayed_too_far")
         held = _readdressed(message, topic)
         size = _size(held)
         settings = self._settings
         if self.account.level:
-            return self._refuse_full(message, now, "limits.memory")
+            return self._refuse_full(message, now, NO_MEMORY)
         if settings.max_messages and self.count >= settings.max_messages:
-            return self._refuse_full(message, now, "delayed.max_messages")
+            return self._refuse_full(message, now, _TOO_MANY)
         if settings.max_bytes and self.size + size > settings.max_bytes:
-            return self._refuse_full(message, now, "delayed.max_bytes")
+            return self._refuse_full(message, now, _TOO_LARGE)
         self._metrics.messages_delayed += 1
         date = when + self._skew()
         number = 0 if self.durability is None else self.durability.node.delayed_stored(held, date)
         self._hold(held, date if dated else when, number, self._wall_timers if dated else self._timers)
-        return SUCCESS
+        return DELAYED
 
     def recover(self, message: Message, when: float, number: int) -> None:
         """Take a message back that waited when the node stopped, until the date ``when``; ``number`` is the journal's.
@@ -155,50 +129,29 @@ class Delayed(Extension):
             self._metrics.refusals.add("delayed_expired")
             return
         if reserved(message.topic):  # taken by an earlier version
-            self._refuse(message, NOT_AUTHORIZED, "delayed_reserved", "-")
+            self._refuse(message, RESERVED, "delayed_reserved")
             return
         self._publish(message)
 
-    def _refuse_full(self, message: Message, now: float, setting: str) -> int:
+    def _refuse_full(self, message: Message, now: float, outcome: Outcome) -> Outcome:
         if now >= self._warn_at:  # not for each of a flood
             self._warn_at = now + _WARN_EVERY
-            logger.warning("delayed_messages_full messages=%s bytes=%s setting=%s", self.count, self.size, setting)
-        return self._refuse(message, QUOTA_EXCEEDED, "delayed_full", setting)
+            logger.warning(
+                "delayed_messages_full messages=%s bytes=%s setting=%s", self.count, self.size, outcome.setting
+            )
+        return self._refuse(message, outcome, "delayed_full")
 
-    def _refuse(self, message: Message, reason_code: int, reason: str, setting: str) -> int:
+    def _refuse(self, message: Message, outcome: Outcome, reason: str) -> Outcome:
         self._metrics.refusals.add(reason)
-        self.setting = setting
         if logger.isEnabledFor(logging.DEBUG):
             publisher = message.publisher
             client_id = None if publisher is None else publisher.client_id
-            logger.debug("%s client_id=%s topic=%s setting=%s", reason, client_id, message.topic, setting)
-        return reason_code
-
-
-def reserved(topic: str) -> bool:
-    """Whether only the server publishes to ``topic``, whatever the access rules say: ``$SYS`` and what is below,
-    and what would get there by a delay, whether delayed publish is loaded or not."""
-    if not topic.startswith("$"):
-        return False
-    found = _split(topic)
-    real = topic if found is None else found[1]
-    return real == "$SYS" or real.startswith("$SYS/")
+            logger.debug("%s client_id=%s topic=%s setting=%s", reason, client_id, message.topic, outcome.setting)
+        return outcome
 
 
 def _size(message: Message) -> int:
     return message.payload_size + len(message.topic) + 200  # about what it takes in memory
-
-
-def _split(topic: str) -> tuple[int, str] | None:
-    """``$delayed/<number>/<topic>`` as (number, topic)."""
-    if not topic.startswith(PREFIX):
-        return None
-    digits, slash, inner = topic[len(PREFIX) :].partition("/")
-    if not slash or not inner or len(digits) > _DIGITS or not (digits.isascii() and digits.isdigit()):
-        return None
-    if inner.startswith(PREFIX):  # a delay of a delay would go round the bounds
-        return None
-    return int(digits), inner
 
 
 def _readdressed(message: Message, topic: str) -> Message:

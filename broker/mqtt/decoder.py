@@ -163,24 +163,9 @@ class Decoder:
         """Read packets from ``at`` on; hold the one that is not complete."""
         if not self.version and self._server_side:
             at = self._first(data, packets)
-        if at >= 0:
-            at = self._rest(data, at, packets)
-        if at < 0:
-            self._hold(data[-at - 1 :])
-
-    def _hold(self, piece: bytes) -> None:
-        held = self._held
-        if len(piece) >= _LARGE_PIECE:
-            held.append(piece)
-        elif held and isinstance(held[-1], bytearray):
-            held[-1] += piece
-        else:
-            held.append(bytearray(piece))  # small ones together: each alone would take many times its size
-        self.pending += len(piece)
-
-    # _first and _rest return -1 - offset where an incomplete packet begins, and have set _needed.
-
-    def _rest(self, data: bytes, at: int, packets: list[Packet]) -> int:
+            if at < 0:
+                self._hold(data)
+                return
         size = len(data)
         v5 = self.version == V5
         topic_names = self._topic_names
@@ -198,7 +183,8 @@ class Decoder:
                 length, body = self._length(data, at)
                 if not body:
                     self._needed = size - at + 1
-                    return -1 - at
+                    self._hold(data[at:])
+                    return
             end = body + length
             if end - at > self.max_packet_size:
                 self._refuse_type(first)
@@ -206,7 +192,8 @@ class Decoder:
             if end > size:
                 self._refuse_type(first)
                 self._needed = end - at
-                return -1 - at
+                self._hold(data[at:])
+                return
             if 0x30 <= first <= 0x3F:
                 # PUBLISH. The Topic Name comes first [MQTT-3.3.2-1].
                 start = body + 2
@@ -246,8 +233,17 @@ class Decoder:
         if at == last:
             self._refuse_type(data[at])
             self._needed = 2
-            return -1 - at
-        return at
+            self._hold(data[at:])
+
+    def _hold(self, piece: bytes) -> None:
+        held = self._held
+        if len(piece) >= _LARGE_PIECE:
+            held.append(piece)
+        elif held and isinstance(held[-1], bytearray):
+            held[-1] += piece
+        else:
+            held.append(bytearray(piece))  # small ones together: each alone would take many times its size
+        self.pending += len(piece)
 
     def _pubacks(self, data: bytes, at: int, packets: list[Packet]) -> int:
         """Read on where nothing but plain PUBACKs follows; where it stopped."""
@@ -260,14 +256,14 @@ class Decoder:
         return at + 4 * len(words)
 
     def _first(self, data: bytes, packets: list[Packet]) -> int:
-        """Read the CONNECT that every connection begins with; 0 if there is no data at all."""
+        """Read the CONNECT that every connection begins with; where it ends, or -1 with ``_needed`` set."""
         if not data:
             return 0
         # [MQTT-3.1.0-1], before any announced length is waited for.
         if data[0] != 0x10:
-            stranger = not_mqtt(data)
-            if stranger is not None:
-                raise stranger
+            other = not_mqtt(data)
+            if other is not None:
+                raise other
         length, body = self._length(data, 0)
         if not body:
             self._needed = len(data) + 1

@@ -98,6 +98,14 @@ def parse_shared(filter: str) -> tuple[str | None, str]:
     return None, filter
 
 
+def parse_filter(text: str) -> tuple[str | None, str]:
+    """Group and Topic Filter of what a SUBSCRIBE may hold, as ``parse_shared``. ``ValueError`` if it is not valid."""
+    group, topic_filter = parse_shared(text)
+    if not valid_filter(topic_filter) or (group is not None and not _valid_text(text)):
+        raise ValueError("not a Topic Filter")
+    return group, topic_filter
+
+
 def matches(filter: str, name: str) -> bool:
     """Whether a valid Topic Filter matches a valid Topic Name, compared level by level as they are.
 

@@ -126,6 +126,15 @@ class Metrics:
     disconnects: Reasons = field(default_factory=Reasons)
     refusals: Reasons = field(default_factory=Reasons)
 
+    def count_received(self, qos: int) -> None:
+        """A message was taken that came in no packet."""
+        if qos == 0:
+            self.messages_qos0_received += 1
+        elif qos == 1:
+            self.messages_qos1_received += 1
+        else:
+            self.messages_qos2_received += 1
+
     @property
     def packets_received(self) -> int:
         """Every packet counts under exactly one type."""

@@ -57,9 +57,8 @@ class _Order:
 class RetainedStore:
     """Retained Messages by topic.
 
-    ``max_messages``, ``max_payload_size`` and ``max_bytes`` (of ``bytes``) are bounds, 0 for none.
-    ``expiry_interval``: seconds after which any
-    message goes, whatever it says itself; 0 for never. ``bytes`` is about what all take in
+    ``max_messages``, ``max_payload_size`` and ``max_bytes`` (of ``bytes``) are bounds, 0 for none. ``expiry_interval``:
+    seconds after which any message goes, whatever it says itself; 0 for never. ``bytes`` is about what all take in
     memory, properties not counted.
     """
 
@@ -112,13 +111,10 @@ class RetainedStore:
             # An empty payload removes, and is not stored itself [MQTT-3.3.1-6] [MQTT-3.3.1-7]
             # [3.1.1 MQTT-3.3.1-10] [3.1.1 MQTT-3.3.1-11].
             return CLEARED if self.delete(topic) else ABSENT
-        if 0 < self._max_payload_size < size:
-            return TOO_LARGE
+        refused = self.refusal(message)
+        if refused:
+            return refused
         old = self._messages.get(topic)
-        if old is None and 0 < self._max_messages <= len(self._messages):
-            return FULL
-        if self._max_bytes and self.bytes + self.grows_by(message) > self._max_bytes:
-            return FULL_BYTES
         stored = _kept(message, topic if old is None else old.topic)
         # Of any QoS, in place of the one before [MQTT-3.3.1-5] [3.1.1 MQTT-3.3.1-7].
         self._messages[stored.topic] = stored
@@ -133,6 +129,19 @@ class RetainedStore:
             return REPLACED
         self._insert(topic)
         return STORED
+
+    def refusal(self, message: Message) -> int:
+        """Why ``put`` would not store this: TOO_LARGE, FULL or FULL_BYTES; 0: it would."""
+        size = message.payload_size
+        if size == 0:
+            return 0
+        if 0 < self._max_payload_size < size:
+            return TOO_LARGE
+        if 0 < self._max_messages <= len(self._messages) and message.topic not in self._messages:
+            return FULL
+        if self._max_bytes and self.bytes + self.grows_by(message) > self._max_bytes:
+            return FULL_BYTES
+        return 0
 
     def grows_by(self, message: Message) -> int:
         """By how much ``bytes`` grows, or shrinks, when this is put."""

@@ -9,6 +9,7 @@ import msgspec
 
 from ..config import ZoneSettings
 from ..core.broker import Broker
+from ..core.outcome import WILL
 from ..mqtt.constants import MAX_PACKET_ID, NEVER_EXPIRES
 from ..mqtt.message import Delivery, Message
 from ..persistence.durability import Durability
@@ -470,8 +471,7 @@ class _Recovery:
             due = min(record.due_at or now + record.delay, now + record.delay)
             if session is None or due <= now:
                 message.timestamp = now
-                if self.broker.delay is None or not self.broker.delay(message):
-                    self.broker.publish(message)
+                self.broker.accept(message, WILL)
                 self.durability.node.will_gone(record.number)
             else:
                 if not record.due_at:

@@ -8,15 +8,22 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from taipan.broker.channel.subscribe import granted, mounted_filter, no_room, zone_refusal
 from taipan.broker.config import ZoneSettings
-from taipan.broker.extensions.delayed import reserved
+from taipan.broker.core.outcome import (
+    FILTER_TOO_LONG,
+    OPERATOR,
+    QUEUE_FULL,
+    RESERVED,
+    STORE_TROUBLE,
+    Outcome,
+)
+from taipan.broker.core.subscription_plan import mounted_filter, no_room, plan_filter
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.message import Message
 from taipan.broker.mqtt.packets import NO_PROPERTIES, Properties, TopicFilter
 from taipan.broker.mqtt.properties import MAX_USER_PROPERTIES
 from taipan.broker.mqtt.reason_codes import TOPIC_NAME_INVALID
-from taipan.broker.mqtt.topics import QUEUE_GROUP, QUEUE_PREFIX, parse_shared, valid_filter, valid_name
+from taipan.broker.mqtt.topics import QUEUE_GROUP, QUEUE_PREFIX, parse_filter, valid_name
 from taipan.broker.server import Server
 from taipan.broker.session.client_info import ClientInfo
 from taipan.broker.session.session import Session
@@ -93,14 +100,6 @@ class _Publication(NamedTuple):
     properties: Properties
 
 
-class _Filter(NamedTuple):
-    """``full`` is the whole of it, ``topic_filter`` what follows the group of a shared one."""
-
-    full: str
-    group: str | None
-    topic_filter: str
-
-
 class PubSub:
     """Acts for clients with an operator's rights: access rules and clients' limits on publishing are not asked."""
 
@@ -141,13 +140,11 @@ class PubSub:
     def _publication(self, request: PublishRequest) -> _Publication:
         topics = _topics(request.topic, request.topics)
         for topic in topics:
-            inner: str | None = topic
-            if self._server.delayed.handles(topic):
-                inner = self._server.delayed.inner_topic(topic)
-            if inner is None or not valid_name(inner) or not valid_name(topic):
-                raise Refusal(BAD_TOPIC, f"not a Topic Name: {_short(topic)!r}")
-            if reserved(topic):
+            real = self._server.broker.destination(topic)
+            if real is RESERVED:
                 raise Refusal(BAD_TOPIC, f"reserved for the server: {_short(topic)!r}")
+            if isinstance(real, Outcome) or not valid_name(real) or not valid_name(topic):
+                raise Refusal(BAD_TOPIC, f"not a Topic Name: {_short(topic)!r}")
         if request.encoding == "base64":
             try:
                 payload = base64.b64decode(request.payload, validate=True)
@@ -191,44 +188,21 @@ class PubSub:
         return ids
 
     def _publish_one(self, message: Message) -> None:
-        """By the checks that every message passes; raises Refusal where one refuses it."""
-        server = self._server
-        broker = server.broker
-        delayed = server.delayed.handles(message.topic)
-        if server.tables.in_trouble and (message.qos or message.retain or delayed):
-            if delayed or broker.needs_disk(message.topic, message.retain):
-                raise Refusal(RPC_ERROR, TROUBLE)
-        if message.retain and message.payload_size:
-            self._check_retained(message)
-        if not delayed and message.qos and broker.would_refuse(message):
-            setting = "a matching session's queue is full and its zone refuses then (setting queue_full)"
-            raise Refusal(RPC_ERROR, f"{_short(message.topic)}: {setting}")
-        if message.qos == 0:
-            server.metrics.messages_qos0_received += 1
-        elif message.qos == 1:
-            server.metrics.messages_qos1_received += 1
-        else:
-            server.metrics.messages_qos2_received += 1
-        if not delayed:
-            broker.publish(message)
+        """Raises Refusal where the broker does not take it."""
+        outcome = self._server.broker.accept(message, OPERATOR)
+        if not outcome.refused:
             return
-        outcome = server.delayed.accept(message, server.clock.now())
-        if outcome == TOPIC_NAME_INVALID:
-            raise Refusal(BAD_TOPIC, f"not a Topic Name: {_short(message.topic)!r}")
-        if outcome:
-            raise wrong("topic", f"the message cannot be delayed (setting {server.delayed.setting})")
-
-    def _check_retained(self, message: Message) -> None:
-        """A client would be told nothing of it; an operator is."""
-        settings = self._server.settings.retained
-        store = self._server.broker.retained
-        setting = ""
-        if 0 < settings.max_payload_size < message.payload_size:
-            setting = "retained.max_payload_size"
-        elif 0 < settings.max_messages <= len(store) and store.get(message.topic) is None:
-            setting = "retained.max_messages"
-        if setting:
-            raise wrong("retain", f"{_short(message.topic)} cannot be retained (setting {setting})")
+        topic = _short(message.topic)
+        if outcome is STORE_TROUBLE:
+            raise Refusal(RPC_ERROR, TROUBLE)
+        if outcome is QUEUE_FULL:
+            setting = "a matching session's queue is full and its zone refuses then (setting queue_full)"
+            raise Refusal(RPC_ERROR, f"{topic}: {setting}")
+        if outcome.code == TOPIC_NAME_INVALID:
+            raise Refusal(BAD_TOPIC, f"not a Topic Name: {topic!r}")
+        if self._server.delayed.handles(message.topic) and not outcome.setting.startswith("retained."):
+            raise wrong("topic", f"the message cannot be delayed (setting {outcome.setting})")
+        raise wrong("retain", f"{topic} cannot be retained (setting {outcome.setting})")
 
     def _zone(self) -> ZoneSettings:
         zones = self._server.settings.listener_zones
@@ -244,7 +218,7 @@ class PubSub:
     async def subscribe_batch(self, requests: list[SubscribeRequest]) -> list[Row]:
         """All of them, if all are well formed; what became of each. Raises Refusal."""
         work = BackpressureSlice(self._server)
-        wanted: list[list[_Filter]] = []
+        wanted: list[list[str]] = []
         for index, request in enumerate(requests):
             await work.checkpoint()
             wanted.append(_of_item(index, lambda each: _filters(_topics(each.topic, each.topics)), request))
@@ -265,25 +239,25 @@ class PubSub:
             self._replay(client_id, session)
         return rows
 
-    async def _subscribe(self, request: SubscribeRequest, filters: list[_Filter], work: BackpressureSlice) -> Session:
+    async def _subscribe(self, request: SubscribeRequest, filters: list[str], work: BackpressureSlice) -> Session:
         session = self._session(request.client_id)
-        zone = session.client.zone
-        mounted = [_mounted(each, session.client.mountpoint) for each in filters]
-        for each, there in zip(filters, mounted, strict=True):
-            _check(each, zone)
-            if not valid_filter(there.topic_filter):
-                raise Refusal(BAD_TOPIC, f"too long with the client's mount point: {_short(each.full)!r}")
-        new = {each.full for each in mounted} - session.subscriptions.keys()
-        setting = no_room(self._server.broker, session, new) if new else ""
+        client = session.client
+        plans = [plan_filter(TopicFilter(each, request.qos), client) for each in filters]
+        for plan in plans:
+            if plan.refusal is FILTER_TOO_LONG:
+                raise Refusal(BAD_TOPIC, f"too long with the client's mount point: {_short(plan.entry.filter)!r}")
+            if plan.refusal is not None:
+                text, setting = _short(plan.entry.filter), plan.refusal.setting
+                raise Refusal(BAD_TOPIC, f"the client's zone does not allow {text!r} (setting {setting})")
+        new = {plan.filter for plan in plans} - session.subscriptions.keys()
+        setting = no_room(session, new, self._server.broker.short_of_memory) if new else ""
         if setting:
             raise Refusal(WRONG, f"no room for more subscriptions of {request.client_id} (setting {setting})")
-        client = session.client
-        for each in mounted:
+        for plan in plans:
             await work.checkpoint()
             if self._server.broker.sessions.get(request.client_id) is not session:
                 raise _nobody(request.client_id)  # it ended meanwhile
-            entry = TopicFilter(each.full, request.qos)
-            subscription = granted(session, client, entry, each.full, each.group, each.topic_filter, by_operator=True)
+            subscription = plan.subscription(session, client, by_operator=True)
             self._server.broker.subscribe(session, subscription)
         return session
 
@@ -309,7 +283,7 @@ class PubSub:
     async def unsubscribe_batch(self, requests: list[UnsubscribeRequest]) -> list[Row]:
         """All of them, if all are well formed; what became of each. Raises Refusal."""
         work = BackpressureSlice(self._server)
-        wanted: list[_Filter] = []
+        wanted: list[str] = []
         for index, request in enumerate(requests):
             await work.checkpoint()
             wanted.extend(_of_item(index, lambda each: _filters([each.topic]), request))
@@ -327,11 +301,12 @@ class PubSub:
         await self._stored(mark)
         return rows
 
-    def _unsubscribe(self, session: Session, wanted: _Filter) -> None:
-        each = _mounted(wanted, session.client.mountpoint)
-        spelled = [each.full]
-        if each.group == QUEUE_GROUP:  # listings show $queue/t as $share/$queue/t
-            spelled = [QUEUE_PREFIX + each.topic_filter, f"$share/{QUEUE_GROUP}/{each.topic_filter}"]
+    def _unsubscribe(self, session: Session, wanted: str) -> None:
+        group, topic_filter = parse_filter(wanted)
+        full, mounted = mounted_filter(wanted, topic_filter, session.client.mountpoint)
+        spelled = [full]
+        if group == QUEUE_GROUP:  # listings show $queue/t as $share/$queue/t
+            spelled = [QUEUE_PREFIX + mounted, f"$share/{QUEUE_GROUP}/{mounted}"]
         for full in spelled:
             self._server.broker.unsubscribe(session, full)
 
@@ -372,31 +347,14 @@ def _topics(topic: str | UnsetType, topics: str | UnsetType) -> list[str]:
     return text.split(",")
 
 
-def _filters(texts: list[str]) -> list[_Filter]:
-    found: list[_Filter] = []
+def _filters(texts: list[str]) -> list[str]:
+    """The same, valid."""
     for text in texts:
         try:
-            group, topic_filter = parse_shared(text)
+            parse_filter(text)
         except ValueError:
-            topic_filter = ""
-            group = None
-        if not valid_filter(topic_filter) or not valid_filter(text):
-            raise Refusal(BAD_TOPIC, f"not a Topic Filter: {_short(text)!r}")
-        found.append(_Filter(text, group, topic_filter))
-    return found
-
-
-def _mounted(each: _Filter, mountpoint: str) -> _Filter:
-    full, mounted = mounted_filter(each.full, each.topic_filter, mountpoint)
-    return _Filter(full, each.group, mounted)
-
-
-def _check(each: _Filter, zone: ZoneSettings) -> None:
-    """Whether the client itself could have this filter, access rules aside."""
-    refusal = zone_refusal(zone, each.group, each.topic_filter)
-    if refusal is not None:
-        setting = refusal.setting
-        raise Refusal(BAD_TOPIC, f"the client's zone does not allow {_short(each.full)!r} (setting {setting})")
+            raise Refusal(BAD_TOPIC, f"not a Topic Filter: {_short(text)!r}") from None
+    return texts
 
 
 def _properties(request: PublishRequest) -> Properties:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
-from taipan.broker.extensions.delayed import reserved
+from taipan.broker.core.delayed_topic import reserved
 from taipan.broker.mqtt.topics import has_wildcard, valid_name
 
 from ..durations import read_retry_for, retry_for_param

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from taipan.broker.config import ZoneSettings
-from taipan.broker.extensions.delayed import reserved
+from taipan.broker.core.delayed_topic import reserved
+from taipan.broker.core.outcome import RULE
 from taipan.broker.mqtt import reason_codes
 from taipan.broker.mqtt.constants import MAX_STRING, USER_PROPERTY
 from taipan.broker.mqtt.message import Message
@@ -34,8 +35,7 @@ class Republish:
 
     def __init__(self, context: ActionContext) -> None:
         params = context.params
-        self._publish = context.node.publish
-        self._metrics = context.node.metrics
+        self._accept = context.node.accept
         self._take_hop = context.take_hop
         self._id = context.id
         topic = str(params["target_topic"])
@@ -74,15 +74,9 @@ class Republish:
         message.hops = self._take_hop(event)
         if source is not None and hops_of(source.properties):  # it came over a bridge, and may go over the next one
             message.properties = with_hops(message.properties, message.hops)
-        metrics = self._metrics
-        if message.qos == 0:
-            metrics.messages_qos0_received += 1
-        elif message.qos == 1:
-            metrics.messages_qos1_received += 1
-        else:
-            metrics.messages_qos2_received += 1
-        if code := self._publish(message):
-            raise ActionFailed(f"it cannot be delayed: {reason_codes.name(code)}")
+        outcome = self._accept(message, RULE)
+        if outcome.refused:
+            raise ActionFailed(f"it cannot be delayed: {reason_codes.name(outcome.code)}")
         return True
 
     def close(self) -> None:

@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from taipan.broker.extensions.delayed import reserved
+from taipan.broker.core.delayed_topic import reserved
+from taipan.broker.core.outcome import BRIDGE
 from taipan.broker.mqtt import reason_codes
 from taipan.broker.mqtt.constants import V3, V4, V5
 from taipan.broker.mqtt.message import Message
@@ -207,9 +208,9 @@ class MqttBridge:
                 return
             made.hops = hops + 1
             made.properties = with_hops(made.properties, made.hops)
-        code = self._node.publish(made)
-        if code:
-            self._refuse(topic, local, code)
+        outcome = self._node.accept(made, BRIDGE)
+        if outcome.refused:
+            self._refuse(topic, local, outcome.code)
         else:
             self.received += 1
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
 
+from taipan.broker.core.outcome import Outcome, Source
 from taipan.broker.loop.clock import Clock
 from taipan.broker.mqtt.message import Message
 from taipan.broker.observability.metrics import Metrics
@@ -48,8 +49,8 @@ class Resource(Protocol):
 class NodeContext:
     """What resources and actions may use of the node.
 
-    ``node`` is its name, ``settings`` are ``[ruleengine]``. ``publish`` publishes a message and returns 0, or the
-    Reason Code with which it was refused.
+    ``node`` is its name, ``settings`` are ``[ruleengine]``. ``accept`` is ``Broker.accept``: it publishes a
+    message, or says why not.
     """
 
     node: str
@@ -60,7 +61,7 @@ class NodeContext:
     tables: Tables
     account: Account
     buffers: BufferStore
-    publish: Callable[[Message], int]
+    accept: Callable[[Message, Source], Outcome]
 
 
 @dataclass(frozen=True, slots=True)

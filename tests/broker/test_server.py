@@ -65,7 +65,7 @@ def test_retained_messages_of_who_may_no_longer_publish() -> None:
 
 
 def test_the_sweep_goes_round_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_module, "_SESSIONS_A_SWEEP", 2)
+    monkeypatch.setattr(broker_module, "_SESSIONS_PER_SWEEP", 2)
     node = FakeNode()
     for number in range(5):
         client = node.connect(str(number), expiry=1000)
@@ -191,7 +191,7 @@ def test_reload_takes_rules_and_limits() -> None:
     )
     node.server.reload(settings)
     assert node.server.settings is settings
-    assert node.broker.retained_allowed is not None and not node.broker.refusing
+    assert node.broker.check_retained_source and not node.broker.refusing
     client.publish("t", b"x", 1, 1)
     assert [each.reason_code for each in client.received()] == [rc.NOT_AUTHORIZED]  # type: ignore[union-attr]
     node.publish("a", b"x", retain=True)

@@ -51,7 +51,7 @@ def node_with(what: str, count: int) -> FakeNode:
     else:
         for number in range(count):
             message = Message(f"$delayed/3600/{number}", b"x", timestamp=node.clock.time)
-            assert node.server.delayed.accept(message, node.clock.time) == 0
+            assert not node.server.delayed.accept(message, node.clock.time).refused
     return node
 
 

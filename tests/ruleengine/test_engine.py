@@ -57,13 +57,13 @@ async def test_the_engine_is_not_called_again_for_a_topic_that_no_rule_wants() -
         id = await node.rule('SELECT topic FROM "wanted/#"')
         broker = node.server.broker
         told: list[str] = []
-        hear = broker.hear
+        hear = broker.on_rule_match
 
         def note(message: Message) -> None:
             told.append(message.topic)
             hear(message)
 
-        broker.hear = note
+        broker.on_rule_match = note
         client = await node.client()
         for topic in ("other", "other", "wanted/1", "wanted/1", "other"):
             await client.publish(topic)

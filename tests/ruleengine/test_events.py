@@ -190,7 +190,7 @@ async def test_a_denied_publish_is_seen_by_the_access_event() -> None:
 
 def listens(node: RuleEngineNode) -> bool:
     """Whether the broker tells the engine of published messages."""
-    return node.server.broker.heard is not None
+    return node.server.broker.rule_index is not None
 
 
 @pytest.mark.asyncio

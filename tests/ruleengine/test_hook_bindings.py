@@ -39,7 +39,7 @@ async def test_what_is_published_while_the_node_restores_itself(tmp_path: Path, 
         assert [row["payload"] for row in node.kept] == ["0", "1", "2"] * rules
         await (await node.client()).publish("wills/2", b"3", 1)
         assert [row["payload"] for row in node.kept] == ["0", "1", "2", "3"] * rules
-        assert (node.server.broker.heard is not None) == bool(rules)
+        assert (node.server.broker.rule_index is not None) == bool(rules)
     finally:
         await node.stop()
 

@@ -61,7 +61,7 @@ class FakeEngine:
             server.tables,
             server.broker.account,
             self.buffers,
-            server.publish,
+            server.broker.accept,
         )
 
     def resource(self, id: str) -> Resource:

@@ -3,8 +3,8 @@
 import pytest
 
 from taipan.broker.access.decision import Decision
-from taipan.broker.channel.authorization import apply_decision, topic_to_authorize
-from taipan.broker.channel.refusal import NOT_DELAYED, RESERVED, RefusalReason
+from taipan.broker.channel.authorization import apply_decision
+from taipan.broker.core.outcome import NOT_DELAYED, RESERVED, Outcome
 from tests.support.fake_node import FakeNode
 
 
@@ -20,9 +20,9 @@ from tests.support.fake_node import FakeNode
         ("$other/a", "$other/a"),
     ],
 )
-def test_one_rule_for_a_publish_and_a_will(topic: str, expected: str | RefusalReason) -> None:
+def test_one_rule_for_a_publish_and_a_will(topic: str, expected: str | Outcome) -> None:
     node = FakeNode(delayed={"enabled": True})
-    assert topic_to_authorize(node.context.delayed, topic) == expected
+    assert node.broker.destination(topic) == expected
 
 
 @pytest.mark.parametrize("cached", [False, True])

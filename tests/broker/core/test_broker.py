@@ -12,6 +12,25 @@ from taipan.broker.config import BrokerSettings, ZoneSettings
 from taipan.broker.core import broker as module
 from taipan.broker.core.broker import Broker
 from taipan.broker.core.hooks import Hooks
+from taipan.broker.core.outcome import (
+    BRIDGE,
+    CLIENT,
+    DELAYED,
+    NO_MEMORY,
+    NO_SUBSCRIBERS,
+    NOT_DELAYED,
+    OPERATOR,
+    PUBLISHED,
+    QUEUE_FULL,
+    RESERVED,
+    RETAINED_BYTES_FULL,
+    RETAINED_FULL,
+    RETAINED_TOO_LARGE,
+    RULE,
+    STORE_TROUBLE,
+    WILL,
+    Outcome,
+)
 from taipan.broker.loop.timers import Timers
 from taipan.broker.mqtt.constants import MESSAGE_EXPIRY_INTERVAL, NEVER_EXPIRES
 from taipan.broker.mqtt.message import Delivery, Message
@@ -49,6 +68,22 @@ class Inbox(OneByOne):
         return got
 
 
+class DelayedTopics:
+    """Takes what ``topics`` has; ``outcome`` is what it says of it."""
+
+    def __init__(self) -> None:
+        self.topics: set[str] = set()
+        self.taken: list[str] = []
+        self.outcome = DELAYED
+
+    def handles(self, topic: str) -> bool:
+        return topic in self.topics
+
+    def accept(self, message: Message, now: float) -> Outcome:
+        self.taken.append(message.topic)
+        return self.outcome
+
+
 class BrokerHarness:
     def __init__(self, limits: Limits | None = None, **config: Any) -> None:
         self.clock = Clock()
@@ -56,7 +91,17 @@ class BrokerHarness:
         self.metrics = Metrics()
         self.hooks = Hooks()
         settings = msgspec.convert(config, BrokerSettings)
-        self.broker = Broker(settings, self.clock, self.timers, self.metrics, self.hooks, Random(1))  # type: ignore[arg-type]
+        self.delayed = DelayedTopics()
+        self.broker = Broker(
+            settings,
+            self.clock,  # type: ignore[arg-type]
+            self.timers,
+            self.metrics,
+            self.hooks,
+            Random(1),
+            self.delayed,
+            retained_allowed=lambda message: message.publisher is None or message.publisher.client_id != "denied",
+        )
         self.zone = ZoneSettings()
         self.limits = limits or Limits()
         self.fired: list[tuple[Any, ...]] = []
@@ -420,7 +465,7 @@ def test_a_retained_message_is_judged_as_it_is_sent() -> None:
         by = "me" if name == "mine" else name
         properties = {MESSAGE_EXPIRY_INTERVAL: 5} if name == "expired" else {}
         harness.publish(f"t/{name}", name, retain=True, by=by, properties=properties)
-    harness.broker.retained_allowed = lambda message: message.publisher.client_id != "denied"
+    harness.broker.check_retained_source = True
     session, inbox = harness.open("me")
     harness.broker.subscribe(session, Subscription(session, "t/+", 0, no_local=True))
     harness.clock.advance(5)
@@ -614,19 +659,139 @@ def test_the_message_expiry_of_a_will_counts_from_its_publication() -> None:
 
 def test_a_will_may_be_delayed() -> None:
     harness = BrokerHarness()
-    taken: list[str] = []
-
-    def delay(message: Message) -> bool:
-        taken.append(message.topic)
-        return message.topic == "will"
-
-    harness.broker.delay = delay
+    harness.delayed.topics.add("$delayed/5/will")
     session, _ = harness.open()
-    harness.leave(session, "bye")
-    assert (taken, harness.metrics.messages_publish) == (["will"], 0)
+    harness.broker.leave(session, Message("$delayed/5/will"), 0, 0, "tcp_closed")
+    assert (harness.delayed.taken, harness.metrics.messages_publish) == (["$delayed/5/will"], 0)
     session, _ = harness.open()
     harness.broker.leave(session, Message("other"), 0, 0, "tcp_closed")
     assert harness.metrics.messages_publish == 1
+
+
+# --- what is accepted from whom ---------------------------------------------------------------------------------------
+
+SOURCES = {"client": CLIENT, "operator": OPERATOR, "will": WILL, "rule": RULE, "bridge": BRIDGE}
+
+
+class StoreInTrouble:
+    """Of ``Durability`` what ``cannot_store`` asks for."""
+
+    trouble = "no space left"
+
+    @property
+    def commit(self) -> "StoreInTrouble":
+        return self
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_who_publishes_and_who_receives(source: str) -> None:
+    harness = BrokerHarness()
+    accept = harness.broker.accept
+    assert accept(Message("t", b"x", 1), SOURCES[source]) is NO_SUBSCRIBERS
+    session, inbox = harness.open()
+    harness.subscribe(session, "#")
+    assert accept(Message("t", b"x", 1), SOURCES[source]) is PUBLISHED
+    assert len(inbox.got) == 1
+    # A client's count when its packet arrives, a will is in no PUBLISH, and a bridge counts its own.
+    assert harness.metrics.messages_qos1_received == (2 if source in ("operator", "rule") else 0)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("topic", ["$SYS", "$SYS/x", "$delayed/1/$SYS/x"])
+def test_nobody_speaks_for_the_server(source: str, topic: str) -> None:
+    harness = BrokerHarness()
+    session, inbox = harness.open()
+    harness.subscribe(session, "$SYS/#")
+    harness.delayed.topics.add("$delayed/1/$SYS/x")
+    assert harness.broker.accept(Message(topic), SOURCES[source]) is RESERVED
+    assert (inbox.got, harness.delayed.taken, harness.metrics.messages_publish) == ([], [], 0)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_what_is_delayed_is_not_published_now(source: str) -> None:
+    harness = BrokerHarness()
+    session, inbox = harness.open()
+    harness.subscribe(session, "#")
+    harness.subscribe(session, "$delayed/#")
+    harness.delayed.topics.add("$delayed/1/t")
+    assert harness.broker.accept(Message("$delayed/1/t"), SOURCES[source]) is DELAYED
+    harness.delayed.outcome = Outcome(0x97, "delayed.max_messages")
+    assert harness.broker.accept(Message("$delayed/1/t"), SOURCES[source]).setting == "delayed.max_messages"
+    assert inbox.got == []
+    assert harness.broker.accept(Message("$delayed/2/t"), SOURCES[source]) is PUBLISHED  # a topic like others
+
+
+@pytest.mark.parametrize("source, refused", [(each, each in ("client", "operator")) for each in SOURCES])
+def test_a_full_queue_refuses_who_can_be_told(source: str, refused: bool) -> None:
+    harness = BrokerHarness(Limits(max_queued_messages=1, refuse_when_full=True))
+    harness.broker.refusing = True
+    session, _ = harness.open(expiry=100)
+    harness.subscribe(session, "t", qos=1)
+    harness.leave(session)
+    harness.publish("t", qos=1)
+    outcome = harness.broker.accept(Message("t", b"x", 1), SOURCES[source])
+    assert outcome is (QUEUE_FULL if refused else PUBLISHED)
+    assert session.queued == (1 if refused else 2)
+    assert not harness.broker.accept(Message("t", b"x"), SOURCES[source]).refused  # QoS 0 is dropped instead
+
+
+@pytest.mark.parametrize("source, refused", [(each, each in ("client", "operator")) for each in SOURCES])
+def test_trouble_of_the_store_refuses_who_can_be_told(source: str, refused: bool) -> None:
+    harness = BrokerHarness()
+    harness.broker.durability = StoreInTrouble()  # type: ignore[assignment]
+    harness.delayed.topics.add("$delayed/1/t")
+    expected = STORE_TROUBLE if refused else DELAYED
+    assert harness.broker.accept(Message("$delayed/1/t", qos=1), SOURCES[source]) is expected
+    # It is nobody's but those who are connected: nothing is to be stored.
+    assert harness.broker.accept(Message("t", qos=1), SOURCES[source]) is NO_SUBSCRIBERS
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(
+    "settings, expected",
+    [
+        ({"max_messages": 1}, RETAINED_FULL),
+        ({"max_payload_size": 1}, RETAINED_TOO_LARGE),
+        ({"max_bytes": 700}, RETAINED_BYTES_FULL),
+    ],
+)
+def test_who_is_told_that_a_message_cannot_be_retained(
+    source: str, settings: dict[str, int], expected: Outcome
+) -> None:
+    harness = BrokerHarness(retained=settings)
+    harness.publish("a", "x", retain=True)
+    outcome = harness.broker.accept(Message("b", b"xxxx", 0, True), SOURCES[source])
+    assert outcome is (expected if source == "operator" else NO_SUBSCRIBERS)
+    assert harness.metrics.messages_publish == (1 if source == "operator" else 2)
+    assert len(harness.broker.retained) == 1
+    assert not harness.broker.accept(Message("a", b"", 0, True), SOURCES[source]).refused  # clears
+
+
+def test_an_operator_is_told_that_there_is_no_memory_to_retain() -> None:
+    harness = BrokerHarness()
+    harness.broker.account.level = 1
+    assert harness.broker.accept(Message("t", b"x", 0, True), OPERATOR) is NO_MEMORY
+    assert harness.broker.accept(Message("t", b"x", 0, True), CLIENT) is NO_SUBSCRIBERS
+    assert len(harness.broker.retained) == 0
+
+
+@pytest.mark.parametrize(
+    "topic, expected",
+    [
+        ("t", "t"),
+        ("$delayed/1/t", "t"),
+        ("$delayed/1/$SYS/t", RESERVED),
+        ("$delayed/x/t", NOT_DELAYED),
+        ("$delayed/2/t", "$delayed/2/t"),  # not handled: a topic like others
+        ("$delayed/2/$SYS", RESERVED),
+        ("$SYS/t", RESERVED),
+        ("$share", "$share"),
+    ],
+)
+def test_where_a_message_ends_up(topic: str, expected: str | Outcome) -> None:
+    harness = BrokerHarness()
+    harness.delayed.topics |= {"$delayed/1/t", "$delayed/1/$SYS/t", "$delayed/x/t"}
+    assert harness.broker.destination(topic) == expected
 
 
 # --- housekeeping ---------------------------------------------------------------------------------------------------

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from taipan.broker.config import DelayedSettings, ZoneSettings
-from taipan.broker.extensions.delayed import ABSOLUTE, Delayed, reserved
+from taipan.broker.core.delayed_topic import reserved, split, with_mountpoint
+from taipan.broker.core.outcome import DELAYED
+from taipan.broker.extensions.delayed import ABSOLUTE, Delayed
 from taipan.broker.loop.timers import Timers
 from taipan.broker.mqtt.constants import MESSAGE_EXPIRY_INTERVAL
 from taipan.broker.mqtt.message import Message
@@ -28,7 +30,7 @@ class DelayedHarness:
         self.delayed.load()
 
     def send(self, topic: str, payload: bytes = b"") -> int:
-        return self.delayed.accept(Message(topic, payload, timestamp=self.clock.time), self.clock.time)
+        return self.delayed.accept(Message(topic, payload, timestamp=self.clock.time), self.clock.time).code
 
     def after(self, seconds: float) -> list[str]:
         self.timers.run(self.clock.advance(seconds))
@@ -62,7 +64,8 @@ class DelayedHarness:
 def test_topics(topic: str, inner: str | None) -> None:
     harness = DelayedHarness()
     assert harness.delayed.handles(topic)
-    assert harness.delayed.inner_topic(topic) == inner
+    found = split(topic)
+    assert (None if found is None else found[1]) == inner
     assert harness.send(topic) == (TOPIC_NAME_INVALID if inner is None else SUCCESS)
     assert harness.after(15) == ([] if inner is None else [inner])
     assert harness.metrics.refusals.snapshot() == ({"delayed_topic_invalid": 1} if inner is None else {})
@@ -97,7 +100,7 @@ def test_topics_of_the_server(topic: str, expected: bool) -> None:
 def test_other_topics_are_not_its_own(topic: str) -> None:
     delayed = DelayedHarness().delayed
     assert not delayed.handles(topic)
-    assert delayed.inner_topic(topic) is None
+    assert split(topic) is None
 
 
 def test_not_before_its_time_and_then_once() -> None:
@@ -132,7 +135,7 @@ def test_the_message_stays_what_it_was() -> None:
     )
     message.id = "0123"
     message.hops = 2
-    assert harness.delayed.accept(message, NOW) == SUCCESS
+    assert harness.delayed.accept(message, NOW) is DELAYED
     harness.after(1)
     (released,) = harness.published
     assert released is not message
@@ -146,17 +149,17 @@ def test_the_message_stays_what_it_was() -> None:
 
 def test_a_mount_point_goes_before_the_inner_topic() -> None:
     harness = DelayedHarness()
-    topic = harness.delayed.mounted("$delayed/1/x", "home/")
+    topic = with_mountpoint("$delayed/1/x", "home/")
     assert topic == "$delayed/1/home/x"
     assert harness.send(topic) == SUCCESS
     assert harness.after(1) == ["home/x"]
-    assert harness.delayed.mounted("x", "home/") == "home/x"
+    assert with_mountpoint("x", "home/") == "home/x"
 
 
 def test_a_message_that_expires_meanwhile_is_not_published() -> None:
     harness = DelayedHarness()
     message = Message("$delayed/10/x", properties={MESSAGE_EXPIRY_INTERVAL: 5}, timestamp=NOW)
-    assert harness.delayed.accept(message, NOW) == SUCCESS
+    assert harness.delayed.accept(message, NOW) is DELAYED
     assert harness.after(10) == []
     assert harness.delayed.count == 0
     assert harness.metrics.refusals.snapshot() == {"delayed_expired": 1}

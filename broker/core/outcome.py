@@ -1,0 +1,70 @@
+"""Outcome: what became of a message that somebody published, or why a Topic Filter is not granted."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from ..mqtt import reason_codes
+
+REFUSED: Final = 0x80
+
+
+@dataclass(slots=True, eq=False)
+class Outcome:
+    """``code``: the Reason Code of MQTT 5.0 that tells the client; from 0x80 on it is a refusal.
+
+    ``setting``: the key of the configuration that decided, ``-`` where no operator can change it. ``detail``: more
+    words for the log.
+    """
+
+    code: int
+    setting: str = "-"
+    detail: str = ""
+
+    @property
+    def refused(self) -> bool:
+        """Whether nothing was published, stored or subscribed to."""
+        return self.code >= REFUSED
+
+
+PUBLISHED: Final = Outcome(reason_codes.SUCCESS)
+NO_SUBSCRIBERS: Final = Outcome(reason_codes.NO_MATCHING_SUBSCRIBERS)
+DELAYED: Final = Outcome(reason_codes.SUCCESS)
+
+RESERVED: Final = Outcome(reason_codes.NOT_AUTHORIZED, "-", "reserved for the server")
+NOT_DELAYED: Final = Outcome(reason_codes.TOPIC_NAME_INVALID, "-", "expected $delayed/<seconds>/<topic>")
+QUEUE_FULL: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "queue_full")
+STORE_TROUBLE: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "node.data_dir", "nothing can be stored at present")
+NO_MEMORY: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "limits.memory", "the node has no memory for more")
+RETAINED_FULL: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "retained.max_messages")
+RETAINED_BYTES_FULL: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "retained.max_bytes")
+RETAINED_TOO_LARGE: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "retained.max_payload_size")
+
+FILTER_INVALID: Final = Outcome(reason_codes.TOPIC_FILTER_INVALID)
+FILTER_TOO_DEEP: Final = Outcome(reason_codes.TOPIC_FILTER_INVALID, "max_topic_levels")
+FILTER_TOO_LONG: Final = Outcome(reason_codes.TOPIC_FILTER_INVALID, "mountpoint", "too long with the mount point")
+NO_SHARED: Final = Outcome(reason_codes.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED, "shared_subscription")
+NO_WILDCARDS: Final = Outcome(reason_codes.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED, "wildcard_subscription")
+
+
+@dataclass(slots=True, eq=False)
+class Source:
+    """A kind of publisher: in what ``Broker.accept`` treats it differently, on purpose.
+
+    ``counted``: its messages count as received here; those of clients count when their packet arrives, also where it is
+    refused or repeated. ``refusable``: it is told that the store is in trouble or a queue is full. ``must_retain``: it
+    is told that a message cannot be retained, and then nothing is published.
+    """
+
+    counted: bool
+    refusable: bool
+    must_retain: bool
+
+
+CLIENT: Final = Source(False, True, False)
+OPERATOR: Final = Source(True, True, True)
+WILL: Final = Source(False, False, False)
+"""The CONNECT was accepted with it: that is a promise."""
+RULE: Final = Source(True, False, False)
+"""A rule has nobody to tell."""
+BRIDGE: Final = Source(False, False, False)
+"""A bridge acknowledges to the other broker when the message is stored, however long that takes."""
