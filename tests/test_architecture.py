@@ -58,7 +58,7 @@ PARTS = (
     Part("functions", "ruleengine.functions", "basis mqtt"),
     Part("columns", "ruleengine.columns", "basis functions"),
     Part("sql", "ruleengine.sql", "basis columns functions mqtt"),
-    Part("template", "ruleengine.template", "basis extensions functions sql"),
+    Part("template", "ruleengine.template", "basis core functions sql"),
     Part("errors", "ruleengine.error ruleengine.stored", "basis sql"),
     Part("events", "ruleengine.event ruleengine.events", "basis columns mqtt session"),
     Part("mqtt_client", "ruleengine.mqtt_client", "basis mqtt observability"),
@@ -66,12 +66,12 @@ PARTS = (
     Part(
         "resources",
         "ruleengine.resources",
-        "basis delivery extensions loop mqtt mqtt_client observability persistence session template",
+        "basis core delivery loop mqtt mqtt_client observability persistence session template",
     ),
     Part(
         "actions",
         "ruleengine.actions",
-        "basis delivery events extensions functions mqtt resources session settings template",
+        "basis core delivery events functions mqtt resources session settings template",
     ),
     Part(
         "rules",  # the managers of rules and of resources, and the engine that assembles them
@@ -91,7 +91,7 @@ PARTS = (
     Part(
         "operations",
         "management.operations",
-        "access channel configuration delivery errors extensions log loop mqtt observability persistence routing"
+        "access channel configuration core delivery errors extensions log loop mqtt observability persistence routing"
         " rules server session settings transport",
     ),
     Part("http", "management.http", "access configuration loop observability operations session settings transport"),
