@@ -31,7 +31,8 @@ async def test_by_default_only_pages_of_this_machine_and_programs_read_and_write
                 assert refused.value.response.status_code == 403
         (listener,) = [each for each in node.server.listeners if each.type == "ws"]
         assert (listener.refused, listener.accepted) == ({"websocket_origin": 2}, 0)
-        (line,) = caplog.messages  # the second comes too soon after the first to be told as well
+        # The second comes too soon after the first to be told as well, unless the machine is very slow.
+        line = next(each for each in caplog.messages if "websocket_origin" in each)
         assert (
             "reason=websocket_origin" in line and "setting=allowed_origins" in line and "https://evil.example" in line
         )
