@@ -14,11 +14,14 @@ import pytest
 from taipan.management.api import monitoring
 from taipan.management.api.index import all_routes
 from taipan.management.config import TABLES, load
+from taipan.management.ctl.index import COMMANDS
 from taipan.ruleengine.sql.parser import parse
 from tests import publish_path
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+# Decisions and the changelog say what was so when they were written.
+OF_NOW = [page for page in PAGES if "decisions" not in page.parts and page.name != "CHANGELOG.md"]
 IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 MAX_WIDTH = 120
 # A table of the tests, each named by its path below tests, and of members of answers.
@@ -229,11 +232,50 @@ def _defined(body: list[ast.stmt], prefix: str) -> Iterator[str]:
                 yield from _defined(statement.body + statement.orelse, prefix)
 
 
+@pytest.mark.parametrize("page", OF_NOW, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_exist(page: Path) -> None:
+    """``make`` has the targets, Python the modules, and ``taipan-ctl`` the commands."""
+    commands = [" ".join(span.split()) for span in SPAN.findall(prose(page))]
+    commands += [line.text.strip() for line in lines(page) if line.fence == ""]
+    unknown = []
+    for command in commands:
+        words = command.replace("| ", "").split(" #")[0].split()
+        words = [word for word in words if "=" not in word]
+        if words[:1] == ["make"] and not set(words[1:2]) <= targets() | {"-C"}:
+            unknown.append(command)
+        if "-m" in words and words[words.index("-m") - 1].endswith("python"):
+            name = words[words.index("-m") + 1].replace(".", "/")
+            if name.startswith(("tests", "tools", "taipan")) and not any(
+                (ROOT / f"{name}{end}").exists() for end in (".py", "/__main__.py")
+            ):
+                unknown.append(command)
+        if words[:1] in (["taipan-ctl"], [".venv/bin/taipan-ctl"]) and not is_command(words[1:]):
+            unknown.append(command)
+    assert not unknown
+
+
+@cache
+def targets() -> set[str]:
+    return set(re.findall(r"(?m)^([a-z][a-z-]*):", (ROOT / "Makefile").read_text("utf-8")))
+
+
+def is_command(words: list[str]) -> bool:
+    while words and words[0].startswith(("-", "[")):
+        words = words[2:] if words[0] in ("--data-dir", "--timeout", "--config") else words[1:]
+    known = [command.usage.split() for command in COMMANDS]
+    return (
+        not words
+        or words[0].isupper()
+        or any(usage[: len(words[:2])] == words[:2] or usage == words[:1] for usage in known)
+    )
+
+
 def test_wrong_pages_would_be_noticed(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         "# A page\n\n[gone](gone.md) [no such part](#none) `access.no_such_key` `GET /nowhere`\n"
-        f"`tests/test_docs.py::nothing`\n{'x' * 121}\n\n```toml\n[access]\nno_such_key = 1\n```\n",
+        f"`tests/test_docs.py::nothing` `make nothing` `taipan-ctl nothing`\n"
+        f"{'x' * 121}\n\n```toml\n[access]\nno_such_key = 1\n```\n",
         "utf-8",
     )
     for check in (test_links_lead_somewhere, test_lines_fit, test_settings_exist, test_endpoints_exist):
@@ -241,6 +283,8 @@ def test_wrong_pages_would_be_noticed(tmp_path: Path) -> None:
             check(page)
     with pytest.raises(AssertionError):
         test_files_and_names_exist(page)
+    with pytest.raises(AssertionError):
+        test_commands_exist(page)
     with pytest.raises(Exception, match="no_such_key"):
         test_configuration_is_taken(page, tmp_path)
 
