@@ -225,7 +225,7 @@ class Server:
 
     def _enough(self) -> bool:
         """Whether this iteration has delivered what it should: wills and delayed messages wait for the next one."""
-        if self.broker.turn.deliveries <= DELIVERIES_PER_ITERATION:
+        if self.broker.budget.deliveries <= DELIVERIES_PER_ITERATION:
             return False
         self.flusher.wake()
         return True
@@ -263,7 +263,7 @@ class Server:
     async def start(self) -> None:
         """Accept clients. Raises what a listener raises; then nothing is left open."""
         loop = asyncio.get_running_loop()
-        self.flusher = Flusher(loop, self.broker.turn, self._end_of_iteration)
+        self.flusher = Flusher(loop, self.broker.budget, self._end_of_iteration)
         self.lag = LagProbe(loop)
         self.ticker = Ticker(loop, self.timers, self.clock, dated=self.wall_timers)
         self.ticker.every(0.0, self.guard.tick)
@@ -318,7 +318,7 @@ class Server:
                 self.tables,
                 lambda: self.clock.skew,
                 self.memory.limit,
-                self.broker.turn,
+                self.broker.budget,
             )
             self.broker.durability = self.context.durability = self.delayed.durability = durability
             shed = self.guard.shed_at_once
@@ -393,7 +393,7 @@ class Server:
             commit = durability.commit
             commit.end_of_iteration()
             congested = commit.congested and commit.trouble is None
-            budget = self.broker.turn
+            budget = self.broker.budget
             if congested != budget.congested:
                 budget.congested = congested
                 self.flusher.wake()

@@ -21,7 +21,7 @@ import time
 from functools import lru_cache
 from typing import Any, Final, TextIO
 
-from taipan.broker.observability.log_text import one_line, shown
+from taipan.broker.observability.log_text import one_line, shorten
 
 from .config import LogSettings
 
@@ -106,7 +106,7 @@ class TurnHandler(logging.StreamHandler[TextIO]):
 
 def field(value: object) -> str:
     """A field's value, cut where it is long (``shown``), in quotes where it needs them."""
-    return quoted(shown(value))
+    return quoted(shorten(value))
 
 
 def quoted(text: str) -> str:
@@ -138,7 +138,7 @@ class JsonLines(TextLines):
         event, fields = _event_and_fields(record)
         line["event"] = event
         for name, value in fields.items():
-            plain = value if value is None or isinstance(value, (bool, int, float)) else shown(value)
+            plain = value if value is None or isinstance(value, (bool, int, float)) else shorten(value)
             line.setdefault(name, plain)
         trace = self._trace(record)
         if trace:

@@ -57,7 +57,7 @@ class RuleEngine:
         )
         self.registry = Registry(settings.ignore_sys_message)
         environment = EventEnvironment(name, broker.rng, lambda: server.clock.skew)
-        self.runtime = Runtime(settings, server.metrics, server.clock, environment, broker.turn)
+        self.runtime = Runtime(settings, server.metrics, server.clock, environment, broker.budget)
         bindings = HookBindings(broker, self.registry, self.runtime)
         self.resources = ResourceManager(self.node, self.resource_types, server.alarms)
         self.rules = RuleManager(self.node, self.action_types, self.resources, self.registry, self.runtime, bindings)

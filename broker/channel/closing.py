@@ -170,7 +170,7 @@ def end(channel: Channel, reason: str, detail: str = "", setting: str = "") -> N
     if state == CONNECTED:
         _leave(channel, reason, now, told)
     event = "client_disconnected" if told else "client_refused"
-    context.broker.quiet_log.events.add(client.client_id, now, event, reason, setting, detail=detail)
+    context.broker.throttled_log.events.add(client.client_id, now, event, reason, setting, detail=detail)
     if told:
         context.metrics.disconnects.add(reason)
         logger.info(

@@ -42,7 +42,7 @@ def receive(channel: Channel, packets: list[Packet], now: float) -> Awaitable[No
     waiting: Awaitable[None] | None = None
     published = 0
     qos1, qos2 = channel.received1, channel.received2
-    turn = channel.context.broker.turn
+    budget = channel.context.broker.budget
     remaining = iter(packets)
     # Identifiers of PUBACKs in a row: together they make room for as many messages.
     pubacks: list[int] = []
@@ -68,7 +68,7 @@ def receive(channel: Channel, packets: list[Packet], now: float) -> Awaitable[No
                         channel.received2 += 1
                 waiting = on_publish(channel, packet, now)
                 if waiting is None and (
-                    turn.deliveries > DELIVERIES_PER_ITERATION or published == PUBLISHES_PER_ITERATION
+                    budget.deliveries > DELIVERIES_PER_ITERATION or published == PUBLISHES_PER_ITERATION
                 ):
                     channel.rest = list(remaining)
                     return not channel.rest
@@ -83,7 +83,7 @@ def receive(channel: Channel, packets: list[Packet], now: float) -> Awaitable[No
                     on_pubcomp(channel, packet_id, now)
             else:
                 waiting = _handle(channel, packet, now)
-                if waiting is None and turn.deliveries > DELIVERIES_PER_ITERATION and channel.state != CLOSED:
+                if waiting is None and budget.deliveries > DELIVERIES_PER_ITERATION and channel.state != CLOSED:
                     channel.rest = list(remaining)
                     return not channel.rest
             if channel.state == CLOSED:

@@ -21,5 +21,5 @@ def note_refusal(channel: "Channel", refusal: Outcome, event: str, topic: str, n
     name = reason_codes.name(refusal.code)
     context = channel.context
     context.metrics.refusals.add(f"{event.removesuffix('_refused')}_{name}")
-    quiet = context.broker.quiet_log
-    quiet.say(event, channel.client.client_id, topic, name, refusal.setting, now, detail=refusal.detail)
+    log = context.broker.throttled_log
+    log.warn(event, channel.client.client_id, topic, name, refusal.setting, now, detail=refusal.detail)

@@ -265,8 +265,10 @@ def end_subscription(
     """Unsubscribe what may not be read any more because of ``setting``. ``topic_filter``: as the client knows it."""
     context.broker.unsubscribe(session, subscription.filter)
     context.metrics.refusals.add("subscription_revoked")
-    quiet = context.broker.quiet_log
-    quiet.say("subscription_revoked", session.client_id, topic_filter, "not_authorized", setting, context.clock.now())
+    throttled_log = context.broker.throttled_log
+    throttled_log.warn(
+        "subscription_revoked", session.client_id, topic_filter, "not_authorized", setting, context.clock.now()
+    )
 
 
 def seen_filter(subscription: Subscription, client: ClientInfo) -> str | None:

@@ -241,7 +241,7 @@ def _answer(channel: Channel, connect: Connect, connack: Connack, now: float) ->
     session.attach(writer, window, channel.limits, now)
     channel.send_connack(connack)  # [MQTT-3.2.2-2] [MQTT-3.2.2-3]
     context.metrics.client_connected += 1
-    context.broker.quiet_log.events.add(
+    context.broker.throttled_log.events.add(
         client.client_id, now, "client_connected", "session_present" if connack.session_present else "new_session", "-"
     )
     logger.info(

@@ -165,7 +165,7 @@ def _subscribe_some(
             codes.append(_subscribe(channel, session, entry, identifiers, now, decided, ended))
             if channel.state != CONNECTED:
                 break  # acl_deny_action = "disconnect": the session may have ended with it
-    context.broker.turn.deliveries += DELIVERIES_PER_FILTER * len(filters)
+    context.broker.budget.deliveries += DELIVERIES_PER_FILTER * len(filters)
     if ended:
         context.reviews.clear_queue(session, ended)
     return codes
@@ -281,7 +281,7 @@ async def _unsubscribe_in_turns(channel: Channel, session: Session, packet: Unsu
 def _unsubscribe_some(channel: Channel, session: Session, packet: Unsubscribe, filters: list[str]) -> list[int]:
     with PacketInHand(channel.client, packet.properties):
         codes = [_unsubscribe(channel, session, entry) for entry in filters]
-    channel.context.broker.turn.deliveries += DELIVERIES_PER_FILTER * len(filters)
+    channel.context.broker.budget.deliveries += DELIVERIES_PER_FILTER * len(filters)
     return codes
 
 

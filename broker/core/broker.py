@@ -109,7 +109,7 @@ class Broker:
         self.timers = timers
         self.metrics = metrics
         self.hooks = hooks
-        self.turn = LoopBudget()
+        self.budget = LoopBudget()
         self.account = account or Account()
         self.rng = rng or Random()
         self.router = Router(settings.shared.strategy, self.rng)
@@ -129,7 +129,7 @@ class Broker:
         self.on_rule_match: Callable[[Message], None] = _ignore
         # Whether any zone refuses messages for a full queue rather than dropping the oldest.
         self.refusing = False
-        self.quiet_log = ThrottledLog()
+        self.throttled_log = ThrottledLog()
         # What outlives the process; None at durability level ``memory``.
         self.durability: Durability | None = None
 
@@ -191,7 +191,7 @@ class Broker:
         """Route a message that was accepted to every session that matches; how many subscriptions did."""
         metrics = self.metrics
         metrics.messages_publish += 1
-        self.turn.deliveries += PUBLISH_STEPS
+        self.budget.deliveries += PUBLISH_STEPS
         if self.hooks.message_publish:
             folded = self.hooks.message_publish(message)
             if folded is None:
@@ -232,9 +232,9 @@ class Broker:
         targets = route.targets
         count = len(targets)
         if count:
-            turn = self.turn
-            turn.deliveries += count
-            turn.octets += count * (len(message.frame) + 64)
+            budget = self.budget
+            budget.deliveries += count
+            budget.bytes += count * (len(message.frame) + 64)
             for subscription in targets:
                 if subscription.no_local:
                     self._deliver_unless_local(message, subscription)
@@ -296,8 +296,8 @@ class Broker:
         if session.limits.upgrade_qos:
             qos = max(subscription.qos, message.qos)
         retain = message.retain and subscription.retain_as_published
-        self.turn.deliveries += 1
-        self.turn.octets += len(message.frame) + 64
+        self.budget.deliveries += 1
+        self.budget.bytes += len(message.frame) + 64
         if message.payload_at < 0 and self.durability is not None and (not session.durable or qos == 0):
             delivery = Delivery(message, qos, retain, subscription.identifiers, group.filter)
             self.durability.paging.deliver_when_loaded(session, delivery)
@@ -314,12 +314,14 @@ class Broker:
         else:
             done = self.retained.put(message)
             # A turn ends about every 4 MiB, so that memory is looked at before too much is kept.
-            self.turn.deliveries += message.payload_size >> 10
+            self.budget.deliveries += message.payload_size >> 10
         refused = _NOT_RETAINED.get(done)
         if refused is not None:
             outcome, reason = refused
             client_id = "" if message.publisher is None else message.publisher.client_id
-            self.quiet_log.say("retain_refused", client_id, message.topic, reason, outcome.setting, message.timestamp)
+            self.throttled_log.warn(
+                "retain_refused", client_id, message.topic, reason, outcome.setting, message.timestamp
+            )
             self.metrics.refusals.add("retained_" + reason)
         elif self.durability is not None and not message.topic.startswith("$SYS"):
             if done == CLEARED:
@@ -482,7 +484,7 @@ class Broker:
         """The end of a session: its will, its subscriptions, and what shared subscriptions give to others."""
         if not self.sessions.remove(session):
             return
-        self.quiet_log.events.add(session.client_id, now, "session_ended", reason, "-")
+        self.throttled_log.events.add(session.client_id, now, "session_ended", reason, "-")
         self._stop_timers(session)
         for subscription in session.subscriptions.values():
             self.router.unsubscribe(subscription)
@@ -545,7 +547,7 @@ class Broker:
             self.durability.node.will_gone(number)
 
     def _send_will(self, will: Message) -> None:
-        self.turn.deliveries += WILL_STEPS
+        self.budget.deliveries += WILL_STEPS
         will.timestamp = self.clock.now()  # its Message Expiry counts from publication
         self.accept(will, WILL)
 
@@ -608,6 +610,6 @@ class Broker:
         if client.dropped is None:
             client.dropped = {}
         client.dropped[reason] = client.dropped.get(reason, 0) + 1
-        self.quiet_log.dropped(session.client_id, delivery.message.topic, reason, self.clock.now())
+        self.throttled_log.dropped(session.client_id, delivery.message.topic, reason, self.clock.now())
         if self.hooks.delivery_dropped:
             self.hooks.delivery_dropped(session.client, session, delivery.message, reason)

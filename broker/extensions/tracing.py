@@ -18,7 +18,7 @@ from ..core.hooks import C, HookPoint, Hooks
 from ..mqtt.message import Message
 from ..mqtt.packets import Properties
 from ..mqtt.topics import matches
-from ..observability.log_text import shown
+from ..observability.log_text import shorten
 from ..persistence.tables import Tables
 from ..session.client_info import ClientInfo, ip_address_of
 from ..session.session import Session
@@ -227,8 +227,8 @@ class Tracing:
         if not files:
             return
         when = datetime.fromtimestamp(self._now(), UTC).isoformat(timespec="milliseconds")
-        who = f"{shown(client.client_id)}@{client.peer}" if client is not None else "-"
-        line = f"{when} [{event}] {who}{f' topic={shown(topic)}' if topic else ''}{f' {what}' if what else ''}"
+        who = f"{shorten(client.client_id)}@{client.peer}" if client is not None else "-"
+        line = f"{when} [{event}] {who}{f' topic={shorten(topic)}' if topic else ''}{f' {what}' if what else ''}"
         line = line.replace("\n", "\\n").replace("\r", "\\r") + "\n"
         for file in dict.fromkeys(files):
             file.add(line)
@@ -243,7 +243,9 @@ class Tracing:
         return properties
 
     def _connected(self, client: ClientInfo) -> None:
-        self._write("client.connected", client, what=f"username={shown(client.username)} keepalive={client.keep_alive}")
+        self._write(
+            "client.connected", client, what=f"username={shorten(client.username)} keepalive={client.keep_alive}"
+        )
 
     def _disconnected(self, client: ClientInfo, reason: str) -> None:
         self._write("client.disconnected", client, what=f"reason={reason}")
@@ -272,7 +274,7 @@ class Tracing:
         self._write("message.dropped", message.publisher, message.topic, f"reason={reason}")
 
     def _delivery_dropped(self, client: ClientInfo | None, session: Session, message: Message, reason: str) -> None:
-        self._write("delivery.dropped", client, message.topic, f"reason={reason} receiver={shown(session.client_id)}")
+        self._write("delivery.dropped", client, message.topic, f"reason={reason} receiver={shorten(session.client_id)}")
 
 
 def _attach(point: HookPoint[C], callback: C, attached: bool) -> None:

@@ -6,15 +6,15 @@ reading from publishers while output waits.
 
 
 class LoopBudget:
-    """``deliveries`` counts messages handed to subscribers, and what else takes time as so many of these; ``octets``
+    """``deliveries`` counts messages handed to subscribers, and what else takes time as so many of these; ``bytes``
     about how many bytes they will write.
 
     ``congested``: the disk has more to write than should wait; what would add to it is not taken.
     """
 
-    __slots__ = ("congested", "deliveries", "octets")
+    __slots__ = ("bytes", "congested", "deliveries")
 
     def __init__(self) -> None:
         self.deliveries = 0
-        self.octets = 0
+        self.bytes = 0
         self.congested = False

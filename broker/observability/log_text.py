@@ -14,7 +14,7 @@ def one_line(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
 
 
-def shown(value: object) -> str:
+def shorten(value: object) -> str:
     """``value`` as text: its first 512 characters and how many there are, ``-`` for none."""
     if value is None:
         return NOTHING

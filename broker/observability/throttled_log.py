@@ -9,7 +9,7 @@ from typing import Final
 
 from ..session.protocols import EXPIRED, MEMORY, NO_LOCAL, QOS0_MSG, QUEUE_FULL, REVOKED, TOO_LARGE, UNREADABLE
 from .client_events import ClientEvents
-from .log_text import shown
+from .log_text import shorten
 
 logger = logging.getLogger(__name__)
 
@@ -44,9 +44,9 @@ class ThrottledLog:
     def dropped(self, client_id: str, topic: str, reason: str, now: float) -> None:
         """A delivery will not happen; ``reason`` as in ``session.protocols``, ``now`` in unix seconds."""
         level, setting = _DROPS[reason]
-        self.say("delivery_dropped", client_id, topic, reason, setting, now, level)
+        self.warn("delivery_dropped", client_id, topic, reason, setting, now, level)
 
-    def say(
+    def warn(
         self,
         event: str,
         client_id: str,
@@ -62,7 +62,7 @@ class ThrottledLog:
         if not logger.isEnabledFor(level):
             return
         seen = self._seen
-        key = (event, shown(client_id), reason, setting)
+        key = (event, shorten(client_id), reason, setting)
         entry = seen.get(key)
         if entry is None:
             if len(seen) >= MAX_ENTRIES:

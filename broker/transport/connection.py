@@ -220,7 +220,7 @@ class Connection:
         self.writer.connection_lost()
         self._listener.freed(self)
         self._lost = "closed by the client" if exc is None else type(exc).__name__
-        if self._context.broker.turn.deliveries > DELIVERIES_PER_ITERATION:  # many at once take several
+        if self._context.broker.budget.deliveries > DELIVERIES_PER_ITERATION:  # many at once take several
             self._loss_waits = True
             self._flusher.resume_later(self, last=True)
         else:
@@ -228,7 +228,7 @@ class Connection:
             self._flusher.wake()
 
     def _account_for_loss(self) -> None:
-        self._context.broker.turn.deliveries += LOSS_DELIVERIES
+        self._context.broker.budget.deliveries += LOSS_DELIVERIES
         self._after_loss()
 
     def _after_loss(self) -> None:
@@ -284,10 +284,10 @@ class Connection:
 
     def _take(self, packets: list[Packet], now: float, last: bool = False) -> None:
         """Give packets to the channel; queue what must wait. ``last``: nothing waits for the loop any more."""
-        budget = self._context.broker.turn
+        budget = self._context.broker.budget
         if not last and (
             budget.deliveries > DELIVERIES_PER_ITERATION
-            or (budget.octets > HIGH_WATER and _publishes(packets))
+            or (budget.bytes > HIGH_WATER and _publishes(packets))
             or (budget.congested and _adds_to_store(packets))
         ):
             self._queued_packets = packets

@@ -126,18 +126,18 @@ class Flusher:
         """What is written to now. The bytes of the budget are left with what waits for the next iteration."""
         left, new = self._left, self._dirty
         self._dirty = []
-        if budget.octets <= BYTES_PER_ITERATION:
+        if budget.bytes <= BYTES_PER_ITERATION:
             dirty = left + new if left else new
             self._left = dirty[SENDS_PER_ITERATION:]
             if self._left:
-                budget.octets = budget.octets * len(self._left) // len(dirty)
+                budget.bytes = budget.bytes * len(self._left) // len(dirty)
                 del dirty[SENDS_PER_ITERATION:]
             else:
-                budget.octets = 0
-            self._left_bytes = budget.octets
+                budget.bytes = 0
+            self._left_bytes = budget.bytes
             return dirty
         # What has come since does not wait behind large messages to others, but one of those goes out in any case.
-        size = max(0, budget.octets - self._left_bytes)
+        size = max(0, budget.bytes - self._left_bytes)
         count = _share(len(new), size, SENDS_PER_ITERATION, BYTES_PER_ITERATION)
         of_new = size * count // max(1, len(new))
         again = _share(
@@ -146,7 +146,7 @@ class Flusher:
         of_left = self._left_bytes * again // max(1, len(left))
         self._left = left[again:] + new[count:]
         waiting = max(0, size - of_new) + self._left_bytes - of_left
-        self._left_bytes = budget.octets = waiting if self._left else 0
+        self._left_bytes = budget.bytes = waiting if self._left else 0
         return new[:count] + left[:again]
 
     @property

@@ -124,7 +124,7 @@ class MemoryGuard:
             if connection.pause_reading(PAUSE):
                 self._broker.metrics.refusals.add("publisher_memory")
                 client_id = connection.channel.client.client_id
-                self._broker.quiet_log.say("publisher_paused", client_id, "", MEMORY, "limits.memory", now)
+                self._broker.throttled_log.warn("publisher_paused", client_id, "", MEMORY, "limits.memory", now)
 
     # -------------------------------------------------------------- shedding
 

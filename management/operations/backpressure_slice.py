@@ -24,13 +24,13 @@ class BackpressureSlice(CooperativeSlice):
 
     @property
     def over(self) -> bool:
-        turn = self._server.broker.turn
-        return turn.deliveries > _DELIVERIES or turn.octets > _OCTETS or turn.congested or super().over
+        budget = self._server.broker.budget
+        return budget.deliveries > _DELIVERIES or budget.bytes > _OCTETS or budget.congested or super().over
 
     async def next(self) -> None:
-        turn = self._server.broker.turn
+        budget = self._server.broker.budget
         self._server.flusher.wake()
         await super().next()
-        while turn.octets > HIGH_WATER or turn.congested:
+        while budget.bytes > HIGH_WATER or budget.congested:
             await asyncio.sleep(_LOOK_AGAIN)
             self.restart()

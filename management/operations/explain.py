@@ -29,7 +29,7 @@ class Explain:
         """
         broker = self._server.broker
         session = broker.sessions.get(client_id)
-        events = broker.quiet_log.events.of(client_id)
+        events = broker.throttled_log.events.of(client_id)
         connected = client_id in self._server.context.channels
         if session is None and not events:
             raise Refusal(NOT_ONLINE, f"nothing is known of client {client_id}")

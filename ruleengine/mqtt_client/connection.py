@@ -24,7 +24,7 @@ from taipan.broker.mqtt.packets import (
     TopicFilter,
 )
 from taipan.broker.mqtt.permitted_codes import DISCONNECT_FROM_CLIENT
-from taipan.broker.observability.log_text import one_line, shown
+from taipan.broker.observability.log_text import one_line, shorten
 
 from ..networks import reason_of
 from .session_state import Outgoing, SessionState
@@ -447,4 +447,4 @@ class Connection:
 def _told(code: int, properties: Properties) -> str:
     """A Reason Code by its name, with what the other side says of it."""
     said = [properties[each] for each in (c.REASON_STRING, c.SERVER_REFERENCE) if each in properties]
-    return " ".join([reason_codes.name(code), *(one_line(shown(each)) for each in said)])
+    return " ".join([reason_codes.name(code), *(one_line(shorten(each)) for each in said)])

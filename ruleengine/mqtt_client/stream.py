@@ -12,7 +12,7 @@ from websockets.protocol import CONNECTING
 from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
-from taipan.broker.observability.log_text import one_line, shown
+from taipan.broker.observability.log_text import one_line, shorten
 
 from ..networks import Networks
 
@@ -126,7 +126,7 @@ class WebSocketStream:
             if protocol.parser_exc is not None:
                 raise ConnectionError(f"WebSocket: {protocol.parser_exc}")
             if protocol.close_rcvd is not None:
-                raise ConnectionResetError(f"WebSocket closed: {one_line(shown(protocol.close_rcvd))}")
+                raise ConnectionResetError(f"WebSocket closed: {one_line(shorten(protocol.close_rcvd))}")
             data = await self._below.read(_FRAMES)
             if not data:
                 return b""

@@ -84,13 +84,13 @@ def test_whoever_waits_is_asked_no_oftener_for_being_many() -> None:
         node = FakeNode()
         node.connect("reader").subscribe("t")
         writers = [node.connect(f"w{number}") for number in range(count)]
-        node.broker.turn.deliveries = DELIVERIES_PER_ITERATION + 1
+        node.broker.budget.deliveries = DELIVERIES_PER_ITERATION + 1
         for writer in writers:
             writer.feed(Publish("t", b"x"))
 
         # What a turn may deliver is spent by the first: the others wait, however many there are.
         def spend(message: Message) -> Message:
-            node.broker.turn.deliveries += DELIVERIES_PER_ITERATION
+            node.broker.budget.deliveries += DELIVERIES_PER_ITERATION
             return message
 
         node.hooks.message_publish.add(spend)
@@ -113,7 +113,7 @@ def test_wills_to_many() -> None:
     runs = 0
     while node.timers.due(node.clock.time):
         node.timers.run(node.clock.time)
-        assert node.broker.turn.deliveries <= DELIVERIES_PER_ITERATION + READERS
+        assert node.broker.budget.deliveries <= DELIVERIES_PER_ITERATION + READERS
         assert node.loop.soon, "nobody will go on"
         node.run()
         runs += 1
@@ -126,7 +126,7 @@ def test_wills_of_a_crowd_that_goes_at_once() -> None:
     node = FakeNode()
     reader = node.connect("reader")
     reader.subscribe("will")
-    turn = node.broker.turn
+    turn = node.broker.budget
     node.timers.enough = lambda: turn.deliveries > DELIVERIES_PER_ITERATION
     sessions = [populations.session(node, str(number)) for number in range(2000)]
     turn.deliveries = 0

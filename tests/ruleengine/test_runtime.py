@@ -82,7 +82,7 @@ async def test_what_rules_cost_counts_for_the_turn_of_the_loop() -> None:
     """So that a connection whose messages are dear stops being read until the others had theirs."""
     async with rule_engine_node() as node:
         await node.rule('FOREACH payload.l DO 1 as x INCASE item < 0 FROM "t"')
-        turn = node.server.broker.turn
+        turn = node.server.broker.budget
         taken: list[int] = []
         node.server.broker.hooks.message_dropped.add(lambda message, reason: taken.append(turn.deliveries))
         await (await node.client()).publish("t", b'{"l":[' + b"1," * 1899 + b"1]}", 1)

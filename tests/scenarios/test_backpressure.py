@@ -96,7 +96,7 @@ async def test_a_flood_of_qos_0(clients_of: Start) -> None:
     pair of clients of QoS 1 goes on meanwhile."""
     clients = await clients_of()
     node = clients.server
-    turn = node.broker.turn
+    turn = node.broker.budget
     before: list[int] = []  # what the turn had delivered when the next message was taken
 
     def look(message: Message) -> Message:

@@ -95,11 +95,11 @@ class DurableFakeNode(FakeNode):
             self.clock.time = time
         self._given = (zone, config)
         server = self.server
-        server.flusher = self.flusher = Flusher(self.loop, self.broker.turn, server._end_of_iteration)  # type: ignore[arg-type]
+        server.flusher = self.flusher = Flusher(self.loop, self.broker.budget, server._end_of_iteration)  # type: ignore[arg-type]
         self.journal = FakeJournal(
             [] if batches is None else batches, lambda seq: self.durability.on_durable(seq), self.flusher.wake
         )
-        self.durability = Durability(self.journal, self.flusher.wake, budget=self.broker.turn)  # type: ignore[arg-type]
+        self.durability = Durability(self.journal, self.flusher.wake, budget=self.broker.budget)  # type: ignore[arg-type]
         self.broker.durability = self.context.durability = server.delayed.durability = self.durability
         state = read_batches(enumerate(self.journal.batches, 1))
         recover(

@@ -251,7 +251,7 @@ class FakeNode:
         self.listener = FakeListener()
         self.server = Server(settings, self.clock, Random(seed))  # type: ignore[arg-type]
         self.server.settings = msgspec.structs.replace(settings, listener_zones=())  # it has no listeners
-        self.server.flusher = self.flusher = Flusher(self.loop, self.server.broker.turn)  # type: ignore[arg-type]
+        self.server.flusher = self.flusher = Flusher(self.loop, self.server.broker.budget)  # type: ignore[arg-type]
         self.broker = self.server.broker
         self.metrics = self.server.metrics
         self.hooks = self.server.hooks

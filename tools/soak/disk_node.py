@@ -147,7 +147,7 @@ class DiskFakeNode(FakeNode):
         self.writer = ManualWriter(self.log, self.journal)
         self.journal._writer = self.writer  # type: ignore[assignment]
         server = self.server
-        server.flusher = self.flusher = Flusher(self.loop, self.broker.turn, server._end_of_iteration)  # type: ignore[arg-type]
+        server.flusher = self.flusher = Flusher(self.loop, self.broker.budget, server._end_of_iteration)  # type: ignore[arg-type]
         tables = Tables()
         self.users = tables.open(USERS, User, access=True)
         self.durability = Durability(self.journal, self.flusher.wake, queue_memory, self.clock.now, tables)

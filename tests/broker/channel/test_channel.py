@@ -82,10 +82,10 @@ def test_the_budget_of_a_turn_stops_behind_a_publish(monkeypatch: pytest.MonkeyP
     messages = [Message("t", b"%d" % number) for number in range(3)]
     assert receive(channel, messages, now) is False
     assert channel.rest == messages[1:]
-    node.broker.turn.deliveries = 0
+    node.broker.budget.deliveries = 0
     assert receive(channel, messages[2:], now) is True
     assert channel.rest == []
-    node.broker.turn.deliveries = 0
+    node.broker.budget.deliveries = 0
     assert receive(channel, [Pingreq()], now) is True
 
 

@@ -166,8 +166,8 @@ def test_a_message_reaches_whoever_matches_and_is_counted() -> None:
     assert inbox_a.got == [("t/1", "x", 0, False), ("t/2", "x", 0, False)]
     assert inbox_b.got == [("t/1", "x", 2, False)]
     assert (harness.metrics.messages_publish, harness.metrics.messages_dropped_no_subscribers) == (2, 0)
-    assert harness.broker.turn.deliveries == 3 + 2 * module.PUBLISH_STEPS
-    assert harness.broker.turn.octets > 0
+    assert harness.broker.budget.deliveries == 3 + 2 * module.PUBLISH_STEPS
+    assert harness.broker.budget.bytes > 0
 
 
 def test_a_message_for_nobody_is_told() -> None:

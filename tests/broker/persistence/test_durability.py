@@ -610,7 +610,7 @@ async def test_while_too_much_waits_publishers_are_not_read_from() -> None:
     writer = node.connect("w")
     for number in range(1, 4):
         writer.publish("t/1", bytes(3000), 1, number)
-    assert node.broker.turn.congested
+    assert node.broker.budget.congested
     writer.publish("t/1", b"", 1, 4)
     other = node.connect("o")
     assert not writer.transport.reading
@@ -618,7 +618,7 @@ async def test_while_too_much_waits_publishers_are_not_read_from() -> None:
     assert other.received() == [Pingresp()]
     node.store()
     node.run()
-    assert [writer.transport.reading, node.broker.turn.congested] == [True, False]
+    assert [writer.transport.reading, node.broker.budget.congested] == [True, False]
     node.store()
     assert acks(writer) == [(c.PUBACK, number) for number in (1, 2, 3, 4)]
 
@@ -632,13 +632,13 @@ async def test_too_much_is_seen_at_once_and_in_a_turn_that_nothing_else_asks_for
     writer = node.connect("w", version=4)
     for number in range(1, 4):
         writer.publish(f"r/{number}", bytes(3000), 1, number, retain=True)
-    assert node.broker.turn.congested and node.durability.commit.pending_bytes < 10_000
+    assert node.broker.budget.congested and node.durability.commit.pending_bytes < 10_000
     assert not writer.transport.reading
     while not writer.transport.reading:
         assert node.journal.write()
         node.run()
     node.store()
-    assert not node.broker.turn.congested
+    assert not node.broker.budget.congested
     assert acks(writer) == [(c.PUBACK, number) for number in (1, 2, 3)]
 
 

@@ -204,7 +204,7 @@ def test_a_turn_s_budget(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_too_many_bytes_of_output_wait() -> None:
     node = FakeNode()
     writer = node.connect("w")
-    node.broker.turn.octets = module.HIGH_WATER + 1
+    node.broker.budget.bytes = module.HIGH_WATER + 1
     writer.feed(Publish("t", b"x"), Pingreq())
     assert writer.channel.state == 2 and writer.arrived() == []
     assert not writer.transport.reading
@@ -216,7 +216,7 @@ def test_too_many_bytes_of_output_wait() -> None:
 def test_who_publishes_nothing_does_not_wait_for_the_output_of_others() -> None:
     node = FakeNode()
     client = node.connect("c")
-    node.broker.turn.octets = module.HIGH_WATER + 1
+    node.broker.budget.bytes = module.HIGH_WATER + 1
     client.feed(Pingreq())
     assert client.connection._queued_packets is None and client.transport.reading
     node.run()
@@ -226,12 +226,12 @@ def test_who_publishes_nothing_does_not_wait_for_the_output_of_others() -> None:
 def test_output_that_is_still_too_much_after_a_turn_keeps_holding() -> None:
     node = FakeNode()
     writer = node.connect("w")
-    turn = node.broker.turn
-    turn.octets = module.HIGH_WATER + 1
+    turn = node.broker.budget
+    turn.bytes = module.HIGH_WATER + 1
     writer.feed(Publish("t", b"x"), Pingreq())
     writer.connection.resume()
     assert writer.connection._queued_packets is not None and not writer.transport.reading
-    turn.octets = 0
+    turn.bytes = 0
     writer.connection.resume()
     assert writer.connection._queued_packets is None and writer.transport.reading
     assert writer.received() == [Pingresp()]  # the runs of the flusher find nothing to release any more
@@ -448,7 +448,7 @@ async def test_a_packet_of_a_lost_connection_that_would_have_to_wait_ends_it() -
     for _ in range(2):
         node.publish("t", b"", 1)
     writer = node.connect("w", version=4)
-    node.broker.turn.octets = module.HIGH_WATER + 1
+    node.broker.budget.bytes = module.HIGH_WATER + 1
     writer.feed(Publish("t", b"waits", 1, packet_id=1), Publish("u", b"behind", 1, packet_id=2))
     published = node.metrics.messages_publish
     writer.vanish()
@@ -630,7 +630,7 @@ def test_a_held_connection_is_read_on_at_its_end() -> None:
 def test_a_hold_that_ends_after_the_end() -> None:
     node = FakeNode()
     client = node.connect()
-    node.broker.turn.octets = module.HIGH_WATER + 1
+    node.broker.budget.bytes = module.HIGH_WATER + 1
     client.feed(Pingreq())
     client.transport.half_closes = False
     closing.kick(client.channel)
@@ -689,7 +689,7 @@ def test_the_end_in_the_middle_of_a_wait() -> None:
     """Packets behind one that closed the connection are not taken."""
     node = FakeNode()
     client = node.connect()
-    node.broker.turn.octets = module.HIGH_WATER + 1
+    node.broker.budget.bytes = module.HIGH_WATER + 1
     client.feed(Publish("t", b"x"), Connect(5, "again"), Publish("t", b"y"))
     node.run()
     assert [each.reason_code for each in client.received()] == [rc.PROTOCOL_ERROR]  # type: ignore[union-attr]

@@ -56,12 +56,12 @@ def test_all_of_a_turn_in_one_run() -> None:
     for target in targets:
         harness.add(target)
         assert harness.outstanding == 1
-    harness.turn.deliveries, harness.turn.octets = 10, 1000
+    harness.turn.deliveries, harness.turn.bytes = 10, 1000
     assert harness.flusher.waiting == SENDS_PER_ITERATION
     harness.loop.turn()
     assert [each.flushed for each in targets] == [1] * SENDS_PER_ITERATION
     assert (harness.outstanding, harness.flusher.waiting) == (0, 0)
-    assert (harness.turn.deliveries, harness.turn.octets) == (0, 0)
+    assert (harness.turn.deliveries, harness.turn.bytes) == (0, 0)
 
 
 def test_who_is_left_comes_first_in_the_next_turn() -> None:
@@ -70,17 +70,17 @@ def test_who_is_left_comes_first_in_the_next_turn() -> None:
     count = 2 * SENDS_PER_ITERATION + 2
     targets = [Target(lambda n=number: order.append(n)) for number in range(count)]
     harness.add(*targets)
-    harness.turn.octets = count * 10
+    harness.turn.bytes = count * 10
     harness.loop.turn()
     assert order == list(range(SENDS_PER_ITERATION))
-    assert harness.turn.octets == (SENDS_PER_ITERATION + 2) * 10
+    assert harness.turn.bytes == (SENDS_PER_ITERATION + 2) * 10
     assert harness.outstanding == 1
     harness.add(Target(lambda: order.append(-1)))
     assert harness.outstanding == 1
     harness.loop.turn()
     harness.loop.turn()
     assert order[SENDS_PER_ITERATION:] == [*range(SENDS_PER_ITERATION, count), -1]
-    assert (harness.turn.octets, harness.outstanding) == (0, 0)
+    assert (harness.turn.bytes, harness.outstanding) == (0, 0)
 
 
 def test_one_run_is_outstanding_whatever_a_flush_adds() -> None:
@@ -158,21 +158,21 @@ def test_much_output_is_written_over_many_turns() -> None:
     harness = FlusherHarness()
     order: list[int] = []
     harness.add(*[Target(lambda n=number: order.append(n)) for number in range(200)])
-    harness.turn.octets = 200 * 2_000_000
+    harness.turn.bytes = 200 * 2_000_000
     written = []
     while harness.outstanding:
         before = len(order)
         harness.loop.turn()
         written.append(len(order) - before)
     assert max(written) * 2_000_000 <= BYTES_PER_ITERATION
-    assert order == list(range(200)) and harness.turn.octets == 0
+    assert order == list(range(200)) and harness.turn.bytes == 0
 
 
 def test_one_client_at_least_is_written_to() -> None:
     harness = FlusherHarness()
     targets = [Target(), Target()]
     harness.add(*targets)
-    harness.turn.octets = 10 * BYTES_PER_ITERATION
+    harness.turn.bytes = 10 * BYTES_PER_ITERATION
     harness.loop.turn()
     assert [each.flushed for each in targets] == [1, 0]
     harness.loop.turn()
@@ -183,7 +183,7 @@ def test_an_answer_does_not_wait_behind_large_messages_to_others() -> None:
     harness = FlusherHarness()
     large = [Target() for _ in range(100)]
     harness.add(*large)
-    harness.turn.octets = 100 * BYTES_PER_ITERATION
+    harness.turn.bytes = 100 * BYTES_PER_ITERATION
     harness.loop.turn()
     answer = Target()
     harness.add(answer)
@@ -192,4 +192,4 @@ def test_an_answer_does_not_wait_behind_large_messages_to_others() -> None:
     while harness.outstanding:
         harness.loop.turn()
     assert [each.flushed for each in large] == [1] * 100
-    assert (harness.flusher.waiting, harness.turn.octets) == (0, 0)
+    assert (harness.flusher.waiting, harness.turn.bytes) == (0, 0)
