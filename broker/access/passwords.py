@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..config import AccessSettings
 from ..loop.clock import Clock
@@ -90,33 +90,30 @@ class Passwords:
             verifier = self._dummy_hash
         entry = self.verified.user(username, verifier.fingerprint)
         digest = self.verified.digest(entry, password)
-        name = name_key(username.encode("utf-8", "surrogatepass") if user is None else verifier.fingerprint)
-        address = origin(client.peer_host)
-        known = self.guesses.known(address, name) or self._was_here(client)
-        delay = self.guesses.delay(address, name, known)
+        attempt = self._attempt(client, username, None if user is None else verifier.fingerprint)
+        delay = self.guesses.delay(attempt.address, attempt.name, attempt.known)
         right = self.verified.check(entry, digest) if user is not None else None
         if right and user is not None and not delay:
             return _let_in(user)
         if right is False:
             # Now: who leaves before the answer comes has learned from the silence.
-            self.guesses.wrong(address, name, known, username)
+            self.guesses.wrong(*attempt)
         if self.queue.closed:
             return STOPPING
-        kind = KNOWN if known else OTHER
         job = self.queue.find(digest) if not delay else None
-        guess = (address, name, known, username) if right is not False else None
+        guess = attempt if right is not False else None
         joined = job is not None
         if job is None:
             # The same credentials sent by many clients at once are hashed once.
             key = os.urandom(16) if delay else digest
-            job = Job(key, kind, address, name, nothing if right else _Verification(verifier, password))
+            job = attempt.job(key, nothing if right else _Verification(verifier, password))
             job.future.add_done_callback(lambda done: self._learn(done, entry, digest, user, guess))
             try:
                 self.queue.add(job, delay)
             except Busy:
                 job.future.cancel()
                 return BUSY
-        return self._answer(client, username, user, password, job, (address, name), guess if joined else None)
+        return self._answer(client, user, password, job, attempt, guess if joined else None)
 
     def _learn(
         self,
@@ -124,7 +121,7 @@ class Passwords:
         entry: bytes,
         digest: bytes,
         user: User | None,
-        guess: tuple[str, bytes, bool, str] | None,
+        guess: "_Attempt | None",
     ) -> None:
         """A right one stays known and a wrong one is counted, whether or not a client still waits: one that leaves
         and asks again would learn from a quick answer that the first one was right."""
@@ -138,14 +135,14 @@ class Passwords:
     async def _answer(
         self,
         client: ClientInfo,
-        username: str,
         user: User | None,
         password: bytes,
         job: Job,
-        pair: tuple[str, bytes],
-        guess: tuple[str, bytes, bool, str] | None,
+        attempt: "_Attempt",
+        guess: "_Attempt | None",
     ) -> AuthOutcome:
-        """``pair``: address and name, as guesses are counted by them; ``guess``: what to count if this is one."""
+        """``guess``: what to count if this is one."""
+        username = attempt.username
         fingerprint = user.password.fingerprint if user is not None and user.password is not None else b""
         try:
             right = await self.queue.result(job)
@@ -170,9 +167,9 @@ class Passwords:
             # Another password, or the same with a hash of ours, because another client of the user came in before.
             again = self.check(client, username, user, password)
             return again if isinstance(again, AuthOutcome) else await again
-        self.guesses.right(*pair)
+        self.guesses.right(attempt.address, attempt.name)
         if user.renew is not None:
-            self._renew(user.renew, fingerprint, username, password, pair[0])
+            self._renew(user.renew, fingerprint, username, password, attempt.address)
         return _let_in(user)
 
     # A method that is not ours, such as SCRAM, is slowed by the same guesses.
@@ -180,13 +177,11 @@ class Passwords:
     def wait(self, client: ClientInfo, username: str) -> Awaitable[bool] | None:
         """Before a proof for this user name is looked at: what to await, which says whether there was room; ``None``:
         nothing."""
-        name = name_key(username.encode("utf-8", "surrogatepass"))
-        address = origin(client.peer_host)
-        known = self.guesses.known(address, name) or self._was_here(client)
-        delay = self.guesses.delay(address, name, known)
+        attempt = self._attempt(client, username)
+        delay = self.guesses.delay(attempt.address, attempt.name, attempt.known)
         if not delay or self.queue.closed:
             return None
-        return self._wait(Job(os.urandom(16), KNOWN if known else OTHER, address, name, nothing), delay)
+        return self._wait(attempt.job(os.urandom(16), nothing), delay)
 
     async def _wait(self, job: Job, delay: float) -> bool:
         try:
@@ -198,13 +193,17 @@ class Passwords:
 
     def proved(self, client: ClientInfo, username: str, right: bool) -> None:
         """What came of such a proof."""
-        name = name_key(username.encode("utf-8", "surrogatepass"))
-        address = origin(client.peer_host)
+        attempt = self._attempt(client, username)
         if right:
-            self.guesses.right(address, name)
+            self.guesses.right(attempt.address, attempt.name)
         else:
-            known = self.guesses.known(address, name) or self._was_here(client)
-            self.guesses.wrong(address, name, known, username)
+            self.guesses.wrong(*attempt)
+
+    def _attempt(self, client: ClientInfo, username: str, fingerprint: bytes | None = None) -> "_Attempt":
+        """``fingerprint``: of the stored password, where there is one to compare with."""
+        name = name_key(username.encode("utf-8", "surrogatepass") if fingerprint is None else fingerprint)
+        address = origin(client.peer_host)
+        return _Attempt(address, name, self.guesses.known(address, name) or self._was_here(client), username)
 
     def _renew(
         self, renew: Callable[[ScryptHash], None], fingerprint: bytes, username: str, password: bytes, address: str
@@ -231,6 +230,18 @@ class Passwords:
             self.guesses.right(address, name_key(made.fingerprint))
 
         task.add_done_callback(finished)
+
+
+class _Attempt(NamedTuple):
+    """As guesses are counted: by address and name. ``known``: the user was right from this address before."""
+
+    address: str
+    name: bytes
+    known: bool
+    username: str
+
+    def job(self, key: bytes, run: Callable[[], bool]) -> Job:
+        return Job(key, KNOWN if self.known else OTHER, self.address, self.name, run)
 
 
 class _Verification:
