@@ -18,7 +18,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 C = TypeVar("C", bound=Callable[..., Any])
 
-Decision = Literal["allow", "deny", "ignore"]
+AuthResult = Literal["allow", "deny", "ignore"]
 """Of authentication; ``"ignore"``: nobody knew the client, so the configured default decides."""
 
 
@@ -162,7 +162,7 @@ class Hooks:
         # The connection of an accepted client ended: (client, reason).
         self.client_disconnected = Notify[[ClientInfo, str]]("client.disconnected")
         # What the sources of access/ decided, and last word on it: (decision, client, password) -> decision.
-        self.client_authenticate = Fold[Decision]("client.authenticate")
+        self.client_authenticate = Fold[AuthResult]("client.authenticate")
         # Likewise for one topic: (allowed, client, action, topic) -> allowed.
         self.client_check_acl = Fold[bool]("client.check_acl")
         # A topic was decided: (client, "publish" or "subscribe", topic, allowed, whether from the cache).
