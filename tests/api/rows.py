@@ -23,6 +23,7 @@ MORE: Final = {
     "Users of EMQX 4.4": "auth_user",
     "ACL rules": "broker_acl",
     "ACL rules of EMQX 4.4": "broker_acl",
+    "Nodes": "nodes",
     "Clients": "clients",
     "Subscriptions": "subscriptions",
     "Routes": "subscriptions",
