@@ -219,28 +219,29 @@ async def test_the_alarm_says_why_the_other_broker_does_not_let_us_in(version: s
         address = "{}:{}".format(*there.address()[:2])
         config = {"address": address, "proto_ver": version, "username": "u", "password": "no", "pool_size": 1}
         config |= {"mountpoint": "", "reconnect_interval": "50ms"}
-        record = await here.engine.create_resource("bridge_mqtt", config)
+        record = await here.engine.resources.create("bridge_mqtt", config)
         ((name, alarm),) = here.server.alarms.active.items()
         assert name == f"resource/bridge_mqtt/{record['id']}/down"
         said = "bad_username_or_password" if version == "mqttv5" else "bad user name or password"
         assert alarm.details["fault"] == f"CONNACK: {said}"
-        await here.engine.update_resource(record["id"], {**config, "password": PASSWORD.decode()})
-        assert not here.server.alarms.active
+        await here.engine.resources.update(record["id"], {**config, "password": PASSWORD.decode()})
+        await until(lambda: not here.server.alarms.active)
 
 
 async def test_the_alarm_says_what_the_disconnect_of_the_other_broker_said() -> None:
     async with rule_engine_node() as there, rule_engine_node() as here:
         address = "{}:{}".format(*there.address()[:2])
         config = {"address": address, "proto_ver": "mqttv5", "pool_size": 1, "mountpoint": ""}
-        record = await here.engine.create_resource("bridge_mqtt", {**config, "reconnect_interval": "1h"})
-        assert here.engine.resource(record["id"]).alive
+        record = await here.engine.resources.create("bridge_mqtt", {**config, "reconnect_interval": "1h"})
+        bridge: Any = here.engine.resources.running(record["id"])
+        assert bridge.alive
         # Somebody with the same identifier takes the session over.
         taker = Peer(there.address(), 5)
-        await taker.connect(here.engine.resource(record["id"])._senders[0].client_id)
+        await taker.connect(bridge._senders[0].client_id)
         await until(lambda: here.server.alarms.active)
         (alarm,) = here.server.alarms.active.values()
         assert alarm.details["fault"].startswith("DISCONNECT: session_taken_over")
-        assert json.dumps(here.engine.resource_record(record["id"])["status"]).count("session_taken_over") == 1
+        assert json.dumps(here.engine.resources.lookup(record["id"])["status"]).count("session_taken_over") == 1
         await taker.close()
 
 
