@@ -60,7 +60,7 @@ logger = logging.getLogger(__name__)
 STOP_TIMEOUT = 5.0
 _RETAINED_PER_SWEEP = 1000
 _DATED_PER_SWEEP = 1000
-_GOODBYES_PER_ITERATION = 200
+_DISCONNECTS_PER_ITERATION = 200
 _QUIET = 0.25
 """Seconds that a client has to close its connection when the node stops and owes it nothing."""
 _HELD = "sessions, subscriptions, queued, retained and delayed messages, rules and resources"
@@ -80,8 +80,8 @@ class Server:
         self.hooks = Hooks()
         self.stats = Stats()
         self.tables = Tables()
-        # Called when everything is restored and nobody is let in yet: rooms above take up their tables here.
-        self.on_restored: list[Callable[[], None]] = []
+        # Called when everything is recovered and no client is let in yet: packages above read their tables here.
+        self.on_recovered: list[Callable[[], None]] = []
         account = Account()
         self.delayed = Delayed(
             settings.delayed,
@@ -170,10 +170,10 @@ class Server:
         self._wire()
 
     def _wire(self) -> None:
-        """Connect the rooms where one must not import the other."""
+        """Connect the packages where one must not import the other."""
         broker = self.broker
         for stored in (self.stored_users, self.stored_rules, self.banned):
-            self.on_restored.append(stored.index_restored)
+            self.on_recovered.append(stored.index_restored)
         self.hooks.client_disconnected.add(self.flapping.client_disconnected)
         if self.settings.delayed.enabled:
             self.delayed.load()
@@ -281,8 +281,8 @@ class Server:
             if self.store is not None:
                 self._recover(loop)
                 await self.store.flush()
-            for take_up in self.on_restored:
-                take_up()
+            for call in self.on_recovered:
+                call()
             if self.tables.unreadable:
                 counts = ", ".join(f"{count} of {name}" for name, count in self.tables.unreadable.items())
                 details = {"setting": "node.data_dir"}
@@ -305,7 +305,7 @@ class Server:
         self.context.reviews.start()
 
     def _recover(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Everything that outlived the last process, before anybody is let in."""
+        """Everything that outlived the last process, before clients are let in."""
         assert self.store is not None
         # Millions of objects that are all there to stay.
         collecting = gc.isenabled()
@@ -427,7 +427,7 @@ class Server:
         connection = Connection(listener, facts, self.context, self.flusher, names, self.connections)
         return cast(asyncio.Protocol, connection)  # in all but name: a compiled class has no base that is not
 
-    async def say_goodbye(self) -> None:
+    async def disconnect_clients(self) -> None:
         """Accept no client any more, and send all away. Bounded in time."""
         if self.context.closing:
             return
@@ -435,7 +435,7 @@ class Server:
         for listener in self.listeners:
             await listener.stop()
         if self.store is not None:
-            # Who was promised something is told so before the goodbye.
+            # What waits for the disk goes out before DISCONNECT.
             await asyncio.wait([asyncio.ensure_future(self.store.flush())], timeout=STOP_TIMEOUT)
         else:
             self.broker.publish_waiting_wills()
@@ -451,7 +451,7 @@ class Server:
             self.ticker.tick(self.clock.now())
             await asyncio.sleep(0.01)
             if loop.time() >= look_again:
-                # Its system has all that was written: whether it says goodbye, too, is not waited for.
+                # Its system has all that was written: that it closes, too, is not waited for.
                 for connection in list(self.connections):
                     if not connection.unsent:
                         connection.abort()
@@ -463,7 +463,7 @@ class Server:
     async def _send_away(self, connections: list[Connection], keep_wills: bool) -> None:
         for number, connection in enumerate(connections, 1):
             closing.shut_down(connection.channel, keep_wills)
-            if number % _GOODBYES_PER_ITERATION == 0:
+            if number % _DISCONNECTS_PER_ITERATION == 0:
                 await asyncio.sleep(0)
 
     async def _send_late_wills(self) -> None:
@@ -475,8 +475,8 @@ class Server:
             await asyncio.sleep(0)
 
     async def stop(self) -> None:
-        """``say_goodbye``, unless that has been done, and close. Bounded in time."""
-        await self.say_goodbye()
+        """``disconnect_clients``, unless that has been done, and close. Bounded in time."""
+        await self.disconnect_clients()
         self.ticker.stop()
         self.context.reviews.stop()
         self.lag.stop()

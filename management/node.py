@@ -285,7 +285,7 @@ async def _serve(settings: Settings, config: str | None, reread: Callable[[], Se
     await stop.wait()
     _notify("STOPPING=1")
     await management.stop()
-    await server.say_goodbye()  # rules still hear of wills and of who leaves
+    await server.disconnect_clients()  # rules still hear of wills and of who leaves
     await engine.close()
     await server.stop()
     data_dir.close()

@@ -62,7 +62,7 @@ class RuleEngine:
         self.resources = ResourceManager(self.node, self.resource_types, server.alarms)
         self.rules = RuleManager(self.node, self.action_types, self.resources, self.registry, self.runtime, bindings)
         self._closed = False
-        server.on_restored.append(self._restore)
+        server.on_recovered.append(self._restore)
         stats = server.stats
         stats.gauge("rules", lambda: len(self.rules))
         stats.gauge("resources", lambda: len(self.resources))

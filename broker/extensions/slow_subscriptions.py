@@ -1,5 +1,6 @@
 """Slow subscriptions: which subscribers took longest from publication to acknowledgement of a message."""
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from ..config import SlowSubscriptionsSettings
@@ -10,16 +11,14 @@ from ..session.client_info import ClientInfo
 from .extension import Extension
 
 
+@dataclass(slots=True)
 class SlowSubscription:
     """``timespan``: the longest lately, in seconds. ``updated_at``: unix seconds."""
 
-    __slots__ = ("client_id", "timespan", "topic", "updated_at")
-
-    def __init__(self, client_id: str, topic: str, timespan: float, now: float) -> None:
-        self.client_id = client_id
-        self.topic = topic
-        self.timespan = timespan
-        self.updated_at = now
+    client_id: str
+    topic: str
+    timespan: float
+    updated_at: float
 
 
 class SlowSubscriptions(Extension):

@@ -4,7 +4,10 @@ The publish path adds to it, the transport reads and resets it: to flush before 
 reading from publishers while output waits.
 """
 
+from dataclasses import dataclass
 
+
+@dataclass(slots=True)
 class LoopBudget:
     """``deliveries`` counts messages handed to subscribers, and what else takes time as so many of these; ``bytes``
     about how many bytes they will write.
@@ -12,9 +15,6 @@ class LoopBudget:
     ``congested``: the disk has more to write than should wait; what would add to it is not taken.
     """
 
-    __slots__ = ("bytes", "congested", "deliveries")
-
-    def __init__(self) -> None:
-        self.deliveries = 0
-        self.bytes = 0
-        self.congested = False
+    deliveries: int = 0
+    bytes: int = 0
+    congested: bool = False

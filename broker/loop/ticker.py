@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from .timers import Timers, TimeSource
 
@@ -12,13 +13,11 @@ Sweep = Callable[[float], None]
 """Called with the time, in unix seconds."""
 
 
+@dataclass(slots=True)
 class _Entry:
-    __slots__ = ("callback", "every", "next")
-
-    def __init__(self, callback: Sweep, every: float) -> None:
-        self.callback = callback
-        self.every = every
-        self.next = 0.0
+    callback: Sweep
+    every: float
+    next: float = 0.0
 
 
 class Ticker:

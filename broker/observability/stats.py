@@ -1,6 +1,7 @@
 """Gauges: how many there are now, and how many there were at most since the node started."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 # EMQX 4.4's order. ``channels`` is the same as ``sessions``, ``suboptions`` the same as ``subscriptions``.
@@ -19,13 +20,11 @@ NAMES: Final[tuple[str, ...]] = (
 )
 
 
+@dataclass(slots=True)
 class _Gauge:
-    __slots__ = ("count", "max", "read")
-
-    def __init__(self, read: Callable[[], int]) -> None:
-        self.read = read
-        self.count = 0
-        self.max = 0
+    read: Callable[[], int]
+    count: int = 0
+    max: int = 0
 
 
 class Stats:

@@ -1,17 +1,17 @@
 """StoredMessage: a message that durable sessions hold, who they are, and where on disk it lies."""
 
+from dataclasses import dataclass
+
 from ..mqtt.message import Delivery, Message
 from .holders import Holders
 
 
+@dataclass(slots=True)
 class Holding:
     """What one session has of a message beside others. ``packet_id`` 0: not sent."""
 
-    __slots__ = ("delivery", "packet_id")
-
-    def __init__(self, delivery: Delivery, packet_id: int) -> None:
-        self.delivery = delivery
-        self.packet_id = packet_id
+    delivery: Delivery
+    packet_id: int
 
 
 class StoredMessage:

@@ -8,6 +8,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from ..config import ListenerSettings, ZoneSettings, parse_bind
@@ -48,15 +49,13 @@ class ListenerError(Exception):
         self.taken = taken
 
 
+@dataclass(slots=True)
 class Prepared:
     """New settings of a listener with their certificates read: nothing in them can fail any more."""
 
-    __slots__ = ("context", "settings", "zone")
-
-    def __init__(self, settings: ListenerSettings, zone: ZoneSettings, context: ssl.SSLContext | None) -> None:
-        self.settings = settings
-        self.zone = zone
-        self.context = context
+    settings: ListenerSettings
+    zone: ZoneSettings
+    context: ssl.SSLContext | None
 
 
 class Listener:

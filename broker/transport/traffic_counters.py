@@ -1,35 +1,25 @@
 """Traffic counters: what went over a connection so far."""
 
+from dataclasses import dataclass
+
 from ..channel.channel import Channel
 from ..session.client_info import Traffic
 
 
+@dataclass(slots=True, eq=False)
 class TrafficCounters:
     """Of one connection, in both directions; its channel counts the PUBLISH packets received."""
 
-    __slots__ = (
-        "received_bytes",
-        "received_packets",
-        "received_reads",
-        "sent1",
-        "sent2",
-        "sent_bytes",
-        "sent_messages",
-        "sent_packets",
-        "sent_writes",
-    )
-
-    def __init__(self) -> None:
-        self.received_bytes = 0
-        self.received_reads = 0
-        self.received_packets = 0
-        self.sent_bytes = 0
-        self.sent_writes = 0
-        self.sent_packets = 0
-        # PUBLISH packets, and those of QoS 1 and of QoS 2 among them.
-        self.sent_messages = 0
-        self.sent1 = 0
-        self.sent2 = 0
+    received_bytes: int = 0
+    received_reads: int = 0
+    received_packets: int = 0
+    sent_bytes: int = 0
+    sent_writes: int = 0
+    sent_packets: int = 0
+    # PUBLISH packets, and those of QoS 1 and of QoS 2 among them.
+    sent_messages: int = 0
+    sent1: int = 0
+    sent2: int = 0
 
     def traffic(self, channel: Channel, waiting: int, held: int) -> Traffic:
         """All of them, with what ``channel`` has counted. ``waiting``: packets; ``held``: bytes of memory."""

@@ -14,7 +14,7 @@ class Monitoring:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._restored = False
-        server.on_restored.append(self._on_restored)
+        server.on_recovered.append(self._on_restored)
 
     def _on_restored(self) -> None:
         self._restored = True

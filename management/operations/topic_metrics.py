@@ -25,7 +25,7 @@ class TopicCounts:
         self._server = server
         self.module = TopicMetrics(server.hooks, server.timers, server.clock)
         self._table = server.tables.open("topic_metrics", CountedTopic)
-        server.on_restored.append(self._take_up)
+        server.on_recovered.append(self._take_up)
 
     def _take_up(self) -> None:
         for topic, _ in list(self._table.items())[:MAX_TOPICS]:

@@ -33,7 +33,7 @@ async def test_what_is_published_while_the_node_restores_itself(tmp_path: Path, 
             node.server.broker.publish(Message("wills/1", b"%d" % number))
         node.server.broker.publish(Message("other", b""))
 
-    node.server.on_restored.insert(0, restored)
+    node.server.on_recovered.insert(0, restored)
     await node.start()
     try:
         assert [row["payload"] for row in node.kept] == ["0", "1", "2"] * rules

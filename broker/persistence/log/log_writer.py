@@ -8,6 +8,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Final
@@ -22,36 +23,30 @@ FIRST_PAUSE: Final = 0.1
 MAX_PAUSE: Final = 1.0
 
 
+@dataclass(slots=True)
 class Append:
     """Store batch ``seq``; ``access`` as in ``SqliteLog.append``."""
 
-    __slots__ = ("access", "data", "seq")
-
-    def __init__(self, seq: int, data: bytes, access: Digests | None = None) -> None:
-        self.seq = seq
-        self.data = data
-        self.access = access
+    seq: int
+    data: bytes
+    access: Digests | None = None
 
 
+@dataclass(slots=True)
 class Drop:
     """Drop the batches before ``seq``."""
 
-    __slots__ = ("seq",)
-
-    def __init__(self, seq: int) -> None:
-        self.seq = seq
+    seq: int
 
 
+@dataclass(slots=True)
 class Read:
     """Fetch a piece of a batch."""
 
-    __slots__ = ("future", "offset", "seq", "size")
-
-    def __init__(self, seq: int, offset: int, size: int, future: asyncio.Future[bytes]) -> None:
-        self.seq = seq
-        self.offset = offset
-        self.size = size
-        self.future = future
+    seq: int
+    offset: int
+    size: int
+    future: asyncio.Future[bytes]
 
     def answer(self, data: bytes, error: StoreError | None) -> None:
         """On the loop's thread."""
@@ -65,8 +60,6 @@ class Read:
 
 class Stop:
     """Checkpoint, close, end; what could not be written by now is given up."""
-
-    __slots__ = ()
 
 
 Job = Append | Drop | Read | Stop

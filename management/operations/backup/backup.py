@@ -79,7 +79,7 @@ class Backup:
         self._imported = server.tables.open("imported", Imported)
         self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
-        server.on_restored.append(self.take_up)
+        server.on_recovered.append(self.take_up)
 
     # ------------------------------------------------------------------ export
 

@@ -104,7 +104,7 @@ async def test_what_must_be_there_before_clients_are_is_called_before_they_are(t
         with socket.socket() as probe:
             seen.append(([key for key, _ in table.items()], probe.connect_ex((host, int(port))) == 0))
 
-    server.on_restored.append(note)
+    server.on_recovered.append(note)
     await server.start()
     note()
     await server.stop()
