@@ -72,8 +72,8 @@ class Authorization:
             return self._decide(client, action, topic)
         if now is None:
             now = self._clock.now()
-        cache: AclCache | None = client.acl_cache
-        if cache is None:
+        cache = client.acl_cache
+        if not isinstance(cache, AclCache):
             cache = client.acl_cache = AclCache(settings.cache_max_size, settings.cache_ttl, self.generation)
         elif cache.generation != self.generation:
             cache.clean()
@@ -139,7 +139,7 @@ class Authorization:
         assert decision is not None
         if verdict.failure:
             return Decision(decision.allowed, decision.setting, decision.ignored, lasting=False)
-        cache: AclCache | None = client.acl_cache
-        if self.settings.cache and cache is not None and generation == self.generation == cache.generation:
+        cache = client.acl_cache
+        if self.settings.cache and isinstance(cache, AclCache) and generation == self.generation == cache.generation:
             cache.put(action, topic, decision, self._clock.now())
         return decision

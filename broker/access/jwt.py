@@ -154,8 +154,8 @@ class JwtSource:
 
     def decide(self, client: ClientInfo, action: str, topic: str) -> Decision | None:
         """What a token with an access claim does not name is denied."""
-        token: Token | None = client.token
-        if token is None or token.rules is None:
+        token = client.token
+        if not isinstance(token, Token) or token.rules is None:
             return None
         publish = action == "publish"
         topic, levels = asked_about(publish, topic)

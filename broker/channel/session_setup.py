@@ -7,6 +7,7 @@ from functools import partial
 from typing import Final
 
 from ..access.decision import Decision
+from ..access.jwt import Token
 from ..core.outcome import NO_MEMORY, STORE_TROUBLE
 from ..mqtt import reason_codes
 from ..mqtt.constants import (
@@ -150,8 +151,9 @@ def _open(
     channel.will = connect.will
     channel.state = CONNECTED
     context.channels[client.client_id] = channel
-    if client.token is not None and client.token.expires is not None:
-        channel.token_timer = context.wall_timers.at(client.token.expires, partial(token_expired, channel))
+    token = client.token
+    if isinstance(token, Token) and token.expires is not None:
+        channel.token_timer = context.wall_timers.at(token.expires, partial(token_expired, channel))
     if present and session.subscriptions:
         review = SessionReview(context, session, decisions)
         if not review.go_on():

@@ -1,7 +1,7 @@
 """ClientInfo: the facts about a client that every hook, access check and record sees."""
 
 import ipaddress
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ..config import ZoneSettings
 from ..mqtt.packets import NO_PROPERTIES, Properties
@@ -158,8 +158,8 @@ class ClientInfo:
         self.dn: str | None = None
         self.connected_at = 0.0
         self.packet_properties: Properties = NO_PROPERTIES
-        self.acl_cache: Any = None
-        self.token: Any = None
+        self.acl_cache: object = None  # an access.acl_cache.AclCache
+        self.token: object = None  # an access.jwt.Token
         self.traffic: Traffic | None = None
         self.dropped: dict[str, int] | None = None
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from taipan.broker.access.acl_cache import AclCache
 from taipan.broker.channel import closing
 from taipan.broker.channel.channel import Channel
 from taipan.broker.server import Server
@@ -199,7 +200,7 @@ class Clients:
         now = self._server.clock.now()
         entries: dict[tuple[Any, Any], Row] = {}
         cache = client.acl_cache
-        if cache is not None and cache.generation == authorization.generation:
+        if isinstance(cache, AclCache) and cache.generation == authorization.generation:
             entries = {(each["access"], each["topic"]): each for each in cache.entries(now)}
         checked = client.zone.enable_acl and not client.is_superuser
         if checked and channel.admitted_generation == authorization.generation:
@@ -219,8 +220,9 @@ class Clients:
         if channel is None:
             return
         channel.admitted.clear()
-        if channel.client.acl_cache is not None:
-            channel.client.acl_cache.clean()
+        cache = channel.client.acl_cache
+        if isinstance(cache, AclCache):
+            cache.clean()
 
     def clean_acl_caches(self) -> None:
         """The same for every client."""
