@@ -357,7 +357,7 @@ class Topics:
 
 @pytest.mark.asyncio
 async def test_chain_of_rules(make: Make) -> None:
-    order: list[Any] = ["configuration", "stored"]
+    order: Any = ("configuration", "stored")
     settings = AccessSettings(rules=[RuleSettings(allow=True, topics=["a"])], authorizers=order)
     control = AccessControl(settings, Clock(), stored_rules=Topics())  # type: ignore[arg-type]
     authorize = control.authorization.authorize

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from taipan.broker.channel.outbound_writer import OutboundWriter, OutboundWriter5
+from taipan.broker.config import ZoneSettings
 from taipan.broker.core.hooks import Hooks
 from taipan.broker.mqtt.constants import (
     MAXIMUM_PACKET_SIZE,
@@ -15,6 +16,7 @@ from taipan.broker.mqtt.constants import (
 )
 from taipan.broker.mqtt.message import Delivery, Message
 from taipan.broker.mqtt.packets import TopicFilter
+from taipan.broker.session.client_info import ClientInfo
 from taipan.broker.session.session import Session
 from tests.support.clock import Clock
 from tests.support.fake_node import FakeNode
@@ -33,7 +35,8 @@ class WriterHarness:
         make = OutboundWriter5 if version == 5 else OutboundWriter
         self.writer: Any = make(self, None, self.clock, self.hooks, max_outbox)  # type: ignore[arg-type]
         self.session = make_session("c", observer=self)
-        self.session.client = "the client"
+        self.client = ClientInfo("node", ZoneSettings(), client_id="c")
+        self.session.client = self.client
         self.reader = Reader(version)
 
     def open(self, mountpoint: str = "") -> "WriterHarness":
@@ -125,7 +128,7 @@ def test_what_is_sent_is_counted_and_told(version: int) -> None:
     harness.writer.send_pubrel(1)
     writer = harness.writer
     assert (writer.sent0, writer.sent1, writer.sent2, writer.sent_other) == (3, 1, 1, 1)
-    assert told == [("the client", topic) for topic in "abcd"]
+    assert told == [(harness.client, topic) for topic in "abcd"]
 
 
 @versions
