@@ -33,6 +33,7 @@ class Authorization:
         self._clock = clock
         self._http: HttpSource | None = None
         self._no_match: Decision
+        self._cache = True
 
     def reload(
         self, settings: AccessSettings, sources: dict[str, AclRuleSource | None], http: HttpSource | None
@@ -40,6 +41,7 @@ class Authorization:
         """``sources``: those that answer from memory, by their names in the settings."""
         self.settings = settings
         self._no_match = Decision(settings.no_match == "allow", "access.no_match", ignored=True)
+        self._cache = settings.cache
         self._http = http
         known: dict[str, AclRuleSource | HttpSource | None] = {**sources}
         known["http"] = http if http is not None and http.authorizes else None
@@ -67,18 +69,18 @@ class Authorization:
             return IS_SUPERUSER
         if not client.zone.enable_acl:
             return ACL_DISABLED
-        settings = self.settings
-        if not settings.cache:
+        if not self._cache:
             return self._decide(client, action, topic)
         if now is None:
             now = self._clock.now()
         cache = client.acl_cache
         if not isinstance(cache, AclCache):
+            settings = self.settings
             cache = client.acl_cache = AclCache(settings.cache_max_size, settings.cache_ttl, self.generation)
         elif cache.generation != self.generation:
             cache.clean()
-            cache.size = settings.cache_max_size
-            cache.ttl = settings.cache_ttl
+            cache.size = self.settings.cache_max_size
+            cache.ttl = self.settings.cache_ttl
             cache.generation = self.generation
         decision = cache.get(action, topic, now)
         if decision is not None:
@@ -140,6 +142,6 @@ class Authorization:
         if verdict.failure:
             return Decision(decision.allowed, decision.setting, decision.ignored, lasting=False)
         cache = client.acl_cache
-        if self.settings.cache and isinstance(cache, AclCache) and generation == self.generation == cache.generation:
+        if self._cache and isinstance(cache, AclCache) and generation == self.generation == cache.generation:
             cache.put(action, topic, decision, self._clock.now())
         return decision
