@@ -6,11 +6,11 @@ Names of topics, events, columns and reasons are EMQX 4.4's.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from taipan.broker.mqtt import properties as mqtt_properties
 from taipan.broker.mqtt.constants import RECEIVE_MAXIMUM, USER_PROPERTY, V5
-from taipan.broker.mqtt.message import Message
+from taipan.broker.mqtt.message import Message, Publisher
 from taipan.broker.mqtt.packets import Properties
 from taipan.broker.session.client_info import ClientInfo, authority
 
@@ -18,6 +18,8 @@ from .event import Event as Event
 from .event import EventKind, Maker
 from .params import Text
 from .undefined import UNDEFINED
+
+_Who = TypeVar("_Who", bound=Publisher)
 
 PUBLISH_TOPIC: Final = "$events/message_publish"
 """How ``GET /rule_events`` names what rules get by plain topics and filters; FROM takes no event of that name."""
@@ -61,9 +63,8 @@ def _message(event: Event) -> Message:
     return event.message
 
 
-def _publisher(event: Event) -> ClientInfo | None:
-    publisher: ClientInfo | None = _message(event).publisher
-    return publisher
+def _publisher(event: Event) -> Publisher | None:
+    return _message(event).publisher
 
 
 def _receiver(event: Event) -> ClientInfo | None:
@@ -75,7 +76,7 @@ def _connected_at(event: Event) -> Any:
     return UNDEFINED if client is None else _milliseconds(client.connected_at + event.environment.skew())
 
 
-def _of(whose: Callable[[Event], ClientInfo | None], read: Callable[[ClientInfo], Any]) -> Maker:
+def _of(whose: Callable[[Event], _Who | None], read: Callable[[_Who], Any]) -> Maker:
     """A column about a client; undefined where there is none, or it has no such value."""
 
     def make(event: Event) -> Any:
@@ -92,15 +93,15 @@ def _fact(name: str) -> Maker:
     return lambda event: event.facts[name]
 
 
-def _client_id(client: ClientInfo) -> str | None:
+def _client_id(client: Publisher) -> str | None:
     return client.client_id or None
 
 
-def _username(client: ClientInfo) -> str | None:
+def _username(client: Publisher) -> str | None:
     return client.username
 
 
-def _peer_host(client: ClientInfo) -> str | None:
+def _peer_host(client: Publisher) -> str | None:
     return client.peer_host or None
 
 

@@ -15,7 +15,7 @@ from typing import Final, Literal
 import msgspec
 
 from ..core.hooks import C, HookPoint, Hooks
-from ..mqtt.message import Message
+from ..mqtt.message import Message, Publisher
 from ..mqtt.packets import Properties
 from ..mqtt.topics import matches
 from ..observability.log_text import shorten
@@ -217,7 +217,7 @@ class Tracing:
         _attach(hooks.message_dropped, self._dropped, running)
         _attach(hooks.delivery_dropped, self._delivery_dropped, running)
 
-    def _write(self, event: str, client: ClientInfo | None, topic: str = "", what: str = "") -> None:
+    def _write(self, event: str, client: Publisher | None, topic: str = "", what: str = "") -> None:
         files: list[_File] = []
         if client is not None:
             files += self._clients.get(client.client_id, ())
@@ -227,7 +227,10 @@ class Tracing:
         if not files:
             return
         when = datetime.fromtimestamp(self._now(), UTC).isoformat(timespec="milliseconds")
-        who = f"{shorten(client.client_id)}@{client.peer}" if client is not None else "-"
+        if client is None:
+            who = "-"
+        else:
+            who = f"{shorten(client.client_id)}@{client.peer if isinstance(client, ClientInfo) else client.peer_host}"
         line = f"{when} [{event}] {who}{f' topic={shorten(topic)}' if topic else ''}{f' {what}' if what else ''}"
         line = line.replace("\n", "\\n").replace("\r", "\\r") + "\n"
         for file in dict.fromkeys(files):
@@ -254,10 +257,10 @@ class Tracing:
         result = "allow" if allowed else "deny"
         self._write("client.check_acl_complete", client, topic, f"action={action} result={result}")
 
-    def _subscribed(self, client: ClientInfo | None, subscription: Subscription, new: bool) -> None:
+    def _subscribed(self, client: ClientInfo, subscription: Subscription, new: bool) -> None:
         self._write("session.subscribed", client, subscription.filter, f"qos={subscription.qos}")
 
-    def _unsubscribed(self, client: ClientInfo | None, subscription: Subscription) -> None:
+    def _unsubscribed(self, client: ClientInfo, subscription: Subscription) -> None:
         self._write("session.unsubscribed", client, subscription.filter)
 
     def _publish(self, message: Message) -> Message:
@@ -273,7 +276,7 @@ class Tracing:
     def _dropped(self, message: Message, reason: str) -> None:
         self._write("message.dropped", message.publisher, message.topic, f"reason={reason}")
 
-    def _delivery_dropped(self, client: ClientInfo | None, session: Session, message: Message, reason: str) -> None:
+    def _delivery_dropped(self, client: ClientInfo, session: Session, message: Message, reason: str) -> None:
         self._write("delivery.dropped", client, message.topic, f"reason={reason} receiver={shorten(session.client_id)}")
 
 

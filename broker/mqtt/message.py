@@ -4,7 +4,7 @@ The decoder makes exactly one ``Message`` of each inbound PUBLISH, and that obje
 and handed to hooks. It is shared by every subscriber, so nobody changes it after ``Broker.publish`` took it.
 """
 
-from typing import Any, Final
+from typing import Final
 
 from .constants import MESSAGE_EXPIRY_INTERVAL
 from .packets import NO_PROPERTIES, Properties
@@ -13,6 +13,30 @@ OVERHEAD: Final = 200
 """About what a message takes in memory beside its bytes."""
 
 _NO_IDENTIFIERS: Final[tuple[int, ...]] = ()
+
+
+class Publisher:
+    """Who published a message: what is asked of ``session.client_info.ClientInfo`` wherever a message goes."""
+
+    __slots__ = (
+        "client_id",
+        "is_superuser",
+        "listener",
+        "mountpoint",
+        "peer_host",
+        "proto_ver",
+        "proved_by",
+        "username",
+    )
+
+    client_id: str
+    username: str | None
+    proved_by: str
+    mountpoint: str
+    listener: str
+    peer_host: str
+    proto_ver: int
+    is_superuser: bool
 
 
 class Message:
@@ -61,7 +85,7 @@ class Message:
         qos: int = 0,
         retain: bool = False,
         properties: Properties = NO_PROPERTIES,
-        publisher: Any = None,
+        publisher: Publisher | None = None,
         timestamp: float = 0.0,
         frame: bytes = b"",
         payload_at: int = 0,
@@ -85,8 +109,8 @@ class Message:
         self.frame_version = 0
         self.packet_id_at = 0
         self.id = ""
-        # What ``persistence.durability`` knows of it; nobody else looks.
-        self.stored: Any = None
+        # ``persistence.stored_message.StoredMessage``, of ``persistence`` alone.
+        self.stored: object | None = None
         self.hops = 0
         # In so many queues of sessions that do not outlive their connection.
         self.waiting = 0

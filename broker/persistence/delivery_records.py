@@ -9,6 +9,7 @@ from typing import Final
 
 from ..session.session import Session
 from .log import records
+from .stored_message import stored_of
 
 DELAY: Final = 0.01
 """Seconds until a batch is cut for these alone."""
@@ -63,8 +64,9 @@ class PendingDeliveryRecords:
             deliveries = []
             for packet_id in packet_ids:
                 delivery = session.inflight.get(packet_id)
-                if delivery is not None and delivery.message.stored is not None:
-                    deliveries.append((delivery.message.stored.number, delivery.group, packet_id))
+                stored = None if delivery is None else stored_of(delivery.message)
+                if delivery is not None and stored is not None:
+                    deliveries.append((stored.number, delivery.group, packet_id))
             if deliveries:
                 yield records.DeliveriesSent(session.number, deliveries)
         for number, done in self.done.items():

@@ -27,7 +27,7 @@ from ..session.session import Session
 from .log import records
 from .log.errors import StoreError
 from .log.write_ahead_log import WriteAheadLog
-from .stored_message import StoredMessage
+from .stored_message import StoredMessage, stored_of
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ class Paging:
     def queued(self, delivery: Delivery) -> None:
         """It waits in the queue of a session that holds it."""
         message = delivery.message
-        stored: StoredMessage | None = message.stored
+        stored = stored_of(message)
         if stored is not None and not stored.weight and message.payload_at >= 0:
             stored.weight = weight = len(message.frame)
             if weight:
@@ -181,7 +181,7 @@ class Paging:
 
     def fetch(self, session: Session, delivery: Delivery) -> bool:
         """Read the next of the session's queue, then let it ``advance``. False: ``delivery`` cannot be read."""
-        stored: StoredMessage | None = delivery.message.stored
+        stored = stored_of(delivery.message)
         if stored is None or stored.lost:
             return False
         if session not in self._fetching:
@@ -195,14 +195,15 @@ class Paging:
         size = 0
         for delivery in session.queue or ():
             message = delivery.message
-            if not message.paged or message.stored is None or message.stored.lost:
+            stored = stored_of(message)
+            if not message.paged or stored is None or stored.lost:
                 if wanted:
                     break
                 continue
-            size += message.stored.size
+            size += stored.size
             if wanted and (size > FETCH_BYTES or len(wanted) == FETCH_MESSAGES):
                 break
-            wanted.append(message.stored)
+            wanted.append(stored)
         return wanted
 
     async def _fetch(self, session: Session, wanted: list[StoredMessage]) -> None:
@@ -215,7 +216,8 @@ class Paging:
 
     def deliver_when_loaded(self, session: Session, delivery: Delivery) -> None:
         """Deliver an evicted message to a session that holds nothing on disk, when it is loaded."""
-        stored: StoredMessage = delivery.message.stored
+        stored = stored_of(delivery.message)
+        assert stored is not None
         self._run(self._deliver_when_loaded(session, delivery, stored))
 
     async def _deliver_when_loaded(self, session: Session, delivery: Delivery, stored: StoredMessage) -> None:

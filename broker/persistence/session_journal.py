@@ -10,7 +10,7 @@ from .group_commit import GroupCommit
 from .log import records
 from .paging import Paging
 from .record_mapping import OVERHEAD, session_record, subscription_record
-from .stored_message import StoredMessage
+from .stored_message import StoredMessage, stored_of
 
 _DELIVERY_BYTES: Final = 24
 _HOLDER_BYTES: Final = 16
@@ -71,8 +71,9 @@ class DurableSessionJournal:
         self._ending[session.client_id] = self._commit.batch
         session.journal = None
         for delivery in deliveries:
-            if delivery.message.stored is not None:
-                self._drop(session.number, delivery.message.stored, delivery)
+            stored = stored_of(delivery.message)
+            if stored is not None:
+                self._drop(session.number, stored, delivery)
 
     def unconfirmed(self, session: Session) -> int:
         """The batch that must be on disk before a client is told that there is this session; 0: it is."""
@@ -98,7 +99,7 @@ class DurableSessionJournal:
     # ----------------------------------------------- what a session holds, out
 
     def hold_plain(self, session: Session, message: Message, qos: int) -> Delivery:
-        stored: StoredMessage | None = message.stored
+        stored = stored_of(message)
         if stored is None:
             stored = self._store(message)
             delivery = stored.plain(qos)
@@ -110,7 +111,7 @@ class DurableSessionJournal:
         return delivery
 
     def hold(self, session: Session, delivery: Delivery) -> None:
-        self._add_holder(session, delivery.message.stored or self._store(delivery.message), delivery)
+        self._add_holder(session, stored_of(delivery.message) or self._store(delivery.message), delivery)
 
     def _store(self, message: Message) -> StoredMessage:
         number = self._next_message
@@ -143,7 +144,8 @@ class DurableSessionJournal:
         sent = commit.delivery_records.sent.get(session)
         before = 0 if sent is None else len(sent)
         for delivery, packet_id in zip(deliveries, packet_ids, strict=True):
-            stored: StoredMessage = delivery.message.stored
+            stored = stored_of(delivery.message)
+            assert stored is not None
             if stored.delivery is delivery and stored.owner == number:
                 stored.packet_id = packet_id
             else:
@@ -162,7 +164,7 @@ class DurableSessionJournal:
         done = commit.delivery_records.done.get(number)
         before = 0 if done is None else len(done)
         for delivery in deliveries:
-            stored: StoredMessage | None = delivery.message.stored
+            stored = stored_of(delivery.message)
             if stored is None:
                 continue
             if stored.delivery is delivery and stored.owner == number and stored.others is None:
@@ -206,7 +208,7 @@ class DurableSessionJournal:
             self._commit.take_back(stored)
 
     def released(self, session: Session, delivery: Delivery, packet_id: int) -> int:
-        stored: StoredMessage | None = delivery.message.stored
+        stored = stored_of(delivery.message)
         group = delivery.group
         number = stored.number if stored is not None and self._drop(session.number, stored, delivery) else 0
         self._commit.write(records.Released(session.number, packet_id, number, group))

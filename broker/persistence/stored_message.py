@@ -147,3 +147,9 @@ class StoredMessage:
             if delivery is not None:
                 delivery.message = message
                 delivery.wire_v3 = delivery.wire_v5 = None
+
+
+def stored_of(message: Message) -> StoredMessage | None:
+    """What is stored of a message."""
+    stored = message.stored
+    return stored if isinstance(stored, StoredMessage) else None

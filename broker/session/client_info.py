@@ -4,6 +4,7 @@ import ipaddress
 from typing import Final, NamedTuple
 
 from ..config import ZoneSettings
+from ..mqtt.message import Publisher
 from ..mqtt.packets import NO_PROPERTIES, Properties
 
 
@@ -70,7 +71,7 @@ DELETED: Final = "deleted"
 or elsewhere; and by a source that has deleted the user since."""
 
 
-class ClientInfo:
+class ClientInfo(Publisher):
     """Who a client is. Made when its CONNECT arrives; also the ``publisher`` of its messages.
 
     ``username`` is what the client calls itself; ``proved_by`` which source has proved that, empty: none has.
@@ -88,31 +89,23 @@ class ClientInfo:
         "acl_cache",
         "anonymous",
         "clean_start",
-        "client_id",
         "cn",
         "connected_at",
         "dn",
         "dropped",
         "expiry_interval",
         "is_bridge",
-        "is_superuser",
         "keep_alive",
-        "listener",
         "loopback",
-        "mountpoint",
         "node",
         "packet_properties",
-        "peer_host",
         "peer_port",
         "proto_name",
-        "proto_ver",
-        "proved_by",
         "proved_client_id",
         "sock_host",
         "sock_port",
         "token",
         "traffic",
-        "username",
         "zone",
         "zone_name",
     )

@@ -8,7 +8,6 @@ from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.message import Message
 from taipan.broker.mqtt.topics import has_wildcard, matches, valid_filter, valid_name
 from taipan.broker.server import Server
-from taipan.broker.session.client_info import ClientInfo
 
 from . import times
 from .backpressure_slice import BackpressureSlice
@@ -67,7 +66,7 @@ class Retained:
 
     def row(self, message: Message) -> Row:
         """Its record without the payload."""
-        publisher: ClientInfo | None = message.publisher
+        publisher = message.publisher
         deadline = self._server.broker.retained.deadline(message)
         skew = self._server.clock.skew
         return {

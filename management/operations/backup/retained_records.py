@@ -45,7 +45,7 @@ class RetainedRecord(msgspec.Struct, array_like=True, frozen=True):
 
 def retained_row(message: Message) -> Row:
     """Payload and correlation data in base64, ``timestamp`` in milliseconds."""
-    publisher: ClientInfo | None = message.publisher
+    publisher = message.publisher
     properties: Row = {}
     for identifier, name in _NAMES.items():
         if identifier in message.properties:
