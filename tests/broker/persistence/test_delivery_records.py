@@ -5,6 +5,7 @@ from collections.abc import Callable
 from taipan.broker.mqtt.message import Message
 from taipan.broker.persistence.delivery_records import DELAY, PendingDeliveryRecords
 from taipan.broker.persistence.log.records import DeliveriesDone, DeliveriesSent
+from taipan.broker.persistence.stored_message import StoredMessage
 from taipan.broker.session.session import Session
 from tests.support.sessions import make_session
 
@@ -23,16 +24,12 @@ class Loop:
         self.woken += 1
 
 
-class Stored:
-    number = 7
-
-
 def session_with(*packet_ids: int) -> Session:
     session = make_session("c")
     session.number = 3
     for packet_id in packet_ids:
         message = Message("t", b"x", 1)
-        message.stored = Stored()
+        message.stored = StoredMessage(7, message)
         session.inflight[packet_id] = message.plain(1)
     return session
 
