@@ -56,7 +56,7 @@ WILL_STEPS: Final = 8
 """What the end of a connection with a will takes, in the same account."""
 
 PUBLISH_STEPS = 1
-"""What a message takes by itself, whoever gets it, stands in the account of the loop turn as so many deliveries."""
+"""What a message takes by itself, whoever gets it, counts in the budget of the loop iteration as so many deliveries."""
 
 _WALK_STEPS: Final = 2000
 _SESSIONS_PER_SWEEP: Final = 1000
@@ -176,7 +176,7 @@ class Broker:
 
     def destination(self, topic: str) -> str | Outcome:
         """The topic that a message to ``topic`` ends up at, which access rules are asked about; or why only the server
-        publishes there, or nobody can."""
+        publishes there, or no message can."""
         if not topic.startswith("$"):
             return topic
         real = topic
@@ -339,7 +339,7 @@ class Broker:
     def _retained_messages(self, subscription: Subscription) -> Iterator[Message | None]:
         """What a new subscription gets, fetched topic by topic as it is sent, so that it is never stale.
 
-        ``None`` where much was searched and nothing found: a place to stop for this loop turn.
+        ``None`` where much was searched and nothing found: a place to stop for this loop iteration.
         """
         client_id = subscription.session.client_id
         for topic in self.retained.walk(subscription.topic_filter, _WALK_STEPS):
@@ -404,7 +404,7 @@ class Broker:
     def open_session(
         self, client: ClientInfo, clean_start: bool, expiry_interval: int, limits: Limits, now: float
     ) -> tuple[Session, bool]:
-        """The session for a client that was let in, and whether it was there before. Nobody may be connected to it."""
+        """The session of an accepted client, and whether it existed before. No client may be connected to it."""
         session = self.sessions.get(client.client_id)
         if session is not None and clean_start:
             # [MQTT-3.1.2-4] and its delayed will goes out, because its session ends here
@@ -466,7 +466,7 @@ class Broker:
                     self.durability.node.will_stored(will, will_delay, due, session.will_number)
 
     def expire_at(self, session: Session, due: float) -> None:
-        """End a session that nobody is connected to at ``due``, unless its client comes back."""
+        """End a session without a connected client at ``due``, unless its client comes back."""
         session.expiry_timer = self.timers.at(due, lambda: self._expire(session))
 
     def will_at(self, session: Session, will: Message, number: int, due: float) -> None:
@@ -495,7 +495,7 @@ class Broker:
         for delivery in orphans:
             self._pass_on(session, delivery, now, SESSION_QUEUE_FULL)
         if self.durability is not None and session.durable:
-            # After the others have it: there is no moment in which nobody holds a message.
+            # After the others have it: there is no moment in which no session holds a message.
             self.durability.sessions.ended(session, owed)
         if reason == "discarded":
             return

@@ -19,7 +19,7 @@ T = TypeVar("T")
 C = TypeVar("C", bound=Callable[..., Any])
 
 AuthResult = Literal["allow", "deny", "ignore"]
-"""Of authentication; ``"ignore"``: nobody knew the client, so the configured default decides."""
+"""Of authentication; ``"ignore"``: no source knew the client, so the configured default decides."""
 
 
 class STOP(Generic[T]):
@@ -65,7 +65,7 @@ class HookPoint(list[C]):
 
 
 class Notify(HookPoint[Callable[P, object]], Generic[P]):
-    """Tells everyone. What callbacks return is ignored; an error in one is logged and counted, and stops nobody."""
+    """Calls every callback. What they return is ignored; an error in one is logged and counted, and stops no other."""
 
     __slots__ = ()
 
@@ -185,13 +185,13 @@ class Hooks:
         # It has ended in any other way: (its last client, session, reason).
         self.session_terminated = Notify[[ClientInfo, "Session", str]]("session.terminated")
 
-        # A message before it is routed, for every door: (message) -> message, None: not published.
+        # A message before it is routed, whoever publishes it: (message) -> message, None: not published.
         self.message_publish = PublishFold("message.publish")
         # A message went out to a client. Told, not asked: the message is shared by all its receivers.
         self.message_delivered = Notify[[ClientInfo, Message]]("message.delivered")
         # A client acknowledged a message of QoS 1 (PUBACK) or 2 (PUBREC).
         self.message_acked = Notify[[ClientInfo, Message]]("message.acked")
-        # A message reached nobody: (message, reason), as "no_subscribers".
+        # A message has no subscriber: (message, reason), as "no_subscribers".
         self.message_dropped = Notify[[Message, str]]("message.dropped")
         # A message will not reach one subscriber: (client, session, message, reason); reasons as in
         # session.protocols.

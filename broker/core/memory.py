@@ -101,19 +101,19 @@ class Memory:
         self.limit = limit
         self.resize(limit)
 
-    def source(self, name: str, octets: Callable[[], int]) -> None:
-        """Count what ``octets`` tells, under this name."""
-        self._sources[name] = octets
+    def source(self, name: str, size: Callable[[], int]) -> None:
+        """Count the bytes that ``size`` tells, under this name."""
+        self._sources[name] = size
 
     def parts(self) -> dict[str, int]:
         """Bytes by what they are for; ``base`` is the process itself, ``other`` what is in no account."""
-        parts = {name: max(0, octets()) for name, octets in self._sources.items()}
+        parts = {name: max(0, size()) for name, size in self._sources.items()}
         return {"base": self.base, **parts, "other": self._missed}
 
     @property
     def counted(self) -> int:
         """Bytes of what the node holds, by its own account."""
-        return sum([max(0, octets()) for octets in self._sources.values()])
+        return sum([max(0, size()) for size in self._sources.values()])
 
     @property
     def used(self) -> int:
@@ -148,7 +148,7 @@ class Memory:
                 ("normal", "refusing", "slowing", "shedding")[before],
                 self.base + counted + self._missed,
                 self.limit,
-                ",".join(f"{name}:{octets >> 20}M" for name, octets in self.parts().items() if octets >> 20),
+                ",".join(f"{name}:{size >> 20}M" for name, size in self.parts().items() if size >> 20),
             )
             self.changed(before)
         return level

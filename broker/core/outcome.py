@@ -1,4 +1,4 @@
-"""Outcome: what became of a message that somebody published, or why a Topic Filter is not granted."""
+"""Outcome: what became of a message that was to be published, or why a Topic Filter is not granted."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -65,6 +65,6 @@ OPERATOR: Final = Source(True, True, True)
 WILL: Final = Source(False, False, False)
 """The CONNECT was accepted with it: that is a promise."""
 RULE: Final = Source(True, False, False)
-"""A rule has nobody to tell."""
+"""A rule has no client to tell."""
 BRIDGE: Final = Source(False, False, False)
 """A bridge acknowledges to the other broker when the message is stored, however long that takes."""

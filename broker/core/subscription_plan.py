@@ -52,7 +52,7 @@ class FilterPlan:
 
 
 def plan_filter(entry: TopicFilter, client: ClientInfo) -> FilterPlan:
-    """What can be known of a filter before anybody is asked whether the client may have it."""
+    """What can be known of a filter before access rules are asked about it."""
     text = entry.filter
     try:
         group, topic_filter = parse_filter(text)

@@ -1,4 +1,4 @@
-"""What else a connection begins with: the wrong door, named so that nobody looks for the fault in MQTT."""
+"""What else a connection begins with: another protocol, named in the error."""
 
 from typing import Final
 

@@ -1,7 +1,7 @@
 """The Application Message, and the ways one message goes out.
 
 The decoder makes exactly one ``Message`` of each inbound PUBLISH, and that object is what is routed, queued, retained
-and handed to hooks. It is shared by every subscriber, so nobody changes it after ``Broker.publish`` took it.
+and handed to hooks. It is shared by every subscriber, so it is not changed after ``Broker.accept`` took it.
 """
 
 from typing import Final
@@ -129,7 +129,7 @@ class Message:
 
     @property
     def payload(self) -> bytes:
-        """The payload. An inbound message keeps it inside ``frame`` until somebody asks."""
+        """The payload. An inbound message keeps it inside ``frame`` until it is asked for."""
         payload = self._payload
         if payload is None:
             if self.payload_at < 0:
@@ -169,7 +169,7 @@ class Message:
         return self.plain2
 
     def release_plain(self) -> None:
-        """Everybody has got it. The two know each other: taken apart here, they need no garbage collector."""
+        """All subscribers have got it. The two refer to each other; cut here, they need no garbage collector."""
         self.plain1 = self.plain2 = None
 
     def __repr__(self) -> str:
@@ -210,7 +210,7 @@ class Delivery:
         return (len(message.frame) or -message.payload_at) + len(message.topic) + OVERHEAD
 
     @property
-    def octets(self) -> int:
+    def sent_size(self) -> int:
         """Bytes of its Topic Name and payload, which is about what a client is sent."""
         message = self.message
         return len(message.topic) + len(message.frame) - message.payload_at

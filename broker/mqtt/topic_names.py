@@ -6,7 +6,7 @@ from .data_types import utf8
 from .errors import MalformedPacket
 from .topics import has_wildcard
 
-_LONGEST_CACHED: Final = 256
+_MAX_CACHED_LENGTH: Final = 256
 
 
 class TopicNames:
@@ -33,7 +33,7 @@ class TopicNames:
         if has_wildcard(topic):
             # [MQTT-3.3.2-2] [MQTT-4.7.0-1]; 0x90 would do by the text, suites want 0x81.
             raise MalformedPacket("wildcard in a Topic Name")
-        if raw and len(raw) <= _LONGEST_CACHED and self.capacity > 0:
+        if raw and len(raw) <= _MAX_CACHED_LENGTH and self.capacity > 0:
             cache = self.cache
             if len(cache) >= self.capacity:
                 # The oldest half goes, in place: decoders hold on to this dict.

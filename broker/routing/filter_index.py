@@ -8,7 +8,7 @@ from .trie import Trie
 
 T = TypeVar("T")
 
-MOST_SHAPES: Final = 16  # each that fits costs a match one look-up, so nobody may make them many
+MAX_SHAPES: Final = 16  # each that fits costs a match one look-up, so that their number is bounded
 
 
 class _Shape(Generic[T]):
@@ -45,13 +45,13 @@ class FilterIndex(Generic[T]):
 
     Of each shape at most one filter matches a topic, and its text follows from the topic's: one look-up in one dict
     tells, where a trie would visit an object for each level, in memory that no cache of the processor has. Filters of
-    further shapes, when ``most_shapes`` are there already, go to a ``Trie`` and stay in it as long as they are held.
+    further shapes, when ``max_shapes`` are there already, go to a ``Trie`` and stay in it as long as they are held.
     """
 
-    __slots__ = ("_exact", "_flat", "_most_shapes", "_others", "_shapes")
+    __slots__ = ("_exact", "_flat", "_max_shapes", "_others", "_shapes")
 
-    def __init__(self, most_shapes: int = MOST_SHAPES) -> None:
-        self._most_shapes = most_shapes
+    def __init__(self, max_shapes: int = MAX_SHAPES) -> None:
+        self._max_shapes = max_shapes
         self._exact: dict[str, T] = {}
         self._shapes: dict[str, _Shape[T]] = {}
         self._flat: list[_Shape[T]] = []  # the same shapes, to be walked
@@ -82,7 +82,7 @@ class FilterIndex(Generic[T]):
             self._others.put(topic_filter, value)
         elif shape is not None:
             shape.values[topic_filter] = value
-        elif len(self._shapes) < self._most_shapes:
+        elif len(self._shapes) < self._max_shapes:
             shape = self._shapes[name] = _Shape(name)
             shape.values[topic_filter] = value
             self._flat.append(shape)

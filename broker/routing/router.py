@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 MAX_CACHED_TOPIC: Final = 256  # characters; longer topics are matched anew each time
 TARGETS_PER_TOPIC: Final = 16  # the cache holds at most this many targets and groups per topic it may hold, on average
-# Once more topics come than the cache holds, it takes in one of so many new ones, by chance: what is asked for often is
-# in it soon, and what hardly comes again mostly costs no remembering and pushes nobody out.
-STRANGERS: Final = 8
+# Once more topics come than the cache holds, it takes in one of so many new ones, at random: what is asked for often is
+# in it soon, and what hardly comes again mostly costs no remembering and evicts no other.
+ADMISSION_ODDS: Final = 8
 
 _Subscribers: TypeAlias = "Subscription | dict[Session, Subscription]"
 _Groups: TypeAlias = SharedGroup | dict[str, SharedGroup]
@@ -39,7 +39,7 @@ class Route:
 
 
 EMPTY: Final = Route((), ())
-"""The route of every topic nobody subscribed to."""
+"""The route of every topic without a subscription."""
 
 
 class Router:
@@ -206,7 +206,7 @@ class Router:
         return route
 
     def reaches(self, topic: str) -> bool:
-        """Whether anybody receives this Topic Name. Not remembered: for topics that hardly come again."""
+        """Whether any session receives this Topic Name. Not remembered: for topics that hardly come again."""
         route = self._find(topic)
         return bool(route.targets or route.groups)
 
@@ -214,7 +214,7 @@ class Router:
         route = self._older.pop(topic, None) if self._older else None
         if route is None:
             route = self._find(topic)
-            if self._older and self._rng.random() * STRANGERS >= 1:
+            if self._older and self._rng.random() * ADMISSION_ODDS >= 1:
                 return route
         weight = len(route.targets) + len(route.groups)
         if len(topic) > MAX_CACHED_TOPIC or weight > self._heavy or not self._capacity:

@@ -209,8 +209,8 @@ class SharedGroup:
     def _search(self, start: int, exclude: "Collection[Session]") -> int:
         """The place of the best member from ``start`` on, -1 if all are excluded.
 
-        Bounded, so that a large group of which hardly anybody is connected costs a message no more than a small one:
-        where the neighbourhood has nobody connected, whoever was found last is tried, and the search for
+        Bounded, so that a large group of which hardly a member is connected costs a message no more than a small one:
+        where no member nearby is connected, whoever was found last is tried, and the search for
         another moves on with each message.
         """
         count = len(self._members)

@@ -18,16 +18,17 @@ ALIAS_BYTES: Final = 100
 
 
 class Account:
-    """``entries``: places in queues; ``apart``: those among them with a delivery of their own. ``octets``: messages in
-    queues of sessions that do not outlive their connection, each once. ``aliases``: about what Topic Aliases take.
-    ``unread``: bytes that were ever made for clients whose sockets took nothing. ``level``: one of the levels above."""
+    """``entries``: places in queues; ``apart``: those among them with a delivery of their own. ``message_bytes``:
+    messages in queues of sessions that do not outlive their connection, each once. ``aliases``: about what Topic
+    Aliases take. ``unread``: bytes that were ever made for clients whose sockets took nothing. ``level``: one of the
+    levels above."""
 
-    __slots__ = ("aliases", "apart", "entries", "level", "octets", "unread")
+    __slots__ = ("aliases", "apart", "entries", "level", "message_bytes", "unread")
 
     def __init__(self) -> None:
         self.entries = 0
         self.apart = 0
-        self.octets = 0
+        self.message_bytes = 0
         self.aliases = 0
         self.unread = 0
         self.level = NORMAL
@@ -35,7 +36,7 @@ class Account:
     @property
     def queues(self) -> int:
         """Bytes of all queues."""
-        return self.octets + ENTRY_BYTES * self.entries + OWN_DELIVERY_BYTES * self.apart
+        return self.message_bytes + ENTRY_BYTES * self.entries + OWN_DELIVERY_BYTES * self.apart
 
 
 UNACCOUNTED: Final = Account()

@@ -163,7 +163,7 @@ class ClientInfo(Publisher):
 
     @property
     def owner(self) -> str:
-        """Whose the sessions are that it makes: ``username:<name>``, ``clientid``, or empty: nobody's.
+        """Whose the sessions are that it makes: ``username:<name>``, ``clientid``, or empty: no owner.
 
         ``clientid``: of whoever proves this Client Identifier, and no user name.
         """

@@ -16,7 +16,7 @@ from ..mqtt.message import OVERHEAD, Delivery
 from ..mqtt.topics import has_wildcard, matches
 from .account import UNACCOUNTED, Account
 
-MOST_TOPICS: Final = 256
+MAX_TOPICS: Final = 256
 """Different topics of a queue that are told apart: beyond, a dict of them would take more than the messages do."""
 EXPIRY_SLICE: Final = 5000
 """Messages that one look for expired ones passes at most, in a millisecond or two."""
@@ -63,7 +63,7 @@ class MessageQueue:
     ) -> None:
         """``keep``: nothing that is here is dropped for room (``queue_full = "refuse"``).
 
-        ``account`` is told what comes and goes; ``durable``: messages of QoS 1 and 2 are counted by somebody else.
+        ``account`` is told what comes and goes; ``durable``: messages of QoS 1 and 2 are counted by the journal.
         """
         self._keep = keep
         self._account = account
@@ -101,7 +101,7 @@ class MessageQueue:
     def holds(self, topic: str) -> bool:
         """Whether a message of this topic waits; a later one must not overtake it [MQTT-4.6.0-6].
 
-        Of more than ``MOST_TOPICS`` topics it says so of any.
+        Of more than ``MAX_TOPICS`` topics it says so of any.
         """
         topics = self._topics
         return self._count > 0 if topics is None else topic in topics
@@ -192,7 +192,7 @@ class MessageQueue:
             if not durable:
                 message.waiting -= 1
                 if not message.waiting:
-                    account.octets -= delivery.size
+                    account.message_bytes -= delivery.size
             if topics is not None:
                 left = topics[topic] - 1
                 if left:
@@ -370,17 +370,17 @@ class MessageQueue:
         if self._max_bytes and size > self._max_bytes:
             return None
         messages = self._count + 1 - self._max_messages if self._max_messages else 0
-        octets = self.size + size - self._max_bytes if self._max_bytes else 0
+        excess = self.size + size - self._max_bytes if self._max_bytes else 0
         going: list[int] = []  # the priority of each that has to go
         for at, lane in zip(self._active or (priority,), self._ascending(), strict=True):
             if at > priority:
                 break
             for delivery in lane:
-                if len(going) >= messages and octets <= 0:
+                if len(going) >= messages and excess <= 0:
                     break
                 going.append(at)
-                octets -= delivery.size
-        if len(going) < messages or octets > 0:
+                excess -= delivery.size
+        if len(going) < messages or excess > 0:
             return None
         dropped = [self._take(at) for at in going]
         for delivery in dropped:
@@ -393,7 +393,7 @@ class MessageQueue:
         topics = self._topics
         if topics is not None:
             before = topics.get(topic, 0)
-            if before or len(topics) < MOST_TOPICS:
+            if before or len(topics) < MAX_TOPICS:
                 topics[topic] = before + 1
             else:
                 self._topics = None
@@ -405,7 +405,7 @@ class MessageQueue:
             account.apart += 1
         if not self._durable or delivery.qos == 0:
             if not message.waiting:
-                account.octets += size
+                account.message_bytes += size
             message.waiting += 1
         if message.properties:
             expires_at = message.expires_at
@@ -424,7 +424,7 @@ class MessageQueue:
             message = delivery.message
             message.waiting -= 1
             if not message.waiting:
-                account.octets -= delivery.size
+                account.message_bytes -= delivery.size
 
     def _removed(self, delivery: Delivery) -> None:
         self._leaves(delivery)

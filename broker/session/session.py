@@ -99,7 +99,7 @@ class Session:
         self.inflight_bytes = 0  # of those not released, only where ``max_inflight_bytes`` is set
         # When each identifier in flight was last sent, only where the zone has a retry interval.
         self.sent_at: dict[int, float] | None = {} if limits.retry_interval else None
-        # Messages of released identifiers, kept only while somebody asks for ``delivery.completed``.
+        # Messages of released identifiers, kept only while a hook asks for ``delivery.completed``.
         self.completions: dict[int, Message] | None = None
         # Inflight identifiers that a new connection's Receive Maximum did not yet let out again.
         self._resend: OrderedDict[int, None] | None = None
@@ -254,7 +254,7 @@ class Session:
 
     def _exceeds_inflight_bytes(self, delivery: Delivery) -> bool:
         most = self.limits.max_inflight_bytes
-        return most > 0 and self.inflight_bytes > 0 and self.inflight_bytes + delivery.octets > most
+        return most > 0 and self.inflight_bytes > 0 and self.inflight_bytes + delivery.sent_size > most
 
     def _send(self, writer: ClientWriter, delivery: Delivery) -> None:
         inflight = self.inflight
@@ -264,7 +264,7 @@ class Session:
         self.last_packet_id = packet_id
         inflight[packet_id] = delivery
         if self.limits.max_inflight_bytes:
-            self.inflight_bytes += delivery.octets
+            self.inflight_bytes += delivery.sent_size
         if self.sent_at is not None:
             self.sent_at[packet_id] = max(self.now, delivery.message.timestamp)
         due = 0 if self.journal is None else self.journal.sent(self, delivery, packet_id)
@@ -500,7 +500,7 @@ class Session:
         self._forget(packet_id)
         if self.limits.max_inflight_bytes:
             # What came from disk is known exactly only when it is sent.
-            self.inflight_bytes = max(0, self.inflight_bytes - delivery.octets) if self.inflight else 0
+            self.inflight_bytes = max(0, self.inflight_bytes - delivery.sent_size) if self.inflight else 0
 
     def _forget(self, packet_id: int) -> None:
         del self.inflight[packet_id]
@@ -561,7 +561,7 @@ class Session:
             if self.queue is not None:
                 self.queue.resize(limits.max_queued_messages, limits.max_queued_bytes, limits.refuse_when_full)
         if limits.max_inflight_bytes:
-            self.inflight_bytes = sum([each.octets for each in self.inflight.values() if each is not None])
+            self.inflight_bytes = sum([each.sent_size for each in self.inflight.values() if each is not None])
         # [MQTT-4.4.0-1]
         self._resend = OrderedDict.fromkeys(self.inflight) if self.inflight else None
 

@@ -108,9 +108,9 @@ def test_the_trie_is_a_naive_one(put: list[str], topic: str) -> None:
 
 
 @given(st.lists(st.tuples(filters(), st.booleans()), max_size=40), topics(), st.sampled_from((0, 1, 3, 16)))
-def test_the_index_of_filters_is_a_naive_one(put: list[tuple[str, bool]], topic: str, most_shapes: int) -> None:
+def test_the_index_of_filters_is_a_naive_one(put: list[tuple[str, bool]], topic: str, max_shapes: int) -> None:
     """Also when a shape's place becomes free while filters of that shape are among the others."""
-    index: FilterIndex[str] = FilterIndex(most_shapes)
+    index: FilterIndex[str] = FilterIndex(max_shapes)
     model: dict[str, str] = {}
     for number, (each, stays) in enumerate(put):
         if stays:

@@ -2,30 +2,30 @@
 
 import pytest
 
-from taipan.broker.routing.filter_index import MOST_SHAPES, FilterIndex
+from taipan.broker.routing.filter_index import MAX_SHAPES, FilterIndex
 from tests.broker.routing.test_trie import ALL_FILTERS, MATCHES
 from tests.support.calls import calls
 
 
-def index_of(*filters: str, most_shapes: int = MOST_SHAPES) -> FilterIndex[str]:
-    index: FilterIndex[str] = FilterIndex(most_shapes)
+def index_of(*filters: str, max_shapes: int = MAX_SHAPES) -> FilterIndex[str]:
+    index: FilterIndex[str] = FilterIndex(max_shapes)
     for each in filters:
         index.put(each, each)
     return index
 
 
-@pytest.mark.parametrize("most_shapes", [0, 1, 5, 100])
+@pytest.mark.parametrize("max_shapes", [0, 1, 5, 100])
 @pytest.mark.parametrize("topic, filters", MATCHES)
-def test_match(topic: str, filters: set[str], most_shapes: int) -> None:
+def test_match(topic: str, filters: set[str], max_shapes: int) -> None:
     """[MQTT-4.7.2-1] [MQTT-4.7.3-4] [MQTT-3.3.2-3]"""
-    found = index_of(*ALL_FILTERS.split(), most_shapes=most_shapes).match(topic)
+    found = index_of(*ALL_FILTERS.split(), max_shapes=max_shapes).match(topic)
     assert set(found) == filters
     assert len(found) == len(set(found))
 
 
-@pytest.mark.parametrize("most_shapes", [0, 1, 100])
-def test_values_are_replaced_and_found_by_their_filter(most_shapes: int) -> None:
-    index = index_of("a", "a/+", "a/#", most_shapes=most_shapes)
+@pytest.mark.parametrize("max_shapes", [0, 1, 100])
+def test_values_are_replaced_and_found_by_their_filter(max_shapes: int) -> None:
+    index = index_of("a", "a/+", "a/#", max_shapes=max_shapes)
     for each in ("a", "a/+", "a/#"):
         index.put(each, "other " + each)
         assert index.get(each) == "other " + each
@@ -36,7 +36,7 @@ def test_values_are_replaced_and_found_by_their_filter(most_shapes: int) -> None
 
 def test_a_filter_stays_where_it_is() -> None:
     """One that came when there was no place for its shape: a place that becomes free later is for new ones."""
-    index = index_of("a/+", "b/#", "c/#", most_shapes=1)
+    index = index_of("a/+", "b/#", "c/#", max_shapes=1)
     assert [len(shape.values) for shape in index._flat] == [1]
     assert len(index._others) == 2
     assert index.remove("a/+") == "a/+"
@@ -54,9 +54,9 @@ def test_a_filter_stays_where_it_is() -> None:
 
 def test_shapes_are_bounded() -> None:
     """Whatever is subscribed to: a match tries so many shapes and no more."""
-    filters = [f"{'a/' * number}+" for number in range(1, 2 * MOST_SHAPES)]
+    filters = [f"{'a/' * number}+" for number in range(1, 2 * MAX_SHAPES)]
     index = index_of(*filters)
-    assert len(index._flat) == MOST_SHAPES
+    assert len(index._flat) == MAX_SHAPES
     assert len(index) == len(filters)
     for each in filters:
         assert index.match(each.replace("+", "x")) == [each]

@@ -29,14 +29,14 @@ def check(account: Account, queues: list[MessageQueue]) -> None:
     assert account.entries == len(held)
     assert account.apart == sum(1 for _, each in held if each.identifiers or each.retain or each.group)
     counted = {id(each.message): each.size for queue, each in held if not queue._durable or each.qos == 0}
-    assert account.octets == sum(counted.values())
+    assert account.message_bytes == sum(counted.values())
 
 
 @pytest.mark.interpreted
 @pytest.mark.parametrize("seed", range(8))
 def test_what_is_counted_is_what_is_held(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "EXPIRY_SLICE", 7)
-    monkeypatch.setattr(module, "MOST_TOPICS", 3)
+    monkeypatch.setattr(module, "MAX_TOPICS", 3)
     rng = Random(seed)
     account = Account()
     queues = [
@@ -69,4 +69,4 @@ def test_what_is_counted_is_what_is_held(seed: int, monkeypatch: pytest.MonkeyPa
         check(account, queues)
     for queue in queues:
         queue.clear()
-    assert (account.entries, account.apart, account.octets) == (0, 0, 0)
+    assert (account.entries, account.apart, account.message_bytes) == (0, 0, 0)

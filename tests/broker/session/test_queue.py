@@ -6,7 +6,7 @@ import pytest
 
 from taipan.broker.mqtt.constants import MESSAGE_EXPIRY_INTERVAL
 from taipan.broker.mqtt.message import Delivery, Message
-from taipan.broker.session.queue import MOST_TOPICS, MessageQueue
+from taipan.broker.session.queue import MAX_TOPICS, MessageQueue
 
 
 def delivery(topic: str, payload: str = "", expiry: int | None = None, at: float = 0.0) -> Delivery:
@@ -251,7 +251,7 @@ def test_a_queue_with_priorities_has_no_runs() -> None:
 
 def test_of_very_many_topics_none_is_known_from_the_others() -> None:
     queue = MessageQueue()
-    for number in range(MOST_TOPICS + 1):
+    for number in range(MAX_TOPICS + 1):
         queue.push(delivery(f"t/{number}"))
     assert queue._topics is None
     assert queue.holds("t/0") and queue.holds("another")  # rather behind the others than before its own
@@ -259,9 +259,9 @@ def test_of_very_many_topics_none_is_known_from_the_others() -> None:
     drain(queue)
     check_empty(queue)
     assert not queue.holds("t/0")
-    for number in range(MOST_TOPICS + 1):
+    for number in range(MAX_TOPICS + 1):
         queue.push(delivery(f"t/{number}"))
-    queue.pop_run(MOST_TOPICS + 1)
+    queue.pop_run(MAX_TOPICS + 1)
     check_empty(queue)
 
 
@@ -282,14 +282,14 @@ def test_what_is_taken_out_by_topic_and_group(priorities: dict[str, int] | None,
     ):
         queue.push(each)
     if many:
-        for number in range(MOST_TOPICS + 1):
+        for number in range(MAX_TOPICS + 1):
             queue.push(delivery(f"t/{number}", str(number)))
         queue.drop_expired(1.0)
-    assert {"a", "b", "c"} <= set(queue.topics()) and len(queue.topics()) == 3 + many * (MOST_TOPICS + 1)
+    assert {"a", "b", "c"} <= set(queue.topics()) and len(queue.topics()) == 3 + many * (MAX_TOPICS + 1)
     taken = queue.take({"a", "c"}, {"$share/g/a"})
     assert sorted(texts(taken)) == ["1", "3", "4", "shared"]
     left = drain(queue)
-    assert left[:2] == ["2", "other"] and len(left) == 2 + many * (MOST_TOPICS + 1)
+    assert left[:2] == ["2", "other"] and len(left) == 2 + many * (MAX_TOPICS + 1)
     check_empty(queue)
 
 
