@@ -116,7 +116,7 @@ class Operations:
         if session is not None and session.connected:
             message = Message("t/will", b"gone", 1, False, {}, session.client, self.node.clock.time) if will else None
             if message is not None and session.durable:
-                session.will_number = self.node.durability.will_stored(message, 100)
+                session.will_number = self.node.durability.node.will_stored(message, 100)
             self.broker.leave(session, message, 100, self.node.clock.time, "normal")
 
     def end(self, name: str) -> None:
