@@ -5,21 +5,9 @@ from typing import Any
 import msgspec
 
 from ..http.routes import Call, Routes
-from ..operations.alarms import Which
+from ..operations.alarms import AlarmRecord, Which
 
 routes = Routes("Alarms")
-
-
-class AlarmRecord(msgspec.Struct):
-    """Times and ``duration`` in microseconds; ``deactivate_at`` is "infinity" while it is active."""
-
-    name: str
-    message: str
-    details: dict[str, Any]
-    activated: bool
-    activate_at: int
-    deactivate_at: int | str
-    duration: int
 
 
 class NodeAlarms(msgspec.Struct):
@@ -37,7 +25,7 @@ class DeactivateBody(msgspec.Struct):
 
 
 def _of_all_nodes(call: Call, which: Which) -> Any:
-    return [{"node": call.operations.nodes.name, "alarms": call.operations.alarms.records(which)}]
+    return [NodeAlarms(call.operations.nodes.name, call.operations.alarms.records(which))]
 
 
 @routes.get("/alarms", "Alarms of all nodes", reply=list[NodeAlarms])

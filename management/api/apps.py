@@ -6,6 +6,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from ..http.routes import Call, OrEmpty, Routes
+from ..operations.apps import AppRecord
 
 routes = Routes("Applications")
 
@@ -13,17 +14,6 @@ Expired = (
     Annotated[int, Meta(ge=0, le=253_402_300_799, extra={"unit": "unix seconds"})] | Literal["undefined", ""] | None
 )
 Text = Annotated[str, Meta(max_length=1024)]
-
-
-class AppRecord(msgspec.Struct):
-    """``expired``: unix seconds, or ``undefined``. ``secret`` is masked, and there only where one is asked for."""
-
-    app_id: str
-    name: str
-    desc: str
-    status: bool
-    expired: int | str
-    secret: str | UnsetType = UNSET
 
 
 class NewApp(msgspec.Struct):
@@ -66,7 +56,7 @@ async def add_app(call: Call) -> Any:
     secret = await call.operations.apps.add(
         given.app_id, given.name, given.secret or None, given.desc, given.status, _end(given.expired)
     )
-    return {"secret": secret}
+    return Secret(secret)
 
 
 @routes.put("/apps/{app_id}", "Change an application", body=AppUpdate)

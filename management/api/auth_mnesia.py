@@ -7,10 +7,10 @@ import msgspec
 from taipan.broker.access.stored_users import CLIENT_ID, USERNAME
 
 from ..http.envelope import Extra
-from ..http.reading import PageQuery
 from ..http.routes import Call, OnDemand, OrEmpty, Routes
+from ..operations.listing import PageQuery
 from ..operations.refusal import EXISTS, Refusal
-from ..operations.users import OK, account_record
+from ..operations.users import OK, ClientIdAccount, UsernameAccount, account_record
 from .credentials import Credentials, Name, add_users, update_user
 
 routes = Routes("Users of EMQX 4.4")
@@ -24,16 +24,6 @@ class ClientIdQuery(PageQuery, kw_only=True):
 class UsernameQuery(PageQuery, kw_only=True):
     username: str | None = None
     like: str | None = msgspec.field(default=None, name="_like_username")
-
-
-class ClientIdAccount(msgspec.Struct):
-    clientid: str
-    created_at: int
-
-
-class UsernameAccount(msgspec.Struct):
-    username: str
-    created_at: int
 
 
 class NewClientId(Credentials, kw_only=True):

@@ -4,20 +4,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..http.reading import PageQuery
 from ..http.routes import Call, OnDemand, OrEmpty, Routes
-from ..operations.users import login_record
+from ..operations.listing import PageQuery
+from ..operations.users import LoginRecord, login_record
 from .credentials import Credentials, Name, add_users, update_user
 
 routes = Routes("Authentication users")
-
-
-class LoginRecord(msgspec.Struct):
-    """Specification, Authentication user record."""
-
-    login: str
-    password: str
-    is_superuser: bool
 
 
 class NewLogin(Credentials, kw_only=True):

@@ -5,24 +5,14 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from ..http.reading import PageQuery
 from ..http.routes import Call, Routes
+from ..operations.banned import BanRecord
+from ..operations.listing import PageQuery
 
 routes = Routes("Banned")
 
 Time = Annotated[int, Meta(ge=0, le=253_402_300_799, extra={"unit": "unix seconds"})]
 Text = Annotated[str, Meta(max_length=65_535)]
-
-
-class BanRecord(msgspec.Struct):
-    """``at``, ``until``: unix seconds."""
-
-    who: str
-    kind: str = msgspec.field(name="as")
-    by: str
-    reason: str
-    at: int
-    until: int
 
 
 class NewBan(msgspec.Struct, kw_only=True):

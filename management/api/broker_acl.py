@@ -1,27 +1,15 @@
 """/broker_acl: access rules by login, tried in the order in which they were added."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from ..http.reading import PageQuery
 from ..http.routes import Call, OrEmpty, Routes
-from ..operations.acl import OK, NewRule, rule_record, subject_of
-from ..operations.listing import everything
+from ..operations.acl import OK, AclRecord, Action, NewRule, rule_record, subject_of
+from ..operations.listing import PageQuery, everything
 
 routes = Routes("ACL rules")
-
-Action = Literal["pub", "sub", "pubsub"]
-
-
-class AclRecord(msgspec.Struct):
-    """Specification, ACL rule record."""
-
-    login: str
-    topic: str
-    action: str
-    allow: bool
 
 
 class NewAcl(msgspec.Struct):

@@ -1,108 +1,16 @@
 """/clients and /nodes/{node}/clients: who is there, and what is ordered about them."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import msgspec
-from msgspec import Meta
 
-from ..http.reading import PageQuery
 from ..http.routes import Call, Routes
-from ..operations.clients import ClientFilters
+from ..operations.client_record import ClientRecord
+from ..operations.clients import AclCacheEntry, ClientsQuery
+from ..operations.listing import PageQuery
 from ..operations.refusal import wrong
 
 routes = Routes("Clients")
-
-
-class ClientRecord(msgspec.Struct, kw_only=True):
-    """Specification, Client record, and what EMQX 4.4 has beside it."""
-
-    node: str
-    clientid: str
-    username: str
-    proto_name: str
-    proto_ver: int
-    ip_address: str
-    port: int
-    is_bridge: bool
-    connected_at: str
-    disconnected_at: str | msgspec.UnsetType = msgspec.UNSET
-    connected: bool
-    zone: str
-    keepalive: int
-    clean_start: bool
-    expiry_interval: int
-    created_at: str
-    subscriptions_cnt: int
-    max_subscriptions: int
-    inflight: int
-    max_inflight: int
-    mqueue_len: int
-    max_mqueue: int
-    mqueue_dropped: int
-    awaiting_rel: int
-    max_awaiting_rel: int
-    recv_oct: int
-    recv_cnt: int
-    recv_pkt: int
-    recv_msg: int
-    recv_msg_qos0: int = msgspec.field(name="recv_msg.qos0")
-    recv_msg_qos1: int = msgspec.field(name="recv_msg.qos1")
-    recv_msg_qos2: int = msgspec.field(name="recv_msg.qos2")
-    recv_msg_dropped: int = msgspec.field(name="recv_msg.dropped")
-    send_oct: int
-    send_cnt: int
-    send_pkt: int
-    send_msg: int
-    send_msg_qos0: int = msgspec.field(name="send_msg.qos0")
-    send_msg_qos1: int = msgspec.field(name="send_msg.qos1")
-    send_msg_qos2: int = msgspec.field(name="send_msg.qos2")
-    send_msg_dropped: int = msgspec.field(name="send_msg.dropped")
-    send_msg_dropped_expired: int = msgspec.field(name="send_msg.dropped.expired")
-    send_msg_dropped_queue_full: int = msgspec.field(name="send_msg.dropped.queue_full")
-    send_msg_dropped_too_large: int = msgspec.field(name="send_msg.dropped.too_large")
-    mailbox_len: int
-    heap_size: int
-    reductions: int
-    mountpoint: str | msgspec.UnsetType = msgspec.UNSET
-
-
-class AclCacheEntry(msgspec.Struct):
-    """Specification, ACL cache entry; ``updated_time`` is unix milliseconds."""
-
-    access: Literal["publish", "subscribe"]
-    topic: str
-    result: Literal["allow", "deny"]
-    updated_time: int
-
-
-When = Annotated[int, Meta(ge=0, le=253_402_300_799_999, extra={"unit": "unix milliseconds"})]
-"""Unix seconds or milliseconds."""
-
-
-class ClientsQuery(PageQuery, kw_only=True):
-    """Conditions of a listing of clients; see ``ClientFilters``."""
-
-    clientid: str | None = None
-    username: str | None = None
-    zone: str | None = None
-    ip_address: str | None = None
-    conn_state: Literal["connected", "idle", "disconnected"] | None = None
-    clean_start: bool | None = None
-    proto_name: Literal["MQTT", "CoAP", "LwM2M", "MQTT-SN"] | None = None
-    proto_ver: int | None = None
-    like_clientid: str | None = msgspec.field(default=None, name="_like_clientid")
-    like_username: str | None = msgspec.field(default=None, name="_like_username")
-    gte_created_at: When | None = msgspec.field(default=None, name="_gte_created_at")
-    lte_created_at: When | None = msgspec.field(default=None, name="_lte_created_at")
-    gte_connected_at: When | None = msgspec.field(default=None, name="_gte_connected_at")
-    lte_connected_at: When | None = msgspec.field(default=None, name="_lte_connected_at")
-    gte_mqueue_len: int | None = msgspec.field(default=None, name="_gte_mqueue_len")
-    lte_mqueue_len: int | None = msgspec.field(default=None, name="_lte_mqueue_len")
-    gte_mqueue_dropped: int | None = msgspec.field(default=None, name="_gte_mqueue_dropped")
-    lte_mqueue_dropped: int | None = msgspec.field(default=None, name="_lte_mqueue_dropped")
-
-    def filters(self) -> ClientFilters:
-        return ClientFilters(**{key: getattr(self, key) for key in ClientFilters.__struct_fields__})
 
 
 class UsernameQuery(PageQuery, kw_only=True):
@@ -133,9 +41,7 @@ class QuotaBody(msgspec.Struct):
 @routes.get("/clients", "Clients, page by page", query=ClientsQuery, reply=list[ClientRecord])
 @routes.get("/nodes/{node}/clients", "Clients of a node, page by page", query=ClientsQuery, reply=list[ClientRecord])
 def list_clients(call: Call) -> Any:
-    query: ClientsQuery = call.query
-    limit = query.rows(call.operations.settings.max_row_limit)
-    return call.operations.clients.search(query.filters(), query.page, limit)
+    return call.operations.clients.search(call.query, call.operations.settings.max_row_limit)
 
 
 @routes.get("/clients/{clientid}", "A client", reply=list[ClientRecord])

@@ -12,21 +12,14 @@ from ..http.envelope import json_response, status_of
 from ..http.reading import parse
 from ..http.routes import Call, Octets, OnDemand, Raw, Routes
 from ..operations.backup.documents import is_blank
+from ..operations.backup.files import ExportRecord
 from ..operations.backup.import_file import ImportRefused
+from ..operations.loss import LossRecord
 from ..operations.refusal import MISSING, Refusal, wrong
 
 routes = Routes("Data export and import")
 
 _CHUNK: Final = 262_144
-
-
-class ExportRecord(msgspec.Struct):
-    """``size`` in bytes; ``created_at``: local time, ``YYYY-MM-DD HH:mm:ss``."""
-
-    filename: str
-    size: int
-    created_at: str
-    node: str
 
 
 class ImportQuery(msgspec.Struct, kw_only=True):
@@ -86,16 +79,6 @@ class ImportRecord(msgspec.Struct, kw_only=True):
     apps: int | UnsetType = UNSET
     retained: int | UnsetType = UNSET
     carried: dict[str, int] | UnsetType = UNSET
-
-
-class LossRecord(msgspec.Struct):
-    """What the store lacked at the start. ``access``: why rows that decide who may are not to be relied on; ``tables``:
-    which; ``accepted``: clients are let in. ``batches``: the first and the last that is gone at its end."""
-
-    accepted: bool
-    access: str
-    tables: list[str]
-    batches: list[int] | None
 
 
 @routes.get("/data/loss", "What the store lacked at the start", reply=LossRecord)

@@ -94,7 +94,7 @@ def list_endpoints(call: Call) -> Any:
 
 @routes.get("/openapi.json", "This document", reply=Raw({"application/json": {"type": "object"}}))
 async def get_openapi(call: Call) -> web.Response:
-    settings, version = call.operations.settings, call.operations.nodes.broker()["version"]
+    settings, version = call.operations.settings, call.operations.nodes.broker().version
     return json_response(await document(all_routes(), monitoring.root_routes.all, settings, version))
 
 

@@ -5,20 +5,9 @@ from typing import Any
 import msgspec
 
 from ..http.routes import Call, Routes
+from ..operations.listeners import ListenerRecord
 
 routes = Routes("Listeners")
-
-
-class ListenerRecord(msgspec.Struct):
-    """Specification, Listener record; ``identifier`` is what restarts it."""
-
-    protocol: str
-    listen_on: str
-    identifier: str
-    acceptors: int
-    max_conns: int
-    current_conns: int
-    shutdown_count: list[dict[str, int]] | dict[str, int]
 
 
 class NodeListeners(msgspec.Struct):
@@ -30,7 +19,7 @@ class NodeListeners(msgspec.Struct):
 
 @routes.get("/listeners", "Listeners of all nodes", reply=list[NodeListeners])
 def list_listeners(call: Call) -> Any:
-    return [{"node": call.operations.nodes.name, "listeners": call.operations.listeners.records()}]
+    return [NodeListeners(call.operations.nodes.name, call.operations.listeners.records())]
 
 
 @routes.get("/nodes/{node}/listeners", "Listeners of a node", reply=list[ListenerRecord])

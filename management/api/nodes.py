@@ -2,43 +2,10 @@
 
 from typing import Any
 
-import msgspec
-
 from ..http.routes import Call, Routes
+from ..operations.nodes import BrokerRecord, NodeRecord
 
 routes = Routes("Nodes")
-
-
-class BrokerRecord(msgspec.Struct):
-    """Specification, Broker node record."""
-
-    node: str
-    node_status: str
-    otp_release: str
-    sysdescr: str
-    uptime: str
-    version: str
-    datetime: str
-
-
-class NodeRecord(msgspec.Struct):
-    """Specification, Node status record."""
-
-    node: str
-    node_status: str
-    otp_release: str
-    version: str
-    uptime: str
-    connections: int
-    live_connections: int
-    load1: str
-    load5: str
-    load15: str
-    max_fds: int
-    memory_total: str | int
-    memory_used: str | int
-    process_available: int
-    process_used: int
 
 
 @routes.get("/brokers", "What each node is", reply=list[BrokerRecord])

@@ -5,9 +5,10 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from ..http.reading import PageQuery
 from ..http.routes import Call, OnDemand, Routes
+from ..operations.listing import PageQuery
 from ..operations.refusal import wrong
+from ..operations.resources import DeadLetterRecord
 from .rules import Description, Id, Members, members
 
 routes = Routes("Resources")
@@ -64,20 +65,6 @@ class ResourceChanges(msgspec.Struct, kw_only=True):
 
     config: Members | UnsetType = UNSET
     description: Description | UnsetType = UNSET
-
-
-class DeadLetterRecord(msgspec.Struct, kw_only=True):
-    """A row that the server kept answering with an error of its own. ``taken_at``: when a rule made it, ``at``: when it
-    was set aside, in milliseconds; ``row``: as JSON, cut to 4096 characters."""
-
-    id: int
-    action: str
-    clientid: str
-    at: int
-    taken_at: int
-    attempts: int
-    reason: str
-    row: str
 
 
 class Chosen(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

@@ -2,19 +2,11 @@
 
 from typing import Any
 
-import msgspec
-
-from ..http.reading import PageQuery
 from ..http.routes import Call, Routes
+from ..operations.listing import PageQuery
+from ..operations.routes import RouteRecord
 
 routes = Routes("Routes")
-
-
-class RouteRecord(msgspec.Struct):
-    """Specification, Route record."""
-
-    topic: str
-    node: str
 
 
 @routes.get("/routes", "Routes, page by page", query=PageQuery, reply=list[RouteRecord])

@@ -1,14 +1,13 @@
 """/rules: which messages and events are selected, and what is done with what they say."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from ..http.reading import PageQuery
 from ..http.routes import Call, Routes
 from ..operations.refusal import missing
-from ..operations.rules import RuleFilters
+from ..operations.rules import RulesQuery
 
 routes = Routes("Rules")
 
@@ -116,24 +115,6 @@ class RuleChanges(msgspec.Struct, kw_only=True):
     on_action_failed: OnActionFailed | UnsetType = UNSET
 
 
-class RulesQuery(PageQuery, kw_only=True):
-    """Conditions of a listing; see ``RuleFilters``. ``enable_paging=false``: all there are, the oldest first, and no
-    ``meta``."""
-
-    pages_on_demand: ClassVar[bool] = True
-
-    enabled: bool | None = None
-    source: str | None = msgspec.field(default=None, name="for")
-    like_id: str | None = msgspec.field(default=None, name="_like_id")
-    like_for: str | None = msgspec.field(default=None, name="_like_for")
-    match_for: str | None = msgspec.field(default=None, name="_match_for")
-    like_description: str | None = msgspec.field(default=None, name="_like_description")
-    enable_paging: bool = True
-
-    def filters(self) -> RuleFilters:
-        return RuleFilters(**{key: getattr(self, key) for key in RuleFilters.__struct_fields__})
-
-
 class TraceSize(msgspec.Struct):
     """How many evaluations to keep; 0: none any more."""
 
@@ -166,8 +147,8 @@ def list_rules(call: Call) -> Any:
     query: RulesQuery = call.query
     rules = call.operations.rules
     if not query.enable_paging:
-        return rules.everything(query.filters())
-    return rules.search(query.filters(), query.page, query.rows(call.operations.settings.max_row_limit))
+        return rules.everything(query)
+    return rules.search(query, call.operations.settings.max_row_limit)
 
 
 @routes.get("/rules/{id}", "One rule", reply=RuleRecord)

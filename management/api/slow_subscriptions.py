@@ -2,21 +2,10 @@
 
 from typing import Any
 
-import msgspec
-
 from ..http.routes import Call, Routes
+from ..operations.slow_subscriptions import SlowRecord
 
 routes = Routes("Slow subscriptions")
-
-
-class SlowRecord(msgspec.Struct):
-    """Milliseconds."""
-
-    clientid: str
-    node: str
-    topic: str
-    timespan: int
-    last_update_time: int
 
 
 @routes.get("/slow_subscriptions", "The slowest subscriptions", reply=list[SlowRecord])

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from ..http.routes import Call, Routes
+from ..operations.topic_metrics import TopicMetricsRecord
 
 routes = Routes("Topic metrics")
 
@@ -15,16 +16,9 @@ class TopicBody(msgspec.Struct):
     topic: str
 
 
-class TopicMetricsRecord(msgspec.Struct):
-    """``metrics``: ``messages.in``, ``messages.qos0.out`` and so on, each with ``.count`` and ``.rate`` (a second)."""
-
-    topic: str
-    metrics: dict[str, int | float]
-
-
 @routes.get("/topic-metrics", "What was counted of all topics", reply=list[TopicMetricsRecord])
 def list_all_topic_metrics(call: Call) -> Any:
-    return [{"topic": topic, "metrics": metrics} for topic, metrics in call.operations.topic_metrics.listing()]
+    return call.operations.topic_metrics.records()
 
 
 @routes.get("/topic-metrics/{topic}", "What was counted of a topic", reply=dict[str, int | float])

@@ -10,20 +10,9 @@ from taipan.broker.extensions.tracing import Kind
 
 from ..http.envelope import Extra
 from ..http.routes import Call, Raw, Routes
-from ..operations.tracing import from_rfc3339
+from ..operations.tracing import TraceRecord, from_rfc3339
 
 routes = Routes("Traces")
-
-
-class TraceRecord(msgspec.Struct):
-    """One trace; the condition stands under the name of its type."""
-
-    name: str
-    type: str
-    start_at: str
-    end_at: str
-    status: str
-    log_size: dict[str, int]
 
 
 class NewTrace(msgspec.Struct):
@@ -82,7 +71,7 @@ async def delete_trace(call: Call) -> None:
 @routes.put("/trace/{name}/stop", "End a trace", reply=Stopped)
 async def disable_trace(call: Call) -> Any:
     await call.operations.tracing.stop(call.path["name"])
-    return {"name": call.path["name"], "enable": False}
+    return Stopped(call.path["name"], False)
 
 
 @routes.get(

@@ -1,13 +1,16 @@
 """users, acl, banned and their older names: who may come in, and what they may do."""
 
-from collections.abc import Iterator
-from typing import Any, Final
+from itertools import chain
+from typing import Final
+
+import msgspec
 
 from taipan.broker.access.stored_rules import ALL, PUB, PUBSUB, SUB
 from taipan.broker.access.stored_users import CLIENT_ID, USERNAME
 
-from ..operations.acl import NewRule, Subject, rule_record, subject_of
-from ..operations.listing import Listing, everything
+from ..operations.acl import AclRecord, HalfRecord, NewRule, Subject, rule_record, subject_of
+from ..operations.banned import BanRecord
+from ..operations.listing import everything
 from ..operations.refusal import EXISTS, NO_USER, UNKNOWN, Refusal
 from ..operations.users import NewUser, login_record
 from .client_commands import EVERYTHING
@@ -51,7 +54,7 @@ async def _delete_login(call: Call) -> Answer:
 
 
 def _list_logins(call: Call) -> Answer:
-    return Answer(call.operations.users.listing(1, EVERYTHING), lambda row: f"User(login = {_binary(row['login'])})")
+    return Answer(call.operations.users.listing(1, EVERYTHING), lambda row: f"User(login = {_binary(row.login)})")
 
 
 def _show_login(call: Call) -> Answer:
@@ -60,7 +63,7 @@ def _show_login(call: Call) -> Answer:
         raise not_found(f"user {call['Login']}", NO_USER)
     return Answer(
         login_record(user),
-        lambda row: f"User(login = {_binary(row['login'])} is_super = {word(row['is_superuser'])})",
+        lambda row: f"User(login = {_binary(row.login)} is_super = {word(row.is_superuser)})",
     )
 
 
@@ -77,8 +80,7 @@ for _noun, _kind in (("users", "user"), ("mqtt-user", "user, as EMQX 4.2 has it"
 
 def _accounts(noun: str, kind: str, name: str, what: str) -> None:
     def list_accounts(call: Call) -> Answer:
-        listing: Listing = call.operations.users.accounts(kind, 1, EVERYTHING)
-        return Answer(listing, lambda row: str(row[kind]))
+        return Answer(call.operations.users.accounts(kind, 1, EVERYTHING), lambda row: str(row.name))
 
     async def add_account(call: Call) -> Answer:
         return await _added(call, NewUser(call[name], call["Password"]), kind)
@@ -116,21 +118,8 @@ def list_rules(call: Call) -> Answer:
     if call.get("Kind") is not None:
         kind = call.choice("Kind", CLIENT_ID, USERNAME, "_all")
         return Answer(acl.halves_listing(ALL if kind == "_all" else kind, 1, EVERYTHING), _half_line)
-    return Answer(
-        _Chained([acl.halves_listing(kind, 1, EVERYTHING) for kind in (CLIENT_ID, USERNAME, ALL)]), _half_line
-    )
-
-
-class _Chained(Listing):
-    """Several listings as one."""
-
-    def __init__(self, listings: list[Listing]) -> None:
-        super().__init__([], 1, EVERYTHING, lambda row: row)
-        self._listings = listings
-
-    def __iter__(self) -> Iterator[dict[str, Any] | None]:
-        for each in self._listings:
-            yield from each
+    listings = [acl.halves_listing(kind, 1, EVERYTHING) for kind in (CLIENT_ID, USERNAME, ALL)]
+    return Answer(everything(chain.from_iterable(listings), lambda record: record), _half_line)
 
 
 def _subject_commands(words: str, name: str, kind: str) -> None:
@@ -245,15 +234,14 @@ def _not_drained(refusal: Refusal) -> str:
     return f"ACL cache drain FAILED: {refusal.message}"
 
 
-def _half_line(row: dict[str, Any]) -> str:
-    kind, name = next(iter(row.items()))
-    who = name if kind == ALL else f"{kind} = {_binary(name)}"
-    return f"Acl({who} topic = {_binary(row['topic'])} action = {row['action']} access = {row['access']})"
+def _half_line(row: HalfRecord) -> str:
+    who = row.name if row.kind == ALL else f"{row.kind} = {_binary(row.name)}"
+    return f"Acl({who} topic = {_binary(row.topic)} action = {row.action} access = {row.access})"
 
 
-def _login_rule_line(row: dict[str, Any]) -> str:
-    login, topic = _binary(row["login"]), _binary(row["topic"])
-    return f"Acl(login = {login} topic = {topic} action = {row['action']} allow = {word(row['allow'])})"
+def _login_rule_line(row: AclRecord) -> str:
+    login, topic = _binary(row.login), _binary(row.topic)
+    return f"Acl(login = {login} topic = {topic} action = {row.action} allow = {word(row.allow)})"
 
 
 # banned
@@ -261,9 +249,12 @@ def _login_rule_line(row: dict[str, Any]) -> str:
 
 @commands.add("banned list", "List who may not connect")
 def list_banned(call: Call) -> Answer:
-    keys = ("as", "who", "by", "reason", "at", "until")
-    listing = call.operations.banned.listing(1, EVERYTHING)
-    return Answer(listing, lambda row: f"Banned({', '.join(f'{key}={told(row[key])}' for key in keys)})")
+    return Answer(call.operations.banned.listing(1, EVERYTHING), _ban_line)
+
+
+def _ban_line(row: BanRecord) -> str:
+    facts = ", ".join(f"{key}={told(value)}" for key, value in msgspec.to_builtins(row).items())
+    return f"Banned({facts})"
 
 
 @commands.add(

@@ -1,9 +1,8 @@
 """mgmt: the applications that may use the HTTP API."""
 
-from typing import Any
-
 from taipan.broker.observability.log_text import NOTHING
 
+from ..operations.apps import AppRecord
 from ..operations.refusal import EXISTS, UNKNOWN
 from .command import NOT_FOUND, OK, Answer, Call, Commands, not_found, telling, word
 
@@ -12,7 +11,7 @@ commands = Commands()
 
 @commands.add("mgmt list", "List the applications that may use the HTTP API")
 def list_apps(call: Call) -> Answer:
-    rows = [call.operations.apps.lookup(row["app_id"]) for row in call.operations.apps.listing()]
+    rows = [call.operations.apps.lookup(row.app_id) for row in call.operations.apps.listing()]
     return Answer(rows, lambda rows: [_app_line(row) for row in rows])
 
 
@@ -46,8 +45,8 @@ async def delete_app(call: Call) -> Answer:
     return Answer(None, OK)
 
 
-def _app_line(row: dict[str, Any]) -> str:
+def _app_line(row: AppRecord) -> str:
     return (
-        f"app_id: {row['app_id']}, secret: {row['secret']}, name: {row['name']}, desc: {row['desc']}, "
-        f"status: {word(row['status'])}, expired: {NOTHING if row['expired'] == 'undefined' else row['expired']}"
+        f"app_id: {row.app_id}, secret: {row.secret}, name: {row.name}, desc: {row.desc}, "
+        f"status: {word(row.status)}, expired: {NOTHING if row.expired == 'undefined' else row.expired}"
     )

@@ -4,10 +4,12 @@ from contextlib import AbstractContextManager
 from sys import maxsize
 from typing import Any, Final
 
-from ..operations.clients import ClientFilters
+from ..operations.client_record import ClientRecord
+from ..operations.clients import ClientsQuery
 from ..operations.pubsub import SubscribeRequest, UnsubscribeRequest
 from ..operations.refusal import NOT_ONLINE, WRONG
-from ..operations.subscriptions import SubscriptionFilters
+from ..operations.routes import RouteRecord
+from ..operations.subscriptions import SubscriptionRecord, SubscriptionsQuery
 from .command import NOT_FOUND, OK, Answer, Call, Commands, Failure, not_found, telling, told, word
 
 commands = Commands()
@@ -18,7 +20,7 @@ EVERYTHING: Final = maxsize // 2
 
 @commands.add("clients list", "List all clients")
 def list_clients(call: Call) -> Answer:
-    return Answer(call.operations.clients.search(ClientFilters(), 1, EVERYTHING), lambda row: _client_line(call, row))
+    return Answer(call.operations.clients.search(ClientsQuery(), EVERYTHING), lambda row: _client_line(call, row))
 
 
 @commands.add("clients show <ClientId>", "Show a client")
@@ -38,7 +40,7 @@ async def kick_client(call: Call) -> Answer:
 
 @commands.add("subscriptions list", "List all subscriptions")
 def list_subscriptions(call: Call) -> Answer:
-    return Answer(call.operations.subscriptions.search(SubscriptionFilters(), 1, EVERYTHING), _subscription_line)
+    return Answer(call.operations.subscriptions.search(SubscriptionsQuery(), EVERYTHING), _subscription_line)
 
 
 @commands.add("subscriptions show <ClientId>", "Show the subscriptions of a client")
@@ -85,37 +87,37 @@ def _online(otherwise: str) -> AbstractContextManager[None]:
     return telling(lambda refusal: otherwise if refusal.code == NOT_ONLINE else None)
 
 
-def _client_line(call: Call, row: dict[str, Any]) -> str:
-    facts = {
-        "username": row["username"],
-        "peername": f"{row['ip_address']}:{row['port']}",
-        "clean_start": word(row["clean_start"]),
-        "keepalive": row["keepalive"],
-        "session_expiry_interval": row["expiry_interval"],
-        "subscriptions": row["subscriptions_cnt"],
-        "inflight": row["inflight"],
-        "awaiting_rel": row["awaiting_rel"],
-        "delivered_msgs": row["send_msg"],
-        "enqueued_msgs": row["mqueue_len"],
-        "dropped_msgs": row["mqueue_dropped"],
-        "connected": word(row["connected"]),
+def _client_line(call: Call, row: ClientRecord) -> str:
+    facts: dict[str, Any] = {
+        "username": row.username,
+        "peername": f"{row.ip_address}:{row.port}",
+        "clean_start": word(row.clean_start),
+        "keepalive": row.keepalive,
+        "session_expiry_interval": row.expiry_interval,
+        "subscriptions": row.subscriptions_cnt,
+        "inflight": row.inflight,
+        "awaiting_rel": row.awaiting_rel,
+        "delivered_msgs": row.send_msg,
+        "enqueued_msgs": row.mqueue_len,
+        "dropped_msgs": row.mqueue_dropped,
+        "connected": word(row.connected),
     }
     # The record has its times as text and no user name as a word, this line has milliseconds and ``-``. It is written
     # in the turn that made the record.
-    session = call.operations.server.broker.sessions.get(row["clientid"])
+    session = call.operations.server.broker.sessions.get(row.clientid)
     if session is not None:
         facts["username"] = told(session.client.username)
         skew = call.operations.server.clock.skew
         facts["created_at"] = int((session.created_at + skew) * 1000)
         facts["connected_at"] = int((session.client.connected_at + skew) * 1000)
-        if not row["connected"]:
+        if not row.connected:
             facts["disconnected_at"] = int((session.disconnected_at + skew) * 1000)
-    return f"Client({row['clientid']}, {', '.join(f'{key}={value}' for key, value in facts.items())})"
+    return f"Client({row.clientid}, {', '.join(f'{key}={value}' for key, value in facts.items())})"
 
 
-def _subscription_line(row: dict[str, Any]) -> str:
-    return f"{row['clientid']} -> {row['topic']}"
+def _subscription_line(row: SubscriptionRecord) -> str:
+    return f"{row.clientid} -> {row.topic}"
 
 
-def _route_line(row: dict[str, Any]) -> str:
-    return f"{row['topic']} -> {row['node']}"
+def _route_line(row: RouteRecord) -> str:
+    return f"{row.topic} -> {row.node}"

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from ..operations.backup.import_file import ImportRefused, UnsupportedVersion
+from ..operations.loss import LossRecord
 from ..operations.refusal import NOT_JSON, UNKNOWN, WRONG, Refusal
 from .command import OK, Answer, Call, Commands, telling, word
 
@@ -18,9 +19,9 @@ _FAILED = "The emqx data import failed"
 @commands.add("data export", "Export what is stored: users, access rules, bans, applications, rules, resources")
 async def export_data(call: Call) -> Answer:
     with telling(lambda refusal: f"The emqx data export failed due to {refusal.message}."):
-        row = await call.operations.backup.export_file()
-    path = call.operations.backup.files.path / row["filename"]
-    return Answer(row, f"The emqx data has been successfully exported to {path}.")
+        record = await call.operations.backup.export_file()
+    path = call.operations.backup.files.path / record.filename
+    return Answer(record, f"The emqx data has been successfully exported to {path}.")
 
 
 @commands.add(
@@ -95,11 +96,11 @@ async def accept_loss(call: Call) -> Answer:
     return Answer(await call.operations.loss.accept(), OK)
 
 
-def _loss_lines(loss: dict[str, Any]) -> Iterator[str]:
-    if loss["batches"] is not None:
-        yield "Lost batches: {} to {}".format(*loss["batches"])
-    if loss["access"]:
-        yield f"Access rows lost: {loss['access']}"
-        yield f"Accepted: {word(loss['accepted'])}"
-    if loss["batches"] is None and not loss["access"]:
+def _loss_lines(loss: LossRecord) -> Iterator[str]:
+    if loss.batches is not None:
+        yield "Lost batches: {} to {}".format(*loss.batches)
+    if loss.access:
+        yield f"Access rows lost: {loss.access}"
+        yield f"Accepted: {word(loss.accepted)}"
+    if loss.batches is None and not loss.access:
         yield "Nothing is lost."

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
+from ..operations.modules import ModuleRecord
 from ..operations.runtime import runtime
 from .command import Answer, Call, Commands, key_line, word
 
@@ -17,7 +18,7 @@ _VM_WIDTH: Final = 24
 def show_status(call: Call) -> Answer:
     return Answer(
         call.operations.nodes.status(memory_text=False),
-        lambda node: f"Node '{node['node']}' {node['version']} is started",
+        lambda node: f"Node '{node.node}' {node.version} is started",
     )
 
 
@@ -25,7 +26,7 @@ def show_status(call: Call) -> Answer:
 def show_broker(call: Call) -> Answer:
     keys = ("sysdescr", "version", "uptime", "datetime")
     return Answer(
-        call.operations.nodes.broker(), lambda node: [key_line(key, node[key], _BROKER_WIDTH) for key in keys]
+        call.operations.nodes.broker(), lambda node: [key_line(key, getattr(node, key), _BROKER_WIDTH) for key in keys]
     )
 
 
@@ -68,9 +69,9 @@ def list_modules(call: Call) -> Answer:
     return Answer(call.operations.modules.records(), _module_lines)
 
 
-def _module_lines(modules: list[dict[str, Any]]) -> Iterator[str]:
+def _module_lines(modules: list[ModuleRecord]) -> Iterator[str]:
     for each in modules:
-        yield f"Module({each['name']}, description={each['description']}, active={word(each['active'])})"
+        yield f"Module({each.name}, description={each.description}, active={word(each.active)})"
 
 
 @commands.add("log set-level <Level> [<Logger>]", "Write no less than debug, info, warning, error or critical")

@@ -8,7 +8,7 @@ import msgspec
 
 from ..http.reading import parse
 from ..operations.refusal import UNKNOWN, Refusal, wrong
-from ..operations.rules import RuleFilters
+from ..operations.rules import RulesQuery
 from .command import OK, Answer, Call, Commands, telling
 
 commands = Commands()
@@ -19,7 +19,7 @@ _ALL: Final = 10**15
 
 @commands.add("rules list", "List the rules")
 def list_rules(call: Call) -> Answer:
-    return Answer(call.operations.rules.everything(RuleFilters()), _rule_line)
+    return Answer(call.operations.rules.everything(RulesQuery()), _rule_line)
 
 
 @commands.add("rules show <RuleId>", "Show a rule")

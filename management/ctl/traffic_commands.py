@@ -1,9 +1,12 @@
 """listeners, retainer, topic-metrics, slow-subs: where messages come in, where they stay, how they fare."""
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
+from ..operations.listeners import ListenerRecord
 from ..operations.refusal import UNKNOWN, Refusal
+from ..operations.retained import RetainedQuery
+from ..operations.topic_metrics import TopicMetricsRecord
 from .client_commands import EVERYTHING
 from .command import OK, Answer, Call, Commands, Failure, key_line, telling
 
@@ -35,9 +38,9 @@ async def stop_listener(call: Call) -> Answer:
 async def stop_listener_on(call: Call) -> Answer:
     protocol, port = call["Protocol"], call["Port"]
     for row in call.operations.listeners.records():
-        same = row["protocol"] == protocol or row["protocol"].startswith(f"{protocol}:")
-        if same and port in (row["listen_on"], row["listen_on"].rpartition(":")[2]):
-            return await _stop(call, row["identifier"])
+        same = row.protocol == protocol or row.protocol.startswith(f"{protocol}:")
+        if same and port in (row.listen_on, row.listen_on.rpartition(":")[2]):
+            return await _stop(call, row.identifier)
     raise Failure(UNKNOWN, f"no listener {protocol} on {port}", f"No such listener {protocol} on {port}")
 
 
@@ -53,16 +56,16 @@ def _failed(refusal: Refusal, what: str, name: str) -> str:
     return f"Failed to {what} {name} listener: {refusal.message}"
 
 
-def _listener_lines(rows: list[dict[str, Any]]) -> Iterator[str]:
+def _listener_lines(rows: list[ListenerRecord]) -> Iterator[str]:
     for row in rows:
         facts = {
-            "listen_on": row["listen_on"],
-            "acceptors": row["acceptors"],
-            "max_conns": row["max_conns"],
-            "current_conn": row["current_conns"],
-            "shutdown_count": _counts(row["shutdown_count"]),
+            "listen_on": row.listen_on,
+            "acceptors": row.acceptors,
+            "max_conns": row.max_conns,
+            "current_conn": row.current_conns,
+            "shutdown_count": _counts(row.shutdown_count),
         }
-        yield row["identifier"]
+        yield row.identifier
         for key, value in facts.items():
             yield "  " + key_line(key, value, _LISTENER_WIDTH)
 
@@ -81,7 +84,7 @@ def show_retained_count(call: Call) -> Answer:
 
 @commands.add("retainer topics", "List the topics with a retained message")
 def list_retained_topics(call: Call) -> Answer:
-    return Answer(call.operations.retained.listing(1, EVERYTHING), lambda row: str(row["topic"]))
+    return Answer(call.operations.retained.search(RetainedQuery(), EVERYTHING), lambda row: str(row.topic))
 
 
 @commands.add("retainer clean [<Topic>]", "Delete the retained messages that a topic filter matches (#)")
@@ -92,8 +95,7 @@ async def clean_retained(call: Call) -> Answer:
 
 @commands.add("topic-metrics list", "Show what was counted of each topic that is counted")
 def list_topic_metrics(call: Call) -> Answer:
-    rows = [{"topic": topic, "metrics": values} for topic, values in call.operations.topic_metrics.listing()]
-    return Answer(rows, _topic_lines)
+    return Answer(call.operations.topic_metrics.records(), _topic_lines)
 
 
 @commands.add("topic-metrics show <Topic>", "Show what was counted of a topic")
@@ -116,10 +118,10 @@ async def delete_topic_metrics(call: Call) -> Answer:
     return Answer(None, OK)
 
 
-def _topic_lines(rows: list[dict[str, Any]]) -> Iterator[str]:
+def _topic_lines(rows: list[TopicMetricsRecord]) -> Iterator[str]:
     for row in rows:
-        yield row["topic"]
-        for name, value in row["metrics"].items():
+        yield row.topic
+        for name, value in row.metrics.items():
             yield "  " + key_line(name, value, _METRIC_WIDTH)
 
 
@@ -128,7 +130,7 @@ def list_slow_subscriptions(call: Call) -> Answer:
     keys = ("clientid", "topic", "timespan", "last_update_time")
     return Answer(
         call.operations.slow_subscriptions.listing(),
-        lambda rows: [f"SlowSub({', '.join(f'{key}={row[key]}' for key in keys)})" for row in rows],
+        lambda rows: [f"SlowSub({', '.join(f'{key}={getattr(row, key)}' for key in keys)})" for row in rows],
     )
 
 

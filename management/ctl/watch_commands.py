@@ -5,7 +5,9 @@ from typing import Any, Final, cast
 
 from taipan.broker.extensions.tracing import Kind
 
+from ..operations.alarms import AlarmRecord
 from ..operations.refusal import UNKNOWN, Refusal
+from ..operations.tracing import TraceRecord
 from .command import OK, Answer, Call, Commands, Failure, telling, told, word
 
 commands = Commands()
@@ -34,10 +36,10 @@ def clean_alarms(call: Call) -> Answer:
     return Answer(None, OK)
 
 
-def _alarm_line(row: dict[str, Any]) -> str:
+def _alarm_line(row: AlarmRecord) -> str:
     return (
-        f"Alarm({row['name']}, activated={word(row['activated'])}, activate_at={told(row['activate_at'])}, "
-        f"deactivate_at={told(row['deactivate_at'])}, message={row['message']})"
+        f"Alarm({row.name}, activated={word(row.activated)}, activate_at={told(row.activate_at)}, "
+        f"deactivate_at={told(row.deactivate_at)}, message={row.message})"
     )
 
 
@@ -58,7 +60,7 @@ def list_traces(call: Call) -> Answer:
 async def start_traces(call: Call) -> Answer:
     kind = call.choice("Type", "clientid", "topic", "ip_address")
     record = await _start(call, call["Name"], kind, _seconds(call))
-    return Answer(record, lambda row: f"Cluster_trace {kind} {row[kind]} {row['name']} successfully")
+    return Answer(record, lambda row: f"Cluster_trace {kind} {row.condition} {row.name} successfully")
 
 
 @commands.add("traces stop <Name>", "End a trace; its file stays")
@@ -80,7 +82,7 @@ async def delete_traces(call: Call) -> Answer:
 
 @commands.add("trace list", "List the traces that run")
 def list_trace(call: Call) -> Answer:
-    rows = [row for row in call.operations.tracing.listing() if row["status"] == "running"]
+    rows = [row for row in call.operations.tracing.listing() if row.status == "running"]
     return Answer(rows, lambda rows: [_trace_line(call, row) for row in rows])
 
 
@@ -90,7 +92,7 @@ def list_trace(call: Call) -> Answer:
 async def start_trace(call: Call) -> Answer:
     kind = _KINDS[call.choice("Type", *_KINDS)]
     record = await _start(call, call["Name"], kind, _seconds(call))
-    return Answer(record, lambda row: f"trace {kind} {row[kind]} successfully")
+    return Answer(record, lambda row: f"trace {kind} {row.condition} successfully")
 
 
 @commands.add("trace stop <Type> <Value>", "End the traces of a client, topic or ip_address")
@@ -99,17 +101,17 @@ async def stop_trace(call: Call) -> Answer:
     running = [
         row
         for row in call.operations.tracing.listing()
-        if row.get(kind) == call["Value"] and row["status"] != "stopped"
+        if row.type == kind and row.condition == call["Value"] and row.status != "stopped"
     ]
     if not running:
         refusal = Refusal(UNKNOWN, f"no trace of {kind} {call['Value']} runs")
         raise Failure(refusal.code, refusal.message, _trace_error(refusal))
     for row in running:
-        await call.operations.tracing.stop(row["name"])
+        await call.operations.tracing.stop(row.name)
     return Answer(None, f"stop tracing {kind} {call['Value']} successfully")
 
 
-async def _start(call: Call, name: str, kind: str, seconds: int) -> dict[str, Any]:
+async def _start(call: Call, name: str, kind: str, seconds: int) -> TraceRecord:
     end = call.operations.server.clock.now() + seconds
     with telling(_trace_error):
         return await call.operations.tracing.create(name, cast(Kind, kind), call["Value"], None, end)
@@ -123,14 +125,14 @@ def _trace_error(refusal: Refusal) -> str:
     return f"[error] {refusal.message}"
 
 
-def _traces_line(row: dict[str, Any]) -> str:
-    sizes = ", ".join(f"{node}:{octets}" for node, octets in row["log_size"].items())
-    return f"Trace({row['name']}: {row['type']}={row[row['type']]}, {row['status']}, LogSize:{sizes})"
+def _traces_line(row: TraceRecord) -> str:
+    sizes = ", ".join(f"{node}:{size}" for node, size in row.log_size.items())
+    return f"Trace({row.name}: {row.type}={row.condition}, {row.status}, LogSize:{sizes})"
 
 
-def _trace_line(call: Call, row: dict[str, Any]) -> str:
-    destination = call.operations.server.tracing.path(row["name"])
-    return f"Trace({row['type']}={row[row['type']]}, level=debug, destination={destination})"
+def _trace_line(call: Call, row: TraceRecord) -> str:
+    destination = call.operations.server.tracing.path(row.name)
+    return f"Trace({row.type}={row.condition}, level=debug, destination={destination})"
 
 
 # explain

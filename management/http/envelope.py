@@ -70,7 +70,7 @@ async def answer(request: web.Request, outcome: Any) -> web.StreamResponse:
     return json_response({"code": 0, "data": outcome})
 
 
-async def _stream(request: web.Request, listing: Listing) -> web.StreamResponse:
+async def _stream(request: web.Request, listing: Listing[Any]) -> web.StreamResponse:
     """Rows are encoded as they are found; a long page goes out in chunks and lets others run between two of them."""
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     if request.method == "HEAD":
@@ -90,7 +90,7 @@ async def _stream(request: web.Request, listing: Listing) -> web.StreamResponse:
         raise ConnectionResetError("a listing broke off") from None
 
 
-async def _stream_into(response: web.StreamResponse, request: web.Request, listing: Listing) -> web.StreamResponse:
+async def _stream_into(response: web.StreamResponse, request: web.Request, listing: Listing[Any]) -> web.StreamResponse:
     pending = bytearray(b'{"data":[')
     comma = b""
     work = CooperativeSlice(_SLICE)

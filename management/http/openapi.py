@@ -8,8 +8,8 @@ import msgspec
 
 from taipan.broker.loop.cooperative_slice import CooperativeSlice
 
+from ..operations.listing import PageQuery
 from ..settings import ManagementSettings
-from .reading import PageQuery
 from .routes import PREFIXES, Lenient, Octets, OnDemand, OrEmpty, Raw, Route
 
 _REF: Final = "#/components/schemas/{name}"

@@ -4,7 +4,7 @@ import asyncio
 import re
 import types
 import typing
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import msgspec
 from aiohttp import web
@@ -21,23 +21,6 @@ _LARGE: Final = 65_536
 """Bytes from which on an array is read in slices."""
 _SLOWEST: Final = 16_384
 """Bytes a second of a body that nobody loses patience with."""
-
-
-class PageQuery(msgspec.Struct, kw_only=True):
-    """The query of every listing. ``pages_on_demand``: without ``_limit`` there are no pages and no ``meta``."""
-
-    pages_on_demand: ClassVar[bool] = False
-
-    page: int = msgspec.field(default=1, name="_page")
-    limit: int | None = msgspec.field(default=None, name="_limit")
-
-    def rows(self, most: int) -> int:
-        """Rows a page, never more than ``most`` (``max_row_limit``)."""
-        if self.limit is None:
-            return most
-        if self.limit < 0:
-            raise Refusal(WRONG, "_limit: expected 0 or more")
-        return min(self.limit, most)
 
 
 def read_query(request: web.Request, kind: type[Any]) -> Any:

@@ -1,28 +1,88 @@
-"""Access rules that the node keeps: about a user name, a client identifier, or everybody."""
+"""Access rules that the node keeps: about a user name, a client identifier, or all clients."""
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import ClassVar, Final, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from taipan.broker.access.acl import TopicPattern
-from taipan.broker.access.stored_rules import ALL, MAX_RULES, PUB, PUBSUB, SUB, USERNAME, StoredAclRule
+from taipan.broker.access.stored_rules import ALL, CLIENT_ID, MAX_RULES, PUB, PUBSUB, SUB, USERNAME, StoredAclRule
 from taipan.broker.loop.cooperative_slice import CooperativeSlice
 from taipan.broker.server import Server
 
-from .listing import FILTERED, PAUSE_EVERY, Listing, Row, everything, searched
+from .listing import FILTERED, PAUSE_EVERY, Listing, everything, searched
 from .refusal import BAD_TOPIC, WRONG, Refusal, missing, not_found
 from .stored import promised, ready
 
-EVERYBODY: Final = "$all"
-"""The login of rules about everybody."""
+ALL_LOGINS: Final = "$all"
+"""The login of rules about all clients."""
 
 OK: Final = "ok"
 
 Subject = tuple[str, str]
 """Kind and name, as ``taipan.broker.access.stored_rules`` has them."""
+
+Action = Literal["pub", "sub", "pubsub"]
+Half = Literal["pub", "sub"]
+Access = Literal["allow", "deny"]
+
+
+class AclRecord(msgspec.Struct):
+    """Specification, ACL rule record."""
+
+    login: str
+    topic: str
+    action: str
+    allow: bool
+
+
+class HalfRecord(msgspec.Struct):
+    """EMQX 4.4's record of a rule; ``pubsub`` is two of them. ``name`` is what the rule is about."""
+
+    kind: ClassVar[str]
+
+    name: str
+    topic: str
+    action: str
+    access: str
+
+
+class ClientIdRecord(HalfRecord):
+    kind: ClassVar[str] = CLIENT_ID
+
+    name: str = msgspec.field(name="clientid")
+
+
+class UsernameRecord(HalfRecord):
+    kind: ClassVar[str] = USERNAME
+
+    name: str = msgspec.field(name="username")
+
+
+class AllRecord(HalfRecord):
+    kind: ClassVar[str] = ALL
+
+    name: str = msgspec.field(name="all")
+
+
+_HALF_RECORDS: Final[dict[str, type[HalfRecord]]] = {
+    each.kind: each for each in (ClientIdRecord, UsernameRecord, AllRecord)
+}
+
+
+class AddedRecord(msgspec.Struct, kw_only=True):
+    """What was given, with the subject under its kind."""
+
+    clientid: str | UnsetType = UNSET
+    username: str | UnsetType = UNSET
+    all: str | UnsetType = UNSET
+    topic: str
+    action: str
+    access: str
+    result: str
 
 
 class NewRule(msgspec.Struct, frozen=True):
@@ -45,7 +105,7 @@ class Acl:
 
     # As the specification and EMQX 4.1 have it: a subject's rules are tried in the order in which they were added.
 
-    def listing(self, page: int, limit: int) -> Listing:
+    def listing(self, page: int, limit: int) -> Listing[AclRecord]:
         """ACL rule records, login by login. Rules about client identifiers have no login and are not among them."""
         rows = searched(self._rules.walk(USERNAME, ALL), lambda row: True)
         return Listing(rows, page, limit, rule_record, self._rules.count(USERNAME, ALL))
@@ -77,7 +137,9 @@ class Acl:
 
         await self._change(rules, put)
 
-    def halves_listing(self, kind: str, page: int, limit: int, matches: Callable[[Row], bool] | None = None) -> Listing:
+    def halves_listing(
+        self, kind: str, page: int, limit: int, matches: Callable[[HalfRecord], bool] | None = None
+    ) -> Listing[HalfRecord]:
         """EMQX 4.4's records of all rules of one kind; ``matches`` looks at a record."""
         count = self._rules.count(kind, halves=True) if matches is None else FILTERED
         return Listing(self._records(kind, matches), page, limit, _itself, count)
@@ -86,7 +148,7 @@ class Acl:
         """Whether there is a rule about this subject."""
         return bool(self._rules.of(*subject))
 
-    def halves_of(self, subject: Subject) -> Listing:
+    def halves_of(self, subject: Subject) -> Listing[HalfRecord]:
         """EMQX 4.4's records of one subject, as they are tried."""
         return everything((record for rule in self._rules.of(*subject) for record in half_records(rule)), _itself)
 
@@ -94,11 +156,11 @@ class Acl:
         """Every rule of this subject with exactly this topic."""
         ready(self._server.tables)
         if not self._rules.remove(*subject, topic):
-            raise not_found("access rule", f"of {subject[1] or EVERYBODY} for topic {topic}")
+            raise not_found("access rule", f"of {subject[1] or ALL_LOGINS} for topic {topic}")
         self._server.access.authorization.forget_decisions()
         await promised(self._server.tables)
 
-    def _records(self, kind: str, matches: Callable[[Row], bool] | None) -> Iterator[Row | None]:
+    def _records(self, kind: str, matches: Callable[[HalfRecord], bool] | None) -> Iterator[HalfRecord | None]:
         for looked, rule in enumerate(self._rules.walk(kind), 1):
             if looked % PAUSE_EVERY == 0:
                 yield None
@@ -120,7 +182,7 @@ class Acl:
             await work.checkpoint()
         for subject, wanted in Counter(rule.subject for rule in rules).items():
             if wanted > self._rules.room(*subject):
-                raise Refusal(WRONG, f"more than {MAX_RULES} rules of {subject[1] or EVERYBODY}")
+                raise Refusal(WRONG, f"more than {MAX_RULES} rules of {subject[1] or ALL_LOGINS}")
 
     async def _change(self, rules: Sequence[NewRule], put: Callable[[NewRule], object]) -> None:
         async with self._adding:
@@ -136,38 +198,32 @@ class Acl:
         await promised(self._server.tables)
 
 
-def _itself(record: Row) -> Row:
+def _itself(record: HalfRecord) -> HalfRecord:
     return record
 
 
 def subject_of(login: str) -> Subject:
-    return (ALL, "") if login == EVERYBODY else (USERNAME, login)
+    return (ALL, "") if login == ALL_LOGINS else (USERNAME, login)
 
 
-def rule_record(rule: StoredAclRule) -> Row:
-    """Specification, ACL rule record."""
-    return {
-        "login": EVERYBODY if rule.kind == ALL else rule.name,
-        "topic": rule.topic,
-        "action": rule.action,
-        "allow": rule.allow,
-    }
+def rule_record(rule: StoredAclRule) -> AclRecord:
+    return AclRecord(ALL_LOGINS if rule.kind == ALL else rule.name, rule.topic, rule.action, rule.allow)
 
 
-def half_record(subject: Subject, topic: str, action: str, allow: bool) -> Row:
-    """EMQX 4.4's record."""
-    kind, name = subject
-    return {
-        kind: EVERYBODY if kind == ALL else name,
-        "topic": topic,
-        "action": action,
-        "access": "allow" if allow else "deny",
-    }
+def half_records(rule: StoredAclRule) -> list[HalfRecord]:
+    kind = _HALF_RECORDS[rule.kind]
+    name = ALL_LOGINS if rule.kind == ALL else rule.name
+    return [kind(name, rule.topic, each, _access(rule.allow)) for each in halves(rule.action)]
 
 
-def half_records(rule: StoredAclRule) -> list[Row]:
-    """``pubsub`` is two of them."""
-    return [half_record((rule.kind, rule.name), rule.topic, each, rule.allow) for each in halves(rule.action)]
+def added_record(rule: NewRule) -> AddedRecord:
+    kind, name = rule.subject
+    subject = {kind: ALL_LOGINS if kind == ALL else name}
+    return AddedRecord(**subject, topic=rule.topic, action=rule.action, access=_access(rule.allow), result=OK)
+
+
+def _access(allow: bool) -> Access:
+    return "allow" if allow else "deny"
 
 
 def halves(action: str) -> tuple[str, ...]:

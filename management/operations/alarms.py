@@ -2,6 +2,8 @@
 
 from typing import Any, Literal
 
+import msgspec
+
 from taipan.broker.server import Server
 
 from .refusal import not_found
@@ -9,18 +11,30 @@ from .refusal import not_found
 Which = Literal["all", "activated", "deactivated"]
 
 
-class AlarmRecords:
+class AlarmRecord(msgspec.Struct):
+    """Times and ``duration`` in microseconds; ``deactivate_at`` is "infinity" while it is active."""
+
+    activated: bool
+    name: str
+    message: str
+    details: dict[str, Any]
+    activate_at: int
+    deactivate_at: int | str
+    duration: int
+
+
+class Alarms:
     """The alarms of the node; they are not kept over a restart."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
 
-    def records(self, which: Which = "all") -> list[dict[str, Any]]:
+    def records(self, which: Which = "all") -> list[AlarmRecord]:
         """Active ones first, in each part the latest first."""
-        records = self._server.alarms.records()
+        records = msgspec.convert(self._server.alarms.records(), list[AlarmRecord])
         if which == "all":
             return records
-        return [record for record in records if record["activated"] == (which == "activated")]
+        return [record for record in records if record.activated == (which == "activated")]
 
     def deactivate(self, name: str) -> None:
         """An operator's word that it is over. Raises Refusal where it is not active."""

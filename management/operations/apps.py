@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from taipan.broker.loop.clock import Clock
 from taipan.broker.observability.masking import MASK
 from taipan.broker.persistence.tables import Tables
 
 from ..settings import AppSettings
-from .listing import Row
 from .refusal import EXISTS, WRONG, WRONG_CREDENTIALS, Refusal, not_found, wrong
 from .stored import promised, ready
 
@@ -33,6 +33,17 @@ class App(msgspec.Struct, array_like=True, frozen=True):
     desc: str = ""
     status: bool = True
     expired: int | None = None
+
+
+class AppRecord(msgspec.Struct):
+    """``expired``: unix seconds, or ``undefined``. ``secret`` is masked, and there only where one is asked for."""
+
+    app_id: str
+    name: str
+    desc: str
+    status: bool
+    expired: int | str
+    secret: str | UnsetType = UNSET
 
 
 class Apps:
@@ -65,15 +76,15 @@ class Apps:
         self._table.put(FIRST_APP, App(FIRST_APP, hash_of(secret), "Default", "Application user"))
         return FIRST_APP, secret
 
-    def listing(self) -> list[Row]:
+    def listing(self) -> list[AppRecord]:
         """Application records without secrets, those of the configuration first."""
         stored = [app for app_id, app in self._table.items() if app_id not in self._configured]
         return [app_record(app) for app in (*self._configured.values(), *stored)]
 
-    def lookup(self, app_id: str) -> Row | None:
+    def lookup(self, app_id: str) -> AppRecord | None:
         """One application's record, its secret masked."""
         app = self._configured.get(app_id) or self._table.get(app_id)
-        return {**app_record(app), "secret": MASK} if app is not None else None
+        return app_record(app, MASK) if app is not None else None
 
     async def add(
         self,
@@ -151,15 +162,10 @@ class Apps:
         return app.expired is None or app.expired >= self._clock.wall()
 
 
-def app_record(app: App) -> Row:
+def app_record(app: App, secret: str | UnsetType = UNSET) -> AppRecord:
     """EMQX's; ``expired`` is ``"undefined"`` where there is no end."""
-    return {
-        "app_id": app.app_id,
-        "name": app.name,
-        "desc": app.desc,
-        "status": app.status,
-        "expired": "undefined" if app.expired is None else app.expired,
-    }
+    expired = "undefined" if app.expired is None else app.expired
+    return AppRecord(app.app_id, app.name, app.desc, app.status, expired, secret)
 
 
 def hash_of(secret: str) -> bytes:

@@ -2,15 +2,28 @@
 
 from typing import Final
 
+import msgspec
+
 from taipan.broker.access.banned import KINDS, Ban, normal
 from taipan.broker.server import Server
 
-from .listing import Listing, Row, searched
+from .listing import Listing, searched
 from .refusal import Refusal, wrong
 from .stored import promised, ready
 
 DEFAULT_SECONDS: Final = 300
 """How long a ban without an end lasts."""
+
+
+class BanRecord(msgspec.Struct):
+    """``at``, ``until``: unix seconds."""
+
+    kind: str = msgspec.field(name="as")
+    who: str
+    by: str
+    reason: str
+    at: int
+    until: int
 
 
 class Bans:
@@ -20,7 +33,7 @@ class Bans:
         self._server = server
         self._banned = server.banned
 
-    def listing(self, page: int, limit: int) -> Listing:
+    def listing(self, page: int, limit: int) -> Listing[BanRecord]:
         """Those in force, the oldest first."""
         now = self._server.clock.wall()
         in_force = searched(self._banned.all(), lambda ban: ban.until > now)
@@ -35,7 +48,7 @@ class Bans:
         at: int | None = None,
         until: int | None = None,
     ) -> Ban:
-        """Ban somebody, or change that ban. ``at``, ``until``: unix seconds; now and 300 s later unless given.
+        """Add a ban, or change that ban. ``at``, ``until``: unix seconds; now and 300 s later unless given.
 
         Who is connected stays so: kick the client as well where it has to go.
         """
@@ -74,12 +87,5 @@ class Bans:
         return wrong("who", f"{who} is not an address" if kind == "peerhost" else "expected 1 character or more")
 
 
-def ban_record(ban: Ban) -> Row:
-    return {
-        "as": ban.kind,
-        "who": ban.who,
-        "by": ban.by,
-        "reason": ban.reason,
-        "at": int(ban.at),
-        "until": int(ban.until),
-    }
+def ban_record(ban: Ban) -> BanRecord:
+    return BanRecord(ban.kind, ban.who, ban.by, ban.reason, int(ban.at), int(ban.until))

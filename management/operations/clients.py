@@ -2,9 +2,10 @@
 
 import ipaddress
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
+from msgspec import Meta
 
 from taipan.broker.access.acl_cache import AclCache
 from taipan.broker.channel import closing
@@ -15,8 +16,8 @@ from taipan.broker.session.session import Session
 from taipan.broker.transport.connection import Connection
 from taipan.broker.transport.rate_limits import TokenBucket
 
-from .client_record import CONNECTED, DISCONNECTED, IDLE, address_of, client_record
-from .listing import FILTERED, Listing, Row, everything, searched
+from .client_record import CONNECTED, DISCONNECTED, IDLE, ClientRecord, address_of, client_record
+from .listing import FILTERED, Listing, PageQuery, everything, searched
 from .rates import read_rate
 from .refusal import NOT_ONLINE, Refusal, wrong
 from .stored import promised
@@ -28,8 +29,21 @@ _MOST_KEEP_ALIVE: Final = 65_535
 Matches = Callable[[Session], bool]
 
 
-class ClientFilters(msgspec.Struct, kw_only=True):
-    """Conditions of a search; all that are given must hold. Times are unix seconds or milliseconds.
+class AclCacheEntry(msgspec.Struct):
+    """Specification, ACL cache entry; ``updated_time`` is unix milliseconds."""
+
+    access: Literal["publish", "subscribe"]
+    topic: str
+    result: Literal["allow", "deny"]
+    updated_time: int
+
+
+When = Annotated[int, Meta(ge=0, le=253_402_300_799_999, extra={"unit": "unix milliseconds"})]
+"""Unix seconds or milliseconds."""
+
+
+class ClientsQuery(PageQuery, kw_only=True):
+    """Conditions of a search; all that are given must hold.
 
     Where a field is asked for exactly, its ``like`` does not count.
     """
@@ -38,20 +52,20 @@ class ClientFilters(msgspec.Struct, kw_only=True):
     username: str | None = None
     zone: str | None = None
     ip_address: str | None = None
-    conn_state: str | None = None
+    conn_state: Literal["connected", "idle", "disconnected"] | None = None
     clean_start: bool | None = None
-    proto_name: str | None = None
+    proto_name: Literal["MQTT", "CoAP", "LwM2M", "MQTT-SN"] | None = None
     proto_ver: int | None = None
-    like_clientid: str | None = None
-    like_username: str | None = None
-    gte_created_at: int | None = None
-    lte_created_at: int | None = None
-    gte_connected_at: int | None = None
-    lte_connected_at: int | None = None
-    gte_mqueue_len: int | None = None
-    lte_mqueue_len: int | None = None
-    gte_mqueue_dropped: int | None = None
-    lte_mqueue_dropped: int | None = None
+    like_clientid: str | None = msgspec.field(default=None, name="_like_clientid")
+    like_username: str | None = msgspec.field(default=None, name="_like_username")
+    gte_created_at: When | None = msgspec.field(default=None, name="_gte_created_at")
+    lte_created_at: When | None = msgspec.field(default=None, name="_lte_created_at")
+    gte_connected_at: When | None = msgspec.field(default=None, name="_gte_connected_at")
+    lte_connected_at: When | None = msgspec.field(default=None, name="_lte_connected_at")
+    gte_mqueue_len: int | None = msgspec.field(default=None, name="_gte_mqueue_len")
+    lte_mqueue_len: int | None = msgspec.field(default=None, name="_lte_mqueue_len")
+    gte_mqueue_dropped: int | None = msgspec.field(default=None, name="_gte_mqueue_dropped")
+    lte_mqueue_dropped: int | None = msgspec.field(default=None, name="_lte_mqueue_dropped")
 
 
 class Clients:
@@ -62,34 +76,35 @@ class Clients:
 
     # ---------------------------------------------------------------- looking
 
-    def search(self, filters: ClientFilters, page: int, limit: int) -> Listing:
-        """One page of those that the filters leave, in the order in which the sessions were made."""
-        conditions = list(self._conditions(filters))
+    def search(self, query: ClientsQuery, max_rows: int) -> Listing[ClientRecord]:
+        """One page of those that the query leaves, in the order in which the sessions were made."""
+        page, limit = query.page, query.rows(max_rows)
+        conditions = list(self._conditions(query))
         sessions = self._server.broker.sessions
         if not conditions:
-            everybody = list(sessions)
-            return Listing(everybody, page, limit, self.record, len(everybody))
-        if filters.clientid is not None:
-            only = sessions.get(filters.clientid)
+            found = list(sessions)
+            return Listing(found, page, limit, self.record, len(found))
+        if query.clientid is not None:
+            only = sessions.get(query.clientid)
             candidates = [] if only is None else [only]
         else:
             candidates = list(sessions)
         matching = searched(candidates, _all_of(conditions))
         return Listing(matching, page, limit, self.record, FILTERED)
 
-    def lookup(self, client_id: str) -> list[Row]:
+    def lookup(self, client_id: str) -> list[ClientRecord]:
         """The record of a client, if there is one."""
         session = self._server.broker.sessions.get(client_id)
         return [] if session is None else [self.record(session)]
 
-    def by_username(self, username: str, page: int = 1, limit: int | None = None) -> Listing:
-        """Everybody with this user name; without ``limit`` all of them at once."""
+    def by_username(self, username: str, page: int = 1, limit: int | None = None) -> Listing[ClientRecord]:
+        """All clients with this user name; without ``limit`` all of them at once."""
         found = searched(list(self._server.broker.sessions), lambda session: session.client.username == username)
         if limit is None:
             return everything(found, self.record)
         return Listing(found, page, limit, self.record, FILTERED)
 
-    def record(self, session: Session) -> Row:
+    def record(self, session: Session) -> ClientRecord:
         """The client record (specification), with the further fields of EMQX 4.4."""
         return client_record(
             self._server.broker.node, session, self._state(session), self._traffic(session), self._server.clock.skew
@@ -107,34 +122,34 @@ class Clients:
         client = session.client
         return client.traffic or NO_TRAFFIC
 
-    def _conditions(self, filters: ClientFilters) -> Iterator[Matches]:
+    def _conditions(self, query: ClientsQuery) -> Iterator[Matches]:
         """Raises Refusal for an address that is none."""
         exact: tuple[tuple[object, Callable[[Session], object]], ...] = (
-            (filters.clientid, lambda session: session.client_id),
-            (filters.username, lambda session: session.client.username),
-            (filters.zone, lambda session: session.client.zone_name),
-            (filters.conn_state, self._state),
-            (filters.clean_start, lambda session: session.client.clean_start),
-            (filters.proto_name, lambda session: session.client.proto_name),
-            (filters.proto_ver, lambda session: session.client.proto_ver),
-            (_address(filters.ip_address), lambda session: address_of(session.client)),
+            (query.clientid, lambda session: session.client_id),
+            (query.username, lambda session: session.client.username),
+            (query.zone, lambda session: session.client.zone_name),
+            (query.conn_state, self._state),
+            (query.clean_start, lambda session: session.client.clean_start),
+            (query.proto_name, lambda session: session.client.proto_name),
+            (query.proto_ver, lambda session: session.client.proto_ver),
+            (_address(query.ip_address), lambda session: address_of(session.client)),
         )
         for wanted, fact in exact:
             if wanted is not None:
                 yield _equal(fact, wanted)
-        if filters.like_clientid is not None and filters.clientid is None:
-            yield _contains(lambda session: session.client_id, filters.like_clientid)
-        if filters.like_username is not None and filters.username is None:
-            yield _contains(lambda session: session.client.username or "", filters.like_username)
+        if query.like_clientid is not None and query.clientid is None:
+            yield _contains(lambda session: session.client_id, query.like_clientid)
+        if query.like_username is not None and query.username is None:
+            yield _contains(lambda session: session.client.username or "", query.like_username)
         bounds: tuple[tuple[float | None, float | None, Callable[[Session], float]], ...] = (
-            (_seconds(filters.gte_created_at), _seconds(filters.lte_created_at), lambda session: session.created_at),
+            (_seconds(query.gte_created_at), _seconds(query.lte_created_at), lambda session: session.created_at),
             (
-                _seconds(filters.gte_connected_at),
-                _seconds(filters.lte_connected_at),
+                _seconds(query.gte_connected_at),
+                _seconds(query.lte_connected_at),
                 lambda session: float(session.client.connected_at),
             ),
-            (filters.gte_mqueue_len, filters.lte_mqueue_len, lambda session: session.queued),
-            (filters.gte_mqueue_dropped, filters.lte_mqueue_dropped, lambda session: session.mqueue_dropped),
+            (query.gte_mqueue_len, query.lte_mqueue_len, lambda session: session.queued),
+            (query.gte_mqueue_dropped, query.lte_mqueue_dropped, lambda session: session.mqueue_dropped),
         )
         for least, most, number in bounds:
             if least is not None:
@@ -166,10 +181,10 @@ class Clients:
     def limit_rates(self, client_id: str, message_rate: str | None, byte_rate: str | None) -> None:
         """Bounds for what is read from this client (``"100,1s"``, ``"100KB,10s"``); one not given stays as it is."""
         messages = None if message_rate is None else read_rate("conn_messages_in", message_rate)
-        octets = None if byte_rate is None else read_rate("conn_bytes_in", byte_rate, in_bytes=True)
+        data = None if byte_rate is None else read_rate("conn_bytes_in", byte_rate, in_bytes=True)
         _, connection = self._connected(client_id)
         before = connection.limits
-        connection.limit(messages or before[0], octets or before[1])
+        connection.limit(messages or before[0], data or before[1])
 
     def lift_rates(self, client_id: str) -> None:
         """Back to the bounds of its zone."""
@@ -189,7 +204,7 @@ class Clients:
 
     # -------------------------------------------------------------- ACL cache
 
-    def acl_cache(self, client_id: str) -> list[Row]:
+    def acl_cache(self, client_id: str) -> list[AclCacheEntry]:
         """What was decided lately about this client's publishing and subscribing, oldest first; none of one offline."""
         self._session(client_id)
         channel = self._server.context.channels.get(client_id)
@@ -198,20 +213,19 @@ class Clients:
         authorization = self._server.access.authorization
         client = channel.client
         now = self._server.clock.now()
-        entries: dict[tuple[Any, Any], Row] = {}
+        entries: dict[tuple[str, str], AclCacheEntry] = {}
         cache = client.acl_cache
         if isinstance(cache, AclCache) and cache.generation == authorization.generation:
-            entries = {(each["access"], each["topic"]): each for each in cache.entries(now)}
+            cached = msgspec.convert(list(cache.entries(now)), list[AclCacheEntry])
+            entries = {(each.access, each.topic): each for each in cached}
         checked = client.zone.enable_acl and not client.is_superuser
         if checked and channel.admitted_generation == authorization.generation:
             # What the way of a PUBLISH remembers by itself.
             for topic, until in channel.admitted.items():
                 if now < until and ("publish", topic) not in entries:
                     decided = int((until - authorization.settings.cache_ttl) * 1000)
-                    entries["publish", topic] = {
-                        "access": "publish", "topic": topic, "result": "allow", "updated_time": decided,
-                    }  # fmt: skip
-        return sorted(entries.values(), key=lambda each: each["updated_time"])
+                    entries["publish", topic] = AclCacheEntry("publish", topic, "allow", decided)
+        return sorted(entries.values(), key=lambda each: each.updated_time)
 
     def clean_acl_cache(self, client_id: str) -> None:
         """The next PUBLISH and SUBSCRIBE of this client are decided anew."""

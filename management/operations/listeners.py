@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
-from typing import Any, Final, Literal, Protocol
+from typing import Final, Literal, Protocol
+
+import msgspec
 
 from taipan.broker.server import Server
 from taipan.broker.transport.listener import Listener, ListenerError
@@ -15,7 +17,17 @@ logger = logging.getLogger(__name__)
 ACCEPTORS: Final = 1
 """One event loop accepts for every listener; there are no acceptor processes to count."""
 
-Row = dict[str, Any]
+
+class ListenerRecord(msgspec.Struct):
+    """Specification, Listener record; ``identifier`` is what restarts it."""
+
+    protocol: str
+    listen_on: str
+    identifier: str
+    acceptors: int
+    max_conns: int
+    current_conns: int
+    shutdown_count: list[dict[str, int]] | dict[str, int]
 
 
 class HttpListener(Protocol):
@@ -47,32 +59,32 @@ class Listeners:
         self._restarting = asyncio.Lock()
         self.http_listeners: list[HttpListener] = []
 
-    def records(self) -> list[Row]:
+    def records(self) -> list[ListenerRecord]:
         """The listener records, MQTT's first."""
         rows = [
-            {
-                "protocol": listener.protocol,
-                "listen_on": listener.listen_on,
-                "identifier": identifier(listener),
-                "acceptors": ACCEPTORS,
-                "max_conns": listener.max_connections,
-                "current_conns": listener.current_connections,
-                "shutdown_count": self._shutdown_count(listener.shutdown_count),
-            }
+            ListenerRecord(
+                listener.protocol,
+                listener.listen_on,
+                identifier(listener),
+                ACCEPTORS,
+                listener.max_connections,
+                listener.current_connections,
+                self._shutdown_count(listener.shutdown_count),
+            )
             for listener in self._server.listeners
         ]
-        for listener in self.http_listeners:
-            rows.append(
-                {
-                    "protocol": listener.protocol,
-                    "listen_on": listener.listen_on,
-                    "identifier": listener.protocol,
-                    "acceptors": ACCEPTORS,
-                    "max_conns": listener.max_connections,
-                    "current_conns": listener.current_connections,
-                    "shutdown_count": [],
-                }
+        rows += [
+            ListenerRecord(
+                listener.protocol,
+                listener.listen_on,
+                listener.protocol,
+                ACCEPTORS,
+                listener.max_connections,
+                listener.current_connections,
+                [],
             )
+            for listener in self.http_listeners
+        ]
         return rows
 
     def _shutdown_count(self, counts: dict[str, int]) -> list[dict[str, int]] | dict[str, int]:

@@ -1,12 +1,16 @@
-"""Listing: one page of many rows, computed while it is read, so that no listing holds the loop."""
+"""Listing: one page of many records, computed while it is read, so that no listing holds the loop."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from sys import maxsize
-from typing import Any, Final, TypeVar
+from typing import ClassVar, Final, Generic, TypeVar
+
+import msgspec
+
+from .refusal import WRONG, Refusal
 
 Item = TypeVar("Item")
-Row = dict[str, Any]
+Record = TypeVar("Record")
 
 FILTERED: Final = -1
 """The count of a listing with conditions: it is not counted (specification, Pagination)."""
@@ -15,22 +19,39 @@ PAUSE_EVERY: Final = 500
 """Items looked at between two places to pause."""
 
 
-class Listing:
-    """Rows of one page. Iterate ``rows`` (``None``: nothing yet, a place to let others run), then read ``has_next``."""
+class PageQuery(msgspec.Struct, kw_only=True):
+    """The query of every listing. ``pages_on_demand``: without ``_limit`` there are no pages and no ``meta``."""
+
+    pages_on_demand: ClassVar[bool] = False
+
+    page: int = msgspec.field(default=1, name="_page")
+    limit: int | None = msgspec.field(default=None, name="_limit")
+
+    def rows(self, most: int) -> int:
+        """Rows a page, never more than ``most`` (``max_row_limit``)."""
+        if self.limit is None:
+            return most
+        if self.limit < 0:
+            raise Refusal(WRONG, "_limit: expected 0 or more")
+        return min(self.limit, most)
+
+
+class Listing(Generic[Record]):
+    """Records of one page. Iterate (``None``: nothing yet, a place to let others run), then read ``has_next``."""
 
     def __init__(
         self,
         items: Iterable[Item | None],
         page: int,
         limit: int,
-        row: Callable[[Item], Row],
+        record: Callable[[Item], Record],
         count: int = FILTERED,
         offset: int | None = None,
         meta: bool = True,
     ) -> None:
         """``items``: all that match, in order, ``None`` where nothing was found for a while. Pages begin with 1.
 
-        ``offset``: the place of the page's first row in ``items``, where these do not begin with page 1. ``meta``:
+        ``offset``: the place of the page's first record in ``items``, where these do not begin with page 1. ``meta``:
         whether the answer says which page it is.
         """
         self.page = page
@@ -39,11 +60,11 @@ class Listing:
         self.has_next = False
         self.meta = meta
         self._items = items
-        self._row = row
+        self._record = record
         skip = offset_of(page, limit) if offset is None else offset
         self._skip = min(skip, maxsize - limit - 1)
 
-    def __iter__(self) -> Iterator[Row | None]:
+    def __iter__(self) -> Iterator[Record | None]:
         skip = self._skip
         items = iter(self._items)
         if isinstance(self._items, list):
@@ -62,17 +83,17 @@ class Listing:
                 return
             else:
                 taken += 1
-                yield self._row(item)
+                yield self._record(item)
 
 
 def offset_of(page: int, limit: int) -> int:
-    """How many rows stand before a page; one below the first is the first."""
+    """How many records stand before a page; one below the first is the first."""
     return (max(page, 1) - 1) * limit
 
 
-def everything(items: Iterable[Item | None], row: Callable[[Item], Row]) -> Listing:
-    """All rows there are, without pages."""
-    return Listing(items, 1, maxsize // 2, row, meta=False)
+def everything(items: Iterable[Item | None], record: Callable[[Item], Record]) -> Listing[Record]:
+    """All records there are, without pages."""
+    return Listing(items, 1, maxsize // 2, record, meta=False)
 
 
 def searched(items: Iterable[Item], matches: Callable[[Item], bool]) -> Iterator[Item | None]:

@@ -1,10 +1,21 @@
 """Loss: what the store lacked at the start, and the operator's word that it may go on without."""
 
+import msgspec
+
 from taipan.broker.server import Server
 
-from .listing import Row
 from .refusal import RPC_ERROR, Refusal
 from .stored import UNSURE, ready
+
+
+class LossRecord(msgspec.Struct):
+    """What the store lacked at the start. ``access``: why rows that decide who may are not to be relied on; ``tables``:
+    which; ``accepted``: clients are let in. ``batches``: the first and the last that is gone at its end."""
+
+    accepted: bool
+    access: str
+    tables: list[str]
+    batches: list[int] | None
 
 
 class LossOfRows:
@@ -13,20 +24,16 @@ class LossOfRows:
     def __init__(self, server: Server) -> None:
         self._server = server
 
-    def record(self) -> Row:
+    def record(self) -> LossRecord:
         """``accepted``: clients are let in, which is also so where nothing was lost."""
         store = self._server.store
         if store is None:
-            return {"accepted": True, "access": "", "tables": [], "batches": None}
+            return LossRecord(True, "", [], None)
         loss = store.loss
-        return {
-            "accepted": not store.access_lost,
-            "access": loss.access,
-            "tables": sorted(loss.tables),
-            "batches": None if loss.batches is None else list(loss.batches),
-        }
+        batches = None if loss.batches is None else list(loss.batches)
+        return LossRecord(not store.access_lost, loss.access, sorted(loss.tables), batches)
 
-    async def accept(self) -> Row:
+    async def accept(self) -> LossRecord:
         """From now on and after every restart. Raises Refusal where that cannot be stored."""
         ready(self._server.tables)
         if not await self._server.accept_loss():

@@ -1,11 +1,17 @@
 """Modules: the optional extras of the broker, and which of them work."""
 
-from typing import Any
+import msgspec
 
 from taipan.broker.extensions.extension import Extension
 from taipan.broker.server import Server
 
 from .topic_metrics import TopicCounts
+
+
+class ModuleRecord(msgspec.Struct):
+    name: str
+    description: str
+    active: bool
 
 
 class Modules:
@@ -14,9 +20,9 @@ class Modules:
     def __init__(self, server: Server, topic_metrics: TopicCounts) -> None:
         self._modules: tuple[Extension, ...] = (server.delayed, server.slow_subscriptions, topic_metrics.module)
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[ModuleRecord]:
         """By name."""
         return [
-            {"name": each.name, "description": each.description, "active": each.active}
+            ModuleRecord(each.name, each.description, each.active)
             for each in sorted(self._modules, key=lambda module: module.name)
         ]

@@ -5,7 +5,9 @@ import platform
 import resource
 import threading
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+import msgspec
 
 from taipan.broker.observability.sys_topics import SYSDESCR, uptime_text
 from taipan.broker.server import Server
@@ -16,6 +18,38 @@ from .refusal import not_found
 _STATUS: Final = Path("/proc/self/status")
 _MEMORY: Final = Path("/proc/meminfo")
 _PID_MAX: Final = Path("/proc/sys/kernel/pid_max")
+
+
+class BrokerRecord(msgspec.Struct):
+    """Specification, Broker node record."""
+
+    node: str
+    node_status: str
+    otp_release: str
+    sysdescr: str
+    uptime: str
+    version: str
+    datetime: str
+
+
+class NodeRecord(msgspec.Struct):
+    """Specification, Node status record."""
+
+    node: str
+    node_status: str
+    otp_release: str
+    version: str
+    uptime: str
+    connections: int
+    live_connections: int
+    load1: str
+    load5: str
+    load15: str
+    max_fds: int
+    memory_total: str | int
+    memory_used: str | int
+    process_available: int
+    process_used: int
 
 
 class Nodes:
@@ -35,19 +69,19 @@ class Nodes:
     def uptime(self) -> str:
         return uptime_text(int(self._server.clock.now() - self._started_at))
 
-    def broker(self) -> dict[str, Any]:
+    def broker(self) -> BrokerRecord:
         """The broker node record. ``otp_release`` is the runtime's release: Python and the event loop."""
-        return {
-            "node": self.name,
-            "node_status": "Running",
-            "otp_release": runtime_release(),
-            "sysdescr": SYSDESCR,
-            "uptime": self.uptime,
-            "version": self._server.version,
-            "datetime": times.text(self._server.clock.wall()),
-        }
+        return BrokerRecord(
+            node=self.name,
+            node_status="Running",
+            otp_release=runtime_release(),
+            sysdescr=SYSDESCR,
+            uptime=self.uptime,
+            version=self._server.version,
+            datetime=times.text(self._server.clock.wall()),
+        )
 
-    def status(self, memory_text: bool) -> dict[str, Any]:
+    def status(self, memory_text: bool) -> NodeRecord:
         """The node status record.
 
         ``memory_text``: with a unit, as the list has it; else bytes, as one node has it. ``process_used`` is the
@@ -55,35 +89,35 @@ class Nodes:
         """
         total, used = memory_total(), memory_used()
         load1, load5, load15 = os.getloadavg()
-        return {
-            "node": self.name,
-            "node_status": "Running",
-            "otp_release": runtime_release(),
-            "version": self._server.version,
-            "uptime": self.uptime,
-            "connections": len(self._server.context.channels),
-            "live_connections": len(self._server.connections),
-            "load1": f"{load1:.2f}",
-            "load5": f"{load5:.2f}",
-            "load15": f"{load15:.2f}",
-            "max_fds": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-            "memory_total": size_text(total) if memory_text else total,
-            "memory_used": size_text(used) if memory_text else used,
-            "process_available": threads_allowed(),
-            "process_used": threading.active_count(),
-        }
+        return NodeRecord(
+            node=self.name,
+            node_status="Running",
+            otp_release=runtime_release(),
+            version=self._server.version,
+            uptime=self.uptime,
+            connections=len(self._server.context.channels),
+            live_connections=len(self._server.connections),
+            load1=f"{load1:.2f}",
+            load5=f"{load5:.2f}",
+            load15=f"{load15:.2f}",
+            max_fds=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+            memory_total=size_text(total) if memory_text else total,
+            memory_used=size_text(used) if memory_text else used,
+            process_available=threads_allowed(),
+            process_used=threading.active_count(),
+        )
 
 
 def runtime_release() -> str:
     return f"{platform.python_implementation()}/{platform.python_version()}"
 
 
-def size_text(octets: int) -> str | int:
+def size_text(size: int) -> str | int:
     """``1.50M``: two decimals and the unit; up to 1024 the number itself."""
-    for unit, size in (("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
-        if octets > size:
-            return f"{octets / size:.2f}{unit}"
-    return octets
+    for unit, least in (("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
+        if size > least:
+            return f"{size / least:.2f}{unit}"
+    return size
 
 
 def memory_used() -> int:

@@ -5,7 +5,7 @@ from taipan.ruleengine.engine import RuleEngine
 
 from ..settings import ManagementSettings
 from .acl import Acl
-from .alarms import AlarmRecords
+from .alarms import Alarms
 from .apps import Apps
 from .backup.backup import Backup
 from .banned import Bans
@@ -56,7 +56,7 @@ class Operations:
         self.rules = Rules(engine)
         self.resources = Resources(engine)
         self.prometheus = Prometheus(server, self.monitoring, self.listeners)
-        self.alarms = AlarmRecords(server)
+        self.alarms = Alarms(server)
         self.topic_metrics = TopicCounts(server)
         self.modules = Modules(server, self.topic_metrics)
         self.tracing = Traces(server)

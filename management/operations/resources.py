@@ -3,15 +3,31 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from taipan.ruleengine.delivery.dead_letters import DeadLetter
 from taipan.ruleengine.delivery.entry import decode_row
 from taipan.ruleengine.engine import RuleEngine
 from taipan.ruleengine.trace import sample
 
-from .listing import Listing, Row
+from .listing import Listing
 from .rule_refusal import engine_refusals
 from .storable import check_storable
 from .stored import promised
+
+
+class DeadLetterRecord(msgspec.Struct, kw_only=True):
+    """A row that the server kept answering with an error of its own. ``taken_at``: when a rule made it, ``at``: when it
+    was set aside, in milliseconds; ``row``: as JSON, cut to 4096 characters."""
+
+    id: int
+    action: str
+    clientid: str
+    at: int
+    taken_at: int
+    attempts: int
+    reason: str
+    row: str
 
 
 class Resources:
@@ -21,19 +37,19 @@ class Resources:
         self._engine = engine
         self._tables = engine.server.tables
 
-    def types(self) -> list[Row]:
+    def types(self) -> list[dict[str, Any]]:
         return [each.record() for each in self._engine.resource_types.values()]
 
-    def type(self, name: str) -> Row:
+    def type(self, name: str) -> dict[str, Any]:
         with engine_refusals():
             return self._engine.resources.type(name).record()
 
-    def records(self, kind: str | None = None) -> list[Row]:
+    def records(self, kind: str | None = None) -> list[dict[str, Any]]:
         """All, or those of one type; ``status`` tells whether each is alive."""
         with engine_refusals():
             return self._engine.resources.records(kind)
 
-    def lookup(self, resource_id: str) -> Row:
+    def lookup(self, resource_id: str) -> dict[str, Any]:
         """``status`` is a list with an entry for each node."""
         with engine_refusals():
             return self._engine.resources.lookup(resource_id)
@@ -44,7 +60,7 @@ class Resources:
 
     async def create(
         self, kind: str, config: Mapping[str, Any], resource_id: str | None = None, description: str = ""
-    ) -> Row:
+    ) -> dict[str, Any]:
         """Its record without ``status``; it is there although nobody may answer yet."""
         check_storable("config", config)
         with engine_refusals():
@@ -61,7 +77,7 @@ class Resources:
 
     async def update(
         self, resource_id: str, config: Mapping[str, Any] | None = None, description: str | None = None
-    ) -> Row:
+    ) -> dict[str, Any]:
         """What is given changes; a secret given masked stays as it is."""
         check_storable("config", config or {})
         with engine_refusals():
@@ -74,7 +90,7 @@ class Resources:
         with engine_refusals():
             await self._engine.resources.start(resource_id)
 
-    def dead_letters(self, resource_id: str, page: int, limit: int) -> Listing:
+    def dead_letters(self, resource_id: str, page: int, limit: int) -> Listing[DeadLetterRecord]:
         """Rows that were set aside, the oldest first."""
         with engine_refusals():
             letters = list(self._engine.resources.dead_letters(resource_id).items())
@@ -101,16 +117,16 @@ class Resources:
         await promised(self._tables)
 
 
-def _letter(item: tuple[int, DeadLetter]) -> Row:
+def _letter(item: tuple[int, DeadLetter]) -> DeadLetterRecord:
     number, letter = item
     entry = letter.entry
-    return {
-        "id": number,
-        "action": entry.action,
-        "clientid": entry.key,
-        "at": int(letter.at * 1000),
-        "taken_at": int(entry.at * 1000),
-        "attempts": letter.attempts,
-        "reason": letter.reason,
-        "row": sample(decode_row(entry.row)),
-    }
+    return DeadLetterRecord(
+        id=number,
+        action=entry.action,
+        clientid=entry.key,
+        at=int(letter.at * 1000),
+        taken_at=int(entry.at * 1000),
+        attempts=letter.attempts,
+        reason=letter.reason,
+        row=sample(decode_row(entry.row)),
+    )

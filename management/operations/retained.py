@@ -4,6 +4,8 @@ import base64
 from collections.abc import Iterator
 from typing import Any, Final
 
+import msgspec
+
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.message import Message
 from taipan.broker.mqtt.topics import has_wildcard, matches, valid_filter, valid_name
@@ -11,7 +13,7 @@ from taipan.broker.server import Server
 
 from . import times
 from .backpressure_slice import BackpressureSlice
-from .listing import FILTERED, Listing, Row, offset_of
+from .listing import FILTERED, Listing, PageQuery, offset_of
 from .refusal import BAD_TOPIC, RPC_ERROR, Refusal, not_found
 from .stored import TROUBLE, promised
 
@@ -19,20 +21,48 @@ _STEPS: Final = 2000
 """Of a walk between two places to pause."""
 
 
-class _Page(Listing):
+class RetainedQuery(PageQuery, kw_only=True):
+    """``topic``: exact. ``_match_topic``: a Topic Filter. Both count."""
+
+    topic: str | None = None
+    match_topic: str | None = msgspec.field(default=None, name="_match_topic")
+
+
+class RetainedRecord(msgspec.Struct):
+    """One retained message. ``expires_at``: null for never; ``from_clientid``: null for the node itself."""
+
+    node: str
+    topic: str
+    qos: int
+    payload_size: int
+    publish_at: str
+    expires_at: str | None
+    from_clientid: str | None
+    from_username: str | None
+
+
+class RetainedMessage(RetainedRecord):
+    """With what it says. ``encoding`` is that of ``payload``: plain, or base64 where it is not UTF-8."""
+
+    payload: str
+    encoding: str
+    properties: dict[str, Any]
+
+
+class _Page(Listing[RetainedRecord]):
     """One page that is cut out already; what has gone since is left out."""
 
     def __init__(self, retained: "Retained", topics: list[str], page: int, limit: int) -> None:
-        super().__init__((), page, limit, retained.row, len(topics))
+        super().__init__((), page, limit, retained.record, len(topics))
         skip = offset_of(page, limit)
         self._topics = topics[skip : skip + limit]
         self._more = len(topics) > skip + limit
         self._retained = retained
 
-    def __iter__(self) -> Iterator[Row | None]:
+    def __iter__(self) -> Iterator[RetainedRecord | None]:
         for topic in self._topics:
             message = self._retained.find(topic)
-            yield None if message is None else self._retained.row(message)
+            yield None if message is None else self._retained.record(message)
         self.has_next = self._more
 
 
@@ -47,12 +77,14 @@ class Retained:
         message = store.get(topic)
         return None if message is None or store.expired(message, self._server.clock.now()) else message
 
-    def listing(self, page: int, limit: int, topic: str | None = None, match_topic: str | None = None) -> Listing:
-        """In the order in which topics were first retained; ``topic`` is exact, ``match_topic`` a Topic Filter."""
+    def search(self, query: RetainedQuery, max_rows: int) -> Listing[RetainedRecord]:
+        """In the order in which topics were first retained."""
+        page, limit = query.page, query.rows(max_rows)
+        topic, match_topic = query.topic, query.match_topic
         if topic is None and match_topic is None:
             return _Page(self, list(self._server.broker.retained.topics()), page, limit)
         filter = _checked(match_topic) if match_topic is not None else None
-        return Listing(self._matching(topic, filter), page, limit, self.row, FILTERED)
+        return Listing(self._matching(topic, filter), page, limit, self.record, FILTERED)
 
     def _matching(self, topic: str | None, filter: str | None) -> Iterator[Message | None]:
         if topic is not None:
@@ -64,36 +96,35 @@ class Retained:
         for found in self._server.broker.retained.walk(filter, _STEPS):
             yield self.find(found) if found else None
 
-    def row(self, message: Message) -> Row:
+    def record(self, message: Message) -> RetainedRecord:
         """Its record without the payload."""
         publisher = message.publisher
         deadline = self._server.broker.retained.deadline(message)
         skew = self._server.clock.skew
-        return {
-            "node": self._server.settings.node.name,
-            "topic": message.topic,
-            "qos": message.qos,
-            "payload_size": message.payload_size,
-            "publish_at": times.text(message.timestamp + skew),
-            "expires_at": None if deadline is None else times.text(deadline + skew),
-            "from_clientid": None if publisher is None else publisher.client_id,
-            "from_username": None if publisher is None else publisher.username,
-        }
+        return RetainedRecord(
+            self._server.settings.node.name,
+            message.topic,
+            message.qos,
+            message.payload_size,
+            times.text(message.timestamp + skew),
+            None if deadline is None else times.text(deadline + skew),
+            None if publisher is None else publisher.client_id,
+            None if publisher is None else publisher.username,
+        )
 
-    def get(self, topic: str) -> Row:
+    def get(self, topic: str) -> RetainedMessage:
         """The record of one, with payload and properties. Raises Refusal."""
         if not valid_name(topic):
             raise Refusal(BAD_TOPIC, f"not a Topic Name: {topic[:256]!r}")
         message = self.find(topic)
         if message is None:
             raise not_found("retained message of topic", topic)
-        row = self.row(message)
         try:
-            row |= {"payload": message.payload.decode(), "encoding": "plain"}
+            payload, encoding = message.payload.decode(), "plain"
         except UnicodeDecodeError:
-            row |= {"payload": base64.b64encode(message.payload).decode(), "encoding": "base64"}
-        row["properties"] = _properties(message)
-        return row
+            payload, encoding = base64.b64encode(message.payload).decode(), "base64"
+        record = msgspec.structs.asdict(self.record(message))
+        return RetainedMessage(**record, payload=payload, encoding=encoding, properties=_properties(message))
 
     async def delete(self, filter: str) -> int:
         """Delete those of all topics that match, on disk too; how many there were. Raises Refusal."""

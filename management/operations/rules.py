@@ -1,7 +1,7 @@
 """Rules: what the rule engine does with messages and events, and the actions that it offers."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -11,7 +11,7 @@ from taipan.ruleengine.masked import actions_given_back
 from taipan.ruleengine.rule import Rule
 from taipan.ruleengine.stored import StoredAction
 
-from .listing import FILTERED, Listing, Row, everything, searched
+from .listing import FILTERED, Listing, PageQuery, everything, searched
 from .refusal import BAD_TOPIC, Refusal
 from .rule_refusal import engine_refusals
 from .storable import check_storable
@@ -20,19 +20,23 @@ from .stored import promised
 Matches = Callable[[Rule], bool]
 
 
-class RuleFilters(msgspec.Struct, kw_only=True):
-    """Conditions of a search; all that are given must hold.
+class RulesQuery(PageQuery, kw_only=True):
+    """Conditions of a search; all that are given must hold. ``enable_paging=false``: all there are, the oldest first,
+    and no ``meta``.
 
     ``source`` is one of the rule's topics, ``like_for`` part of one, ``match_for`` a filter that one of them matches
     as if it were a topic name.
     """
 
+    pages_on_demand: ClassVar[bool] = True
+
     enabled: bool | None = None
-    source: str | None = None
-    like_id: str | None = None
-    like_for: str | None = None
-    match_for: str | None = None
-    like_description: str | None = None
+    source: str | None = msgspec.field(default=None, name="for")
+    like_id: str | None = msgspec.field(default=None, name="_like_id")
+    like_for: str | None = msgspec.field(default=None, name="_like_for")
+    match_for: str | None = msgspec.field(default=None, name="_match_for")
+    like_description: str | None = msgspec.field(default=None, name="_like_description")
+    enable_paging: bool = True
 
 
 class Rules:
@@ -42,21 +46,22 @@ class Rules:
         self._engine = engine
         self._tables = engine.server.tables
 
-    def search(self, filters: RuleFilters, page: int, limit: int) -> Listing:
-        """One page of the rules that the filters leave, the newest first. Raises Refusal for a bad ``match_for``."""
+    def search(self, query: RulesQuery, max_rows: int) -> Listing[dict[str, Any]]:
+        """One page of the rules that the query leaves, the newest first. Raises Refusal for a bad ``match_for``."""
         rules = self._engine.rules.all()[::-1]
-        conditions = list(_conditions(filters))
+        page, limit = query.page, query.rows(max_rows)
+        conditions = list(_conditions(query))
         if not conditions:
             return Listing(rules, page, limit, self._record, len(rules))
         matching = searched(rules, _all_of(conditions))
         return Listing(matching, page, limit, self._record, FILTERED)
 
-    def everything(self, filters: RuleFilters) -> Listing:
-        """All that the filters leave, the oldest first."""
-        matching = searched(self._engine.rules.all(), _all_of(list(_conditions(filters))))
+    def everything(self, query: RulesQuery) -> Listing[dict[str, Any]]:
+        """All that the query leaves, the oldest first."""
+        matching = searched(self._engine.rules.all(), _all_of(list(_conditions(query))))
         return everything(matching, self._record)
 
-    def lookup(self, rule_id: str) -> Row:
+    def lookup(self, rule_id: str) -> dict[str, Any]:
         with engine_refusals():
             return self._engine.rules.lookup(rule_id)
 
@@ -68,7 +73,7 @@ class Rules:
         description: str = "",
         enabled: bool = True,
         on_action_failed: str = "continue",
-    ) -> Row:
+    ) -> dict[str, Any]:
         """Its record. ``actions``: ``name``, ``params`` and perhaps ``fallbacks`` of each."""
         check_storable("actions", list(actions))
         with engine_refusals():
@@ -77,7 +82,7 @@ class Rules:
         await promised(self._tables)
         return record
 
-    async def update(self, rule_id: str, changes: Mapping[str, Any]) -> Row:
+    async def update(self, rule_id: str, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Its record after changing any of what ``create`` takes but ``id``; the rest stays.
 
         Actions that are the same as before stay, with their ids and what they have begun; a secret that comes masked
@@ -110,7 +115,7 @@ class Rules:
         with engine_refusals():
             return await self._engine.rules.test_sql(rawsql, ctx)
 
-    def trace(self, rule_id: str) -> list[Row]:
+    def trace(self, rule_id: str) -> list[dict[str, Any]]:
         """The last evaluations of a rule, the oldest first; empty unless they are kept."""
         with engine_refusals():
             return self._engine.rules.traced(rule_id)
@@ -120,19 +125,19 @@ class Rules:
         with engine_refusals():
             self._engine.rules.trace(rule_id, size)
 
-    def events(self) -> list[Row]:
+    def events(self) -> list[dict[str, Any]]:
         """The events that rules can ask for, with their columns."""
         return self._engine.rule_events()
 
-    def actions(self) -> list[Row]:
+    def actions(self) -> list[dict[str, Any]]:
         """The action types."""
         return [each.record() for each in self._engine.action_types.values()]
 
-    def action(self, name: str) -> Row:
+    def action(self, name: str) -> dict[str, Any]:
         with engine_refusals():
             return self._engine.action_type(name).record()
 
-    def _record(self, rule: Rule) -> Row:
+    def _record(self, rule: Rule) -> dict[str, Any]:
         return self._engine.rules.record(rule)
 
 
@@ -141,7 +146,7 @@ def _are(stored: Sequence[StoredAction], given: Any) -> bool:
     return _plain([_given(each) for each in stored]) == _plain(given)
 
 
-def _given(action: StoredAction) -> Row:
+def _given(action: StoredAction) -> dict[str, Any]:
     return {"name": action.name, "params": action.params, "fallbacks": [_given(each) for each in action.fallbacks]}
 
 
@@ -149,9 +154,9 @@ def _plain(value: Any) -> bytes:
     return msgspec.json.encode(value, order="sorted")
 
 
-def _conditions(filters: RuleFilters) -> Iterator[Matches]:
-    enabled, source, part = filters.enabled, filters.source, filters.like_for
-    wanted, in_id, in_description = filters.match_for, filters.like_id, filters.like_description
+def _conditions(query: RulesQuery) -> Iterator[Matches]:
+    enabled, source, part = query.enabled, query.source, query.like_for
+    wanted, in_id, in_description = query.match_for, query.like_id, query.like_description
     if enabled is not None:
         yield lambda rule: (rule.row.enabled and not rule.suspended) is enabled
     if source is not None:

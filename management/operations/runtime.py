@@ -19,17 +19,17 @@ async def runtime(nodes: Nodes) -> dict[str, Any]:
     node = nodes.status(memory_text=False)
     descriptors = await open_descriptors()
     return {
-        "cpu/load1": node["load1"],
-        "cpu/load5": node["load5"],
-        "cpu/load15": node["load15"],
-        "memory/total": node["memory_total"],
-        "memory/used": node["memory_used"],
-        "process/limit": node["process_available"],
-        "process/count": node["process_used"],
-        "io/max_fds": node["max_fds"],
+        "cpu/load1": node.load1,
+        "cpu/load5": node.load5,
+        "cpu/load15": node.load15,
+        "memory/total": node.memory_total,
+        "memory/used": node.memory_used,
+        "process/limit": node.process_available,
+        "process/count": node.process_used,
+        "io/max_fds": node.max_fds,
         "io/active_fds": descriptors,
         "ports/count": descriptors,
-        "ports/limit": node["max_fds"],
+        "ports/limit": node.max_fds,
     }
 
 

@@ -1,10 +1,20 @@
 """Slow subscriptions: the ranking of who took longest."""
 
-from typing import Any
+import msgspec
 
 from taipan.broker.server import Server
 
 from .refusal import UNKNOWN, Refusal
+
+
+class SlowRecord(msgspec.Struct):
+    """Milliseconds."""
+
+    clientid: str
+    node: str
+    topic: str
+    timespan: int
+    last_update_time: int
 
 
 class SlowRanking:
@@ -13,17 +23,17 @@ class SlowRanking:
     def __init__(self, server: Server) -> None:
         self._server = server
 
-    def listing(self) -> list[dict[str, Any]]:
+    def listing(self) -> list[SlowRecord]:
         """EMQX's records, the slowest first; ``timespan`` and ``last_update_time`` in milliseconds."""
         self._check()
         return [
-            {
-                "clientid": each.client_id,
-                "node": self._server.settings.node.name,
-                "topic": each.topic,
-                "timespan": round(each.timespan * 1000),
-                "last_update_time": round((each.updated_at + self._server.clock.skew) * 1000),
-            }
+            SlowRecord(
+                each.client_id,
+                self._server.settings.node.name,
+                each.topic,
+                round(each.timespan * 1000),
+                round((each.updated_at + self._server.clock.skew) * 1000),
+            )
             for each in self._server.slow_subscriptions.ranking()
         ]
 

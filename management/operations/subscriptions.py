@@ -1,21 +1,32 @@
 """Subscriptions: who has subscribed to what, as records."""
 
 from collections.abc import Callable, Iterator
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 from taipan.broker.mqtt.topics import QUEUE_PREFIX, matches, valid_filter
 from taipan.broker.server import Server
 from taipan.broker.session.session import Session
 from taipan.broker.session.subscription import Subscription
 
-from .listing import FILTERED, PAUSE_EVERY, Listing, Row, everything, offset_of, searched
+from .listing import FILTERED, PAUSE_EVERY, Listing, PageQuery, everything, offset_of, searched
 from .refusal import BAD_TOPIC, Refusal
 
 Matches = Callable[[Subscription], bool]
 
 
-class SubscriptionFilters(msgspec.Struct, kw_only=True):
+class SubscriptionRecord(msgspec.Struct):
+    """Specification, Subscription record."""
+
+    node: str
+    clientid: str
+    topic: str
+    qos: Annotated[int, Meta(ge=0, le=2)]
+
+
+class SubscriptionsQuery(PageQuery, kw_only=True):
     """Conditions of a search; all that are given must hold.
 
     ``topic`` is compared with the subscribed filter, ``match_topic`` is a filter that it must match as if it were a
@@ -24,9 +35,9 @@ class SubscriptionFilters(msgspec.Struct, kw_only=True):
 
     clientid: str | None = None
     topic: str | None = None
-    qos: int | None = None
+    qos: Literal[0, 1, 2] | None = None
     share: str | None = None
-    match_topic: str | None = None
+    match_topic: str | None = msgspec.field(default=None, name="_match_topic")
 
 
 class Subscriptions:
@@ -35,41 +46,37 @@ class Subscriptions:
     def __init__(self, server: Server) -> None:
         self._server = server
 
-    def search(self, filters: SubscriptionFilters, page: int, limit: int) -> Listing:
-        """One page of those that the filters leave, session by session. Raises Refusal for a bad ``match_topic``."""
-        conditions = list(_conditions(filters))
+    def search(self, query: SubscriptionsQuery, max_rows: int) -> Listing[SubscriptionRecord]:
+        """One page of those that the query leaves, session by session. Raises Refusal for a bad ``match_topic``."""
+        page, limit = query.page, query.rows(max_rows)
+        conditions = list(_conditions(query))
         if not conditions:
             return self._page(page, limit)
         sessions = self._server.broker.sessions
-        if filters.clientid is not None:
-            only = sessions.get(filters.clientid)
+        if query.clientid is not None:
+            only = sessions.get(query.clientid)
             candidates = [] if only is None else list(only.subscriptions.values())
-        elif filters.topic is not None:
-            candidates = self._of_topic(filters.topic)
+        elif query.topic is not None:
+            candidates = self._of_topic(query.topic)
         else:
             found = _found(list(sessions), _all_of(conditions))
             return Listing(found, page, limit, self.record, FILTERED)
         matching = searched(candidates, _all_of(conditions))
         return Listing(matching, page, limit, self.record, FILTERED)
 
-    def lookup(self, client_id: str) -> Listing:
+    def lookup(self, client_id: str) -> Listing[SubscriptionRecord]:
         """All of one client's."""
         session = self._server.broker.sessions.get(client_id)
         return everything([] if session is None else list(session.subscriptions.values()), self.record)
 
-    def record(self, subscription: Subscription) -> Row:
+    def record(self, subscription: Subscription) -> SubscriptionRecord:
         """The subscription record (specification)."""
         topic = subscription.filter
         if topic.startswith(QUEUE_PREFIX):
             topic = "$share/" + topic
-        return {
-            "node": self._server.broker.node,
-            "clientid": subscription.session.client_id,
-            "topic": topic,
-            "qos": subscription.qos,
-        }
+        return SubscriptionRecord(self._server.broker.node, subscription.session.client_id, topic, subscription.qos)
 
-    def _page(self, page: int, limit: int) -> Listing:
+    def _page(self, page: int, limit: int) -> Listing[SubscriptionRecord]:
         items = _of_sessions(list(self._server.broker.sessions), offset_of(page, limit))
         count = self._server.broker.router.subscription_count
         return Listing(items, page, limit, self.record, count, offset=0)
@@ -117,8 +124,8 @@ def _found(sessions: list[Session], condition: Matches) -> Iterator[Subscription
                 yield each
 
 
-def _conditions(filters: SubscriptionFilters) -> Iterator[Matches]:
-    wanted, topic, qos, share = filters.clientid, filters.topic, filters.qos, filters.share
+def _conditions(query: SubscriptionsQuery) -> Iterator[Matches]:
+    wanted, topic, qos, share = query.clientid, query.topic, query.qos, query.share
     if wanted is not None:
         yield lambda each: each.session.client_id == wanted
     if topic is not None:
@@ -127,7 +134,7 @@ def _conditions(filters: SubscriptionFilters) -> Iterator[Matches]:
         yield lambda each: each.qos == qos
     if share is not None:
         yield lambda each: each.group == share
-    pattern = filters.match_topic
+    pattern = query.match_topic
     if pattern is not None:
         if not valid_filter(pattern):
             raise Refusal(BAD_TOPIC, f"_match_topic: not a topic filter: {pattern}")

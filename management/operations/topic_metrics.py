@@ -18,6 +18,13 @@ class CountedTopic(msgspec.Struct, array_like=True, frozen=True):
     since: float
 
 
+class TopicMetricsRecord(msgspec.Struct):
+    """``metrics``: ``messages.in``, ``messages.qos0.out`` and so on, each with ``.count`` and ``.rate`` (a second)."""
+
+    topic: str
+    metrics: dict[str, int | float]
+
+
 class TopicCounts:
     """The topics that an operator wants counted. ``module`` counts."""
 
@@ -25,15 +32,15 @@ class TopicCounts:
         self._server = server
         self.module = TopicMetrics(server.hooks, server.timers, server.clock)
         self._table = server.tables.open("topic_metrics", CountedTopic)
-        server.on_recovered.append(self._take_up)
+        server.on_recovered.append(self._start_counting)
 
-    def _take_up(self) -> None:
+    def _start_counting(self) -> None:
         for topic, _ in list(self._table.items())[:MAX_TOPICS]:
             self.module.add(topic)
 
-    def listing(self) -> list[tuple[str, Values]]:
-        """Topic and what was counted, in the order in which they were added."""
-        return [(topic, self.module.snapshot(topic)) for topic in self.module.topics()]
+    def records(self) -> list[TopicMetricsRecord]:
+        """In the order in which they were added."""
+        return [TopicMetricsRecord(topic, self.module.snapshot(topic)) for topic in self.module.topics()]
 
     def get(self, topic: str) -> Values:
         """What was counted of one topic. Raises Refusal."""

@@ -6,7 +6,10 @@ import zipfile
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
 
 from taipan.broker.extensions.tracing import Kind, Trace, TraceError
 from taipan.broker.mqtt.constants import MAX_STRING
@@ -23,6 +26,26 @@ MOST_READ: Final = 1_048_576
 """Bytes of a trace's file that one request gets."""
 
 
+class TraceRecord(msgspec.Struct):
+    """One trace; the condition stands under the name of its type."""
+
+    name: str
+    type: Kind
+    clientid: str | UnsetType
+    topic: str | UnsetType
+    ip_address: str | UnsetType
+    start_at: str
+    end_at: str
+    status: str
+    log_size: dict[str, int]
+
+    @property
+    def condition(self) -> str:
+        """What is traced: a client identifier, a topic filter or an address."""
+        condition: str = getattr(self, self.type)
+        return condition
+
+
 class Traces:
     """What an operator may do with traces. Raises Refusal for names that are unknown and conditions that are wrong."""
 
@@ -30,24 +53,26 @@ class Traces:
         self._server = server
         self._tracing = server.tracing
 
-    def listing(self) -> list[dict[str, Any]]:
+    def listing(self) -> list[TraceRecord]:
         return [self.record(trace) for trace in self._tracing.traces()]
 
-    def record(self, trace: Trace) -> dict[str, Any]:
+    def record(self, trace: Trace) -> TraceRecord:
         """EMQX's record: the condition stands under the name of its kind; ``log_size`` is bytes by node."""
-        return {
-            "name": trace.name,
-            "type": trace.kind,
-            trace.kind: trace.filter,
-            "start_at": rfc3339(trace.start_at),
-            "end_at": rfc3339(trace.end_at),
-            "status": trace.status(self._server.clock.wall()),
-            "log_size": {self._server.settings.node.name: self._tracing.size(trace.name)},
-        }
+        return TraceRecord(
+            trace.name,
+            trace.kind,
+            trace.filter if trace.kind == "clientid" else UNSET,
+            trace.filter if trace.kind == "topic" else UNSET,
+            trace.filter if trace.kind == "ip_address" else UNSET,
+            rfc3339(trace.start_at),
+            rfc3339(trace.end_at),
+            trace.status(self._server.clock.wall()),
+            {self._server.settings.node.name: self._tracing.size(trace.name)},
+        )
 
     async def create(
         self, name: str, kind: Kind, condition: str | None, start_at: float | None = None, end_at: float | None = None
-    ) -> dict[str, Any]:
+    ) -> TraceRecord:
         """Begin a trace now or at ``start_at``, for ten minutes unless ``end_at`` says otherwise (unix seconds)."""
         if not condition:
             raise missing(kind)

@@ -10,7 +10,7 @@ from taipan.broker.access.authentication import anonymous_allowed
 from taipan.broker.access.known_hashes import PasswordHash
 from taipan.broker.access.password import ScryptHash
 from taipan.broker.access.random_secret import RandomSecretHash
-from taipan.broker.access.stored_users import USERNAME, StoredUser
+from taipan.broker.access.stored_users import CLIENT_ID, USERNAME, StoredUser
 from taipan.broker.access.users import CONFIGURATION
 from taipan.broker.channel.channel import Channel
 from taipan.broker.channel.closing import NONE, user_deleted
@@ -18,7 +18,7 @@ from taipan.broker.loop.cooperative_slice import SLICE, CooperativeSlice
 from taipan.broker.server import Server
 from taipan.broker.session.client_info import DELETED
 
-from .listing import FILTERED, Listing, Row, searched
+from .listing import FILTERED, Listing, searched
 from .refusal import EXISTS, NO_USER, RPC_ERROR, WRONG, Refusal, missing
 from .stored import promised, ready
 
@@ -39,6 +39,32 @@ class NewUser(msgspec.Struct, frozen=True):
     high_entropy: bool = False
 
 
+class LoginRecord(msgspec.Struct):
+    """Specification, Authentication user record."""
+
+    login: str
+    password: str
+    is_superuser: bool
+
+
+class Account(msgspec.Struct):
+    """EMQX 4.4's record of a user: no password; ``created_at`` in milliseconds."""
+
+    name: str
+    created_at: int
+
+
+class ClientIdAccount(Account):
+    name: str = msgspec.field(name="clientid")
+
+
+class UsernameAccount(Account):
+    name: str = msgspec.field(name="username")
+
+
+_ACCOUNTS: Final[dict[str, type[Account]]] = {CLIENT_ID: ClientIdAccount, USERNAME: UsernameAccount}
+
+
 class Users:
     """``kind`` is what a user's name is: ``USERNAME`` or ``CLIENT_ID``. Only users by user name can be superusers."""
 
@@ -46,14 +72,15 @@ class Users:
         self._server = server
         self._users = server.stored_users
 
-    def listing(self, page: int, limit: int) -> Listing:
+    def listing(self, page: int, limit: int) -> Listing[LoginRecord]:
         """Authentication user records, the oldest first."""
         rows = searched(self._users.all(), lambda user: user.kind == USERNAME)
         return Listing(rows, page, limit, login_record, self._users.count(USERNAME))
 
-    def accounts(self, kind: str, page: int, limit: int, exact: str | None = None, like: str | None = None) -> Listing:
+    def accounts(
+        self, kind: str, page: int, limit: int, exact: str | None = None, like: str | None = None
+    ) -> Listing[Account]:
         """EMQX 4.4's records, the newest first. ``like``: a part of the name."""
-        everybody = exact is None and like is None
 
         def matches(user: StoredUser) -> bool:
             if user.kind != kind or (exact is not None and user.name != exact):
@@ -62,7 +89,7 @@ class Users:
 
         users = self._users.all()
         users.reverse()
-        count = self._users.count(kind) if everybody else FILTERED
+        count = self._users.count(kind) if exact is None and like is None else FILTERED
         found = searched(users, matches)
         return Listing(found, page, limit, account_record, count)
 
@@ -244,11 +271,9 @@ def _cheap_hash(user: NewUser) -> PasswordHash | None:
     return RandomSecretHash.create(user.password.encode("utf-8", "surrogatepass"))
 
 
-def login_record(user: StoredUser) -> Row:
-    """Specification, Authentication user record."""
-    return {"login": user.name, "password": user.password, "is_superuser": user.is_superuser}
+def login_record(user: StoredUser) -> LoginRecord:
+    return LoginRecord(user.name, user.password, user.is_superuser)
 
 
-def account_record(user: StoredUser) -> Row:
-    """EMQX 4.4's: no password; ``created_at`` in milliseconds."""
-    return {user.kind: user.name, "created_at": int(user.created_at * 1000)}
+def account_record(user: StoredUser) -> Account:
+    return _ACCOUNTS[user.kind](user.name, int(user.created_at * 1000))

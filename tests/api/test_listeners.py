@@ -216,7 +216,7 @@ async def test_https(tmp_path: Path) -> None:
         writer.write(b"GET /status HTTP/1.1\r\nHost: x\r\n\r\n")
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
         row = node.management.operations.listeners.records()[-1]
-        assert (row["protocol"], row["identifier"]) == ("https:management", "https:management")
-        assert row["current_conns"] == 1
+        assert (row.protocol, row.identifier) == ("https:management", "https:management")
+        assert row.current_conns == 1
         writer.close()
         await writer.wait_closed()

@@ -30,7 +30,6 @@ from taipan.ruleengine.import_check import ImportCheck
 from ...settings import ManagementSettings
 from ..apps import App, Apps
 from ..backpressure_slice import BackpressureSlice
-from ..listing import Row
 from ..refusal import MISSING, NOT_JSON, RPC_ERROR, WRONG, Refusal, not_found
 from ..stored import TROUBLE, promised
 from ..users import Users
@@ -38,10 +37,10 @@ from .carried import CarriedRecords
 from .documents import Documents, dry_run_of, env_of, filename_of, is_blank
 from .emqx_formats import AccessRule
 from .export_file import ExportFile
-from .files import BackupFiles
+from .files import BackupFiles, ExportRecord
 from .import_file import ImportFile, ImportRefused, Plan, RecordError
 from .import_plan import read_plan, written_plan
-from .json_document import Document
+from .json_document import Document, JsonObject
 from .retained_records import RetainedRecord
 
 logger = logging.getLogger(__name__)
@@ -83,7 +82,7 @@ class Backup:
 
     # ------------------------------------------------------------------ export
 
-    async def export_file(self) -> Row:
+    async def export_file(self) -> ExportRecord:
         """Write a file; its record. Raises Refusal."""
         async with self._lock:
             now = self._server.clock.wall()
@@ -93,16 +92,16 @@ class Backup:
             )
             size = await self._write(self.files.path / name, export.pieces(), now)
             logger.info("exported file=%s bytes=%s", name, size)
-            return self.files.row(name, size, now)
+            return self.files.record(name, size, now)
 
-    async def listing(self) -> list[Row]:
+    async def listing(self) -> list[ExportRecord]:
         return await asyncio.to_thread(self.files.listing)
 
     async def delete(self, name: str) -> None:
         """Raises Refusal 102."""
         await asyncio.to_thread(self.files.delete, name)
 
-    async def upload(self, chunks: Sequence[bytes | bytearray], given: Mapping[str, str] | None = None) -> Row:
+    async def upload(self, chunks: Sequence[bytes | bytearray], given: Mapping[str, str] | None = None) -> ExportRecord:
         """Keep a JSON object as a file; its record. Raises Refusal.
 
         ``chunks``: an object with its text as ``file`` and the name as ``filename``. ``given`` wins over its members.
@@ -117,7 +116,7 @@ class Backup:
         text = [given["file"]] if "file" in given else await self._documents.text(document, NOT_JSON)
         await self._documents.find(text)
         size = await self._write(path, (piece.encode() for piece in text), now)
-        return self.files.row(path.name, size, now)
+        return self.files.record(path.name, size, now)
 
     async def _write(self, path: Path, pieces: Iterator[bytes], now: float | None) -> int:
         """The file's size, when it is on disk. Raises Refusal; then nothing is left of it."""
@@ -142,7 +141,7 @@ class Backup:
 
     async def import_body(
         self, chunks: Sequence[bytes | bytearray], env: Mapping[str, Any] | None = None, dry_run: bool = False
-    ) -> Row | None:
+    ) -> JsonObject | None:
         """Import a body in ``chunks``: an exported file, a download of EMQX 4.x, or the name of a file that is here.
 
         What is told of it: ``replaced_apps``, applications that were there and are the file's now, and ``disabled``,
@@ -163,7 +162,7 @@ class Backup:
             wanted = {**env_of(document), **wanted}
         return await self._import(document, wanted, dry_run)
 
-    async def import_name(self, name: str, env: Mapping[str, Any], dry_run: bool = False) -> Row | None:
+    async def import_name(self, name: str, env: Mapping[str, Any], dry_run: bool = False) -> JsonObject | None:
         """Import a file of the backup directory, or by its absolute path one inside the data directory."""
         if name.startswith("/"):
             path = await asyncio.to_thread(self.files.inside, name)
@@ -171,7 +170,7 @@ class Backup:
             path = self.files.place(name)
         return await self._import_file(path, env, dry_run)
 
-    async def import_path(self, path: str, env: Mapping[str, Any], dry_run: bool = False) -> Row | None:
+    async def import_path(self, path: str, env: Mapping[str, Any], dry_run: bool = False) -> JsonObject | None:
         """Import any file that the node may read. Raises Refusal."""
         if not path.startswith("/"):
             raise Refusal(WRONG, f"{path}: expected an absolute path")
@@ -179,21 +178,21 @@ class Backup:
             raise not_found("file", path.replace("\0", "\\0"))
         return await self._import_file(Path(os.path.realpath(path)), env, dry_run)
 
-    async def _import_file(self, path: Path, env: Mapping[str, Any], dry_run: bool) -> Row | None:
+    async def _import_file(self, path: Path, env: Mapping[str, Any], dry_run: bool) -> JsonObject | None:
         octets = await asyncio.to_thread(self.files.read, path, self._settings.max_import, "max_import")
         document = await self._documents.read([octets])
         if "file" in document.members and "version" not in document.members:
             document = await self._documents.inner(document)
         return await self._import(document, {**env_of(document), **env}, dry_run)
 
-    async def _import(self, document: Document, env: Mapping[str, Any], dry_run: bool) -> Row | None:
+    async def _import(self, document: Document, env: Mapping[str, Any], dry_run: bool) -> JsonObject | None:
         """Goes on to its end even where nobody waits any more."""
         task = asyncio.create_task(self._import_alone(document, env, dry_run))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return await asyncio.shield(task)
 
-    async def _import_alone(self, document: Document, env: Mapping[str, Any], dry_run: bool) -> Row | None:
+    async def _import_alone(self, document: Document, env: Mapping[str, Any], dry_run: bool) -> JsonObject | None:
         async with self._lock:
             work = BackpressureSlice(self._server)
             most_payload = self._server.settings.retained.max_payload_size
@@ -205,7 +204,7 @@ class Backup:
             file.refuse_wrong()
             plan = file.plan
             await self._check_room(plan, work)
-            told: Row = {"replaced_apps": await self._replaced_apps(plan, work), "disabled": file.disabled}
+            told: JsonObject = {"replaced_apps": await self._replaced_apps(plan, work), "disabled": file.disabled}
             if dry_run:
                 told = {**plan.counts(), **told}
             else:

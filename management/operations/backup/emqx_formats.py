@@ -16,9 +16,9 @@ from taipan.broker.access.known_hashes import parse_hash, read_hash
 from taipan.broker.access.stored_users import CLIENT_ID, USERNAME, StoredUser
 from taipan.ruleengine.stored import StoredAction, StoredResource, StoredRule
 
-from ..acl import EVERYBODY
+from ..acl import ALL_LOGINS
 from ..apps import App, hash_of
-from ..listing import Row
+from .json_document import JsonObject
 
 LONGEST_NAME: Final = 65_535
 LAST_SECOND: Final = 253_402_300_799
@@ -157,7 +157,7 @@ def _ready_hash(record: Record) -> str:
         raise BadField("password_hash", str(error)) from None
 
 
-def user_record(user: StoredUser) -> Row:
+def user_record(user: StoredUser) -> JsonObject:
     return {
         "login": user.name,
         "type": user.kind,
@@ -188,7 +188,7 @@ def read_rule(value: Any, login_kind: str, now: float) -> AccessRule:
         allow = record.choice("access", "allow", "deny") == "allow"
     else:
         name = record.name("login")
-        kind, name = (stored_rules.ALL, "") if name == EVERYBODY else (login_kind, name)
+        kind, name = (stored_rules.ALL, "") if name == ALL_LOGINS else (login_kind, name)
         allow = record.flag("allow")
     action = record.choice("action", stored_rules.PUB, stored_rules.SUB, stored_rules.PUBSUB)
     topic = record.name("topic")
@@ -199,7 +199,7 @@ def read_rule(value: Any, login_kind: str, now: float) -> AccessRule:
     return AccessRule(kind, name, topic, action, allow, record.created_at(now))
 
 
-def rule_record(rule: stored_rules.StoredAclRule) -> Row:
+def rule_record(rule: stored_rules.StoredAclRule) -> JsonObject:
     whom = {} if rule.kind == stored_rules.ALL else {"type_value": rule.name}
     return {
         "type": rule.kind,
@@ -243,7 +243,7 @@ def _charlist(codes: list[Any]) -> str:
     return "".join(map(chr, codes))
 
 
-def ban_record(ban: Ban) -> Row:
+def ban_record(ban: Ban) -> JsonObject:
     who: Any = [ord(char) for char in ban.who] if ban.kind == PEER_HOST else ban.who
     return {
         "who": {ban.kind: who},
@@ -281,7 +281,7 @@ def _endless(record: Record) -> bool:
     return "expired" not in record or record.get("expired") in (None, "undefined")
 
 
-def app_record(app: App) -> Row:
+def app_record(app: App) -> JsonObject:
     return {
         "id": app.app_id,
         "secret_sha256": app.secret_hash.hex(),
@@ -295,7 +295,7 @@ def app_record(app: App) -> Row:
 # ----------------------------------------------------------- resources and rules
 
 
-def read_resource(value: Any, old: bool) -> Row:
+def read_resource(value: Any, old: bool) -> JsonObject:
     """A record of ``resources``. ``old``: of 4.1 to 4.3, converted."""
     record = Record(value)
     record.name("id")
@@ -316,7 +316,7 @@ def read_resource(value: Any, old: bool) -> Row:
     return {**value, "config": config, "description": description, "created_at": created_at}
 
 
-def _web_hook(config: Mapping[str, Any]) -> Row:
+def _web_hook(config: Mapping[str, Any]) -> JsonObject:
     """4.2's time-outs are numbers, and its content type stands beside the headers."""
     new = dict(config)
     for key in ("connect_timeout", "request_timeout"):
@@ -337,7 +337,7 @@ def _web_hook(config: Mapping[str, Any]) -> Row:
     return new
 
 
-def _bridge_mqtt(config: Mapping[str, Any]) -> Row:
+def _bridge_mqtt(config: Mapping[str, Any]) -> JsonObject:
     new = {"pool_size": 8, **config}
     for key in ("ssl", "bridge_mode", "append", "verify"):
         if new.get(key) in ("on", "off"):
@@ -352,7 +352,7 @@ def web_hook_method(value: Any) -> str | None:
     return method if method in ("GET", "DELETE") else None
 
 
-def read_engine_rule(value: Any, methods: Mapping[str, str]) -> Row:
+def read_engine_rule(value: Any, methods: Mapping[str, str]) -> JsonObject:
     """A record of ``rules``. ``methods``: of old resources by id, for their actions."""
     record = Record(value)
     record.name("id")
@@ -366,7 +366,7 @@ def read_engine_rule(value: Any, methods: Mapping[str, str]) -> Row:
     }
 
 
-def _actions(given: Any, methods: Mapping[str, str], where: str, depth: int = 0) -> list[Row]:
+def _actions(given: Any, methods: Mapping[str, str], where: str, depth: int = 0) -> list[JsonObject]:
     if not isinstance(given, list) or depth > 16:
         raise BadField(where, "expected an array, at most 16 deep")
     found = []
@@ -387,7 +387,7 @@ def _actions(given: Any, methods: Mapping[str, str], where: str, depth: int = 0)
     return found
 
 
-def resource_record(row: StoredResource) -> Row:
+def resource_record(row: StoredResource) -> JsonObject:
     """Passwords included."""
     return {
         "id": row.id,
@@ -398,7 +398,7 @@ def resource_record(row: StoredResource) -> Row:
     }
 
 
-def engine_rule_record(row: StoredRule) -> Row:
+def engine_rule_record(row: StoredRule) -> JsonObject:
     return {
         "id": row.id,
         "rawsql": row.rawsql,
@@ -410,6 +410,6 @@ def engine_rule_record(row: StoredRule) -> Row:
     }
 
 
-def _action_record(action: StoredAction) -> Row:
+def _action_record(action: StoredAction) -> JsonObject:
     fallbacks = [_action_record(each) for each in action.fallbacks]
     return {"id": action.id, "name": action.name, "fallbacks": fallbacks, "args": action.params}

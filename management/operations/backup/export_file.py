@@ -12,7 +12,7 @@ from taipan.ruleengine.engine import RuleEngine
 
 from .. import times
 from ..apps import Apps
-from ..listing import PAUSE_EVERY, Row
+from ..listing import PAUSE_EVERY
 from .carried import Carried, CarriedRecords
 from .emqx_formats import (
     app_record,
@@ -23,6 +23,7 @@ from .emqx_formats import (
     user_record,
 )
 from .import_file import OURS
+from .json_document import JsonObject
 from .retained_records import retained_row
 
 FORMAT: Final = "4.4"
@@ -91,7 +92,7 @@ class ExportFile:
         else:
             yield b"," + _encode(section) + b":" + records[0].text.encode()
 
-    def _retained(self, topics: list[str]) -> Iterator[Row]:
+    def _retained(self, topics: list[str]) -> Iterator[JsonObject]:
         store = self._server.broker.retained
         for topic in topics:
             message = store.get(topic)
@@ -100,7 +101,7 @@ class ExportFile:
 
 
 def _array(
-    section: str, items: Iterable[Item], record: Callable[[Item], Row], carried: Iterable[Carried] = ()
+    section: str, items: Iterable[Item], record: Callable[[Item], JsonObject], carried: Iterable[Carried] = ()
 ) -> Iterator[bytes]:
     """A record on each line; those that are carried come last."""
     yield b"," + _encode(section) + b":["

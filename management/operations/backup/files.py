@@ -8,10 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from taipan.broker.persistence.log.files import replace_file, sync_directory
 
 from .. import times
-from ..listing import Row
 from ..refusal import RPC_ERROR, WRONG, Refusal, not_found, wrong
 
 MOST_FILES: Final = 1000
@@ -19,6 +20,15 @@ MOST_FILES: Final = 1000
 
 _NAME: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,199}\.json")
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+class ExportRecord(msgspec.Struct):
+    """``size`` in bytes; ``created_at``: local time, ``YYYY-MM-DD HH:mm:ss``."""
+
+    filename: str
+    size: int
+    created_at: str
+    node: str
 
 
 class BackupFiles:
@@ -46,24 +56,24 @@ class BackupFiles:
             raise wrong("filename", "expected 1 to 200 letters, digits, '.', '_' or '-' and .json, no path")
         return self.path / name
 
-    def listing(self) -> list[Row]:
+    def listing(self) -> list[ExportRecord]:
         """All of them, the oldest first."""
-        rows: list[tuple[float, Row]] = []
+        rows: list[tuple[float, ExportRecord]] = []
         try:
             with os.scandir(self.path) as entries:
                 for entry in entries:
                     if _NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
                         found = entry.stat(follow_symlinks=False)
-                        rows.append((found.st_mtime, self.row(entry.name, found.st_size, found.st_mtime)))
+                        rows.append((found.st_mtime, self.record(entry.name, found.st_size, found.st_mtime)))
         except FileNotFoundError:
             return []
         except OSError as error:
             raise _trouble(self.path, error) from None
-        rows.sort(key=lambda row: (row[0], row[1]["filename"]))
+        rows.sort(key=lambda row: (row[0], row[1].filename))
         return [row for _, row in rows]
 
-    def row(self, name: str, size: int, created_at: float) -> Row:
-        return {"filename": name, "size": size, "created_at": times.text(created_at), "node": self._node}
+    def record(self, name: str, size: int, created_at: float) -> ExportRecord:
+        return ExportRecord(name, size, times.text(created_at), self._node)
 
     def open(self, path: Path) -> tuple[int, int]:
         """A descriptor to read from, and the size. Raises Refusal 102: no regular file of its own is there."""

@@ -14,7 +14,6 @@ from taipan.ruleengine.import_check import ImportCheck
 from taipan.ruleengine.stored import StoredResource, StoredRule
 
 from ..apps import App
-from ..listing import Row
 from ..refusal import MISSING, WRONG, Refusal, wrong
 from ..storable import check_storable
 from .carried import MOST_OCTETS, Carried, identity_of
@@ -30,7 +29,7 @@ from .emqx_formats import (
     read_user,
     web_hook_method,
 )
-from .json_document import BadRecord, Document, Span
+from .json_document import BadRecord, Document, JsonObject, Span
 from .retained_records import RetainedRecord, read_retained
 
 LOGIN_KIND: Final = "auth.mnesia.as"
@@ -64,7 +63,7 @@ class ImportRefused(Refusal):
         place = f"{first.section}[{first.index}]" + (f".{first.key}" if first.key else "")
         super().__init__(WRONG, f"nothing is imported; records that are wrong: {count}, first {place}: {first.what}")
         self.count = count
-        self.rows: list[Row] = [msgspec.structs.asdict(error) for error in errors]
+        self.rows: list[JsonObject] = [msgspec.structs.asdict(error) for error in errors]
 
 
 class UnsupportedVersion(Refusal):
@@ -84,7 +83,7 @@ class Plan(msgspec.Struct):
     engine_rules: list[StoredRule] = []
     carried: dict[str, list[Carried]] = {}
 
-    def counts(self) -> Row:
+    def counts(self) -> JsonObject:
         """How many of which, in the words of the file."""
         return {
             "resources": len(self.resources),
@@ -105,7 +104,7 @@ class ImportFile:
         """Raises Refusal: a version that cannot be read, a directive that is none."""
         self.plan = Plan()
         # What is imported and does not run, and why.
-        self.disabled: list[Row] = []
+        self.disabled: list[JsonObject] = []
         self._document = document
         self._env = env
         self._now = now
@@ -196,10 +195,10 @@ class ImportFile:
         """Resources and rules of the rule engine, for ``check_engine``."""
         old = self._version < (4, 4) and not self._ours
         methods: dict[str, str] = {}
-        self._resources: list[tuple[int, Row, str]] = []
-        self._rules: list[tuple[int, Row, str]] = []
+        self._resources: list[tuple[int, JsonObject, str]] = []
+        self._rules: list[tuple[int, JsonObject, str]] = []
 
-        def resource(value: Any) -> Row:
+        def resource(value: Any) -> JsonObject:
             changed = read_resource(value, old)
             method = web_hook_method(value) if old else None
             if method is not None:
@@ -210,7 +209,7 @@ class ImportFile:
         yield from self._numbered("rules", lambda value: read_engine_rule(value, methods), self._rules)
 
     def _numbered(
-        self, section: str, read_one: Callable[[Any], Row], into: list[tuple[int, Row, str]]
+        self, section: str, read_one: Callable[[Any], JsonObject], into: list[tuple[int, JsonObject, str]]
     ) -> Iterator[None]:
         for index, record in enumerate(self._section(section, read_one)):
             if record is not None:
@@ -248,7 +247,7 @@ class ImportFile:
         self.plan.resources = list(resources.values())
         self.plan.engine_rules = list(rules.values())
 
-    def _take_along(self, section: str, record: Row, text: str) -> None:
+    def _take_along(self, section: str, record: JsonObject, text: str) -> None:
         self.plan.carried.setdefault(section, []).append(Carried(section, text, True, identity_of(record)))
 
     def refuse_wrong(self) -> None:

@@ -11,6 +11,8 @@ import msgspec
 from ..refusal import NOT_JSON, WRONG, Refusal, wrong
 from .pieced_text import PiecedText
 
+JsonObject = dict[str, Any]
+
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _WINDOW: Final = 65_536

@@ -11,8 +11,8 @@ from taipan.broker.mqtt.packets import NO_PROPERTIES
 from taipan.broker.mqtt.topics import valid_name
 from taipan.broker.session.client_info import ClientInfo
 
-from ..listing import Row
 from .emqx_formats import LAST_SECOND, BadField, Record
+from .json_document import JsonObject
 
 _NAMES: Final = {
     c.PAYLOAD_FORMAT_INDICATOR: "payload_format_indicator",
@@ -43,10 +43,10 @@ class RetainedRecord(msgspec.Struct, array_like=True, frozen=True):
         return Message(self.topic, self.payload, self.qos, True, properties, publisher, self.timestamp)
 
 
-def retained_row(message: Message) -> Row:
+def retained_row(message: Message) -> JsonObject:
     """Payload and correlation data in base64, ``timestamp`` in milliseconds."""
     publisher = message.publisher
-    properties: Row = {}
+    properties: JsonObject = {}
     for identifier, name in _NAMES.items():
         if identifier in message.properties:
             value = message.properties[identifier]

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from taipan.management.operations.listing import Listing, Row
+from taipan.management.operations.listing import Listing
 from tests.api.raw_http import request_head
 from tests.support.api import APP_ID, SECRET, ManagedNode, managed_node
 
@@ -21,7 +21,7 @@ def rows(healthy: int) -> Iterator[int]:
     raise ZeroDivisionError
 
 
-def row(number: int) -> Row:
+def row(number: int) -> dict[str, str]:
     return {"clientid": f"{number}", "filler": "x" * 1000}
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from taipan.broker.loop.cooperative_slice import CooperativeSlice
 from taipan.management.http import reading
-from taipan.management.http.reading import PageQuery, convert, parse
+from taipan.management.http.reading import convert, parse
+from taipan.management.operations.listing import PageQuery
 from taipan.management.operations.refusal import MISSING, NOT_JSON, WRONG, Refusal
 
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from taipan.management.operations.listing import PAUSE_EVERY, Listing, Row, everything, searched
+from taipan.management.operations.listing import PAUSE_EVERY, Listing, everything, searched
 
 
-def row(item: Any) -> Row:
+def row(item: Any) -> dict[str, Any]:
     return {"item": item}
 
 

@@ -54,7 +54,7 @@ async def content(node: ManagedNode) -> dict[str, Any]:
     """What an export holds, without its date and without what each run makes up."""
     backup = backup_of(node)
     row = await backup.export_file()
-    found: dict[str, Any] = json.loads((backup.files.path / row["filename"]).read_bytes())
+    found: dict[str, Any] = json.loads((backup.files.path / row.filename).read_bytes())
     found.pop("date")
     for section in ("rules", "resources"):
         for each in found[section]:
