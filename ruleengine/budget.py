@@ -1,28 +1,28 @@
-"""What one evaluation of one rule may cost, so that no rule can stall the loop."""
+"""What one evaluation of one rule may cost, so that no rule can block the event loop."""
 
 from __future__ import annotations
 
 from typing import Final
 
 DEFAULT_STEPS: Final = 20_000
-DEFAULT_OCTETS: Final = 16 * 1024 * 1024
+DEFAULT_BYTES: Final = 16 * 1024 * 1024
 
 
 class BudgetExceeded(ValueError):
-    """An evaluation asked for more steps or octets than it was given."""
+    """An evaluation asked for more steps or bytes than it was given."""
 
 
 class Budget:
-    """Counts down the steps (loop rounds, list elements) and octets (of values built) that an evaluation may still use.
+    """Counts down the steps (iterations, list elements) and bytes (of values built) that an evaluation may still use.
 
-    Whoever builds something large asks *before* building it, so that the refusal comes in time.
+    Take from it *before* building something large, so that the refusal comes in time.
     """
 
-    __slots__ = ("octets_left", "steps_left")
+    __slots__ = ("bytes_left", "steps_left")
 
-    def __init__(self, steps: int = DEFAULT_STEPS, octets: int = DEFAULT_OCTETS) -> None:
+    def __init__(self, steps: int = DEFAULT_STEPS, size: int = DEFAULT_BYTES) -> None:
         self.steps_left = steps
-        self.octets_left = octets
+        self.bytes_left = size
 
     def step(self, n: int = 1) -> None:
         """Take `n` steps; raise `BudgetExceeded` when fewer are left."""
@@ -30,8 +30,8 @@ class Budget:
         if self.steps_left < 0:
             raise BudgetExceeded("the evaluation takes too many steps")
 
-    def octets(self, n: int) -> None:
-        """Take room for `n` octets of output; raise `BudgetExceeded` when less is left."""
-        self.octets_left -= n
-        if self.octets_left < 0:
+    def take_bytes(self, n: int) -> None:
+        """Take `n` bytes of output; raise `BudgetExceeded` when less is left."""
+        self.bytes_left -= n
+        if self.bytes_left < 0:
             raise BudgetExceeded("the evaluation builds too much output")

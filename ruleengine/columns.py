@@ -1,4 +1,4 @@
-"""What a rule sees of one event: columns that are computed when somebody asks for them."""
+"""What a rule sees of one event: columns that are computed when they are read."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Columns(Mapping[str, Any]):
     """The columns of one event, shared by all rules that look at it.
 
     `values` are those known already (the dictionary becomes this object's own); `makers` compute the others from
-    `source` when they are first asked for, and one such table serves all events of a kind. Text is `str`; a payload
+    `source` when they are first read, and one such table serves all events of a kind. Text is `str`; a payload
     that is not UTF-8 is `bytes`.
     """
 
-    __slots__ = ("_json", "_json_error", "_makers", "_source", "_twin", "_values")
+    __slots__ = ("_json", "_json_error", "_makers", "_shared", "_source", "_values")
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Columns(Mapping[str, Any]):
         self._source = source
         self._json: Any = _UNREAD
         self._json_error = ""
-        self._twin: Columns | None = None
+        self._shared: Columns | None = None
 
     def __getitem__(self, name: str) -> Any:
         try:
@@ -65,16 +65,16 @@ class Columns(Mapping[str, Any]):
         return len(self._makers.keys() | self._values.keys())
 
     def share_payload(self, other: Columns) -> None:
-        """These are columns of another event of the same message: what was decoded there need not be again."""
-        self._twin = other._twin or other
+        """These are columns of another event of the same message: its decoded payload is used here too."""
+        self._shared = other._shared or other
 
     def payload_json(self) -> Any:
-        """What the payload says as JSON, decoded once however many rules ask; ValueError if it is none, each time.
+        """The payload decoded as JSON, once for all rules; ValueError if it is none, each time.
 
         UNDEFINED where the event has no payload; a payload that is no text is taken as decoded.
         """
-        if self._twin is not None:
-            return self._twin.payload_json()
+        if self._shared is not None:
+            return self._shared.payload_json()
         if self._json is _UNREAD:
             payload = self.get("payload", UNDEFINED)
             if type(payload) is str or type(payload) is bytes:
@@ -99,7 +99,7 @@ def _decode(payload: str | bytes) -> Any:
         openings = payload.count("[") + payload.count("{")
     else:
         openings = payload.count(b"[") + payload.count(b"{")
-    # Fewer brackets than levels allowed: nearly every payload, told without walking it.
+    # Fewer brackets than levels allowed: so for nearly every payload, which need not be walked.
     if openings > MAX_DEPTH:
         _check_depth(value)
     return value

@@ -8,14 +8,14 @@ from msgspec import Meta
 from taipan.broker.config import Count, Natural, PositiveBytes, PositiveSeconds, Seconds
 
 METADATA_NETWORKS: Final = (
-    "169.254.0.0/16",  # link-local; nearly every cloud tells its machines their secrets at 169.254.169.254
+    "169.254.0.0/16",  # link-local; the metadata service of nearly every cloud, with secrets, is at 169.254.169.254
     "fe80::/10",  # link-local
     "fd00:ec2::/64",  # Amazon
     "fd20:ce::254/128",  # Google
     "100.100.100.200/32",  # Alibaba
     "168.63.129.16/32",  # Azure
 )
-"""Where no action has business, unless the configuration says otherwise."""
+"""Refused unless the configuration says otherwise."""
 
 
 class FunctionModule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -31,7 +31,7 @@ class RuleEngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     ignore_sys_message: bool = True
     max_rules: Natural = 10_000
     max_resources: Natural = 1000
-    # What one evaluation of one rule may take: steps (an element of FOREACH takes ten), octets it builds
+    # What one evaluation of one rule may take: steps (an element of FOREACH takes ten), bytes it builds
     max_steps: Natural = 20_000
     max_output: PositiveBytes = 16_777_216
     # Seconds of processor time that all rules may take for one message or event, with all that their actions lead to
@@ -51,7 +51,7 @@ class RuleEngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     retry_backoff_max: PositiveSeconds = 30.0
     # A row that the other side keeps refusing with an error of its own (HTTP 500) is given up after so many attempts
     retry_attempts: Natural = 3
-    # Such rows are kept for an operator: so many for one resource, and so many octets; 0 rows: none
+    # Such rows are kept for an operator: so many for one resource, and so many bytes; 0 rows: none
     dead_letters: Count = 1000
     dead_letter_bytes: Natural = 16_777_216
     # After so many failed attempts in a row nothing is sent for a while, then one attempt tells. Answers such as

@@ -12,7 +12,7 @@ from taipan.broker.persistence.tables import Table, Tables
 from .rule import Rule, RuleAction
 
 TABLE: Final = "rule_counters"
-_MOST: Final = 1000
+_MAX_ROWS_PER_TICK: Final = 1000
 """Rows that one tick writes."""
 
 
@@ -54,8 +54,8 @@ class Counted:
         """Write what has changed of some rules; of all within a few calls."""
         if not self._left:
             self._left = list(rules)
-        self._save(self._left[-_MOST:])
-        del self._left[-_MOST:]
+        self._save(self._left[-_MAX_ROWS_PER_TICK:])
+        del self._left[-_MAX_ROWS_PER_TICK:]
 
     def save(self, rules: Iterable[Rule]) -> None:
         """Write what has changed."""

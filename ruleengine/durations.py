@@ -21,7 +21,7 @@ def read_duration(key: str, text: str, least: float = 0.001, most: float = 86_40
     return seconds
 
 
-_LONGEST_RETRY: Final = 31_536_000.0
+_MAX_RETRY_FOR: Final = 31_536_000.0
 
 
 def retry_for_param(order: int) -> Param:
@@ -45,9 +45,9 @@ def read_retry_for(params: Mapping[str, Any]) -> float | None:
     if given is None or given in ("", "infinity"):
         return None
     if isinstance(given, str):
-        seconds = 0.0 if given.strip() == "0" else read_duration("retry_for", given, 0.0, _LONGEST_RETRY)
+        seconds = 0.0 if given.strip() == "0" else read_duration("retry_for", given, 0.0, _MAX_RETRY_FOR)
     else:
         seconds = float(given)
-    if not 0 <= seconds <= _LONGEST_RETRY:
-        raise ParamError("retry_for", f"expected 0 to {number(_LONGEST_RETRY)} seconds")
+    if not 0 <= seconds <= _MAX_RETRY_FOR:
+        raise ParamError("retry_for", f"expected 0 to {number(_MAX_RETRY_FOR)} seconds")
     return seconds

@@ -7,7 +7,7 @@ from typing import Final, Literal
 from .params import ParamError
 from .sql.error import SqlError
 
-Kind = Literal["missing", "wrong", "unknown", "exists", "in_use"]
+ErrorKind = Literal["missing", "wrong", "unknown", "exists", "in_use"]
 
 MISSING: Final = "missing"
 WRONG: Final = "wrong"
@@ -18,12 +18,14 @@ IN_USE: Final = "in_use"
 
 class RuleEngineError(Exception):
     """A refusal in one line. ``kind``: a required key is missing, a value is wrong, something named is unknown, exists
-    already, or is in use by the rules ``ids``. ``line`` and ``column`` are places in SQL, 0 where there is none.
+    already, or is in use by the rules ``ids``. ``line`` and ``column`` are positions in SQL, 0 where there is none.
     """
 
-    def __init__(self, kind: Kind, message: str, ids: tuple[str, ...] = (), line: int = 0, column: int = 0) -> None:
+    def __init__(
+        self, kind: ErrorKind, message: str, ids: tuple[str, ...] = (), line: int = 0, column: int = 0
+    ) -> None:
         super().__init__(message)
-        self.kind: Kind = kind
+        self.kind: ErrorKind = kind
         self.message = message
         self.ids = ids
         self.line = line

@@ -1,4 +1,4 @@
-"""Event: one thing that happened in the broker, as rules and actions see it."""
+"""Event: one event of the broker, as rules and actions see it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class EventKind:
 
 class Event:
     """One event. ``client`` is whom it is about (the receiver of a delivery), ``message`` what was sent, where there is
-    one; ``facts`` is what else the hook told; ``at`` is unix seconds.
+    one; ``facts`` are further arguments of the hook; ``at`` is unix seconds.
     """
 
     __slots__ = ("_columns", "at", "client", "environment", "facts", "kind", "message")
@@ -94,7 +94,7 @@ class Event:
 
     @property
     def columns(self) -> Columns:
-        """Its columns, computed when somebody asks for them; one object for all rules that look at the event."""
+        """Its columns, computed when they are read; one object for all rules that look at the event."""
         if self._columns is None:
             self._columns = Columns({}, self.kind.makers, self)
         return self._columns

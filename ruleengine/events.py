@@ -1,4 +1,4 @@
-"""The events that rules can ask for: one table of kinds, their columns, and examples for the tester.
+"""The events that rules can select from: one table of kinds, their columns, and examples for the tester.
 
 Names of topics, events, columns and reasons are EMQX 4.4's.
 """
@@ -26,7 +26,7 @@ PUBLISH_TOPIC: Final = "$events/message_publish"
 
 
 def message_id(event: Event) -> str:
-    """The identifier of the message, 32 upper-case hexadecimal digits: given when first asked for, and kept."""
+    """The identifier of the message, 32 upper-case hexadecimal digits: given at the first use, and kept."""
     message = _message(event)
     if not message.id:
         message.id = f"{event.environment.rng.getrandbits(128):032X}"
@@ -47,11 +47,11 @@ def present_properties(properties: Properties) -> dict[str, Any]:
     return presented
 
 
-def _text_of(octets: bytes) -> str | bytes:
+def _text_of(data: bytes) -> str | bytes:
     try:
-        return octets.decode()
+        return data.decode()
     except UnicodeDecodeError:
-        return octets
+        return data
 
 
 def _milliseconds(seconds: float) -> int:
@@ -212,7 +212,7 @@ _EXAMPLES: Final[dict[str, Any]] = {
     "result": "allow",
     "is_cache": False,
 }
-# Not asked for by a form: they are there at run time, whatever a test says.
+# Not offered by a form: they have a value at run time, whatever a test gives.
 _UNLISTED: Final = frozenset({"event", "timestamp", "node", "headers", "mountpoint"})
 
 

@@ -1,4 +1,4 @@
-"""What the operator adds in Python: modules whose functions and actions rules may then use.
+"""Modules of the operator's own, whose functions and actions rules may use.
 
 Found by entry points (``taipan.rule_functions`` and ``taipan.rule_actions``) and by ``[[ruleengine.functions]]``.
 """
@@ -68,7 +68,7 @@ def _import(name: str) -> ModuleType:
     try:
         module = importlib.import_module(name)
     except Exception as error:
-        # Whatever somebody else's module raises: the operator wants one line that names it.
+        # A module of the operator's may raise anything; the answer is one line that names it.
         raise ExtensionError(f"ruleengine.functions: module {name}: {type(error).__name__}: {error}") from error
     logger.info("extension_loaded module=%s", name)
     return module

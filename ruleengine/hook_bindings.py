@@ -1,4 +1,4 @@
-"""Taps: the engine's callbacks in the broker, each attached only while some rule asks for its event."""
+"""HookBindings: the callbacks in the broker's hooks, each attached only while a rule selects from its event."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _V3_CONNACK: Final[Mapping[int, str]] = {
 
 
 class HookBindings:
-    """Callbacks that make an ``Event`` of what a hook tells and hand it to the rules that ask for it."""
+    """Callbacks that make an ``Event`` of the arguments of a hook and apply the rules on it."""
 
     def __init__(self, broker: Broker, registry: Registry, runtime: Runtime) -> None:
         self._broker = broker
@@ -55,14 +55,14 @@ class HookBindings:
             events.CLIENT_CHECK_ACL_COMPLETE.topic: (hooks.client_check_acl_complete, self._acl_checked),
         }
         self._attached: set[str] = set()
-        # What the broker publishes while it restores itself, such as wills, waits for the rules to be taken up.
+        # Messages published during recovery, such as wills: they are kept until the rules are started.
         self._early: list[Message] | None = []
         # The latest event of a message: it may be the first of many deliveries.
         self._latest: Event | None = None
-        broker.attach_rules({}, self._wait)
+        broker.attach_rules({}, self._hold_early)
 
     def sync(self) -> None:
-        """Attach and detach, so that just what some rule asks for is there."""
+        """Attach and detach, so that just the hooks that rules need are attached."""
         wanted = {topic for topic in self._points if topic in self._registry.events}
         for topic in wanted - self._attached:
             point, callback = self._points[topic]
@@ -81,7 +81,7 @@ class HookBindings:
 
     # Callbacks, in the order of the hooks' catalogue
 
-    def _wait(self, message: Message) -> None:
+    def _hold_early(self, message: Message) -> None:
         if self._early is not None and self._registry.sees(message.topic):
             self._early.append(message)
 
@@ -92,43 +92,43 @@ class HookBindings:
             runtime.apply(rules, Event(events.MESSAGE_PUBLISH, runtime.environment, self._clock.wall(), None, message))
 
     def _message_delivered(self, client: ClientInfo, message: Message) -> None:
-        self._tell(events.MESSAGE_DELIVERED, client, message)
+        self._dispatch(events.MESSAGE_DELIVERED, client, message)
 
     def _message_acked(self, client: ClientInfo, message: Message) -> None:
         facts = {"properties": events.present_properties(client.packet_properties)}
-        self._tell(events.MESSAGE_ACKED, client, message, facts)
+        self._dispatch(events.MESSAGE_ACKED, client, message, facts)
 
     def _message_dropped(self, message: Message, reason: str) -> None:
-        self._tell(events.MESSAGE_DROPPED, None, message, {"reason": reason})
+        self._dispatch(events.MESSAGE_DROPPED, None, message, {"reason": reason})
 
     def _delivery_dropped(self, client: ClientInfo | None, session: Session, message: Message, reason: str) -> None:
         if client is None:  # restored, and not seen since
             client = ClientInfo(self._runtime.environment.node, _ZONE, client_id=session.client_id)
-        self._tell(events.DELIVERY_DROPPED, client, message, {"reason": reason})
+        self._dispatch(events.DELIVERY_DROPPED, client, message, {"reason": reason})
 
     def _client_connected(self, client: ClientInfo) -> None:
-        self._tell(events.CLIENT_CONNECTED, client, None, self._properties(client))
+        self._dispatch(events.CLIENT_CONNECTED, client, None, self._properties(client))
 
     def _client_disconnected(self, client: ClientInfo, reason: str) -> None:
-        self._tell(events.CLIENT_DISCONNECTED, client, None, {**self._properties(client), "reason": reason})
+        self._dispatch(events.CLIENT_DISCONNECTED, client, None, {**self._properties(client), "reason": reason})
 
     def _client_connack(self, properties: Properties, client: ClientInfo, code: int) -> Properties:
         if client.proto_ver == V5:
             name = reason_codes.name(code)
         else:
             name = _V3_CONNACK[reason_codes.to_v3_connack(code)]
-        self._tell(events.CLIENT_CONNACK, client, None, {**self._properties(client), "reason_code": name})
+        self._dispatch(events.CLIENT_CONNACK, client, None, {**self._properties(client), "reason_code": name})
         return properties
 
     def _session_subscribed(self, client: ClientInfo | None, subscription: Subscription, is_new: bool) -> None:
-        self._tell(events.SESSION_SUBSCRIBED, *self._subscription(client, subscription))
+        self._dispatch(events.SESSION_SUBSCRIBED, *self._subscription(client, subscription))
 
     def _session_unsubscribed(self, client: ClientInfo | None, subscription: Subscription) -> None:
-        self._tell(events.SESSION_UNSUBSCRIBED, *self._subscription(client, subscription))
+        self._dispatch(events.SESSION_UNSUBSCRIBED, *self._subscription(client, subscription))
 
     def _acl_checked(self, client: ClientInfo, action: str, topic: str, allowed: bool, cached: bool) -> None:
         facts = {"action": action, "topic": topic, "result": "allow" if allowed else "deny", "is_cache": cached}
-        self._tell(events.CLIENT_CHECK_ACL_COMPLETE, client, None, facts)
+        self._dispatch(events.CLIENT_CHECK_ACL_COMPLETE, client, None, facts)
 
     def _subscription(
         self, client: ClientInfo | None, subscription: Subscription
@@ -144,7 +144,7 @@ class HookBindings:
     def _properties(client: ClientInfo) -> dict[str, Any]:
         return {"properties": events.present_properties(client.packet_properties)}
 
-    def _tell(
+    def _dispatch(
         self,
         kind: EventKind,
         client: ClientInfo | None,

@@ -31,7 +31,7 @@ class ImportCheck:
     def check_resource(self, record: Mapping[str, Any]) -> StoredResource | None:
         """The row of a record; ``None``: its type is not offered here. Raises RuleEngineError.
 
-        One whose configuration cannot be used here has a ``fault``, and does not start until it is mended.
+        One whose configuration cannot be used here has a ``fault``, and does not start until that is corrected.
         """
         kind = self._resources.types.get(record["type"])
         if kind is None:
@@ -56,7 +56,7 @@ class ImportCheck:
     async def check_rule(self, record: Mapping[str, Any]) -> StoredRule | None:
         """The row of a record; ``None``: it has an action that is not offered here. Raises RuleEngineError.
 
-        Whether its resources are there is not asked: without them it waits.
+        Its resources are not checked: without them it is suspended.
         """
         id = _checked_id(record["id"])
         count = [0]

@@ -1,4 +1,4 @@
-"""Masked: parameters of actions and resources as they are shown, and as they are when a change gives the mask back."""
+"""Masked: parameters of actions and resources with their secrets masked, and with masks of a change resolved."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -39,7 +39,7 @@ def given_back(given: Mapping[str, Any], stored: Mapping[str, Any], declared: tu
 
 
 def actions_given_back(given: Any, stored: Sequence[StoredAction], types: Mapping[str, ActionType]) -> Any:
-    """The same for the actions of a rule; what is no list of actions is left to who checks it."""
+    """The same for the actions of a rule; what is no list of actions is returned as it is."""
     if not isinstance(given, (list, tuple)):
         return given
     return [_action_given_back(each, index, stored, types) for index, each in enumerate(given)]
@@ -59,7 +59,7 @@ def _action_given_back(given: Any, index: int, stored: Sequence[StoredAction], t
 def _counterpart(
     given: Mapping[str, Any], index: int, stored: Sequence[StoredAction], declared: tuple[Param, ...]
 ) -> StoredAction | None:
-    """The stored action that this one was: the one that is shown so, its place's first; else that of its place."""
+    """The stored action that this one was: one with the same masked parameters, else the one of its index."""
     here = list(stored[index : index + 1])
     same = [each for each in (*here, *stored) if each.name == given.get("name")]
     for each in same:

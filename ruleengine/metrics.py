@@ -11,7 +11,7 @@ TICKS: Final = 30
 """Measurements that ``speed_last5m`` is the mean of."""
 
 
-MOST_REASON: Final = 1024
+MAX_REASON_LENGTH: Final = 1024
 
 
 class LastError:
@@ -22,7 +22,7 @@ class LastError:
     def __init__(self, at: float, clause: str, reason: str, sample: str = "") -> None:
         self.at = at
         self.clause = clause
-        self.reason = reason[:MOST_REASON]
+        self.reason = reason[:MAX_REASON_LENGTH]
         self.sample = sample
 
     def record(self) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class RuleCounters:
 
 
 class ActionCounters:
-    """Of one action: rows it was given (``taken``), and how they fared."""
+    """Of one action: rows it was given (``taken``), and their outcomes."""
 
     __slots__ = ("failed", "success", "taken")
 

@@ -1,7 +1,7 @@
-"""Where actions may connect to: every address is checked when a socket is made for it, whatever name led there.
+"""Where resources may connect to: every address is checked when a socket is made for it, whatever name it is from.
 
-So neither a redirect, nor a name that resolves to something else the second time, nor an IPv4 address in the clothes
-of an IPv6 one gets by.
+So the check also holds for redirects, for names that resolve differently the second time, and for IPv4 addresses that
+are embedded in IPv6 ones.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from typing import Any, Final
 from taipan.broker.observability.masking import mask_text
 
 NOT_TRIED: Final = "not tried yet"
-"""The reason of a connection that has not been asked for."""
+"""The reason of a resource that has not tried to connect yet."""
 SETTING: Final = "ruleengine.refused_networks"
 
 _ALERT: Final = 0.2
-"""Seconds that a probe waits for a server that does not like our certificate to say so."""
+"""Seconds that a probe waits for the TLS alert of a server that refuses our certificate."""
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
 
 AddrInfo = tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, tuple[Any, ...]]
@@ -30,7 +30,7 @@ class RefusedAddress(OSError):
     """An address in a network that the configuration refuses."""
 
     def __init__(self, text: str) -> None:
-        # Whoever wraps it (aiohttp) shows the second argument only.
+        # aiohttp wraps it and shows the second argument only.
         super().__init__(errno.EACCES, text)
 
     def __str__(self) -> str:
@@ -38,20 +38,20 @@ class RefusedAddress(OSError):
 
 
 class Networks:
-    """The networks that are refused. Raises RefusedAddress, which names the setting."""
+    """The networks that are refused."""
 
     def __init__(self, refused: Iterable[str]) -> None:
         self._refused = [ipaddress.ip_network(each) for each in refused]
 
     def check(self, address: str) -> None:
-        """Is this IP address one that may be connected to?"""
-        for each in _faces(address):
+        """Raises RefusedAddress where this IP address may not be connected to."""
+        for each in _addresses(address):
             for network in self._refused:
                 if each.version == network.version and each in network:
                     raise RefusedAddress(f"{address} is in {network}, refused by {SETTING}")
 
     def make_socket(self, info: AddrInfo) -> socket.socket:
-        """A socket for this address: what aiohttp and ``connect`` ask for right before they connect."""
+        """A socket for this address: aiohttp and ``connect`` call it right before they connect."""
         family, kind, protocol, _, address = info
         self.check(str(address[0]))
         made = socket.socket(family, kind, protocol)
@@ -100,8 +100,8 @@ class Networks:
         tls: ssl.SSLContext | None = None,
         server_hostname: str | None = None,
     ) -> None:
-        """Does something listen there, and is there no trouble with certificates, its own or ours? Connects, says
-        nothing, and leaves. Raises OSError."""
+        """Connect, complete the TLS handshake where there is one, and close. Raises OSError, also for certificates that
+        one side refuses."""
         reader, writer = await self.connect(host, port, timeout, tls, server_hostname)
         try:
             if tls is not None:
@@ -110,7 +110,7 @@ class Networks:
                     async with asyncio.timeout(min(_ALERT, timeout)):
                         await reader.read(1)
                 if reader.at_eof():
-                    raise ConnectionResetError("closed after the TLS handshake: perhaps it wants a client certificate")
+                    raise ConnectionResetError("closed after the TLS handshake: a client certificate may be required")
         finally:
             writer.transport.abort()
 
@@ -122,15 +122,15 @@ def reason_of(error: BaseException) -> str:
     return mask_text(str(error) or type(error).__name__).replace("\n", " ")
 
 
-def _faces(address: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
-    """The address, and the IPv4 addresses that an IPv6 one may stand for."""
+def _addresses(address: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+    """The address, and the IPv4 addresses that are embedded in an IPv6 one."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
-    faces: list[ipaddress.IPv4Address | ipaddress.IPv6Address] = [parsed]
+    addresses: list[ipaddress.IPv4Address | ipaddress.IPv6Address] = [parsed]
     if isinstance(parsed, ipaddress.IPv6Address):
         if parsed.ipv4_mapped is not None:
-            faces.append(parsed.ipv4_mapped)
+            addresses.append(parsed.ipv4_mapped)
         if parsed.sixtofour is not None:
-            faces.append(parsed.sixtofour)
+            addresses.append(parsed.sixtofour)
         if parsed in _NAT64:
-            faces.append(ipaddress.IPv4Address(int(parsed) & 0xFFFFFFFF))
-    return faces
+            addresses.append(ipaddress.IPv4Address(int(parsed) & 0xFFFFFFFF))
+    return addresses

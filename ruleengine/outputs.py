@@ -32,7 +32,7 @@ def output_names(statement: Statement) -> frozenset[str]:
 def check_placeholders(params: Mapping[str, Any], declared: Iterable[Param], names: frozenset[str]) -> None:
     """Raises ParamError for a template that reads a name which no row can have.
 
-    A default that nobody wrote is let through, as EMQX does: rules that live with its ``undefined`` are not refused.
+    A default that was not given explicitly is accepted, as by EMQX: it renders as ``undefined``.
     """
     for param in declared:
         if param.name == "$resource" or params.get(param.name) == param.default:
@@ -41,8 +41,8 @@ def check_placeholders(params: Mapping[str, Any], declared: Iterable[Param], nam
             for path in Template(text).placeholders:
                 if path[0] not in names:
                     known = ", ".join(sorted(names)[:8]) or "nothing"
-                    asked = "${" + ".".join(path) + "}"
-                    raise ParamError(param.name, f"{asked} is not selected by the rule, which gives {known}")
+                    placeholder = "${" + ".".join(path) + "}"
+                    raise ParamError(param.name, f"{placeholder} is not selected by the rule, which gives {known}")
 
 
 def _texts(value: Any) -> Iterable[str]:

@@ -148,7 +148,7 @@ class Param:
         return value
 
     def gives(self, value: Any) -> bool:
-        """Whether ``value`` says anything: an empty text in the place of a choice is what a form sends unfilled."""
+        """Whether ``value`` is given: a form sends an empty text for a choice that was not filled in."""
         return value != "" or self.enum is None or "" in self.enum
 
 
@@ -183,7 +183,7 @@ def _given(value: Any) -> str:
 
 
 def check_params(given: Mapping[str, Any], params: tuple[Param, ...]) -> dict[str, Any]:
-    """``given`` checked, defaults filled in; keys that nobody declared are kept. Raises ParamError."""
+    """``given`` checked, defaults filled in; undeclared keys are kept. Raises ParamError."""
     checked = dict(given)
     for param in params:
         if param.name in given and param.gives(given[param.name]):

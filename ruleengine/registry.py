@@ -12,8 +12,8 @@ from .rule import Rule
 
 CACHED_TOPICS: Final = 8192
 """In each of the two halves of the cache."""
-LONGEST_CACHED: Final = 256
-MOST_CACHED: Final = 16 * CACHED_TOPICS
+MAX_CACHED_LENGTH: Final = 256
+MAX_CACHED_RULES: Final = 16 * CACHED_TOPICS
 """Rules in one half, counted once for each topic that has them."""
 
 _NONE: Final[tuple[Rule, ...]] = ()
@@ -22,7 +22,7 @@ _NONE: Final[tuple[Rule, ...]] = ()
 class Registry:
     """Running rules by topic, filter and event, always in the order of their creation.
 
-    With ``ignore_sys`` messages on topics below ``$SYS`` are nobody's.
+    With ``ignore_sys`` no rule gets messages on topics below ``$SYS``.
     """
 
     __slots__ = ("_filters", "_ignore_sys", "_older", "_recent", "_weight", "events")
@@ -30,8 +30,8 @@ class Registry:
     def __init__(self, ignore_sys: bool = True) -> None:
         self._filters: Trie[tuple[Rule, ...]] = Trie()
         self._ignore_sys = ignore_sys
-        # As in the router: when the recent half is full it becomes the older one. The broker looks into this very
-        # dictionary, so it is emptied and never replaced.
+        # As in the router: when the recent half is full it becomes the older one. The broker holds a reference to this
+        # dictionary, so it is cleared and never replaced.
         self._recent: dict[str, tuple[Rule, ...]] = {}
         self._older: dict[str, tuple[Rule, ...]] = {}
         self._weight = 0
@@ -44,7 +44,7 @@ class Registry:
                 self.events[source] = _ordered((*self.events.get(source, _NONE), rule))
             else:
                 self._filters.put(source, _ordered((*(self._filters.get(source) or _NONE), rule)))
-        self._forget()
+        self._clear_cache()
 
     def remove(self, rule: Rule) -> None:
         """A rule that ends; nothing happens if it does not run."""
@@ -64,16 +64,16 @@ class Registry:
                 self._filters.put(source, left)
             else:
                 self._filters.remove(source)
-        self._forget()
+        self._clear_cache()
 
     @property
     def wants_messages(self) -> bool:
-        """Whether any rule asks for published messages."""
+        """Whether any rule selects from published messages."""
         return len(self._filters) > 0
 
     @property
     def known(self) -> Mapping[str, tuple[Rule, ...]]:
-        """The rules of each topic that was asked about lately: for the broker to look into."""
+        """The rules of each topic that was matched lately: the index that the broker looks into."""
         return self._recent
 
     def match(self, topic: str) -> tuple[Rule, ...]:
@@ -82,15 +82,15 @@ class Registry:
         return self._look_up(topic) if rules is None else rules
 
     def sees(self, topic: str) -> bool:
-        """Whether rules are told of what happens to messages on this topic."""
+        """Whether rules get events about messages on this topic."""
         return not (self._ignore_sys and topic.startswith("$SYS/"))
 
     def _look_up(self, topic: str) -> tuple[Rule, ...]:
         rules = self._older.get(topic)
         if rules is None:
             rules = self._match(topic) if self.sees(topic) else _NONE
-        if len(topic) <= LONGEST_CACHED:
-            if len(self._recent) >= CACHED_TOPICS or self._weight > MOST_CACHED:
+        if len(topic) <= MAX_CACHED_LENGTH:
+            if len(self._recent) >= CACHED_TOPICS or self._weight > MAX_CACHED_RULES:
                 self._older = self._recent.copy()
                 self._recent.clear()
                 self._weight = 0
@@ -106,7 +106,7 @@ class Registry:
             return found[0]
         return _ordered(tuple({id(rule): rule for rules in found for rule in rules}.values()))
 
-    def _forget(self) -> None:
+    def _clear_cache(self) -> None:
         self._recent.clear()
         self._older = {}
         self._weight = 0

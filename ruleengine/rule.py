@@ -1,4 +1,4 @@
-"""Rule and its actions as they run: what was stored, what was compiled from it, and what is counted."""
+"""Rule: a stored rule (``StoredRule``) as it runs, with its program, its actions and its counters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .actions.action import Action, ActionFailed, ActionType, Row
 from .masked import shown
 from .metrics import ActionCounters, LastError, RuleCounters
-from .trace import Evaluation, Trace, sample
+from .trace import Evaluation, RuleTrace, sample
 
 if TYPE_CHECKING:
     from .event import Event
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-QUIET: Final = 60.0
+LOG_INTERVAL: Final = 60.0
 """Seconds between two log lines about failures of one rule or action."""
-MOST_SAMPLE: Final = 512
+MAX_SAMPLE_LENGTH: Final = 512
 
 
 class RuleAction:
@@ -42,7 +42,7 @@ class RuleAction:
         self._logged_at = float("-inf")
 
     def run(self, row: Row, event: Event, evaluation: Evaluation | None = None) -> bool:
-        """Deal with one row; False: it failed, and the fallbacks had their turn."""
+        """Run the action for one row; False: it failed, and its fallbacks were run."""
         instance = self.instance
         if instance is None:
             return True
@@ -52,7 +52,7 @@ class RuleAction:
         except ActionFailed as error:
             reason = str(error)
         except Exception as error:
-            # The rim of code that may be the operator's own: it must not end the publish that it runs in.
+            # The code may be the operator's own: an error in it must not end the publish.
             reason = f"{type(error).__name__}: {error}"
             logger.debug("action_crashed action=%s", self.row.id, exc_info=True)
         else:
@@ -78,8 +78,10 @@ class RuleAction:
         now = runtime.clock.now()
         self.counters.failed += count
         runtime.metrics.actions_failure += count
-        self.last_error = LastError(runtime.clock.wall(), "", reason, "" if row is None else sample(row)[:MOST_SAMPLE])
-        if now - self._logged_at >= QUIET:
+        self.last_error = LastError(
+            runtime.clock.wall(), "", reason, "" if row is None else sample(row)[:MAX_SAMPLE_LENGTH]
+        )
+        if now - self._logged_at >= LOG_INTERVAL:
             self._logged_at = now
             logger.warning("action_failed action=%s reason=%s", self.row.id, reason)
         if row is None:
@@ -121,7 +123,7 @@ class RuleAction:
 
 
 class Rule:
-    """One rule. ``running``: it is asked; ``suspended``: why it is not although its user wants it, else empty.
+    """One rule. ``running``: it is evaluated; ``suspended``: why it is not although it is enabled, else empty.
 
     ``program`` is None for a stored rule whose SQL cannot be used any more. A change makes a new ``Rule`` that goes on
     with these counters, so that an evaluation under way sees that its own has ended.
@@ -138,7 +140,7 @@ class Rule:
         self.counters = RuleCounters()
         self.last_error: LastError | None = None
         self.logged_at = float("-inf")
-        self.trace: Trace | None = None
+        self.trace: RuleTrace | None = None
 
     @property
     def program(self) -> Program:

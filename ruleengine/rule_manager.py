@@ -33,7 +33,7 @@ from .sql.off_loop import OffLoop
 from .sql.parser import parse
 from .sql.scope import FunctionEnvironment
 from .stored import MAX_ID, StoredAction, StoredRule, check_stored, expect, new_id
-from .trace import Trace
+from .trace import RuleTrace
 
 logger = logging.getLogger(__name__)
 
@@ -49,8 +49,8 @@ ON_FAILED: Final = ("continue", "stop")
 class RuleManager:
     """Rules by id, in the order of their creation.
 
-    What can be refused is refused with RuleEngineError. A change is in memory when its call returns; whoever must know
-    it on disk waits for ``tables.stored()``.
+    What can be refused is refused with RuleEngineError. A change is in memory when its call returns; for disk, wait for
+    ``tables.stored()``.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class RuleManager:
         return [rule.row for rule in self._rules.values()]
 
     def restore(self) -> None:
-        """Start the stored rules, before the first client connects; one that cannot run is suspended and says why."""
+        """Start the stored rules before the first client connects; one that cannot run is suspended with the reason."""
         for row in sorted(self._table.values(), key=lambda row: row.order):
             actions = tuple(RuleAction(each, self._runtime) for each in row.actions)
             try:
@@ -203,8 +203,8 @@ class RuleManager:
                 await self._adopt(row)
 
     async def _adopt(self, row: StoredRule) -> None:
-        """Take a checked row as it is but for its context, which is that of the rule of its id or the last; one that
-        cannot run is suspended and says why."""
+        """Take a checked row as it is but for its position, which is that of the rule of its id or the last; one that
+        cannot run is suspended with the reason."""
         statement = await self._parse(row.rawsql)
         old = self._rules.get(row.id)
         row = check_stored(msgspec.structs.replace(row, order=self._order + 1 if old is None else old.row.order))
@@ -248,10 +248,10 @@ class RuleManager:
         expect("size", size, int, "a whole number")
         if not 0 <= size <= MAX_TRACE:
             raise RuleEngineError(WRONG, f"size: expected 0 to {MAX_TRACE}")
-        self.get(id).trace = Trace(size) if size else None
+        self.get(id).trace = RuleTrace(size) if size else None
 
     def traced(self, id: str) -> list[dict[str, Any]]:
-        """The last evaluations of a rule, the oldest first; empty where nobody asked for a trace."""
+        """The last evaluations of a rule, the oldest first; empty where no trace is on."""
         trace = self.get(id).trace
         return [] if trace is None else trace.records()
 
@@ -273,7 +273,7 @@ class RuleManager:
         ]
 
     def retry_suspended(self) -> None:
-        """Start those whose resources are there by now."""
+        """Start those whose resources are available now."""
         again = [rule for rule in self._rules.values() if rule.suspended and rule.usable and rule.row.enabled]
         for rule in again:
             if self._start_or_suspend(rule, quiet=True):
@@ -291,7 +291,7 @@ class RuleManager:
         self._bindings.sync()
 
     def tick(self, now: float) -> None:
-        """Once a second: speeds, counters on disk, and rules whose resources are there by now."""
+        """Once a second: speeds, counters on disk, and rules whose resources are available now."""
         for rule in self._rules.values():
             rule.counters.tick()
         self._counted.save_some(self._rules.values())
@@ -299,7 +299,7 @@ class RuleManager:
         self.off_loop.tick(now)
 
     def save_counters(self) -> None:
-        """For the next process: the last that is done here."""
+        """For the next process; the last step of a stop."""
         self._counted.save(self._rules.values())
 
     def close(self) -> None:
@@ -328,7 +328,7 @@ class RuleManager:
         else:
             program = self._compiled(statement, row.id)
         if old is not None and row.actions == old.row.actions and old.running and row.enabled:
-            # The instances go on: what they have begun is theirs to finish.
+            # The same instances go on.
             rule = Rule(row, program, old.actions)
         else:
             rule = Rule(row, program, tuple(RuleAction(each, self._runtime) for each in row.actions))
@@ -458,7 +458,7 @@ class RuleManager:
         resource = self._resources.get(id)
         if resource.row.type not in kind.resource_types:
             wanted = " or ".join(kind.resource_types)
-            raise RuleEngineError(WRONG, f"{RESOURCE}: {id} is a {resource.row.type}, {kind.name} wants {wanted}")
+            raise RuleEngineError(WRONG, f"{RESOURCE}: {id} is a {resource.row.type}, {kind.name} needs {wanted}")
         if resource.instance is None:
             raise RuleEngineError(WRONG, f"{RESOURCE}: {id} could not be started: {resource.fault}")
 

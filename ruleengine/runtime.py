@@ -1,4 +1,4 @@
-"""Runtime: applies rules to an event, one after another, and never lets one of them disturb what it looks at."""
+"""Runtime: applies rules to an event, one after another; an error of a rule ends that rule only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .config import RuleEngineSettings
 from .event import Event, EventEnvironment
 from .events import RESTORED_EVENT
 from .metrics import LastError
-from .rule import MOST_SAMPLE, QUIET, Rule
+from .rule import LOG_INTERVAL, MAX_SAMPLE_LENGTH, Rule
 from .sql.error import EvaluationError
 from .trace import Evaluation, sample
 
@@ -25,11 +25,11 @@ logger = logging.getLogger(__name__)
 
 
 STEPS_PER_DELIVERY: Final = 4
-"""What an evaluation takes stands in the broker's account of the loop turn as deliveries."""
+"""Steps of an evaluation count in the budget of the loop iteration as deliveries."""
 
 
-_STEPS_A_SECOND: Final = 100_000
-"""What an event takes that leads to more than one thing, in the same account: a turn ends after 40 ms of it."""
+_DELIVERIES_PER_SECOND: Final = 100_000
+"""Processor time of an event that runs more than one rule or action, in the same budget: 40 ms end an iteration."""
 
 
 class Runtime:
@@ -41,33 +41,33 @@ class Runtime:
         metrics: Metrics,
         clock: DatedTimeSource,
         environment: EventEnvironment,
-        turn: LoopBudget,
+        loop_budget: LoopBudget,
     ) -> None:
         self.settings = settings
         self.metrics = metrics
         self.clock = clock
         self.environment = environment
         self.processor_time: Callable[[], float] = time.thread_time
-        self._turn = turn
+        self._loop_budget = loop_budget
         self._depth = 0
         self._chained = 0
         # When the running second began, and how many of its messages rules made of republished ones.
         self._second = 0.0
         self._this_second = 0
-        # Of the event under way, from the second thing that is done about it on: when to look at the processor time,
-        # and what that was then. 0: not yet.
-        self._look_at = 0.0
+        # Of the event under way, from its second rule or action on: when to read the processor time, and what that was
+        # at the beginning. 0: not yet.
+        self._check_at = 0.0
         self._began = 0.0
 
     def restored_event(self) -> Event:
-        """Stands for an event that is not in memory any more."""
+        """An event in place of one of which only the row is left."""
         return Event(RESTORED_EVENT, self.environment, self.clock.wall())
 
     def apply(self, rules: tuple[Rule, ...], event: Event) -> None:
-        """Run each rule that still runs when its turn comes."""
+        """Evaluate each rule that still runs when those before it are done."""
         if self._depth == 0:
             self._chained = 0
-            self._look_at = 0.0
+            self._check_at = 0.0
         self._depth += 1
         try:
             if len(rules) == 1 and self._depth == 1:
@@ -77,28 +77,28 @@ class Runtime:
                 return
             for rule in rules:
                 if rule.running:
-                    if self._late():
+                    if self._over_time():
                         self._skip(rule, event)
                     else:
                         self._evaluate(rule, event)
         finally:
             self._depth -= 1
-            if self._look_at and self._depth == 0:
-                self._turn.deliveries += int((self.processor_time() - self._began) * _STEPS_A_SECOND)
+            if self._check_at and self._depth == 0:
+                self._loop_budget.deliveries += int((self.processor_time() - self._began) * _DELIVERIES_PER_SECOND)
 
-    def _late(self) -> bool:
-        """Whether what the event under way has led to has taken its time."""
+    def _over_time(self) -> bool:
+        """Whether rules and actions have used up ``max_time`` for the event under way."""
         now = time.perf_counter()
-        if not self._look_at:
+        if not self._check_at:
             self._began = self.processor_time()
-            self._look_at = now + self.settings.max_time
+            self._check_at = now + self.settings.max_time
             return False
-        if now < self._look_at:
+        if now < self._check_at:
             return False
-        # The clock on the wall also counts what the processor did for others.
+        # Wall-clock time also counts other processes.
         left = self.settings.max_time - (self.processor_time() - self._began)
         if left > 0:
-            self._look_at = now + left
+            self._check_at = now + left
         return left <= 0
 
     def _skip(self, rule: Rule, event: Event) -> None:
@@ -118,7 +118,7 @@ class Runtime:
             )
         if hops > 1 or self._depth > 1:
             self._chained += 1
-            self._take_from_second()
+            self._count_in_second()
             if self._chained > self.settings.max_chained:
                 raise ActionFailed(
                     f"a loop of rules: one event led to more than {self.settings.max_chained} messages republished "
@@ -126,7 +126,7 @@ class Runtime:
                 )
         return hops
 
-    def _take_from_second(self) -> None:
+    def _count_in_second(self) -> None:
         """Count it, unless it is one of the few that an event leads to where rules follow one another once."""
         most = self.settings.max_chained_rate
         if not most or self._chained <= self.settings.max_hops:
@@ -152,16 +152,16 @@ class Runtime:
         try:
             rows = rule.program.run(event.columns, budget)
         except EvaluationError as error:
-            self._turn.deliveries += (settings.max_steps - budget.steps_left) // STEPS_PER_DELIVERY
+            self._loop_budget.deliveries += (settings.max_steps - budget.steps_left) // STEPS_PER_DELIVERY
             self._failed(rule, event, error.clause, error.message, evaluation)
             return
         except Exception as error:
-            # The rim of functions that may be the operator's own: the message goes on, and so do the other rules.
+            # A function may be the operator's own: the message goes on, and so do the other rules.
             logger.debug("rule_crashed rule=%s", rule.row.id, exc_info=True)
             self._failed(rule, event, "", f"{type(error).__name__}: {error}", evaluation)
             return
         if budget.steps_left != settings.max_steps:
-            self._turn.deliveries += (settings.max_steps - budget.steps_left) // STEPS_PER_DELIVERY
+            self._loop_budget.deliveries += (settings.max_steps - budget.steps_left) // STEPS_PER_DELIVERY
         if rows is not None:
             counters.matched += 1
             self.metrics.rules_matched += 1
@@ -175,12 +175,12 @@ class Runtime:
         actions = rule.actions
         stops = rule.row.on_action_failed == "stop"
         alone = len(rows) == len(actions) == 1
-        self._turn.deliveries += len(rows) * len(actions)
+        self._loop_budget.deliveries += len(rows) * len(actions)
         for row in rows:
             for action in actions:
                 if not rule.running:
                     break  # deleted, disabled or changed by what it did itself
-                if not alone and self._late():
+                if not alone and self._over_time():
                     self._failed(rule, event, "", f"not all actions were run: {self._too_long()}", evaluation)
                     return
                 if not action.run(row, event, evaluation) and stops:
@@ -195,10 +195,10 @@ class Runtime:
         columns = event.columns
         seen = columns.get("payload") if event.message is not None else None
         rule.last_error = LastError(
-            self.clock.wall(), clause, reason, "" if seen is None else sample(seen)[:MOST_SAMPLE]
+            self.clock.wall(), clause, reason, "" if seen is None else sample(seen)[:MAX_SAMPLE_LENGTH]
         )
         if evaluation is not None:
             evaluation.refused("exception", f"{clause}: {reason}" if clause else reason)
-        if now - rule.logged_at >= QUIET:
+        if now - rule.logged_at >= LOG_INTERVAL:
             rule.logged_at = now
             logger.warning("rule_failed rule=%s clause=%s reason=%s", rule.row.id, clause or "-", reason)

@@ -1,4 +1,4 @@
-"""What of rules and resources outlives the process: their rows in the node's tables."""
+"""The records of rules and resources in the node's tables. Field names are the format on disk."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ class StoredAction(msgspec.Struct, frozen=True):
 
 
 class StoredRule(msgspec.Struct, frozen=True):
-    """``order`` grows with each rule created; ``created_at`` is in milliseconds; ``enabled`` is what the user wants."""
+    """``order`` grows with each rule created; ``created_at`` is in milliseconds; ``enabled`` is what was asked for.
+
+    The rule made from it is ``rule.Rule``."""
 
     id: str
     rawsql: str
@@ -57,7 +59,7 @@ def expect(key: str, value: Any, kind: type[Any], words: str) -> None:
 
 
 def check_stored(row: Stored) -> Stored:
-    """The row, if it can come back from disk. Raises RuleEngineError: a type is wrong, or a value has no place."""
+    """The row, if it can come back from disk. Raises RuleEngineError: a type is wrong, or a value cannot be encoded."""
     try:
         msgspec.msgpack.decode(msgspec.msgpack.encode(row), type=type(row))
     except (OverflowError, UnicodeEncodeError, TypeError, RecursionError, msgspec.ValidationError) as error:
@@ -66,7 +68,7 @@ def check_stored(row: Stored) -> Stored:
 
 
 def new_id(noun: str, id: str | None, taken: Container[str], reserved: str | None = None) -> str:
-    """The id that a user gave a new rule or resource, or one of our own making; ``reserved`` begins none of hers.
+    """The id that a user gave a new rule or resource, or a random one; a given id must not begin with ``reserved``.
 
     Raises RuleEngineError.
     """

@@ -25,7 +25,7 @@ class _Placeholder(NamedTuple):
 class Template:
     """A text compiled once. ``placeholders`` are the paths it reads, in order: ``payload.x`` as ``("payload", "x")``.
 
-    A template that is empty stands for the JSON of the whole row. What is missing prints as ``undefined``, as in EMQX.
+    A template that is empty stands for the JSON of the whole row. A missing value renders as ``undefined``, as in EMQX.
     ``${json(payload.x)}`` is the value as JSON, a text with its quotes and escapes, and ``null`` where it is missing.
     """
 
@@ -33,7 +33,7 @@ class Template:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        # Literal text and paths in turn, beginning and ending with literal text.
+        # Literal text and placeholders alternating, beginning and ending with literal text.
         self._pieces: list[str | _Placeholder] = []
         end = 0
         for match in _PLACEHOLDER.finditer(text):
@@ -75,19 +75,19 @@ class Template:
         parts: list[str | bytes] = []
         for piece in self._pieces:
             part = piece if isinstance(piece, str) else _text(row, piece, budget)
-            budget.octets(len(part))
+            budget.take_bytes(len(part))
             parts.append(part)
         if all(isinstance(each, str) for each in parts):
             return "".join(parts)  # type: ignore[arg-type]
         return restore(b"".join(each.encode() if isinstance(each, str) else each for each in parts))
 
-    def render_octets(self, row: Mapping[str, Any]) -> bytes:
+    def render_bytes(self, row: Mapping[str, Any]) -> bytes:
         """The text as UTF-8, or the binary: what goes into a payload or a body."""
         rendered = self.render(row)
         return rendered.encode("utf-8", "surrogatepass") if isinstance(rendered, str) else rendered
 
     def render_each(self, row: Mapping[str, Any], escape: Callable[[str | bytes], str]) -> str:
-        """The text with each value, but not what stands around it, sent through ``escape``."""
+        """The text with each value, but not the literal parts, passed through ``escape``."""
         budget = Budget()
         parts: list[str] = []
         for piece in self._pieces:

@@ -1,4 +1,4 @@
-"""Trace: the last evaluations of one rule, kept while somebody asked for it."""
+"""RuleTrace: the last evaluations of one rule, kept while its trace is on."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from .functions.values import encode_json
 if TYPE_CHECKING:
     from .event import Event
 
-LONGEST_TEXT: Final = 4096
-MOST_ROWS: Final = 20
-MOST_ACTIONS: Final = 100
+MAX_TEXT_LENGTH: Final = 4096
+MAX_TRACED_ROWS: Final = 20
+MAX_TRACED_ACTIONS: Final = 100
 
 
 def sample(value: Any) -> str:
     """A value as JSON, cut to what fits into a trace; what has no JSON, or is too large, as a word in brackets."""
     try:
-        text = encode_json(_beginning(value, [LONGEST_TEXT + 16]), Budget())
+        text = encode_json(_beginning(value, [MAX_TEXT_LENGTH + 16]), Budget())
     except ValueError as error:
         text = f"({error})"
-    return text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + "..."
+    return text if len(text) <= MAX_TEXT_LENGTH else text[:MAX_TEXT_LENGTH] + "..."
 
 
-def _beginning(value: Any, room: list[int]) -> Any:
-    """As much of a value as its JSON shows of it: most are small, and none is looked at beyond ``room`` characters."""
+def _beginning(value: Any, left: list[int]) -> Any:
+    """As much of a value as its JSON shows of it: most are small, and none is read beyond ``left`` characters."""
     kind = type(value)
     if kind is str or kind is bytes:
-        taken = value[: max(room[0], 0) + 1]
-        room[0] -= len(taken) + 2
+        taken = value[: max(left[0], 0) + 1]
+        left[0] -= len(taken) + 2
         return taken
-    room[0] -= 2
+    left[0] -= 2
     if kind is list:
-        return [_beginning(each, room) for each in takewhile(lambda _: room[0] > 0, value)]
+        return [_beginning(each, left) for each in takewhile(lambda _: left[0] > 0, value)]
     if kind is dict:
         return {
-            _beginning(key, room): _beginning(each, room)
-            for key, each in takewhile(lambda _: room[0] > 0, value.items())
+            _beginning(key, left): _beginning(each, left)
+            for key, each in takewhile(lambda _: left[0] > 0, value.items())
         }
     return value
 
@@ -52,7 +52,7 @@ class Evaluation:
     def __init__(self, event: Event) -> None:
         self.at = event.at
         self.event = event.kind.name
-        self.topic = "" if event.message is None else event.message.topic[:LONGEST_TEXT]
+        self.topic = "" if event.message is None else event.message.topic[:MAX_TEXT_LENGTH]
         who = event.client if event.message is None else event.message.publisher
         self.client_id = "" if who is None else who.client_id
         self.outcome = ""
@@ -62,16 +62,16 @@ class Evaluation:
 
     def passed(self, rows: list[dict[str, Any]]) -> None:
         self.outcome = "passed"
-        self.rows = [sample(row) for row in rows[:MOST_ROWS]]
+        self.rows = [sample(row) for row in rows[:MAX_TRACED_ROWS]]
 
     def refused(self, outcome: str, reason: str = "") -> None:
         self.outcome = outcome
-        self.reason = reason[:LONGEST_TEXT]
+        self.reason = reason[:MAX_TEXT_LENGTH]
 
     def acted(self, action_id: str, outcome: str, reason: str = "") -> None:
-        """``success``, ``failed``, or ``taken``: the action answers later."""
-        if len(self.actions) < MOST_ACTIONS:
-            self.actions.append({"id": action_id, "outcome": outcome, "reason": reason[:LONGEST_TEXT]})
+        """``success``, ``failed``, or ``taken``: the outcome comes later."""
+        if len(self.actions) < MAX_TRACED_ACTIONS:
+            self.actions.append({"id": action_id, "outcome": outcome, "reason": reason[:MAX_TEXT_LENGTH]})
 
     def record(self) -> dict[str, Any]:
         return {
@@ -86,18 +86,18 @@ class Evaluation:
         }
 
 
-class Trace:
+class RuleTrace:
     """The latest ``size`` evaluations, the oldest first."""
 
-    __slots__ = ("_kept",)
+    __slots__ = ("_evaluations",)
 
     def __init__(self, size: int) -> None:
-        self._kept: deque[Evaluation] = deque(maxlen=size)
+        self._evaluations: deque[Evaluation] = deque(maxlen=size)
 
     def begin(self, event: Event) -> Evaluation:
         evaluation = Evaluation(event)
-        self._kept.append(evaluation)
+        self._evaluations.append(evaluation)
         return evaluation
 
     def records(self) -> list[dict[str, Any]]:
-        return [each.record() for each in self._kept]
+        return [each.record() for each in self._evaluations]

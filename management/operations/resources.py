@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
+from taipan.ruleengine.delivery.buffered_row import decode_row
 from taipan.ruleengine.delivery.dead_letters import DeadLetter
-from taipan.ruleengine.delivery.entry import decode_row
 from taipan.ruleengine.engine import RuleEngine
 from taipan.ruleengine.trace import sample
 
@@ -119,14 +119,14 @@ class Resources:
 
 def _letter(item: tuple[int, DeadLetter]) -> DeadLetterRecord:
     number, letter = item
-    entry = letter.entry
+    buffered = letter.buffered
     return DeadLetterRecord(
         id=number,
-        action=entry.action,
-        clientid=entry.key,
+        action=buffered.action,
+        clientid=buffered.key,
         at=int(letter.at * 1000),
-        taken_at=int(entry.at * 1000),
+        taken_at=int(buffered.at * 1000),
         attempts=letter.attempts,
         reason=letter.reason,
-        row=sample(decode_row(entry.row)),
+        row=sample(decode_row(buffered.row)),
     )

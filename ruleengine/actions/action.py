@@ -18,11 +18,11 @@ class Action(Protocol):
     """A running instance. ``run`` is on the publish path: it never waits."""
 
     def run(self, row: Row, event: "Event") -> bool:
-        """True: done. False: taken, and its Report will tell. Raises ActionFailed."""
+        """True: done. False: taken, and the Report gets the outcome later. Raises ActionFailed."""
         ...
 
     def close(self) -> None:
-        """The rule is gone or disabled; what was taken already is still dealt with by the resource's buffer."""
+        """The rule is deleted or disabled; the resource's buffer still delivers what was taken before."""
         ...
 
 
@@ -30,7 +30,7 @@ class Action(Protocol):
 class ActionContext:
     """What an instance is made for, and what it may use.
 
-    ``id`` is the action's, ``params`` are its checked parameters, ``report`` is told what became of rows that it took.
+    ``id`` is the action's, ``params`` are its checked parameters, ``report`` gets the outcome of rows that it took.
     ``resource`` gives the running resource of an id and raises RuleEngineError where there is none. ``take_hop`` gives
     the hops of a message that an event gives rise to and raises ActionFailed where a chain of rules must end.
     """

@@ -11,7 +11,7 @@ from .action import Action, ActionContext, ActionFailed, ActionType, Row
 
 logger = logging.getLogger(__name__)
 
-LONGEST: Final = 16_384
+MAX_LOGGED_LENGTH: Final = 16_384
 
 
 class Inspect:
@@ -31,8 +31,8 @@ class Inspect:
             "rule_inspect rule=%s action=%s selected=%s columns=%s params=%s",
             context.rule_id,
             context.id,
-            selected[:LONGEST],
-            columns[:LONGEST],
+            selected[:MAX_LOGGED_LENGTH],
+            columns[:MAX_LOGGED_LENGTH],
             context.params,
         )
         return True

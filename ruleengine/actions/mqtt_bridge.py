@@ -45,7 +45,7 @@ class DataToMqttBroker:
         origin = origin_of(event)
         try:
             rendered = self._topic.render(row) if self._topic.text else origin.topic
-            payload = self._payload.render_octets(row)
+            payload = self._payload.render_bytes(row)
         except ValueError as error:
             raise ActionFailed(str(error)) from None
         if not isinstance(rendered, str) or not rendered:
@@ -67,7 +67,7 @@ class DataToMqttBroker:
         return False
 
     def close(self) -> None:
-        self._buffers.stop_telling(self._id, self._report)
+        self._buffers.remove_report(self._id, self._report)
 
 
 TYPE: Final = ActionType(

@@ -15,7 +15,7 @@ from .action import ActionContext, ActionFailed, ActionType, Row
 if TYPE_CHECKING:
     from ..event import Event
 
-MOST_TAGS: Final = 8
+MAX_TAGS: Final = 8
 """What an OpenTSDB server takes unless it is configured otherwise."""
 
 # OpenTSDB: letters of any script, digits, and these; `\w` has the underscore and the first two.
@@ -39,7 +39,7 @@ class DataToOpenTsdb:
             if not isinstance(params[name], int):
                 raise ParamError(name, "expected a whole number")
         self._options = PutOptions(params["details"], params["summary"], params["sync"], params["sync_timeout"])
-        self._most: int = 1 if params["sync"] else params["max_batch_size"]
+        self._max_batch: int = 1 if params["sync"] else params["max_batch_size"]
         self._retry_for = read_retry_for(params)
         self._report = context.report
         self._buffers.reports[context.id] = context.report
@@ -49,11 +49,11 @@ class DataToOpenTsdb:
         if not isinstance(resource, OpenTsdb):
             raise ActionFailed(f"the resource {self._resource_id} is not running")
         point = data_point(row, self._clock.wall())
-        resource.send(self._id, point, self._options, self._most, row, self._retry_for)
+        resource.send(self._id, point, self._options, self._max_batch, row, self._retry_for)
         return False
 
     def close(self) -> None:
-        self._buffers.stop_telling(self._id, self._report)
+        self._buffers.remove_report(self._id, self._report)
 
 
 def data_point(row: Row, now: float) -> DataPoint:
@@ -96,8 +96,8 @@ def _tags(row: Row) -> dict[str, str]:
             tags = None
     if not isinstance(tags, dict) or not tags:
         raise ActionFailed("no data point: tags is not an object with at least one tag")
-    if len(tags) > MOST_TAGS:
-        raise ActionFailed(f"no data point: {len(tags)} tags, OpenTSDB takes {MOST_TAGS}")
+    if len(tags) > MAX_TAGS:
+        raise ActionFailed(f"no data point: {len(tags)} tags, OpenTSDB takes {MAX_TAGS}")
     made = {sanitise(str(name)): sanitise(_tag(name, value)) for name, value in tags.items()}
     if len(made) < len(tags) or "" in made:
         raise ActionFailed("no data point: two tags have the same name, or one has none")

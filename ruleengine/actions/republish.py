@@ -23,7 +23,7 @@ from .action import ActionContext, ActionFailed, ActionType, Row
 
 _RETAIN: Final[dict[Any, bool]] = {True: True, False: False, "true": True, "false": False, "1": True, "0": False}
 _QOS: Final[dict[Any, int]] = {0: 0, 1: 1, 2: 2, "0": 0, "1": 1, "2": 2}
-_MOST_USER_PROPERTIES: Final = 100
+_MAX_USER_PROPERTIES: Final = 100
 
 
 class Republish:
@@ -96,7 +96,7 @@ class Republish:
             qos = 0 if source is None else source.qos
         return Message(
             topic,
-            self._payload.render_octets(row),
+            self._payload.render_bytes(row),
             qos,
             _chosen("target_retain", self._retain, row, _RETAIN),
             self._properties(row),
@@ -119,10 +119,10 @@ class Republish:
             return NO_PROPERTIES
         else:
             pairs = [(_utf8(key.render(row)), _utf8(value.render(row))) for key, value in given]
-        if len(pairs) > _MOST_USER_PROPERTIES:
-            raise ValueError(f"user_properties: more than {_MOST_USER_PROPERTIES}")
+        if len(pairs) > _MAX_USER_PROPERTIES:
+            raise ValueError(f"user_properties: more than {_MAX_USER_PROPERTIES}")
         if any(len(part.encode()) > MAX_STRING for pair in pairs for part in pair):
-            raise ValueError(f"user_properties: longer than {MAX_STRING} octets")
+            raise ValueError(f"user_properties: longer than {MAX_STRING} bytes")
         return {USER_PROPERTY: pairs} if pairs else NO_PROPERTIES
 
 

@@ -21,7 +21,7 @@ _SAFE: Final = "/?:@!$&'()*+,;=-._~%"
 
 
 class DataToWebServer:
-    """A running action. Method, headers and URL are the resource's where the action says nothing of its own."""
+    """A running action. Method, headers and URL are the resource's where the action has none of its own."""
 
     def __init__(self, context: ActionContext) -> None:
         """Raises ParamError."""
@@ -53,7 +53,7 @@ class DataToWebServer:
             for name, value in self._headers:
                 sent = header_name("headers", _text(name.render(row)))
                 headers[sent] = header_value("headers", _text(value.render(row)))
-            body = None if method in _WITHOUT_BODY else self._body.render_octets(row)
+            body = None if method in _WITHOUT_BODY else self._body.render_bytes(row)
             target = self._target(resource, row)
         except ValueError as error:
             raise ActionFailed(str(error)) from None
@@ -63,7 +63,7 @@ class DataToWebServer:
         return False
 
     def close(self) -> None:
-        self._buffers.stop_telling(self._id, self._report)
+        self._buffers.remove_report(self._id, self._report)
 
     def _target(self, resource: WebHook, row: Row) -> str:
         path, query = resource.path, resource.query

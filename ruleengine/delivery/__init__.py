@@ -1,4 +1,4 @@
 """What stands between an action and a network: the buffer on disk, retries, the circuit breaker, dead letters.
 
-It knows no protocol. Resources send from it, and actions put rows in.
+Nothing here depends on a protocol. Actions put rows in, resources take them out.
 """

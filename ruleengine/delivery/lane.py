@@ -1,4 +1,4 @@
-"""Lane: the rows that wait for one connection of a resource, in the order in which they may go."""
+"""Lane: the rows that wait for one connection of a resource, in the order in which they are sent."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections import OrderedDict
 from collections.abc import Container
 from typing import Final
 
-from .entry import Entry
+from .buffered_row import BufferedRow
 
 _WITHOUT: Final = float("inf")
 
 
 class Waiting:
-    """A row in a lane. ``flying``: its answer may still come; ``gone``: it has been dealt with."""
+    """A row in a lane. ``in_flight``: its answer may still come; ``gone``: it is done."""
 
-    __slots__ = ("attempts", "entry", "flying", "gone", "holder", "number")
+    __slots__ = ("attempts", "buffered", "gone", "holder", "in_flight", "number")
 
-    def __init__(self, number: int, entry: Entry) -> None:
+    def __init__(self, number: int, buffered: BufferedRow) -> None:
         self.number = number
-        self.entry = entry
+        self.buffered = buffered
         self.attempts = 0
-        self.flying = False
+        self.in_flight = False
         self.gone = False
         self.holder: OrderedDict[int, Waiting] | None = None
 
@@ -46,9 +46,9 @@ class Lane:
         self._rows: OrderedDict[int, Waiting] = OrderedDict()
         self._held: dict[str, _Held] = {}
         self.at_once = 0
-        """Rows that wait here and are not to wait for a side that is away."""
+        """How many rows here have ``retry_for`` 0."""
         self.task: asyncio.Task[None] | None = None
-        # Something is on its way, and its answer may still come.
+        # A request is in flight, and its answer may still come.
         self.busy = False
         self.failures = 0
         self.woken = asyncio.Event()
@@ -68,25 +68,25 @@ class Lane:
         return min((each.due for each in self._held.values()), default=_WITHOUT)
 
     def append(self, waiting: Waiting) -> None:
-        held = self._held.get(waiting.entry.key)
+        held = self._held.get(waiting.buffered.key)
         _put(self._rows if held is None else held.rows, waiting)
-        self.at_once += waiting.entry.at_once
+        self.at_once += waiting.buffered.at_once
         self.woken.set()
 
     def remove(self, waiting: Waiting) -> None:
-        """It is dealt with."""
+        """It is done."""
         assert waiting.holder is not None
         del waiting.holder[waiting.number]
         waiting.holder = None
         waiting.gone = True
-        self.at_once -= waiting.entry.at_once
+        self.at_once -= waiting.buffered.at_once
 
     def hold(self, waiting: Waiting, due: float) -> None:
         """Try it again from ``due`` on, and nothing of its key before."""
-        self.hold_key(waiting.entry.key, due)
+        self.hold_key(waiting.buffered.key, due)
         assert waiting.holder is not None
         del waiting.holder[waiting.number]
-        _put(self._held[waiting.entry.key].rows, waiting)
+        _put(self._held[waiting.buffered.key].rows, waiting)
 
     def hold_key(self, key: str, due: float) -> None:
         """Try nothing of this key before ``due``."""
@@ -95,17 +95,17 @@ class Lane:
 
     def reaches_past(self, keys: Container[str]) -> bool:
         """Whether rows that nothing holds are of other keys than these."""
-        return any(each.entry.key not in keys for each in self._rows.values())
+        return any(each.buffered.key not in keys for each in self._rows.values())
 
     def pass_over(self, keys: Container[str], due: float) -> None:
         """Hold the rows of these keys that stand before all others until ``due``."""
         for waiting in list(self._rows.values()):
-            if waiting.entry.key not in keys:
+            if waiting.buffered.key not in keys:
                 return
             self.hold(waiting, due)
 
     def release(self, now: float) -> None:
-        """Put the keys whose time has come back to where they were."""
+        """Put the rows of the keys that are due back to where they were."""
         for key in [key for key, held in self._held.items() if held.due <= now]:
             for waiting in reversed(self._held.pop(key).rows.values()):
                 _put(self._rows, waiting)
@@ -120,23 +120,23 @@ class Lane:
         batch: list[Waiting] = []
         passed: list[Waiting] = []
         for waiting in self._rows.values():
-            entry = waiting.entry
-            if entry.key in self._held:
+            buffered = waiting.buffered
+            if buffered.key in self._held:
                 passed.append(waiting)
                 continue
-            if batch and (len(batch) >= batch[0].entry.most or entry.group != batch[0].entry.group):
+            if batch and (len(batch) >= batch[0].buffered.max_batch or buffered.group != batch[0].buffered.group):
                 break
             batch.append(waiting)
-            if entry.most == 1:
+            if buffered.max_batch == 1:
                 break
         for waiting in passed:
             self.hold(waiting, 0.0)
         return batch
 
     def rows_at_once(self) -> list[Waiting]:
-        """Those that are not to wait for a side that is away, but what is on its way."""
+        """Rows with ``retry_for`` 0 that are not in flight."""
         every = [*self._rows.values(), *(each for held in self._held.values() for each in held.rows.values())]
-        return [each for each in every if each.entry.at_once and not each.flying]
+        return [each for each in every if each.buffered.at_once and not each.in_flight]
 
 
 def _put(rows: OrderedDict[int, Waiting], waiting: Waiting) -> None:

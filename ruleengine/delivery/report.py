@@ -1,4 +1,4 @@
-"""What became of rows: a failure, and who is told of a success or a failure that comes later."""
+"""The outcome of a row: ``ActionFailed`` at once, or through a ``Report`` later."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
@@ -10,11 +10,11 @@ Row = Mapping[str, Any]
 
 
 class ActionFailed(Exception):
-    """This row could not be dealt with; the text says why, in one line."""
+    """The action failed for this row; the text gives the reason in one line."""
 
 
 class Report(Protocol):
-    """Where an action that answers later tells how a row fared."""
+    """Gets the outcome of a row whose action could not decide at once."""
 
     def success(self, count: int = 1) -> None: ...
 

@@ -7,7 +7,7 @@ import struct
 from typing import Any, Final
 
 from ..undefined import UNDEFINED
-from .function import INTEGER, MAX_BITS, OCTETS, one_of, register
+from .function import BYTES, INTEGER, MAX_BITS, one_of, register
 
 _FLOATS: Final = {16: "e", 32: "f", 64: "d"}
 
@@ -52,15 +52,15 @@ def shift_right(number: int, places: int) -> int:
     return shift_left(number, -places)
 
 
-@register("bitsize", OCTETS)
-def size(octets: bytes) -> int:
+@register("bitsize", BYTES)
+def size(data: bytes) -> int:
     """How many bits the string has."""
-    return len(octets) * 8
+    return len(data) * 8
 
 
 @register(
     "subbits",
-    OCTETS,
+    BYTES,
     INTEGER,
     INTEGER,
     one_of("integer", "float", "bits"),
@@ -69,7 +69,7 @@ def size(octets: bytes) -> int:
     optional=4,
 )
 def sub_bits(
-    octets: bytes,
+    data: bytes,
     first: int,
     second: int | None = None,
     form: str = "integer",
@@ -87,17 +87,17 @@ def sub_bits(
         raise ValueError(f"the length {count} is negative")
     if form == "float" and count not in _FLOATS:
         raise ValueError(f"a float of {count} bits does not exist, expected 16, 32 or 64")
-    total = len(octets) * 8
+    total = len(data) * 8
     if start > total:
         return UNDEFINED
     taken = min(count, total - start + 1)
     head = (start - 1) // 8
     tail = -(-(start - 1 + taken) // 8)
-    whole = int.from_bytes(octets[head:tail], "big") >> (tail * 8 - (start - 1 + taken))
+    whole = int.from_bytes(data[head:tail], "big") >> (tail * 8 - (start - 1 + taken))
     bits = whole & ((1 << taken) - 1)
     if form == "bits":
         if taken % 8:
-            raise ValueError(f"{taken} bits are no whole number of octets")
+            raise ValueError(f"{taken} bits are no whole number of bytes")
         return bits.to_bytes(taken // 8, "big")
     if form == "float":
         return _float(bits, taken, endian) if taken == count else UNDEFINED
@@ -109,10 +109,10 @@ def sub_bits(
 
 
 def _little(bits: int, count: int) -> int:
-    """The bits read from their least octet on; a last piece of less than an octet is the most significant."""
-    octets, rest = divmod(count, 8)
-    low = int.from_bytes((bits >> rest).to_bytes(octets, "big"), "little")
-    return low | (bits & ((1 << rest) - 1)) << (octets * 8)
+    """The bits read from their least byte on; a last piece of less than a byte is the most significant."""
+    size, rest = divmod(count, 8)
+    low = int.from_bytes((bits >> rest).to_bytes(size, "big"), "little")
+    return low | (bits & ((1 << rest) - 1)) << (size * 8)
 
 
 def _float(bits: int, count: int, endian: str) -> Any:

@@ -1,4 +1,4 @@
-"""What a rule asks of the event itself: its columns, by functions without an argument."""
+"""Columns of the event, by functions without an argument."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 from taipan.broker.mqtt.topics import matches
 
 from ..undefined import UNDEFINED
-from .function import INTEGER, LIST, TEXT, Context, register
+from .function import INTEGER, LIST, TEXT, FunctionContext, register
 from .maps_arrays import KEY, walk
 from .values import decode_json, describe
 
@@ -23,7 +23,7 @@ _COLUMNS: Final = {
 
 def _answer_column(name: str, column: str) -> None:
     @register(name, context=True)
-    def answer(context: Context) -> Any:
+    def answer(context: FunctionContext) -> Any:
         return context.columns.get(column, UNDEFINED)
 
 
@@ -38,7 +38,7 @@ def undefined() -> Any:
 
 
 @register("topic", INTEGER, optional=1, context=True)
-def topic(context: Context, level: int | None = None) -> Any:
+def topic(context: FunctionContext, level: int | None = None) -> Any:
     """The topic, or one level of it, counted from 1."""
     name = context.columns.get("topic", UNDEFINED)
     if level is None:
@@ -52,20 +52,20 @@ def topic(context: Context, level: int | None = None) -> Any:
 
 
 @register("flags", context=True)
-def flags(context: Context) -> Any:
+def flags(context: FunctionContext) -> Any:
     """The flags of the message, an empty map where there are none."""
     found = context.columns.get("flags", UNDEFINED)
     return found if type(found) is dict else {}
 
 
 @register("flag", KEY, context=True)
-def flag(context: Context, name: str) -> Any:
+def flag(context: FunctionContext, name: str) -> Any:
     """One flag of the message."""
     return flags(context).get(name, UNDEFINED)
 
 
 @register("payload", KEY, optional=1, context=True)
-def payload(context: Context, path: str | None = None) -> Any:
+def payload(context: FunctionContext, path: str | None = None) -> Any:
     """The payload, or what stands at a path such as 'a.b' in its JSON."""
     found = context.columns.get("payload", UNDEFINED)
     if path is None:
@@ -75,7 +75,7 @@ def payload(context: Context, path: str | None = None) -> Any:
     return walk(found, path.split("."), UNDEFINED, context.budget)
 
 
-def _entries(context: Context, entries: list[Any], qos: int | None) -> list[str]:
+def _entries(context: FunctionContext, entries: list[Any], qos: int | None) -> list[str]:
     """The topics of a list of `{topic, qos}`, those of one QoS where it is given."""
     context.budget.step(len(entries))
     return [
@@ -86,12 +86,12 @@ def _entries(context: Context, entries: list[Any], qos: int | None) -> list[str]
 
 
 @register("contains_topic", LIST, TEXT, INTEGER, optional=1, context=True)
-def contains_topic(context: Context, entries: list[Any], wanted: str, qos: int | None = None) -> bool:
+def contains_topic(context: FunctionContext, entries: list[Any], wanted: str, qos: int | None = None) -> bool:
     """Whether a list of `{topic, qos}` has this very topic, with this QoS where it is given."""
     return wanted in _entries(context, entries, qos)
 
 
 @register("contains_topic_match", LIST, TEXT, INTEGER, optional=1, context=True)
-def contains_topic_match(context: Context, entries: list[Any], filter: str, qos: int | None = None) -> bool:
+def contains_topic_match(context: FunctionContext, entries: list[Any], filter: str, qos: int | None = None) -> bool:
     """Whether a list of `{topic, qos}` has a topic that the filter matches, with this QoS where it is given."""
     return any(filter != "" and matches(filter, name) for name in _entries(context, entries, qos))

@@ -7,23 +7,22 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, Final
 
 from ..undefined import UNDEFINED
-from .function import ANY, FLOAT, INTEGER, OCTETS, TEXT, register
-from .function import Context as Call
+from .function import ANY, BYTES, FLOAT, INTEGER, TEXT, FunctionContext, register
 from .values import decode_json, describe, parse_number, value_text
 
 MAX_DECIMALS: Final = 253
-# Room for the largest float with that many decimals, so that no rounding happens but the one asked for.
+# Digits of the largest float with that many decimals, so that only the requested rounding happens.
 _EXACT: Final = Context(prec=600)
 
 
 @register("str", ANY, context=True)
-def to_text(context: Call, value: Any) -> str | bytes:
+def to_text(context: FunctionContext, value: Any) -> str | bytes:
     """The value as text."""
     return value_text(value, context.budget)
 
 
 @register("str_utf8", ANY, context=True)
-def to_utf8_text(context: Call, value: Any) -> str | bytes:
+def to_utf8_text(context: FunctionContext, value: Any) -> str | bytes:
     """The value as text; here the same as `str`."""
     return value_text(value, context.budget)
 
@@ -86,7 +85,7 @@ def float_to_text(number: float, decimals: int) -> str:
 
 
 @register("map", ANY, context=True)
-def to_map(context: Call, value: Any) -> dict[str, Any]:
+def to_map(context: FunctionContext, value: Any) -> dict[str, Any]:
     """The map that a JSON text holds; a map is itself."""
     if type(value) is dict:
         return value
@@ -97,15 +96,15 @@ def to_map(context: Call, value: Any) -> dict[str, Any]:
     raise ValueError(f"{describe(value)} is no map and no JSON object")
 
 
-@register("bin2hexstr", OCTETS)
-def to_hex(octets: bytes) -> str:
-    """Two upper-case hexadecimal digits for each octet."""
-    return octets.hex().upper()
+@register("bin2hexstr", BYTES)
+def to_hex(data: bytes) -> str:
+    """Two upper-case hexadecimal digits for each byte."""
+    return data.hex().upper()
 
 
 @register("hexstr2bin", TEXT)
 def from_hex(text: str) -> bytes:
-    """The octets of hexadecimal digits of either case; an odd number of them gets a zero in front."""
+    """The bytes of hexadecimal digits of either case; an odd number of them gets a zero in front."""
     digits = "0" + text if len(text) % 2 else text
     # fromhex() would skip white space.
     if digits and not (digits.isascii() and digits.isalnum()):

@@ -7,7 +7,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from .function import INTEGER, REFUSED, TEXT, Context, Kind, one_of, register
+from .function import INTEGER, REFUSED, TEXT, FunctionContext, Kind, one_of, register
 from .values import describe
 
 PER_SECOND: Final = {"second": 1, "millisecond": 10**3, "microsecond": 10**6, "nanosecond": 10**9}
@@ -72,7 +72,7 @@ def _second(year: int, month: int, day: int, hour: int, minute: int, second: int
     return date.days * 86_400 + date.seconds
 
 
-def _now(context: Context, unit: str) -> int:
+def _now(context: FunctionContext, unit: str) -> int:
     whole = int(context.now // 1)
     return (whole * _NANO + int((context.now - whole) * _NANO)) // (_NANO // PER_SECOND[unit])
 
@@ -87,13 +87,13 @@ def _rfc3339(stamp: int, unit: str) -> str:
 
 
 @register("now_timestamp", UNIT, optional=1, context=True)
-def now_timestamp(context: Context, unit: str = "second") -> int:
+def now_timestamp(context: FunctionContext, unit: str = "second") -> int:
     """The Unix time now, in seconds or another unit."""
     return _now(context, unit)
 
 
 @register("now_rfc3339", UNIT, optional=1, context=True)
-def now_rfc3339(context: Context, unit: str = "second") -> str:
+def now_rfc3339(context: FunctionContext, unit: str = "second") -> str:
     """The date and time now in the zone of the node."""
     return _rfc3339(_now(context, unit), unit)
 
@@ -117,13 +117,13 @@ def from_rfc3339(text: str, unit: str = "second") -> int:
 
 
 @register("timezone_to_second", OFFSET, context=True)
-def offset_seconds(context: Context, offset: str | int) -> int:
+def offset_seconds(context: FunctionContext, offset: str | int) -> int:
     """The seconds that an offset stands for; 'local' is that of the node now."""
     return _offset(offset, int(context.now // 1))
 
 
 @register("format_date", UNIT, OFFSET, TEXT, INTEGER, optional=1, context=True)
-def format_date(context: Context, unit: str, offset: str | int, template: str, stamp: int | None = None) -> str:
+def format_date(context: FunctionContext, unit: str, offset: str | int, template: str, stamp: int | None = None) -> str:
     """A Unix time, or now, in a format of `%Y %m %d %H %M %S %3N %6N %N %z %:z %::z`; all else stands as it is."""
     if stamp is None:
         stamp = _now(context, unit)
@@ -132,7 +132,7 @@ def format_date(context: Context, unit: str, offset: str | int, template: str, s
     east = _offset(offset, second)
     date = _date(second + east)
     nano = f"{fraction * (_NANO // PER_SECOND[unit]):09d}"
-    # strftime is not asked: what it makes of %Y below 1000 depends on the platform.
+    # Not by strftime: its %Y below 1000 depends on the platform.
     fields = {
         "%Y": f"{date.year:04d}",
         "%m": f"{date.month:02d}",
@@ -147,13 +147,15 @@ def format_date(context: Context, unit: str, offset: str | int, template: str, s
         "%:z": _offset_text(east, ":", False),
         "%::z": _offset_text(east, ":", True),
     }
-    context.budget.octets(len(template) * 3)
+    context.budget.take_bytes(len(template) * 3)
     context.budget.step(template.count("%"))
     return _DIRECTIVE.sub(lambda match: fields[match[0]], template)
 
 
 @register("date_to_unix_ts", UNIT, OFFSET, TEXT, TEXT, optional=1, context=True)
-def date_to_unix_ts(context: Context, unit: str, first: str | int, second: str, third: str | None = None) -> int:
+def date_to_unix_ts(
+    context: FunctionContext, unit: str, first: str | int, second: str, third: str | None = None
+) -> int:
     """The Unix time of a date written in a format (see `format_date`), read with or without an offset.
 
     Each field has its fixed width, what stands between them is skipped, and what the format lacks is the beginning.
@@ -170,7 +172,7 @@ def date_to_unix_ts(context: Context, unit: str, first: str | int, second: str, 
     seconds = _second(
         *(found.get(key, start) for key, start in (("%Y", 1970), ("%m", 1), ("%d", 1), ("%H", 0), ("%M", 0), ("%S", 0)))
     )
-    # Seconds as if in Greenwich: environment enough to tell summer from winter where the offset is the node's own.
+    # Seconds as if in Greenwich: close enough to choose between summer and winter time of the node's own zone.
     seconds -= east + _offset(offset, seconds)
     return (seconds * _NANO + found.get("%N", 0)) // (_NANO // PER_SECOND[unit])
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ..budget import Budget
 from ..undefined import UNDEFINED
-from .function import ANY, LIST, TEXT, Context, register
+from .function import ANY, LIST, TEXT, FunctionContext, register
 from .values import MAX_DEPTH, describe
 
 _DIRECTIVE: Final = re.compile(r"~(-?\d+|\*)?(?:\.(\d+|\*)?)?(?:\.(.))?([tlkK]*)(.)?", re.ASCII | re.DOTALL)
@@ -23,7 +23,7 @@ def _quoted(text: str) -> str:
 
 
 def _term(value: Any, pretty: bool, budget: Budget, depth: int = 0) -> str:
-    """The value as Erlang writes a term; `pretty` shows printable octets as text, as `~p` does and `~w` does not."""
+    """The value as Erlang writes a term; `pretty` shows printable bytes as text, as `~p` does and `~w` does not."""
     budget.step()
     if depth > MAX_DEPTH:
         raise ValueError(f"the value is nested deeper than {MAX_DEPTH}")
@@ -44,7 +44,7 @@ def _term(value: Any, pretty: bool, budget: Budget, depth: int = 0) -> str:
         pairs = (f"{_term(k, pretty, budget)} => {_term(v, pretty, budget, depth + 1)}" for k, v in value.items())
         return "#{" + ",".join(pairs) + "}"
     if type(value) is str or type(value) is bytes:
-        budget.octets(len(value))
+        budget.take_bytes(len(value))
         budget.step(len(value) // 8)
     if type(value) is str:
         if pretty and all(each.isprintable() or each in _ESCAPES for each in value):
@@ -122,7 +122,7 @@ def _float(value: Any, directive: str, precision: int | None) -> str:
 def _field(text: str, width: int | None, fill: str, cut: bool, budget: Budget) -> str:
     if width is None:
         return text
-    budget.octets(abs(width))
+    budget.take_bytes(abs(width))
     if len(text) > abs(width):
         return text[: abs(width)] if cut else "*" * abs(width)
     return text.ljust(-width, fill) if width < 0 else text.rjust(width, fill)
@@ -136,7 +136,7 @@ def sprintf(template: str, values: list[Any], budget: Budget) -> str:
     for match in _DIRECTIVE.finditer(template):
         budget.step()
         piece = _directive(match, given, budget)
-        budget.octets(len(piece))
+        budget.take_bytes(len(piece))
         parts += template[end : match.start()], piece
         end = match.end()
     if next(given, budget) is not budget:
@@ -172,7 +172,7 @@ def _directive(match: re.Match[str], given: Iterator[Any], budget: Budget) -> st
         return "~"
     if directive == "n":
         count = 1 if width is None else max(width, 0)
-        budget.octets(count)
+        budget.take_bytes(count)
         return "\n" * count
     if directive not in tuple("spwbBfegci"):
         raise ValueError(f"there is no directive {match[0]}")
@@ -188,7 +188,7 @@ def _directive(match: re.Match[str], given: Iterator[Any], budget: Budget) -> st
         if type(value) is not int or not 0 <= value < 0x110000 or 0xD800 <= value < 0xE000:
             raise ValueError(f"~c got {describe(value)}, expected the number of a character")
         count = precision if precision is not None else abs(width) if width is not None else 1
-        budget.octets(max(count, 0))
+        budget.take_bytes(max(count, 0))
         return _field(chr(value) * count, width, fill, True, budget)
     if directive in ("b", "B"):
         text = _integer(value, 10 if precision is None else precision, directive == "B", directive)
@@ -200,12 +200,12 @@ def _directive(match: re.Match[str], given: Iterator[Any], budget: Budget) -> st
 
 
 @register("sprintf", TEXT, more=ANY, context=True)
-def format_values(context: Context, template: str, *values: Any) -> str:
+def format_values(context: FunctionContext, template: str, *values: Any) -> str:
     """The format with its directives replaced by the values that follow."""
     return sprintf(template, list(values), context.budget)
 
 
 @register("sprintf_s", TEXT, LIST, context=True)
-def format_list(context: Context, template: str, values: list[Any]) -> str:
+def format_list(context: FunctionContext, template: str, values: list[Any]) -> str:
     """The format with its directives replaced by the values of a list."""
     return sprintf(template, values, context.budget)

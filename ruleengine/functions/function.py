@@ -18,7 +18,7 @@ R = TypeVar("R")
 MAX_BITS: Final = 8192
 """No integer grows beyond this, so that none takes long to multiply or to print."""
 
-OCTETS_PER_STEP: Final = 128
+BYTES_PER_STEP: Final = 128
 """Text that a function reads costs steps too: a hash of a large payload is not free because its result is short."""
 
 REFUSED: Final = object()
@@ -30,7 +30,7 @@ class FunctionError(ValueError):
     """A call that cannot be answered; the text names the function, the argument, what came and what was expected."""
 
 
-class Context:
+class FunctionContext:
     """What a function may see beside its arguments.
 
     `columns` are those of the event, `now` is Unix time in seconds, `node` the node's name, `state` what functions keep
@@ -59,7 +59,7 @@ class Function:
     name: str
     min_args: int
     max_args: int | None
-    call: Callable[[Context, list[Any]], Any]
+    call: Callable[[FunctionContext, list[Any]], Any]
 
     def takes(self, count: int) -> bool:
         """Whether it can be called with so many arguments."""
@@ -91,7 +91,7 @@ def _text(value: Any) -> Any:
     return REFUSED
 
 
-def _octets(value: Any) -> Any:
+def _bytes(value: Any) -> Any:
     if type(value) is str:
         return value.encode()
     return value if type(value) is bytes else REFUSED
@@ -113,8 +113,8 @@ FLOAT: Final = Kind("a float", lambda value: value if type(value) is float and m
 NUMBER: Final = Kind("a number", _finite)
 BOOLEAN: Final = Kind("a boolean", lambda value: value if type(value) is bool else REFUSED)
 TEXT: Final = Kind("a string", _text)
-"""Arrives as `str`; octets that are not UTF-8 stand in it as surrogates and come out as they were."""
-OCTETS: Final = Kind("a string", _octets)
+"""Arrives as `str`; bytes that are not UTF-8 stand in it as surrogates and come out as they were."""
+BYTES: Final = Kind("a string", _bytes)
 """Arrives as `bytes`, whether it was text or binary."""
 LIST: Final = Kind("a list", lambda value: value if type(value) is list else REFUSED)
 MAP: Final = Kind("a map", lambda value: value if type(value) is dict else REFUSED)
@@ -122,11 +122,11 @@ MAP: Final = Kind("a map", lambda value: value if type(value) is dict else REFUS
 FUNCTIONS: Final[dict[str, Function]] = {}
 
 
-def _settle(result: Any, budget: Budget) -> Any:
+def _checked(result: Any, budget: Budget) -> Any:
     """The result as SQL may have it: text or binary decided, no number out of bounds, its size paid for."""
     kind = type(result)
     if kind is str or kind is bytes:
-        budget.octets(len(result))
+        budget.take_bytes(len(result))
         return restore(result)
     if kind is int:
         if result.bit_length() > MAX_BITS:
@@ -153,9 +153,10 @@ def register(
     """Make a Python function callable in SQL under `name`, with one kind for each of its parameters.
 
     The last `optional` parameters may be left out (give them defaults); `more` is the kind of any further ones; with
-    `context` the function gets the `Context` first. It answers None (JSON null), UNDEFINED, bool, int, float, str,
-    bytes, list or dict, and raises ValueError for what it cannot answer; the name is put in front of the text. It runs
-    on the event loop: what takes long has to charge `context.budget` before it begins. A name is registered once.
+    `context` the function gets the `FunctionContext` first. It answers None (JSON null), UNDEFINED, bool, int, float,
+    str, bytes, list or dict, and raises ValueError for what it cannot answer; the name is put in front of the text.
+    It runs on the event loop: what takes long has to charge `context.budget` before it begins. A name is registered
+    once.
 
         @register("celsius", NUMBER)
         def celsius(fahrenheit: float) -> float:
@@ -173,7 +174,7 @@ def register(
             raise ValueError(f"there is a function {name} already")
         answer: Callable[..., Any] = function
 
-        def call(given: Context, arguments: list[Any]) -> Any:
+        def call(given: FunctionContext, arguments: list[Any]) -> Any:
             count = len(arguments)
             if count < least or (most is not None and count > most):
                 raise FunctionError(f"{name} takes {_arity(least, most)} arguments, not {count}")
@@ -181,7 +182,7 @@ def register(
             taken: list[Any] = [given] if context else []
             for index, value in enumerate(arguments):
                 if type(value) is str or type(value) is bytes:
-                    cost += len(value) // OCTETS_PER_STEP
+                    cost += len(value) // BYTES_PER_STEP
                 kind = kinds[index] if index < len(kinds) else more
                 accepted = kind.take(value) if kind is not None else REFUSED
                 if accepted is REFUSED:
@@ -190,7 +191,7 @@ def register(
                 taken.append(accepted)
             given.budget.step(cost)
             try:
-                return _settle(answer(*taken), given.budget)
+                return _checked(answer(*taken), given.budget)
             except (BudgetExceeded, FunctionError):
                 raise
             except (ArithmeticError, ValueError) as error:

@@ -9,7 +9,7 @@ from typing import Final
 from ..budget import Budget
 
 _JOINER: Final = "\u200d"
-# Whatever may belong to its neighbour lies in these blocks; Latin, Greek, Cyrillic, CJK and Hangul syllables do not.
+# Characters that may join the one before lie in these blocks; Latin, Greek, Cyrillic, CJK and Hangul syllables do not.
 _MAY_JOIN = re.compile("\r\n|[\u0300-\u036f\u0483-\u0489\u0591-\u302f\u3099\u309a\ua000-\uabff\ud7a4-\U0010ffff]")
 
 

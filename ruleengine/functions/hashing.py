@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import hashlib
 
-from .function import OCTETS, register
+from .function import BYTES, register
 
 
-@register("md5", OCTETS)
-def md5(octets: bytes) -> str:
+@register("md5", BYTES)
+def md5(data: bytes) -> str:
     """The MD5 digest."""
-    return hashlib.md5(octets, usedforsecurity=False).hexdigest()
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
-@register("sha", OCTETS)
-def sha(octets: bytes) -> str:
+@register("sha", BYTES)
+def sha(data: bytes) -> str:
     """The SHA-1 digest."""
-    return hashlib.sha1(octets, usedforsecurity=False).hexdigest()
+    return hashlib.sha1(data, usedforsecurity=False).hexdigest()
 
 
-@register("sha256", OCTETS)
-def sha256(octets: bytes) -> str:
+@register("sha256", BYTES)
+def sha256(data: bytes) -> str:
     """The SHA-256 digest."""
-    return hashlib.sha256(octets).hexdigest()
+    return hashlib.sha256(data).hexdigest()

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ..budget import Budget, BudgetExceeded
 from ..undefined import UNDEFINED
-from .function import ANY, INTEGER, LIST, MAP, REFUSED, Context, Kind, register
+from .function import ANY, INTEGER, LIST, MAP, REFUSED, FunctionContext, Kind, register
 from .values import MAX_DEPTH, decode_json, describe, same
 
 KEY: Final = Kind("a string", lambda value: value if type(value) is str else REFUSED)
@@ -36,13 +36,13 @@ def new() -> dict[str, Any]:
 
 
 @register("map_get", KEY, ANY, ANY, optional=1, context=True)
-def get_at(context: Context, path: str, value: Any, missing: Any = UNDEFINED) -> Any:
+def get_at(context: FunctionContext, path: str, value: Any, missing: Any = UNDEFINED) -> Any:
     """What stands at a path such as 'a.b', or the default; a stored null is null."""
     return walk(value, path.split("."), missing, context.budget)
 
 
 @register("map_put", KEY, ANY, ANY, context=True)
-def put_at(context: Context, path: str, new_value: Any, value: Any) -> dict[str, Any]:
+def put_at(context: FunctionContext, path: str, new_value: Any, value: Any) -> dict[str, Any]:
     """A map with a value at a path such as 'a.b'; what is missing on the way is made, what is no map gives way."""
     keys = path.split(".")
     if len(keys) > MAX_DEPTH:
@@ -72,7 +72,7 @@ def get(key: str, value: dict[str, Any], missing: Any = UNDEFINED) -> Any:
 
 
 @register("mput", KEY, ANY, MAP, context=True)
-def put(context: Context, key: str, new_value: Any, value: dict[str, Any]) -> dict[str, Any]:
+def put(context: FunctionContext, key: str, new_value: Any, value: dict[str, Any]) -> dict[str, Any]:
     """A map with a value under the key, taken literally."""
     return {**_copy(value, context.budget), key: new_value}
 
@@ -146,7 +146,7 @@ def last(elements: list[Any]) -> Any:
 
 
 @register("contains", ANY, LIST, context=True)
-def contains(context: Context, value: Any, elements: list[Any]) -> bool:
+def contains(context: FunctionContext, value: Any, elements: list[Any]) -> bool:
     """Whether the list has exactly this element; 1.0 is not in [1]."""
     context.budget.step(len(elements))
     return any(same(value, each, context.budget) for each in elements)

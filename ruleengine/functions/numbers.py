@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
-from .function import ANY, INTEGER, NUMBER, Context, register
+from .function import ANY, INTEGER, NUMBER, FunctionContext, register
 from .values import describe, equal
 
 _TEXT: Final = (str, bytes)
@@ -56,7 +56,7 @@ def modulo(left: int, right: int) -> int:
 
 
 @register("eq", ANY, ANY, context=True)
-def equals(context: Context, left: Any, right: Any) -> bool:
+def equals(context: FunctionContext, left: Any, right: Any) -> bool:
     """Equality by value: 1 is 1.0, and no string is a number."""
     return equal(left, right, context.budget)
 

@@ -9,17 +9,17 @@ from typing import Any, Final
 import re2  # type: ignore[import-untyped]  # it comes without types
 
 from ..budget import BudgetExceeded
-from .function import OCTETS, Context, register
+from .function import BYTES, FunctionContext, register
 
 MAX_EXPRESSION: Final = 4096
 HIT_STEPS: Final = 4
 """Putting a hit together takes as long as some list elements."""
 
 WORK_PER_STEP: Final = 128
-"""Octets times instructions of the compiled expression: what the slowest way to search takes, at a microsecond."""
+"""Bytes times instructions of the compiled expression: what the slowest way to search takes, at a microsecond."""
 FREE: Final = 8
 """Instructions of an expression that is searched for at full speed in any text."""
-LONGEST: Final = 0.05
+MAX_TIME: Final = 0.05
 """Seconds of processor time that all searches of one replacement may take: each may look at all of the text."""
 
 _SHORT: Final = 1024
@@ -37,7 +37,7 @@ def _compile(expression: bytes, groups: bool) -> Any:
 
 def _compiled(expression: bytes, groups: bool) -> Any:
     if len(expression) > MAX_EXPRESSION:
-        raise ValueError(f"the regular expression has {len(expression)} octets, more than {MAX_EXPRESSION}")
+        raise ValueError(f"the regular expression has {len(expression)} bytes, more than {MAX_EXPRESSION}")
     try:
         return _compile(expression, groups)
     except re2.error as error:
@@ -46,20 +46,20 @@ def _compiled(expression: bytes, groups: bool) -> Any:
         raise ValueError(f"the regular expression is wrong: {reason}") from error
 
 
-def _charge(context: Context, octets: bytes, compiled: Any) -> None:
+def _charge(context: FunctionContext, data: bytes, compiled: Any) -> None:
     """Pay for one search through all of the text."""
-    work = len(octets) * (max(compiled.programsize, compiled.reverseprogramsize) - FREE)
+    work = len(data) * (max(compiled.programsize, compiled.reverseprogramsize) - FREE)
     try:
         context.budget.step(max(work // WORK_PER_STEP, 0))
     except BudgetExceeded:
         raise BudgetExceeded(
             f"the regular expression, of {compiled.programsize} instructions, takes too many steps "
-            f"for {len(octets)} octets"
+            f"for {len(data)} bytes"
         ) from None
 
 
 def _replacement(by: bytes, groups: int) -> list[bytes | int]:
-    """The replacement in pieces: octets as they are, and numbers of groups, 0 for the whole hit."""
+    """The replacement in pieces: bytes as they are, and numbers of groups, 0 for the whole hit."""
     pieces: list[bytes | int] = []
     plain = bytearray()
     index = 0
@@ -91,33 +91,33 @@ def _replacement(by: bytes, groups: int) -> list[bytes | int]:
     return pieces
 
 
-@register("regex_match", OCTETS, OCTETS, context=True)
-def matches(context: Context, octets: bytes, expression: bytes) -> bool:
+@register("regex_match", BYTES, BYTES, context=True)
+def matches(context: FunctionContext, data: bytes, expression: bytes) -> bool:
     """Whether the expression hits anywhere in the string."""
     compiled = _compiled(expression, groups=False)
-    _charge(context, octets, compiled)
-    return compiled.search(octets) is not None
+    _charge(context, data, compiled)
+    return compiled.search(data) is not None
 
 
-@register("regex_replace", OCTETS, OCTETS, OCTETS, context=True)
-def replace(context: Context, octets: bytes, expression: bytes, by: bytes) -> bytes:
+@register("regex_replace", BYTES, BYTES, BYTES, context=True)
+def replace(context: FunctionContext, data: bytes, expression: bytes, by: bytes) -> bytes:
     r"""All hits replaced; in the replacement `&` is the hit, `\1` or `\g1` a group, `\&` the character."""
     compiled = _compiled(expression, groups=True)
-    _charge(context, octets, compiled)
-    until = time.thread_time() + LONGEST
+    _charge(context, data, compiled)
+    until = time.thread_time() + MAX_TIME
     pieces = _replacement(by, compiled.groups)
     found: list[bytes] = []
     end = 0
-    for hit in compiled.finditer(octets):
+    for hit in compiled.finditer(data):
         context.budget.step(HIT_STEPS)
-        if len(octets) > _SHORT and time.thread_time() > until:
+        if len(data) > _SHORT and time.thread_time() > until:
             raise ValueError(
-                f"the regular expression takes longer than {LONGEST} seconds of processor time for {len(octets)} octets"
+                f"the regular expression takes longer than {MAX_TIME} seconds of processor time for {len(data)} bytes"
             )
         start, stop = hit.span()
-        found.append(octets[end:start])
+        found.append(data[end:start])
         new = b"".join(each if isinstance(each, bytes) else hit.group(each) or b"" for each in pieces)
-        context.budget.octets(len(new))
+        context.budget.take_bytes(len(new))
         found.append(new)
         end = stop
-    return b"".join([*found, octets[end:]])
+    return b"".join([*found, data[end:]])

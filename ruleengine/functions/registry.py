@@ -1,4 +1,4 @@
-"""Every function by its name, and the door through which an operator's own ones come in."""
+"""Every function by its name, and what operators need to register their own."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from . import (  # noqa: F401 (each registers its functions)
 from .function import (
     ANY,
     BOOLEAN,
+    BYTES,
     FLOAT,
     FUNCTIONS,
     INTEGER,
     LIST,
     MAP,
     NUMBER,
-    OCTETS,
     TEXT,
-    Context,
     Function,
+    FunctionContext,
     FunctionError,
     Kind,
     one_of,
@@ -40,16 +40,16 @@ from .function import (
 __all__ = [
     "ANY",
     "BOOLEAN",
+    "BYTES",
     "FLOAT",
     "FUNCTIONS",
     "INTEGER",
     "LIST",
     "MAP",
     "NUMBER",
-    "OCTETS",
     "TEXT",
-    "Context",
     "Function",
+    "FunctionContext",
     "FunctionError",
     "Kind",
     "one_of",

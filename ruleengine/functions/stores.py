@@ -6,41 +6,41 @@ from typing import Any, Final
 
 from ..budget import Budget
 from ..undefined import UNDEFINED
-from .function import ANY, Context, register
+from .function import ANY, FunctionContext, register
 from .maps_arrays import KEY
 from .values import measure
 
 MAX_ENTRIES: Final = 10_000
-MAX_OCTETS: Final = 16 * 1024 * 1024
+MAX_BYTES: Final = 16 * 1024 * 1024
 MAX_VALUE: Final = 64 * 1024
 
 
 class Store:
-    """Values by key, bounded in number and in octets.
+    """Values by key, bounded in number and in bytes.
 
     A full store refuses new keys, or, with `forget`, gives up those that were not used for the longest time.
     """
 
-    __slots__ = ("entries", "forget", "octets")
+    __slots__ = ("entries", "forget", "size")
 
     def __init__(self, forget: bool) -> None:
         self.entries: dict[Any, tuple[Any, int]] = {}
         self.forget = forget
-        self.octets = 0
+        self.size = 0
 
-    def put(self, key: Any, key_octets: int, value: Any, budget: Budget) -> None:
-        """Keep the value; ValueError where it is too large or there is no room."""
-        size = key_octets + measure(value, budget)
+    def put(self, key: Any, key_size: int, value: Any, budget: Budget) -> None:
+        """Keep the value; ValueError where it is too large or the store is full."""
+        size = key_size + measure(value, budget)
         if size > MAX_VALUE:
-            raise ValueError(f"key and value take about {size} octets, more than {MAX_VALUE}")
+            raise ValueError(f"key and value take about {size} bytes, more than {MAX_VALUE}")
         known = self.entries.get(key)
-        room = self.octets + size - (known[1] if known is not None else 0)
-        if not self.forget and (room > MAX_OCTETS or (known is None and len(self.entries) >= MAX_ENTRIES)):
-            raise ValueError(f"the store is full: {len(self.entries)} keys, about {self.octets} octets")
+        needed = self.size + size - (known[1] if known is not None else 0)
+        if not self.forget and (needed > MAX_BYTES or (known is None and len(self.entries) >= MAX_ENTRIES)):
+            raise ValueError(f"the store is full: {len(self.entries)} keys, about {self.size} bytes")
         self.delete(key)
         self.entries[key] = (value, size)
-        self.octets += size
-        while len(self.entries) > MAX_ENTRIES or self.octets > MAX_OCTETS:
+        self.size += size
+        while len(self.entries) > MAX_ENTRIES or self.size > MAX_BYTES:
             self.delete(next(iter(self.entries)))
 
     def get(self, key: Any, missing: Any) -> Any:
@@ -56,15 +56,15 @@ class Store:
         """Forget the key, known or not."""
         entry = self.entries.pop(key, None)
         if entry is not None:
-            self.octets -= entry[1]
+            self.size -= entry[1]
 
 
-def _node_store(context: Context) -> Store:
+def _node_store(context: FunctionContext) -> Store:
     store: Store = context.state.setdefault("kv_store", Store(forget=False))
     return store
 
 
-def _client_store(context: Context) -> tuple[Store, str]:
+def _client_store(context: FunctionContext) -> tuple[Store, str]:
     """The store of all clients, and the client of this event."""
     store: Store = context.state.setdefault("proc_dict", Store(forget=True))
     client_id = context.columns.get("clientid", "")
@@ -72,27 +72,27 @@ def _client_store(context: Context) -> tuple[Store, str]:
 
 
 @register("kv_store_put", KEY, ANY, context=True)
-def kv_put(context: Context, key: str, value: Any) -> Any:
+def kv_put(context: FunctionContext, key: str, value: Any) -> Any:
     """Keep a value under the key for all rules of this node, as long as it runs; answers the value."""
     _node_store(context).put(key, len(key), value, context.budget)
     return value
 
 
 @register("kv_store_get", KEY, ANY, optional=1, context=True)
-def kv_get(context: Context, key: str, missing: Any = UNDEFINED) -> Any:
+def kv_get(context: FunctionContext, key: str, missing: Any = UNDEFINED) -> Any:
     """The value kept under the key, or the default."""
     return _node_store(context).get(key, missing)
 
 
 @register("kv_store_del", KEY, context=True)
-def kv_delete(context: Context, key: str) -> bool:
+def kv_delete(context: FunctionContext, key: str) -> bool:
     """Forget the key; answers true."""
     _node_store(context).delete(key)
     return True
 
 
 @register("proc_dict_put", KEY, ANY, context=True)
-def client_put(context: Context, key: str, value: Any) -> Any:
+def client_put(context: FunctionContext, key: str, value: Any) -> Any:
     """Keep a value under the key for the client of this event; answers the value."""
     store, client_id = _client_store(context)
     store.put((client_id, key), len(client_id) + len(key), value, context.budget)
@@ -100,14 +100,14 @@ def client_put(context: Context, key: str, value: Any) -> Any:
 
 
 @register("proc_dict_get", KEY, context=True)
-def client_get(context: Context, key: str) -> Any:
+def client_get(context: FunctionContext, key: str) -> Any:
     """The value kept under the key for the client of this event."""
     store, client_id = _client_store(context)
     return store.get((client_id, key), UNDEFINED)
 
 
 @register("proc_dict_del", KEY, context=True)
-def client_delete(context: Context, key: str) -> bool:
+def client_delete(context: FunctionContext, key: str) -> bool:
     """Forget the key for the client of this event; answers true."""
     store, client_id = _client_store(context)
     store.delete((client_id, key))

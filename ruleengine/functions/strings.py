@@ -1,6 +1,6 @@
 """Strings: case, white space, parts and padding. Positions count characters from 0.
 
-Octets that are not UTF-8 travel through as one character each.
+Bytes that are not UTF-8 travel through as one character each.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ..undefined import UNDEFINED
-from .function import INTEGER, LIST, OCTETS, TEXT, Context, one_of, register
+from .function import BYTES, INTEGER, LIST, TEXT, FunctionContext, one_of, register
 from .graphemes import count_graphemes, graphemes, is_plain
 from .values import restore, value_text
 
@@ -50,7 +50,7 @@ def trim_right(text: str) -> str:
 
 
 @register("reverse", TEXT, context=True)
-def reverse(context: Context, text: str) -> str:
+def reverse(context: FunctionContext, text: str) -> str:
     """The characters from the last to the first."""
     if is_plain(text):
         return text[::-1]
@@ -58,13 +58,13 @@ def reverse(context: Context, text: str) -> str:
 
 
 @register("strlen", TEXT, context=True)
-def length(context: Context, text: str) -> int:
+def length(context: FunctionContext, text: str) -> int:
     """How many characters."""
     return count_graphemes(text, context.budget)
 
 
 @register("substr", TEXT, INTEGER, INTEGER, optional=1, context=True)
-def substring(context: Context, text: str, start: int, count: int | None = None) -> str:
+def substring(context: FunctionContext, text: str, start: int, count: int | None = None) -> str:
     """The characters from a position on, all or so many."""
     if start < 0 or (count is not None and count < 0):
         raise ValueError("a position and a length are not negative")
@@ -79,7 +79,7 @@ def _restored(parts: list[str]) -> list[str | bytes]:
 
 
 @register("split", TEXT, TEXT, _SPLIT_MODE, optional=1, context=True)
-def split(context: Context, text: str, separator: str, mode: str = "") -> list[str | bytes]:
+def split(context: FunctionContext, text: str, separator: str, mode: str = "") -> list[str | bytes]:
     """The parts between separators, or around the first (leading) or last (trailing) one; notrim keeps empty parts."""
     if separator == "":
         parts = [text]
@@ -94,7 +94,7 @@ def split(context: Context, text: str, separator: str, mode: str = "") -> list[s
 
 
 @register("tokens", TEXT, TEXT, one_of("nocrlf"), optional=1, context=True)
-def tokens(context: Context, text: str, separators: str, ends: str = "") -> list[str | bytes]:
+def tokens(context: FunctionContext, text: str, separators: str, ends: str = "") -> list[str | bytes]:
     """The parts between any of the characters, none of them empty; with 'nocrlf' line ends separate as well."""
     if ends:
         separators += "\r\n"
@@ -112,12 +112,12 @@ def concat(left: str, right: str) -> str:
 
 
 @register("pad", TEXT, INTEGER, one_of("leading", "trailing", "both"), TEXT, optional=2, context=True)
-def pad(context: Context, text: str, size: int, side: str = "trailing", fill: str = " ") -> str:
+def pad(context: FunctionContext, text: str, size: int, side: str = "trailing", fill: str = " ") -> str:
     """The string with as many fills as it lacks characters to the size; a fill counts as one whatever its length."""
     lacking = size - count_graphemes(text, context.budget)
     if lacking <= 0:
         return text
-    context.budget.octets(lacking * len(fill))
+    context.budget.take_bytes(lacking * len(fill))
     if side == "leading":
         return fill * lacking + text
     if side == "trailing":
@@ -126,7 +126,7 @@ def pad(context: Context, text: str, size: int, side: str = "trailing", fill: st
 
 
 @register("replace", TEXT, TEXT, TEXT, one_of("all", "leading", "trailing"), optional=1, context=True)
-def replace(context: Context, text: str, wanted: str, by: str, which: str = "all") -> str:
+def replace(context: FunctionContext, text: str, wanted: str, by: str, which: str = "all") -> str:
     """Each hit, the first or the last one replaced."""
     if wanted == "":
         return text
@@ -136,16 +136,16 @@ def replace(context: Context, text: str, wanted: str, by: str, which: str = "all
         before, hit, after = text.rpartition(wanted)
         return before + by + after if hit else text
     if len(by) > len(wanted):
-        context.budget.octets(text.count(wanted) * (len(by) - len(wanted)))
+        context.budget.take_bytes(text.count(wanted) * (len(by) - len(wanted)))
     return text.replace(wanted, by)
 
 
-@register("ascii", OCTETS)
-def first_octet(octets: bytes) -> int:
-    """The number of the first octet."""
-    if not octets:
+@register("ascii", BYTES)
+def first_byte(data: bytes) -> int:
+    """The number of the first byte."""
+    if not data:
         raise ValueError("the string is empty")
-    return octets[0]
+    return data[0]
 
 
 @register("find", TEXT, TEXT, _SIDE, optional=1)
@@ -157,19 +157,19 @@ def find(text: str, wanted: str, side: str = "leading") -> str:
     return "" if position < 0 else text[position:]
 
 
-def _as_text(context: Context, value: Any) -> str:
+def _as_text(context: FunctionContext, value: Any) -> str:
     text = value_text(value, context.budget)
     return text.decode("utf-8", "surrogateescape") if isinstance(text, bytes) else text
 
 
-def _join(context: Context, separator: str, parts: list[str]) -> str:
-    context.budget.octets(sum(map(len, parts)) + len(separator) * len(parts))
+def _join(context: FunctionContext, separator: str, parts: list[str]) -> str:
+    context.budget.take_bytes(sum(map(len, parts)) + len(separator) * len(parts))
     return separator.join(parts)
 
 
 # One argument is the list, two are separator and list: the order that EMQX has.
 @register("join_to_string", _SEPARATOR_OR_LIST, LIST, optional=1, context=True)
-def join(context: Context, first: str | list[Any], second: list[Any] | None = None) -> str:
+def join(context: FunctionContext, first: str | list[Any], second: list[Any] | None = None) -> str:
     """The elements as `str` prints them, joined by a separator, ', ' when none is given."""
     if second is None:
         if isinstance(first, str):
@@ -184,7 +184,7 @@ def join(context: Context, first: str | list[Any], second: list[Any] | None = No
 
 
 @register("join_to_sql_values_string", LIST, context=True)
-def join_sql(context: Context, elements: list[Any]) -> str:
+def join_sql(context: FunctionContext, elements: list[Any]) -> str:
     """The elements as SQL literals joined by ', ': strings quoted, quotes in them doubled, NULL for what is missing."""
     context.budget.step(len(elements))
     parts = []

@@ -38,7 +38,7 @@ def describe(value: Any) -> str:
     if type(value) is str:
         return f"the string '{value}'" if len(value) <= 32 else f"the string '{value[:32]}...'"
     if type(value) is bytes:
-        return f"binary of {len(value)} octets"
+        return f"binary of {len(value)} bytes"
     if type(value) is list:
         return f"a list of {len(value)}"
     if type(value) is dict:
@@ -149,7 +149,7 @@ def integer_text(number: int) -> str:
 
 
 def measure(value: Any, budget: Budget) -> int:
-    """About how many octets the value takes as JSON; each element costs a step, and depth beyond 64 is refused."""
+    """About how many bytes the value takes as JSON; each element costs a step, and depth beyond 64 is refused."""
     size = 0
     level = [value]
     for depth in range(MAX_DEPTH + 1):
@@ -190,13 +190,13 @@ def _other_json(value: Any) -> Any:
 
 def encode_json(value: Any, budget: Budget) -> str:
     """Compact JSON with its characters unescaped; undefined becomes null, and binary becomes base64."""
-    budget.octets(measure(value, budget))
+    budget.take_bytes(measure(value, budget))
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_other_json)
 
 
 def decode_json(text: str | bytes, budget: Budget) -> Any:
     """The value of a JSON text, nested at most 64 deep; ValueError for what is no JSON."""
-    budget.octets(len(text))
+    budget.take_bytes(len(text))
     try:
         value = read_json(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -218,7 +218,7 @@ def read_json(text: str | bytes) -> Any:
 
 
 def _count_values(text: str | bytes) -> int:
-    """At least as many as there are: what looks like more values in a string counts too."""
+    """At least as many as there are: commas and brackets inside strings count too."""
     if isinstance(text, str):
         return text.count(",") + 5 * (text.count("[") + text.count("{"))
     return text.count(b",") + 5 * (text.count(b"[") + text.count(b"{"))

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import aiohttp
 from yarl import URL
 
-from ..delivery.buffer import Outcome
+from ..delivery.buffer import DeliveryOutcome
 from ..networks import Networks, reason_of
 from .resource import ResourceError
 
@@ -16,7 +16,7 @@ _SHOWN: Final = 200
 
 
 class Reply(NamedTuple):
-    """``body`` is at most what was allowed."""
+    """``body`` is cut to ``max_reply`` bytes."""
 
     status: int
     body: bytes
@@ -27,7 +27,7 @@ class BadRequest(ResourceError):
 
 
 class HttpClient:
-    """Sends requests to one server. Follows no redirect, keeps no cookie, believes no proxy of the environment."""
+    """Sends requests to one server. Follows no redirect, keeps no cookie, uses no proxy of the environment."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class HttpClient:
             raise BadRequest(reason_of(error)) from error
         except (aiohttp.ClientError, OSError) as error:  # also a certificate that does not hold, which is a ValueError
             raise ResourceError(reason_of(error)) from error
-        except ValueError as error:  # what aiohttp says of bad headers
+        except ValueError as error:  # aiohttp raises it for invalid headers
             raise BadRequest(reason_of(error)) from error
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
@@ -98,17 +98,19 @@ class HttpClient:
         await self._session.close()
 
 
-def outcome_of(reply: Reply) -> Outcome:
+def outcome_of(reply: Reply) -> DeliveryOutcome:
     """2xx is success. What the server may take later is tried again: 408, 429, and any 5xx."""
     status = reply.status
     if 200 <= status < 300:
-        return Outcome()
+        return DeliveryOutcome()
     shown = reply.body[:_SHOWN].decode("utf-8", "replace").strip()
     reason = f"HTTP {status}" + (f": {shown}" if shown else "")
     if 300 <= status < 400:
-        return Outcome(f"HTTP {status}: redirects are not followed")
-    # 502 to 504: whoever stands in front says that the server is away.
-    return Outcome(reason, again=status in (408, 429) or status >= 500, down=status in (408, 429, 502, 503, 504))
+        return DeliveryOutcome(f"HTTP {status}: redirects are not followed")
+    # 502 to 504: a proxy reports that the server is away.
+    return DeliveryOutcome(
+        reason, again=status in (408, 429) or status >= 500, down=status in (408, 429, 502, 503, 504)
+    )
 
 
 def host_and_port(url: str) -> tuple[str, int]:

@@ -5,8 +5,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ..delivery.buffer import Buffer, Outcome
-from ..delivery.entry import Entry
+from ..delivery.buffer import Buffer, DeliveryOutcome
+from ..delivery.buffered_row import BufferedRow
 from ..networks import Networks, reason_of
 from ..params import Param, ParamError, Text
 from .http_client import BadRequest, HttpClient, Reply, host_and_port
@@ -112,18 +112,20 @@ class HttpResource(ABC):
             await self._client.close()
 
     @abstractmethod
-    async def deliver(self, lane: int, batch: list[Entry]) -> list[Outcome]:
+    async def deliver(self, lane: int, batch: list[BufferedRow]) -> list[DeliveryOutcome]:
         """As the buffer's ``Sink``."""
 
-    async def request(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Reply | Outcome:
-        """The server's answer; an Outcome where there is none."""
+    async def request(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
+    ) -> Reply | DeliveryOutcome:
+        """The server's answer; a DeliveryOutcome where there is none."""
         assert self._client is not None
         try:
             reply = await self._client.send(method, url, headers, body)
         except BadRequest as error:
-            return Outcome(str(error))
+            return DeliveryOutcome(str(error))
         except ResourceError as error:
-            return Outcome(str(error), again=True, down=True)
+            return DeliveryOutcome(str(error), again=True, down=True)
         self._liveness.learn()
         return reply
 
@@ -133,5 +135,5 @@ class HttpResource(ABC):
 
     def _changed(self, alive: bool) -> None:
         if alive:
-            self.buffer.nudge()
+            self.buffer.retry_now()
         self._on_alive(alive)

@@ -1,4 +1,4 @@
-"""Liveness: whether the other side of a resource can be reached, asked now and all the time after."""
+"""Liveness: whether the other side of a resource can be reached, probed at once and then at an interval."""
 
 import asyncio
 import logging
@@ -10,7 +10,7 @@ logger = logging.getLogger(__name__)
 
 
 class Liveness:
-    """Asks ``probe`` every ``interval`` seconds; ``on_change`` is told when the answer changes."""
+    """Calls ``probe`` every ``interval`` seconds, and ``on_change`` when the result changes."""
 
     def __init__(
         self,
@@ -19,7 +19,7 @@ class Liveness:
         interval: float,
         on_change: Callable[[bool], None],
     ) -> None:
-        """``probe`` raises OSError where nothing can be reached, and bounds its own time."""
+        """``probe`` raises OSError where nothing can be reached, and limits its own time."""
         self.alive = False
         self.reason = NOT_TRIED
         self._resource_id = resource_id
@@ -38,7 +38,7 @@ class Liveness:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def learn(self, reason: str = "") -> None:
-        """What somebody has found out: alive, or not for this ``reason``."""
+        """The result of a probe or of a request: alive, or not for this ``reason``."""
         alive = not reason
         self.reason = reason
         first, self._known = not self._known, True

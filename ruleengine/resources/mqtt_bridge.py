@@ -18,8 +18,8 @@ from taipan.broker.mqtt.packets import TopicFilter
 from taipan.broker.mqtt.topics import has_wildcard, matches, valid_name
 from taipan.broker.session.account import SLOWING
 
-from ..delivery.buffer import DELIVERED, Buffer, Outcome
-from ..delivery.entry import Entry, deadline, encode_row
+from ..delivery.buffer import DELIVERED, Buffer, DeliveryOutcome
+from ..delivery.buffered_row import BufferedRow, deadline, encode_row
 from ..durations import read_duration
 from ..hops import hops_of, with_hops
 from ..mqtt_client.client import ClientOptions, MqttClient
@@ -162,24 +162,26 @@ class MqttBridge:
         """Take a message; its outcome is told to the report of the action. Raises ActionFailed."""
         now = self._clock.now()
         request = msgspec.msgpack.encode(message)
-        self.buffer.append(Entry(action, key, "", _WINDOW, now, request, encode_row(row), deadline(now, retry_for)))
+        self.buffer.append(
+            BufferedRow(action, key, "", _WINDOW, now, request, encode_row(row), deadline(now, retry_for))
+        )
 
-    async def deliver(self, lane: int, batch: list[Entry]) -> list[Outcome]:
+    async def deliver(self, lane: int, batch: list[BufferedRow]) -> list[DeliveryOutcome]:
         client = self._senders[lane]
         return await asyncio.gather(*(self._deliver(client, each) for each in batch))
 
-    async def _deliver(self, client: MqttClient, entry: Entry) -> Outcome:
-        forward = msgspec.msgpack.decode(entry.request, type=Forward)
+    async def _deliver(self, client: MqttClient, buffered: BufferedRow) -> DeliveryOutcome:
+        forward = msgspec.msgpack.decode(buffered.request, type=Forward)
         properties = with_hops({}, forward.hops if self._carries_hops else 0)
         message = Message(forward.topic, forward.payload, forward.qos, forward.retain, properties)
         try:
-            code = await client.publish(entry, message)
+            code = await client.publish(buffered, message)
         except Unreachable as error:
-            return Outcome(str(error), again=True, down=True)
+            return DeliveryOutcome(str(error), again=True, down=True)
         if code < reason_codes.UNSPECIFIED_ERROR:
             return DELIVERED
         later = code in _LATER
-        return Outcome(f"{forward.topic}: {reason_codes.name(code)}", again=later, down=later)
+        return DeliveryOutcome(f"{forward.topic}: {reason_codes.name(code)}", again=later, down=later)
 
     # ---------------------------------------------------------------- what is fetched
 
@@ -239,7 +241,7 @@ class MqttBridge:
 
     def _changed(self) -> None:
         alive = any(each.connected for each in self._clients())
-        self.buffer.nudge()
+        self.buffer.retry_now()
         if alive != self._alive:
             self._alive = alive
             self._on_alive(alive)
@@ -250,7 +252,7 @@ def _client_options(config: Mapping[str, Any]) -> ClientOptions:
     version = _VERSIONS[config["proto_ver"]]
     for name in ("username", "password"):
         if len(str(config[name]).encode()) > 65_535:
-            raise ParamError(name, "longer than 65535 octets")
+            raise ParamError(name, "longer than 65535 bytes")
     if config["password"] and not config["username"] and version != V5:
         raise ParamError("username", "MQTT 3.1 and 3.1.1 take no password without one")
     return ClientOptions(

@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ..delivery.buffer import DELIVERED, Outcome
-from ..delivery.entry import Entry, deadline, encode_row
+from ..delivery.buffer import DELIVERED, DeliveryOutcome
+from ..delivery.buffered_row import BufferedRow, deadline, encode_row
 from ..params import Param, ParamError, Text
 from .http_client import Reply, outcome_of
 from .http_resource import HttpResource, limit_params
@@ -74,31 +74,33 @@ class OpenTsdb(HttpResource):
         action: str,
         point: DataPoint,
         options: PutOptions,
-        most: int,
+        max_batch: int,
         row: Mapping[str, Any],
         retry_for: float | None = None,
     ) -> None:
-        """Take a point, to be sent with at most ``most`` others of this action. Raises ActionFailed."""
+        """Take a point, to be sent with at most ``max_batch`` others of this action. Raises ActionFailed."""
         # So many in a row into one lane: they can share a request, and the next ones take another connection.
-        key = str(self._appended // most)
+        key = str(self._appended // max_batch)
         self._appended += 1
         group = f"{action} {msgspec.json.encode(options).decode()}"
         now = self._clock.now()
         until = deadline(now, retry_for)
-        self.buffer.append(Entry(action, key, group, most, now, msgspec.msgpack.encode(point), encode_row(row), until))
+        self.buffer.append(
+            BufferedRow(action, key, group, max_batch, now, msgspec.msgpack.encode(point), encode_row(row), until)
+        )
 
-    async def deliver(self, lane: int, batch: list[Entry]) -> list[Outcome]:
+    async def deliver(self, lane: int, batch: list[BufferedRow]) -> list[DeliveryOutcome]:
         points = [msgspec.msgpack.decode(each.request, type=DataPoint) for each in batch]
         options = msgspec.json.decode(batch[0].group.partition(" ")[2], type=PutOptions)
         body = msgspec.json.encode([_wire(each) for each in points])
         reply = await self.request("POST", f"{self._url}/api/put{options.query}", _HEADERS, body)
-        if isinstance(reply, Outcome):
+        if isinstance(reply, DeliveryOutcome):
             return [reply] * len(batch)
         return outcomes_of(reply, points)
 
 
-def outcomes_of(reply: Reply, points: list[DataPoint]) -> list[Outcome]:
-    """How each point fared. The server answers 400 when any was refused, although it stored the others."""
+def outcomes_of(reply: Reply, points: list[DataPoint]) -> list[DeliveryOutcome]:
+    """The outcome of each point. The server answers 400 when any was refused, although it stored the others."""
     whole = outcome_of(reply)
     if reply.status not in (200, 400):
         return [whole] * len(points)
@@ -110,22 +112,22 @@ def outcomes_of(reply: Reply, points: list[DataPoint]) -> list[Outcome]:
     for point, error in errors:
         for index, each in enumerate(points):
             if outcomes[index] is DELIVERED and _same(each, point):
-                outcomes[index] = Outcome(f"not stored: {error}")
+                outcomes[index] = DeliveryOutcome(f"not stored: {error}")
                 named += 1
                 break
-    # So many more were not stored, and the server does not say which.
+    # As many more were not stored, and the answer does not say which.
     for index in range(len(points) - 1, -1, -1):
         if named >= failed:
             break
         if outcomes[index] is DELIVERED:
             known = failed >= len(points)
-            outcomes[index] = Outcome(f"{failed} of {len(points)} points not stored", known=known)
+            outcomes[index] = DeliveryOutcome(f"{failed} of {len(points)} points not stored", known=known)
             named += 1
     return outcomes
 
 
 def _failures(body: bytes) -> tuple[int | None, list[tuple[dict[str, Any], str]]]:
-    """How many points failed, and those that the server names, with its reason; None: it does not say."""
+    """How many points failed, and those that the answer names, with its reason; None: it has no count."""
     try:
         answer = json.loads(body)
     except ValueError:
@@ -142,11 +144,11 @@ def _failures(body: bytes) -> tuple[int | None, list[tuple[dict[str, Any], str]]
     return failed, named
 
 
-def _same(point: DataPoint, told: dict[str, Any]) -> bool:
+def _same(point: DataPoint, reported: dict[str, Any]) -> bool:
     return (
-        told.get("metric") == point.metric
-        and str(told.get("timestamp")) == str(point.timestamp)
-        and told.get("tags") == point.tags
+        reported.get("metric") == point.metric
+        and str(reported.get("timestamp")) == str(point.timestamp)
+        and reported.get("tags") == point.tags
     )
 
 

@@ -18,11 +18,11 @@ from ..params import Param, Text
 
 
 class ResourceError(Exception):
-    """The resource cannot be reached or used; the text says why, in one line."""
+    """The resource cannot be reached or used; the text gives the reason in one line."""
 
 
 class Resource(Protocol):
-    """A running instance: it connects on its own, tells whether it is alive, and tries again while it is not."""
+    """A running instance: it connects by itself, knows whether it is alive, and tries again while it is not."""
 
     @property
     def alive(self) -> bool: ...
@@ -50,7 +50,7 @@ class NodeContext:
     """What resources and actions may use of the node.
 
     ``node`` is its name, ``settings`` are ``[ruleengine]``. ``accept`` is ``Broker.accept``: it publishes a
-    message, or says why not.
+    message or refuses it with a reason.
     """
 
     node: str
@@ -68,7 +68,7 @@ class NodeContext:
 class ResourceContext:
     """What an instance is made for: ``id`` of the resource and its checked configuration; what it may use.
 
-    ``on_alive`` is told each time that liveness changes.
+    ``on_alive`` is called each time that liveness changes.
     """
 
     id: str

@@ -41,7 +41,7 @@ class ManagedResource:
         self.row = row
         self.instance: Resource | None = None
         self.fault = ""
-        # What its first attempt said, which may be before the instance has made one of its own.
+        # The error of its first attempt, which may come before the instance has tried by itself.
         self.tried = ""
 
     @property
@@ -69,15 +69,15 @@ class ResourceUsers(Protocol):
         ...
 
     def retry_suspended(self) -> None:
-        """Something that rules may have waited for is there."""
+        """A resource that suspended rules wait for may be available."""
         ...
 
 
 class ResourceManager:
     """Resources by id, in the order of their creation.
 
-    What can be refused is refused with RuleEngineError. A change is in memory when its call returns; whoever must know
-    it on disk waits for ``tables.stored()``.
+    What can be refused is refused with RuleEngineError. A change is in memory when its call returns; for disk, wait for
+    ``tables.stored()``.
     """
 
     users: ResourceUsers
@@ -130,14 +130,14 @@ class ResourceManager:
                 self._start(entry)
             except RuleEngineError as error:
                 entry.fault = error.message
-                level = logging.WARNING if row.fault else logging.ERROR  # the former was told when it was imported
+                level = logging.WARNING if row.fault else logging.ERROR  # the former was logged when it was imported
                 logger.log(level, "resource_unusable resource=%s reason=%s", row.id, error.message)
 
     async def create(
         self, type: str, config: Mapping[str, Any], id: str | None = None, description: str = ""
     ) -> dict[str, Any]:
-        """The record of a new resource, whether its other side can be reached or not: its first attempt is waited for
-        a moment."""
+        """The record of a new resource, whether its other side can be reached or not: its first attempt is waited for,
+        at most ``FIRST_TRY`` seconds."""
         async with self._lock:
             entry = await self._create(type, config, id, description)
             return self.lookup(entry.row.id)
@@ -171,7 +171,7 @@ class ResourceManager:
         row = check_stored(StoredResource(PROBE + secrets.token_hex(8), kind.name, config))
         instance = self._make(kind, row, probe=True)
         try:
-            await asyncio.wait_for(instance.test(), self._patience)
+            await asyncio.wait_for(instance.test(), self._test_timeout)
         except (ResourceError, TimeoutError) as error:
             raise RuleEngineError(WRONG, f"it cannot be reached: {str(error) or _SILENT}") from error
         finally:
@@ -186,7 +186,7 @@ class ResourceManager:
         entry = self.get(id)
         if entry.instance is None:
             row = entry.row
-            if row.fault:  # what was missing may be there by now
+            if row.fault:  # what was missing, such as a file, may exist now
                 row = msgspec.structs.replace(row, config=self._check(self.type(row.type), row.config), fault="")
             self._start(entry, row)
             entry.fault = ""
@@ -196,7 +196,7 @@ class ResourceManager:
             self.users.restart_users_of(id)
         assert entry.instance is not None
         try:
-            await asyncio.wait_for(entry.instance.test(), self._patience)
+            await asyncio.wait_for(entry.instance.test(), self._test_timeout)
         except (ResourceError, TimeoutError) as error:
             raise RuleEngineError(WRONG, f"{id} cannot be reached: {str(error) or _SILENT}") from error
         finally:
@@ -297,7 +297,7 @@ class ResourceManager:
         return len(wanted)
 
     def remove_dead_letters(self, id: str, numbers: Sequence[int] | None = None) -> int:
-        """Forget them; all without ``numbers``. How many."""
+        """Remove them; all without ``numbers``. How many."""
         wanted = self._chosen(id, numbers)
         for number in wanted:
             self._node.buffers.dead_letters.remove(id, number)
@@ -338,7 +338,7 @@ class ResourceManager:
         return record
 
     def records(self, type: str | None = None) -> list[dict[str, Any]]:
-        """Records in the order of creation, ``status`` telling whether each is alive; those of one ``type``."""
+        """Records in the order of creation, ``status`` being whether each is alive; those of one ``type``."""
         if type is not None:
             self.type(type)
         return [
@@ -351,13 +351,13 @@ class ResourceManager:
         """Specification, Resource, ``status``: per node, with figures of the type's own."""
         own = {} if entry.instance is None else entry.instance.status
         if "reason" in own and not entry.alive:
-            own = {**own, "reason": entry.reason}  # as the alarm says it, from the first attempt on
+            own = {**own, "reason": entry.reason}  # the same reason as in the alarm, from the first attempt on
         return [{"node": self._node.node, "is_alive": entry.alive, **own}]
 
     # Running
 
     @property
-    def _patience(self) -> float:
+    def _test_timeout(self) -> float:
         return self._node.settings.liveness_timeout + 2.0
 
     def type(self, name: str) -> ResourceType:
@@ -419,13 +419,13 @@ class ResourceManager:
                 entry.tried = str(error) or _SILENT
                 logger.info("resource_not_reached resource=%s reason=%s", entry.row.id, entry.tried)
             else:
-                # The instance learns of it by its own pass.
+                # The instance finds out by a probe of its own.
                 while loop.time() < end and not entry.alive:
                     await asyncio.sleep(0.02)
         self._sync_alarm(entry)
 
     def _sync_alarm(self, entry: ManagedResource) -> None:
-        """The alarm says what is; rules that had to wait for the resource start when it is there."""
+        """Raise or end the alarm by liveness; suspended rules on the resource start when it is alive."""
         row = entry.row
         alarms = self._alarms
         name = _alarm(row)

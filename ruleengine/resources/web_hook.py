@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ..delivery.buffer import Outcome
-from ..delivery.entry import Entry, deadline, encode_row
+from ..delivery.buffer import DeliveryOutcome
+from ..delivery.buffered_row import BufferedRow, deadline, encode_row
 from ..durations import read_duration
 from ..params import Param, ParamError, Text
 from .http_client import outcome_of
@@ -17,8 +17,8 @@ from .resource import ResourceContext, ResourceType
 from .tls import asked_name, client_context, tls_params
 
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-# What says where a request ends is not for configuration to say.
-_OURS: Final = frozenset({"content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "expect"})
+# Headers that frame the request are set by the client only.
+_FRAMING: Final = frozenset({"content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "expect"})
 
 
 class HttpRequest(msgspec.Struct, frozen=True, array_like=True):
@@ -35,7 +35,7 @@ def header_name(key: str, name: str) -> str:
     if not _TOKEN.fullmatch(name):
         raise ParamError(key, f"{name!r} is no name of an HTTP header")
     sent = name.lower().replace("_", "-")
-    if sent in _OURS:
+    if sent in _FRAMING:
         raise ParamError(key, f"{name} cannot be set")
     return sent
 
@@ -79,18 +79,20 @@ class WebHook(HttpResource):
     def send(
         self, action: str, key: str, request: HttpRequest, row: Mapping[str, Any], retry_for: float | None = None
     ) -> None:
-        """Take a request; its outcome is told to the report of the action. Raises ActionFailed."""
+        """Take a request; its outcome goes to the report of the action. Raises ActionFailed."""
         now = self._clock.now()
         until = deadline(now, retry_for)
-        self.buffer.append(Entry(action, key, "", 1, now, msgspec.msgpack.encode(request), encode_row(row), until))
+        self.buffer.append(
+            BufferedRow(action, key, "", 1, now, msgspec.msgpack.encode(request), encode_row(row), until)
+        )
 
-    async def deliver(self, lane: int, batch: list[Entry]) -> list[Outcome]:
+    async def deliver(self, lane: int, batch: list[BufferedRow]) -> list[DeliveryOutcome]:
         return [await self._deliver(each) for each in batch]
 
-    async def _deliver(self, entry: Entry) -> Outcome:
-        request = msgspec.msgpack.decode(entry.request, type=HttpRequest)
+    async def _deliver(self, buffered: BufferedRow) -> DeliveryOutcome:
+        request = msgspec.msgpack.decode(buffered.request, type=HttpRequest)
         reply = await self.request(request.method, self.origin + request.target, request.headers, request.body)
-        return reply if isinstance(reply, Outcome) else outcome_of(reply)
+        return reply if isinstance(reply, DeliveryOutcome) else outcome_of(reply)
 
 
 TYPE: Final = ResourceType(

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """Where something begins in the text, both counted from 1, the column in characters."""
 
     line: int
     column: int
 
 
-NOWHERE = Place(1, 1)
+NOWHERE = Position(1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Call:
 
     name: str
     arguments: tuple[Expression, ...]
-    place: Place = field(default=NOWHERE, compare=False)
+    position: Position = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ class Source:
     """One topic, Topic Filter or `$events/...` of FROM."""
 
     topic: str
-    place: Place = field(default=NOWHERE, compare=False)
+    position: Position = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

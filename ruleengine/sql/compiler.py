@@ -30,7 +30,7 @@ class Program:
     def __init__(self, statement: Statement, expressions: Expressions, environment: FunctionEnvironment) -> None:
         self.sources: Final = tuple(dict.fromkeys(source.topic for source in statement.sources))
         self.is_foreach: Final = statement.is_foreach
-        self._surroundings = environment
+        self._environment = environment
         self._metadata = expressions.metadata
         self._where_first = _where_comes_first(statement)
         self._plain: list[tuple[str, Evaluate]] | None = None
@@ -54,9 +54,9 @@ class Program:
     def run(self, columns: Columns, budget: Budget) -> list[dict[str, Any]] | None:
         """The rows for one event: None where WHERE does not hold, one row from SELECT, any number from FOREACH.
 
-        `EvaluationError` names the clause that failed. Values in rows may belong to the event: nobody changes them.
+        `EvaluationError` names the clause that failed. Values in rows may belong to the event: do not change them.
         """
-        scope = Scope(columns, {}, budget, self._surroundings)
+        scope = Scope(columns, {}, budget, self._environment)
         where = self._where
         clause = "WHERE"
         try:
@@ -98,7 +98,7 @@ class Program:
             for element in elements:
                 clause = "FOREACH"
                 scope.budget.step(STEPS_PER_ROW)
-                inner = Scope(scope.columns, dict(scope.results), scope.budget, self._surroundings)
+                inner = Scope(scope.columns, dict(scope.results), scope.budget, self._environment)
                 self._place(inner, element)
                 clause = "INCASE"
                 if self._incase is not None and self._incase(inner) is not True:
@@ -131,13 +131,13 @@ def compile(
     """
     for source in statement.sources:
         if not valid_filter(source.topic):
-            raise SqlError.at(source.place, f"{source.topic[:64]!r} is no topic filter")
+            raise SqlError.at(source.position, f"{source.topic[:64]!r} is no topic filter")
         if is_shared(source.topic):
             words = f"{source.topic[:64]!r}: a rule sees every message itself, name the filter behind the group"
-            raise SqlError.at(source.place, words)
+            raise SqlError.at(source.position, words)
         if events is not None and source.topic.startswith(EVENT_PREFIX) and source.topic not in events:
             raise SqlError.at(
-                source.place,
+                source.position,
                 f"there is no event {source.topic[:64]!r}",
                 *(get_close_matches(source.topic, events, n=3) or sorted(events)),
             )
@@ -145,7 +145,7 @@ def compile(
 
 
 def _where_comes_first(statement: Statement) -> bool:
-    """Whether WHERE can refuse a message before its fields are evaluated, nobody noticing a difference but in speed."""
+    """Whether WHERE can refuse a message before its fields are evaluated, with the same result."""
     if statement.where is None:
         return False
     names = written(statement.fields)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .ast import Place
+from .ast import Position
 
 
 class SqlError(ValueError):
@@ -20,9 +20,9 @@ class SqlError(ValueError):
         super().__init__(f"line {line}, column {column}: {message}{hint}")
 
     @classmethod
-    def at(cls, place: Place, message: str, *expected: str) -> SqlError:
-        """The error of what begins at a place."""
-        return cls(message, place.line, place.column, expected)
+    def at(cls, position: Position, message: str, *expected: str) -> SqlError:
+        """The error of what begins at a position."""
+        return cls(message, position.line, position.column, expected)
 
 
 class EvaluationError(ValueError):

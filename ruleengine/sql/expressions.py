@@ -38,7 +38,7 @@ from .scope import Scope
 Evaluate: TypeAlias = Callable[[Scope], Any]
 Read: TypeAlias = Callable[[Scope, Any, Any], Any]
 Operation: TypeAlias = Callable[[Any, Any, Budget], Any]
-Answer = TypeVar("Answer")
+Value = TypeVar("Value")
 
 _ARITHMETIC: Final[dict[str, Operation]] = {
     "+": values.add,
@@ -146,7 +146,7 @@ class Expressions:
         return read_all
 
     def _outermost(self, name: str) -> Evaluate:
-        """The value that a path with steps starts from; for the payload what it says as JSON."""
+        """The value that a path with steps starts from; for the payload, decoded as JSON."""
         column = self.column(name)
         if name != "payload":
             return column
@@ -227,10 +227,10 @@ class Expressions:
         function = self.functions.get(name)
         if function is None:
             environment = get_close_matches(name, self.functions, n=3)
-            raise SqlError.at(call.place, f"there is no function {name[:64]}", *environment)
+            raise SqlError.at(call.position, f"there is no function {name[:64]}", *environment)
         count = len(call.arguments)
         if not function.takes(count):
-            raise SqlError.at(call.place, f"{name} is given {_count(count)}", _arity(function))
+            raise SqlError.at(call.position, f"{name} is given {_count(count)}", _arity(function))
         invoke = function.call
         arguments = [self.compile(argument) for argument in call.arguments]
 
@@ -244,7 +244,7 @@ class Expressions:
                 # A function may be an operator's own Python: whatever it raises is this rule's failure and no more.
                 raise ValueError(f"{name}: {type(error).__name__}: {error}") from error
             if type(value) is list or type(value) is dict:
-                scope.budget.octets(measure(value, scope.budget))
+                scope.budget.take_bytes(measure(value, scope.budget))
             return value
 
         return evaluate
@@ -291,7 +291,7 @@ class Expressions:
         return evaluate
 
 
-def _constant(value: Answer) -> Callable[[Scope], Answer]:
+def _constant(value: Value) -> Callable[[Scope], Value]:
     return lambda scope: value
 
 
@@ -339,7 +339,7 @@ def _list(items: list[Evaluate]) -> Evaluate:
         built = [item(scope) for item in items]
         # Lists of lists can double with every field: they are paid for by their size.
         if any(type(item) is list or type(item) is dict for item in built):
-            scope.budget.octets(measure(built, scope.budget))
+            scope.budget.take_bytes(measure(built, scope.budget))
         return built
 
     return evaluate

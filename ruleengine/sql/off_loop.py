@@ -1,4 +1,4 @@
-"""Parsing of long statements in a process of its own, so that the event loop is not held up by it."""
+"""Parsing of long statements in a process of its own, so that it does not block the event loop."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Final
 
 from .ast import Statement
 from .error import SqlError
-from .parser import MAX_OCTETS, parse
+from .parser import MAX_BYTES, parse
 
 ON_LOOP: Final = 1024
 """Characters that take about two milliseconds to parse; what is longer goes to the process."""
 IDLE: Final = 60.0
-"""Seconds after which a process that parses nothing is let go."""
+"""Seconds after which an idle process is ended."""
 
 _Refusal = tuple[str, int, int, tuple[str, ...]]
 
 
 class OffLoop:
-    """Parses; the process is there from the first long statement until nobody has needed it for ``IDLE`` seconds."""
+    """Parses; the process runs from the first long statement until it was idle for ``IDLE`` seconds."""
 
     def __init__(self) -> None:
         self._pool: ProcessPoolExecutor | None = None
@@ -30,8 +30,8 @@ class OffLoop:
         self._busy = 0
 
     async def parse(self, text: str, now: float) -> Statement:
-        """The statement; SqlError says what is wrong with it. RuntimeError: the process died."""
-        if len(text) <= ON_LOOP or len(text) > MAX_OCTETS:
+        """The statement; Raises SqlError, and RuntimeError where the process has ended."""
+        if len(text) <= ON_LOOP or len(text) > MAX_BYTES:
             return parse(text)
         if self._pool is None:
             # spawn: a forked child would hold the listeners' sockets.
@@ -43,7 +43,7 @@ class OffLoop:
             found = await asyncio.get_running_loop().run_in_executor(self._pool, _parse, text)
         except BrokenProcessPool as error:
             self.close()
-            raise RuntimeError("the process that parses SQL has died") from error
+            raise RuntimeError("the process that parses SQL has ended") from error
         finally:
             self._busy -= 1
         if isinstance(found, Statement):
@@ -52,7 +52,7 @@ class OffLoop:
         raise SqlError(message, line, column, expected)
 
     def tick(self, now: float) -> None:
-        """Let an idle process go."""
+        """End an idle process."""
         if self._pool is not None and not self._busy and now - self._used_at >= IDLE:
             self.close()
 
@@ -64,7 +64,7 @@ class OffLoop:
 
 
 def _ignore_interrupts() -> None:
-    """Ctrl-C is for the node, which then lets its children go."""
+    """Ctrl-C is for the node, which then ends its children."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 

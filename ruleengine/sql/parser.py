@@ -26,7 +26,7 @@ from .ast import (
     Member,
     Node,
     Path,
-    Place,
+    Position,
     Range,
     Slice,
     Source,
@@ -41,7 +41,7 @@ from .ast import (
 )
 from .error import SqlError
 
-MAX_OCTETS: Final = 16 * 1024
+MAX_BYTES: Final = 16 * 1024
 MAX_DEPTH: Final = 64
 MAX_DIGITS: Final = 2400
 
@@ -93,7 +93,7 @@ class _Tokens:
             if token.type in _OPENING:
                 depth += 1
                 if depth > MAX_DEPTH:
-                    raise SqlError.at(_place(token), f"nested deeper than {MAX_DEPTH}")
+                    raise SqlError.at(_position(token), f"nested deeper than {MAX_DEPTH}")
             elif token.type in _CLOSING:
                 depth -= 1
             elif token == "mod" and token.type == "NAME" and before in _ENDS_OPERAND:
@@ -120,7 +120,7 @@ class _Builder(Transformer[Token, Statement]):
         sources = next(part for part in rest if not isinstance(part[0], str))
         last = fields[-1]
         if isinstance(last, Star):
-            raise SqlError.at(sources[0].place, "the last field of FOREACH is '*'", "a list to go through")
+            raise SqlError.at(sources[0].position, "the last field of FOREACH is '*'", "a list to go through")
         return Statement(True, fields, sources, found.get("where"), found.get("do"), found.get("incase"))
 
     def do(self, parts: list[Any]) -> tuple[str, Any]:
@@ -139,7 +139,7 @@ class _Builder(Transformer[Token, Statement]):
         return tuple(parts)
 
     def source(self, parts: list[Token]) -> Source:
-        return Source(_unquote(parts[0]), _place(parts[0]))
+        return Source(_unquote(parts[0]), _position(parts[0]))
 
     def star(self, parts: list[Token]) -> Star:
         return Star()
@@ -194,7 +194,7 @@ class _Builder(Transformer[Token, Statement]):
     def decimal(self, parts: list[Token]) -> Literal:
         number = float(parts[0])
         if number == float("inf"):
-            raise SqlError.at(_place(parts[0]), "the number is too large")
+            raise SqlError.at(_position(parts[0]), "the number is too large")
         return Literal(number)
 
     def string(self, parts: list[Token]) -> Literal:
@@ -203,19 +203,19 @@ class _Builder(Transformer[Token, Statement]):
     def range_of(self, parts: list[Token]) -> Range:
         first, last = _bounds(parts[0])
         if first > last + 1:
-            raise SqlError.at(_place(parts[0]), "the range ends before it begins")
+            raise SqlError.at(_position(parts[0]), "the range ends before it begins")
         return Range(first, last)
 
     def slice(self, parts: list[Any]) -> Slice:
         if not isinstance(parts[0], Path):
-            raise SqlError.at(_place(parts[1]), "a boolean has no elements")
+            raise SqlError.at(_position(parts[1]), "a boolean has no elements")
         first, last = _bounds(parts[1])
         if first == 0 or last == 0:
-            raise SqlError.at(_place(parts[1]), "there is no element 0", "bounds from 1, or negative from the end")
+            raise SqlError.at(_position(parts[1]), "there is no element 0", "bounds from 1, or negative from the end")
         return Slice(parts[0], first, last)
 
     def call(self, parts: list[Any]) -> Call:
-        return Call(str(parts[0]), tuple(parts[1:]), _place(parts[0]))
+        return Call(str(parts[0]), tuple(parts[1:]), _position(parts[0]))
 
     def list_of(self, parts: list[Any]) -> ListOf:
         return ListOf(tuple(parts))
@@ -233,14 +233,14 @@ class _Builder(Transformer[Token, Statement]):
 
 
 def prepare() -> None:
-    """Read the grammar, which takes some 65 ms: before there is a loop to hold up, rather than at the first rule."""
+    """Read the grammar, which takes some 65 ms: done before the loop runs, not at the first rule."""
     _grammar()
 
 
 def parse(text: str) -> Statement:
-    """The syntax tree of a rule; `SqlError` with the place if it is none, is over 16 KiB, or nests deeper than 64.
+    """The syntax tree of a rule; `SqlError` with the position if it is none, is over 16 KiB, or nests deeper than 64.
 
-    What takes more than about 1 KiB takes more than a loop turn should.
+    A text of more than about 1 KiB takes longer than one iteration of the loop should.
     """
     _check_text(text)
     try:
@@ -264,9 +264,9 @@ def _check_text(text: str) -> None:
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
-        raise SqlError.at(_place_at(text, error.start), "half a surrogate pair is no character") from None
-    if size > MAX_OCTETS:
-        raise SqlError(f"the SQL has {size} octets, which is over {MAX_OCTETS}", 1, 1)
+        raise SqlError.at(_position_at(text, error.start), "half a surrogate pair is no character") from None
+    if size > MAX_BYTES:
+        raise SqlError(f"the SQL has {size} bytes, which is over {MAX_BYTES}", 1, 1)
 
 
 def _check_depth(statement: Statement) -> None:
@@ -275,12 +275,12 @@ def _check_depth(statement: Statement) -> None:
             raise SqlError(f"nested deeper than {MAX_DEPTH}", 1, 1)
 
 
-def _place(token: Token) -> Place:
-    return Place(token.line or 1, token.column or 1)
+def _position(token: Token) -> Position:
+    return Position(token.line or 1, token.column or 1)
 
 
-def _place_at(text: str, offset: int) -> Place:
-    return Place(text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset))
+def _position_at(text: str, offset: int) -> Position:
+    return Position(text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset))
 
 
 def _unquote(token: Token) -> str:
@@ -291,7 +291,7 @@ def _unquote(token: Token) -> str:
 
 def _integer(digits: str, token: Token) -> int:
     if len(digits) > MAX_DIGITS:
-        raise SqlError.at(_place(token), f"the number has more than {MAX_DIGITS} digits")
+        raise SqlError.at(_position(token), f"the number has more than {MAX_DIGITS} digits")
     return int(digits)
 
 
@@ -306,11 +306,11 @@ def _tail(step: Step) -> Step:
 
 def _explain_character(text: str, error: UnexpectedCharacters) -> SqlError:
     offset: Any = error.pos_in_stream
-    place, found = _place_at(text, offset), text[offset]
+    position, found = _position_at(text, offset), text[offset]
     if found in "'\"":
-        return SqlError.at(place, f"the {'text' if found == chr(39) else 'name'} is not closed", found)
+        return SqlError.at(position, f"the {'text' if found == chr(39) else 'name'} is not closed", found)
     expected = _expected_after(text[:offset])
-    return SqlError(f"the character {_show(found)} has no meaning here", *place, expected)
+    return SqlError(f"the character {_show(found)} has no meaning here", *position, expected)
 
 
 def _expected_after(text: str) -> tuple[str, ...]:
@@ -328,8 +328,8 @@ def _explain_token(text: str, error: UnexpectedToken) -> SqlError:
     token = error.token
     expected = _describe(error.accepts or error.expected)
     if token.type == "$END":
-        return SqlError("the statement ends too early", *_place_at(text, len(text.rstrip())), expected)
-    return SqlError(f"{_show(token)} has no meaning here", *_place(token), expected)
+        return SqlError("the statement ends too early", *_position_at(text, len(text.rstrip())), expected)
+    return SqlError(f"{_show(token)} has no meaning here", *_position(token), expected)
 
 
 def _show(text: str) -> str:

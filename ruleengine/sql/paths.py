@@ -50,7 +50,7 @@ def read_slice(value: Any, first: int, last: int, budget: Budget) -> list[Any]:
     start = first - 1 if first > 0 else max(size + first, 0)
     end = last if last > 0 else size + last + 1
     part = value[start : max(end, 0)]
-    budget.octets(16 * len(part))
+    budget.take_bytes(16 * len(part))
     return part
 
 
@@ -63,7 +63,7 @@ def store(holder: Any, steps: list[Any], value: Any, budget: Budget, create: boo
     if not steps:
         return value
     if type(value) is list or type(value) is dict:
-        budget.octets(measure(value, budget))
+        budget.take_bytes(measure(value, budget))
     return _store(holder, steps, 0, value, budget, create)
 
 
@@ -75,7 +75,7 @@ def _store(holder: Any, steps: list[Any], at: int, value: Any, budget: Budget, c
     step = steps[at]
     if type(step) is tuple:
         copy = dict(holder) if type(holder) is dict else {}
-        budget.octets(16 * len(copy))
+        budget.take_bytes(16 * len(copy))
         inner = _store(copy.get(step[0], UNDEFINED), steps, at + 1, value, budget, create)
         if inner is not UNDEFINED or at + 1 == len(steps) or step[0] in copy:
             copy[step[0]] = inner
@@ -85,7 +85,7 @@ def _store(holder: Any, steps: list[Any], at: int, value: Any, budget: Budget, c
         if is_end or create or type(step) is int:
             return [_store(UNDEFINED, steps, at + 1, value, budget, create)]
         return holder
-    budget.octets(16 * len(holder))
+    budget.take_bytes(16 * len(holder))
     if is_end and not create:
         element = [_store(UNDEFINED, steps, at + 1, value, budget, create)]
         return holder + element if step is TAIL else element + holder
@@ -107,6 +107,6 @@ def _decode(text: str | bytes, budget: Budget) -> Any:
     try:
         return decode_json(text, budget)
     except ValueError:
-        if budget.octets_left < 0 or budget.steps_left < 0:
+        if budget.bytes_left < 0 or budget.steps_left < 0:
             raise
         return UNDEFINED

@@ -1,4 +1,4 @@
-"""What one evaluation of one rule works on, and what it asks of the engine around it."""
+"""What one evaluation of one rule works on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from ..budget import Budget
 from ..columns import Columns
-from ..functions.function import Context
+from ..functions.function import FunctionContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class FunctionEnvironment:
 class Scope:
     """The working input: the columns of the event, and over them the results that have a name already.
 
-    `results` shadow columns of the same name; whoever needs a column that no field has written reads it directly.
+    `results` shadow columns of the same name; a column that no field has written is read directly.
     """
 
     __slots__ = ("_context", "budget", "columns", "environment", "results")
@@ -36,11 +36,13 @@ class Scope:
         self.results = results
         self.budget = budget
         self.environment = environment
-        self._context: Context | None = None
+        self._context: FunctionContext | None = None
 
-    def context(self) -> Context:
+    def context(self) -> FunctionContext:
         """What functions get; made when the first one is called."""
         if self._context is None:
             environment = self.environment
-            self._context = Context(self.columns, environment.clock(), environment.node, environment.state, self.budget)
+            self._context = FunctionContext(
+                self.columns, environment.clock(), environment.node, environment.state, self.budget
+            )
         return self._context

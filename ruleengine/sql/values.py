@@ -60,11 +60,11 @@ def add(left: Any, right: Any, budget: Budget) -> Any:
     if is_number(left) and is_number(right):
         return _bounded(left + right)
     if type(left) is str and type(right) is str:
-        budget.octets(len(left) + len(right))
+        budget.take_bytes(len(left) + len(right))
         return left + right
     if type(left) in (str, bytes) and type(right) in (str, bytes):
-        budget.octets(len(left) + len(right))
-        return restore(_octets(left) + _octets(right))
+        budget.take_bytes(len(left) + len(right))
+        return restore(_to_bytes(left) + _to_bytes(right))
     raise _refuse("+", left, right)
 
 
@@ -116,14 +116,14 @@ def negate(value: Any) -> Any:
     """Unary `-`."""
     if is_number(value):
         return -value
-    raise ValueError(f"- wants a number, not {describe(value)}")
+    raise ValueError(f"- needs a number, not {describe(value)}")
 
 
 def affirm(value: Any) -> Any:
     """Unary `+`."""
     if is_number(value):
         return value
-    raise ValueError(f"+ wants a number, not {describe(value)}")
+    raise ValueError(f"+ needs a number, not {describe(value)}")
 
 
 def _bounded(number: int | float) -> Any:
@@ -135,7 +135,7 @@ def _bounded(number: int | float) -> Any:
     return number
 
 
-def _octets(value: str | bytes) -> bytes:
+def _to_bytes(value: str | bytes) -> bytes:
     return value.encode() if isinstance(value, str) else value
 
 
@@ -185,7 +185,7 @@ def _order(left: Any, right: Any, budget: Budget) -> int:
     if rank == _NAME:
         left, right = describe(left), describe(right)
     elif rank == _TEXT and type(left) is not type(right):
-        left, right = _octets(left), _octets(right)
+        left, right = _to_bytes(left), _to_bytes(right)
     return int(left > right) - int(left < right)
 
 

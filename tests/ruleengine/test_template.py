@@ -35,8 +35,8 @@ def test_an_empty_template_is_the_json_of_the_row() -> None:
 
 def test_binary_goes_through_as_it_is() -> None:
     row = {"payload": b"\xff\x00", "n": 1}
-    assert Template("${payload}").render_octets(row) == b"\xff\x00"
-    assert Template("<${payload}|${n}>").render_octets(row) == b"<\xff\x00|1>"
+    assert Template("${payload}").render_bytes(row) == b"\xff\x00"
+    assert Template("<${payload}|${n}>").render_bytes(row) == b"<\xff\x00|1>"
 
 
 def test_a_template_that_is_one_placeholder_has_the_value_itself() -> None:
@@ -56,7 +56,7 @@ def test_a_value_as_json_stays_one_value_whatever_is_in_it() -> None:
         '{"name": ${json(p.name)}, "n": ${json(p.n)}, "b": ${json(p.b)}, "l": ${json(p.l)}, "o": ${json(p.o)}, '
         '"bin": ${json(bin)}, "none": ${json(p.none)}}'
     )
-    read = json.loads(template.render_octets(row))
+    read = json.loads(template.render_bytes(row))
     assert read == {"name": nasty, "n": 1.5, "b": True, "l": [1, "x"], "o": {"k": None}, "bin": "/wA=", "none": None}
     assert template.placeholders[:2] == (("p", "name"), ("p", "n"))
     assert Template("${json(p.b)}").value(row) == "true"

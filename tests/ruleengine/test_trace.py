@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from taipan.ruleengine.metrics import MOST_REASON, LastError
-from taipan.ruleengine.trace import LONGEST_TEXT, sample
+from taipan.ruleengine.metrics import MAX_REASON_LENGTH, LastError
+from taipan.ruleengine.trace import MAX_TEXT_LENGTH, sample
 from taipan.ruleengine.undefined import UNDEFINED
 
 
@@ -28,7 +28,7 @@ def test_a_large_value_is_cut_and_not_walked(value: Any) -> None:
     began = time.process_time()
     text = sample(value)
     assert time.process_time() - began < 0.05
-    assert len(text) == LONGEST_TEXT + 3 and text.endswith("...")
+    assert len(text) == MAX_TEXT_LENGTH + 3 and text.endswith("...")
 
 
 def test_what_has_no_json_is_said_in_words() -> None:
@@ -36,4 +36,4 @@ def test_what_has_no_json_is_said_in_words() -> None:
 
 
 def test_a_reason_is_bounded() -> None:
-    assert len(LastError(0.0, "", "x" * 1_000_000).record()["reason"]) == MOST_REASON
+    assert len(LastError(0.0, "", "x" * 1_000_000).record()["reason"]) == MAX_REASON_LENGTH

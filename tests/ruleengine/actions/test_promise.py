@@ -13,7 +13,7 @@ from taipan.broker.persistence.log import records
 from taipan.broker.persistence.tables import Tables
 from taipan.ruleengine.delivery.buffer import Buffer
 from taipan.ruleengine.delivery.buffer_store import TABLE, BufferStore
-from taipan.ruleengine.delivery.entry import Entry, encode_row
+from taipan.ruleengine.delivery.buffered_row import BufferedRow, encode_row
 from tests.ruleengine.delivery.test_buffer import Sink
 from tests.support.durable_fake_node import DurableFakeNode
 from tests.support.fake_engine import QUICK
@@ -28,7 +28,7 @@ async def test_no_acknowledgement_goes_out_before_the_row_is_on_disk(qos: int, a
     buffer = Buffer("resource:1", BufferStore(tables), QUICK, Sink(), 1, Random(1))
 
     def put(message: Message) -> Message:
-        buffer.append(Entry("a_1", "w", "", 1, 1.0, message.payload, encode_row({"payload": message.payload})))
+        buffer.append(BufferedRow("a_1", "w", "", 1, 1.0, message.payload, encode_row({"payload": message.payload})))
         return message
 
     node.server.hooks.message_publish.add(put)

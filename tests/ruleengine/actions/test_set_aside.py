@@ -14,10 +14,10 @@ import pytest
 from taipan.broker.persistence.tables import Tables
 from taipan.ruleengine.actions.action import ActionFailed
 from taipan.ruleengine.config import RuleEngineSettings
-from taipan.ruleengine.delivery.buffer import DELIVERED, Buffer, Outcome
+from taipan.ruleengine.delivery.buffer import DELIVERED, Buffer, DeliveryOutcome
 from taipan.ruleengine.delivery.buffer_store import BufferStore
+from taipan.ruleengine.delivery.buffered_row import BufferedRow
 from taipan.ruleengine.delivery.dead_letters import TABLE, DeadLetter
-from taipan.ruleengine.delivery.entry import Entry
 from tests.ruleengine.delivery.test_buffer import BufferHarness, Sink, entry
 from tests.support.fake_engine import QUICK
 from tests.support.node import free_port, make_settings, start_node
@@ -26,8 +26,8 @@ from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio
 
-AWAY = Outcome("away", again=True, down=True)
-BROKEN = Outcome("HTTP 500", again=True)
+AWAY = DeliveryOutcome("away", again=True, down=True)
+BROKEN = DeliveryOutcome("HTTP 500", again=True)
 
 
 def poison(*requests: bytes) -> Any:
@@ -49,7 +49,7 @@ async def test_one_bad_row_holds_up_its_own_client_only_and_that_in_order(caplog
     assert harness.sink.taken == [b"0", *(b"%d" % number for number in range(100) if number % 10)]
     assert harness.buffer.status["waiting"] == 10
     for _ in range(2):
-        harness.buffer.nudge()
+        harness.buffer.retry_now()
         await asyncio.sleep(0.02)
     await until(lambda: harness.report.count == 100)
     mine = [each for each in harness.sink.taken if int(each) % 10 == 0]
@@ -102,7 +102,7 @@ async def test_rows_that_come_while_their_key_is_held_stay_behind_it() -> None:
     harness = BufferHarness(msgspec.structs.replace(QUICK, retry_backoff=0.1, retry_backoff_max=0.1))
     failures = 1
 
-    def answer(each: Entry) -> Outcome:
+    def answer(each: BufferedRow) -> DeliveryOutcome:
         nonlocal failures
         if each.request == b"0" and failures:
             failures -= 1
@@ -129,7 +129,7 @@ async def test_what_was_set_aside_is_seen_sent_again_and_cleared() -> None:
     await until(lambda: harness.report.count == 3)
     letters = harness.store.dead_letters
     there = letters.of("resource:1")
-    assert {(each.entry.request, each.attempts) for each in there.values()} == {(b"0", 3), (b"1", 3)}
+    assert {(each.buffered.request, each.attempts) for each in there.values()} == {(b"0", 3), (b"1", 3)}
     assert "HTTP 500" in there[1].reason
     harness.sink.answer = lambda each: DELIVERED
     assert harness.buffer.send_again(1) and not harness.buffer.send_again(1) and not harness.buffer.send_again(7)
@@ -156,7 +156,7 @@ async def test_of_many_the_oldest_make_room_counted_and_logged(
     for number in range(5):
         harness.buffer.append(entry(number))
     await until(lambda: harness.report.count == 5)
-    requests = [each.entry.request for each in harness.store.dead_letters.of("resource:1").values()]
+    requests = [each.buffered.request for each in harness.store.dead_letters.of("resource:1").values()]
     assert requests == [b"%d" % number for number in range(5 - left, 5)]
     assert harness.buffer.status["dropped"] == {"retry_attempts": 5, "dead_letters": 5 - left}
     (line,) = [each.getMessage() for each in caplog.records if "dead_letters_full" in each.getMessage()]
@@ -197,7 +197,7 @@ async def test_what_was_set_aside_survives_the_process_and_takes_no_row_with_it(
     await server.start()
     try:
         after = BufferHarness(store=store)
-        assert [each.entry.request for each in store.dead_letters.of("resource:1").values()] == [b"0"]
+        assert [each.buffered.request for each in store.dead_letters.of("resource:1").values()] == [b"0"]
         assert store.after("resource:1", 0) == []
         after.buffer.start()
         assert after.buffer.send_again(1)
@@ -237,7 +237,7 @@ async def test_a_row_waits_no_longer_than_its_action_wants_and_others_go_on_wait
     assert all("away; given up after retry_for = 59 seconds" in reason for reason, _ in harness.report.failures)
     assert harness.buffer.status["dropped"] == {"retry_for": 10} and harness.buffer.status["waiting"] == 10
     harness.sink.answer = lambda each: DELIVERED
-    harness.buffer.nudge()
+    harness.buffer.retry_now()
     await until(lambda: harness.report.successes == 10)
     assert harness.buffer.status["waiting"] == harness.buffer.status["waiting_bytes"] == 0
     assert harness.store.after("resource:1", 0) == []
@@ -299,7 +299,7 @@ async def test_delivered_rows_leave_nothing_behind_that_waits_for_their_time() -
         if number % 100 == 99:
             await until(lambda number=number: harness.report.successes == number + 1)
     harness.now = 2.0
-    await until(lambda: len(harness.buffer._mortal) <= 1000)
+    await until(lambda: len(harness.buffer._deadlines) <= 1000)
     await harness.buffer.close()
 
 

@@ -14,9 +14,9 @@ import pytest
 from taipan.broker.persistence.tables import Tables
 from taipan.ruleengine.actions.action import ActionFailed
 from taipan.ruleengine.config import RuleEngineSettings
-from taipan.ruleengine.delivery.buffer import DELIVERED, Buffer, Outcome
+from taipan.ruleengine.delivery.buffer import DELIVERED, Buffer, DeliveryOutcome
 from taipan.ruleengine.delivery.buffer_store import TABLE, BufferStore
-from taipan.ruleengine.delivery.entry import Entry, encode_row
+from taipan.ruleengine.delivery.buffered_row import BufferedRow, encode_row
 from tests.support.fake_engine import QUICK, FakeReport
 from tests.support.node import make_settings, start_node
 from tests.support.waiting import until
@@ -30,10 +30,10 @@ class Sink:
     def __init__(self) -> None:
         self.batches: list[list[bytes]] = []
         self.lanes: set[int] = set()
-        self.answer: Callable[[Entry], Outcome] = lambda entry: DELIVERED
+        self.answer: Callable[[BufferedRow], DeliveryOutcome] = lambda entry: DELIVERED
         self.hold: asyncio.Event | None = None
 
-    async def deliver(self, lane: int, batch: list[Entry]) -> list[Outcome]:
+    async def deliver(self, lane: int, batch: list[BufferedRow]) -> list[DeliveryOutcome]:
         self.lanes.add(lane)
         self.batches.append([each.request for each in batch])
         if self.hold is not None:
@@ -47,8 +47,8 @@ class Sink:
 
 def entry(
     number: int, key: str = "c", action: str = "a_1", group: str = "", most: int = 1, until: float = 0.0
-) -> Entry:
-    return Entry(action, key, group, most, 1.0, b"%d" % number, encode_row({"n": number}), until)
+) -> BufferedRow:
+    return BufferedRow(action, key, group, most, 1.0, b"%d" % number, encode_row({"n": number}), until)
 
 
 class BufferHarness:
@@ -89,11 +89,11 @@ async def test_what_fails_for_now_is_tried_again_in_its_place() -> None:
     harness = BufferHarness()
     left = 3
 
-    def answer(each: Entry) -> Outcome:
+    def answer(each: BufferedRow) -> DeliveryOutcome:
         nonlocal left
         if each.request == b"1" and left:
             left -= 1
-            return Outcome("away", again=True, down=True)
+            return DeliveryOutcome("away", again=True, down=True)
         return DELIVERED
 
     harness.sink.answer = answer
@@ -109,7 +109,7 @@ async def test_what_fails_for_now_is_tried_again_in_its_place() -> None:
 
 async def test_what_is_refused_is_told_with_its_row_and_not_tried_again() -> None:
     harness = BufferHarness()
-    harness.sink.answer = lambda each: Outcome("HTTP 404") if each.request == b"0" else DELIVERED
+    harness.sink.answer = lambda each: DeliveryOutcome("HTTP 404") if each.request == b"0" else DELIVERED
     harness.buffer.start()
     harness.buffer.append(entry(0))
     harness.buffer.append(entry(1))
@@ -122,7 +122,7 @@ async def test_what_is_refused_is_told_with_its_row_and_not_tried_again() -> Non
 
 async def test_a_row_that_is_refused_again_and_again_is_given_up_and_holds_up_nobody() -> None:
     harness = BufferHarness(msgspec.structs.replace(QUICK, retry_attempts=3, breaker_failures=100))
-    harness.sink.answer = lambda each: Outcome("HTTP 500", again=True) if each.request == b"0" else DELIVERED
+    harness.sink.answer = lambda each: DeliveryOutcome("HTTP 500", again=True) if each.request == b"0" else DELIVERED
     harness.buffer.start()
     harness.buffer.append(entry(0))
     harness.buffer.append(entry(1))
@@ -180,10 +180,10 @@ async def test_of_a_batch_only_what_failed_is_sent_again() -> None:
     harness = BufferHarness()
     seen: set[bytes] = set()
 
-    def answer(each: Entry) -> Outcome:
+    def answer(each: BufferedRow) -> DeliveryOutcome:
         first = each.request not in seen
         seen.add(each.request)
-        return Outcome("lost", again=True, down=True) if first and each.request in (b"1", b"3") else DELIVERED
+        return DeliveryOutcome("lost", again=True, down=True) if first and each.request in (b"1", b"3") else DELIVERED
 
     harness.sink.answer = answer
     harness.buffer.start()
@@ -196,7 +196,7 @@ async def test_of_a_batch_only_what_failed_is_sent_again() -> None:
 
 async def test_a_failure_of_which_nobody_knows_the_row_is_counted_without_one() -> None:
     harness = BufferHarness()
-    harness.sink.answer = lambda each: Outcome("1 of 2", known=False)
+    harness.sink.answer = lambda each: DeliveryOutcome("1 of 2", known=False)
     harness.buffer.start()
     harness.buffer.append(entry(0))
     await until(lambda: harness.report.count == 1)
@@ -206,7 +206,7 @@ async def test_a_failure_of_which_nobody_knows_the_row_is_counted_without_one() 
 
 async def test_the_breaker_opens_after_failures_and_closes_when_one_attempt_succeeds() -> None:
     harness = BufferHarness(msgspec.structs.replace(QUICK, breaker_failures=3, breaker_pause=30.0), lanes=3)
-    harness.sink.answer = lambda each: Outcome("away", again=True, down=True)
+    harness.sink.answer = lambda each: DeliveryOutcome("away", again=True, down=True)
     harness.buffer.start()
     for number in range(6):
         harness.buffer.append(entry(number, f"k{number}"))
@@ -217,7 +217,7 @@ async def test_the_breaker_opens_after_failures_and_closes_when_one_attempt_succ
     assert len(harness.sink.batches) <= attempts + 3
     assert harness.buffer.status["breaker_opened"] == 1
     harness.sink.answer = lambda each: DELIVERED
-    harness.buffer.nudge()
+    harness.buffer.retry_now()
     await until(lambda: harness.report.successes == 6)
     assert harness.buffer.status["breaker"] == "closed"
     await harness.buffer.close()
@@ -225,7 +225,7 @@ async def test_the_breaker_opens_after_failures_and_closes_when_one_attempt_succ
 
 async def test_the_breaker_lets_one_attempt_through_after_its_pause() -> None:
     harness = BufferHarness(msgspec.structs.replace(QUICK, breaker_failures=1, breaker_pause=0.02))
-    harness.sink.answer = lambda each: Outcome("away", again=True, down=True)
+    harness.sink.answer = lambda each: DeliveryOutcome("away", again=True, down=True)
     harness.buffer.start()
     harness.buffer.append(entry(0))
     await until(lambda: len(harness.sink.batches) >= 3)
@@ -238,7 +238,7 @@ async def test_an_error_of_the_sink_is_no_end_of_the_lane() -> None:
     harness = BufferHarness()
     first = True
 
-    def answer(each: Entry) -> Outcome:
+    def answer(each: BufferedRow) -> DeliveryOutcome:
         nonlocal first
         if first:
             first = False
@@ -255,7 +255,7 @@ async def test_an_error_of_the_sink_is_no_end_of_the_lane() -> None:
 
 async def test_a_closed_buffer_leaves_what_waits_to_the_next_of_its_resource() -> None:
     harness = BufferHarness()
-    harness.sink.answer = lambda each: Outcome("away", again=True, down=True)
+    harness.sink.answer = lambda each: DeliveryOutcome("away", again=True, down=True)
     harness.buffer.start()
     for number in range(1200):
         harness.buffer.append(entry(number))
@@ -322,6 +322,6 @@ async def test_entries_survive_the_process_at_level_disk(tmp_path: Path) -> None
         harness.buffer.append(entry(5))
         await until(lambda: harness.report.successes == 5)
         await harness.buffer.close()
-        assert len(server.tables.open(TABLE, Entry)) == 0
+        assert len(server.tables.open(TABLE, BufferedRow)) == 0
     finally:
         await server.stop()

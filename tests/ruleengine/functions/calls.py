@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from taipan.ruleengine.budget import Budget
-from taipan.ruleengine.functions.registry import FUNCTIONS, Context
+from taipan.ruleengine.functions.registry import FUNCTIONS, FunctionContext
 from taipan.ruleengine.undefined import UNDEFINED
 
 NOW = 1653561612.25  # 2022-05-26T10:40:12.25Z
@@ -13,9 +13,9 @@ NOW = 1653561612.25  # 2022-05-26T10:40:12.25Z
 
 def context(
     columns: dict[str, Any] | None = None, state: dict[str, Any] | None = None, budget: Budget | None = None
-) -> Context:
+) -> FunctionContext:
     """What a function sees in a test: a fixed time, and the columns asked for."""
-    return Context(
+    return FunctionContext(
         columns if columns is not None else {},
         NOW,
         "taipan@127.0.0.1",
@@ -24,7 +24,7 @@ def context(
     )
 
 
-def call(name: str, *arguments: Any, within: Context | None = None) -> Any:
+def call(name: str, *arguments: Any, within: FunctionContext | None = None) -> Any:
     """Call a function of the registry as a compiled rule does."""
     return FUNCTIONS[name].call(within or context(), list(arguments))
 
@@ -43,13 +43,13 @@ def read_value(value: Any) -> Any:
 
 
 def alike(got: Any, expected: Any, tolerance: float = 0.0) -> bool:
-    """Whether an answer is the expected one: numbers by value, binary like the text of its octets, true never 1."""
+    """Whether an answer is the expected one: numbers by value, binary like the text of its bytes, true never 1."""
     if isinstance(expected, bool) or isinstance(got, bool):
         return got is expected
     if isinstance(expected, (int, float)) and isinstance(got, (int, float)):
         return abs(got - expected) <= tolerance
     if isinstance(expected, (str, bytes)) and isinstance(got, (str, bytes)):
-        return _octets(got) == _octets(expected)
+        return _bytes(got) == _bytes(expected)
     if isinstance(expected, list) and isinstance(got, list):
         return len(got) == len(expected) and all(map(alike, got, expected))
     if isinstance(expected, dict) and isinstance(got, dict):
@@ -57,5 +57,5 @@ def alike(got: Any, expected: Any, tolerance: float = 0.0) -> bool:
     return got is expected
 
 
-def _octets(text: str | bytes) -> bytes:
+def _bytes(text: str | bytes) -> bytes:
     return text.encode() if isinstance(text, str) else text

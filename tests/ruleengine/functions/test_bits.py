@@ -22,26 +22,26 @@ def test_shifts_undo_each_other(number: int, places: int) -> None:
 
 
 @given(st.binary(min_size=1, max_size=9), st.data())
-def test_bits_are_those_of_the_written_number(octets: bytes, data: st.DataObject) -> None:
-    bits = "".join(f"{octet:08b}" for octet in octets)
+def test_bits_are_those_of_the_written_number(text: bytes, data: st.DataObject) -> None:
+    bits = "".join(f"{byte:08b}" for byte in text)
     start = data.draw(st.integers(1, len(bits)))
     count = data.draw(st.integers(1, len(bits)))
-    assert call("subbits", octets, start, count) == int(bits[start - 1 : start - 1 + count], 2)
+    assert call("subbits", text, start, count) == int(bits[start - 1 : start - 1 + count], 2)
 
 
 @given(st.integers(-(2**31), 2**31 - 1))
 def test_integers_are_read_as_struct_writes_them(number: int) -> None:
     for order, endian in ((">", "big"), ("<", "little")):
-        octets = b"\xaa" + struct.pack(order + "i", number)
-        assert call("subbits", octets, 9, 32, "integer", "signed", endian) == number
+        text = b"\xaa" + struct.pack(order + "i", number)
+        assert call("subbits", text, 9, 32, "integer", "signed", endian) == number
 
 
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
 def test_floats_are_read_as_struct_writes_them(number: float) -> None:
     for order, endian in ((">", "big"), ("<", "little")):
         for form, size in (("f", 32), ("d", 64)):
-            octets = struct.pack(order + form, number)
-            assert call("subbits", octets, 1, size, "float", "unsigned", endian) == number
+            text = struct.pack(order + form, number)
+            assert call("subbits", text, 1, size, "float", "unsigned", endian) == number
 
 
 @pytest.mark.parametrize(
@@ -83,9 +83,9 @@ def test_refused(name: str, arguments: list[Any]) -> None:
 
 
 @given(st.binary(max_size=20))
-def test_all_bits_are_the_string(octets: bytes) -> None:
-    expected = restore(octets) if octets else UNDEFINED
-    assert call("subbits", octets, 1, call("bitsize", octets), "bits") == expected
+def test_all_bits_are_the_string(text: bytes) -> None:
+    expected = restore(text) if text else UNDEFINED
+    assert call("subbits", text, 1, call("bitsize", text), "bits") == expected
 
 
 def test_shifting_far_right_leaves_the_sign() -> None:

@@ -18,9 +18,9 @@ PAIRS = [("gzip", "gunzip", 31), ("zip", "unzip", -15), ("zip_compress", "zip_un
 
 
 @pytest.mark.parametrize("pack, unpack, form", PAIRS)
-@given(octets=st.binary(max_size=500))
-def test_it_comes_back(pack: str, unpack: str, form: int, octets: bytes) -> None:
-    assert call(unpack, call(pack, octets)) == restore(octets)
+@given(data=st.binary(max_size=500))
+def test_it_comes_back(pack: str, unpack: str, form: int, data: bytes) -> None:
+    assert call(unpack, call(pack, data)) == restore(data)
 
 
 @pytest.mark.parametrize("pack, unpack, form", PAIRS)
@@ -38,10 +38,10 @@ def test_bad_data_is_refused(pack: str, unpack: str, form: int) -> None:
 def test_a_bomb_is_refused(pack: str, unpack: str, form: int) -> None:
     compressor = zlib.compressobj(wbits=form)
     bomb = compressor.compress(bytes(20_000_000)) + compressor.flush()
-    with pytest.raises(FunctionError, match=f"unpacks to more than {MAX_PLAIN} octets"):
+    with pytest.raises(FunctionError, match=f"unpacks to more than {MAX_PLAIN} bytes"):
         call(unpack, bomb)
-    with pytest.raises(FunctionError, match="unpacks to more than 100 octets"):
-        call(unpack, call(pack, "x" * 101), within=context(budget=Budget(octets=100)))
+    with pytest.raises(FunctionError, match="unpacks to more than 100 bytes"):
+        call(unpack, call(pack, "x" * 101), within=context(budget=Budget(size=100)))
     with pytest.raises(FunctionError, match=f"more than the {MAX_PLAIN} that are compressed"):
         call(pack, bytes(MAX_PLAIN + 1))
 

@@ -16,8 +16,8 @@ from tests.ruleengine.functions.calls import call
 
 
 @given(st.binary())
-def test_hexadecimal_comes_back(octets: bytes) -> None:
-    assert call("hexstr2bin", call("bin2hexstr", octets)) == restore(octets)
+def test_hexadecimal_comes_back(data: bytes) -> None:
+    assert call("hexstr2bin", call("bin2hexstr", data)) == restore(data)
 
 
 @given(st.floats(-1e300, 1e300), st.integers(0, 253))

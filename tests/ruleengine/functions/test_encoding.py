@@ -15,8 +15,8 @@ from tests.ruleengine.functions.calls import call
 
 
 @given(st.binary())
-def test_base64_comes_back(octets: bytes) -> None:
-    assert call("base64_decode", call("base64_encode", octets)) == restore(octets)
+def test_base64_comes_back(data: bytes) -> None:
+    assert call("base64_decode", call("base64_encode", data)) == restore(data)
 
 
 def test_white_space_in_base64_is_skipped() -> None:
@@ -30,9 +30,9 @@ def test_what_is_no_base64(text: str) -> None:
 
 
 @given(st.binary())
-def test_digests(octets: bytes) -> None:
+def test_digests(data: bytes) -> None:
     for name, algorithm in (("md5", "md5"), ("sha", "sha1"), ("sha256", "sha256")):
-        assert call(name, octets) == hashlib.new(algorithm, octets).hexdigest()
+        assert call(name, data) == hashlib.new(algorithm, data).hexdigest()
 
 
 def test_ids_are_random_and_of_version_4() -> None:

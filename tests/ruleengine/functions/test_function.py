@@ -14,7 +14,7 @@ from taipan.ruleengine.functions.registry import (
     INTEGER,
     NUMBER,
     TEXT,
-    Context,
+    FunctionContext,
     FunctionError,
     one_of,
     register,
@@ -42,7 +42,7 @@ def test_an_operators_function_is_called_like_any_other() -> None:
 
 def test_optional_arguments_further_ones_and_the_context() -> None:
     @register("gather", TEXT, INTEGER, optional=1, more=ANY, context=True)
-    def gather(given: Context, text: str, number: int = 7, *rest: Any) -> str:
+    def gather(given: FunctionContext, text: str, number: int = 7, *rest: Any) -> str:
         return f"{given.node} {text} {number} {len(rest)}"
 
     assert (FUNCTIONS["gather"].min_args, FUNCTIONS["gather"].max_args) == (1, None)
@@ -110,9 +110,9 @@ def test_numbers_do_not_grow_without_bound(arguments: tuple[Any, ...]) -> None:
 
 def test_calls_and_the_text_they_read_and_write_are_charged() -> None:
     budget = Budget()
-    steps, octets = budget.steps_left, budget.octets_left
+    steps, data = budget.steps_left, budget.bytes_left
     call("upper", "x" * 1280, within=context(budget=budget))
-    assert (steps - budget.steps_left, octets - budget.octets_left) == (11, 1280)
+    assert (steps - budget.steps_left, data - budget.bytes_left) == (11, 1280)
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,6 @@ def test_integers_stay_integers_and_mathematics_answers_floats() -> None:
 
 
 def test_halves_of_a_character_joined_are_text_again() -> None:
-    octets = "你".encode()
-    assert call("+", octets[:1], octets[1:]) == "你"
+    data = "你".encode()
+    assert call("+", data[:1], data[1:]) == "你"
     assert call("+", "a", b"\xff") == b"a\xff"

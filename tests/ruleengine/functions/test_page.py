@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from taipan.ruleengine.functions.registry import FUNCTIONS, Context
+from taipan.ruleengine.functions.registry import FUNCTIONS, FunctionContext
 from taipan.ruleengine.undefined import UNDEFINED
 from tests.ruleengine.functions.calls import call, context
 
@@ -57,7 +57,7 @@ def _is_optional(inside: str, part: str) -> bool:
     return depth > 0
 
 
-def evaluate(node: ast.AST, within: Context) -> Any:
+def evaluate(node: ast.AST, within: FunctionContext) -> Any:
     """The value of an example: calls, literals and lists, which SQL and Python write alike."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         return call(node.func.id, *(evaluate(each, within) for each in node.args), within=within)

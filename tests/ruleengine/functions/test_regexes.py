@@ -45,5 +45,5 @@ def test_an_expression_made_to_take_for_ever_does_not() -> None:
 
 
 @given(st.binary(max_size=50))
-def test_the_hit_in_place_of_the_hit_changes_nothing(octets: bytes) -> None:
-    assert call("regex_replace", octets, "[a-z]+|[0-9]", "&") == restore(octets)
+def test_the_hit_in_place_of_the_hit_changes_nothing(data: bytes) -> None:
+    assert call("regex_replace", data, "[a-z]+|[0-9]", "&") == restore(data)

@@ -55,8 +55,8 @@ def test_the_clients_store_forgets_what_was_not_used_longest(monkeypatch: pytest
     assert [call("proc_dict_get", key, within=context(state=state)) for key in "abc"] == ["a", UNDEFINED, "c"]
 
 
-def test_octets_are_counted_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stores, "MAX_OCTETS", 1000)
+def test_bytes_are_counted_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "MAX_BYTES", 1000)
     store = stores.Store(forget=False)
     store.put("a", 1, "x" * 500, Budget())
     with pytest.raises(ValueError, match="the store is full"):
@@ -65,7 +65,7 @@ def test_octets_are_counted_and_given_back(monkeypatch: pytest.MonkeyPatch) -> N
     assert store.get("a", None) == "y" * 900
     store.delete("a")
     store.delete("a")
-    assert store.octets == 0 and not store.entries
+    assert store.size == 0 and not store.entries
 
 
 def test_a_large_value_is_refused() -> None:

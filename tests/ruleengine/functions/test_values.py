@@ -137,7 +137,7 @@ def test_decimal_texts(text: str, number: float) -> None:
         (10**2000, "a large integer"),
         ([1, 2], "a list of 2"),
         ({}, "a map of 0"),
-        (b"\x00", "binary of 1 octets"),
+        (b"\x00", "binary of 1 bytes"),
         (None, "null"),
         (False, "false"),
         (1.5, "the float 1.5"),

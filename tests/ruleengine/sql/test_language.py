@@ -6,7 +6,7 @@ import pytest
 
 from taipan.ruleengine.budget import Budget
 from taipan.ruleengine.columns import Columns
-from taipan.ruleengine.functions.function import Context, Function
+from taipan.ruleengine.functions.function import Function, FunctionContext
 from taipan.ruleengine.functions.registry import FUNCTIONS
 from taipan.ruleengine.sql.compiler import Program, compile
 from taipan.ruleengine.sql.error import EvaluationError, SqlError
@@ -196,7 +196,7 @@ def test_decoded_payload_is_never_changed() -> None:
 
 
 def spy(calls: list[list[Any]]) -> dict[str, Function]:
-    def call(context: Context, arguments: list[Any]) -> bool:
+    def call(context: FunctionContext, arguments: list[Any]) -> bool:
         calls.append(arguments)
         return True
 
@@ -216,7 +216,7 @@ def test_where_comes_first_unless_it_needs_a_result_or_state_is_kept(
 
 
 def test_function_that_raises_anything_fails_the_rule_only() -> None:
-    def call(context: Context, arguments: list[Any]) -> Any:
+    def call(context: FunctionContext, arguments: list[Any]) -> Any:
         raise KeyError("gone")
 
     made = compile(parse("SELECT broken() AS v FROM t"), {"broken": Function("broken", 0, 0, call)})

@@ -1,4 +1,4 @@
-"""Entry: one row on its way to somewhere else, as it waits in a buffer and on disk."""
+"""BufferedRow: one row of a rule as it waits in a buffer and on disk."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -8,18 +8,18 @@ import msgspec
 from ..undefined import UNDEFINED
 
 OVERHEAD: Final = 500
-"""About what an entry takes beside its request and row: objects here, keys and lengths on disk."""
+"""About what one takes beside its request and row: objects here, keys and lengths on disk."""
 
 _UNDEFINED: Final = 1
 _LARGE_INTEGER: Final = 2
 _BROKEN_TEXT: Final = 3
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True):
-    """What one action wants done with one row.
+class BufferedRow(msgspec.Struct, frozen=True, array_like=True):
+    """A row that an action has put into a buffer. On disk it is an array: the order of the fields is the format.
 
-    ``key``: entries of one key are delivered one after the other, in order. ``group``: only entries of one group share
-    a request, at most ``most`` of them. ``request`` is what the resource understands, ``row`` the row for fallbacks
+    ``key``: rows of one key are delivered one after the other, in order. ``group``: only rows of one group share a
+    request, at most ``max_batch`` of them. ``request`` is encoded by the resource, ``row`` is for fallbacks
     (``decode_row``). ``at`` is unix seconds. ``until``: when it fails although the other side is only away; 0: never,
     ``at``: with its first attempt.
     """
@@ -27,7 +27,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     action: str
     key: str
     group: str
-    most: int
+    max_batch: int
     at: float
     request: bytes
     row: bytes
@@ -40,30 +40,30 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def size(self) -> int:
-        """About what it takes in memory, in octets."""
+        """About what it takes in memory, in bytes."""
         return len(self.request) + len(self.row) + OVERHEAD
 
 
 def deadline(at: float, retry_for: float | None) -> float:
-    """``until`` of an entry of ``at`` whose action wants it tried for so many seconds; None: as long as it takes."""
+    """``until`` of a row of ``at`` that is tried for ``retry_for`` seconds; None: without limit."""
     return 0.0 if retry_for is None else at + retry_for
 
 
 def encode_row(row: Mapping[str, Any]) -> bytes:
-    """A row as octets; whatever a rule can select comes back as it was."""
+    """A row as bytes; whatever a rule can select comes back as it was."""
     try:
         return _encoder.encode(row if type(row) is dict else dict(row))
     except (OverflowError, UnicodeEncodeError):
         return _encoder.encode(_storable(dict(row)))
 
 
-def decode_row(octets: bytes) -> dict[str, Any]:
+def decode_row(data: bytes) -> dict[str, Any]:
     """The row that ``encode_row`` was given. Raises ValueError."""
-    return _decoder.decode(octets)
+    return _decoder.decode(data)
 
 
 def _storable(value: Any) -> Any:
-    """The value without what MessagePack has no place for."""
+    """The value with what MessagePack has no type for as extensions."""
     if type(value) is int and not -(2**63) <= value < 2**64:
         return msgspec.msgpack.Ext(_LARGE_INTEGER, str(value).encode())
     if type(value) is str:

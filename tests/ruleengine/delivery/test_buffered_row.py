@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taipan.ruleengine.delivery.entry import decode_row, encode_row
+from taipan.ruleengine.delivery.buffered_row import decode_row, encode_row
 from taipan.ruleengine.undefined import UNDEFINED
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
