@@ -10,7 +10,8 @@ from taipan.broker.extensions.tracing import Kind
 
 from ..http.envelope import Extra
 from ..http.routes import Call, Raw, Routes
-from ..operations.tracing import TraceRecord, from_rfc3339
+from ..operations.times import from_rfc3339
+from ..operations.tracing import TraceRecord
 
 routes = Routes("Traces")
 

@@ -1,7 +1,6 @@
 """users, acl, banned and their older names: who may come in, and what they may do."""
 
 from itertools import chain
-from typing import Final
 
 import msgspec
 
@@ -12,14 +11,12 @@ from ..operations.acl import AclRecord, HalfRecord, NewRule, Subject, rule_recor
 from ..operations.banned import BanRecord
 from ..operations.listing import everything
 from ..operations.refusal import EXISTS, NO_USER, UNKNOWN, Refusal
+from ..operations.times import LATEST
 from ..operations.users import NewUser, login_record
 from .client_commands import EVERYTHING
 from .command import NOT_FOUND, OK, Answer, Call, Commands, not_found, telling, told, word
 
 commands = Commands()
-
-_LATEST: Final = 253_402_300_799
-"""The last second of the year 9999."""
 
 
 # users; mqtt-user is what EMQX 4.2 calls it
@@ -265,7 +262,7 @@ async def add_banned(call: Call) -> Answer:
     until = None
     if call.get("Seconds") is not None:
         now = int(call.operations.server.clock.wall())
-        until = now + call.integer("Seconds", 1, _LATEST - now)
+        until = now + call.integer("Seconds", 1, LATEST - now)
     await call.operations.banned.add(call["As"], call["Who"], "taipan-ctl", call.get("Reason") or "", None, until)
     return Answer(None, OK)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ..operations.modules import ModuleRecord
+from ..operations.monitoring import ModuleRecord
 from ..operations.runtime import runtime
 from .command import Answer, Call, Commands, key_line, word
 

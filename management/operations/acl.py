@@ -15,7 +15,7 @@ from taipan.broker.server import Server
 
 from .listing import FILTERED, PAUSE_EVERY, Listing, everything, searched
 from .refusal import BAD_TOPIC, WRONG, Refusal, missing, not_found
-from .stored import promised, ready
+from .stored import check_store_writable, wait_until_stored
 
 ALL_LOGINS: Final = "$all"
 """The login of rules about all clients."""
@@ -154,11 +154,11 @@ class Acl:
 
     async def delete_of(self, subject: Subject, topic: str) -> None:
         """Every rule of this subject with exactly this topic."""
-        ready(self._server.tables)
+        check_store_writable(self._server.tables)
         if not self._rules.remove(*subject, topic):
             raise not_found("access rule", f"of {subject[1] or ALL_LOGINS} for topic {topic}")
         self._server.access.authorization.forget_decisions()
-        await promised(self._server.tables)
+        await wait_until_stored(self._server.tables)
 
     def _records(self, kind: str, matches: Callable[[HalfRecord], bool] | None) -> Iterator[HalfRecord | None]:
         for looked, rule in enumerate(self._rules.walk(kind), 1):
@@ -187,7 +187,7 @@ class Acl:
     async def _change(self, rules: Sequence[NewRule], put: Callable[[NewRule], object]) -> None:
         async with self._adding:
             await self._check(rules)
-            ready(self._server.tables)
+            check_store_writable(self._server.tables)
             work = CooperativeSlice()
             for rule in rules:
                 put(rule)
@@ -195,7 +195,7 @@ class Acl:
                     self._server.access.authorization.forget_decisions()
                     await work.next()
             self._server.access.authorization.forget_decisions()
-        await promised(self._server.tables)
+        await wait_until_stored(self._server.tables)
 
 
 def _itself(record: HalfRecord) -> HalfRecord:

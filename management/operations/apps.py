@@ -16,7 +16,7 @@ from taipan.broker.persistence.tables import Tables
 
 from ..settings import AppSettings
 from .refusal import EXISTS, WRONG, WRONG_CREDENTIALS, Refusal, not_found, wrong
-from .stored import promised, ready
+from .stored import check_store_writable, wait_until_stored
 
 TABLE: Final = "apps"
 FIRST_APP: Final = "admin"
@@ -100,10 +100,10 @@ class Apps:
             raise wrong("app_id", "expected 1 to 256 letters, digits, '_' or '-', a letter or digit first")
         if app_id in self._configured or app_id in self._table:
             raise Refusal(EXISTS, f"application {app_id} is there already")
-        ready(self._tables)
+        check_store_writable(self._tables)
         secret = secret or secrets.token_hex(32)
         self._table.put(app_id, App(app_id, hash_of(secret), name, desc, status, expired))
-        await promised(self._tables)
+        await wait_until_stored(self._tables)
         return secret
 
     async def update(self, app_id: str, **changes: Any) -> None:
@@ -111,17 +111,17 @@ class Apps:
         app = self._changeable(app_id)
         if app is None:
             raise not_found("application", app_id)
-        ready(self._tables)
+        check_store_writable(self._tables)
         self._table.put(app_id, msgspec.structs.replace(app, **changes))
-        await promised(self._tables)
+        await wait_until_stored(self._tables)
 
     async def delete(self, app_id: str) -> bool:
         """Whether there was such an application."""
         if self._changeable(app_id) is None:
             return False
-        ready(self._tables)
+        check_store_writable(self._tables)
         self._table.remove(app_id)
-        await promised(self._tables)
+        await wait_until_stored(self._tables)
         return True
 
     def stored(self) -> list[App]:

@@ -9,7 +9,7 @@ from taipan.broker.server import Server
 
 from .listing import Listing, searched
 from .refusal import Refusal, wrong
-from .stored import promised, ready
+from .stored import check_store_writable, wait_until_stored
 
 DEFAULT_SECONDS: Final = 300
 """How long a ban without an end lasts."""
@@ -61,17 +61,17 @@ class Bans:
             now if at is None else at,
             now + DEFAULT_SECONDS if until is None else until,
         )
-        ready(self._server.tables)
+        check_store_writable(self._server.tables)
         self._banned.put(ban)
-        await promised(self._server.tables)
+        await wait_until_stored(self._server.tables)
         return ban
 
     async def delete(self, kind: str, who: str) -> bool:
         """Lift a ban; whether there was one."""
         who = self._normal(kind, who)
-        ready(self._server.tables)
+        check_store_writable(self._server.tables)
         lifted = self._banned.remove(kind, who)
-        await promised(self._server.tables)
+        await wait_until_stored(self._server.tables)
         return lifted
 
     def _normal(self, kind: str, who: str) -> str:

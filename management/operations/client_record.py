@@ -12,7 +12,7 @@ from taipan.broker.session.limits import MAX_INFLIGHT
 from taipan.broker.session.protocols import EXPIRED, NO_LOCAL, QUEUE_FULL, TOO_LARGE
 from taipan.broker.session.session import Session
 
-from . import times
+from .times import local_text
 
 CONNECTED: Final = "connected"
 IDLE: Final = "idle"
@@ -22,7 +22,7 @@ _NOBODY: Final = "undefined"
 """What EMQX writes where there is no user name."""
 _MAPPED: Final = "::ffff:"
 # Many sessions were made in the same second.
-_text: Final = lru_cache(4096)(times.text)
+_text: Final = lru_cache(4096)(local_text)
 _NO_DROPS: Final[dict[str, int]] = {}
 
 

@@ -1,6 +1,7 @@
 """Clients: who is there or has a session, as records; and what an operator may order: to go, to be slower."""
 
 import ipaddress
+import re
 from collections.abc import Callable, Iterator
 from typing import Annotated, Final, Literal
 
@@ -18,13 +19,16 @@ from taipan.broker.transport.rate_limits import TokenBucket
 
 from .client_record import CONNECTED, DISCONNECTED, IDLE, ClientRecord, address_of, client_record
 from .listing import FILTERED, Listing, PageQuery, everything, searched
-from .rates import read_rate
 from .refusal import NOT_ONLINE, Refusal, wrong
-from .stored import promised
+from .stored import wait_until_stored
 
 _MILLISECONDS: Final = 100_000_000_000
 """A time from here on is in milliseconds, as EMQX up to 4.3.0 has them; below it in seconds, as later ones have."""
 _MOST_KEEP_ALIVE: Final = 65_535
+_AMOUNT: Final = re.compile(r"([0-9]{1,15})\s*(kb|mb|gb|b)?", re.IGNORECASE)
+_TIME: Final = re.compile(r"([0-9]{1,9})\s*(ms|s|m|h|d)", re.IGNORECASE)
+_BYTES: Final = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 Matches = Callable[[Session], bool]
 
@@ -168,7 +172,7 @@ class Clients:
             closing.kick(channel)
         else:
             broker.end_session(session, "kicked", self._server.clock.now())
-        await promised(self._server.tables)
+        await wait_until_stored(self._server.tables)
 
     def set_keep_alive(self, client_id: str, interval: int) -> None:
         """Another Keep Alive, in seconds, for as long as this connection lasts; 0: none."""
@@ -290,3 +294,20 @@ def _address(text: str | None) -> str | None:
         return str(unmapped(ipaddress.ip_address(text)))
     except ValueError:
         raise wrong("ip_address", f"not an IP address: {text}") from None
+
+
+def read_rate(key: str, text: str, in_bytes: bool = False) -> tuple[float, float]:
+    """A rate as EMQX writes it: ``"100KB,10s"`` is 100 KiB in any ten seconds. Amount and seconds, both above 0.
+
+    Raises Refusal that names ``key``. Only an amount ``in_bytes`` has a unit.
+    """
+    example = "100KB,10s" if in_bytes else "100,1s"
+    amount_text, comma, time_text = text.partition(",")
+    amount = _AMOUNT.fullmatch(amount_text.strip())
+    time = _TIME.fullmatch(time_text.strip())
+    if not comma or amount is None or time is None or (amount[2] and not in_bytes):
+        raise wrong(key, f'expected an amount and a time like "{example}", not "{text[:100]}"')
+    rate = int(amount[1]) * _BYTES[(amount[2] or "").lower()], int(time[1]) * _SECONDS[time[2].lower()]
+    if not all(rate):
+        raise wrong(key, f'amount and time must be above 0, not "{text[:100]}"')
+    return rate

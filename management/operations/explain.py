@@ -10,8 +10,8 @@ from taipan.broker.server import Server
 from taipan.broker.session.session import Session
 from taipan.broker.session.subscription import Subscription
 
-from . import times
 from .refusal import BAD_TOPIC, NOT_ONLINE, Refusal
+from .times import local_text
 
 _RECEIVERS: Final = 1000
 
@@ -71,8 +71,8 @@ def _event(event: ClientEvent, skew: float) -> dict[str, Any]:
         "topic": event.topic,
         "detail": event.detail,
         "count": event.count,
-        "at": times.text(event.at + skew),
-        "last_at": times.text(event.last_at + skew),
+        "at": local_text(event.at + skew),
+        "last_at": local_text(event.last_at + skew),
     }
 
 
@@ -80,10 +80,10 @@ def _session(session: Session, skew: float) -> dict[str, Any]:
     limits = session.limits
     never = session.expiry_interval == NEVER_EXPIRES
     return {
-        "created_at": times.text(session.created_at + skew),
+        "created_at": local_text(session.created_at + skew),
         "expires_at": None
         if session.connected or never
-        else times.text(session.disconnected_at + session.expiry_interval + skew),
+        else local_text(session.disconnected_at + session.expiry_interval + skew),
         "durable": session.durable,
         "owner": session.owner,
         "subscriptions": len(session.subscriptions),

@@ -5,7 +5,7 @@ import msgspec
 from taipan.broker.server import Server
 
 from .refusal import RPC_ERROR, Refusal
-from .stored import UNSURE, ready
+from .stored import UNSURE, check_store_writable
 
 
 class LossRecord(msgspec.Struct):
@@ -35,7 +35,7 @@ class LossOfRows:
 
     async def accept(self) -> LossRecord:
         """From now on and after every restart. Raises Refusal where that cannot be stored."""
-        ready(self._server.tables)
+        check_store_writable(self._server.tables)
         if not await self._server.accept_loss():
             raise Refusal(RPC_ERROR, UNSURE)
         return self.record()

@@ -12,8 +12,8 @@ import msgspec
 from taipan.broker.observability.sys_topics import SYSDESCR, uptime_text
 from taipan.broker.server import Server
 
-from . import times
 from .refusal import not_found
+from .times import local_text
 
 _STATUS: Final = Path("/proc/self/status")
 _MEMORY: Final = Path("/proc/meminfo")
@@ -78,7 +78,7 @@ class Nodes:
             sysdescr=SYSDESCR,
             uptime=self.uptime,
             version=self._server.version,
-            datetime=times.text(self._server.clock.wall()),
+            datetime=local_text(self._server.clock.wall()),
         )
 
     def status(self, memory_text: bool) -> NodeRecord:

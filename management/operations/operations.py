@@ -14,8 +14,7 @@ from .explain import Explain
 from .listeners import Listeners
 from .logs import Logs
 from .loss import LossOfRows
-from .modules import Modules
-from .monitoring import Monitoring
+from .monitoring import Modules, Monitoring
 from .nodes import Nodes
 from .prometheus import Prometheus
 from .pubsub import PubSub

@@ -30,7 +30,7 @@ from taipan.broker.session.session import Session
 
 from .backpressure_slice import BackpressureSlice
 from .refusal import BAD_TOPIC, MISSING, NOT_ONLINE, RPC_ERROR, WRONG, Refusal, wrong
-from .stored import TROUBLE, promised
+from .stored import TROUBLE, wait_until_stored
 
 MOST_TOPICS: Final = 10_000
 """Topics of one request."""
@@ -164,7 +164,7 @@ class PubSub:
     async def _stored(self, mark: int) -> None:
         """Until what was caused since ``mark`` is on disk; at once where nothing of it has to be."""
         if self._mark != mark:
-            await promised(self._server.tables)
+            await wait_until_stored(self._server.tables)
 
     async def _publish(self, publication: _Publication, work: BackpressureSlice) -> list[str]:
         publisher = None
@@ -263,7 +263,7 @@ class PubSub:
 
     async def _answer(self, client_id: str, session: Session) -> None:
         if session.durable:
-            await promised(self._server.tables)
+            await wait_until_stored(self._server.tables)
         self._replay(client_id, session)
 
     def _replay(self, client_id: str, session: Session) -> None:
@@ -278,7 +278,7 @@ class PubSub:
         session = self._session(request.client_id)
         self._unsubscribe(session, wanted)
         if session.durable:
-            await promised(self._server.tables)
+            await wait_until_stored(self._server.tables)
 
     async def unsubscribe_batch(self, requests: list[UnsubscribeRequest]) -> list[Row]:
         """All of them, if all are well formed; what became of each. Raises Refusal."""

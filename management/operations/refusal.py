@@ -1,6 +1,10 @@
 """Refusal: why something cannot be done, with the specification's code (section Errors)."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
+
+from taipan.ruleengine import error as engine
 
 SUCCESS: Final = 0
 RPC_ERROR: Final = 101
@@ -18,6 +22,14 @@ NOT_ONLINE: Final = 112
 EXISTS: Final = 113
 OLD_PASSWORD_WRONG: Final = 114
 BAD_TOPIC: Final = 115
+
+_ENGINE_CODES: Final[dict[str, int]] = {
+    engine.MISSING: MISSING,
+    engine.WRONG: WRONG,
+    engine.UNKNOWN: UNKNOWN,
+    engine.EXISTS: EXISTS,
+    engine.IN_USE: WRONG,
+}
 
 
 class Refusal(Exception):
@@ -39,3 +51,12 @@ def wrong(key: str, what: str) -> Refusal:
 
 def not_found(kind: str, name: str) -> Refusal:
     return Refusal(UNKNOWN, f"no {kind} {name}")
+
+
+@contextmanager
+def engine_refusals() -> Iterator[None]:
+    """Within the block, what the rule engine refuses, a RuleEngineError, is Refusal."""
+    try:
+        yield
+    except engine.RuleEngineError as error:
+        raise Refusal(_ENGINE_CODES[error.kind], error.message) from None

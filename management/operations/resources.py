@@ -11,9 +11,8 @@ from taipan.ruleengine.engine import RuleEngine
 from taipan.ruleengine.trace import sample
 
 from .listing import Listing
-from .rule_refusal import engine_refusals
-from .storable import check_storable
-from .stored import promised
+from .refusal import engine_refusals
+from .stored import check_storable, wait_until_stored
 
 
 class DeadLetterRecord(msgspec.Struct, kw_only=True):
@@ -65,7 +64,7 @@ class Resources:
         check_storable("config", config)
         with engine_refusals():
             record = await self._engine.resources.create(kind, config, resource_id, description)
-        await promised(self._tables)
+        await wait_until_stored(self._tables)
         del record["status"]
         return record
 
@@ -82,7 +81,7 @@ class Resources:
         check_storable("config", config or {})
         with engine_refusals():
             record = await self._engine.resources.update(resource_id, config, description)
-        await promised(self._tables)
+        await wait_until_stored(self._tables)
         return record
 
     async def start(self, resource_id: str) -> None:
@@ -100,21 +99,21 @@ class Resources:
         """Send them again, or all; how many."""
         with engine_refusals():
             sent = self._engine.resources.send_dead_letters(resource_id, numbers)
-        await promised(self._tables)
+        await wait_until_stored(self._tables)
         return sent
 
     async def remove_dead_letters(self, resource_id: str, numbers: Sequence[int] | None = None) -> int:
         """Forget them, or all; how many."""
         with engine_refusals():
             removed = self._engine.resources.remove_dead_letters(resource_id, numbers)
-        await promised(self._tables)
+        await wait_until_stored(self._tables)
         return removed
 
     async def delete(self, resource_id: str) -> None:
         """Refused while rules use it."""
         with engine_refusals():
             await self._engine.resources.delete(resource_id)
-        await promised(self._tables)
+        await wait_until_stored(self._tables)
 
 
 def _letter(item: tuple[int, DeadLetter]) -> DeadLetterRecord:

@@ -11,11 +11,11 @@ from taipan.broker.mqtt.message import Message
 from taipan.broker.mqtt.topics import has_wildcard, matches, valid_filter, valid_name
 from taipan.broker.server import Server
 
-from . import times
 from .backpressure_slice import BackpressureSlice
 from .listing import FILTERED, Listing, PageQuery, offset_of
 from .refusal import BAD_TOPIC, RPC_ERROR, Refusal, not_found
-from .stored import TROUBLE, promised
+from .stored import TROUBLE, wait_until_stored
+from .times import local_text
 
 _STEPS: Final = 2000
 """Of a walk between two places to pause."""
@@ -106,8 +106,8 @@ class Retained:
             message.topic,
             message.qos,
             message.payload_size,
-            times.text(message.timestamp + skew),
-            None if deadline is None else times.text(deadline + skew),
+            local_text(message.timestamp + skew),
+            None if deadline is None else local_text(deadline + skew),
             None if publisher is None else publisher.client_id,
             None if publisher is None else publisher.username,
         )
@@ -144,7 +144,7 @@ class Retained:
                 broker.metrics.messages_retained = len(broker.retained)
             await work.checkpoint()
         if count:
-            await promised(self._server.tables)
+            await wait_until_stored(self._server.tables)
         return count
 
 

@@ -12,10 +12,8 @@ from taipan.ruleengine.rule import Rule
 from taipan.ruleengine.stored import StoredAction
 
 from .listing import FILTERED, Listing, PageQuery, everything, searched
-from .refusal import BAD_TOPIC, Refusal
-from .rule_refusal import engine_refusals
-from .storable import check_storable
-from .stored import promised
+from .refusal import BAD_TOPIC, Refusal, engine_refusals
+from .stored import check_storable, wait_until_stored
 
 Matches = Callable[[Rule], bool]
 
@@ -79,7 +77,7 @@ class Rules:
         with engine_refusals():
             actions = actions_given_back(actions, (), self._engine.action_types)
             record = await self._engine.rules.create(rawsql, actions, id, description, enabled, on_action_failed)
-        await promised(self._tables)
+        await wait_until_stored(self._tables)
         return record
 
     async def update(self, rule_id: str, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,13 +95,13 @@ class Rules:
                 if not _are(stored, actions):
                     changes["actions"] = actions
             record = await self._engine.rules.update(rule_id, changes)
-        await promised(self._tables)
+        await wait_until_stored(self._tables)
         return record
 
     async def delete(self, rule_id: str) -> None:
         with engine_refusals():
             await self._engine.rules.delete(rule_id)
-        await promised(self._tables)
+        await wait_until_stored(self._tables)
 
     def reset_metrics(self, rule_id: str) -> None:
         """Zero what was counted of a rule and its actions."""

@@ -1,24 +1,46 @@
-"""Stored: a change is answered only when it is on disk."""
+"""Stored: what can be stored, and when a change may be answered: when it is on disk."""
 
-from typing import Final
+from typing import Any, Final
 
 from taipan.broker.persistence.tables import Tables
 
-from .refusal import RPC_ERROR, Refusal
+from .refusal import RPC_ERROR, Refusal, wrong
 
 TROUBLE: Final = "the store is in trouble, nothing can be promised; the log and /alarms tell more"
 UNSURE: Final = (
     "it counts from now on, but the store is in trouble: a restart may undo it; the log and /alarms tell more"
 )
 
+MAX_DEPTH: Final = 32
+_MIN_INTEGER: Final = -(2**63)
+_MAX_INTEGER: Final = 2**64 - 1
 
-def ready(tables: Tables) -> None:
+
+def check_storable(key: str, value: Any) -> None:
+    """Raises Refusal where it is nested too deeply or has integers of more than 64 bits. ``key``: what it is."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        inner: list[Any] = []
+        for each in level:
+            if isinstance(each, int) and not _MIN_INTEGER <= each <= _MAX_INTEGER:
+                raise wrong(key, "an integer has more than 64 bits")
+            if isinstance(each, dict):
+                inner += each.values()
+            elif isinstance(each, list):
+                inner += each
+        if not inner:
+            return
+        level = inner
+    raise wrong(key, f"nested deeper than {MAX_DEPTH}")
+
+
+def check_store_writable(tables: Tables) -> None:
     """Before a change. Raises Refusal, nothing changed, where it could not be stored."""
     if tables.in_trouble:
         raise Refusal(RPC_ERROR, TROUBLE)
 
 
-async def promised(tables: Tables) -> None:
+async def wait_until_stored(tables: Tables) -> None:
     """Until all that was changed so far is on disk. Raises Refusal where that cannot be said."""
     if not await tables.stored():
         raise Refusal(RPC_ERROR, UNSURE)

@@ -7,7 +7,7 @@ from taipan.broker.mqtt.topics import valid_name
 from taipan.broker.server import Server
 
 from .refusal import BAD_TOPIC, EXISTS, WRONG, Refusal, not_found
-from .stored import promised, ready
+from .stored import check_store_writable, wait_until_stored
 
 Values = dict[str, int | float]
 
@@ -55,26 +55,26 @@ class TopicCounts:
             raise Refusal(EXISTS, f"{topic} is counted already")
         if len(self.module) >= MAX_TOPICS:
             raise Refusal(WRONG, f"topic: {MAX_TOPICS} topics are counted, there cannot be more")
-        ready(self._server.tables)
+        check_store_writable(self._server.tables)
         self.module.add(topic)
         self._table.put(topic, CountedTopic(self._server.clock.wall()))
-        await promised(self._server.tables)
+        await wait_until_stored(self._server.tables)
 
     async def remove(self, topic: str) -> None:
         """Count a topic no more. Raises Refusal."""
         self._check(topic)
-        ready(self._server.tables)
+        check_store_writable(self._server.tables)
         self.module.remove(topic)
         self._table.remove(topic)
-        await promised(self._server.tables)
+        await wait_until_stored(self._server.tables)
 
     async def clear(self) -> None:
         """Count none."""
-        ready(self._server.tables)
+        check_store_writable(self._server.tables)
         for topic in list(self.module.topics()):
             self.module.remove(topic)
             self._table.remove(topic)
-        await promised(self._server.tables)
+        await wait_until_stored(self._server.tables)
 
     def _check(self, topic: str) -> None:
         if not valid_name(topic):

@@ -3,7 +3,6 @@
 import asyncio
 import io
 import zipfile
-from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
@@ -17,11 +16,10 @@ from taipan.broker.mqtt.topics import valid_filter
 from taipan.broker.server import Server
 
 from .refusal import EXISTS, Refusal, missing, not_found, wrong
-from .stored import promised, ready
+from .stored import check_store_writable, wait_until_stored
+from .times import LATEST, rfc3339
 
 DEFAULT_SECONDS: Final = 600.0
-_LATEST: Final = 253_402_300_799
-"""The last second of the year 9999."""
 MOST_READ: Final = 1_048_576
 """Bytes of a trace's file that one request gets."""
 
@@ -84,32 +82,32 @@ class Traces:
             raise wrong("ip_address", "expected an IPv4 or IPv6 address")
         start = self._server.clock.wall() if start_at is None else start_at
         end = start + DEFAULT_SECONDS if end_at is None else end_at
-        trace = Trace(name, kind, condition, start, min(end, _LATEST))
-        ready(self._server.tables)
+        trace = Trace(name, kind, condition, start, min(end, LATEST))
+        check_store_writable(self._server.tables)
         try:
             self._tracing.create(trace)
         except TraceError as error:
             if error.exists:
                 raise Refusal(EXISTS, str(error)) from None
             raise wrong("trace", str(error)) from None
-        await promised(self._server.tables)
+        await wait_until_stored(self._server.tables)
         return self.record(trace)
 
     async def stop(self, name: str) -> None:
         if not self._tracing.stop(name):
             raise not_found("trace", name)
-        await promised(self._server.tables)
+        await wait_until_stored(self._server.tables)
 
     async def delete(self, name: str) -> None:
         if not self._tracing.delete(name):
             raise not_found("trace", name)
-        await promised(self._server.tables)
+        await wait_until_stored(self._server.tables)
 
     async def clear(self) -> None:
         """Delete all of them."""
         for trace in self._tracing.traces():
             self._tracing.delete(trace.name)
-        await promised(self._server.tables)
+        await wait_until_stored(self._server.tables)
 
     def log(self, name: str, position: int, octets: int) -> tuple[str, int]:
         """A piece of the file from byte ``position`` on, and the position behind it; never half a character."""
@@ -140,23 +138,6 @@ def _zip(path: Path) -> bytes:
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.write(path, path.name)
     return made.getvalue()
-
-
-def rfc3339(when: float) -> str:
-    """Unix seconds in UTC."""
-    return datetime.fromtimestamp(when, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def from_rfc3339(key: str, text: str) -> float:
-    """Unix seconds; without an offset it is UTC. Raises Refusal."""
-    try:
-        when = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError:
-        raise wrong(key, "expected a time as 2026-01-31T08:00:00Z") from None
-    seconds = (when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp()
-    if not 0 <= seconds <= _LATEST:
-        raise wrong(key, "expected a time from 1970 to 9999 UTC")
-    return seconds
 
 
 def _is_address(text: str) -> bool:

@@ -20,7 +20,7 @@ from taipan.broker.session.client_info import DELETED
 
 from .listing import FILTERED, Listing, searched
 from .refusal import EXISTS, NO_USER, RPC_ERROR, WRONG, Refusal, missing
-from .stored import promised, ready
+from .stored import check_store_writable, wait_until_stored
 
 OK: Final = "ok"
 EXISTED: Final = "{error,existed}"
@@ -107,7 +107,7 @@ class Users:
             raise missing("a user")
         if len(users) > MOST_USERS:
             raise Refusal(WRONG, f"more than {MOST_USERS} users in one request")
-        ready(self._server.tables)
+        check_store_writable(self._server.tables)
         first: dict[str, NewUser] = {}
         for user in users:
             first.setdefault(user.name, user)
@@ -142,13 +142,13 @@ class Users:
         finally:
             for task in tasks:
                 task.cancel()
-        await promised(self._server.tables)
+        await wait_until_stored(self._server.tables)
         return outcome
 
     def _put(self, user: NewUser, kind: str, hash: PasswordHash | None, outcome: dict[str, str]) -> None:
         # Another request may have been quicker.
         if hash is not None and not self._taken(user.name, kind):
-            ready(self._server.tables)
+            check_store_writable(self._server.tables)
             self._users.put(kind, user.name, hash, user.is_superuser)
             outcome[user.name] = OK
 
@@ -182,17 +182,17 @@ class Users:
         self._existing(name, kind)
         hashed = _cheap_hash(new) or await self._hash(new.password)
         user = self._existing(name, kind)
-        ready(self._server.tables)
+        check_store_writable(self._server.tables)
         superuser = user.is_superuser if is_superuser is None else is_superuser
         self._users.put(kind, name, hashed, superuser)
         if superuser != user.is_superuser:
             await self.tell_connected({name})
-        await promised(self._server.tables)
+        await wait_until_stored(self._server.tables)
 
     async def delete(self, name: str, kind: str = USERNAME) -> None:
         """Clients that have proved to be it are disconnected (0x87); their sessions stay."""
         self._existing(name, kind)
-        ready(self._server.tables)
+        check_store_writable(self._server.tables)
         self._users.remove(kind, name)
         gone = []
         for channel in self._server.context.channels.values():
@@ -206,7 +206,7 @@ class Users:
                 gone.append(channel)
         if kind == USERNAME:
             await self.tell_connected({name})
-        await promised(self._server.tables)
+        await wait_until_stored(self._server.tables)
         await _end(gone, NONE)
 
     def _taken(self, name: str, kind: str) -> bool:

@@ -31,9 +31,8 @@ from ...settings import ManagementSettings
 from ..apps import App, Apps
 from ..backpressure_slice import BackpressureSlice
 from ..refusal import MISSING, NOT_JSON, RPC_ERROR, WRONG, Refusal, not_found
-from ..stored import TROUBLE, promised
+from ..stored import TROUBLE, wait_until_stored
 from ..users import Users
-from .carried import CarriedRecords
 from .documents import Documents, dry_run_of, env_of, filename_of, is_blank
 from .emqx_formats import AccessRule
 from .export_file import ExportFile
@@ -41,6 +40,7 @@ from .files import BackupFiles, ExportRecord
 from .import_file import ImportFile, ImportRefused, Plan, RecordError
 from .import_plan import read_plan, written_plan
 from .json_document import Document, JsonObject
+from .passthrough import PassthroughRecords
 from .retained_records import RetainedRecord
 
 logger = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class Backup:
         self, server: Server, engine: RuleEngine, users: Users, apps: Apps, settings: ManagementSettings
     ) -> None:
         self.files = BackupFiles(server.settings.node.data_dir, server.settings.node.name)
-        self.carried = CarriedRecords(server.tables)
+        self.passthrough = PassthroughRecords(server.tables)
         self._documents = Documents(server)
         self._server = server
         self._engine = engine
@@ -88,7 +88,7 @@ class Backup:
             now = self._server.clock.wall()
             name = self.files.new_name(now)
             export = ExportFile(
-                self._server, self._engine, self._apps, self.carried, self._settings.backup_retained, now
+                self._server, self._engine, self._apps, self.passthrough, self._settings.backup_retained, now
             )
             size = await self._write(self.files.path / name, export.pieces(), now)
             logger.info("exported file=%s bytes=%s", name, size)
@@ -269,7 +269,7 @@ class Backup:
         await self._users.tell_connected(changed)
         await self._finish(name, plan)
         logger.info("imported %s", " ".join(f"{kind}={count}" for kind, count in plan.counts().items() if count))
-        await promised(tables)
+        await wait_until_stored(tables)
         if durability is not None:
             await asyncio.to_thread(path.unlink, missing_ok=True)
 
@@ -323,7 +323,7 @@ class Backup:
             self._apps.put(app)
             yield
         for section, records in plan.carried.items():
-            yield from self.carried.put(section, records)
+            yield from self.passthrough.put(section, records)
         for record in plan.retained:
             self._retain(record)
             yield

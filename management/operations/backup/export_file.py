@@ -10,10 +10,9 @@ from taipan.broker.access import stored_rules
 from taipan.broker.server import Server
 from taipan.ruleengine.engine import RuleEngine
 
-from .. import times
 from ..apps import Apps
 from ..listing import PAUSE_EVERY
-from .carried import Carried, CarriedRecords
+from ..times import local_text
 from .emqx_formats import (
     app_record,
     ban_record,
@@ -24,6 +23,7 @@ from .emqx_formats import (
 )
 from .import_file import OURS
 from .json_document import JsonObject
+from .passthrough import PassthroughRecord, PassthroughRecords
 from .retained_records import retained_row
 
 FORMAT: Final = "4.4"
@@ -44,7 +44,7 @@ class ExportFile:
         server: Server,
         engine: RuleEngine,
         apps: Apps,
-        carried: CarriedRecords,
+        passthrough: PassthroughRecords,
         retained: bool,
         now: float,
     ) -> None:
@@ -56,36 +56,36 @@ class ExportFile:
         self._users = server.stored_users.all()
         self._bans = server.banned.all()
         self._apps = apps.stored()
-        self._carried = carried.all()
+        self._passthrough = passthrough.all()
         self._topics = list(server.broker.retained.topics()) if retained else None
 
     def pieces(self) -> Iterator[bytes]:
         """The document; each piece is made in a short time, and some are empty."""
-        carried: dict[str, list[Carried]] = {}
-        for looked, record in enumerate(self._carried, 1):
-            carried.setdefault(record.section, []).append(record)
+        passthrough: dict[str, list[PassthroughRecord]] = {}
+        for looked, record in enumerate(self._passthrough, 1):
+            passthrough.setdefault(record.section, []).append(record)
             if looked % PAUSE_EVERY == 0:
                 yield b""
-        head = {"version": FORMAT, OURS: {"version": self._server.version}, "date": times.text(self._now)}
+        head = {"version": FORMAT, OURS: {"version": self._server.version}, "date": local_text(self._now)}
         yield _encode(head)[:-1]
-        yield from _array("resources", self._resources, resource_record, carried.pop("resources", ()))
-        yield from _array("rules", self._rules, engine_rule_record, carried.pop("rules", ()))
+        yield from _array("resources", self._resources, resource_record, passthrough.pop("resources", ()))
+        yield from _array("rules", self._rules, engine_rule_record, passthrough.pop("rules", ()))
         in_force = (ban for ban in self._bans if ban.until > self._now)
         yield from _array("blacklist", in_force, ban_record)
         yield from _array("apps", self._apps, app_record)
-        if "users" not in carried:
+        if "users" not in passthrough:
             yield b',"users":[]'
         else:
-            yield from self._carried_section(carried.pop("users"))
+            yield from self._passthrough_section(passthrough.pop("users"))
         yield from _array("auth_mnesia", self._users, user_record)
         yield from _array("acl_mnesia", self._server.stored_rules.walk(*stored_rules.KINDS), rule_record)
-        for section in sorted(carried):
-            yield from self._carried_section(carried[section])
+        for section in sorted(passthrough):
+            yield from self._passthrough_section(passthrough[section])
         if self._topics is not None:
             yield from _array("retained", self._retained(self._topics), lambda row: row)
         yield b"}\n"
 
-    def _carried_section(self, records: list[Carried]) -> Iterator[bytes]:
+    def _passthrough_section(self, records: list[PassthroughRecord]) -> Iterator[bytes]:
         section = records[0].section
         if records[0].listed:
             yield from _array(section, (), lambda row: row, records)
@@ -101,12 +101,15 @@ class ExportFile:
 
 
 def _array(
-    section: str, items: Iterable[Item], record: Callable[[Item], JsonObject], carried: Iterable[Carried] = ()
+    section: str,
+    items: Iterable[Item],
+    record: Callable[[Item], JsonObject],
+    passthrough: Iterable[PassthroughRecord] = (),
 ) -> Iterator[bytes]:
-    """A record on each line; those that are carried come last."""
+    """A record on each line; passthrough records come last."""
     yield b"," + _encode(section) + b":["
     comma = b"\n"
-    for text in chain((_encode(record(item)) for item in items), (each.text.encode() for each in carried)):
+    for text in chain((_encode(record(item)) for item in items), (each.text.encode() for each in passthrough)):
         yield comma + text
         comma = b",\n"
     yield b"]"

@@ -12,8 +12,8 @@ import msgspec
 
 from taipan.broker.persistence.log.files import replace_file, sync_directory
 
-from .. import times
 from ..refusal import RPC_ERROR, WRONG, Refusal, not_found, wrong
+from ..times import local_text
 
 MOST_FILES: Final = 1000
 """Files that the directory may hold."""
@@ -73,7 +73,7 @@ class BackupFiles:
         return [row for _, row in rows]
 
     def record(self, name: str, size: int, created_at: float) -> ExportRecord:
-        return ExportRecord(name, size, times.text(created_at), self._node)
+        return ExportRecord(name, size, local_text(created_at), self._node)
 
     def open(self, path: Path) -> tuple[int, int]:
         """A descriptor to read from, and the size. Raises Refusal 102: no regular file of its own is there."""

@@ -15,8 +15,7 @@ from taipan.ruleengine.stored import StoredResource, StoredRule
 
 from ..apps import App
 from ..refusal import MISSING, WRONG, Refusal, wrong
-from ..storable import check_storable
-from .carried import MOST_OCTETS, Carried, identity_of
+from ..stored import check_storable
 from .emqx_formats import (
     AccessRule,
     BadField,
@@ -30,6 +29,7 @@ from .emqx_formats import (
     web_hook_method,
 )
 from .json_document import BadRecord, Document, JsonObject, Span
+from .passthrough import MAX_RECORD_SIZE, PassthroughRecord, identity_of
 from .retained_records import RetainedRecord, read_retained
 
 LOGIN_KIND: Final = "auth.mnesia.as"
@@ -81,7 +81,7 @@ class Plan(msgspec.Struct):
     retained: list[RetainedRecord] = []
     resources: list[StoredResource] = []
     engine_rules: list[StoredRule] = []
-    carried: dict[str, list[Carried]] = {}
+    carried: dict[str, list[PassthroughRecord]] = {}
 
     def counts(self) -> JsonObject:
         """How many of which, in the words of the file."""
@@ -217,7 +217,7 @@ class ImportFile:
             yield
 
     async def check_engine(self, adoption: ImportCheck) -> AsyncIterator[None]:
-        """Ask the rule engine about its records, after ``read``. What it does not offer is carried."""
+        """Ask the rule engine about its records, after ``read``. What it does not offer is passed through."""
         resources: dict[str, StoredResource] = {}
         rules: dict[str, StoredRule] = {}
         for index, record, text in self._resources:
@@ -248,7 +248,7 @@ class ImportFile:
         self.plan.engine_rules = list(rules.values())
 
     def _take_along(self, section: str, record: JsonObject, text: str) -> None:
-        self.plan.carried.setdefault(section, []).append(Carried(section, text, True, identity_of(record)))
+        self.plan.carried.setdefault(section, []).append(PassthroughRecord(section, text, True, identity_of(record)))
 
     def refuse_wrong(self) -> None:
         """Raises ImportRefused where anything was wrong."""
@@ -265,15 +265,15 @@ class ImportFile:
 
     def _carry_section(self, section: str) -> Iterator[None]:
         """To the letter."""
-        records: list[Carried] = []
+        records: list[PassthroughRecord] = []
         listed = self._is_list(section)
         for index, (value, text) in enumerate(self._values(section) if listed else self._single(section)):
             if isinstance(value, BadRecord):
                 self._error(section, index, "", str(value))
-            elif len(text) > MOST_OCTETS:
-                self._error(section, index, "", f"longer than {MOST_OCTETS} characters")
+            elif len(text) > MAX_RECORD_SIZE:
+                self._error(section, index, "", f"longer than {MAX_RECORD_SIZE} characters")
             else:
-                records.append(Carried(section, text, listed, identity_of(value) if listed else None))
+                records.append(PassthroughRecord(section, text, listed, identity_of(value) if listed else None))
             yield
         if records:
             self.plan.carried[section] = records

@@ -10,9 +10,9 @@ from taipan.broker.access.stored_users import StoredUser
 from taipan.ruleengine.stored import StoredResource, StoredRule
 
 from ..apps import App
-from .carried import Carried
 from .emqx_formats import AccessRule
 from .import_file import Plan
+from .passthrough import PassthroughRecord
 from .retained_records import RetainedRecord
 
 _MAGIC: Final = b"taipan import 1\n"
@@ -36,7 +36,7 @@ _KINDS: Final[dict[str, Any]] = {
     "resources": list[StoredResource],
     "engine_rules": list[StoredRule],
     "retained": list[RetainedRecord],
-    "carried": list[Carried],
+    "carried": list[PassthroughRecord],
 }
 
 

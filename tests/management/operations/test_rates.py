@@ -2,7 +2,7 @@
 
 import pytest
 
-from taipan.management.operations.rates import read_rate
+from taipan.management.operations.clients import read_rate
 from taipan.management.operations.refusal import WRONG, Refusal
 
 

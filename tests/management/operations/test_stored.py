@@ -6,7 +6,7 @@ import pytest
 
 from taipan.broker.persistence.durability import Durability
 from taipan.management.operations.refusal import Refusal
-from taipan.management.operations.stored import UNSURE, promised
+from taipan.management.operations.stored import UNSURE, wait_until_stored
 from tests.support.api import ManagedNode, managed_node
 
 pytestmark = pytest.mark.asyncio
@@ -72,6 +72,6 @@ async def test_trouble_that_comes_after_the_change() -> None:
         tables.put("t", "k", b"v")
         durability.commit.trouble = "the disk is full"
         with pytest.raises(Refusal) as refused:
-            await promised(tables)
+            await wait_until_stored(tables)
         durability.commit.trouble = None
         assert (refused.value.code, refused.value.message) == (101, UNSURE)

@@ -1,4 +1,4 @@
-"""Carried records: what an imported file holds and this node has no use for, kept as it is for the next export."""
+"""Passthrough records: what an imported file holds and this node has no use for, kept as it is for the next export."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -7,13 +7,13 @@ import msgspec
 
 from taipan.broker.persistence.tables import Tables
 
-MOST_OCTETS: Final = 8_388_608
+MAX_RECORD_SIZE: Final = 8_388_608
 """Bytes of one such record."""
 
 _IDENTITIES: Final = ("id", "username", "name")
 
 
-class Carried(msgspec.Struct, array_like=True, frozen=True):
+class PassthroughRecord(msgspec.Struct, array_like=True, frozen=True):
     """``section``: the member of the file it stands in. ``text``: its JSON. ``listed``: whether that member is an
     array. ``identity``: what tells it from the others of its section, if anything does."""
 
@@ -23,18 +23,18 @@ class Carried(msgspec.Struct, array_like=True, frozen=True):
     identity: str | None = None
 
 
-class CarriedRecords:
+class PassthroughRecords:
     """In a table, so that they survive."""
 
     def __init__(self, tables: Tables) -> None:
-        self._table = tables.open("carried", Carried)
+        self._table = tables.open("carried", PassthroughRecord)
 
-    def all(self) -> list[Carried]:
+    def all(self) -> list[PassthroughRecord]:
         """A copy, in order."""
         return list(self._table.values())
 
-    def put(self, section: str, records: list[Carried]) -> Iterator[None]:
-        """Take up a section of a file, in steps. Records with an identity join those that are there or replace the same
+    def put(self, section: str, records: list[PassthroughRecord]) -> Iterator[None]:
+        """Store a section of a file, in steps. Records with an identity join those that are there or replace the same
         ones; where one has none the section replaces what there was of it."""
         prefix = section + "\0"
         join = all(record.listed and record.identity is not None for record in records)
