@@ -90,10 +90,11 @@ class Application:
         else:
             if not segments or self._root.find("GET", segments) is None:
                 raise not_found("path", request.path[:256])
-        public = self._is_public(table is self._root, rest)
-        if not public:
+        if len(rest) != 1 or not self._is_public(rest[0], table is self._root):
             self.credentials.check(request)
-            connection_of(request).authenticated()
+            connection = connection_of(request)
+            if not connection.is_authenticated:
+                connection.authenticated()
         method = "GET" if request.method == "HEAD" else request.method
         found = table.find(method, rest)
         if found is None:
@@ -101,13 +102,13 @@ class Application:
         route, variables = found
         return await answer(request, await self._call(route, variables, request))
 
-    def _is_public(self, at_root: bool, segments: list[str]) -> bool:
+    def _is_public(self, segment: str, at_root: bool) -> bool:
         settings = self.operations.settings
-        if at_root and segments == ["status"]:
+        if at_root and segment == "status":
             return True
-        if segments == ["openapi.json"] and not at_root:
+        if segment == "openapi.json" and not at_root:
             return settings.public_openapi
-        return settings.public_metrics and segments == (["metrics"] if at_root else ["emqx_prometheus"])
+        return settings.public_metrics and segment == ("metrics" if at_root else "emqx_prometheus")
 
     async def _call(self, route: Route, variables: dict[str, str], request: web.Request) -> Any:
         if "node" in variables:

@@ -40,12 +40,14 @@ class HttpConnection(asyncio.Protocol):
         "_transport",
         "_waiting",
         "address",
+        "is_authenticated",
     )
 
     def __init__(
         self, owner: Owner, handler: "Callable[[HttpConnection], asyncio.Protocol]", timeout: float, address: str
     ) -> None:
         self.address = address
+        self.is_authenticated = False
         self._owner = owner
         self._handler = handler
         self._timeout = timeout
@@ -106,6 +108,7 @@ class HttpConnection(asyncio.Protocol):
 
     def authenticated(self) -> None:
         """It gave right credentials."""
+        self.is_authenticated = True
         self._owner.authenticated(self)
 
     async def wait(self, seconds: float) -> None:

@@ -98,7 +98,20 @@ class Route:
     the OpenAPI document: a type, or one of the above about it. ``max_body`` names the setting that bounds the body.
     """
 
-    __slots__ = ("body", "descr", "handler", "max_body", "method", "name", "path", "query", "reply", "segments", "tag")
+    __slots__ = (
+        "body",
+        "descr",
+        "handler",
+        "max_body",
+        "method",
+        "name",
+        "path",
+        "query",
+        "reply",
+        "segments",
+        "tag",
+        "variables",
+    )
 
     def __init__(
         self,
@@ -124,6 +137,7 @@ class Route:
         self.max_body = max_body
         self.tag = tag
         self.segments = tuple(segment for segment in path.split("/") if segment)
+        self.variables = [(index, each[1:-1]) for index, each in enumerate(self.segments) if each.startswith("{")]
 
 
 class Routes:
@@ -193,24 +207,26 @@ class RouteTable:
 
     def find(self, method: str, segments: list[str]) -> tuple[Route, dict[str, str]] | None:
         """``segments`` are as they came, still encoded."""
-        decoded = [decode_segment(segment) for segment in segments]
-        route = self._find(self._root, decoded, 0, method)
-        if route is None:
-            return None
-        pairs = zip(route.segments, decoded, strict=True)
-        return route, {pattern[1:-1]: text for pattern, text in pairs if pattern.startswith("{")}
-
-    def _find(self, node: dict[str, Any], segments: list[str], index: int, method: str) -> Route | None:
-        if index == len(segments):
-            route: Route | None = node.get("", {}).get(method)
-            return route
-        segment = segments[index]
-        for key in (segment, "{}"):
-            below = node.get(key) if key else None
-            if below is not None:
-                found = self._find(below, segments, index + 1, method)
-                if found is not None:
-                    return found
+        decoded: list[str] = []
+        for segment in segments:
+            decoded.append(segment if "%" not in segment and segment.isascii() else decode_segment(segment))
+        open_nodes = [(self._root, 0)]
+        while open_nodes:
+            node, index = open_nodes.pop()
+            if index == len(decoded):
+                route: Route | None = node.get("", {}).get(method)
+                if route is not None:
+                    variables: dict[str, str] = {}
+                    for place, name in route.variables:
+                        variables[name] = decoded[place]
+                    return route, variables
+                continue
+            segment = decoded[index]
+            variable, word = node.get("{}"), node.get(segment) if segment else None
+            if variable is not None:
+                open_nodes.append((variable, index + 1))
+            if word is not None and segment != "{}":
+                open_nodes.append((word, index + 1))
         return None
 
 
@@ -221,7 +237,7 @@ def split_path(raw: str) -> list[str]:
     """
     if _ABSOLUTE.match(raw):
         raw = "/" + raw.split("/", 3)[3] if raw.count("/") > 2 else ""
-    return [segment for segment in raw.partition("?")[0].split("/") if segment]
+    return list(filter(None, raw.partition("?")[0].split("/")))
 
 
 def decode_segment(segment: str) -> str:

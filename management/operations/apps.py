@@ -153,7 +153,7 @@ class Apps:
         right = hmac.compare_digest(hash_of(secret), app.secret_hash if app is not None else _NOBODY)
         if app is None or not right or not app.status:
             return False
-        if TABLE in self._lost() and app_id not in self._configured:
+        if app_id not in self._configured and TABLE in self._lost():
             raise Refusal(
                 WRONG_CREDENTIALS,
                 "stored applications may be lost (data.access_lost): those of [[management.apps]] are let in,"
