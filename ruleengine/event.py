@@ -103,4 +103,6 @@ class Event:
     def hops(self) -> int:
         """How many republish actions and bridges its message has gone through."""
         message = self.message
-        return 0 if message is None else max(message.hops, hops_of(message.properties))
+        if message is None:
+            return 0
+        return max(message.hops, hops_of(message.properties)) if message.properties else message.hops

@@ -64,7 +64,8 @@ def _message(event: Event) -> Message:
 
 
 def _publisher(event: Event) -> Publisher | None:
-    return _message(event).publisher
+    message = event.message
+    return None if message is None else message.publisher
 
 
 def _receiver(event: Event) -> ClientInfo | None:

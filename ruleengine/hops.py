@@ -16,8 +16,6 @@ _DIGITS: Final = 3
 
 def hops_of(properties: Properties) -> int:
     """The value of its User Property; 0 where there is none, or no valid one."""
-    if not properties:
-        return 0
     values = [value for name, value in properties.get(USER_PROPERTY, ()) if name == NAME]
     return max((int(each) for each in values if each.isascii() and each.isdigit() and len(each) <= _DIGITS), default=0)
 

@@ -39,7 +39,7 @@ class Registry:
 
     def add(self, rule: Rule) -> None:
         """A rule that begins to run."""
-        for source in rule.program.sources:
+        for source in rule.sources:
             if source in EVENTS:
                 self.events[source] = _ordered((*self.events.get(source, _NONE), rule))
             else:
@@ -48,7 +48,7 @@ class Registry:
 
     def remove(self, rule: Rule) -> None:
         """A rule that ends; nothing happens if it does not run."""
-        for source in rule.program.sources:
+        for source in rule.sources:
             if source in EVENTS:
                 left = tuple(each for each in self.events.get(source, _NONE) if each is not rule)
                 if left:

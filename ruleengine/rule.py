@@ -129,11 +129,11 @@ class Rule:
     with these counters, so that an evaluation under way sees that its own has ended.
     """
 
-    __slots__ = ("_program", "actions", "counters", "last_error", "logged_at", "row", "running", "suspended", "trace")
+    __slots__ = ("actions", "counters", "last_error", "logged_at", "program", "row", "running", "suspended", "trace")
 
     def __init__(self, row: StoredRule, program: Program | None, actions: tuple[RuleAction, ...]) -> None:
         self.row = row
-        self._program = program
+        self.program = program
         self.actions = actions
         self.running = False
         self.suspended = ""
@@ -143,18 +143,13 @@ class Rule:
         self.trace: RuleTrace | None = None
 
     @property
-    def program(self) -> Program:
-        assert self._program is not None
-        return self._program
-
-    @property
     def usable(self) -> bool:
         """Whether its SQL could be compiled."""
-        return self._program is not None
+        return self.program is not None
 
     @property
     def sources(self) -> tuple[str, ...]:
-        return () if self._program is None else self._program.sources
+        return () if self.program is None else self.program.sources
 
     @property
     def all_actions(self) -> Iterator[RuleAction]:

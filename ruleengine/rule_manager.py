@@ -324,7 +324,7 @@ class RuleManager:
         """The rule of a row, running if it is to; without a ``statement`` that of ``old`` goes on."""
         if statement is None:
             assert old is not None
-            program = old.program if old.usable else None
+            program = old.program
         else:
             program = self._compiled(statement, row.id)
         if old is not None and row.actions == old.row.actions and old.running and row.enabled:

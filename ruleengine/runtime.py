@@ -149,8 +149,10 @@ class Runtime:
         counters = rule.counters
         settings = self.settings
         budget = Budget(settings.max_steps, settings.max_output)
+        program = rule.program
+        assert program is not None  # only usable rules run
         try:
-            rows = rule.program.run(event.columns, budget)
+            rows = program.run(event.columns, budget)
         except EvaluationError as error:
             self._loop_budget.deliveries += (settings.max_steps - budget.steps_left) // STEPS_PER_DELIVERY
             self._failed(rule, event, error.clause, error.message, evaluation)

@@ -72,14 +72,29 @@ class Template:
             return encode_json(dict(row), budget)
         if not self.placeholders:
             return self.text
-        parts: list[str | bytes] = []
-        for piece in self._pieces:
+        parts: list[str] = []
+        size = 0
+        for index, piece in enumerate(self._pieces):
             part = piece if isinstance(piece, str) else _text(row, piece, budget)
-            budget.take_bytes(len(part))
+            if isinstance(part, bytes):
+                return self._render_binary(row, parts, part, index, budget)
+            size += len(part)
+            if size > budget.bytes_left:
+                budget.take_bytes(size)
             parts.append(part)
-        if all(isinstance(each, str) for each in parts):
-            return "".join(parts)  # type: ignore[arg-type]
-        return restore(b"".join(each.encode() if isinstance(each, str) else each for each in parts))
+        return "".join(parts)
+
+    def _render_binary(
+        self, row: Mapping[str, Any], before: list[str], part: bytes, index: int, budget: Budget
+    ) -> str | bytes:
+        """The rest of ``render`` from the first binary value on."""
+        parts = ["".join(before).encode(), part]
+        budget.take_bytes(len(parts[0]) + len(part))
+        for piece in self._pieces[index + 1 :]:
+            text = piece if isinstance(piece, str) else _text(row, piece, budget)
+            budget.take_bytes(len(text))
+            parts.append(text.encode() if isinstance(text, str) else text)
+        return restore(b"".join(parts))
 
     def render_bytes(self, row: Mapping[str, Any]) -> bytes:
         """The text as UTF-8, or the binary: what goes into a payload or a body."""
@@ -106,7 +121,9 @@ def always_reserved(topic: Template) -> bool:
 
 def _text(row: Mapping[str, Any], piece: _Placeholder, budget: Budget) -> str | bytes:
     value = _read(row, piece.path, budget)
-    return encode_json(value, budget) if piece.as_json else value_text(value, budget)
+    if piece.as_json:
+        return encode_json(value, budget)
+    return value if type(value) is str else value_text(value, budget)
 
 
 def _read(row: Mapping[str, Any], path: tuple[str, ...], budget: Budget) -> Any:

@@ -52,11 +52,12 @@ class Republish:
         self._qos = _one_of("target_qos", params.get("target_qos", 0), {**_QOS, -1: -1, "-1": -1})
         self._retain = _one_of("target_retain", params.get("target_retain", False), {**_RETAIN, 1: True, 0: False})
         properties = params.get("user_properties", {})
-        self._user_properties: Template | list[tuple[Template, Template]]
+        self._user_properties: Template | list[tuple[Template, Template]] = []
         if isinstance(properties, str):
-            self._user_properties = Template(properties)
-            if properties and not self._user_properties.single:
-                raise ParamError("user_properties", "expected an object, or one placeholder")
+            if properties:
+                self._user_properties = Template(properties)
+                if not self._user_properties.single:
+                    raise ParamError("user_properties", "expected an object, or one placeholder")
         else:
             if any(not isinstance(value, str) for value in properties.values()):
                 raise ParamError("user_properties", "expected an object whose values are strings")
@@ -72,7 +73,8 @@ class Republish:
         except (ValueError, FunctionError) as error:
             raise ActionFailed(str(error)) from error
         message.hops = self._take_hop(event)
-        if source is not None and hops_of(source.properties):  # it came over a bridge, and may go over the next one
+        if source is not None and source.properties and hops_of(source.properties):
+            # It came over a bridge, and may go over the next one.
             message.properties = with_hops(message.properties, message.hops)
         outcome = self._accept(message, RULE)
         if outcome.refused:
@@ -86,20 +88,24 @@ class Republish:
         topic = self._topic.render(row)
         if isinstance(topic, bytes):
             raise ValueError("target_topic: the topic is not UTF-8")
-        if has_wildcard(topic) or not valid_name(topic) or len(topic.encode("utf-8", "replace")) > MAX_STRING:
+        if not valid_name(topic):
             raise ValueError(f"target_topic: {topic[:64]!r} is no topic to publish to")
         if reserved(topic):
             raise ValueError(f"target_topic: {topic[:64]!r} is reserved for the server")
         source = event.message
-        qos = _chosen("target_qos", self._qos, row, _QOS)
+        qos, retain = self._qos, self._retain
+        if isinstance(qos, Template):
+            qos = _chosen("target_qos", qos, row, _QOS)
+        if isinstance(retain, Template):
+            retain = _chosen("target_retain", retain, row, _RETAIN)
         if qos == -1:
             qos = 0 if source is None else source.qos
         return Message(
             topic,
             self._payload.render_bytes(row),
             qos,
-            _chosen("target_retain", self._retain, row, _RETAIN),
-            self._properties(row),
+            retain,
+            self._properties(row) if self._user_properties else NO_PROPERTIES,
             self._publisher,
             event.at if source is None else source.timestamp,
         )
@@ -108,15 +114,11 @@ class Republish:
         given = self._user_properties
         pairs: list[tuple[str, str]]
         if isinstance(given, Template):
-            if not given.text:
-                return NO_PROPERTIES
             found = given.value(row)
             if not isinstance(found, dict):
                 raise ValueError("user_properties: the placeholder stands for no object")
             text = Template("${value}")
             pairs = [(key, _utf8(text.render({"value": value}))) for key, value in found.items()]
-        elif not given:
-            return NO_PROPERTIES
         else:
             pairs = [(_utf8(key.render(row)), _utf8(value.render(row))) for key, value in given]
         if len(pairs) > _MAX_USER_PROPERTIES:
@@ -139,9 +141,8 @@ def _one_of(key: str, value: Any, choices: dict[Any, Any]) -> Any:
         raise ParamError(key, f"expected one of {one_of(choices)}, or one placeholder") from None
 
 
-def _chosen(key: str, value: Any, row: Row, choices: dict[Any, Any]) -> Any:
-    if not isinstance(value, Template):
-        return value
+def _chosen(key: str, value: Template, row: Row, choices: dict[Any, Any]) -> Any:
+    """What the value of a placeholder means. Raises ValueError."""
     found = value.value(row)
     try:
         return choices[found]

@@ -1,11 +1,16 @@
 """``republish`` with real clients: what it publishes, what it refuses, and how loops end."""
 
+import sys
 import time
+from types import FrameType
 from typing import Any
 
 import pytest
 
+from taipan.broker.config import ZoneSettings
 from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.message import Message
+from taipan.broker.session.client_info import ClientInfo
 from taipan.ruleengine.error import RuleEngineError
 from tests.support.rule_engine_node import RuleEngineNode, rule_engine_node
 
@@ -221,3 +226,29 @@ async def test_a_loop_that_grows_is_stopped() -> None:
             for rule in node.engine.rules.records()
             for action in rule["actions"]
         )
+
+
+@pytest.mark.asyncio
+async def test_a_hit_takes_few_calls() -> None:
+    async with rule_engine_node() as node:
+        rule_id = await node.rule(
+            'SELECT clientid, payload.x as x, qos FROM "in/#"',
+            republish("out/${clientid}", payload_tmpl="x is ${x}"),
+        )
+        publisher = ClientInfo(node.engine.node.node, ZoneSettings(), client_id="me")
+        calls = 0
+
+        def count(frame: FrameType, event: str, argument: Any) -> None:
+            nonlocal calls
+            calls += event == "call"
+
+        for _ in range(2):  # what is found for a topic is remembered
+            message = Message("in/1", b'{"x": 1}', publisher=publisher)
+            calls = 0
+            sys.setprofile(count)
+            try:
+                node.server.broker.publish(message)
+            finally:
+                sys.setprofile(None)
+        assert node.metrics(rule_id)["passed"] == 2
+        assert 0 < calls <= 70
