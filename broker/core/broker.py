@@ -59,8 +59,8 @@ PUBLISH_STEPS = 1
 """What a message takes by itself, whoever gets it, counts in the budget of the loop iteration as so many deliveries."""
 
 _WALK_STEPS = 2000
-_SESSIONS_PER_SWEEP: Final = 1000
-_QUEUED_PER_SWEEP: Final = 20_000  # messages, where sessions have some queued
+_SESSIONS_PER_SWEEP = 1000
+_QUEUED_PER_SWEEP = 20_000  # messages, where sessions have some queued
 _SHORT_OF_MEMORY: Final = -1  # beside the answers of ``RetainedStore.refusal``
 
 # Why a message is not retained, and the word for that in log and metrics.

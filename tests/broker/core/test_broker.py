@@ -40,6 +40,7 @@ from taipan.broker.session.limits import Limits
 from taipan.broker.session.session import Session
 from taipan.broker.session.subscription import Subscription
 from tests.support.clock import Clock
+from tests.support.durable_fake_node import DurableFakeNode
 from tests.support.one_by_one import OneByOne
 
 
@@ -673,16 +674,6 @@ def test_a_will_may_be_delayed() -> None:
 SOURCES = {"client": CLIENT, "operator": OPERATOR, "will": WILL, "rule": RULE, "bridge": BRIDGE}
 
 
-class StoreInTrouble:
-    """Of ``Durability`` what ``cannot_store`` asks for."""
-
-    trouble = "no space left"
-
-    @property
-    def commit(self) -> "StoreInTrouble":
-        return self
-
-
 @pytest.mark.parametrize("source", SOURCES)
 def test_who_publishes_and_who_receives(source: str) -> None:
     harness = BrokerHarness()
@@ -737,13 +728,12 @@ def test_a_full_queue_refuses_who_can_be_told(source: str, refused: bool) -> Non
 
 @pytest.mark.parametrize("source, refused", [(each, each in ("client", "operator")) for each in SOURCES])
 def test_trouble_of_the_store_refuses_who_can_be_told(source: str, refused: bool) -> None:
-    harness = BrokerHarness()
-    harness.broker.durability = StoreInTrouble()  # type: ignore[assignment]
-    harness.delayed.topics.add("$delayed/1/t")
+    node = DurableFakeNode()
+    node.trouble()
     expected = STORE_TROUBLE if refused else DELAYED
-    assert harness.broker.accept(Message("$delayed/1/t", qos=1), SOURCES[source]) is expected
-    # It is nobody's but those who are connected: nothing is to be stored.
-    assert harness.broker.accept(Message("t", qos=1), SOURCES[source]) is NO_SUBSCRIBERS
+    assert node.broker.accept(Message("$delayed/1/t", b"x", 1), SOURCES[source]) is expected
+    # Nothing of it is to be stored: it has no subscriber.
+    assert node.broker.accept(Message("t", b"x", 1), SOURCES[source]) is NO_SUBSCRIBERS
 
 
 @pytest.mark.parametrize("source", SOURCES)

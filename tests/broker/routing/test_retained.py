@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from taipan.broker.mqtt.constants import CONTENT_TYPE, MESSAGE_EXPIRY_INTERVAL, USER_PROPERTY
-from taipan.broker.mqtt.message import Message
+from taipan.broker.mqtt.message import Message, Publisher
 from taipan.broker.routing import retained
 from taipan.broker.routing.retained import ABSENT, CLEARED, FULL, REPLACED, STORED, TOO_LARGE, RetainedStore
 from tests.support.calls import calls
@@ -36,7 +36,8 @@ def test_the_last_message_is_kept_as_it_came(qos: int) -> None:
     properties = {CONTENT_TYPE: "text/plain", USER_PROPERTY: [("a", "1"), ("a", "2")], MESSAGE_EXPIRY_INTERVAL: 60}
     assert store.put(message("t", b"old", 2)) == STORED
     frame = b"the whole packet as it came in: payload"
-    new = Message("t", None, qos, False, properties, "publisher", 5.0, frame, len(frame) - 7, 77, True)
+    publisher = Publisher()
+    new = Message("t", None, qos, False, properties, publisher, 5.0, frame, len(frame) - 7, 77, True)
     new.id, new.hops = "id", 3
     new.wire0_v3 = new.wire0_v5 = frame
     assert store.put(new) == REPLACED
@@ -45,7 +46,7 @@ def test_the_last_message_is_kept_as_it_came(qos: int) -> None:
     assert kept is not new
     assert (kept.topic, kept.payload, kept.qos, kept.retain) == ("t", b"payload", qos, True)
     assert kept.properties == properties
-    assert (kept.publisher, kept.timestamp, kept.id, kept.hops) == ("publisher", 5.0, "id", 3)
+    assert (kept.publisher, kept.timestamp, kept.id, kept.hops) == (publisher, 5.0, "id", 3)
     # What belongs to one delivery stays behind, and no buffer is kept alive.
     assert (kept.frame, kept.packet_id, kept.dup, kept.wire0_v3, kept.wire0_v5) == (b"payload", 0, False, None, None)
     assert not any(each is frame for each in gc.get_referents(kept))
