@@ -31,8 +31,7 @@ from .constants import (
     V5,
 )
 from .data_types import read_packet_id
-from .errors import MalformedPacket, MqttError, PacketTooLarge, ProtocolError
-from .foreign_protocols import not_mqtt
+from .errors import MalformedPacket, MqttError, PacketTooLarge, ProtocolError, not_mqtt
 from .message import Message
 from .packets import (
     NO_PROPERTIES,
@@ -48,14 +47,14 @@ from .packets import (
     Unsuback,
     Unsubscribe,
 )
-from .permitted_codes import (
+from .properties import read, read_last
+from .reason_codes import (
     ACK_CODES,
     AUTH_FROM_CLIENT,
     AUTH_FROM_SERVER,
     DISCONNECT_FROM_CLIENT,
     DISCONNECT_FROM_SERVER,
 )
-from .properties import read, read_last
 from .server_packet_decoder import read_connack, read_suback, read_unsuback
 from .subscribe_decoder import read_subscribe, read_unsubscribe
 from .topic_names import TopicNames as TopicNames

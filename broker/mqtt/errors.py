@@ -1,6 +1,12 @@
 """What goes wrong with a client's bytes. Each error *is* a Reason Code; the channel turns it into the right answer."""
 
+from typing import Final
+
 from . import reason_codes
+from .constants import CONNECT
+
+_HTTP: Final = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"DELETE ", b"OPTIONS ", b"PATCH ", b"CONNECT ", b"PRI * HTTP")
+_PROXY: Final = (b"PROXY ", b"\r\n\r\n\0\r\nQUIT\n")
 
 
 class MqttError(Exception):
@@ -48,3 +54,20 @@ class UnknownProtocol(MqttError):
     def __init__(self, detail: str, answer: bytes = b"") -> None:
         super().__init__(detail, reason_codes.UNSUPPORTED_PROTOCOL_VERSION)
         self.answer = answer
+
+
+def not_mqtt(data: bytes) -> MqttError | None:
+    """The error of a connection that does not begin with CONNECT; ``None`` where it may be one.
+
+    Judged by what came first: a request that comes in crumbs is told as any other packet.
+    """
+    # A TLS record of a handshake, 16 03 0x. As a CONNECT it would be of three bytes, which none is.
+    if data.startswith(b"\x16\x03"):
+        return MalformedPacket("looks like TLS, which this listener does not speak", setting="type")
+    if data[0] >> 4 == CONNECT:
+        return None
+    if data.startswith(_HTTP):
+        return ProtocolError("looks like HTTP or WebSocket, which this listener does not speak", setting="type")
+    if data.startswith(_PROXY):
+        return ProtocolError("begins with a PROXY protocol header", setting="proxy_protocol")
+    return ProtocolError("the first packet is not CONNECT")

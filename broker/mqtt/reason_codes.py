@@ -1,6 +1,8 @@
-"""Reason Codes of MQTT 5.0 (section 2.4), their names, and the return codes that 3.x has in their place."""
+"""Reason Codes of MQTT 5.0 (section 2.4): their names, which packet may carry which, and the return codes of 3.x."""
 
 from typing import Final
+
+from .constants import PUBACK, PUBCOMP, PUBREC, PUBREL
 
 SUCCESS: Final = 0x00
 NORMAL_DISCONNECTION: Final = 0x00
@@ -119,6 +121,50 @@ _TO_V3_CONNACK: Final[dict[int, int]] = {
 def to_v3_connack(reason_code: int) -> int:
     """The 3.x CONNACK return code nearest to a 5.0 Reason Code; 3 (server unavailable) where there is none."""
     return _TO_V3_CONNACK.get(reason_code, V3_SERVER_UNAVAILABLE)
+
+
+# Which Reason Codes each Control Packet may carry, by who sends it; any other is a Protocol Error.
+_PUBLISH_CODES: Final = frozenset(
+    (
+        SUCCESS,
+        NO_MATCHING_SUBSCRIBERS,
+        UNSPECIFIED_ERROR,
+        IMPLEMENTATION_SPECIFIC_ERROR,
+        NOT_AUTHORIZED,
+        TOPIC_NAME_INVALID,
+        PACKET_IDENTIFIER_IN_USE,
+        QUOTA_EXCEEDED,
+        PAYLOAD_FORMAT_INVALID,
+    )
+)
+_RELEASE_CODES: Final = frozenset((SUCCESS, PACKET_IDENTIFIER_NOT_FOUND))
+ACK_CODES: Final = {
+    PUBACK: _PUBLISH_CODES,  # [MQTT-3.4.2-1]
+    PUBREC: _PUBLISH_CODES,  # [MQTT-3.5.2-1]
+    PUBREL: _RELEASE_CODES,  # [MQTT-3.6.2-1]
+    PUBCOMP: _RELEASE_CODES,  # [MQTT-3.7.2-1]
+}
+CONNACK_CODES: Final = frozenset(
+    (0, *range(0x80, 0x8B), 0x8C, 0x90, 0x95, 0x97, 0x99, 0x9A, 0x9B, 0x9C, 0x9D, 0x9F),
+)
+SUBACK_CODES: Final = frozenset((0, 1, 2, 0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E, 0xA1, 0xA2))
+UNSUBACK_CODES: Final = frozenset((0, 0x11, 0x80, 0x83, 0x87, 0x8F, 0x91))
+DISCONNECT_FROM_CLIENT: Final = frozenset((0, 4, *range(0x80, 0x84), 0x90, *range(0x93, 0x9A)))
+DISCONNECT_FROM_SERVER: Final = frozenset(
+    (0, *range(0x80, 0x84), 0x87, 0x89, 0x8B, *range(0x8D, 0x91), *range(0x93, 0xA3)),
+)
+AUTH_FROM_CLIENT: Final = frozenset((CONTINUE_AUTHENTICATION, RE_AUTHENTICATE))
+AUTH_FROM_SERVER: Final = frozenset((SUCCESS, CONTINUE_AUTHENTICATION))
+
+FROM_V3_CONNACK: Final = {
+    V3_ACCEPTED: SUCCESS,
+    V3_UNACCEPTABLE_PROTOCOL_VERSION: UNSUPPORTED_PROTOCOL_VERSION,
+    V3_IDENTIFIER_REJECTED: CLIENT_IDENTIFIER_NOT_VALID,
+    V3_SERVER_UNAVAILABLE: SERVER_UNAVAILABLE,
+    V3_BAD_USER_NAME_OR_PASSWORD: BAD_USER_NAME_OR_PASSWORD,
+    V3_NOT_AUTHORIZED: NOT_AUTHORIZED,
+}
+"""CONNACK return code of 3.x -> the Reason Code that means it."""
 
 
 def name(reason_code: int) -> str:

@@ -5,8 +5,8 @@ from .constants import CONNACK, SUBACK, UNSUBACK, V5
 from .data_types import read_packet_id
 from .errors import MalformedPacket, ProtocolError
 from .packets import NO_PROPERTIES, Connack, Suback, Unsuback
-from .permitted_codes import CONNACK_CODES, FROM_V3_CONNACK, SUBACK_CODES, UNSUBACK_CODES
 from .properties import read, read_last
+from .reason_codes import CONNACK_CODES, FROM_V3_CONNACK, SUBACK_CODES, UNSUBACK_CODES
 
 
 def read_connack(data: bytes, at: int, end: int, version: int, strict: bool) -> Connack:

@@ -23,7 +23,7 @@ from taipan.broker.mqtt.packets import (
     Subscribe,
     TopicFilter,
 )
-from taipan.broker.mqtt.permitted_codes import DISCONNECT_FROM_CLIENT
+from taipan.broker.mqtt.reason_codes import DISCONNECT_FROM_CLIENT
 from taipan.broker.observability.log_text import one_line, shorten
 
 from ..networks import reason_of
