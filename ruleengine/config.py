@@ -54,7 +54,7 @@ class RuleEngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     # Such rows are kept for an operator: so many for one resource, and so many bytes; 0 rows: none
     dead_letters: Count = 1000
     dead_letter_bytes: Natural = 16_777_216
-    # After so many failed attempts in a row nothing is sent for a while, then one attempt tells. Answers such as
+    # After so many failed attempts in a row nothing is sent for a while, then one attempt decides. Answers such as
     # HTTP 500 count once for each client.
     breaker_failures: Natural = 5
     breaker_pause: PositiveSeconds = 10.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
@@ -18,43 +19,30 @@ Maker = Callable[["Event"], Any]
 _NO_FACTS: Final[Mapping[str, Any]] = {}
 
 
+@dataclass(slots=True)
 class EventEnvironment:
     """What the makers of columns need beside the event: the node's name, randomness for message identifiers, and what
     makes dates of times (``taipan.broker.loop.clock``)."""
 
-    __slots__ = ("node", "rng", "skew")
-
-    def __init__(self, node: str, rng: Random, skew: Callable[[], float] = lambda: 0.0) -> None:
-        self.node = node
-        self.rng = rng
-        self.skew = skew
+    node: str
+    rng: Random
+    skew: Callable[[], float] = lambda: 0.0
 
 
+@dataclass(slots=True, eq=False)
 class EventKind:
     """One kind of event: the ``topic`` that FROM names it by, its columns and how each is made.
 
     ``name`` is the value of the column ``event``. ``examples`` stand in for columns that a test does not give.
     """
 
-    __slots__ = ("description", "examples", "makers", "name", "sql_example", "title", "topic")
-
-    def __init__(
-        self,
-        topic: str,
-        name: str,
-        title: Text,
-        description: Text,
-        sql_example: str,
-        makers: Mapping[str, Maker],
-        examples: Mapping[str, Any],
-    ) -> None:
-        self.topic = topic
-        self.name = name
-        self.title = title
-        self.description = description
-        self.sql_example = sql_example
-        self.makers = makers
-        self.examples = examples
+    topic: str
+    name: str
+    title: Text
+    description: Text
+    sql_example: str
+    makers: Mapping[str, Maker]
+    examples: Mapping[str, Any]
 
     def record(self) -> dict[str, Any]:
         """As ``GET /rule_events`` lists it."""

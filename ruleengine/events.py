@@ -266,7 +266,7 @@ MESSAGE_ACKED: Final = _kind(
 MESSAGE_DROPPED: Final = _kind(
     "$events/message_dropped",
     ("Message dropped", "消息被丢弃"),
-    ("A message was routed and nobody wanted it", "消息没有任何接收者"),
+    ("A message was routed and had no subscriber", "消息没有任何接收者"),
     _MESSAGE,
     _FROM,
     {"reason": _fact("reason")},
@@ -284,7 +284,7 @@ DELIVERY_DROPPED: Final = _kind(
 CLIENT_CONNECTED: Final = _kind(
     "$events/client_connected",
     ("Client connected", "客户端已连接"),
-    ("A client was let in", "客户端连接成功"),
+    ("A client has connected", "客户端连接成功"),
     _CONNECT,
     {
         "mountpoint": _of(_receiver, lambda client: client.mountpoint or None),

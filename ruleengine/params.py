@@ -7,6 +7,7 @@ The definitions have the keys of EMQX 4.x (rule-engine API: ``order``, ``type``,
 import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -33,6 +34,10 @@ _NAMES: Final = {
 _SHOWN: Final = 60
 MAX_FILE: Final = 262_144
 """Characters of a file that is given with its text."""
+_DURATION: Final = re.compile(r"([0-9]{1,9})(ms|s|m|h)")
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_MAX_RETRY_FOR: Final = 31_536_000.0
+"""Seconds."""
 _TRUTH: Final = {"true": True, "false": False}
 
 
@@ -45,14 +50,12 @@ class ParamError(ValueError):
         self.missing = missing
 
 
+@dataclass(frozen=True, slots=True)
 class Text:
     """A short text in the API's two languages."""
 
-    __slots__ = ("en", "zh")
-
-    def __init__(self, en: str, zh: str) -> None:
-        self.en = en
-        self.zh = zh
+    en: str
+    zh: str
 
     def record(self) -> dict[str, str]:
         return {"en": self.en, "zh": self.zh}
@@ -211,3 +214,43 @@ def _check_url(key: str, value: str) -> None:
         right = False
     if not right:
         raise ParamError(key, "expected a URL that begins with http:// or https:// and names a host")
+
+
+def read_duration(key: str, text: str, least: float = 0.001, most: float = 86_400.0) -> float:
+    """Seconds of a time as EMQX writes it in parameters: ``500ms``, ``30s``, ``5m``, ``1h``. Raises ParamError."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise ParamError(key, "expected a time such as 500ms, 5s or 1m")
+    seconds = int(match[1]) * _UNITS[match[2]]
+    if not least <= seconds <= most:
+        raise ParamError(key, f"expected {number(least)} to {number(most)} seconds")
+    return seconds
+
+
+def retry_for_param(order: int) -> Param:
+    """How long a row of an action may wait for a side that is away."""
+    return Param(
+        "retry_for",
+        order,
+        ["string", "number"],
+        Text("Retry For", "重试时长"),
+        Text(
+            "How long a row waits for a server that is away, in seconds or such as 30s, 5m; then it fails and the "
+            "fallbacks run. 0: it fails at once. Without: as long as it takes",
+            "服务器不可用时数据等待的时长 (秒,或 30s、5m);超时后失败并执行备选动作。0:立即失败;不填:一直等待",
+        ),
+    )
+
+
+def read_retry_for(params: Mapping[str, Any]) -> float | None:
+    """Seconds of ``retry_for``; None: as long as it takes. Raises ParamError."""
+    given = params.get("retry_for")
+    if given is None or given in ("", "infinity"):
+        return None
+    if isinstance(given, str):
+        seconds = 0.0 if given.strip() == "0" else read_duration("retry_for", given, 0.0, _MAX_RETRY_FOR)
+    else:
+        seconds = float(given)
+    if not 0 <= seconds <= _MAX_RETRY_FOR:
+        raise ParamError("retry_for", f"expected 0 to {number(_MAX_RETRY_FOR)} seconds")
+    return seconds

@@ -51,7 +51,7 @@ PARTS = (
     ),
     Part(
         "basis",
-        "ruleengine.budget ruleengine.config ruleengine.durations ruleengine.hops ruleengine.metrics"
+        "ruleengine.budget ruleengine.config ruleengine.hops ruleengine.metrics"
         " ruleengine.networks ruleengine.params ruleengine.undefined",
         "mqtt observability settings",
     ),

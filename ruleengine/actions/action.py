@@ -44,35 +44,22 @@ class ActionContext:
     take_hop: Callable[["Event"], int]
 
 
+@dataclass(slots=True, eq=False)
 class ActionType:
     """What ``GET /actions`` offers. ``create`` checks what only the instance can know and raises ParamError.
 
     ``resource_types``: names of the types that ``$resource`` may be of; empty: it takes no resource.
     """
 
-    __slots__ = ("app", "category", "create", "description", "events", "name", "params", "resource_types", "title")
-
-    def __init__(
-        self,
-        name: str,
-        title: Text,
-        description: Text,
-        create: Callable[[ActionContext], Action],
-        params: tuple[Param, ...] = (),
-        resource_types: tuple[str, ...] = (),
-        events: str = "$any",
-        app: str = "taipan_rule_engine",
-        category: str = "debug",
-    ) -> None:
-        self.name = name
-        self.title = title
-        self.description = description
-        self.create = create
-        self.params = params
-        self.resource_types = resource_types
-        self.events = events
-        self.app = app
-        self.category = category
+    name: str
+    title: Text
+    description: Text
+    create: Callable[[ActionContext], Action]
+    params: tuple[Param, ...] = ()
+    resource_types: tuple[str, ...] = ()
+    events: str = "$any"
+    app: str = "taipan_rule_engine"
+    category: str = "debug"
 
     def record(self) -> dict[str, Any]:
         """Specification, Action."""

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Final
 from taipan.broker.core.delayed_topic import reserved
 from taipan.broker.mqtt.topics import has_wildcard, valid_name
 
-from ..durations import read_retry_for, retry_for_param
-from ..params import Param, ParamError, Text
+from ..params import Param, ParamError, Text, read_retry_for, retry_for_param
 from ..resources.mqtt_bridge import Forward, MqttBridge
 from ..template import Template, always_reserved
 from .action import ActionContext, ActionFailed, ActionType, Row

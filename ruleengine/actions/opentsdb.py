@@ -5,9 +5,8 @@ import math
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from ..durations import read_retry_for, retry_for_param
 from ..functions.values import float_text
-from ..params import Param, ParamError, Text
+from ..params import Param, ParamError, Text, read_retry_for, retry_for_param
 from ..resources.opentsdb import DataPoint, OpenTsdb, PutOptions
 from ..undefined import UNDEFINED
 from .action import ActionContext, ActionFailed, ActionType, Row

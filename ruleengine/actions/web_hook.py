@@ -3,8 +3,7 @@
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from ..durations import read_retry_for, retry_for_param
-from ..params import Param, ParamError, Text
+from ..params import Param, ParamError, Text, read_retry_for, retry_for_param
 from ..resources.web_hook import HttpRequest, WebHook, header_name, header_value
 from ..template import Template
 from .action import ActionContext, ActionFailed, ActionType, Row

@@ -437,7 +437,7 @@ class Buffer:
             logger.debug(
                 "row_failed resource=%s action=%s reason=%s", self.resource_id, buffered.action, outcome.reason
             )
-        if report is None:  # the rule is gone
+        if report is None:  # the rule was deleted
             return
         try:
             if not outcome.reason:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Container
+from dataclasses import dataclass, field
 from typing import Final
 
 from .buffered_row import BufferedRow
@@ -12,28 +13,24 @@ from .buffered_row import BufferedRow
 _WITHOUT: Final = float("inf")
 
 
+@dataclass(slots=True, eq=False)
 class Waiting:
     """A row in a lane. ``in_flight``: its answer may still come; ``gone``: it is done."""
 
-    __slots__ = ("attempts", "buffered", "gone", "holder", "in_flight", "number")
-
-    def __init__(self, number: int, buffered: BufferedRow) -> None:
-        self.number = number
-        self.buffered = buffered
-        self.attempts = 0
-        self.in_flight = False
-        self.gone = False
-        self.holder: OrderedDict[int, Waiting] | None = None
+    number: int
+    buffered: BufferedRow
+    attempts: int = 0
+    in_flight: bool = False
+    gone: bool = False
+    holder: OrderedDict[int, Waiting] | None = None
 
 
+@dataclass(slots=True, eq=False)
 class _Held:
     """The rows of one key, of which the first is not tried again before ``due`` (seconds of the loop)."""
 
-    __slots__ = ("due", "rows")
-
-    def __init__(self, due: float) -> None:
-        self.due = due
-        self.rows: OrderedDict[int, Waiting] = OrderedDict()
+    due: float
+    rows: OrderedDict[int, Waiting] = field(default_factory=OrderedDict)
 
 
 class Lane:

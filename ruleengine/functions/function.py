@@ -30,6 +30,7 @@ class FunctionError(ValueError):
     """A call that cannot be answered; the text names the function, the argument, what came and what was expected."""
 
 
+@dataclass(slots=True)
 class FunctionContext:
     """What a function may see beside its arguments.
 
@@ -37,16 +38,11 @@ class FunctionContext:
     between evaluations (one dictionary for the life of the engine), `budget` what this evaluation may still cost.
     """
 
-    __slots__ = ("budget", "columns", "node", "now", "state")
-
-    def __init__(
-        self, columns: Mapping[str, Any], now: float, node: str, state: dict[str, Any], budget: Budget
-    ) -> None:
-        self.columns = columns
-        self.now = now
-        self.node = node
-        self.state = state
-        self.budget = budget
+    columns: Mapping[str, Any]
+    now: float
+    node: str
+    state: dict[str, Any]
+    budget: Budget
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,13 +20,12 @@ from taipan.broker.session.account import SLOWING
 
 from ..delivery.buffer import DELIVERED, Buffer, DeliveryOutcome
 from ..delivery.buffered_row import BufferedRow, deadline, encode_row
-from ..durations import read_duration
 from ..hops import hops_of, with_hops
 from ..mqtt_client.client import ClientOptions, MqttClient
 from ..mqtt_client.connection import Unreachable
 from ..mqtt_client.stream import Address
 from ..networks import Networks
-from ..params import Param, ParamError, Text
+from ..params import Param, ParamError, Text, read_duration
 from .ingress import Ingress, read_ingress
 from .resource import ResourceContext, ResourceError, ResourceType
 from .tls import asked_name, client_context, tls_params

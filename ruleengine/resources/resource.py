@@ -77,26 +77,16 @@ class ResourceContext:
     on_alive: Callable[[bool], None]
 
 
+@dataclass(slots=True, eq=False)
 class ResourceType:
     """What ``GET /resource_types`` offers. ``create`` raises ParamError for what does not go together."""
 
-    __slots__ = ("create", "description", "name", "params", "provider", "title")
-
-    def __init__(
-        self,
-        name: str,
-        title: Text,
-        description: Text,
-        create: Callable[[ResourceContext], Resource],
-        params: tuple[Param, ...],
-        provider: str = "taipan_rule_engine",
-    ) -> None:
-        self.name = name
-        self.title = title
-        self.description = description
-        self.create = create
-        self.params = params
-        self.provider = provider
+    name: str
+    title: Text
+    description: Text
+    create: Callable[[ResourceContext], Resource]
+    params: tuple[Param, ...]
+    provider: str = "taipan_rule_engine"
 
     def record(self) -> dict[str, Any]:
         """Specification, Resource type."""

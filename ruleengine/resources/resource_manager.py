@@ -6,6 +6,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -32,17 +33,15 @@ FIRST_TRY: Final = 3.0
 """Seconds that a creation waits for the first answer of the other side."""
 
 
+@dataclass(slots=True, eq=False)
 class ManagedResource:
     """One resource. ``instance`` is None where its configuration cannot be used any more; ``fault`` says why."""
 
-    __slots__ = ("fault", "instance", "row", "tried")
-
-    def __init__(self, row: StoredResource) -> None:
-        self.row = row
-        self.instance: Resource | None = None
-        self.fault = ""
-        # The error of its first attempt, which may come before the instance has tried by itself.
-        self.tried = ""
+    row: StoredResource
+    instance: Resource | None = None
+    fault: str = ""
+    # The error of its first attempt, which may come before the instance has tried by itself.
+    tried: str = ""
 
     @property
     def alive(self) -> bool:

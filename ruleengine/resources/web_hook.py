@@ -9,8 +9,7 @@ import msgspec
 
 from ..delivery.buffer import DeliveryOutcome
 from ..delivery.buffered_row import BufferedRow, deadline, encode_row
-from ..durations import read_duration
-from ..params import Param, ParamError, Text
+from ..params import Param, ParamError, Text, read_duration
 from .http_client import outcome_of
 from .http_resource import HttpResource, limit_params
 from .resource import ResourceContext, ResourceType

@@ -79,7 +79,7 @@ _WORDS: Final = {
 
 
 class _Tokens:
-    """Between lexer and parser: tells the operator `mod` from the name, and bounds the nesting."""
+    """Between lexer and parser: distinguishes the operator `mod` from the name, and bounds the nesting."""
 
     always_accept = ()
 

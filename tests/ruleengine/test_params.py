@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from taipan.ruleengine.actions.republish import REPUBLISH
-from taipan.ruleengine.durations import read_retry_for
-from taipan.ruleengine.params import ParamError, check_params
+from taipan.ruleengine.params import ParamError, check_params, read_retry_for
 from taipan.ruleengine.resources.ingress import read_ingress
 from taipan.ruleengine.resources.web_hook import TYPE as WEB_HOOK
 from tests.support.fake_engine import FakeEngine
