@@ -43,7 +43,7 @@ class ServedCertificate(NamedTuple):
 
 
 def served_certificates(settings: Settings) -> list[ServedCertificate]:
-    """Of every listener, its server names, and of management. Files that cannot be read are left out: whoever opens the
+    """Of every listener, its server names, and of management. Files that cannot be read are left out: who opens the
     listener says so."""
     places = [(f"listeners.{index}", each.tls) for index, each in enumerate(settings.broker.listeners)]
     if settings.management.enabled:

@@ -52,7 +52,7 @@ class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of every room."""
+    """The settings of every part: broker, rule engine, management."""
 
     broker: BrokerSettings
     management: ManagementSettings = ManagementSettings()
@@ -202,7 +202,7 @@ def _listener(
 
 
 def _check_overlap(document: ConfigDocument, bind: str, path: Path, taken: Iterable[tuple[str, str]]) -> None:
-    """Report that somebody of ``taken`` (place and bind) has this address and port already."""
+    """Report that one of ``taken`` (place and bind) has this address and port already."""
     for place, other in taken:
         if binds_overlap(bind, other):
             document.report(path, f"{place} is bound to {other} already")

@@ -1,4 +1,4 @@
-"""The data directory: one node at a time, and nobody's but that node's."""
+"""The data directory: of one node at a time, and of its user alone."""
 
 import fcntl
 import logging
@@ -59,7 +59,7 @@ class DataDir:
 
 
 def _is_own(directory: Path) -> bool:
-    """Whether nothing is in it but a node's data: rights are not taken from others in /tmp, /etc or somebody's home.
+    """Whether nothing is in it but a node's data: rights are not taken from others in /tmp, /etc or a user's home.
     Raises DataDirError where others may use such a directory, and OSError."""
     mode = directory.stat().st_mode
     names = {each.name for each in directory.iterdir()} - {LOST_AND_FOUND}
@@ -100,7 +100,7 @@ def _close_to_others(directory: Path) -> None:
             continue
         repaired += 1
         if path.stat().st_mode & _STRANGERS:
-            # A file system without permissions: whoever may mount it may read it.
+            # A file system without permissions: who may mount it may read it.
             logger.warning("data_dir_without_permissions path=%s setting=node.data_dir", path)
             return
     if lent:

@@ -30,7 +30,7 @@ _FIELD: Final = re.compile(r"(\w+)=(\S+)")
 _PLAIN: Final = re.compile(r"[^\s\"'=\\]+")
 _ASCII: Final = re.compile(r"[!#-&(-<>-\[\]-~]+").fullmatch  # what most values are, and plain
 _NUMBERS: Final = frozenset((bool, int, float))
-_MOST_WAITING: Final = 256
+_MAX_WAITING: Final = 256
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
@@ -53,7 +53,7 @@ def setup_logging(settings: LogSettings, stream: TextIO | None = None) -> None:
 class TurnHandler(logging.StreamHandler[TextIO]):
     """Writes to ``stream`` once a turn of the event loop; warnings, and what comes from outside of a loop, at once.
 
-    At most ``_MOST_WAITING`` lines wait. A process that is killed loses the lines of its last turn.
+    At most ``_MAX_WAITING`` lines wait. A process that is killed loses the lines of its last iteration.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -67,7 +67,7 @@ class TurnHandler(logging.StreamHandler[TextIO]):
             lines = self._lines
             lines.append(self.format(record))
             self._latest = record
-            if record.levelno < logging.WARNING and len(lines) < _MOST_WAITING and self._is_awaited():
+            if record.levelno < logging.WARNING and len(lines) < _MAX_WAITING and self._is_awaited():
                 return
             self.flush()
         except RecursionError:

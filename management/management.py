@@ -112,7 +112,7 @@ class Management:
             )
 
     def _first_app(self) -> None:
-        """A node that nobody may manage makes one application, and says its secret this once."""
+        """A node without applications makes one, and says its secret this once."""
         made = self.operations.apps.create_first()
         if made is not None:
             app_id, secret = made

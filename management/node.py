@@ -1,4 +1,4 @@
-"""The ``taipan`` command: reads the configuration, builds the rooms, runs them until told to stop.
+"""The ``taipan`` command: reads the configuration, builds broker, rule engine and management, runs them until a signal.
 
 taipan [--config FILE] [--set key.path=value]...    run the node
 taipan --print-defaults                             print every setting with its default
@@ -129,7 +129,7 @@ def _print_defaults() -> int:
 
     try:
         print(as_toml(), end="", flush=True)
-    except BrokenPipeError:  # whoever reads has seen enough
+    except BrokenPipeError:  # the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return 0

@@ -16,7 +16,7 @@ from taipan.broker.observability.log_text import one_line
 from .setting_types import member_type, struct_of, union_members
 from .toml_lines import Path
 
-_LONGEST_SHOWN: Final = 60
+_MAX_SHOWN_LENGTH: Final = 60
 _LISTS: Final = (list, tuple, set, frozenset)
 _KINDS: Final[dict[Any, str]] = {
     bool: "true or false",
@@ -215,12 +215,12 @@ def _one_of(words: list[str]) -> str:
 def shown(value: Any, table: str = "table") -> str:
     """What was given, short enough for a line."""
     if isinstance(value, str):
-        return quoted(value if len(value) <= _LONGEST_SHOWN else value[:_LONGEST_SHOWN] + "...")
+        return quoted(value if len(value) <= _MAX_SHOWN_LENGTH else value[:_MAX_SHOWN_LENGTH] + "...")
     if isinstance(value, dict):
         return f"{'an' if table[0] in 'aeiou' else 'a'} {table}"
     if isinstance(value, (list, tuple)):
         return "an empty list" if not value else f"a list of {len(value)}"
-    return one_line(_json(value))[:_LONGEST_SHOWN]
+    return one_line(_json(value))[:_MAX_SHOWN_LENGTH]
 
 
 def _json(value: Any) -> str:

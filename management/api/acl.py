@@ -47,7 +47,7 @@ class UsernameQuery(AllQuery, kw_only=True):
 
 
 class NewRecord(msgspec.Struct):
-    """Neither ``clientid`` nor ``username``: about everybody."""
+    """Neither ``clientid`` nor ``username``: about all clients."""
 
     topic: str
     action: Action
@@ -80,7 +80,7 @@ def list_acl_username(call: Call) -> Any:
     return _listing(call, USERNAME, call.query.username, call.query.like)
 
 
-@routes.get("/acl/$all", "Rules about everybody", query=AllQuery, reply=list[AllRecord])
+@routes.get("/acl/$all", "Rules about all clients", query=AllQuery, reply=list[AllRecord])
 def list_acl_all(call: Call) -> Any:
     return _listing(call, ALL)
 
@@ -105,7 +105,7 @@ async def delete_acl_username(call: Call) -> Any:
     await call.operations.acl.delete_of((USERNAME, call.path["username"]), call.path["topic"])
 
 
-@routes.delete("/acl/$all/topic/{topic}", "Remove everybody's rules for a topic")
+@routes.delete("/acl/$all/topic/{topic}", "Remove the rules about all clients for a topic")
 async def delete_acl_all(call: Call) -> Any:
     await call.operations.acl.delete_of((ALL, ""), call.path["topic"])
 

@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from ..http.envelope import json_response, status_of
 from ..http.reading import parse
-from ..http.routes import Call, Octets, OnDemand, Raw, Routes
+from ..http.routes import Call, OnDemand, Raw, Routes, UnparsedBody
 from ..operations.backup.documents import is_blank
 from ..operations.backup.files import ExportRecord
 from ..operations.backup.import_file import ImportRefused
@@ -121,18 +121,18 @@ async def get_file(call: Call) -> Any:
         await response.prepare(call.request)
         left = 0 if call.request.method == "HEAD" else size
         while left:
-            octets = await asyncio.to_thread(os.read, opened, min(left, _CHUNK))
-            if not octets:
+            data = await asyncio.to_thread(os.read, opened, min(left, _CHUNK))
+            if not data:
                 break  # cut off meanwhile; the connection closes short of what was announced
-            await response.write(octets)
-            left -= len(octets)
+            await response.write(data)
+            left -= len(data)
         await response.write_eof()
     finally:
         os.close(opened)
     return response
 
 
-@routes.add("POST", "/data/file", "Keep a file", body=Octets(Upload), reply=ExportRecord, max_body="max_import")
+@routes.add("POST", "/data/file", "Keep a file", body=UnparsedBody(Upload), reply=ExportRecord, max_body="max_import")
 async def upload_file(call: Call) -> Any:
     return await call.operations.backup.upload(call.body, call.request.rel_url.query)
 
@@ -142,7 +142,7 @@ async def upload_file(call: Call) -> Any:
     "/data/import",
     "Import a file",
     query=ImportQuery,
-    body=Octets(ImportFile),
+    body=UnparsedBody(ImportFile),
     reply=OnDemand(ImportRecord),
     max_body="max_import",
 )

@@ -16,7 +16,9 @@ class TopicQuery(msgspec.Struct):
 
 
 @routes.get(
-    "/clients/{clientid}/explain", "The latest that befell a client, with reasons and settings", reply=dict[str, Any]
+    "/clients/{clientid}/explain",
+    "The latest that happened to a client, with reasons and settings",
+    reply=dict[str, Any],
 )
 def explain_client(call: Call) -> Any:
     return call.operations.explain.client(call.path["clientid"])

@@ -89,7 +89,7 @@ def show_resource(call: Call) -> Any:
 
 @routes.post("/resources", "Create a resource, or test one", body=NewResource, reply=OnDemand(ResourceRecord))
 async def create_resource(call: Call) -> Any:
-    """It is created although nobody may answer yet; the node goes on trying."""
+    """It is created although the other side may not answer yet; the node goes on trying."""
     new: NewResource = call.body
     resources = call.operations.resources
     resource_id = None if new.id is UNSET else new.id

@@ -13,9 +13,9 @@ from ..validation import nearest, shown
 DASHES: Final = "-" * 110
 _USAGE_WIDTH: Final = 70
 _DELETE: Final = ("del", "delete")
-_LONGEST: Final = 65_535
+_MAX_LENGTH: Final = 65_535
 _DOCUMENT: Final = "JSON"
-"""The name of values that may be longer than ``_LONGEST`` bytes."""
+"""The name of values that may be longer than ``_MAX_LENGTH`` bytes."""
 
 OK: Final = "ok"
 NOT_FOUND: Final = "Not Found."
@@ -76,8 +76,8 @@ class Call:
         for name, value in values.items():
             if not value:
                 raise Refusal(WRONG, f"{name}: expected 1 character or more")
-            if name != _DOCUMENT and len(value.encode()) > _LONGEST:
-                raise Refusal(WRONG, f"{name}: longer than {_LONGEST} bytes")
+            if name != _DOCUMENT and len(value.encode()) > _MAX_LENGTH:
+                raise Refusal(WRONG, f"{name}: longer than {_MAX_LENGTH} bytes")
         self.operations = operations
         self.values = values
 

@@ -12,7 +12,7 @@ from .command import OK, Answer, Call, Commands, telling, word
 
 commands = Commands()
 
-_MOST_TOLD = 10
+_MAX_TOLD = 10
 _FAILED = "The emqx data import failed"
 
 
@@ -61,7 +61,7 @@ def _wrong_records(refusal: ImportRefused) -> str:
     """One line, with the first few of the records."""
     places = [
         f"{row['section']}[{row['index']}]" + (f".{row['key']}" if row["key"] else "") + f": {row['what']}"
-        for row in refusal.rows[:_MOST_TOLD]
+        for row in refusal.rows[:_MAX_TOLD]
     ]
     return f"{_FAILED}. Records that are wrong: {refusal.count}. {'; '.join(places)}"
 

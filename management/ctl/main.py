@@ -19,7 +19,7 @@ FAILED: Final = 1
 USAGE: Final = 2
 UNREACHABLE: Final = 3
 BROKEN_PIPE: Final = 141
-"""What a shell says of a program that wrote to a pipe nobody reads any more."""
+"""What a shell says of a program that wrote to a closed pipe."""
 
 SOCKET_NAME: Final = "ctl.sock"
 LOCK_NAME: Final = "lock"
@@ -29,7 +29,7 @@ HEAD: Final = 5
 DEFAULT_TIMEOUT: Final = 60.0
 _VERSION: Final = "--version"
 _OPTIONS: Final = ("--data-dir", "--config", "--timeout")
-_LONGEST_PATH: Final = 100
+_MAX_PATH_LENGTH: Final = 100
 """Bytes that a Unix socket's address may have everywhere."""
 
 
@@ -38,7 +38,7 @@ class UsageError(Exception):
 
 
 class Unreachable(Exception):
-    """Nobody answers; one line that names the socket."""
+    """No node answers; one line that names the socket."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"taipan-ctl: {error}", file=sys.stderr)
         return UNREACHABLE
     except BrokenPipeError:
-        # Nobody reads on: the interpreter must not try to flush either.
+        # The pipe is closed: the interpreter must not try to flush either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except KeyboardInterrupt:
@@ -170,7 +170,7 @@ def _seconds(text: str | None) -> float:
 
 def socket_address(path: str) -> tuple[str, int | None]:
     """What to bind or connect to, and a descriptor to close afterwards: a long path goes by its open directory."""
-    if len(os.fsencode(path)) <= _LONGEST_PATH:
+    if len(os.fsencode(path)) <= _MAX_PATH_LENGTH:
         return path, None
     directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     return f"/proc/self/fd/{directory}/{os.path.basename(path)}", directory
@@ -209,15 +209,15 @@ def _converse(node: socket.socket, request: dict[str, object], path: str) -> int
         raise Unreachable(f"the node at {_shown(path)} takes no command: {error}") from None
     while True:
         try:
-            octets = node.recv(65_536)
+            data = node.recv(65_536)
         except TimeoutError:
             raise Unreachable(f"the node at {_shown(path)} is silent; --timeout has more patience") from None
         except OSError as error:
             raise Unreachable(f"the node at {_shown(path)} broke off: {error.strerror or error}") from None
-        if not octets:
+        if not data:
             sys.stdout.flush()
             raise Unreachable(f"the node at {_shown(path)} broke off before it had finished")
-        pending += octets
+        pending += data
         while len(pending) >= HEAD:
             end = HEAD + int.from_bytes(pending[1:HEAD], "big")
             if len(pending) < end:

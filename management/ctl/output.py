@@ -29,7 +29,7 @@ def frame(kind: bytes, text: bytes) -> bytes:
 
 
 class Gone(Exception):
-    """Nobody reads on; one line."""
+    """The caller is gone; one line."""
 
 
 class Output:
@@ -41,7 +41,7 @@ class Output:
         self._work = CooperativeSlice(SLICE)
 
     async def answer(self, answer: Answer, as_json: bool) -> None:
-        """All of it. Raises Gone where nobody reads."""
+        """All of it. Raises Gone where the caller is gone."""
         if as_json:
             await self._json(answer.data)
         elif isinstance(answer.data, Listing) and callable(answer.text):
@@ -132,5 +132,5 @@ def _escaped(found: "re.Match[str]") -> str:
     char = found[0]
     if char.isprintable():
         return char
-    octets = char.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{octets[at] << 8 | octets[at + 1]:04x}" for at in range(0, len(octets), 2))
+    data = char.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{data[at] << 8 | data[at + 1]:04x}" for at in range(0, len(data), 2))

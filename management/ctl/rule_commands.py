@@ -13,7 +13,7 @@ from .command import OK, Answer, Call, Commands, telling
 
 commands = Commands()
 
-_MOST_SIZE: Final = 100
+_MAX_SIZE: Final = 100
 _ALL: Final = 10**15
 
 
@@ -80,7 +80,7 @@ async def test_sql(call: Call) -> Answer:
 def trace_rule(call: Call) -> Answer:
     with _finding(call["RuleId"]):
         if call.get("Count") is not None:
-            call.operations.rules.keep_trace(call["RuleId"], call.integer("Count", 0, _MOST_SIZE))
+            call.operations.rules.keep_trace(call["RuleId"], call.integer("Count", 0, _MAX_SIZE))
             return Answer(None, OK)
         return Answer(call.operations.rules.trace(call["RuleId"]), lambda rows: map(_json, rows))
 

@@ -25,8 +25,8 @@ from .output import Gone, Output
 
 logger = logging.getLogger(__name__)
 
-MOST_CONNECTIONS: Final = 16
-MOST_REQUEST: Final = 1_048_576
+MAX_CONNECTIONS: Final = 16
+MAX_REQUEST_SIZE: Final = 1_048_576
 """Bytes of a request's line."""
 REQUEST_TIMEOUT: Final = 10.0
 BEAT: Final = 5.0
@@ -63,7 +63,7 @@ class ControlSocket:
             listening = self._bind()
         except OSError as error:
             raise ControlError(f"{self.path}: {error.strerror or error}") from None
-        self._server = await asyncio.start_unix_server(self._serve, sock=listening, limit=MOST_REQUEST)
+        self._server = await asyncio.start_unix_server(self._serve, sock=listening, limit=MAX_REQUEST_SIZE)
         found = self.path.stat()
         self._identity = (found.st_dev, found.st_ino)
         logger.info("control_started socket=%s", self.path)
@@ -78,7 +78,7 @@ class ControlSocket:
             listening.bind(address)
             os.chmod(self.path, 0o600)
             listening.setblocking(False)
-            listening.listen(MOST_CONNECTIONS)
+            listening.listen(MAX_CONNECTIONS)
         except BaseException:
             listening.close()
             raise
@@ -105,7 +105,7 @@ class ControlSocket:
                 self.path.unlink(missing_ok=True)
                 return
             except BlockingIOError:
-                pass  # Its queue is full: somebody is there.
+                pass  # Its queue is full: a node listens.
             finally:
                 if directory is not None:
                     os.close(directory)
@@ -137,8 +137,8 @@ class ControlSocket:
         writer.transport.set_write_buffer_limits(high=0)
         output = Output(writer)
         try:
-            if len(self._tasks) > MOST_CONNECTIONS:
-                await output.line(f"too many control connections, at most {MOST_CONNECTIONS}; try again", error=True)
+            if len(self._tasks) > MAX_CONNECTIONS:
+                await output.line(f"too many control connections, at most {MAX_CONNECTIONS}; try again", error=True)
                 await output.end(FAILED)
             else:
                 await self._converse(reader, output)
@@ -160,7 +160,7 @@ class ControlSocket:
         except asyncio.IncompleteReadError:
             return await self._refuse(output, "a request is one line of JSON; this one has no end")
         except asyncio.LimitOverrunError:
-            await self._refuse(output, f"a request has at most {MOST_REQUEST} bytes")
+            await self._refuse(output, f"a request has at most {MAX_REQUEST_SIZE} bytes")
             return await _read_away(reader)
         except TimeoutError:
             return await self._refuse(output, f"no request within {REQUEST_TIMEOUT:.0f} seconds")
@@ -197,7 +197,7 @@ class ControlSocket:
         except Gone:
             raise
         except Exception:
-            # The rim: a bug, told in the log with its trace and to the caller without.
+            # A bug: the log has the trace, the answer does not.
             logger.exception("control_error command=%s", " ".join(command.words))
             status = FAILED
             await output.line("internal error; the node's log tells more", error=True)
@@ -223,10 +223,10 @@ class ControlSocket:
 
 
 async def _read_away(reader: asyncio.StreamReader) -> None:
-    """What is left unread when a socket closes would take the answer away from whoever still sends."""
+    """What is left unread when a socket closes would take the answer away from a client that still sends."""
     try:
         async with asyncio.timeout(_LINGER):
-            while await reader.read(MOST_REQUEST):
+            while await reader.read(MAX_REQUEST_SIZE):
                 pass
     except TimeoutError:
         pass

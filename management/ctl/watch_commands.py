@@ -13,7 +13,7 @@ from .command import OK, Answer, Call, Commands, Failure, telling, told, word
 commands = Commands()
 
 _TRACE_SECONDS: Final = 900
-_MOST_SECONDS: Final = 31_536_000
+_MAX_SECONDS: Final = 31_536_000
 _KINDS: Final = {"client": "clientid", "clientid": "clientid", "topic": "topic", "ip_address": "ip_address"}
 
 
@@ -118,7 +118,7 @@ async def _start(call: Call, name: str, kind: str, seconds: int) -> TraceRecord:
 
 
 def _seconds(call: Call) -> int:
-    return _TRACE_SECONDS if call.get("Seconds") is None else call.integer("Seconds", 1, _MOST_SECONDS)
+    return _TRACE_SECONDS if call.get("Seconds") is None else call.integer("Seconds", 1, _MAX_SECONDS)
 
 
 def _trace_error(refusal: Refusal) -> str:
@@ -138,7 +138,7 @@ def _trace_line(call: Call, row: TraceRecord) -> str:
 # explain
 
 
-@commands.add("explain client <ClientId>", "Tell what befell a client lately, and why")
+@commands.add("explain client <ClientId>", "Tell what happened to a client lately, and why")
 def explain_client(call: Call) -> Answer:
     return Answer(call.operations.explain.client(call["ClientId"]), _explained_client)
 

@@ -1,4 +1,4 @@
-"""The web application: one way in for every request, from credentials to envelope."""
+"""The web application: every request passes it, from credentials to envelope."""
 
 import inspect
 import logging
@@ -14,7 +14,7 @@ from .cross_site import CrossSite
 from .envelope import answer, json_response, refused
 from .protocol import SERVER, connection_of
 from .reading import read_body, read_chunks, read_query
-from .routes import PREFIXES, Call, Lenient, Octets, Route, RouteTable, split_path
+from .routes import PREFIXES, Call, Lenient, Route, RouteTable, UnparsedBody, split_path
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class Application:
         except (ConnectionError, web.HTTPException):
             raise
         except Exception:
-            # The rim: a bug, told in the log with its trace and to the caller without.
+            # A bug: the log has the trace, the answer does not.
             logger.exception("api_error method=%s path=%s", request.method, request.raw_path)
             return json_response({"code": UNKNOWN, "message": "internal error; the log tells more"}, 500)
 
@@ -118,14 +118,14 @@ class Application:
             call.query = read_query(request, route.query)
         if route.body is not None:
             most: int = getattr(self.operations.settings, route.max_body)
-            patience = self.operations.settings.read_timeout
-            if isinstance(route.body, Octets):
-                call.body = await read_chunks(request, most, route.max_body, patience)
+            timeout = self.operations.settings.read_timeout
+            if isinstance(route.body, UnparsedBody):
+                call.body = await read_chunks(request, most, route.max_body, timeout)
             else:
                 kind = route.body
                 if isinstance(kind, Lenient):
                     kind = kind.of(self.operations.settings.error_status)
-                call.body = await read_body(request, kind, most, route.max_body, patience)
+                call.body = await read_body(request, kind, most, route.max_body, timeout)
         outcome = route.handler(call)
         if inspect.isawaitable(outcome):
             outcome = await outcome
@@ -138,7 +138,7 @@ async def _sign(_: web.Request, response: web.StreamResponse) -> None:
 
 
 async def _expect(request: web.Request) -> web.StreamResponse | None:
-    """Whoever waits before it sends its body may send it; nothing else can be expected."""
+    """A client that waits before it sends its body may send it; nothing else can be expected."""
     expected = request.headers.get("Expect", "")
     if expected.lower() != "100-continue":
         return refused(Refusal(WRONG, f"nothing is known of Expect: {expected[:100]}"), always_200=False)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, Protocol, cast
 
 _TLS_SHUTDOWN_TIMEOUT: Final = 5.0
-MOST_WITHOUT_REQUEST: Final = 2_097_152
+MAX_WITHOUT_REQUEST: Final = 2_097_152
 """Bytes from which no request has come: far more than a head has, and than a body brings before it is asked for."""
 
 
@@ -29,10 +29,10 @@ class HttpConnection(asyncio.Protocol):
 
     __slots__ = (
         "_answering",
+        "_bytes_without_request",
         "_first_request_timer",
         "_handler",
         "_http",
-        "_octets_without_request",
         "_owner",
         "_sock",
         "_task",
@@ -57,7 +57,7 @@ class HttpConnection(asyncio.Protocol):
         self._http: asyncio.Protocol | None = None
         self._first_request_timer: asyncio.TimerHandle | None = None
         self._answering = False
-        self._octets_without_request = 0
+        self._bytes_without_request = 0
         self._waiting: asyncio.Future[None] | None = None
 
     def begin(self, sock: socket.socket, context: ssl.SSLContext | None, handshake_timeout: float | None) -> None:
@@ -104,7 +104,7 @@ class HttpConnection(asyncio.Protocol):
     def request_answered(self) -> None:
         """The next one may come."""
         self._answering = False
-        self._octets_without_request = 0
+        self._bytes_without_request = 0
 
     def authenticated(self) -> None:
         """It gave right credentials."""
@@ -143,8 +143,8 @@ class HttpConnection(asyncio.Protocol):
         if self._http is None or self._transport is None or self._transport.is_closing():
             return
         if not self._answering:
-            self._octets_without_request += len(data)
-            if self._octets_without_request > MOST_WITHOUT_REQUEST:
+            self._bytes_without_request += len(data)
+            if self._bytes_without_request > MAX_WITHOUT_REQUEST:
                 self._transport.close()
                 return
         self._http.data_received(data)

@@ -1,4 +1,4 @@
-"""Credentials: HTTP Basic with AppID and AppSecret, and slow answers for whoever guesses."""
+"""Credentials: HTTP Basic with AppID and AppSecret, and slow answers to guesses."""
 
 import base64
 import binascii
@@ -19,12 +19,12 @@ logger = logging.getLogger(__name__)
 
 FREE_FAILURES: Final = 10
 """Wrong credentials from one address, or for one application, before answers to wrong ones become slow."""
-MOST_WAIT: Final = 5.0
+MAX_WAIT: Final = 5.0
 """Seconds that such an answer takes at most: shorter than most programs wait for one."""
 FORGET_AFTER: Final = 600.0
 """Seconds without a failure after which the earlier ones do not count."""
-_MOST_REMEMBERED: Final = 10_000
-_LONGEST_APP_ID: Final = 256
+_MAX_REMEMBERED: Final = 10_000
+_MAX_APP_ID_LENGTH: Final = 256
 
 
 class WrongCredentials(Refusal):
@@ -36,7 +36,7 @@ class WrongCredentials(Refusal):
 
 
 class Credentials:
-    """Tells who may come in. One for the node.
+    """Tells who may use the API. One for the node.
 
     Right credentials are answered at once, whatever was guessed before and by whom.
     """
@@ -60,7 +60,7 @@ class Credentials:
         if not app_id and not secret:
             raise Refusal(NO_CREDENTIALS, "AppID and AppSecret are empty")
         if not self._apps.verify(app_id, secret):
-            raise WrongCredentials(self._failed(origin(request.remote or ""), app_id[:_LONGEST_APP_ID]))
+            raise WrongCredentials(self._failed(origin(request.remote or ""), app_id[:_MAX_APP_ID_LENGTH]))
         return app_id
 
     def _failed(self, address: str, app_id: str) -> float:
@@ -72,11 +72,11 @@ class Credentials:
         if count <= FREE_FAILURES or count % 100 == 0:
             logger.warning("api_credentials_wrong address=%s app_id=%s failures=%s", address, app_id, count)
         over = max(count, for_app) - FREE_FAILURES
-        return min(MOST_WAIT, 2.0 ** min(over, 10)) if over >= 0 else 0.0
+        return min(MAX_WAIT, 2.0 ** min(over, 10)) if over >= 0 else 0.0
 
 
 class _Failures:
-    """How often each of the latest ``_MOST_REMEMBERED`` failed."""
+    """How often each of the latest ``_MAX_REMEMBERED`` failed."""
 
     def __init__(self) -> None:
         # -> (failures, when the last was); the one that failed longest ago first
@@ -87,6 +87,6 @@ class _Failures:
         count, last = self._counts.pop(who, (0, 0.0))
         count = 1 if now - last > FORGET_AFTER else count + 1
         self._counts[who] = (count, now)
-        if len(self._counts) > _MOST_REMEMBERED:
+        if len(self._counts) > _MAX_REMEMBERED:
             self._counts.popitem(last=False)
         return count

@@ -23,7 +23,7 @@ _FORMS: Final = ("application/x-www-form-urlencoded", "multipart/form-data", "te
 _BROWSER: Final = ("Sec-Fetch-Mode", "Sec-Fetch-Dest", "Upgrade-Insecure-Requests")
 """What browsers send with a form, programs do not, and no page can leave out."""
 _ORIGIN: Final = re.compile(r"(https?)://([^/@\s]+)", re.IGNORECASE)
-_LONGEST: Final = 200
+_MAX_LENGTH: Final = 200
 
 
 class CrossSite:
@@ -48,7 +48,7 @@ class CrossSite:
         if self._names:
             host = headers.get("Host", "")
             if not self._is_ours(host):
-                self._refuse(request, "api_host", "host_names", f"no server of the name {host[:_LONGEST]!r} is here")
+                self._refuse(request, "api_host", "host_names", f"no server of the name {host[:_MAX_LENGTH]!r} is here")
         if request.method in _SAFE:
             return  # Nothing changes, and no page of another site can read the answer.
         origin = headers.get("Origin")
@@ -73,7 +73,7 @@ class CrossSite:
             )
         else:
             return
-        self._refuse(request, "api_origin", "allowed_origins", whence[:_LONGEST])
+        self._refuse(request, "api_origin", "allowed_origins", whence[:_MAX_LENGTH])
 
     def _is_ours(self, host: str) -> bool:
         """Whether ``host_names`` has it. An address is: only a name can be made to lead here."""
@@ -98,7 +98,7 @@ class CrossSite:
                 setting,
                 request.remote,
                 request.method,
-                request.raw_path[:_LONGEST],
+                request.raw_path[:_MAX_LENGTH],
                 what,
             )
             self._logged[reason] = (now + SAY_EVERY, 0)

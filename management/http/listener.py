@@ -1,6 +1,6 @@
 """HttpListener: the listening sockets of the management server, and how many may connect.
 
-Who gave right credentials stays; others make room for who comes.
+Connections with right credentials stay; others are closed where a new one needs their place.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from .connection import HttpConnection
 logger = logging.getLogger(__name__)
 
 BACKLOG: Final = 1024
-ACCEPTS_A_TURN: Final = 16  # so that who has come is heard before others put it out
+ACCEPTS_PER_ITERATION: Final = 16  # so that a connection is read before new ones displace it
 _SAY_EVERY: Final = 60.0
 
 
@@ -72,7 +72,7 @@ class HttpListener:
         self._resume_accepting()
 
     def close(self) -> None:
-        """Nobody comes in any more; who gave right credentials stays."""
+        """Accept no more connections; those with right credentials stay."""
         self._pause_accepting()
         for listening in self._sockets:
             listening.close()
@@ -117,13 +117,13 @@ class HttpListener:
             loop.remove_reader(listening)
 
     def _accept(self, listening: socket.socket) -> None:
-        for _ in range(ACCEPTS_A_TURN):
+        for _ in range(ACCEPTS_PER_ITERATION):
             try:
                 sock, peer = listening.accept()
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
-                # accept() also reports what befell a client that was still in the backlog; that one is gone.
+                # accept() also reports what happened to a client that was still in the backlog; that one is gone.
                 if error.errno not in EXHAUSTED:
                     continue
                 self._refuse("no_sockets")
@@ -133,13 +133,13 @@ class HttpListener:
                 self._resume_timer = asyncio.get_running_loop().call_later(REST_WHEN_EXHAUSTED, self._resume_accepting)
                 return
             address = origin(peer[0])
-            if self._has_room(address, sock.fileno()):
+            if self._admit(address, sock.fileno()):
                 self.accepted += 1
                 self._add(HttpConnection(self, self._handler, self._timeout, address), sock)
             else:
                 sock.close()
 
-    def _has_room(self, address: str, number: int) -> bool:
+    def _admit(self, address: str, number: int) -> bool:
         """Whether one more from ``address``, whose socket has this ``number``, may stay: others may have to go."""
         same = self._unauthenticated_of.get(address)
         if same is not None and len(same) >= self._max_unauthenticated:
@@ -158,7 +158,7 @@ class HttpListener:
         return True
 
     def _refuse(self, reason: str) -> None:
-        """Count a connection that is closed for want of room, and say so, at most once in a while for each reason."""
+        """Count a connection that is closed because there are too many; log it, once in a while for each reason."""
         self.refused[reason] += 1
         now = self._clock.now()
         if now >= self._say_at.get(reason, 0.0):
@@ -179,7 +179,7 @@ class HttpListener:
         connection.begin(sock, self.context, self._handshake_timeout)
 
     def authenticated(self, connection: HttpConnection) -> None:
-        """It gave right credentials: nobody else's coming ends it."""
+        """It gave right credentials: new connections do not displace it."""
         if self._unauthenticated.pop(connection, self) is None:
             same = self._unauthenticated_of[connection.address]
             del same[connection]

@@ -10,7 +10,7 @@ from taipan.broker.loop.cooperative_slice import CooperativeSlice
 
 from ..operations.listing import PageQuery
 from ..settings import ManagementSettings
-from .routes import PREFIXES, Lenient, Octets, OnDemand, OrEmpty, Raw, Route
+from .routes import PREFIXES, Lenient, OnDemand, OrEmpty, Raw, Route, UnparsedBody
 
 _REF: Final = "#/components/schemas/{name}"
 _JSON: Final = "application/json"
@@ -121,7 +121,7 @@ class _Schemas:
         """The type that a body or a reply is about."""
         if isinstance(kind, Lenient):
             return kind.of(self._error_status)
-        if isinstance(kind, OrEmpty | OnDemand | Octets):
+        if isinstance(kind, OrEmpty | OnDemand | UnparsedBody):
             return kind.kind
         return None if isinstance(kind, Raw) else kind
 
@@ -170,7 +170,7 @@ def _responses(route: Route, schemas: _Schemas, settings: ManagementSettings) ->
     responses: dict[str, Any] = {"200": _success(route, schemas)}
     wanted = ["400", "401", "404", "500"]
     if settings.error_status == "emqx":
-        # Failures come with 200 as well, except where nobody was let in.
+        # Failures come with 200 as well, except for wrong credentials.
         content = responses["200"]["content"].setdefault(_JSON, {"schema": {}})
         failure = {"$ref": _REF.format(name="Failure")}
         content["schema"] = {"anyOf": [content["schema"], failure]} if content["schema"] else failure

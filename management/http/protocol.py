@@ -15,8 +15,8 @@ logger = logging.getLogger(__name__)
 
 SERVER: Final = "taipan"
 """In place of the library's ``Server`` header, which tells versions."""
-LONGEST_LINE: Final = 262_144
-"""Bytes of a request line: room for a name of MQTT's longest, 65,535 bytes, percent-encoded."""
+MAX_LINE_LENGTH: Final = 262_144
+"""Bytes of a request line: enough for the longest name of MQTT, 65,535 bytes, percent-encoded."""
 
 
 class HttpProtocol(web.RequestHandler):
@@ -28,7 +28,7 @@ class HttpProtocol(web.RequestHandler):
     def __init__(
         self, manager: web.Server, loop: asyncio.AbstractEventLoop, connection: HttpConnection, **options: Any
     ) -> None:
-        super().__init__(manager, loop=loop, max_line_size=LONGEST_LINE, **options)
+        super().__init__(manager, loop=loop, max_line_size=MAX_LINE_LENGTH, **options)
         self.connection = connection
 
     def log_exception(self, *args: Any, **kw: Any) -> None:

@@ -20,7 +20,7 @@ _CHUNK: Final = 262_144
 _LARGE: Final = 65_536
 """Bytes from which on an array is read in slices."""
 _SLOWEST: Final = 16_384
-"""Bytes a second of a body that nobody loses patience with."""
+"""Bytes a second from which a body is not too slow."""
 
 
 def read_query(request: web.Request, kind: type[Any]) -> Any:
@@ -31,27 +31,27 @@ def read_query(request: web.Request, kind: type[Any]) -> Any:
     return convert(given, kind, strict=False)
 
 
-async def read_body(request: web.Request, kind: Any, most: int, setting: str, patience: float) -> Any:
+async def read_body(request: web.Request, kind: Any, most: int, setting: str, timeout: float) -> Any:
     """The body as ``kind``; where that is an object, keys that are in the query string win over the body's."""
-    octets = b"".join(await read_chunks(request, most, setting, patience))
+    data = b"".join(await read_chunks(request, most, setting, timeout))
     member = _member_of(kind)
-    if len(octets) > _LARGE and member is not None and _ARRAY.match(octets):
-        return await _read_members(octets, member)
-    if not octets or octets.isspace():
+    if len(data) > _LARGE and member is not None and _ARRAY.match(data):
+        return await _read_members(data, member)
+    if not data or data.isspace():
         value: Any = {}
         if _is_list(kind):
             raise Refusal(MISSING, "the body is missing: a JSON array is expected")
     else:
-        value = parse(octets)
+        value = parse(data)
     if isinstance(value, dict):
         for key, text in request.rel_url.query.items():
             value[key] = text
     return convert(value, kind, strict=not (isinstance(value, dict) and request.rel_url.query))
 
 
-async def _read_members(octets: bytes, member: Any) -> list[Any]:
+async def _read_members(data: bytes, member: Any) -> list[Any]:
     """A long array, its members converted in stretches that let others run."""
-    raw: list[msgspec.Raw] = parse(octets, list[msgspec.Raw])
+    raw: list[msgspec.Raw] = parse(data, list[msgspec.Raw])
     found: list[Any] = []
     work = CooperativeSlice()
     for index, each in enumerate(raw):
@@ -60,18 +60,18 @@ async def _read_members(octets: bytes, member: Any) -> list[Any]:
     return found
 
 
-def parse(octets: bytes | msgspec.Raw, kind: Any = Any) -> Any:
+def parse(data: bytes | msgspec.Raw, kind: Any = Any) -> Any:
     """JSON text as Python's objects."""
     try:
-        return msgspec.json.decode(octets, type=kind)
+        return msgspec.json.decode(data, type=kind)
     except RecursionError:
         raise Refusal(NOT_JSON, "the body is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Refusal(NOT_JSON, f"the body is not JSON: {error}") from None
 
 
-async def read_chunks(request: web.Request, most: int, setting: str, patience: float) -> list[bytearray]:
-    """The whole body, refused as soon as it is longer than ``most`` bytes, or slow for ``patience`` seconds in all.
+async def read_chunks(request: web.Request, most: int, setting: str, timeout: float) -> list[bytearray]:
+    """The whole body, refused as soon as it is longer than ``most`` bytes, or slow for ``timeout`` seconds in all.
 
     In pieces: a copy of a long one, to have it in one, would hold the loop.
     """
@@ -81,7 +81,7 @@ async def read_chunks(request: web.Request, most: int, setting: str, patience: f
     chunks = [bytearray()]
     size = 0
     try:
-        async with asyncio.timeout(patience) as bound:
+        async with asyncio.timeout(timeout) as bound:
             end = bound.when() or 0.0
             async for chunk in request.content.iter_any():
                 size += len(chunk)

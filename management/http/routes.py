@@ -56,7 +56,7 @@ class OnDemand:
         self.kind = kind
 
 
-class Octets:
+class UnparsedBody:
     """A route's ``body`` of this type, which the handler is given as it came, in bytes, to read it itself."""
 
     __slots__ = ("kind",)
@@ -94,8 +94,9 @@ class Raw:
 class Route:
     """``path`` is relative to the prefixes: ``/clients/{clientid}``.
 
-    ``body`` is the type that the body is read as, or ``Octets`` or ``Lenient``. ``reply`` names the type of ``data`` in
-    the OpenAPI document: a type, or one of the above about it. ``max_body`` names the setting that bounds the body.
+    ``body`` is the type that the body is read as, or ``UnparsedBody`` or ``Lenient``. ``reply`` names the type of
+    ``data`` in the OpenAPI document: a type, or one of the above about it. ``max_body`` names the setting that bounds
+    the body.
     """
 
     __slots__ = (

@@ -100,7 +100,7 @@ class Acl:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._rules = server.stored_rules
-        # Between the count of a subject's rules and the last that is added nobody else adds one.
+        # Between the count of a subject's rules and the last that is added no other request adds one.
         self._adding = asyncio.Lock()
 
     # As the specification and EMQX 4.1 have it: a subject's rules are tried in the order in which they were added.

@@ -21,7 +21,7 @@ from .stored import check_store_writable, wait_until_stored
 TABLE: Final = "apps"
 FIRST_APP: Final = "admin"
 _APP_ID: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,255}")
-_NOBODY: Final = hashlib.sha256(secrets.token_bytes(32)).digest()
+_NO_HASH: Final = hashlib.sha256(secrets.token_bytes(32)).digest()
 
 
 class App(msgspec.Struct, array_like=True, frozen=True):
@@ -150,7 +150,7 @@ class Apps:
         Raises Refusal for a stored one while these may be lost: one that was taken away may be back.
         """
         app = self._configured.get(app_id) or self._table.get(app_id)
-        right = hmac.compare_digest(hash_of(secret), app.secret_hash if app is not None else _NOBODY)
+        right = hmac.compare_digest(hash_of(secret), app.secret_hash if app is not None else _NO_HASH)
         if app is None or not right or not app.status:
             return False
         if app_id not in self._configured and TABLE in self._lost():

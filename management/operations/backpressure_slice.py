@@ -1,4 +1,4 @@
-"""BackpressureSlice: long work in stretches, and no faster than clients' sockets and the disk take what comes of it."""
+"""BackpressureSlice: long work in slices, and no faster than clients' sockets and the disk take what comes of it."""
 
 import asyncio
 from typing import Final
@@ -8,7 +8,7 @@ from taipan.broker.server import Server
 from taipan.broker.transport.flusher import HIGH_WATER
 
 _DELIVERIES: Final = 4096
-_OCTETS: Final = 8_388_608
+_BYTES: Final = 8_388_608
 """Deliveries and bytes of output that may come together before they are written."""
 _LOOK_AGAIN: Final = 0.005
 
@@ -25,7 +25,7 @@ class BackpressureSlice(CooperativeSlice):
     @property
     def over(self) -> bool:
         budget = self._server.broker.budget
-        return budget.deliveries > _DELIVERIES or budget.bytes > _OCTETS or budget.congested or super().over
+        return budget.deliveries > _DELIVERIES or budget.bytes > _BYTES or budget.congested or super().over
 
     async def next(self) -> None:
         budget = self._server.broker.budget

@@ -18,7 +18,7 @@ CONNECTED: Final = "connected"
 IDLE: Final = "idle"
 DISCONNECTED: Final = "disconnected"
 
-_NOBODY: Final = "undefined"
+_NO_NAME: Final = "undefined"
 """What EMQX writes where there is no user name."""
 _MAPPED: Final = "::ffff:"
 # Many sessions were made in the same second.
@@ -90,7 +90,7 @@ def client_record(node: str, session: Session, state: str, traffic: Traffic, ske
     return ClientRecord(
         node=node,
         clientid=session.client_id,
-        username=_NOBODY if client.username is None else client.username,
+        username=_NO_NAME if client.username is None else client.username,
         proto_name=client.proto_name,
         proto_ver=client.proto_ver,
         ip_address=address_of(client),
@@ -152,9 +152,9 @@ def _window(session: Session) -> int:
 
 def _memory(session: Session, client: ClientInfo) -> int:
     """Bytes that the session takes, shallowly, with the messages that it holds."""
-    octets = getsizeof(session) + getsizeof(client) + getsizeof(session.subscriptions) + getsizeof(session.inflight)
+    size = getsizeof(session) + getsizeof(client) + getsizeof(session.subscriptions) + getsizeof(session.inflight)
     if session.inflight:
-        octets += sum([delivery.size for delivery in session.inflight.values() if delivery is not None])
+        size += sum([delivery.size for delivery in session.inflight.values() if delivery is not None])
     if session.queue is not None:
-        octets += session.queue.size
-    return octets
+        size += session.queue.size
+    return size

@@ -24,7 +24,7 @@ from .stored import wait_until_stored
 
 _MILLISECONDS: Final = 100_000_000_000
 """A time from here on is in milliseconds, as EMQX up to 4.3.0 has them; below it in seconds, as later ones have."""
-_MOST_KEEP_ALIVE: Final = 65_535
+_MAX_KEEP_ALIVE: Final = 65_535
 _AMOUNT: Final = re.compile(r"([0-9]{1,15})\s*(kb|mb|gb|b)?", re.IGNORECASE)
 _TIME: Final = re.compile(r"([0-9]{1,9})\s*(ms|s|m|h|d)", re.IGNORECASE)
 _BYTES: Final = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
@@ -176,8 +176,8 @@ class Clients:
 
     def set_keep_alive(self, client_id: str, interval: int) -> None:
         """Another Keep Alive, in seconds, for as long as this connection lasts; 0: none."""
-        if not 0 <= interval <= _MOST_KEEP_ALIVE:
-            raise wrong("interval", f"expected 0 to {_MOST_KEEP_ALIVE} seconds")
+        if not 0 <= interval <= _MAX_KEEP_ALIVE:
+            raise wrong("interval", f"expected 0 to {_MAX_KEEP_ALIVE} seconds")
         channel, connection = self._connected(client_id)
         channel.client.keep_alive = interval
         connection.expect_within(interval * channel.zone.keep_alive_multiplier)

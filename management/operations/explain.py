@@ -23,7 +23,7 @@ class Explain:
         self._server = server
 
     def client(self, client_id: str) -> dict[str, Any]:
-        """Whether it is here, its session, and the latest that befell it, newest first.
+        """Whether it is here, its session, and the latest that happened to it, newest first.
 
         Raises Refusal for a client that has neither connection nor session and that nothing is remembered of.
         """

@@ -97,7 +97,7 @@ def everything(items: Iterable[Item | None], record: Callable[[Item], Record]) -
 
 
 def searched(items: Iterable[Item], matches: Callable[[Item], bool]) -> Iterator[Item | None]:
-    """The items that match, with places to pause. Whoever gives a live collection gives a copy of it."""
+    """The items that match, with places to pause. The caller gives a copy of a live collection."""
     for looked, item in enumerate(items, 1):
         if looked % PAUSE_EVERY == 0:
             yield None

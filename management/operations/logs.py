@@ -61,7 +61,7 @@ class Logs:
         root = logging.getLogger()
         if name is None or name == PRIMARY:
             return root
-        # A name that nobody logs under would stay in memory for ever.
+        # A name without a logger would stay in memory for ever.
         if name not in root.manager.loggerDict:
             raise not_found("logger", name)
         return logging.getLogger(name)

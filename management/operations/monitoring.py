@@ -26,7 +26,7 @@ class Monitoring:
 
     @property
     def running(self) -> bool:
-        """Whether clients are served: everything is restored, and nobody has told the node to stop."""
+        """Whether clients are served: everything is restored, and the node was not told to stop."""
         return self._restored and not self._server.context.closing
 
     @property

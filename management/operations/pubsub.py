@@ -32,7 +32,7 @@ from .backpressure_slice import BackpressureSlice
 from .refusal import BAD_TOPIC, MISSING, NOT_ONLINE, RPC_ERROR, WRONG, Refusal, wrong
 from .stored import TROUBLE, wait_until_stored
 
-MOST_TOPICS: Final = 10_000
+MAX_TOPICS: Final = 10_000
 """Topics of one request."""
 
 Qos = Annotated[int, Meta(ge=0, le=2)]
@@ -68,7 +68,7 @@ class PublishRequest(msgspec.Struct, kw_only=True):
 
 
 class NamelessPublishRequest(PublishRequest, kw_only=True):
-    """The same as EMQX takes it: nobody need be named, and then the node publishes."""
+    """The same as EMQX takes it: without a client the node publishes."""
 
     client_id: str | UnsetType = msgspec.field(name="clientid", default=UNSET)
 
@@ -256,7 +256,7 @@ class PubSub:
         for plan in plans:
             await work.checkpoint()
             if self._server.broker.sessions.get(request.client_id) is not session:
-                raise _nobody(request.client_id)  # it ended meanwhile
+                raise _no_client(request.client_id)  # it ended meanwhile
             subscription = plan.subscription(session, client, by_operator=True)
             self._server.broker.subscribe(session, subscription)
         return session
@@ -313,14 +313,14 @@ class PubSub:
     def _session(self, client_id: str) -> Session:
         session = self._server.broker.sessions.get(client_id)
         if session is None:
-            raise _nobody(client_id)
+            raise _no_client(client_id)
         durability = self._server.broker.durability
         if durability is not None and durability.commit.trouble is not None and session.durable:
             raise Refusal(RPC_ERROR, TROUBLE)
         return session
 
 
-def _nobody(client_id: str) -> Refusal:
+def _no_client(client_id: str) -> Refusal:
     return Refusal(NOT_ONLINE, f"no client {_short(client_id)}, neither online nor with a stored session")
 
 
@@ -342,8 +342,8 @@ def _topics(topic: str | UnsetType, topics: str | UnsetType) -> list[str]:
     text = topics if isinstance(topic, UnsetType) else topic
     if isinstance(text, UnsetType):
         raise Refusal(MISSING, "topic or topics is missing")
-    if text.count(",") >= MOST_TOPICS:
-        raise wrong("topics", f"more than {MOST_TOPICS} topics in one request")
+    if text.count(",") >= MAX_TOPICS:
+        raise wrong("topics", f"more than {MAX_TOPICS} topics in one request")
     return text.split(",")
 
 

@@ -33,7 +33,7 @@ _ENGINE_CODES: Final[dict[str, int]] = {
 
 
 class Refusal(Exception):
-    """``code`` is one of the above; ``str(refusal)`` one line that helps whoever asked."""
+    """``code`` is one of the above; ``str(refusal)`` one line that helps the caller."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)

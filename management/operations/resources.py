@@ -60,7 +60,7 @@ class Resources:
     async def create(
         self, kind: str, config: Mapping[str, Any], resource_id: str | None = None, description: str = ""
     ) -> dict[str, Any]:
-        """Its record without ``status``; it is there although nobody may answer yet."""
+        """Its record without ``status``; it is there although the other side may not answer yet."""
         check_storable("config", config)
         with engine_refusals():
             record = await self._engine.resources.create(kind, config, resource_id, description)

@@ -20,7 +20,7 @@ from .stored import check_store_writable, wait_until_stored
 from .times import LATEST, rfc3339
 
 DEFAULT_SECONDS: Final = 600.0
-MOST_READ: Final = 1_048_576
+MAX_READ: Final = 1_048_576
 """Bytes of a trace's file that one request gets."""
 
 
@@ -109,13 +109,13 @@ class Traces:
             self._tracing.delete(trace.name)
         await wait_until_stored(self._server.tables)
 
-    def log(self, name: str, position: int, octets: int) -> tuple[str, int]:
+    def log(self, name: str, position: int, size: int) -> tuple[str, int]:
         """A piece of the file from byte ``position`` on, and the position behind it; never half a character."""
         path = self._path(name)
         position = min(position, path.stat().st_size)
         with path.open("rb") as file:
             file.seek(position)
-            data = file.read(min(octets, MOST_READ))
+            data = file.read(min(size, MAX_READ))
         text = data.decode("utf-8", "ignore")
         return text, position + (len(text.encode()) if text else len(data))
 

@@ -1,4 +1,4 @@
-"""UserRequests: requests for users that were given a key, so that whoever gave up waiting can ask what came of it."""
+"""UserRequests: requests for users that were given a key, so that a caller that gave up can ask for the result."""
 
 import asyncio
 import hashlib
@@ -15,7 +15,7 @@ _KEPT: Final = 20
 _KEPT_FOR: Final = 600.0
 """Requests that are done, and seconds for which their answers are kept."""
 _RUNNING: Final = 20
-LONGEST_KEY: Final = 255
+MAX_KEY_LENGTH: Final = 255
 
 
 class UserRequest:
@@ -45,10 +45,10 @@ class UserRequests:
     ) -> Any:
         """Do ``work``, or wait for the same that is being done already, or give the answer that it had.
 
-        It goes on when whoever asked is gone.
+        It goes on when the caller is gone.
         """
-        if not 1 <= len(key) <= LONGEST_KEY:
-            raise Refusal(WRONG, f"Idempotency-Key: expected 1 to {LONGEST_KEY} characters")
+        if not 1 <= len(key) <= MAX_KEY_LENGTH:
+            raise Refusal(WRONG, f"Idempotency-Key: expected 1 to {MAX_KEY_LENGTH} characters")
         self._forget()
         digest = hashlib.sha256(msgspec.json.encode(body)).digest()
         request = self._requests.get(key)

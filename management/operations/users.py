@@ -25,12 +25,12 @@ from .stored import check_store_writable, wait_until_stored
 OK: Final = "ok"
 EXISTED: Final = "{error,existed}"
 
-MOST_USERS: Final = 10_000
+MAX_USERS: Final = 10_000
 """New users in one request."""
 
 
 class NewUser(msgspec.Struct, frozen=True):
-    """``hash``: of the password, where there is one already. ``high_entropy``: nobody can guess the password."""
+    """``hash``: of the password, where there is one already. ``high_entropy``: the password cannot be guessed."""
 
     name: str
     password: str = ""
@@ -105,8 +105,8 @@ class Users:
         """
         if not users:
             raise missing("a user")
-        if len(users) > MOST_USERS:
-            raise Refusal(WRONG, f"more than {MOST_USERS} users in one request")
+        if len(users) > MAX_USERS:
+            raise Refusal(WRONG, f"more than {MAX_USERS} users in one request")
         check_store_writable(self._server.tables)
         first: dict[str, NewUser] = {}
         for user in users:
@@ -199,7 +199,7 @@ class Users:
             client = channel.client
             if kind == USERNAME:
                 if client.username == name and client.proved_by == self._users.name:
-                    # Whoever is given this name after this is somebody else.
+                    # A user who gets this name after this is another one.
                     client.proved_by = DELETED
                     gone.append(channel)
             elif client.client_id == name and client.proved_client_id and not client.proved_by:
@@ -250,7 +250,7 @@ class Users:
             client = channel.client
             if client.user is not None and (names is None or client.user in names):
                 client.is_superuser = access.authentication.is_superuser(client)
-                # What nobody was asked about while it was one.
+                # Topics that were not checked while it was a superuser.
                 channel.admitted.clear()
             await work.checkpoint()
         # What was subscribed to by such a right may not be read without it, by who is away either.

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from taipan.management.http.connection import MOST_WITHOUT_REQUEST
+from taipan.management.http.connection import MAX_WITHOUT_REQUEST
 from tests.api.raw_http import request_head, send
 from tests.support.api import managed_node
 
@@ -107,7 +107,7 @@ async def test_a_head_that_never_ends_is_cut_off(begun: bytes) -> None:
         async with asyncio.timeout(10):
             try:
                 writer.write(begun)
-                for _ in range(2 * MOST_WITHOUT_REQUEST // len(piece)):
+                for _ in range(2 * MAX_WITHOUT_REQUEST // len(piece)):
                     writer.write(piece)
                     await writer.drain()
                     await asyncio.sleep(0)

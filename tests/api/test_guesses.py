@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from taipan.management.http.credentials import FREE_FAILURES, MOST_WAIT
+from taipan.management.http.credentials import FREE_FAILURES, MAX_WAIT
 from tests.support.api import APP_ID, SECRET, ManagedNode, managed_node
 
 pytestmark = pytest.mark.asyncio
@@ -87,7 +87,7 @@ async def test_the_first_few_are_answered_at_once_and_then_ever_more_slowly(
     assert waits == []
     for _ in range(4):
         assert await guess(node) == 401
-    assert waits == [1.0, 2.0, 4.0, MOST_WAIT]
+    assert waits == [1.0, 2.0, 4.0, MAX_WAIT]
     await node.pass_time(601)
     assert await guess(node) == 401
     assert len(waits) == 4
@@ -106,7 +106,7 @@ async def test_it_really_waits(node: ManagedNode, app_ids: list[str]) -> None:
 
 async def test_who_leaves_while_it_waits_leaves_nothing_behind(node: ManagedNode) -> None:
     await throw(node, 60)
-    async with asyncio.timeout(MOST_WAIT - 0.5):  # less than the answers take
+    async with asyncio.timeout(MAX_WAIT - 0.5):  # less than the answers take
         while [
             task for task in asyncio.all_tasks() if "hold" in repr(task.get_coro()) or "_handle_request" in repr(task)
         ]:

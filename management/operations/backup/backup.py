@@ -49,7 +49,7 @@ PLAN_FILE: Final = "import.plan"
 _LATEST: Final = "latest"
 _DETAILS: Final = attrgetter("topic", "action", "allow", "created_at")
 _CHUNK: Final = 1_048_576
-_MOST_NAMED: Final = 100
+_MAX_NAMED: Final = 100
 """Applications that a line of the log names."""
 _ROWS_A_BATCH: Final = 1000
 """Rows that are stored before the disk is waited for: what a batch takes to encode holds the loop."""
@@ -78,7 +78,7 @@ class Backup:
         self._imported = server.tables.open("imported", Imported)
         self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
-        server.on_recovered.append(self.take_up)
+        server.on_recovered.append(self.on_recovered)
 
     # ------------------------------------------------------------------ export
 
@@ -127,8 +127,8 @@ class Backup:
             for piece in pieces:
                 pending += piece
                 if len(pending) >= _CHUNK:
-                    octets, pending = bytes(pending), bytearray()
-                    await asyncio.to_thread(new.write, octets)
+                    data, pending = bytes(pending), bytearray()
+                    await asyncio.to_thread(new.write, data)
                 await work.checkpoint()
             await asyncio.to_thread(new.write, bytes(pending))
             await asyncio.to_thread(new.finish, now)
@@ -179,14 +179,14 @@ class Backup:
         return await self._import_file(Path(os.path.realpath(path)), env, dry_run)
 
     async def _import_file(self, path: Path, env: Mapping[str, Any], dry_run: bool) -> JsonObject | None:
-        octets = await asyncio.to_thread(self.files.read, path, self._settings.max_import, "max_import")
-        document = await self._documents.read([octets])
+        data = await asyncio.to_thread(self.files.read, path, self._settings.max_import, "max_import")
+        document = await self._documents.read([data])
         if "file" in document.members and "version" not in document.members:
             document = await self._documents.inner(document)
         return await self._import(document, {**env_of(document), **env}, dry_run)
 
     async def _import(self, document: Document, env: Mapping[str, Any], dry_run: bool) -> JsonObject | None:
-        """Goes on to its end even where nobody waits any more."""
+        """Goes on to its end even where the caller is gone."""
         task = asyncio.create_task(self._import_alone(document, env, dry_run))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -195,8 +195,8 @@ class Backup:
     async def _import_alone(self, document: Document, env: Mapping[str, Any], dry_run: bool) -> JsonObject | None:
         async with self._lock:
             work = BackpressureSlice(self._server)
-            most_payload = self._server.settings.retained.max_payload_size
-            file = ImportFile(document, env, self._server.clock.now(), most_payload)
+            max_payload = self._server.settings.retained.max_payload_size
+            file = ImportFile(document, env, self._server.clock.now(), max_payload)
             for _ in file.read():
                 await work.checkpoint()
             async for _ in file.check_engine(ImportCheck(self._engine)):
@@ -218,7 +218,7 @@ class Backup:
             return told if dry_run or told["replaced_apps"] or file.disabled else None
 
     async def _replaced_apps(self, plan: Plan, work: BackpressureSlice) -> list[str]:
-        """Applications that are there and will be others: whoever uses one may need another secret from then on."""
+        """Applications that are there and will be others: their users may need another secret from then on."""
         last: dict[str, App] = {}
         for app in plan.apps:
             last[app.app_id] = app
@@ -257,7 +257,7 @@ class Backup:
             await self._write(path, written_plan(name, plan), None)
         if replaced_apps:
             # Before the first is: what a crash cuts off from here on the next start finishes.
-            apps = ",".join(replaced_apps[:_MOST_NAMED])
+            apps = ",".join(replaced_apps[:_MAX_NAMED])
             logger.info("import_replaces_apps count=%s apps=%s", len(replaced_apps), apps)
         changed: set[str] = set()
         for rows, _ in enumerate(self._steps(plan, changed), 1):
@@ -273,7 +273,7 @@ class Backup:
         if durability is not None:
             await asyncio.to_thread(path.unlink, missing_ok=True)
 
-    def take_up(self) -> None:
+    def on_recovered(self) -> None:
         """Carry out what a crash has cut off."""
         path = self.files.data_dir / PLAN_FILE
         if self._server.store is None or not path.exists():
@@ -303,7 +303,7 @@ class Backup:
                 await asyncio.to_thread(path.unlink, missing_ok=True)
 
     async def _finish(self, name: str, plan: Plan) -> None:
-        """The last of it: what the rule engine takes up, and the row that says that all is done."""
+        """The last of it: what the rule engine starts, and the row that says that all is done."""
         await self._engine.adopt(plan.resources, plan.engine_rules)
         self._imported.put(_LATEST, Imported(name))
 
@@ -335,7 +335,7 @@ class Backup:
             yield
 
     def _store_rules(self, subject: tuple[str, str], rules: list[AccessRule]) -> Iterator[None]:
-        """The file's come first. Where rules are replaced nobody sees a moment without them."""
+        """The file's come first. Where rules are replaced no client sees a moment without them."""
         stored = self._server.stored_rules
         there = stored.of(*subject)
         if there and list(map(_DETAILS, there)) == list(map(_DETAILS, rules)):

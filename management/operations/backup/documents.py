@@ -13,7 +13,7 @@ from .json_document import BadRecord, Document
 
 _Decoder: Final = codecs.getincrementaldecoder("utf-8")
 _PIECE: Final = 262_144
-"""Bytes that are decoded before others are heard."""
+"""Bytes that are decoded before other work runs."""
 
 
 class Documents:
@@ -28,11 +28,11 @@ class Documents:
         pieces = []
         position = begun = 0
         try:
-            for octets in chain(_cut(chunks), [b""]):
+            for data in chain(_cut(chunks), [b""]):
                 # What is left over of a character counts as read with the piece that it began in.
                 begun = position - len(decoder.getstate()[0])
-                pieces.append(decoder.decode(octets, not octets))
-                position += len(octets)
+                pieces.append(decoder.decode(data, not data))
+                position += len(data)
                 await work.checkpoint()
         except UnicodeDecodeError as error:
             place = begun + error.start

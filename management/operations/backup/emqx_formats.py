@@ -20,7 +20,7 @@ from ..acl import ALL_LOGINS
 from ..apps import App, hash_of
 from .json_document import JsonObject
 
-LONGEST_NAME: Final = 65_535
+MAX_NAME_LENGTH: Final = 65_535
 LAST_SECOND: Final = 253_402_300_799
 """The end of the year 9999: until then a ban without an end lasts."""
 
@@ -69,7 +69,7 @@ class Record:
             raise BadField(key, "is missing")
         return self._members[key]
 
-    def text(self, key: str, default: str | None = None, least: int = 0, most: int = LONGEST_NAME) -> str:
+    def text(self, key: str, default: str | None = None, least: int = 0, most: int = MAX_NAME_LENGTH) -> str:
         if default is not None and self._members.get(key) is None:
             return default
         value = self.get(key)
@@ -104,7 +104,7 @@ class Record:
             raise BadField(key, f"expected one of {', '.join(allowed)}")
         return value
 
-    def octets(self, key: str) -> bytes:
+    def bytes_of(self, key: str) -> bytes:
         value = self.text(key, most=LAST_SECOND)
         try:
             return base64.b64decode(value, validate=True)
@@ -139,7 +139,7 @@ def _password(record: Record, salted: bool, ours: bool) -> str:
     """``password`` as EMQX exports it, or a ready hash in the fields of ``POST /auth_user``."""
     if "password_hash" in record:
         return _ready_hash(record)
-    stored = record.octets("password")
+    stored = record.bytes_of("password")
     try:
         if ours and stored.startswith(_OURS):
             return str(parse_hash(stored.decode("ascii", "strict")))
@@ -225,7 +225,7 @@ def read_ban(value: Any, now: float) -> Ban:
         raise BadField("who", f"expected one of {', '.join(KINDS)}")
     if kind == PEER_HOST and isinstance(who, list):
         who = _charlist(who)
-    if not isinstance(who, str) or len(who.encode()) > LONGEST_NAME:
+    if not isinstance(who, str) or len(who.encode()) > MAX_NAME_LENGTH:
         raise BadField("who", "expected a string")
     try:
         who = normal(kind, who)

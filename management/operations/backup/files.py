@@ -15,7 +15,7 @@ from taipan.broker.persistence.log.files import replace_file, sync_directory
 from ..refusal import RPC_ERROR, WRONG, Refusal, not_found, wrong
 from ..times import local_text
 
-MOST_FILES: Final = 1000
+MAX_FILES: Final = 1000
 """Files that the directory may hold."""
 
 _NAME: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,199}\.json")
@@ -93,12 +93,12 @@ class BackupFiles:
         opened, _ = self.open(path)
         with os.fdopen(opened, "rb") as file:
             try:
-                octets = file.read(most + 1)
+                data = file.read(most + 1)
             except OSError as error:
                 raise _trouble(path, error) from None
-        if len(octets) > most:
+        if len(data) > most:
             raise Refusal(WRONG, f"{path.name} is longer than {most} bytes (setting management.{setting})")
-        return octets
+        return data
 
     def inside(self, name: str) -> Path:
         """An absolute path that leads into the data directory. Raises Refusal 102."""
@@ -127,8 +127,8 @@ class BackupFiles:
         """A file to be, which is there under its name when it is ``finish``ed. Raises Refusal."""
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if path.parent == self.path and not path.exists() and len(os.listdir(self.path)) >= MOST_FILES:
-                raise Refusal(WRONG, f"{MOST_FILES} files are in {self.path}: delete some")
+            if path.parent == self.path and not path.exists() and len(os.listdir(self.path)) >= MAX_FILES:
+                raise Refusal(WRONG, f"{MAX_FILES} files are in {self.path}: delete some")
             return NewFile(path)
         except OSError as error:
             raise _trouble(path, error) from None
@@ -144,9 +144,9 @@ class NewFile:
         self._file = os.fdopen(os.open(self._temporary, flags, 0o600), "wb")
         self.size = 0
 
-    def write(self, octets: bytes) -> None:
-        self._guard(lambda: self._file.write(octets))
-        self.size += len(octets)
+    def write(self, data: bytes) -> None:
+        self._guard(lambda: self._file.write(data))
+        self.size += len(data)
 
     def finish(self, now: float | None = None) -> None:
         """It is there, on disk. ``now``: when it counts as made."""

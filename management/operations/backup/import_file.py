@@ -37,7 +37,7 @@ LOGIN_KIND: Final = "auth.mnesia.as"
 OURS: Final = "taipan"
 """The member that only files of ours have."""
 
-MOST_ERRORS: Final = 100
+MAX_ERRORS: Final = 100
 """Errors that are told one by one."""
 
 _NOT_CARRIED: Final = ("version", "date", "env", "dry_run", OURS, LOGIN_KIND)
@@ -100,7 +100,7 @@ class Plan(msgspec.Struct):
 class ImportFile:
     """One document with what ``env`` says over it. ``for _ in file.read(): ...``, then ``plan``."""
 
-    def __init__(self, document: Document, env: Mapping[str, Any], now: float, most_payload: int) -> None:
+    def __init__(self, document: Document, env: Mapping[str, Any], now: float, max_payload: int) -> None:
         """Raises Refusal: a version that cannot be read, a directive that is none."""
         self.plan = Plan()
         # What is imported and does not run, and why.
@@ -108,7 +108,7 @@ class ImportFile:
         self._document = document
         self._env = env
         self._now = now
-        self._most_payload = most_payload
+        self._max_payload = max_payload
         self._errors: list[RecordError] = []
         self._wrong = 0
         self._ours = OURS in env or OURS in document.members
@@ -158,7 +158,7 @@ class ImportFile:
         yield from self._read_rules()
         yield from self._collect("blacklist", lambda value: read_ban(value, now), plan.bans)
         yield from self._collect("apps", read_app, plan.apps)
-        most = self._most_payload
+        most = self._max_payload
         yield from self._collect("retained", lambda value: read_retained(value, most), plan.retained)
         yield from self._read_engine()
         yield from self._carry()
@@ -328,5 +328,5 @@ class ImportFile:
 
     def _error(self, section: str, index: int, key: str, what: str) -> None:
         self._wrong += 1
-        if len(self._errors) < MOST_ERRORS:
+        if len(self._errors) < MAX_ERRORS:
             self._errors.append(RecordError(section[:256], index, key, what))

@@ -52,9 +52,9 @@ def written_plan(name: str, plan: Plan) -> Iterator[bytes]:
     yield _framed(b"")
 
 
-def read_plan(octets: bytes) -> tuple[str, Plan]:
+def read_plan(data: bytes) -> tuple[str, Plan]:
     """Name and plan. ``ValueError``: it is damaged."""
-    name, *frames = _frames(octets)
+    name, *frames = _frames(data)
     plan = Plan()
     for frame in frames:
         try:
@@ -67,20 +67,20 @@ def read_plan(octets: bytes) -> tuple[str, Plan]:
     return name.decode(), plan
 
 
-def _framed(octets: bytes) -> bytes:
-    return len(octets).to_bytes(_LENGTH, "big") + octets
+def _framed(data: bytes) -> bytes:
+    return len(data).to_bytes(_LENGTH, "big") + data
 
 
-def _frames(octets: bytes) -> Iterator[bytes]:
+def _frames(data: bytes) -> Iterator[bytes]:
     """Up to the empty one, which must be there."""
-    if not octets.startswith(_MAGIC):
+    if not data.startswith(_MAGIC):
         raise ValueError("it is no import plan")
     at = len(_MAGIC)
     while True:
-        end = at + _LENGTH + int.from_bytes(octets[at : at + _LENGTH], "big")
-        if at + _LENGTH > len(octets) or end > len(octets):
+        end = at + _LENGTH + int.from_bytes(data[at : at + _LENGTH], "big")
+        if at + _LENGTH > len(data) or end > len(data):
             raise ValueError("it has no end")
         if end == at + _LENGTH:
             return
-        yield octets[at + _LENGTH : end]
+        yield data[at + _LENGTH : end]
         at = end

@@ -62,17 +62,17 @@ def retained_row(message: Message) -> JsonObject:
     }
 
 
-def read_retained(value: Any, most_payload: int) -> RetainedRecord:
+def read_retained(value: Any, max_payload: int) -> RetainedRecord:
     """Raises BadField."""
     record = Record(value)
     topic = record.name("topic")
     if not valid_name(topic) or topic.startswith("$SYS"):
         raise BadField("topic", "expected a Topic Name, not one of $SYS")
-    payload = record.octets("payload")
+    payload = record.bytes_of("payload")
     if not payload:
         raise BadField("payload", "is empty: that is no retained message")
-    if 0 < most_payload < len(payload):
-        raise BadField("payload", f"longer than {most_payload} bytes (setting retained.max_payload_size)")
+    if 0 < max_payload < len(payload):
+        raise BadField("payload", f"longer than {max_payload} bytes (setting retained.max_payload_size)")
     given = record.get("properties") if "properties" in record else {}
     if not isinstance(given, dict):
         raise BadField("properties", "expected an object")
@@ -103,7 +103,7 @@ def _property(properties: Record, name: str) -> Any:
     if identifier == c.MESSAGE_EXPIRY_INTERVAL:
         return properties.integer(name, most=4_294_967_295)
     if identifier == c.CORRELATION_DATA:
-        return properties.octets(name)
+        return properties.bytes_of(name)
     if identifier == c.USER_PROPERTY:
         return _pairs(properties.get(name))
     text = properties.text(name)

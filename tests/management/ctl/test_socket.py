@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from taipan.management.ctl import socket as ctl_socket
-from taipan.management.ctl.socket import MOST_CONNECTIONS, MOST_REQUEST, ControlError, ControlSocket
+from taipan.management.ctl.socket import MAX_CONNECTIONS, MAX_REQUEST_SIZE, ControlError, ControlSocket
 from tests.support.api import managed_node
 from tests.support.ctl import ctl, done, exchange, parse, run
 
@@ -28,7 +28,7 @@ REQUEST = b'{"args":["status"]}\n'
         (b'{"args":["status"]', True, "no end"),
         (b"", True, "no end"),
         (b"[" * 100_000 + b"\n", False, "request"),
-        (b"x" * (3 * MOST_REQUEST), True, "at most"),
+        (b"x" * (3 * MAX_REQUEST_SIZE), True, "at most"),
     ],
     ids=["garbage", "http", "array", "wrong-type", "surrogate", "half", "nothing", "deep", "huge"],
 )
@@ -55,7 +55,7 @@ async def test_too_many_at_once() -> None:
     async with managed_node() as node:
         path = str(node.management.control.path)
         writers = []
-        for _ in range(MOST_CONNECTIONS):
+        for _ in range(MAX_CONNECTIONS):
             _, writer = await asyncio.open_unix_connection(path)
             writers.append(writer)
         said = await ctl(node, "status")
