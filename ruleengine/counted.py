@@ -41,12 +41,12 @@ class Counted:
 
     def restore(self, rule: Rule) -> None:
         """Go on where the process before stopped."""
-        stored = self._table.get(rule.row.id)
+        stored = self._table.get(rule.stored.id)
         if stored is None:
             return
         rule.counters.resume(stored.matched, stored.passed, stored.no_result, stored.exception, stored.speed_max)
         for action in rule.all_actions:
-            figures = stored.actions.get(action.row.id)
+            figures = stored.actions.get(action.stored.id)
             if figures is not None:
                 action.counters.resume(*figures)
 
@@ -69,13 +69,13 @@ class Counted:
             return
         for rule in rules:
             counters = rule.counters
-            actions = {each.row.id: _figures(each) for each in rule.all_actions}
+            actions = {each.stored.id: _figures(each) for each in rule.all_actions}
             row = StoredCounters(
                 counters.matched, counters.passed, counters.no_result, counters.exception, counters.speed_max, actions
             )
-            there = self._table.get(rule.row.id)
+            there = self._table.get(rule.stored.id)
             if row != there and (there is not None or counters.evaluated or any(map(any, actions.values()))):
-                self._table.put(rule.row.id, row)
+                self._table.put(rule.stored.id, row)
 
 
 def _figures(action: RuleAction) -> tuple[int, int, int]:

@@ -113,4 +113,4 @@ class Registry:
 
 
 def _ordered(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
-    return tuple(sorted(rules, key=lambda rule: rule.row.order))
+    return tuple(sorted(rules, key=lambda rule: rule.stored.order))

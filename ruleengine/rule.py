@@ -30,13 +30,13 @@ class RuleAction:
     ``instance`` is None while the rule does not run.
     """
 
-    __slots__ = ("_logged_at", "_runtime", "counters", "fallbacks", "instance", "last_error", "row")
+    __slots__ = ("_logged_at", "_runtime", "counters", "fallbacks", "instance", "last_error", "stored")
 
-    def __init__(self, row: StoredAction, runtime: Runtime) -> None:
-        self.row = row
+    def __init__(self, stored: StoredAction, runtime: Runtime) -> None:
+        self.stored = stored
         self._runtime = runtime
         self.instance: Action | None = None
-        self.fallbacks = tuple(RuleAction(each, runtime) for each in row.fallbacks)
+        self.fallbacks = tuple(RuleAction(each, runtime) for each in stored.fallbacks)
         self.counters = ActionCounters()
         self.last_error: LastError | None = None
         self._logged_at = float("-inf")
@@ -54,15 +54,15 @@ class RuleAction:
         except Exception as error:
             # The code may be the operator's own: an error in it must not end the publish.
             reason = f"{type(error).__name__}: {error}"
-            logger.debug("action_crashed action=%s", self.row.id, exc_info=True)
+            logger.debug("action_crashed action=%s", self.stored.id, exc_info=True)
         else:
             if done:
                 self.success()
             if evaluation is not None:
-                evaluation.acted(self.row.id, "success" if done else "taken")
+                evaluation.acted(self.stored.id, "success" if done else "taken")
             return True
         if evaluation is not None:
-            evaluation.acted(self.row.id, "failed", reason)
+            evaluation.acted(self.stored.id, "failed", reason)
         self._fail(reason, row, event, 1, evaluation)
         return False
 
@@ -83,7 +83,7 @@ class RuleAction:
         )
         if now - self._logged_at >= LOG_INTERVAL:
             self._logged_at = now
-            logger.warning("action_failed action=%s reason=%s", self.row.id, reason)
+            logger.warning("action_failed action=%s reason=%s", self.stored.id, reason)
         if row is None:
             return
         for fallback in self.fallbacks:
@@ -109,11 +109,11 @@ class RuleAction:
 
     def record(self, node: str, types: Mapping[str, ActionType]) -> dict[str, Any]:
         """Specification, Action entry of a rule. Secrets are masked."""
-        kind = types.get(self.row.name)
+        kind = types.get(self.stored.name)
         record: dict[str, Any] = {
-            "id": self.row.id,
-            "name": self.row.name,
-            "params": shown(self.row.params, () if kind is None else kind.params),
+            "id": self.stored.id,
+            "name": self.stored.name,
+            "params": shown(self.stored.params, () if kind is None else kind.params),
             "metrics": [self.counters.record(node)],
             "fallbacks": [each.record(node, types) for each in self.fallbacks],
         }
@@ -129,10 +129,10 @@ class Rule:
     with these counters, so that an evaluation under way sees that its own has ended.
     """
 
-    __slots__ = ("actions", "counters", "last_error", "logged_at", "program", "row", "running", "suspended", "trace")
+    __slots__ = ("actions", "counters", "last_error", "logged_at", "program", "running", "stored", "suspended", "trace")
 
-    def __init__(self, row: StoredRule, program: Program | None, actions: tuple[RuleAction, ...]) -> None:
-        self.row = row
+    def __init__(self, stored: StoredRule, program: Program | None, actions: tuple[RuleAction, ...]) -> None:
+        self.stored = stored
         self.program = program
         self.actions = actions
         self.running = False
@@ -167,15 +167,15 @@ class Rule:
 
     def record(self, node: str, types: Mapping[str, ActionType]) -> dict[str, Any]:
         """Specification, Rule; with what EMQX 4.4 adds, and ``last_error`` and ``suspended`` where there is one."""
-        row = self.row
+        stored = self.stored
         record: dict[str, Any] = {
-            "id": row.id,
-            "rawsql": row.rawsql,
+            "id": stored.id,
+            "rawsql": stored.rawsql,
             "for": list(self.sources),
-            "enabled": row.enabled and not self.suspended,
-            "description": row.description,
-            "on_action_failed": row.on_action_failed,
-            "created_at": row.created_at,
+            "enabled": stored.enabled and not self.suspended,
+            "description": stored.description,
+            "on_action_failed": stored.on_action_failed,
+            "created_at": stored.created_at,
             "metrics": [self.counters.record(node)],
             "actions": [action.record(node, types) for action in self.actions],
         }

@@ -106,7 +106,7 @@ class RuleManager:
 
     def stored(self) -> list[StoredRule]:
         """Rows as they are, for an export."""
-        return [rule.row for rule in self._rules.values()]
+        return [rule.stored for rule in self._rules.values()]
 
     def restore(self) -> None:
         """Start the stored rules before the first client connects; one that cannot run is suspended with the reason."""
@@ -169,7 +169,7 @@ class RuleManager:
 
     async def _update(self, id: str, changes: Mapping[str, Any]) -> Rule:
         old = self.get(id)
-        row = old.row
+        row = old.stored
         known = ("rawsql", "actions", "description", "enabled", "on_action_failed")
         given = {key: changes[key] for key in known if changes.get(key) is not None}
         _check_on_failed(given.get("on_action_failed", row.on_action_failed))
@@ -207,8 +207,8 @@ class RuleManager:
         cannot run is suspended with the reason."""
         statement = await self._parse(row.rawsql)
         old = self._rules.get(row.id)
-        row = check_stored(msgspec.structs.replace(row, order=self._order + 1 if old is None else old.row.order))
-        if old is not None and old.row == row:
+        row = check_stored(msgspec.structs.replace(row, order=self._order + 1 if old is None else old.stored.order))
+        if old is not None and old.stored == row:
             return
         actions = tuple(RuleAction(each, self._runtime) for each in row.actions)
         rule = Rule(row, self._compiled(statement, row.id), actions)
@@ -263,21 +263,21 @@ class RuleManager:
 
     def ids_with(self, resource_id: str, enabled_only: bool = False) -> list[str]:
         """Ids of the rules with an action or a fallback on a resource."""
-        return [rule.row.id for rule in self._users_of(resource_id) if rule.row.enabled or not enabled_only]
+        return [rule.stored.id for rule in self._users_of(resource_id) if rule.stored.enabled or not enabled_only]
 
     def _users_of(self, resource_id: str) -> list[Rule]:
         return [
             rule
             for rule in self._rules.values()
-            if any(each.row.params.get(RESOURCE) == resource_id for each in rule.all_actions)
+            if any(each.stored.params.get(RESOURCE) == resource_id for each in rule.all_actions)
         ]
 
     def retry_suspended(self) -> None:
         """Start those whose resources are available now."""
-        again = [rule for rule in self._rules.values() if rule.suspended and rule.usable and rule.row.enabled]
+        again = [rule for rule in self._rules.values() if rule.suspended and rule.usable and rule.stored.enabled]
         for rule in again:
             if self._start_or_suspend(rule, quiet=True):
-                logger.info("rule_resumed rule=%s", rule.row.id)
+                logger.info("rule_resumed rule=%s", rule.stored.id)
         if again:
             self._bindings.sync()
 
@@ -327,7 +327,7 @@ class RuleManager:
             program = old.program
         else:
             program = self._compiled(statement, row.id)
-        if old is not None and row.actions == old.row.actions and old.running and row.enabled:
+        if old is not None and row.actions == old.stored.actions and old.running and row.enabled:
             # The same instances go on.
             rule = Rule(row, program, old.actions)
         else:
@@ -350,7 +350,7 @@ class RuleManager:
             if rule.actions is not old.actions:
                 for action in old.actions:
                     action.close()
-        row = rule.row
+        row = rule.stored
         self._rules[row.id] = rule
         self._table.put(row.id, row)
         if row.enabled and rule.usable:
@@ -365,7 +365,7 @@ class RuleManager:
         except RuleEngineError as error:
             rule.suspended = error.message
             if not quiet:
-                logger.warning("rule_suspended rule=%s reason=%s", rule.row.id, error.message)
+                logger.warning("rule_suspended rule=%s reason=%s", rule.stored.id, error.message)
             return False
         rule.suspended = ""
         rule.running = True
@@ -383,12 +383,12 @@ class RuleManager:
         """Raises RuleEngineError, and then leaves none."""
         try:
             for action in rule.all_actions:
-                kind = self._action_type(action.row.name)
-                self._check_resource(kind, action.row.params)
+                kind = self._action_type(action.stored.name)
+                self._check_resource(kind, action.stored.params)
                 context = ActionContext(
-                    action.row.id,
-                    rule.row.id,
-                    dict(action.row.params),
+                    action.stored.id,
+                    rule.stored.id,
+                    dict(action.stored.params),
                     action,
                     self._node,
                     self._resources.running,
@@ -456,9 +456,9 @@ class RuleManager:
         if not isinstance(id, str):
             raise RuleEngineError(WRONG, f"{RESOURCE}: expected the id of a resource")
         resource = self._resources.get(id)
-        if resource.row.type not in kind.resource_types:
+        if resource.stored.type not in kind.resource_types:
             wanted = " or ".join(kind.resource_types)
-            raise RuleEngineError(WRONG, f"{RESOURCE}: {id} is a {resource.row.type}, {kind.name} needs {wanted}")
+            raise RuleEngineError(WRONG, f"{RESOURCE}: {id} is a {resource.stored.type}, {kind.name} needs {wanted}")
         if resource.instance is None:
             raise RuleEngineError(WRONG, f"{RESOURCE}: {id} could not be started: {resource.fault}")
 

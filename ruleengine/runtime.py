@@ -159,7 +159,7 @@ class Runtime:
             return
         except Exception as error:
             # A function may be the operator's own: the message goes on, and so do the other rules.
-            logger.debug("rule_crashed rule=%s", rule.row.id, exc_info=True)
+            logger.debug("rule_crashed rule=%s", rule.stored.id, exc_info=True)
             self._failed(rule, event, "", f"{type(error).__name__}: {error}", evaluation)
             return
         if budget.steps_left != settings.max_steps:
@@ -175,7 +175,7 @@ class Runtime:
         if evaluation is not None:
             evaluation.passed(rows)
         actions = rule.actions
-        stops = rule.row.on_action_failed == "stop"
+        stops = rule.stored.on_action_failed == "stop"
         alone = len(rows) == len(actions) == 1
         self._loop_budget.deliveries += len(rows) * len(actions)
         for row in rows:
@@ -186,7 +186,7 @@ class Runtime:
                     self._failed(rule, event, "", f"not all actions were run: {self._too_long()}", evaluation)
                     return
                 if not action.run(row, event, evaluation) and stops:
-                    reason = f"action {action.row.id} failed, and on_action_failed is stop"
+                    reason = f"action {action.stored.id} failed, and on_action_failed is stop"
                     self._failed(rule, event, "", reason, evaluation)
                     return
         counters.passed += 1
@@ -203,4 +203,4 @@ class Runtime:
             evaluation.refused("exception", f"{clause}: {reason}" if clause else reason)
         if now - rule.logged_at >= LOG_INTERVAL:
             rule.logged_at = now
-            logger.warning("rule_failed rule=%s clause=%s reason=%s", rule.row.id, clause or "-", reason)
+            logger.warning("rule_failed rule=%s clause=%s reason=%s", rule.stored.id, clause or "-", reason)

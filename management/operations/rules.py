@@ -89,7 +89,7 @@ class Rules:
         check_storable("actions", changes.get("actions", []))
         with engine_refusals():
             if "actions" in changes:
-                stored = self._engine.rules.get(rule_id).row.actions
+                stored = self._engine.rules.get(rule_id).stored.actions
                 actions = actions_given_back(changes["actions"], stored, self._engine.action_types)
                 changes = {key: value for key, value in changes.items() if key != "actions"}
                 if not _are(stored, actions):
@@ -156,11 +156,11 @@ def _conditions(query: RulesQuery) -> Iterator[Matches]:
     enabled, source, part = query.enabled, query.source, query.like_for
     wanted, in_id, in_description = query.match_for, query.like_id, query.like_description
     if enabled is not None:
-        yield lambda rule: (rule.row.enabled and not rule.suspended) is enabled
+        yield lambda rule: (rule.stored.enabled and not rule.suspended) is enabled
     if source is not None:
         yield lambda rule: source in rule.sources
     if in_id is not None:
-        yield lambda rule: in_id in rule.row.id
+        yield lambda rule: in_id in rule.stored.id
     if part is not None:
         yield lambda rule: any(part in each for each in rule.sources)
     if wanted is not None:
@@ -168,7 +168,7 @@ def _conditions(query: RulesQuery) -> Iterator[Matches]:
             raise Refusal(BAD_TOPIC, f"_match_for: {wanted} is not a topic filter")
         yield lambda rule: any(matches(wanted, each) for each in rule.sources)
     if in_description is not None:
-        yield lambda rule: in_description in rule.row.description
+        yield lambda rule: in_description in rule.stored.description
 
 
 def _all_of(conditions: list[Matches]) -> Matches:

@@ -37,7 +37,7 @@ FIRST_TRY: Final = 3.0
 class ManagedResource:
     """One resource. ``instance`` is None where its configuration cannot be used any more; ``fault`` says why."""
 
-    row: StoredResource
+    stored: StoredResource
     instance: Resource | None = None
     fault: str = ""
     # The error of its first attempt, which may come before the instance has tried by itself.
@@ -119,7 +119,7 @@ class ResourceManager:
 
     def stored(self) -> list[StoredResource]:
         """Rows as they are, secrets included, for an export."""
-        return [entry.row for entry in self._entries.values()]
+        return [entry.stored for entry in self._entries.values()]
 
     def restore(self) -> None:
         """Start the stored resources; none of them waits for its other side."""
@@ -139,7 +139,7 @@ class ResourceManager:
         at most ``FIRST_TRY`` seconds."""
         async with self._lock:
             entry = await self._create(type, config, id, description)
-            return self.lookup(entry.row.id)
+            return self.lookup(entry.stored.id)
 
     async def _create(self, type: str, config: Mapping[str, Any], id: str | None, description: str) -> ManagedResource:
         id = new_id("resource", id, self._entries, reserved=PROBE)
@@ -151,7 +151,7 @@ class ResourceManager:
         entry = ManagedResource(check_stored(StoredResource(id, type, checked, description, now)))
         self._start(entry)
         self._entries[id] = entry
-        self._table.put(id, entry.row)
+        self._table.put(id, entry.stored)
         logger.info("resource_stored resource=%s type=%s", id, type)
         await self._first_try(entry)
         return entry
@@ -163,7 +163,9 @@ class ResourceManager:
         """
         kind = self.type(type)
         known = self._entries.get(id) if id is not None else None
-        config = self._unmasked(kind, config, known.row.config if known is not None and known.row.type == type else {})
+        config = self._unmasked(
+            kind, config, known.stored.config if known is not None and known.stored.type == type else {}
+        )
         await self._test(kind, self._check(kind, config))
 
     async def _test(self, kind: ResourceType, config: dict[str, Any]) -> None:
@@ -184,13 +186,13 @@ class ResourceManager:
     async def _start_now(self, id: str) -> None:
         entry = self.get(id)
         if entry.instance is None:
-            row = entry.row
+            row = entry.stored
             if row.fault:  # what was missing, such as a file, may exist now
                 row = msgspec.structs.replace(row, config=self._check(self.type(row.type), row.config), fault="")
             self._start(entry, row)
             entry.fault = ""
-            if row is not entry.row:
-                entry.row = row
+            if row is not entry.stored:
+                entry.stored = row
                 self._table.put(id, row)
             self.users.restart_users_of(id)
         assert entry.instance is not None
@@ -215,11 +217,11 @@ class ResourceManager:
 
     async def _update(self, id: str, config: Mapping[str, Any] | None, description: str | None) -> None:
         entry = self.get(id)
-        row = entry.row
+        row = entry.stored
         if description is not None:
             row = check_stored(msgspec.structs.replace(row, description=description))
         if config is None:
-            entry.row = row
+            entry.stored = row
             self._table.put(id, row)
             return
         kind = self.type(row.type)
@@ -247,12 +249,12 @@ class ResourceManager:
         check_stored(row)
         old = self._entries.get(row.id)
         if old is not None:
-            if old.row == row:
+            if old.stored == row:
                 return
             if old.instance is not None:
                 running, old.instance = old.instance, None
                 await running.close()
-            self._alarms.deactivate(_alarm(old.row))
+            self._alarms.deactivate(_alarm(old.stored))
         entry = self._entries[row.id] = ManagedResource(row)
         self._table.put(row.id, row)
         try:
@@ -273,7 +275,7 @@ class ResourceManager:
             if entry.instance is not None:
                 await entry.instance.close()
             self._node.buffers.forget(id)
-            self._alarms.deactivate(_alarm(entry.row))
+            self._alarms.deactivate(_alarm(entry.stored))
             logger.info("resource_deleted resource=%s", id)
 
     # Dead letters
@@ -328,7 +330,7 @@ class ResourceManager:
 
     def record(self, entry: ManagedResource) -> dict[str, Any]:
         """Specification, Resource. Secrets are masked."""
-        row = entry.row
+        row = entry.stored
         kind = self.types.get(row.type)
         config = shown(row.config, () if kind is None else kind.params)
         record = {"id": row.id, "type": row.type, "config": config, "description": row.description}
@@ -343,7 +345,7 @@ class ResourceManager:
         return [
             self.record(each) | {"status": each.alive}
             for each in self._entries.values()
-            if type is None or each.row.type == type
+            if type is None or each.stored.type == type
         ]
 
     def status(self, entry: ManagedResource) -> list[dict[str, Any]]:
@@ -399,7 +401,7 @@ class ResourceManager:
         return ""
 
     def _start(self, entry: ManagedResource, row: StoredResource | None = None) -> None:
-        row = row or entry.row
+        row = row or entry.stored
         if row.fault:
             raise RuleEngineError(WRONG, row.fault)
         instance = self._make(self.type(row.type), row)
@@ -416,7 +418,7 @@ class ResourceManager:
                 await asyncio.wait_for(instance.test(), FIRST_TRY)
             except (ResourceError, TimeoutError) as error:
                 entry.tried = str(error) or _SILENT
-                logger.info("resource_not_reached resource=%s reason=%s", entry.row.id, entry.tried)
+                logger.info("resource_not_reached resource=%s reason=%s", entry.stored.id, entry.tried)
             else:
                 # The instance finds out by a probe of its own.
                 while loop.time() < end and not entry.alive:
@@ -425,7 +427,7 @@ class ResourceManager:
 
     def _sync_alarm(self, entry: ManagedResource) -> None:
         """Raise or end the alarm by liveness; suspended rules on the resource start when it is alive."""
-        row = entry.row
+        row = entry.stored
         alarms = self._alarms
         name = _alarm(row)
         if entry.alive:

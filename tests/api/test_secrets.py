@@ -57,7 +57,7 @@ async def make_rule(node: ManagedNode) -> dict[str, Any]:
 
 
 def stored_actions(node: ManagedNode) -> Any:
-    return node.engine.rules.get("rule").row.actions
+    return node.engine.rules.get("rule").stored.actions
 
 
 def plain(actions: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -138,7 +138,7 @@ async def test_a_round_trip_of_a_resource_keeps_them() -> None:
         assert not [secret for secret in SECRETS if secret in json.dumps(shown)]
         shown["request_timeout"] = "2s"
         assert (await node.api.put("/resources/hook", {"config": shown})).code == 0
-        stored = node.engine.resources.get("hook").row.config
+        stored = node.engine.resources.get("hook").stored.config
         assert (stored["url"], stored["headers"], stored["request_timeout"]) == (config["url"], HEADERS, "2s")
         # A form tests what it is about to save.
         tested = {"type": "web_hook", "id": "hook", "config": shown, "test": True}
