@@ -37,7 +37,7 @@ from .settings_validation import (
     validate_management,
     validate_ruleengine,
 )
-from .toml_lines import Path
+from .toml_lines import KeyPath
 from .validation import Fault, nearest, quoted, shown
 
 ENVIRONMENT_PREFIX: Final = "TAIPAN__"
@@ -178,7 +178,7 @@ def _listeners(
 
 
 def _listener(
-    document: ConfigDocument, raw: Any, path: Path, zones: dict[str, ZoneSettings | None]
+    document: ConfigDocument, raw: Any, path: KeyPath, zones: dict[str, ZoneSettings | None]
 ) -> tuple[ListenerSettings, ZoneSettings] | None:
     if not isinstance(raw, dict):
         document.report(path, f"expected a table, got {shown(raw)}")
@@ -201,7 +201,7 @@ def _listener(
     return listener, msgspec.structs.replace(zone, **{key: getattr(overrides, key) for key in overridden})
 
 
-def _check_overlap(document: ConfigDocument, bind: str, path: Path, taken: Iterable[tuple[str, str]]) -> None:
+def _check_overlap(document: ConfigDocument, bind: str, path: KeyPath, taken: Iterable[tuple[str, str]]) -> None:
     """Report that one of ``taken`` (place and bind) has this address and port already."""
     for place, other in taken:
         if binds_overlap(bind, other):
@@ -209,7 +209,7 @@ def _check_overlap(document: ConfigDocument, bind: str, path: Path, taken: Itera
             return
 
 
-def _check_misplaced(document: ConfigDocument, table: Mapping[str, Any], path: Path) -> None:
+def _check_misplaced(document: ConfigDocument, table: Mapping[str, Any], path: KeyPath) -> None:
     """A zone's key that stands where zones, or the big tables, are named."""
     for key, value in table.items():
         if key in ZoneSettings.__struct_fields__ and not isinstance(value, dict):

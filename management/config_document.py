@@ -12,7 +12,7 @@ import msgspec
 from taipan.broker.observability.log_text import one_line
 
 from .setting_types import is_list, struct_in, type_at, union_members
-from .toml_lines import Path, key_lines
+from .toml_lines import KeyPath, key_lines
 from .validation import Fault, Validator, ValueRules, quoted, shown, unknown_keys
 
 MAX_TOLD: Final = 20
@@ -38,9 +38,9 @@ class ConfigDocument:
         self._roots = roots
         self._validator = Validator(rules=rules)
         self._file = ""
-        self._lines: dict[Path, int] = {}
-        self._origins: dict[Path, str] = {}  # of what environment and command line set
-        self._wrong: dict[Path, tuple[int, str]] = {}  # line of the file, and what is told
+        self._lines: dict[KeyPath, int] = {}
+        self._origins: dict[KeyPath, str] = {}  # of what environment and command line set
+        self._wrong: dict[KeyPath, tuple[int, str]] = {}  # line of the file, and what is told
 
     def read_file(self, path: str) -> None:
         """Take a TOML file as the data. Raises ConfigError."""
@@ -72,7 +72,7 @@ class ConfigDocument:
     def override(self, keys: list[str], text: str, origin: str) -> None:
         """Set one key. List members go by index; the next free index adds one."""
         node: Any = self.data
-        path: Path = ()
+        path: KeyPath = ()
         for position, key in enumerate(keys):
             last = position == len(keys) - 1
             step: str | int = key
@@ -93,7 +93,7 @@ class ConfigDocument:
                 node = node[step]
             self._origins[path] = origin
 
-    def convert(self, raw: Any, kind: type[msgspec.Struct], path: Path) -> Any:
+    def convert(self, raw: Any, kind: type[msgspec.Struct], path: KeyPath) -> Any:
         """``raw`` as the struct ``kind``, ``None`` where it cannot be one. What is wrong in it is reported."""
         self.refuse(self._faults(raw, kind, path))
         try:
@@ -101,7 +101,7 @@ class ConfigDocument:
         except msgspec.ValidationError:
             return None
 
-    def _faults(self, raw: Any, kind: type[msgspec.Struct], path: Path) -> Iterator[Fault]:
+    def _faults(self, raw: Any, kind: type[msgspec.Struct], path: KeyPath) -> Iterator[Fault]:
         if not isinstance(raw, dict):
             yield Fault(path, f"expected a table, got {shown(raw)}")
             return
@@ -112,11 +112,11 @@ class ConfigDocument:
                 raw = {name: value for name, value in raw.items() if name != key}
         yield from self._validator.faults(raw, kind, path)
 
-    def check_keys(self, table: Mapping[str, Any], known: Collection[str], path: Path) -> None:
+    def check_keys(self, table: Mapping[str, Any], known: Collection[str], path: KeyPath) -> None:
         """Report keys that are not ``known``, with the nearest of those."""
         self.refuse(unknown_keys(table, known, path))
 
-    def check_finite(self, value: Any, path: Path = ()) -> None:
+    def check_finite(self, value: Any, path: KeyPath = ()) -> None:
         """Report inf and nan, wherever they stand in ``value``."""
         if isinstance(value, float) and not math.isfinite(value):
             self.report(path, f"expected a finite number, got {value}")
@@ -124,12 +124,12 @@ class ConfigDocument:
         for key, member in members:
             self.check_finite(member, path + (key,))
 
-    def refuse(self, found: Iterable[Fault], path: Path = ()) -> None:
+    def refuse(self, found: Iterable[Fault], path: KeyPath = ()) -> None:
         """Report each of them. ``path``: what their places are in."""
         for fault in found:
             self.report(path + fault.place, fault.what)
 
-    def report(self, path: Path, what: str) -> None:
+    def report(self, path: KeyPath, what: str) -> None:
         """Something is wrong at ``path``: the first thing that is said of a place counts."""
         self._wrong.setdefault(path, self._told(path, what))
 
@@ -140,7 +140,7 @@ class ConfigDocument:
             more = [f"and {len(lines) - MAX_TOLD} more"] if len(lines) > MAX_TOLD else []
             raise ConfigError(*lines[:MAX_TOLD], *more)
 
-    def _told(self, path: Path, what: str) -> tuple[int, str]:
+    def _told(self, path: KeyPath, what: str) -> tuple[int, str]:
         """With the place of ``path``, or of the nearest thing around it that was written somewhere."""
         for length in range(len(path), 0, -1):
             origin = self._origins.get(path[:length])
@@ -165,7 +165,7 @@ def _override_value(text: str, kind: Any) -> Any:
     return value["value"]
 
 
-def _dotted(path: Path) -> str:
+def _dotted(path: KeyPath) -> str:
     return ".".join(
         str(step) if isinstance(step, int) or re.fullmatch(r"[\w-]+", step, re.ASCII) else quoted(step) for step in path
     )

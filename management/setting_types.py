@@ -9,10 +9,10 @@ import msgspec
 
 from taipan.broker.config import ListenerSettings, ZoneSettings
 
-from .toml_lines import Path
+from .toml_lines import KeyPath
 
 
-def type_at(roots: Mapping[str, Any], path: Path) -> Any:
+def type_at(roots: Mapping[str, Any], path: KeyPath) -> Any:
     """The type of the settings field at ``path``, ``None`` where there is no such field.
 
     ``roots``: the types of the top-level keys.

@@ -31,7 +31,7 @@ from taipan.broker.core.memory import parse_limit
 from taipan.ruleengine.config import RuleEngineSettings
 
 from .settings import AppSettings, ManagementSettings
-from .toml_lines import Path
+from .toml_lines import KeyPath
 from .validation import Fault, ValueRule, ValueRules, quoted, shown, unknown_keys
 
 _SERVER_NAME_KEYS: Final = ("certfile", "keyfile", "key_password")
@@ -180,7 +180,7 @@ def _headers(value: dict[str, str]) -> Iterator[Fault]:
             yield Fault((name,), "expected the name and value of an HTTP header")
 
 
-def _below(path: Path, faults: Iterator[Fault]) -> Iterator[Fault]:
+def _below(path: KeyPath, faults: Iterator[Fault]) -> Iterator[Fault]:
     for fault in faults:
         yield fault._replace(place=path + fault.place)
 

@@ -3,13 +3,13 @@
 import tomllib
 from typing import Final
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 
 _SPACE: Final = " \t"
 _BARE_END: Final = " \t\r\n.=]}#,"
 
 
-def key_lines(text: str) -> dict[Path, int]:
+def key_lines(text: str) -> dict[KeyPath, int]:
     """The line (from 1) on which each key of a *valid* document is first written.
 
     Members of arrays are keys by their index: ``("listeners", 0, "bind")``. Tables named only on the way to another
@@ -30,11 +30,11 @@ class _Scanner:
         self._at = 0
         self._line = 1
         self._counted_to = 0
-        self._arrays: dict[Path, int] = {}  # arrays of tables: index of the last member
-        self.lines: dict[Path, int] = {}
+        self._arrays: dict[KeyPath, int] = {}  # arrays of tables: index of the last member
+        self.lines: dict[KeyPath, int] = {}
 
     def document(self) -> None:
-        table: Path = ()
+        table: KeyPath = ()
         while True:
             self._skip_blank(newlines=True)
             if self._at >= len(self._text):
@@ -50,10 +50,10 @@ class _Scanner:
             else:
                 self._key_value(table)
 
-    def _header(self, array: bool) -> Path:
+    def _header(self, array: bool) -> KeyPath:
         line = self._current_line()
         names = self._key()
-        path: Path = ()
+        path: KeyPath = ()
         for name in names[:-1]:
             path = self._enter(path + (name,), line)
         path = path + (names[-1],)
@@ -62,14 +62,14 @@ class _Scanner:
             self._arrays[path] = self._arrays.get(path, -1) + 1
         return self._enter(path, line)
 
-    def _enter(self, path: Path, line: int) -> Path:
+    def _enter(self, path: KeyPath, line: int) -> KeyPath:
         self.lines.setdefault(path, line)
         if path in self._arrays:
             path = path + (self._arrays[path],)
             self.lines.setdefault(path, line)
         return path
 
-    def _key_value(self, table: Path) -> None:
+    def _key_value(self, table: KeyPath) -> None:
         line = self._current_line()
         path = table
         for name in self._key():
@@ -98,7 +98,7 @@ class _Scanner:
                 return names
             self._at += 1
 
-    def _value(self, path: Path) -> None:
+    def _value(self, path: KeyPath) -> None:
         char = self._text[self._at]
         if char in "\"'":
             self._string()

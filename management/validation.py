@@ -14,7 +14,7 @@ from msgspec import Meta
 from taipan.broker.observability.log_text import one_line
 
 from .setting_types import member_type, struct_of, union_members
-from .toml_lines import Path
+from .toml_lines import KeyPath
 
 _MAX_SHOWN_LENGTH: Final = 60
 _LISTS: Final = (list, tuple, set, frozenset)
@@ -30,7 +30,7 @@ _KINDS: Final[dict[Any, str]] = {
 class Fault(NamedTuple):
     """``place``: the keys that lead to it. ``missing``: a key that must be there is not."""
 
-    place: Path
+    place: KeyPath
     what: str
     missing: bool = False
 
@@ -53,7 +53,7 @@ class Validator:
         self._table = table
         self._rules: ValueRules = rules or {}
 
-    def faults(self, value: Any, kind: Any, place: Path = ()) -> Iterator[Fault]:
+    def faults(self, value: Any, kind: Any, place: KeyPath = ()) -> Iterator[Fault]:
         """Everything in ``value`` that is not as ``kind`` has it; a value without faults converts."""
         struct, member = struct_of(kind), _member(kind)
         if struct is not None and isinstance(value, dict):
@@ -72,7 +72,7 @@ class Validator:
         else:
             yield from self._of_whole(value, kind, place)
 
-    def _of_struct(self, value: dict[str, Any], struct: type[msgspec.Struct], place: Path) -> Iterator[Fault]:
+    def _of_struct(self, value: dict[str, Any], struct: type[msgspec.Struct], place: KeyPath) -> Iterator[Fault]:
         fields = msgspec.structs.fields(struct)
         rules = self._rules.get(struct, {})
         if struct.__struct_config__.forbid_unknown_fields:
@@ -94,14 +94,14 @@ class Validator:
                 what = f"needs the key {quoted(key)}" if self._table == "table" else f"{key} is missing"
                 yield Fault(place, what, missing=True)
 
-    def _of_whole(self, value: Any, kind: Any, place: Path) -> Iterator[Fault]:
+    def _of_whole(self, value: Any, kind: Any, place: KeyPath) -> Iterator[Fault]:
         try:
             msgspec.convert(value, kind, strict=self._strict)
         except msgspec.ValidationError:
             yield Fault(place, f"expected {expected(kind, self._table)}, got {shown(value, self._table)}")
 
 
-def unknown_keys(value: Collection[str], known: Collection[str], place: Path) -> Iterator[Fault]:
+def unknown_keys(value: Collection[str], known: Collection[str], place: KeyPath) -> Iterator[Fault]:
     """Keys that are not ``known``, each with the nearest of those."""
     for key in value:
         if key not in known:

@@ -16,7 +16,7 @@ from ..operations.acl import (
     ClientIdRecord,
     Half,
     HalfRecord,
-    NewRule,
+    NewAclRule,
     Subject,
     UsernameRecord,
     added_record,
@@ -64,7 +64,7 @@ class NewRecord(msgspec.Struct):
 )
 async def add_acl(call: Call) -> Any:
     given = call.body if isinstance(call.body, list) else [call.body]
-    rules = [NewRule(_subject(each), each.topic, each.action, each.access == "allow") for each in given]
+    rules = [NewAclRule(_subject(each), each.topic, each.action, each.access == "allow") for each in given]
     await call.operations.acl.add_first(rules)
     done = [added_record(rule) for rule in rules]
     return done if isinstance(call.body, list) else done[0]

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from ..http.routes import Call, OrEmpty, Routes
-from ..operations.acl import OK, AclRecord, Action, NewRule, rule_record, subject_of
+from ..operations.acl import OK, AclRecord, Action, NewAclRule, rule_record, subject_of
 from ..operations.listing import PageQuery, everything
 
 routes = Routes("ACL rules")
@@ -39,7 +39,7 @@ def lookup_broker_acl(call: Call) -> Any:
 async def add_broker_acl(call: Call) -> Any:
     given = call.body if isinstance(call.body, list) else [call.body]
     await call.operations.acl.add(
-        [NewRule(subject_of(each.login), each.topic, each.action, each.allow) for each in given]
+        [NewAclRule(subject_of(each.login), each.topic, each.action, each.allow) for each in given]
     )
     return {each.login: OK for each in given}
 

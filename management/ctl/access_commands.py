@@ -7,14 +7,14 @@ import msgspec
 from taipan.broker.access.stored_rules import ALL, PUB, PUBSUB, SUB
 from taipan.broker.access.stored_users import CLIENT_ID, USERNAME
 
-from ..operations.acl import AclRecord, HalfRecord, NewRule, Subject, rule_record, subject_of
+from ..operations.acl import AclRecord, HalfRecord, NewAclRule, Subject, rule_record, subject_of
 from ..operations.banned import BanRecord
 from ..operations.listing import everything
 from ..operations.refusal import EXISTS, NO_USER, UNKNOWN, Refusal
 from ..operations.times import LATEST
 from ..operations.users import NewUser, login_record
 from .client_commands import EVERYTHING
-from .command import NOT_FOUND, OK, Answer, Call, Commands, not_found, telling, told, word
+from .command import NOT_FOUND, OK, CommandCall, CommandResult, Commands, not_found, telling, told, word
 
 commands = Commands()
 
@@ -22,43 +22,45 @@ commands = Commands()
 # users; mqtt-user is what EMQX 4.2 calls it
 
 
-async def _add_login(call: Call) -> Answer:
+async def _add_login(call: CommandCall) -> CommandResult:
     superuser = call.get("IsSuperuser") is not None and call.flag("IsSuperuser")
     return await _added(call, NewUser(call["Login"], call["Password"], superuser), USERNAME)
 
 
-async def _added(call: Call, user: NewUser, kind: str) -> Answer:
+async def _added(call: CommandCall, user: NewUser, kind: str) -> CommandResult:
     users = call.operations.users
     warning = users.first_user()
     with telling(_account_words):
         await users.add_one(user, kind)
     if warning is None:
-        return Answer(None, OK)
-    return Answer({"warning": warning}, lambda answer: [OK, f"Warning: {answer['warning']}"])
+        return CommandResult(None, OK)
+    return CommandResult({"warning": warning}, lambda answer: [OK, f"Warning: {answer['warning']}"])
 
 
-async def _update_login(call: Call) -> Answer:
+async def _update_login(call: CommandCall) -> CommandResult:
     superuser = None if call.get("IsSuperuser") is None else call.flag("IsSuperuser")
     with telling(_account_words):
         await call.operations.users.update(NewUser(call["Login"], call["Password"]), superuser)
-    return Answer(None, OK)
+    return CommandResult(None, OK)
 
 
-async def _delete_login(call: Call) -> Answer:
+async def _delete_login(call: CommandCall) -> CommandResult:
     with telling(_account_words):
         await call.operations.users.delete(call["Login"])
-    return Answer(None, OK)
+    return CommandResult(None, OK)
 
 
-def _list_logins(call: Call) -> Answer:
-    return Answer(call.operations.users.listing(1, EVERYTHING), lambda row: f"User(login = {_binary(row.login)})")
+def _list_logins(call: CommandCall) -> CommandResult:
+    return CommandResult(
+        call.operations.users.listing(1, EVERYTHING), lambda row: f"User(login = {_binary(row.login)})"
+    )
 
 
-def _show_login(call: Call) -> Answer:
+def _show_login(call: CommandCall) -> CommandResult:
     user = call.operations.users.lookup(call["Login"])
     if user is None:
         raise not_found(f"user {call['Login']}", NO_USER)
-    return Answer(
+    return CommandResult(
         login_record(user),
         lambda row: f"User(login = {_binary(row.login)} is_super = {word(row.is_superuser)})",
     )
@@ -76,21 +78,21 @@ for _noun, _kind in (("users", "user"), ("mqtt-user", "user, as EMQX 4.2 has it"
 
 
 def _accounts(noun: str, kind: str, name: str, what: str) -> None:
-    def list_accounts(call: Call) -> Answer:
-        return Answer(call.operations.users.accounts(kind, 1, EVERYTHING), lambda row: str(row.name))
+    def list_accounts(call: CommandCall) -> CommandResult:
+        return CommandResult(call.operations.users.accounts(kind, 1, EVERYTHING), lambda row: str(row.name))
 
-    async def add_account(call: Call) -> Answer:
+    async def add_account(call: CommandCall) -> CommandResult:
         return await _added(call, NewUser(call[name], call["Password"]), kind)
 
-    async def update_account(call: Call) -> Answer:
+    async def update_account(call: CommandCall) -> CommandResult:
         with telling(_account_words):
             await call.operations.users.update(NewUser(call[name], call["NewPassword"]), kind=kind)
-        return Answer(None, OK)
+        return CommandResult(None, OK)
 
-    async def delete_account(call: Call) -> Answer:
+    async def delete_account(call: CommandCall) -> CommandResult:
         with telling(_account_words):
             await call.operations.users.delete(call[name], kind)
-        return Answer(None, OK)
+        return CommandResult(None, OK)
 
     commands.add(f"{noun} list", f"List every {what}")(list_accounts)
     commands.add(f"{noun} add <{name}> <Password>", f"Add a {what}")(add_account)
@@ -110,35 +112,35 @@ def _account_words(refusal: Refusal) -> str | None:
 
 
 @commands.add("acl list [<Kind>]", "List access rules: all, or those of clientid, username or _all")
-def list_rules(call: Call) -> Answer:
+def list_rules(call: CommandCall) -> CommandResult:
     acl = call.operations.acl
     if call.get("Kind") is not None:
         kind = call.choice("Kind", CLIENT_ID, USERNAME, "_all")
-        return Answer(acl.halves_listing(ALL if kind == "_all" else kind, 1, EVERYTHING), _half_line)
+        return CommandResult(acl.halves_listing(ALL if kind == "_all" else kind, 1, EVERYTHING), _half_line)
     listings = [acl.halves_listing(kind, 1, EVERYTHING) for kind in (CLIENT_ID, USERNAME, ALL)]
-    return Answer(everything(chain.from_iterable(listings), lambda record: record), _half_line)
+    return CommandResult(everything(chain.from_iterable(listings), lambda record: record), _half_line)
 
 
 def _subject_commands(words: str, name: str, kind: str) -> None:
-    def subject(call: Call) -> Subject:
+    def subject(call: CommandCall) -> Subject:
         return (kind, call[name]) if name else (ALL, "")
 
-    def show(call: Call) -> Answer:
+    def show(call: CommandCall) -> CommandResult:
         if not call.operations.acl.has(subject(call)):
             raise not_found(f"access rule of {words} {subject(call)[1]}".rstrip())
-        return Answer(call.operations.acl.halves_of(subject(call)), _half_line)
+        return CommandResult(call.operations.acl.halves_of(subject(call)), _half_line)
 
-    async def add(call: Call) -> Answer:
+    async def add(call: CommandCall) -> CommandResult:
         action = _one_of(call, "Action", PUB, SUB, PUBSUB)
         allow = _one_of(call, "Access", "allow", "deny") == "allow"
         with telling(_illegal):
-            await call.operations.acl.add_first([NewRule(subject(call), call["Topic"], action, allow)])
-        return Answer(None, OK)
+            await call.operations.acl.add_first([NewAclRule(subject(call), call["Topic"], action, allow)])
+        return CommandResult(None, OK)
 
-    async def delete(call: Call) -> Answer:
+    async def delete(call: CommandCall) -> CommandResult:
         with telling(_unknown):
             await call.operations.acl.delete_of(subject(call), call["Topic"])
-        return Answer(None, OK)
+        return CommandResult(None, OK)
 
     who = f" <{name}>" if name else ""
     commands.add(f"acl show {words}{who}", f"Show the access rules of {_of(kind)}")(show)
@@ -159,24 +161,24 @@ _subject_commands("_all", "", ALL)
 
 
 @commands.add("acl cache-clean <ClientId>", "Decide anew what a client may do; all: what every client may do")
-def clean_cache(call: Call) -> Answer:
+def clean_cache(call: CommandCall) -> CommandResult:
     who = call["ClientId"]
     if who == "all":
         call.operations.clients.clean_acl_caches()
     else:
         _clean_one(call, who)
-    return Answer(None, "ACL cache drain start OK")
+    return CommandResult(None, "ACL cache drain start OK")
 
 
 @commands.add("acl cache-clean node <Node>", "Decide anew what every client of a node may do")
-def clean_cache_of_node(call: Call) -> Answer:
+def clean_cache_of_node(call: CommandCall) -> CommandResult:
     with telling(_not_drained):
         call.operations.nodes.check(call["Node"])
     call.operations.clients.clean_acl_caches()
-    return Answer(None, "ACL cache drain start OK")
+    return CommandResult(None, "ACL cache drain start OK")
 
 
-def _clean_one(call: Call, client_id: str) -> None:
+def _clean_one(call: CommandCall, client_id: str) -> None:
     with telling(_not_drained):
         call.operations.clients.clean_acl_cache(client_id)
 
@@ -185,35 +187,35 @@ def _clean_one(call: Call, client_id: str) -> None:
 
 
 @commands.add("mqtt-acl list", "List the access rules by login, as EMQX 4.2 has them")
-def list_login_rules(call: Call) -> Answer:
-    return Answer(call.operations.acl.listing(1, EVERYTHING), _login_rule_line)
+def list_login_rules(call: CommandCall) -> CommandResult:
+    return CommandResult(call.operations.acl.listing(1, EVERYTHING), _login_rule_line)
 
 
 @commands.add("mqtt-acl show <Login>", "Show the access rules of a login ($all: of everybody) as they are tried")
-def show_login_rules(call: Call) -> Answer:
+def show_login_rules(call: CommandCall) -> CommandResult:
     rules = call.operations.acl.lookup(call["Login"])
     if not rules:
         raise not_found(f"access rule of {call['Login']}")
-    return Answer(everything(rules, rule_record), _login_rule_line)
+    return CommandResult(everything(rules, rule_record), _login_rule_line)
 
 
 @commands.add("mqtt-acl add <Login> <Topic> <Action> <Allow>", "Add a rule: pub, sub or pubsub; allowed true or false")
-async def add_login_rule(call: Call) -> Answer:
+async def add_login_rule(call: CommandCall) -> CommandResult:
     action = _one_of(call, "Action", PUB, SUB, PUBSUB)
     allow = _one_of(call, "Allow", "true", "false") == "true"
     with telling(_illegal):
-        await call.operations.acl.add([NewRule(subject_of(call["Login"]), call["Topic"], action, allow)])
-    return Answer(None, OK)
+        await call.operations.acl.add([NewAclRule(subject_of(call["Login"]), call["Topic"], action, allow)])
+    return CommandResult(None, OK)
 
 
 @commands.add("mqtt-acl del <Login> <Topic>", "Remove the rules of a login for a topic")
-async def delete_login_rules(call: Call) -> Answer:
+async def delete_login_rules(call: CommandCall) -> CommandResult:
     with telling(_unknown):
         await call.operations.acl.delete(call["Login"], call["Topic"])
-    return Answer(None, OK)
+    return CommandResult(None, OK)
 
 
-def _one_of(call: Call, name: str, *allowed: str) -> str:
+def _one_of(call: CommandCall, name: str, *allowed: str) -> str:
     with telling(_illegal):
         return call.choice(name, *allowed)
 
@@ -245,8 +247,8 @@ def _login_rule_line(row: AclRecord) -> str:
 
 
 @commands.add("banned list", "List who may not connect")
-def list_banned(call: Call) -> Answer:
-    return Answer(call.operations.banned.listing(1, EVERYTHING), _ban_line)
+def list_banned(call: CommandCall) -> CommandResult:
+    return CommandResult(call.operations.banned.listing(1, EVERYTHING), _ban_line)
 
 
 def _ban_line(row: BanRecord) -> str:
@@ -258,20 +260,20 @@ def _ban_line(row: BanRecord) -> str:
     "banned add <As> <Who> [--reason <Reason>] [--seconds <Seconds>]",
     "Let a clientid, username or peerhost (As) not connect, for 300 seconds",
 )
-async def add_banned(call: Call) -> Answer:
+async def add_banned(call: CommandCall) -> CommandResult:
     until = None
     if call.get("Seconds") is not None:
         now = int(call.operations.server.clock.wall())
         until = now + call.integer("Seconds", 1, LATEST - now)
     await call.operations.banned.add(call["As"], call["Who"], "taipan-ctl", call.get("Reason") or "", None, until)
-    return Answer(None, OK)
+    return CommandResult(None, OK)
 
 
 @commands.add("banned del <As> <Who>", "Lift a ban")
-async def delete_banned(call: Call) -> Answer:
+async def delete_banned(call: CommandCall) -> CommandResult:
     if not await call.operations.banned.delete(call["As"], call["Who"]):
         raise not_found(f"ban of {call['As']} {call['Who']}")
-    return Answer(None, OK)
+    return CommandResult(None, OK)
 
 
 def _binary(text: str) -> str:

@@ -4,45 +4,45 @@ from taipan.broker.observability.log_text import NOTHING
 
 from ..operations.apps import AppRecord
 from ..operations.refusal import EXISTS, UNKNOWN
-from .command import NOT_FOUND, OK, Answer, Call, Commands, not_found, telling, word
+from .command import NOT_FOUND, OK, CommandCall, CommandResult, Commands, not_found, telling, word
 
 commands = Commands()
 
 
 @commands.add("mgmt list", "List the applications that may use the HTTP API")
-def list_apps(call: Call) -> Answer:
+def list_apps(call: CommandCall) -> CommandResult:
     rows = [call.operations.apps.lookup(row.app_id) for row in call.operations.apps.listing()]
-    return Answer(rows, lambda rows: [_app_line(row) for row in rows])
+    return CommandResult(rows, lambda rows: [_app_line(row) for row in rows])
 
 
 @commands.add("mgmt lookup <AppId>", "Show an application")
-def lookup_app(call: Call) -> Answer:
+def lookup_app(call: CommandCall) -> CommandResult:
     found = call.operations.apps.lookup(call["AppId"])
     if found is None:
         raise not_found(f"application {call['AppId']}")
-    return Answer(found, _app_line)
+    return CommandResult(found, _app_line)
 
 
 @commands.add("mgmt insert <AppId> <Name>", "Add an application; its secret is shown this once")
-async def insert_app(call: Call) -> Answer:
+async def insert_app(call: CommandCall) -> CommandResult:
     with telling(lambda refusal: "Error: already existed" if refusal.code == EXISTS else None):
         secret = await call.operations.apps.add(call["AppId"], call["Name"])
-    return Answer({"secret": secret}, lambda data: f"AppSecret: {data['secret']}")
+    return CommandResult({"secret": secret}, lambda data: f"AppSecret: {data['secret']}")
 
 
 @commands.add("mgmt update <AppId> <Status>", "Let an application in, or no longer: true, false")
-async def update_app(call: Call) -> Answer:
+async def update_app(call: CommandCall) -> CommandResult:
     status = call.flag("Status")
     with telling(lambda refusal: NOT_FOUND if refusal.code == UNKNOWN else None):
         await call.operations.apps.update(call["AppId"], status=status)
-    return Answer(None, "update successfully.")
+    return CommandResult(None, "update successfully.")
 
 
 @commands.add("mgmt delete <AppId>", "Remove an application")
-async def delete_app(call: Call) -> Answer:
+async def delete_app(call: CommandCall) -> CommandResult:
     if not await call.operations.apps.delete(call["AppId"]):
         raise not_found(f"application {call['AppId']}")
-    return Answer(None, OK)
+    return CommandResult(None, OK)
 
 
 def _app_line(row: AppRecord) -> str:

@@ -10,7 +10,7 @@ from ..operations.pubsub import SubscribeRequest, UnsubscribeRequest
 from ..operations.refusal import NOT_ONLINE, WRONG
 from ..operations.routes import RouteRecord
 from ..operations.subscriptions import SubscriptionRecord, SubscriptionsQuery
-from .command import NOT_FOUND, OK, Answer, Call, Commands, Failure, not_found, telling, told, word
+from .command import NOT_FOUND, OK, CommandCall, CommandResult, Commands, Failure, not_found, telling, told, word
 
 commands = Commands()
 
@@ -19,67 +19,69 @@ EVERYTHING: Final = maxsize // 2
 
 
 @commands.add("clients list", "List all clients")
-def list_clients(call: Call) -> Answer:
-    return Answer(call.operations.clients.search(ClientsQuery(), EVERYTHING), lambda row: _client_line(call, row))
+def list_clients(call: CommandCall) -> CommandResult:
+    return CommandResult(
+        call.operations.clients.search(ClientsQuery(), EVERYTHING), lambda row: _client_line(call, row)
+    )
 
 
 @commands.add("clients show <ClientId>", "Show a client")
-def show_client(call: Call) -> Answer:
+def show_client(call: CommandCall) -> CommandResult:
     found = call.operations.clients.lookup(call["ClientId"])
     if not found:
         raise not_found(f"client {call['ClientId']}", NOT_ONLINE)
-    return Answer(found, lambda rows: [_client_line(call, row) for row in rows])
+    return CommandResult(found, lambda rows: [_client_line(call, row) for row in rows])
 
 
 @commands.add("clients kick <ClientId>", "End a client's connection and its session")
-async def kick_client(call: Call) -> Answer:
+async def kick_client(call: CommandCall) -> CommandResult:
     with _online(NOT_FOUND):
         await call.operations.clients.kick(call["ClientId"])
-    return Answer(None, OK)
+    return CommandResult(None, OK)
 
 
 @commands.add("subscriptions list", "List all subscriptions")
-def list_subscriptions(call: Call) -> Answer:
-    return Answer(call.operations.subscriptions.search(SubscriptionsQuery(), EVERYTHING), _subscription_line)
+def list_subscriptions(call: CommandCall) -> CommandResult:
+    return CommandResult(call.operations.subscriptions.search(SubscriptionsQuery(), EVERYTHING), _subscription_line)
 
 
 @commands.add("subscriptions show <ClientId>", "Show the subscriptions of a client")
-def show_subscriptions(call: Call) -> Answer:
+def show_subscriptions(call: CommandCall) -> CommandResult:
     # No more than max_subscriptions of one client: they may be found at once.
     rows = [row for row in call.operations.subscriptions.lookup(call["ClientId"]) if row is not None]
     if not rows:
         raise not_found(f"subscription of client {call['ClientId']}", NOT_ONLINE)
-    return Answer(rows, lambda rows: [_subscription_line(row) for row in rows])
+    return CommandResult(rows, lambda rows: [_subscription_line(row) for row in rows])
 
 
 @commands.add("subscriptions add <ClientId> <Topic> <QoS>", "Subscribe a client, online or not, to a topic filter")
-async def add_subscription(call: Call) -> Answer:
+async def add_subscription(call: CommandCall) -> CommandResult:
     if call["QoS"] not in ("0", "1", "2"):
         raise Failure(WRONG, "QoS should be 0, 1, 2", "QoS should be 0, 1, 2")
     request = SubscribeRequest(client_id=call["ClientId"], topic=call["Topic"], qos=int(call["QoS"]))
     with _online("Error: Channel not found!"):
         await call.operations.pubsub.subscribe(request)
-    return Answer(None, OK)
+    return CommandResult(None, OK)
 
 
 @commands.add("subscriptions del <ClientId> <Topic>", "Unsubscribe a client, online or not, from a topic filter")
-async def delete_subscription(call: Call) -> Answer:
+async def delete_subscription(call: CommandCall) -> CommandResult:
     with _online("Error: Channel not found!"):
         await call.operations.pubsub.unsubscribe(UnsubscribeRequest(client_id=call["ClientId"], topic=call["Topic"]))
-    return Answer(None, OK)
+    return CommandResult(None, OK)
 
 
 @commands.add("routes list", "List all routes")
-def list_routes(call: Call) -> Answer:
-    return Answer(call.operations.routes.listing(1, EVERYTHING), _route_line)
+def list_routes(call: CommandCall) -> CommandResult:
+    return CommandResult(call.operations.routes.listing(1, EVERYTHING), _route_line)
 
 
 @commands.add("routes show <Topic>", "Show the routes of a topic filter")
-def show_routes(call: Call) -> Answer:
+def show_routes(call: CommandCall) -> CommandResult:
     found = call.operations.routes.lookup(call["Topic"])
     if not found:
         raise not_found(f"route of {call['Topic']}")
-    return Answer(found, lambda rows: [_route_line(row) for row in rows])
+    return CommandResult(found, lambda rows: [_route_line(row) for row in rows])
 
 
 def _online(otherwise: str) -> AbstractContextManager[None]:
@@ -87,7 +89,7 @@ def _online(otherwise: str) -> AbstractContextManager[None]:
     return telling(lambda refusal: otherwise if refusal.code == NOT_ONLINE else None)
 
 
-def _client_line(call: Call, row: ClientRecord) -> str:
+def _client_line(call: CommandCall, row: ClientRecord) -> str:
     facts: dict[str, Any] = {
         "username": row.username,
         "peername": f"{row.ip_address}:{row.port}",

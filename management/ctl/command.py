@@ -23,7 +23,7 @@ NOT_FOUND: Final = "Not Found."
 Lines = str | Callable[[Any], str | Iterable[str | None]]
 
 
-class Answer:
+class CommandResult:
     """What a command found or did.
 
     ``data``: what the HTTP API would answer as ``data`` (a ``Listing`` too; ``None``: nothing but a code).
@@ -66,7 +66,7 @@ class UsageError(Exception):
         self.lines = lines
 
 
-class Call:
+class CommandCall:
     """One command on its way. ``values`` has what was given by the names in the usage: ``call["ClientId"]``."""
 
     __slots__ = ("operations", "values")
@@ -107,7 +107,7 @@ class Call:
         return text
 
 
-Run = Callable[[Call], Answer | Awaitable[Answer]]
+Run = Callable[[CommandCall], CommandResult | Awaitable[CommandResult]]
 
 
 class Command:
@@ -172,7 +172,7 @@ class Commands:
     commands = Commands()
 
     @commands.add("clients show <ClientId>", "Show a client")
-    def show(call: Call) -> Answer: ...
+    def show(call: CommandCall) -> CommandResult: ...
     """
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ import msgspec
 from ..operations.backup.import_file import ImportRefused, UnsupportedVersion
 from ..operations.loss import LossRecord
 from ..operations.refusal import NOT_JSON, UNKNOWN, WRONG, Refusal
-from .command import OK, Answer, Call, Commands, telling, word
+from .command import OK, CommandCall, CommandResult, Commands, telling, word
 
 commands = Commands()
 
@@ -17,25 +17,25 @@ _FAILED = "The emqx data import failed"
 
 
 @commands.add("data export", "Export what is stored: users, access rules, bans, applications, rules, resources")
-async def export_data(call: Call) -> Answer:
+async def export_data(call: CommandCall) -> CommandResult:
     with telling(lambda refusal: f"The emqx data export failed due to {refusal.message}."):
         record = await call.operations.backup.export_file()
     path = call.operations.backup.files.path / record.filename
-    return Answer(record, f"The emqx data has been successfully exported to {path}.")
+    return CommandResult(record, f"The emqx data has been successfully exported to {path}.")
 
 
 @commands.add(
     "data import <File> [--env <JSON>] [--dry-run <Flag>]", "Import a file by its absolute path; all of it or nothing"
 )
-async def import_data(call: Call) -> Answer:
+async def import_data(call: CommandCall) -> CommandResult:
     path = call["File"]
     dry_run = call.get("Flag") is not None and call.flag("Flag")
     with telling(lambda refusal: _not_imported(refusal, path)):
         told = await call.operations.backup.import_path(path, _env(call), dry_run)
-    return Answer(told, _dry_run_lines if dry_run else _import_lines)
+    return CommandResult(told, _dry_run_lines if dry_run else _import_lines)
 
 
-def _env(call: Call) -> Any:
+def _env(call: CommandCall) -> Any:
     text = call.get("JSON")
     if text is None:
         return {}
@@ -87,13 +87,13 @@ def _told_lines(told: dict[str, Any]) -> Iterator[str]:
 
 
 @commands.add("data loss", "Show what the store lacked at the start")
-def show_loss(call: Call) -> Answer:
-    return Answer(call.operations.loss.record(), _loss_lines)
+def show_loss(call: CommandCall) -> CommandResult:
+    return CommandResult(call.operations.loss.record(), _loss_lines)
 
 
 @commands.add("data accept-loss", "Let clients in though rows that decide who may are lost")
-async def accept_loss(call: Call) -> Answer:
-    return Answer(await call.operations.loss.accept(), OK)
+async def accept_loss(call: CommandCall) -> CommandResult:
+    return CommandResult(await call.operations.loss.accept(), OK)
 
 
 def _loss_lines(loss: LossRecord) -> Iterator[str]:

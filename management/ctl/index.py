@@ -12,14 +12,14 @@ from . import (
     traffic_commands,
     watch_commands,
 )
-from .command import Answer, Call, Command, Commands, overview
+from .command import Command, CommandCall, CommandResult, Commands, overview
 
 commands = Commands()
 
 
 @commands.add("help", "Show this")
-def show_help(call: Call) -> Answer:
-    return Answer(
+def show_help(call: CommandCall) -> CommandResult:
+    return CommandResult(
         [{"command": each.usage, "description": each.summary} for each in COMMANDS], lambda _: overview(COMMANDS)
     )
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from ..operations.monitoring import ModuleRecord
 from ..operations.runtime import runtime
-from .command import Answer, Call, Commands, key_line, word
+from .command import CommandCall, CommandResult, Commands, key_line, word
 
 commands = Commands()
 
@@ -15,49 +15,49 @@ _VM_WIDTH: Final = 24
 
 
 @commands.add("status", "Show whether the node runs")
-def show_status(call: Call) -> Answer:
-    return Answer(
+def show_status(call: CommandCall) -> CommandResult:
+    return CommandResult(
         call.operations.nodes.status(memory_text=False),
         lambda node: f"Node '{node.node}' {node.version} is started",
     )
 
 
 @commands.add("broker", "Show what the node is")
-def show_broker(call: Call) -> Answer:
+def show_broker(call: CommandCall) -> CommandResult:
     keys = ("sysdescr", "version", "uptime", "datetime")
-    return Answer(
+    return CommandResult(
         call.operations.nodes.broker(), lambda node: [key_line(key, getattr(node, key), _BROKER_WIDTH) for key in keys]
     )
 
 
 @commands.add("broker stats", "Show the gauges and their maxima")
-def show_stats(call: Call) -> Answer:
-    return Answer(call.operations.monitoring.stats(), _figures)
+def show_stats(call: CommandCall) -> CommandResult:
+    return CommandResult(call.operations.monitoring.stats(), _figures)
 
 
 @commands.add("broker metrics", "Show the counters")
-def show_metrics(call: Call) -> Answer:
-    return Answer(call.operations.monitoring.metrics(), _figures)
+def show_metrics(call: CommandCall) -> CommandResult:
+    return CommandResult(call.operations.monitoring.metrics(), _figures)
 
 
 def _figures(values: dict[str, int]) -> list[str]:
     return [key_line(key, values[key], _FIGURE_WIDTH) for key in sorted(values)]
 
 
-async def _vm(call: Call, *groups: str) -> Answer:
+async def _vm(call: CommandCall, *groups: str) -> CommandResult:
     values = await runtime(call.operations.nodes)
     if groups:
         values = {key: value for key, value in values.items() if key.partition("/")[0] in groups}
-    return Answer(values, lambda found: [key_line(key, value, _VM_WIDTH) for key, value in found.items()])
+    return CommandResult(values, lambda found: [key_line(key, value, _VM_WIDTH) for key, value in found.items()])
 
 
 @commands.add("vm", "Show what the process has of the machine")
-async def show_vm(call: Call) -> Answer:
+async def show_vm(call: CommandCall) -> CommandResult:
     return await _vm(call)
 
 
 @commands.add("vm <Group>", "Show one part: all, load, memory, process, io, ports")
-async def show_vm_group(call: Call) -> Answer:
+async def show_vm_group(call: CommandCall) -> CommandResult:
     group = call.choice("Group", "all", "load", "memory", "process", "io", "ports")
     if group == "all":
         return await _vm(call)
@@ -65,8 +65,8 @@ async def show_vm_group(call: Call) -> Answer:
 
 
 @commands.add("modules list", "List the optional extras")
-def list_modules(call: Call) -> Answer:
-    return Answer(call.operations.modules.records(), _module_lines)
+def list_modules(call: CommandCall) -> CommandResult:
+    return CommandResult(call.operations.modules.records(), _module_lines)
 
 
 def _module_lines(modules: list[ModuleRecord]) -> Iterator[str]:
@@ -75,30 +75,30 @@ def _module_lines(modules: list[ModuleRecord]) -> Iterator[str]:
 
 
 @commands.add("log set-level <Level> [<Logger>]", "Write no less than debug, info, warning, error or critical")
-def set_level(call: Call) -> Answer:
-    return Answer(call.operations.logs.set_level(call["Level"], call.get("Logger")), str)
+def set_level(call: CommandCall) -> CommandResult:
+    return CommandResult(call.operations.logs.set_level(call["Level"], call.get("Logger")), str)
 
 
 @commands.add("log primary-level [<Level>]", "Show or set the level of everything")
-def primary_level(call: Call) -> Answer:
+def primary_level(call: CommandCall) -> CommandResult:
     level = call.get("Level")
     logs = call.operations.logs
-    return Answer(logs.level() if level is None else logs.set_level(level), str)
+    return CommandResult(logs.level() if level is None else logs.set_level(level), str)
 
 
 @commands.add("log list", "Show the loggers that have a level of their own")
-def list_levels(call: Call) -> Answer:
-    return Answer(call.operations.logs.levels(), _level_lines)
+def list_levels(call: CommandCall) -> CommandResult:
+    return CommandResult(call.operations.logs.levels(), _level_lines)
 
 
 @commands.add("log handlers list", "Show where the log goes")
-def list_handlers(call: Call) -> Answer:
-    return Answer(call.operations.logs.handlers(), _handler_lines)
+def list_handlers(call: CommandCall) -> CommandResult:
+    return CommandResult(call.operations.logs.handlers(), _handler_lines)
 
 
 @commands.add("log handlers set-level <HandlerId> <Level>", "Let a handler write no less than this")
-def set_handler_level(call: Call) -> Answer:
-    return Answer(call.operations.logs.set_handler_level(call["HandlerId"], call["Level"]), str)
+def set_handler_level(call: CommandCall) -> CommandResult:
+    return CommandResult(call.operations.logs.set_handler_level(call["HandlerId"], call["Level"]), str)
 
 
 def _level_lines(levels: list[dict[str, Any]]) -> Iterator[str]:

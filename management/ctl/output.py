@@ -11,7 +11,7 @@ from taipan.broker.loop.cooperative_slice import CooperativeSlice
 from taipan.broker.observability.log_text import one_line
 
 from ..operations.listing import Listing
-from .command import Answer
+from .command import CommandResult
 
 SLICE: Final = 0.002
 """Seconds that one stretch of a long answer may take."""
@@ -40,7 +40,7 @@ class Output:
         self._pending = bytearray()
         self._work = CooperativeSlice(SLICE)
 
-    async def answer(self, answer: Answer, as_json: bool) -> None:
+    async def answer(self, answer: CommandResult, as_json: bool) -> None:
         """All of it. Raises Gone where the caller is gone."""
         if as_json:
             await self._json(answer.data)

@@ -9,7 +9,7 @@ import msgspec
 from ..http.reading import parse
 from ..operations.refusal import UNKNOWN, Refusal, wrong
 from ..operations.rules import RulesQuery
-from .command import OK, Answer, Call, Commands, telling
+from .command import OK, CommandCall, CommandResult, Commands, telling
 
 commands = Commands()
 
@@ -18,33 +18,33 @@ _ALL: Final = 10**15
 
 
 @commands.add("rules list", "List the rules")
-def list_rules(call: Call) -> Answer:
-    return Answer(call.operations.rules.everything(RulesQuery()), _rule_line)
+def list_rules(call: CommandCall) -> CommandResult:
+    return CommandResult(call.operations.rules.everything(RulesQuery()), _rule_line)
 
 
 @commands.add("rules show <RuleId>", "Show a rule")
-def show_rule(call: Call) -> Answer:
+def show_rule(call: CommandCall) -> CommandResult:
     with _finding(call["RuleId"]):
-        return Answer(call.operations.rules.lookup(call["RuleId"]), _rule_line)
+        return CommandResult(call.operations.rules.lookup(call["RuleId"]), _rule_line)
 
 
 @commands.add(
     "rules create <SQL> <Actions> [-i <Id>] [-e <On>] [-g <Then>] [-d <D>]",
     "Create a rule; its actions as JSON",
 )
-async def create_rule(call: Call) -> Answer:
+async def create_rule(call: CommandCall) -> CommandResult:
     given = _rule_options(call)
     record = await call.operations.rules.create(
         call["SQL"], _actions("Actions", call["Actions"]), call.get("Id"), **given
     )
-    return Answer(record, f"Rule {record['id']} created")
+    return CommandResult(record, f"Rule {record['id']} created")
 
 
 @commands.add(
     "rules update <Id> [-s <SQL>] [-a <A>] [-e <On>] [-g <Then>] [-d <D>]",
     "Change what is given of a rule",
 )
-async def update_rule(call: Call) -> Answer:
+async def update_rule(call: CommandCall) -> CommandResult:
     changes = _rule_options(call)
     sql, actions = call.get("SQL"), call.get("A")
     if sql is not None:
@@ -53,141 +53,141 @@ async def update_rule(call: Call) -> Answer:
         changes["actions"] = _actions("A", actions)
     with _finding(call["Id"]):
         record = await call.operations.rules.update(call["Id"], changes)
-    return Answer(record, f"Rule {record['id']} updated")
+    return CommandResult(record, f"Rule {record['id']} updated")
 
 
 @commands.add("rules delete <RuleId>", "Delete a rule")
-async def delete_rule(call: Call) -> Answer:
+async def delete_rule(call: CommandCall) -> CommandResult:
     with _finding(call["RuleId"]):
         await call.operations.rules.delete(call["RuleId"])
-    return Answer(None, OK)
+    return CommandResult(None, OK)
 
 
 @commands.add("rules reset-metrics <RuleId>", "Zero what was counted of a rule and its actions")
-def reset_metrics(call: Call) -> Answer:
+def reset_metrics(call: CommandCall) -> CommandResult:
     with _finding(call["RuleId"]):
         call.operations.rules.reset_metrics(call["RuleId"])
-    return Answer(None, OK)
+    return CommandResult(None, OK)
 
 
 @commands.add("rules test <SQL> <Columns>", "Show what SQL selects from column values given as JSON")
-async def test_sql(call: Call) -> Answer:
+async def test_sql(call: CommandCall) -> CommandResult:
     found = await call.operations.rules.test(call["SQL"], _object("Columns", call["Columns"]))
-    return Answer(found, _json)
+    return CommandResult(found, _json)
 
 
 @commands.add("rules trace <RuleId> [-n <Count>]", "Show the last evaluations, or keep so many of them from now on")
-def trace_rule(call: Call) -> Answer:
+def trace_rule(call: CommandCall) -> CommandResult:
     with _finding(call["RuleId"]):
         if call.get("Count") is not None:
             call.operations.rules.keep_trace(call["RuleId"], call.integer("Count", 0, _MAX_SIZE))
-            return Answer(None, OK)
-        return Answer(call.operations.rules.trace(call["RuleId"]), lambda rows: map(_json, rows))
+            return CommandResult(None, OK)
+        return CommandResult(call.operations.rules.trace(call["RuleId"]), lambda rows: map(_json, rows))
 
 
 @commands.add("rule-actions list", "List the actions that rules can have")
-def list_actions(call: Call) -> Answer:
-    return Answer(call.operations.rules.actions(), lambda rows: map(_action_line, rows))
+def list_actions(call: CommandCall) -> CommandResult:
+    return CommandResult(call.operations.rules.actions(), lambda rows: map(_action_line, rows))
 
 
 @commands.add("rule-actions show <ActionName>", "Show an action")
-def show_action(call: Call) -> Answer:
+def show_action(call: CommandCall) -> CommandResult:
     with _finding(call["ActionName"]):
-        return Answer(call.operations.rules.action(call["ActionName"]), _action_line)
+        return CommandResult(call.operations.rules.action(call["ActionName"]), _action_line)
 
 
 @commands.add("resources list [-t <ResourceType>]", "List the resources, or those of a type")
-def list_resources(call: Call) -> Answer:
+def list_resources(call: CommandCall) -> CommandResult:
     rows = call.operations.resources.records(call.get("ResourceType"))
-    return Answer(rows, lambda rows: map(_resource_line, rows))
+    return CommandResult(rows, lambda rows: map(_resource_line, rows))
 
 
 @commands.add("resources show <ResourceId>", "Show a resource")
-def show_resource(call: Call) -> Answer:
+def show_resource(call: CommandCall) -> CommandResult:
     with _finding(call["ResourceId"]):
-        return Answer(call.operations.resources.lookup(call["ResourceId"]), _resource_line)
+        return CommandResult(call.operations.resources.lookup(call["ResourceId"]), _resource_line)
 
 
 @commands.add(
     "resources create <Type> [-i <Id>] [-c <Config>] [-d <Description>]",
     "Create a resource; its configuration as JSON",
 )
-async def create_resource(call: Call) -> Answer:
+async def create_resource(call: CommandCall) -> CommandResult:
     config = _object("Config", call.get("Config") or "{}")
     record = await call.operations.resources.create(call["Type"], config, call.get("Id"), call.get("Description") or "")
-    return Answer(record, f"Resource {record['id']} created")
+    return CommandResult(record, f"Resource {record['id']} created")
 
 
 @commands.add("resources update <Id> [-c <Config>] [-d <Description>]", "Change what is given of a resource")
-async def update_resource(call: Call) -> Answer:
+async def update_resource(call: CommandCall) -> CommandResult:
     config = call.get("Config")
     with _finding(call["Id"]):
         record = await call.operations.resources.update(
             call["Id"], None if config is None else _object("Config", config), call.get("Description")
         )
-    return Answer(record, f"Resource {record['id']} updated")
+    return CommandResult(record, f"Resource {record['id']} updated")
 
 
 @commands.add(
     "resources test <ResourceType> [-c <Config>]", "Try whether such a resource can be reached; none is created"
 )
-async def test_resource(call: Call) -> Answer:
+async def test_resource(call: CommandCall) -> CommandResult:
     await call.operations.resources.test(call["ResourceType"], _object("Config", call.get("Config") or "{}"))
-    return Answer(None, OK)
+    return CommandResult(None, OK)
 
 
 @commands.add("resources start <ResourceId>", "Try at once to reach a resource")
-async def start_resource(call: Call) -> Answer:
+async def start_resource(call: CommandCall) -> CommandResult:
     with _finding(call["ResourceId"]):
         await call.operations.resources.start(call["ResourceId"])
-    return Answer(None, OK)
+    return CommandResult(None, OK)
 
 
 @commands.add("resources delete <ResourceId>", "Delete a resource that no rule uses")
-async def delete_resource(call: Call) -> Answer:
+async def delete_resource(call: CommandCall) -> CommandResult:
     with _finding(call["ResourceId"], lambda refusal: f"Cannot delete resource as {refusal.message}"):
         await call.operations.resources.delete(call["ResourceId"])
-    return Answer(None, OK)
+    return CommandResult(None, OK)
 
 
 @commands.add("resources dead-letters <ResourceId>", "List the rows of a resource that were set aside")
-def list_dead_letters(call: Call) -> Answer:
+def list_dead_letters(call: CommandCall) -> CommandResult:
     with _finding(call["ResourceId"]):
-        return Answer(call.operations.resources.dead_letters(call["ResourceId"], 1, _ALL), _json)
+        return CommandResult(call.operations.resources.dead_letters(call["ResourceId"], 1, _ALL), _json)
 
 
 @commands.add("resources send-again <ResourceId> [-n <Number>]", "Send all rows that were set aside again, or one")
-async def send_dead_letters(call: Call) -> Answer:
+async def send_dead_letters(call: CommandCall) -> CommandResult:
     with _finding(call["ResourceId"]):
         call.operations.resources.lookup(call["ResourceId"])
     count = await call.operations.resources.send_dead_letters(call["ResourceId"], _number(call))
-    return Answer({"count": count}, f"{count} sent again")
+    return CommandResult({"count": count}, f"{count} sent again")
 
 
 @commands.add("resources clear-dead-letters <ResourceId> [-n <Number>]", "Forget the rows that were set aside, or one")
-async def clear_dead_letters(call: Call) -> Answer:
+async def clear_dead_letters(call: CommandCall) -> CommandResult:
     with _finding(call["ResourceId"]):
         call.operations.resources.lookup(call["ResourceId"])
     count = await call.operations.resources.remove_dead_letters(call["ResourceId"], _number(call))
-    return Answer({"count": count}, f"{count} removed")
+    return CommandResult({"count": count}, f"{count} removed")
 
 
 @commands.add("resource-types list", "List the types of resources")
-def list_resource_types(call: Call) -> Answer:
-    return Answer(call.operations.resources.types(), lambda rows: map(_type_line, rows))
+def list_resource_types(call: CommandCall) -> CommandResult:
+    return CommandResult(call.operations.resources.types(), lambda rows: map(_type_line, rows))
 
 
 @commands.add("resource-types show <ResourceType>", "Show a type of resources")
-def show_resource_type(call: Call) -> Answer:
+def show_resource_type(call: CommandCall) -> CommandResult:
     with _finding(call["ResourceType"]):
-        return Answer(call.operations.resources.type(call["ResourceType"]), _type_line)
+        return CommandResult(call.operations.resources.type(call["ResourceType"]), _type_line)
 
 
-def _number(call: Call) -> list[int] | None:
+def _number(call: CommandCall) -> list[int] | None:
     return None if call.get("Number") is None else [call.integer("Number", 1, _ALL)]
 
 
-def _rule_options(call: Call) -> dict[str, Any]:
+def _rule_options(call: CommandCall) -> dict[str, Any]:
     given: dict[str, Any] = {}
     if call.get("On") is not None:
         given["enabled"] = call.flag("On")

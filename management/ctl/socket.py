@@ -18,7 +18,7 @@ import msgspec
 
 from ..operations.operations import Operations
 from ..operations.refusal import Refusal
-from .command import Answer, Call, Failure, UsageError, find
+from .command import CommandCall, CommandResult, Failure, UsageError, find
 from .index import COMMANDS
 from .main import DONE, FAILED, SOCKET_NAME, USAGE, socket_address
 from .output import Gone, Output
@@ -185,7 +185,7 @@ class ControlSocket:
             return USAGE
         status = DONE
         try:
-            answer = await self._finish(command.run(Call(self._operations, values)), output)
+            answer = await self._finish(command.run(CommandCall(self._operations, values)), output)
             await output.answer(answer, request.json)
         except Refusal as refusal:
             status = FAILED
@@ -204,7 +204,7 @@ class ControlSocket:
         logger.debug("control_command command=%s status=%s", " ".join(command.words), status)
         return status
 
-    async def _finish(self, outcome: object, output: Output) -> Answer:
+    async def _finish(self, outcome: object, output: Output) -> CommandResult:
         """The answer, waited for where it needs that, with signs of life meanwhile."""
         if inspect.isawaitable(outcome):
             task = asyncio.ensure_future(outcome)
@@ -217,7 +217,7 @@ class ControlSocket:
                 task.cancel()
                 raise
             outcome = task.result()
-        if not isinstance(outcome, Answer):
+        if not isinstance(outcome, CommandResult):
             raise TypeError(f"a command answered {outcome!r}")
         return outcome
 

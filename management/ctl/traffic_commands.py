@@ -8,7 +8,7 @@ from ..operations.refusal import UNKNOWN, Refusal
 from ..operations.retained import RetainedQuery
 from ..operations.topic_metrics import TopicMetricsRecord
 from .client_commands import EVERYTHING
-from .command import OK, Answer, Call, Commands, Failure, key_line, telling
+from .command import OK, CommandCall, CommandResult, Commands, Failure, key_line, telling
 
 commands = Commands()
 
@@ -17,25 +17,25 @@ _METRIC_WIDTH: Final = 30
 
 
 @commands.add("listeners", "List the listeners")
-def list_listeners(call: Call) -> Answer:
-    return Answer(call.operations.listeners.records(), _listener_lines)
+def list_listeners(call: CommandCall) -> CommandResult:
+    return CommandResult(call.operations.listeners.records(), _listener_lines)
 
 
 @commands.add("listeners restart <Identifier>", "Close a listener's socket and open it again; clients stay")
-async def restart_listener(call: Call) -> Answer:
+async def restart_listener(call: CommandCall) -> CommandResult:
     name = call["Identifier"]
     with telling(lambda refusal: _failed(refusal, "restart", name)):
         await call.operations.listeners.restart(name)
-    return Answer(None, f"Restarted {name} listener successfully.")
+    return CommandResult(None, f"Restarted {name} listener successfully.")
 
 
 @commands.add("listeners stop <Identifier>", "Close a listener's socket until it is restarted; clients stay")
-async def stop_listener(call: Call) -> Answer:
+async def stop_listener(call: CommandCall) -> CommandResult:
     return await _stop(call, call["Identifier"])
 
 
 @commands.add("listeners stop <Protocol> <Port>", "The same, named by mqtt:tcp and 1883, or 127.0.0.1:1883")
-async def stop_listener_on(call: Call) -> Answer:
+async def stop_listener_on(call: CommandCall) -> CommandResult:
     protocol, port = call["Protocol"], call["Port"]
     for row in call.operations.listeners.records():
         same = row.protocol == protocol or row.protocol.startswith(f"{protocol}:")
@@ -44,10 +44,10 @@ async def stop_listener_on(call: Call) -> Answer:
     raise Failure(UNKNOWN, f"no listener {protocol} on {port}", f"No such listener {protocol} on {port}")
 
 
-async def _stop(call: Call, name: str) -> Answer:
+async def _stop(call: CommandCall, name: str) -> CommandResult:
     with telling(lambda refusal: _failed(refusal, "stop", name)):
         where = await call.operations.listeners.stop(name)
-    return Answer(None, f"Stop {name} listener on {where} successfully.")
+    return CommandResult(None, f"Stop {name} listener on {where} successfully.")
 
 
 def _failed(refusal: Refusal, what: str, name: str) -> str:
@@ -77,45 +77,45 @@ def _counts(counts: list[dict[str, int]] | dict[str, int]) -> str:
 
 
 @commands.add("retainer info", "Show how many messages are retained")
-def show_retained_count(call: Call) -> Answer:
+def show_retained_count(call: CommandCall) -> CommandResult:
     count = call.operations.monitoring.stats()["retained.count"]
-    return Answer({"count": count}, lambda data: f"retained/total: {data['count']}")
+    return CommandResult({"count": count}, lambda data: f"retained/total: {data['count']}")
 
 
 @commands.add("retainer topics", "List the topics with a retained message")
-def list_retained_topics(call: Call) -> Answer:
-    return Answer(call.operations.retained.search(RetainedQuery(), EVERYTHING), lambda row: str(row.topic))
+def list_retained_topics(call: CommandCall) -> CommandResult:
+    return CommandResult(call.operations.retained.search(RetainedQuery(), EVERYTHING), lambda row: str(row.topic))
 
 
 @commands.add("retainer clean [<Topic>]", "Delete the retained messages that a topic filter matches (#)")
-async def clean_retained(call: Call) -> Answer:
+async def clean_retained(call: CommandCall) -> CommandResult:
     count = await call.operations.retained.delete(call.get("Topic") or "#")
-    return Answer({"count": count}, lambda data: f"Cleaned {data['count']} retained messages")
+    return CommandResult({"count": count}, lambda data: f"Cleaned {data['count']} retained messages")
 
 
 @commands.add("topic-metrics list", "Show what was counted of each topic that is counted")
-def list_topic_metrics(call: Call) -> Answer:
-    return Answer(call.operations.topic_metrics.records(), _topic_lines)
+def list_topic_metrics(call: CommandCall) -> CommandResult:
+    return CommandResult(call.operations.topic_metrics.records(), _topic_lines)
 
 
 @commands.add("topic-metrics show <Topic>", "Show what was counted of a topic")
-def show_topic_metrics(call: Call) -> Answer:
-    return Answer(
+def show_topic_metrics(call: CommandCall) -> CommandResult:
+    return CommandResult(
         call.operations.topic_metrics.get(call["Topic"]),
         lambda values: [key_line(name, value, _METRIC_WIDTH) for name, value in values.items()],
     )
 
 
 @commands.add("topic-metrics add <Topic>", "Count the messages of a topic")
-async def add_topic_metrics(call: Call) -> Answer:
+async def add_topic_metrics(call: CommandCall) -> CommandResult:
     await call.operations.topic_metrics.add(call["Topic"])
-    return Answer(None, OK)
+    return CommandResult(None, OK)
 
 
 @commands.add("topic-metrics del <Topic>", "Count the messages of a topic no more")
-async def delete_topic_metrics(call: Call) -> Answer:
+async def delete_topic_metrics(call: CommandCall) -> CommandResult:
     await call.operations.topic_metrics.remove(call["Topic"])
-    return Answer(None, OK)
+    return CommandResult(None, OK)
 
 
 def _topic_lines(rows: list[TopicMetricsRecord]) -> Iterator[str]:
@@ -126,15 +126,15 @@ def _topic_lines(rows: list[TopicMetricsRecord]) -> Iterator[str]:
 
 
 @commands.add("slow-subs list", "List the subscriptions that took longest")
-def list_slow_subscriptions(call: Call) -> Answer:
+def list_slow_subscriptions(call: CommandCall) -> CommandResult:
     keys = ("clientid", "topic", "timespan", "last_update_time")
-    return Answer(
+    return CommandResult(
         call.operations.slow_subscriptions.listing(),
         lambda rows: [f"SlowSub({', '.join(f'{key}={getattr(row, key)}' for key in keys)})" for row in rows],
     )
 
 
 @commands.add("slow-subs clean", "Forget them")
-def clean_slow_subscriptions(call: Call) -> Answer:
+def clean_slow_subscriptions(call: CommandCall) -> CommandResult:
     call.operations.slow_subscriptions.clear()
-    return Answer(None, OK)
+    return CommandResult(None, OK)

@@ -8,7 +8,7 @@ from taipan.broker.extensions.tracing import Kind
 from ..operations.alarms import AlarmRecord
 from ..operations.refusal import UNKNOWN, Refusal
 from ..operations.tracing import TraceRecord
-from .command import OK, Answer, Call, Commands, Failure, telling, told, word
+from .command import OK, CommandCall, CommandResult, Commands, Failure, telling, told, word
 
 commands = Commands()
 
@@ -18,22 +18,22 @@ _KINDS: Final = {"client": "clientid", "clientid": "clientid", "topic": "topic",
 
 
 @commands.add("alarms list [<Which>]", "List alarms: all, activated or deactivated")
-def list_alarms(call: Call) -> Answer:
+def list_alarms(call: CommandCall) -> CommandResult:
     which = "all" if call.get("Which") is None else call.choice("Which", "all", "activated", "deactivated")
     records = call.operations.alarms.records(which)  # type: ignore[arg-type]
-    return Answer(records, lambda rows: [_alarm_line(row) for row in rows])
+    return CommandResult(records, lambda rows: [_alarm_line(row) for row in rows])
 
 
 @commands.add("alarms deactivate <Name>", "Say that an alarm is over")
-def deactivate_alarm(call: Call) -> Answer:
+def deactivate_alarm(call: CommandCall) -> CommandResult:
     call.operations.alarms.deactivate(call["Name"])
-    return Answer(None, OK)
+    return CommandResult(None, OK)
 
 
 @commands.add("alarms clean", "Forget the alarms that are over")
-def clean_alarms(call: Call) -> Answer:
+def clean_alarms(call: CommandCall) -> CommandResult:
     call.operations.alarms.forget()
-    return Answer(None, OK)
+    return CommandResult(None, OK)
 
 
 def _alarm_line(row: AlarmRecord) -> str:
@@ -47,8 +47,8 @@ def _alarm_line(row: AlarmRecord) -> str:
 
 
 @commands.add("traces list", "List the traces")
-def list_traces(call: Call) -> Answer:
-    return Answer(
+def list_traces(call: CommandCall) -> CommandResult:
+    return CommandResult(
         call.operations.tracing.listing(),
         lambda rows: [_traces_line(row) for row in rows] or "Cluster Trace is empty",
     )
@@ -57,46 +57,46 @@ def list_traces(call: Call) -> Answer:
 @commands.add(
     "traces start <Name> <Type> <Value> [<Seconds>]", "Trace a clientid, topic or ip_address (Type) for 900 seconds"
 )
-async def start_traces(call: Call) -> Answer:
+async def start_traces(call: CommandCall) -> CommandResult:
     kind = call.choice("Type", "clientid", "topic", "ip_address")
     record = await _start(call, call["Name"], kind, _seconds(call))
-    return Answer(record, lambda row: f"Cluster_trace {kind} {row.condition} {row.name} successfully")
+    return CommandResult(record, lambda row: f"Cluster_trace {kind} {row.condition} {row.name} successfully")
 
 
 @commands.add("traces stop <Name>", "End a trace; its file stays")
-async def stop_traces(call: Call) -> Answer:
+async def stop_traces(call: CommandCall) -> CommandResult:
     with telling(_trace_error):
         await call.operations.tracing.stop(call["Name"])
-    return Answer({"name": call["Name"], "enable": False}, f"Stop cluster_trace {call['Name']} successfully")
+    return CommandResult({"name": call["Name"], "enable": False}, f"Stop cluster_trace {call['Name']} successfully")
 
 
 @commands.add("traces delete <Name>", "Delete a trace and its file")
-async def delete_traces(call: Call) -> Answer:
+async def delete_traces(call: CommandCall) -> CommandResult:
     with telling(_trace_error):
         await call.operations.tracing.delete(call["Name"])
-    return Answer(None, f"Del cluster_trace {call['Name']} successfully")
+    return CommandResult(None, f"Del cluster_trace {call['Name']} successfully")
 
 
 # trace, as all EMQX 4.x have it
 
 
 @commands.add("trace list", "List the traces that run")
-def list_trace(call: Call) -> Answer:
+def list_trace(call: CommandCall) -> CommandResult:
     rows = [row for row in call.operations.tracing.listing() if row.status == "running"]
-    return Answer(rows, lambda rows: [_trace_line(call, row) for row in rows])
+    return CommandResult(rows, lambda rows: [_trace_line(call, row) for row in rows])
 
 
 @commands.add(
     "trace start <Type> <Value> <Name> [--seconds <Seconds>]", "Trace a client, topic or ip_address (Type) into a file"
 )
-async def start_trace(call: Call) -> Answer:
+async def start_trace(call: CommandCall) -> CommandResult:
     kind = _KINDS[call.choice("Type", *_KINDS)]
     record = await _start(call, call["Name"], kind, _seconds(call))
-    return Answer(record, lambda row: f"trace {kind} {row.condition} successfully")
+    return CommandResult(record, lambda row: f"trace {kind} {row.condition} successfully")
 
 
 @commands.add("trace stop <Type> <Value>", "End the traces of a client, topic or ip_address")
-async def stop_trace(call: Call) -> Answer:
+async def stop_trace(call: CommandCall) -> CommandResult:
     kind = _KINDS[call.choice("Type", *_KINDS)]
     running = [
         row
@@ -108,16 +108,16 @@ async def stop_trace(call: Call) -> Answer:
         raise Failure(refusal.code, refusal.message, _trace_error(refusal))
     for row in running:
         await call.operations.tracing.stop(row.name)
-    return Answer(None, f"stop tracing {kind} {call['Value']} successfully")
+    return CommandResult(None, f"stop tracing {kind} {call['Value']} successfully")
 
 
-async def _start(call: Call, name: str, kind: str, seconds: int) -> TraceRecord:
+async def _start(call: CommandCall, name: str, kind: str, seconds: int) -> TraceRecord:
     end = call.operations.server.clock.now() + seconds
     with telling(_trace_error):
         return await call.operations.tracing.create(name, cast(Kind, kind), call["Value"], None, end)
 
 
-def _seconds(call: Call) -> int:
+def _seconds(call: CommandCall) -> int:
     return _TRACE_SECONDS if call.get("Seconds") is None else call.integer("Seconds", 1, _MAX_SECONDS)
 
 
@@ -130,7 +130,7 @@ def _traces_line(row: TraceRecord) -> str:
     return f"Trace({row.name}: {row.type}={row.condition}, {row.status}, LogSize:{sizes})"
 
 
-def _trace_line(call: Call, row: TraceRecord) -> str:
+def _trace_line(call: CommandCall, row: TraceRecord) -> str:
     destination = call.operations.server.tracing.path(row.name)
     return f"Trace({row.type}={row.condition}, level=debug, destination={destination})"
 
@@ -139,13 +139,13 @@ def _trace_line(call: Call, row: TraceRecord) -> str:
 
 
 @commands.add("explain client <ClientId>", "Tell what happened to a client lately, and why")
-def explain_client(call: Call) -> Answer:
-    return Answer(call.operations.explain.client(call["ClientId"]), _explained_client)
+def explain_client(call: CommandCall) -> CommandResult:
+    return CommandResult(call.operations.explain.client(call["ClientId"]), _explained_client)
 
 
 @commands.add("explain topic <Topic>", "Tell who would get a message that is published to a topic now")
-def explain_topic(call: Call) -> Answer:
-    return Answer(call.operations.explain.topic(call["Topic"]), _explained_topic)
+def explain_topic(call: CommandCall) -> CommandResult:
+    return CommandResult(call.operations.explain.topic(call["Topic"]), _explained_topic)
 
 
 def _explained_client(data: dict[str, Any]) -> Iterator[str]:

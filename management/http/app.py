@@ -9,7 +9,7 @@ from aiohttp import web
 
 from ..operations.operations import Operations
 from ..operations.refusal import UNKNOWN, WRONG, Refusal, not_found
-from .credentials import Credentials, WrongCredentials
+from .credentials import CredentialsCheck, WrongCredentials
 from .cross_site import CrossSite
 from .envelope import answer, json_response, refused
 from .protocol import SERVER, connection_of
@@ -31,7 +31,7 @@ class Application:
         """``root_routes`` stand beside the prefixes: ``/status``, ``/metrics``."""
         self.operations = operations
         server = operations.server
-        self.credentials = Credentials(operations.apps, server.clock, server.metrics.refusals)
+        self.credentials = CredentialsCheck(operations.apps, server.clock, server.metrics.refusals)
         self.cross_site = CrossSite(operations.settings, server.clock, server.metrics.refusals)
         self._table = RouteTable(routes)
         self._root = RouteTable(root_routes)

@@ -35,7 +35,7 @@ class WrongCredentials(Refusal):
         self.wait = wait
 
 
-class Credentials:
+class CredentialsCheck:
     """Tells who may use the API. One for the node.
 
     Right credentials are answered at once, whatever was guessed before and by whom.

@@ -85,7 +85,7 @@ class AddedRecord(msgspec.Struct, kw_only=True):
     result: str
 
 
-class NewRule(msgspec.Struct, frozen=True):
+class NewAclRule(msgspec.Struct, frozen=True):
     """``action``: ``pub``, ``sub`` or ``pubsub``."""
 
     subject: Subject
@@ -114,7 +114,7 @@ class Acl:
         """The rules of a login as they are tried."""
         return self._rules.of(*subject_of(login))
 
-    async def add(self, rules: Sequence[NewRule]) -> None:
+    async def add(self, rules: Sequence[NewAclRule]) -> None:
         """Add rules behind those that are there. One that is there already changes nothing."""
         now = self._server.clock.wall()
         await self._change(
@@ -127,11 +127,11 @@ class Acl:
 
     # As EMQX 4.4 has it: the newest first; one rule for each subject, action and topic.
 
-    async def add_first(self, rules: Sequence[NewRule]) -> None:
+    async def add_first(self, rules: Sequence[NewAclRule]) -> None:
         """Put rules before those that are there, in place of those of the same action and topic."""
         now = self._server.clock.wall()
 
-        def put(rule: NewRule) -> None:
+        def put(rule: NewAclRule) -> None:
             for action in halves(rule.action):
                 self._rules.prepend(*rule.subject, rule.topic, action, rule.allow, now)
 
@@ -168,7 +168,7 @@ class Acl:
                 if matches is None or matches(record):
                     yield record
 
-    async def _check(self, rules: Sequence[NewRule]) -> None:
+    async def _check(self, rules: Sequence[NewAclRule]) -> None:
         if not rules:
             raise missing("a rule")
         if len(rules) > MAX_RULES:
@@ -184,7 +184,7 @@ class Acl:
             if wanted > self._rules.room(*subject):
                 raise Refusal(WRONG, f"more than {MAX_RULES} rules of {subject[1] or ALL_LOGINS}")
 
-    async def _change(self, rules: Sequence[NewRule], put: Callable[[NewRule], object]) -> None:
+    async def _change(self, rules: Sequence[NewAclRule], put: Callable[[NewAclRule], object]) -> None:
         async with self._adding:
             await self._check(rules)
             check_store_writable(self._server.tables)
@@ -216,7 +216,7 @@ def half_records(rule: StoredAclRule) -> list[HalfRecord]:
     return [kind(name, rule.topic, each, _access(rule.allow)) for each in halves(rule.action)]
 
 
-def added_record(rule: NewRule) -> AddedRecord:
+def added_record(rule: NewAclRule) -> AddedRecord:
     kind, name = rule.subject
     subject = {kind: ALL_LOGINS if kind == ALL else name}
     return AddedRecord(**subject, topic=rule.topic, action=rule.action, access=_access(rule.allow), result=OK)

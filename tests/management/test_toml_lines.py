@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taipan.management.toml_lines import Path, key_lines
+from taipan.management.toml_lines import KeyPath, key_lines
 
 DOCUMENT = '''# comment = 1 [no.table]
 top = "a # b = c"
@@ -42,7 +42,7 @@ when = 1979-05-27 07:32:00
 h = 1.5e3
 '''
 
-LINES: dict[Path, int] = {
+LINES: dict[KeyPath, int] = {
     ("top",): 2,
     ("quoted.key",): 3,
     ("lit#eral",): 4,
@@ -63,7 +63,7 @@ LINES: dict[Path, int] = {
 }
 
 
-def paths(value: Any, path: Path = ()) -> set[Path]:
+def paths(value: Any, path: KeyPath = ()) -> set[KeyPath]:
     found = {path} if path else set()
     members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, member in members:

@@ -4,9 +4,9 @@ import pytest
 
 from taipan.management.ctl.command import (
     DASHES,
-    Answer,
-    Call,
     Command,
+    CommandCall,
+    CommandResult,
     UsageError,
     find,
     key_line,
@@ -18,8 +18,8 @@ from taipan.management.ctl.output import json_text, printable
 from taipan.management.operations.refusal import Refusal
 
 
-def _nothing(call: Call) -> Answer:
-    return Answer(None, "ok")
+def _nothing(call: CommandCall) -> CommandResult:
+    return CommandResult(None, "ok")
 
 
 TABLE = [
@@ -113,4 +113,4 @@ def test_nothing_that_a_terminal_obeys_goes_out() -> None:
 @pytest.mark.parametrize("value", ["", "x" * 65_536])
 def test_values_are_names(value: str) -> None:
     with pytest.raises(Refusal):
-        Call(None, {"Login": value})  # type: ignore[arg-type]
+        CommandCall(None, {"Login": value})  # type: ignore[arg-type]
