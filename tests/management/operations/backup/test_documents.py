@@ -16,7 +16,8 @@ pytestmark = pytest.mark.asyncio
 @pytest.fixture
 def documents(monkeypatch: pytest.MonkeyPatch) -> Documents:
     monkeypatch.setattr(module, "_PIECE", 4)
-    return Documents(cast(Any, SimpleNamespace(broker=SimpleNamespace(turn=LoopBudget()))))
+    flusher = SimpleNamespace(wake=lambda: None)
+    return Documents(cast(Any, SimpleNamespace(broker=SimpleNamespace(budget=LoopBudget()), flusher=flusher)))
 
 
 async def test_characters_go_over_the_ends_of_pieces(documents: Documents) -> None:
