@@ -167,7 +167,10 @@ def asked_about(publish: bool, topic: str) -> tuple[str, tuple[str, ...]]:
     """What rules are asked about: a Topic Name, or the Topic Filter within a shared one; whole and in levels."""
     if publish:
         return topic, tuple(topic.split("/"))
-    _, topic_filter = parse_shared(topic)
+    try:
+        _, topic_filter = parse_shared(topic)
+    except ValueError:  # what follows a group may itself begin like a shared one: "$share/g/$queue/"
+        topic_filter = topic
     return topic_filter, filter_levels(topic_filter)
 
 

@@ -25,7 +25,9 @@ def apply_decision(channel: Channel, action: str, topic: str, decision: Decision
         if context.hooks.client_check_acl:
             allowed = context.hooks.client_check_acl(decision.allowed, client, action, topic)
             if allowed != decision.allowed:
-                decision = ALLOWED_BY_HOOK if allowed else DENIED_BY_HOOK
+                by_hook = ALLOWED_BY_HOOK if allowed else DENIED_BY_HOOK
+                # What the hook changed may change when the service is back.
+                decision = by_hook if decision.lasting else Decision(allowed, by_hook.setting, lasting=False)
     if decision.allowed:
         metrics.client_acl_allow += 1
     else:

@@ -210,8 +210,6 @@ class ResourceManager:
         """The record after the change. A new configuration is tried first, as EMQX does; what the answers mask stays
         as it was. It is refused while an enabled rule uses the resource, unless that could not be started."""
         async with self._lock:
-            if config is not None and self.get(id).instance is not None:
-                _refuse_in_use(id, self.users.ids_with(id, enabled_only=True))
             await self._update(id, config, description)
             return self.lookup(id)
 
@@ -224,9 +222,11 @@ class ResourceManager:
             entry.stored = row
             self._table.put(id, row)
             return
+        self._refuse_if_running(id)
         kind = self.type(row.type)
         checked = self._check(kind, self._unmasked(kind, dict(config), row.config))
         await self._test(kind, checked)
+        self._refuse_if_running(id)  # by a rule that was created meanwhile
         row = msgspec.structs.replace(row, config=checked, fault="")
         new = ManagedResource(row)
         old, entry.instance = entry.instance, None
@@ -237,6 +237,10 @@ class ResourceManager:
         self._table.put(id, row)
         self.users.restart_users_of(id)
         await self._first_try(new)
+
+    def _refuse_if_running(self, id: str) -> None:
+        if self.get(id).instance is not None:
+            _refuse_in_use(id, self.users.ids_with(id, enabled_only=True))
 
     async def adopt(self, rows: Sequence[StoredResource]) -> None:
         """Take rows that ``ImportCheck`` has checked, in place of those of the same ids."""

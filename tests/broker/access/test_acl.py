@@ -100,6 +100,10 @@ def test_publish(pattern: str, topic: str, expected: bool, allows: bool) -> None
         ("a/#", "$queue/a/b", True, True),
         ("eq a/b", "$share/g/a/b", True, True),
         ("secret/#", "$share/secret/x", False, False),
+        # What follows the group of "$share/g/$share/x" and the like.
+        ("#", "$share/x", False, False),
+        ("+", "$queue/", False, False),
+        ("eq a", "$share", False, False),
     ],
 )
 def test_subscribe(pattern: str, topic_filter: str, allowed: bool, denied: bool) -> None:

@@ -42,3 +42,12 @@ def test_a_hook_changes_what_is_not_cached(allowed: bool, hook: bool, cached: bo
     metrics = node.metrics
     assert metrics.client_acl_cache_hit == cached and metrics.client_check_acl == (not cached)
     assert metrics.client_acl_allow == applied.allowed and metrics.client_acl_deny == (not applied.allowed)
+
+
+@pytest.mark.parametrize("hook", [False, True])
+def test_what_does_not_last_does_not_last_for_a_hook(hook: bool) -> None:
+    node = FakeNode()
+    channel = node.connect("c").channel
+    node.hooks.client_check_acl.add(lambda allowed, *_: hook)
+    applied = apply_decision(channel, "publish", "t", Decision(not hook, "access.http.acl_url", lasting=False))
+    assert (applied.allowed, applied.setting, applied.lasting) == (hook, "-", False)

@@ -46,6 +46,12 @@ def test_what_the_zone_does_not_allow(zone: dict[str, Any], filter: str, code: i
     assert client.subscribe(filter) == [code]
 
 
+@pytest.mark.parametrize("filter", ["$share/g/$share/x", "$share/g/$queue/", "$share/g/$share", "$queue/$queue"])
+def test_what_is_shared_may_begin_like_a_shared_one(filter: str) -> None:
+    client = FakeNode(access=DENY).connect()
+    assert client.subscribe(filter) == [0]
+
+
 def test_a_denial_may_close_and_ends_the_packet_there() -> None:
     """What follows in the same SUBSCRIBE is not put into a session that has ended."""
     node = FakeNode({"acl_deny_action": "disconnect"}, access=DENY)

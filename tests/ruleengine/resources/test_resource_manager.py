@@ -151,6 +151,30 @@ async def test_a_resource_in_use_stays() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_resource_stays_that_a_rule_begins_to_use_while_its_change_is_tried() -> None:
+    async with rule_engine_node() as node:
+        kind = equip(node.engine)
+        id = await lamp(node)
+        instance: Any = node.engine.resources.running(id)
+        trying, go_on = asyncio.Event(), asyncio.Event()
+
+        async def test(lamp: Lamp) -> None:
+            trying.set()
+            await go_on.wait()
+
+        kind.test = test  # type: ignore[method-assign]
+        change = asyncio.ensure_future(node.engine.resources.update(id, {"mode": "off"}))
+        await trying.wait()
+        rule = await node.rule('SELECT * FROM "t"', shine(id))
+        go_on.set()
+        with pytest.raises(RuleEngineError) as refused:
+            await change
+        assert refused.value.kind == "in_use" and refused.value.ids == (rule,)
+        assert node.engine.resources.running(id) is instance and not instance.closed
+        assert node.engine.resources.lookup(id)["config"]["mode"] == "on"
+
+
+@pytest.mark.asyncio
 async def test_a_rule_wants_a_resource_of_the_right_type() -> None:
     async with rule_engine_node() as node:
         equip(node.engine)
