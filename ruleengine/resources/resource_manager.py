@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 TABLE: Final = "resources"
 PROBE: Final = "__probe__:"
 _SILENT: Final = "no answer in time"
+_CHANGING: Final = "it is being changed"
 FIRST_TRY: Final = 3.0
 """Seconds that a creation waits for the first answer of the other side."""
 
@@ -229,7 +230,7 @@ class ResourceManager:
         self._refuse_if_running(id)  # by a rule that was created meanwhile
         row = msgspec.structs.replace(row, config=checked, fault="")
         new = ManagedResource(row)
-        old, entry.instance = entry.instance, None
+        old, entry.instance, entry.fault = entry.instance, None, _CHANGING
         if old is not None:
             await old.close()
         self._start(new)
@@ -256,7 +257,7 @@ class ResourceManager:
             if old.stored == row:
                 return
             if old.instance is not None:
-                running, old.instance = old.instance, None
+                running, old.instance, old.fault = old.instance, None, _CHANGING
                 await running.close()
             self._alarms.deactivate(_alarm(old.stored))
         entry = self._entries[row.id] = ManagedResource(row)

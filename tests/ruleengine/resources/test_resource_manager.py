@@ -175,6 +175,30 @@ async def test_a_resource_stays_that_a_rule_begins_to_use_while_its_change_is_tr
 
 
 @pytest.mark.asyncio
+async def test_a_rule_on_a_resource_that_is_being_changed_is_told_why_it_cannot_start() -> None:
+    async with rule_engine_node() as node:
+        kind = equip(node.engine)
+        id = await lamp(node)
+        closing, go_on = asyncio.Event(), asyncio.Event()
+        running = node.engine.resources.running(id)
+
+        async def close(lamp: Lamp) -> None:
+            if lamp is running:
+                closing.set()
+                await go_on.wait()
+
+        kind.close = close  # type: ignore[method-assign]
+        change = asyncio.ensure_future(node.engine.resources.update(id, {"mode": "off"}))
+        await closing.wait()
+        with pytest.raises(RuleEngineError, match="could not be started: it is being changed"):
+            await node.rule('SELECT * FROM "t"', shine(id))
+        go_on.set()
+        assert (await change)["config"]["mode"] == "off"
+        assert "fault" not in node.engine.resources.lookup(id)
+        await node.rule('SELECT * FROM "t"', shine(id))
+
+
+@pytest.mark.asyncio
 async def test_a_rule_wants_a_resource_of_the_right_type() -> None:
     async with rule_engine_node() as node:
         equip(node.engine)
