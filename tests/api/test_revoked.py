@@ -376,7 +376,7 @@ async def test_a_review_that_fails_keeps_no_other_session_from_being_judged(monk
     async with managed_node(access=ACCESS) as node:
         await node.leave_session("first", "secret/a", username="ann", password=PASSWORD)
         await node.leave_session("second", "secret/a", username="ann", password=PASSWORD)
-        judge = SessionReview._judge_all
+        judge = SessionReview._authorize_all
 
         def failing(review: SessionReview) -> Iterator[None]:
             if review.session.client_id == "first":
@@ -384,7 +384,7 @@ async def test_a_review_that_fails_keeps_no_other_session_from_being_judged(monk
             yield from judge(review)
 
         with monkeypatch.context() as patch:
-            patch.setattr(SessionReview, "_judge_all", failing)
+            patch.setattr(SessionReview, "_authorize_all", failing)
             await node.api.post("/broker_acl", DENY)
             await reviewed(node)
         (complaint,) = node._complaints.records

@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from taipan.management.api.apps import Expired
 from taipan.management.api.banned import Time
-from taipan.management.api.clients import When
+from taipan.management.operations.clients import When
 from taipan.management.validation import expected
 
 
