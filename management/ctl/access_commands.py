@@ -1,13 +1,14 @@
 """users, acl, banned and their older names: who may come in, and what they may do."""
 
 from itertools import chain
+from typing import cast
 
 import msgspec
 
 from taipan.broker.access.stored_rules import ALL, PUB, PUBSUB, SUB
 from taipan.broker.access.stored_users import CLIENT_ID, USERNAME
 
-from ..operations.acl import AclRecord, HalfRecord, NewAclRule, Subject, rule_record, subject_of
+from ..operations.acl import AclRecord, Action, HalfRecord, NewAclRule, Subject, rule_record, subject_of
 from ..operations.banned import BanRecord
 from ..operations.listing import everything
 from ..operations.refusal import EXISTS, NO_USER, UNKNOWN, Refusal
@@ -131,7 +132,7 @@ def _subject_commands(words: str, name: str, kind: str) -> None:
         return CommandResult(call.operations.acl.halves_of(subject(call)), _half_line)
 
     async def add(call: CommandCall) -> CommandResult:
-        action = _one_of(call, "Action", PUB, SUB, PUBSUB)
+        action = _action(call)
         allow = _one_of(call, "Access", "allow", "deny") == "allow"
         with telling(_illegal):
             await call.operations.acl.add_first([NewAclRule(subject(call), call["Topic"], action, allow)])
@@ -201,7 +202,7 @@ def show_login_rules(call: CommandCall) -> CommandResult:
 
 @commands.add("mqtt-acl add <Login> <Topic> <Action> <Allow>", "Add a rule: pub, sub or pubsub; allowed true or false")
 async def add_login_rule(call: CommandCall) -> CommandResult:
-    action = _one_of(call, "Action", PUB, SUB, PUBSUB)
+    action = _action(call)
     allow = _one_of(call, "Allow", "true", "false") == "true"
     with telling(_illegal):
         await call.operations.acl.add([NewAclRule(subject_of(call["Login"]), call["Topic"], action, allow)])
@@ -213,6 +214,10 @@ async def delete_login_rules(call: CommandCall) -> CommandResult:
     with telling(_unknown):
         await call.operations.acl.delete(call["Login"], call["Topic"])
     return CommandResult(None, OK)
+
+
+def _action(call: CommandCall) -> Action:
+    return cast(Action, _one_of(call, "Action", PUB, SUB, PUBSUB))
 
 
 def _one_of(call: CommandCall, name: str, *allowed: str) -> str:

@@ -80,17 +80,15 @@ class AddedRecord(msgspec.Struct, kw_only=True):
     username: str | UnsetType = UNSET
     all: str | UnsetType = UNSET
     topic: str
-    action: str
-    access: str
+    action: Action
+    access: Access
     result: str
 
 
 class NewAclRule(msgspec.Struct, frozen=True):
-    """``action``: ``pub``, ``sub`` or ``pubsub``."""
-
     subject: Subject
     topic: str
-    action: str
+    action: Action
     allow: bool
 
 

@@ -24,14 +24,14 @@ MAX_READ: Final = 1_048_576
 """Bytes of a trace's file that one request gets."""
 
 
-class TraceRecord(msgspec.Struct):
+class TraceRecord(msgspec.Struct, kw_only=True):
     """One trace; the condition stands under the name of its type."""
 
     name: str
     type: Kind
-    clientid: str | UnsetType
-    topic: str | UnsetType
-    ip_address: str | UnsetType
+    clientid: str | UnsetType = UNSET
+    topic: str | UnsetType = UNSET
+    ip_address: str | UnsetType = UNSET
     start_at: str
     end_at: str
     status: str
@@ -57,15 +57,15 @@ class Traces:
     def record(self, trace: Trace) -> TraceRecord:
         """EMQX's record: the condition stands under the name of its kind; ``log_size`` is bytes by node."""
         return TraceRecord(
-            trace.name,
-            trace.kind,
-            trace.filter if trace.kind == "clientid" else UNSET,
-            trace.filter if trace.kind == "topic" else UNSET,
-            trace.filter if trace.kind == "ip_address" else UNSET,
-            rfc3339(trace.start_at),
-            rfc3339(trace.end_at),
-            trace.status(self._server.clock.wall()),
-            {self._server.settings.node.name: self._tracing.size(trace.name)},
+            name=trace.name,
+            type=trace.kind,
+            clientid=trace.filter if trace.kind == "clientid" else UNSET,
+            topic=trace.filter if trace.kind == "topic" else UNSET,
+            ip_address=trace.filter if trace.kind == "ip_address" else UNSET,
+            start_at=rfc3339(trace.start_at),
+            end_at=rfc3339(trace.end_at),
+            status=trace.status(self._server.clock.wall()),
+            log_size={self._server.settings.node.name: self._tracing.size(trace.name)},
         )
 
     async def create(

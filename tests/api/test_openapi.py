@@ -127,3 +127,22 @@ async def test_a_body_that_its_handler_reads_itself_is_told(path: str, required:
     content = DOCUMENT["paths"]["/api/v4" + path]["post"]["requestBody"]["content"]["application/json"]
     schema = DOCUMENT["components"]["schemas"][content["schema"]["$ref"].rpartition("/")[2]]
     assert schema.get("required", []) == required and some <= set(schema["properties"])
+
+
+@pytest.mark.parametrize(
+    "schema, key, values",
+    [
+        ("AddedRecord", "action", {"pub", "sub", "pubsub"}),
+        ("AddedRecord", "access", {"allow", "deny"}),
+        ("AclCacheEntry", "access", {"publish", "subscribe"}),
+        ("TraceRecord", "type", {"clientid", "topic", "ip_address"}),
+    ],
+)
+async def test_what_an_answer_may_say_is_told(schema: str, key: str, values: set[str]) -> None:
+    assert set(DOCUMENT["components"]["schemas"][schema]["properties"][key]["enum"]) == values
+
+
+async def test_a_trace_has_one_condition() -> None:
+    schema = DOCUMENT["components"]["schemas"]["TraceRecord"]
+    assert {"clientid", "topic", "ip_address"} < schema["properties"].keys()
+    assert {"clientid", "topic", "ip_address"}.isdisjoint(schema["required"])
