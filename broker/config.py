@@ -96,7 +96,7 @@ class ZoneSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     queue_default_priority: Annotated[int, Meta(ge=0, le=255)] = 0
     ignore_loop_deliver: bool = False  # No Local for clients that cannot ask for it
     max_outbox_bytes: PositiveBytes = 16_777_216  # waiting for a slow reader's socket; beyond it QoS 0 is dropped
-    slow_reader_timeout: Seconds = 60.0  # a socket that takes nothing for so long is closed; 0: never
+    slow_reader_timeout: Seconds = 60.0  # a full socket that takes less than 1 KiB in so long is closed; 0: never
     # Outgoing topic aliases: how many per connection, within the client's maximum; 0: none
     max_outgoing_topic_alias: Uint16 = 16
     response_information: str = ""  # told to 5.0 clients that ask for it
@@ -314,7 +314,7 @@ class NodeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 class BrokerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Everything the broker room reads. ``listener_zones[i]`` is the zone of ``listeners[i]``, overrides applied."""
+    """Everything that the broker reads. ``listener_zones[i]`` is the zone of ``listeners[i]``, overrides applied."""
 
     node: NodeSettings = NodeSettings()
     listeners: tuple[ListenerSettings, ...] = ()

@@ -240,7 +240,7 @@ class Server:
         return before.username == client.username and before.peer_host == client.peer_host
 
     def _will_allowed(self, message: Message) -> bool:
-        """May who left a will publish it? Nobody was asked while the client was there."""
+        """Whether the owner of this will may publish it; not checked while it was connected."""
         topic = self.broker.destination(message.topic)
         return not isinstance(topic, Outcome) and self._may_publish(message, topic)
 

@@ -8,8 +8,8 @@
 A text argument that holds blanks, quotes, ``=`` or anything unprintable is quoted and escaped, so that it can neither
 begin a new line nor pretend to be another field. A long one is cut, and none at all is ``-`` (``null`` in JSON).
 
-Lines of one turn of the event loop are written together at its end: a client that comes and goes is two lines, and a
-write for each would cost more than making it.
+Lines of one iteration of the event loop are written together at its end: a client that comes and goes is two lines,
+and a write for each would cost more than making it.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": loggi
 
 def setup_logging(settings: LogSettings, stream: TextIO | None = None) -> None:
     """Send every logger's records to ``stream`` (stderr), replacing what was set up before."""
-    handler = TurnHandler(stream if stream is not None else sys.stderr)
+    handler = IterationHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(JsonLines() if settings.format == "json" else TextLines())
     root = logging.getLogger()
     for old in root.handlers[:]:
@@ -50,8 +50,8 @@ def setup_logging(settings: LogSettings, stream: TextIO | None = None) -> None:
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
 
 
-class TurnHandler(logging.StreamHandler[TextIO]):
-    """Writes to ``stream`` once a turn of the event loop; warnings, and what comes from outside of a loop, at once.
+class IterationHandler(logging.StreamHandler[TextIO]):
+    """Writes to ``stream`` once an iteration of the loop; warnings, and what comes from outside of a loop, at once.
 
     At most ``_MAX_WAITING`` lines wait. A process that is killed loses the lines of its last iteration.
     """
@@ -76,17 +76,17 @@ class TurnHandler(logging.StreamHandler[TextIO]):
             self.handleError(record)
 
     def _is_awaited(self) -> bool:
-        """Whether the end of a turn is to write what waits."""
+        """Whether the end of an iteration is to write what waits."""
         if self._loop is not None and self._loop.is_running():
             return True
         try:
             self._loop = asyncio.get_running_loop()
         except RuntimeError:
             return False
-        self._loop.call_soon(self._end_of_turn)
+        self._loop.call_soon(self._end_of_iteration)
         return True
 
-    def _end_of_turn(self) -> None:
+    def _end_of_iteration(self) -> None:
         try:
             self.flush()
         except Exception:

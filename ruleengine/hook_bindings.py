@@ -1,4 +1,7 @@
-"""HookBindings: the callbacks in the broker's hooks, each attached only while a rule selects from its event."""
+"""HookBindings: the callbacks in the broker's hooks, each attached only while a rule selects from its event.
+
+Messages come through no hook: ``Broker.on_rule_match`` is called with them.
+"""
 
 from __future__ import annotations
 

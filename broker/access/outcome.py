@@ -14,8 +14,7 @@ class AuthOutcome:
 
     ``anonymous``: allowed without having proved who it is. ``proved_by``: the source that has proved the client's
     user name, empty where none has: then no rule sees that name. ``proves_client_id``: its Client Identifier is proved.
-    ``detail`` says why and ``setting`` which key of the
-    configuration decided (``-``: none), for the log only.
+    ``detail`` says why and ``setting`` which key of the configuration decided (``-``: none), for the log only.
     """
 
     reason_code: int = 0

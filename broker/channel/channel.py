@@ -189,7 +189,7 @@ class Channel:
         # An operator's bound for what it may have routed; ``limit_routing`` sets it.
         self.quota: Quota | None = None
         self.end_reason = ""
-        # Packets that ``dispatcher.receive`` has left for the next turn, or for the end of what is awaited.
+        # Packets that ``dispatcher.receive`` has left for the next iteration, or for the end of what is awaited.
         self.rest: list[Packet] | None = None
         # What was written down before the packet in hand (``durability.commit.written``); -1: wait for all of it.
         self.log_position = 0

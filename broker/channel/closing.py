@@ -1,4 +1,4 @@
-"""The end of a conversation: where errors become Reason Codes, and where sessions and wills are let go."""
+"""The end of a conversation, also of a refused CONNECT: errors become Reason Codes; sessions and wills are let go."""
 
 import logging
 from typing import Final
@@ -115,8 +115,9 @@ def shut_down(channel: Channel, keep_will: bool = False) -> None:
 
 
 def keep_alive_timeout(channel: Channel) -> None:
-    """Nothing came for 1.5 times the Keep Alive [MQTT-3.1.2-22]."""
-    disconnect(channel, reason_codes.KEEP_ALIVE_TIMEOUT, "no packet within 1.5 times Keep Alive", KEEP_ALIVE_TIMEOUT)
+    """Nothing came for ``keep_alive_multiplier`` times the Keep Alive [MQTT-3.1.2-22]."""
+    detail = "no packet within keep_alive_multiplier times Keep Alive"
+    disconnect(channel, reason_codes.KEEP_ALIVE_TIMEOUT, detail, KEEP_ALIVE_TIMEOUT)
 
 
 def too_busy(channel: Channel) -> None:
@@ -133,8 +134,8 @@ def idle_timeout(channel: Channel) -> None:
 
 
 def slow_reader(channel: Channel) -> None:
-    """The client's socket took nothing for too long."""
-    end(channel, SLOW_READER, "the client reads nothing")
+    """The client's socket was full and took less than 1 KiB within ``slow_reader_timeout``."""
+    end(channel, SLOW_READER, "the client took less than 1 KiB within slow_reader_timeout")
 
 
 def too_much_memory(channel: Channel) -> None:

@@ -25,18 +25,18 @@ _PINGRESP: Final = encoder.encode(Pingresp(), 4)
 assert _PINGRESP[0] >> 4 == PINGRESP
 
 DELIVERIES_PER_ITERATION: Final = 4096
-"""After so many deliveries in one loop turn a publisher's remaining packets wait for the next, so that output is
+"""After so many deliveries in one iteration a publisher's remaining packets wait for the next, so that output is
 flushed and packets of other clients are taken in between."""
 
 PUBLISHES_PER_ITERATION: Final = 512
-"""After so many of one client the same: under a millisecond of QoS 0, for which others wait behind a flood."""
+"""After so many of one client the same: under a millisecond of QoS 0, for which others wait behind a burst of them."""
 
 
 def receive(channel: Channel, packets: list[Packet], now: float) -> Awaitable[None] | bool:
     """Take packets in order.
 
-    True: all taken. False: a turn's budget is used up; the others are in ``rest``, for the next turn. An awaitable:
-    one packet must wait for it; the others are in ``rest``.
+    True: all taken. False: an iteration's budget is used up; the others are in ``rest``, for the next one. An
+    awaitable: one packet must wait for it; the others are in ``rest``.
     """
     channel.rest = None
     waiting: Awaitable[None] | None = None

@@ -1,8 +1,8 @@
 """PUBLISH out: Topic Alias, Subscription Identifiers, Message Expiry, Maximum Packet Size - and the outbox.
 
-An ``OutboundWriter`` is a session's way to its connected client. It only collects bytes; the flusher writes them at
-the end of
-the loop turn. Version decides the class: 3.x has neither properties nor aliases nor a packet size of the client's.
+An ``OutboundWriter`` is a session's way to its connected client. It only collects bytes; the flusher writes them at the
+end of the iteration. Version decides the class: 3.x has neither properties nor aliases nor a packet size of the
+client's.
 """
 
 from collections import deque
@@ -38,7 +38,7 @@ class WriteTarget(Protocol):
 
 
 class FlushQueue(Protocol):
-    """What has writers write at the end of the turn: ``transport.flusher``."""
+    """What has writers write at the end of the iteration: ``transport.flusher``."""
 
     def add(self, writer: "OutboundWriter") -> None:
         """The writer has something to write now, and had nothing before."""
@@ -47,7 +47,7 @@ class FlushQueue(Protocol):
         """What it had to write is being written."""
 
     def wake(self) -> None:
-        """This turn is to have an end."""
+        """Schedule a flush, also where nothing is to be written."""
 
 
 class OutboundWriter:
@@ -271,7 +271,7 @@ class OutboundWriter:
         return []
 
     def flush_now(self) -> None:
-        """Write what is here at once instead of at the end of the turn."""
+        """Write what is here at once instead of at the end of the iteration."""
         if self.parts and self.writable:
             self.flusher.withdraw(self)
             self.target.write()
@@ -344,7 +344,7 @@ class OutboundWriter:
         self.backlog += size
         if session is not None:
             session.account.unread += size
-            self.flusher.wake()  # nothing is to be written, but the memory guard runs at the end of the turn
+            self.flusher.wake()  # nothing is to be written, but the memory guard runs at the end of the iteration
         return True
 
     def _drop(self, delivery: Delivery, reason: str) -> None:

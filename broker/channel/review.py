@@ -1,7 +1,7 @@
 """Review: subscriptions are authorized again, when access rules change and when a session is resumed.
 
 What its client may not read any more is unsubscribed, and what waits of it in the queue is dropped. What was sent is
-the client's: it stays in flight [MQTT-4.4.0-1]. All of it goes on in slices of a loop turn, however many there are.
+the client's: it stays in flight [MQTT-4.4.0-1]. All of it goes on in slices of an iteration, however many there are.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SLICE: Final = 0.005
-"""Seconds of a loop turn."""
+"""Seconds of an iteration."""
 
 _MAX_QUESTIONS: Final = 16
 _DROPPED_PER_STEP: Final = 50
@@ -166,12 +166,12 @@ class Reviews:
     def __init__(self, context: "ChannelContext") -> None:
         self._context = context
         self._all = False
-        # Sessions to review besides, in order; and reviews that were too long for one turn.
+        # Sessions to review besides, in order; and reviews that were too long for one iteration.
         self._some: dict[Session, None] = {}
         self._begun: list[SessionReview] = []
         self._task: asyncio.Task[None] | None = None
         self._running = False
-        # Of the slice of a turn that is under way.
+        # When the slice that is under way ends.
         self._end = 0.0
 
     def start(self) -> None:

@@ -24,7 +24,7 @@ from .review import end_subscription
 FILTERS_PER_ITERATION: Final = 256
 """Filters of one SUBSCRIBE or UNSUBSCRIBE that are handled before other clients' packets: some milliseconds."""
 DELIVERIES_PER_FILTER: Final = 8
-"""What a filter takes, in the account of the loop turn as so many deliveries."""
+"""Deliveries that a filter counts as, in the loop budget."""
 
 Decisions = dict[str, Decision]
 """By Topic Filter without ``$share/...``."""

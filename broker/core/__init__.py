@@ -1,5 +1,7 @@
 """The broker: ``Broker.publish``, subscribing, how sessions begin and end; hook points; the budget of memory.
 
+``Broker.subscribe`` applies Retain Handling; ``Broker.accept`` refuses or takes what anybody publishes.
+
 No sockets and no packets here; who may do what is in ``access``, what is kept of one client in ``session``.
-``access``, ``extensions``, ``store`` and ``channel`` call in; ``server.py`` builds it.
+``channel``, ``extensions`` and ``store`` call in; ``server.py`` builds it.
 """

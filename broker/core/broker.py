@@ -53,10 +53,10 @@ from .outcome import (
 logger = logging.getLogger(__name__)
 
 WILL_STEPS: Final = 8
-"""What the end of a connection with a will takes, in the same account."""
+"""Deliveries that a published will counts as, in the loop budget."""
 
 PUBLISH_STEPS = 1
-"""What a message takes by itself, whoever gets it, counts in the budget of the loop iteration as so many deliveries."""
+"""Deliveries that a published message counts as, in the loop budget, beside those to its subscribers."""
 
 _WALK_STEPS = 2000
 _SESSIONS_PER_SWEEP = 1000
@@ -260,7 +260,7 @@ class Broker:
         )
 
     def needs_disk(self, topic: str, retain: bool) -> bool:
-        """Whether a QoS 1 or 2 message is one for the store: retained, or for a session that outlives its client."""
+        """Whether a QoS 1 or 2 message is one for the store: retained, or for a durable session."""
         if self.durability is None:
             return False
         if retain and not topic.startswith("$SYS"):
@@ -313,7 +313,7 @@ class Broker:
             done = _SHORT_OF_MEMORY
         else:
             done = self.retained.put(message)
-            # A turn ends about every 4 MiB, so that memory is looked at before too much is kept.
+            # An iteration ends about every 4 MiB, so that memory is looked at before too much is kept.
             self.budget.deliveries += message.payload_size >> 10
         refused = _NOT_RETAINED.get(done)
         if refused is not None:
@@ -490,9 +490,9 @@ class Broker:
             self.router.unsubscribe(subscription)
         session.subscriptions.clear()
         owed = session.undelivered()
-        orphans = session.end()
+        reassignable = session.end()
         self._publish_will(session)
-        for delivery in orphans:
+        for delivery in reassignable:
             self._pass_on(session, delivery, now, SESSION_QUEUE_FULL)
         if self.durability is not None and session.durable:
             # After the others have it: there is no moment in which no session holds a message.
@@ -534,7 +534,7 @@ class Broker:
             return
         session.will = None
         if self.timers.enough is not None and self.timers.enough():
-            # Of a crowd whose connections end at once. On disk the will stays until it is published.
+            # One of many sessions whose connections end at once. On disk the will stays until it is published.
             number, session.will_number = session.will_number, 0
             self.timers.at(self.clock.now(), lambda: self._publish_late(will, number))
             return

@@ -1,4 +1,4 @@
-"""The catalogue of hook points: where others may stand, and what they are told there. Names are EMQX 4.x's with "_"."""
+"""The hook points, and the arguments of their callbacks. Names are EMQX 4.x's with "_"."""
 
 import logging
 from collections.abc import Callable

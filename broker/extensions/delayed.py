@@ -134,7 +134,7 @@ class Delayed(Extension):
         self._publish(message)
 
     def _refuse_full(self, message: Message, now: float, outcome: Outcome) -> Outcome:
-        if now >= self._warn_at:  # not for each of a flood
+        if now >= self._warn_at:  # not for each of a burst of messages
             self._warn_at = now + _WARN_EVERY
             logger.warning(
                 "delayed_messages_full messages=%s bytes=%s setting=%s", self.count, self.size, outcome.setting

@@ -9,7 +9,7 @@ from typing import Final
 
 MAX_CLIENTS: Final = 4096
 MAX_NAMES: Final = 4_194_304
-"""Characters of all Client Identifiers together: strangers choose them, and each may have 65,535."""
+"""Characters of all Client Identifiers together: unauthenticated clients choose them, and each may have 65,535."""
 MAX_EVENTS: Final = 16
 _MAX_TEXT: Final = 128
 

@@ -34,7 +34,8 @@ class Reasons:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Metrics:
-    """The node's counters since its start; the hot path does ``metrics.bytes_sent += n``.
+    """The node's counters since its start; the hot path does ``metrics.bytes_sent += n``. They only grow, but for
+    ``messages_retained``, which is how many there are now: EMQX has it among the counters.
 
     They stand in the order in which EMQX 4.4 defines them, each group followed by what only 4.0-4.3 has. A packet is
     counted under its type only (``packets_puback_sent``), a message under its QoS only (``messages_qos1_received``):

@@ -1,7 +1,7 @@
 """Holders: the sessions that hold a message beside its first one, in little memory however many they are.
 
-Most of a crowd hold a message alike: QoS 1 or 2, RETAIN 0, no identifiers, through no shared subscription. Of each of
-these a bit is kept; of any other one an entry of a dict.
+Where many sessions hold a message, most hold it alike: QoS 1 or 2, RETAIN 0, no identifiers, through no shared
+subscription. Of each of these a bit is kept; of any other one an entry of a dict.
 """
 
 from collections.abc import Iterator

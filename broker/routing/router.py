@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 MAX_CACHED_TOPIC: Final = 256  # characters; longer topics are matched anew each time
 TARGETS_PER_TOPIC: Final = 16  # the cache holds at most this many targets and groups per topic it may hold, on average
-# Once more topics come than the cache holds, it takes in one of so many new ones, at random: what is asked for often is
-# in it soon, and what hardly comes again mostly costs no remembering and evicts no other.
+# 1 in N: once more topics come than the cache holds, it takes in one of N new ones, at random. What is asked for often
+# is in it soon, and what hardly comes again mostly costs no remembering and evicts no other.
 ADMISSION_ODDS: Final = 8
 
 _Subscribers: TypeAlias = "Subscription | dict[Session, Subscription]"

@@ -91,7 +91,7 @@ class Session:
         self.now = now  # the time of what is happening to it, told by whoever drives it
         # Session Expiry Interval in seconds; 0 ends with the connection, 0xFFFFFFFF never.
         self.expiry_interval = expiry_interval
-        # Topic Filter as the client wrote it -> Subscription.
+        # Topic Filter with its ``$share/...`` and the mount point (``FilterPlan.filter``) -> Subscription.
         self.subscriptions: dict[str, Subscription] = {}
         self.filter_bytes = 0  # characters of these filters
         # QoS 1 and 2 sent and not completely acknowledged, in order of sending; None once PUBREL is out.
@@ -134,7 +134,7 @@ class Session:
 
     @property
     def durable(self) -> bool:
-        """Whether what it holds outlives the process."""
+        """Whether it has a journal: it outlives its connection, and at durability level ``disk`` also the process."""
         return self.journal is not None
 
     @property
@@ -669,16 +669,16 @@ class Session:
     def end(self) -> list[Delivery]:
         """The session is over. Returns what shared subscriptions must give to another member.
 
-        That is QoS 1 not acknowledged and whatever was not sent; a QoS 2 delivery that was begun dies with
-        its session [MQTT-4.8.2-5].
+        That is QoS 1 not acknowledged and whatever was not sent; a QoS 2 delivery that was begun ends
+        with its session [MQTT-4.8.2-5].
         """
-        orphans = [
+        reassignable = [
             delivery
             for delivery in self.inflight.values()
             if delivery is not None and delivery.group and delivery.qos == 1
         ]
         if self.queue is not None:
-            orphans.extend(delivery for delivery in self.queue if delivery.group)
+            reassignable.extend(delivery for delivery in self.queue if delivery.group)
         self.inflight.clear()
         self.inflight_bytes = 0
         if self.queue is not None:
@@ -689,7 +689,7 @@ class Session:
         self.awaiting_rel = None
         self.completions = None
         self.writer = None
-        return orphans
+        return reassignable
 
     def __repr__(self) -> str:
         return f"Session({self.client_id!r}, {'connected' if self.connected else 'offline'})"

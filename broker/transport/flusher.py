@@ -1,4 +1,5 @@
-"""Flusher: every connection that has something to write is written once, at the end of the loop iteration.
+"""Flusher: every connection that has something to write is written once, at the end of the iteration: after all
+callbacks that were ready.
 
 Collecting output is what makes the broker fast: one ``send`` for all that an iteration produced for a client. An
 iteration writes to at most ``SENDS_PER_ITERATION`` clients and about ``BYTES_PER_ITERATION`` bytes; what is left comes

@@ -22,9 +22,9 @@ from .tls import TlsError, build_context
 
 logger = logging.getLogger(__name__)
 
-ACCEPTS_PER_ITERATION: Final = 64  # so that a storm of new clients leaves room for those who are there
+ACCEPTS_PER_ITERATION: Final = 64  # so that a burst of connections leaves room for those that are there
 EXHAUSTED: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
-REST_WHEN_EXHAUSTED: Final = 1.0  # seconds without accepting when the system has no more sockets to give
+ACCEPT_PAUSE: Final = 1.0  # seconds without accepting when the system has no more sockets to give
 PLACE_TIMEOUT: Final = 0.25
 """Seconds that a new client waits for one of ``max_connections``: who has just gone may not have been noticed yet."""
 MAX_WAITING: Final = 64  # for a place
@@ -276,7 +276,7 @@ class Listener:
         """There is no descriptor to give: new clients wait in the backlog."""
         self.refuse("no_sockets", SETTING, peer, detail)
         self._pause_accepting()
-        self._rest = asyncio.get_running_loop().call_later(REST_WHEN_EXHAUSTED, self._resume_accepting)
+        self._rest = asyncio.get_running_loop().call_later(ACCEPT_PAUSE, self._resume_accepting)
 
     @property
     def _full(self) -> bool:

@@ -10,7 +10,7 @@ from ..config import ListenerSettings, ZoneSettings
 
 ANY: Final = "*"
 LOOPBACK: Final = re.compile(r"https?://(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?", re.IGNORECASE)
-"""Origins of this machine's own pages. A name that a stranger's DNS points to 127.0.0.1 is none of them."""
+"""Origins of this machine's own pages. A name of another site that its DNS points to 127.0.0.1 is none."""
 
 Origins = Sequence[Origin | re.Pattern[str] | None]
 
@@ -20,7 +20,7 @@ def accepted_origins(settings: ListenerSettings, zone: ZoneSettings, loopback: b
 
     Browsers always tell; a device that is none has no origin to tell and no user to protect. Where anonymous clients
     are let in because only this machine reaches the listener, a page of any site that is read on this machine
-    reaches it too: it is a stranger unless ``allowed_origins`` names it.
+    reaches it too: it is refused unless ``allowed_origins`` names it.
     """
     given = settings.allowed_origins
     if ANY in given:

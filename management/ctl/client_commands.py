@@ -105,7 +105,7 @@ def _client_line(call: CommandCall, row: ClientRecord) -> str:
         "connected": word(row.connected),
     }
     # The record has its times as text and no user name as a word, this line has milliseconds and ``-``. It is written
-    # in the turn that made the record.
+    # in the iteration that made the record.
     session = call.operations.server.broker.sessions.get(row.clientid)
     if session is not None:
         facts["username"] = told(session.client.username)

@@ -68,7 +68,7 @@ class Output:
         self._writer.write(frame(b"x", b"%d" % status))
         await self._drain()
 
-    def beat(self) -> None:
+    def keepalive(self) -> None:
         """A sign of life."""
         self._writer.write(frame(b"o", b""))
 

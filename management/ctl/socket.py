@@ -29,7 +29,7 @@ MAX_CONNECTIONS: Final = 16
 MAX_REQUEST_SIZE: Final = 1_048_576
 """Bytes of a request's line."""
 REQUEST_TIMEOUT: Final = 10.0
-BEAT: Final = 5.0
+KEEPALIVE_INTERVAL: Final = 5.0
 """Seconds between two signs of life while a command runs."""
 _STOP_TIMEOUT: Final = 2.0
 _LINGER: Final = 1.0
@@ -210,9 +210,9 @@ class ControlSocket:
             task = asyncio.ensure_future(outcome)
             try:
                 while not task.done():
-                    await asyncio.wait({task}, timeout=BEAT)
+                    await asyncio.wait({task}, timeout=KEEPALIVE_INTERVAL)
                     if not task.done():
-                        output.beat()
+                        output.keepalive()
             except asyncio.CancelledError:
                 task.cancel()
                 raise

@@ -15,7 +15,7 @@ from taipan.broker.loop.clock import Clock
 from taipan.broker.session.client_info import authority
 from taipan.broker.transport.binding import listening_sockets
 from taipan.broker.transport.descriptors import SETTING, UNLIMITED, Descriptors
-from taipan.broker.transport.listener import EXHAUSTED, REST_WHEN_EXHAUSTED
+from taipan.broker.transport.listener import ACCEPT_PAUSE, EXHAUSTED
 
 from .connection import HttpConnection
 
@@ -130,7 +130,7 @@ class HttpListener:
                 if self._unauthenticated:
                     next(iter(self._unauthenticated)).abort()
                 self._pause_accepting()
-                self._resume_timer = asyncio.get_running_loop().call_later(REST_WHEN_EXHAUSTED, self._resume_accepting)
+                self._resume_timer = asyncio.get_running_loop().call_later(ACCEPT_PAUSE, self._resume_accepting)
                 return
             address = origin(peer[0])
             if self._admit(address, sock.fileno()):

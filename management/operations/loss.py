@@ -19,7 +19,7 @@ class LossRecord(msgspec.Struct):
 
 
 class LossOfRows:
-    """Of rows that decide who may, above all."""
+    """What was lost, and its acceptance; rows of access control above all."""
 
     def __init__(self, server: Server) -> None:
         self._server = server

@@ -20,8 +20,8 @@ class BufferedRow(msgspec.Struct, frozen=True, array_like=True):
 
     ``key``: rows of one key are delivered one after the other, in order. ``group``: only rows of one group share a
     request, at most ``max_batch`` of them. ``request`` is encoded by the resource, ``row`` is for fallbacks
-    (``decode_row``). ``at`` is unix seconds. ``until``: when it fails although the other side is only away; 0: never,
-    ``at``: with its first attempt.
+    (``decode_row``). ``at``: when the rule made it, in unix seconds. ``until``: from then on it fails even if
+    the other side only cannot be reached; 0: it never does; the same as ``at``: it has one attempt.
     """
 
     action: str

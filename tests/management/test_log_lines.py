@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taipan.management.config import LogSettings
-from taipan.management.log_lines import JsonLines, TextLines, TurnHandler, field, setup_logging
+from taipan.management.log_lines import IterationHandler, JsonLines, TextLines, field, setup_logging
 
 
 def record(message: str, *arguments: object, level: int = logging.INFO) -> logging.LogRecord:
@@ -153,12 +153,12 @@ def stream() -> Stream:
 
 
 @pytest.fixture
-def handler(stream: Stream) -> TurnHandler:
-    return TurnHandler(stream)
+def handler(stream: Stream) -> IterationHandler:
+    return IterationHandler(stream)
 
 
 @pytest.mark.asyncio
-async def test_a_turn_is_one_write(stream: Stream, handler: TurnHandler) -> None:
+async def test_an_iteration_is_one_write(stream: Stream, handler: IterationHandler) -> None:
     for line in ("a", "b", "c"):
         handler.handle(record(line))
     assert stream.getvalue() == ""
@@ -171,7 +171,7 @@ async def test_a_turn_is_one_write(stream: Stream, handler: TurnHandler) -> None
 
 
 @pytest.mark.asyncio
-async def test_a_warning_does_not_wait(stream: Stream, handler: TurnHandler) -> None:
+async def test_a_warning_does_not_wait(stream: Stream, handler: IterationHandler) -> None:
     handler.handle(record("a"))
     handler.handle(record("b", level=logging.WARNING))
     assert stream.getvalue() == "a\nb\n"
@@ -180,7 +180,7 @@ async def test_a_warning_does_not_wait(stream: Stream, handler: TurnHandler) -> 
 
 
 @pytest.mark.asyncio
-async def test_few_lines_wait(stream: Stream, handler: TurnHandler) -> None:
+async def test_few_lines_wait(stream: Stream, handler: IterationHandler) -> None:
     for _ in range(1000):
         handler.handle(record("a"))
     assert stream.getvalue().count("\n") == 768
@@ -188,7 +188,7 @@ async def test_few_lines_wait(stream: Stream, handler: TurnHandler) -> None:
     assert stream.getvalue().count("\n") == 1000
 
 
-def test_without_a_loop_nothing_waits(stream: Stream, handler: TurnHandler) -> None:
+def test_without_a_loop_nothing_waits(stream: Stream, handler: IterationHandler) -> None:
     handler.handle(record("a"))
     assert stream.getvalue() == "a\n"
 
@@ -203,7 +203,7 @@ def test_a_closed_stream_hinders_nobody_when_nothing_waits(root: logging.Logger)
     assert second.getvalue().endswith(" WARNING broker.x seen\n")
 
 
-def test_lines_of_a_loop_that_ended_come_with_the_next(stream: Stream, handler: TurnHandler) -> None:
+def test_lines_of_a_loop_that_ended_come_with_the_next(stream: Stream, handler: IterationHandler) -> None:
     async def log(line: str, turns: int) -> None:
         handler.handle(record(line))
         for _ in range(turns):
@@ -222,7 +222,7 @@ def test_lines_of_a_loop_that_ended_come_with_the_next(stream: Stream, handler: 
 
 
 @pytest.mark.asyncio
-async def test_lines_of_a_thread_come_in_order(stream: Stream, handler: TurnHandler) -> None:
+async def test_lines_of_a_thread_come_in_order(stream: Stream, handler: IterationHandler) -> None:
     handler.handle(record("a"))
     thread = threading.Thread(target=handler.handle, args=(record("b"),))
     thread.start()
@@ -233,7 +233,7 @@ async def test_lines_of_a_thread_come_in_order(stream: Stream, handler: TurnHand
 
 @pytest.mark.asyncio
 async def test_a_stream_that_takes_nothing(
-    stream: Stream, handler: TurnHandler, capsys: pytest.CaptureFixture[str]
+    stream: Stream, handler: IterationHandler, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stream.error = OSError(28, "No space left on device")
     handler.handle(record("a"))
@@ -247,7 +247,7 @@ async def test_a_stream_that_takes_nothing(
 
 @pytest.mark.asyncio
 async def test_a_line_that_cannot_be_made(
-    stream: Stream, handler: TurnHandler, capsys: pytest.CaptureFixture[str]
+    stream: Stream, handler: IterationHandler, capsys: pytest.CaptureFixture[str]
 ) -> None:
     handler.handle(record("a=%d", "x"))
     handler.handle(record("b"))

@@ -16,7 +16,9 @@ from .sqlite_log import SqliteLog
 
 MAX_PENDING: Final = 67_108_864
 YIELD_EVERY: Final = 0.0005
+"""Seconds between two pauses for the writer's thread while it stores a batch."""
 YIELD_FOR: Final = 0.00002
+"""Seconds of such a pause: long enough that the thread gets the interpreter's lock."""
 
 
 class WriteAheadLog:

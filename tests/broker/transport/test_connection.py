@@ -516,7 +516,8 @@ def test_keep_alive(version: int) -> None:
     assert not client.closed
     client.received()
     node.pass_time(0.1)
-    assert [each.reason_code for each in client.received()] == ([rc.KEEP_ALIVE_TIMEOUT] if version == 5 else [])  # type: ignore[union-attr]
+    told = {c.REASON_STRING: "no packet within keep_alive_multiplier times Keep Alive"}
+    assert client.received() == ([Disconnect(rc.KEEP_ALIVE_TIMEOUT, told)] if version == 5 else [])
     assert client.closed
     assert watcher.payloads() == [b"gone"]
     node.pass_time(LINGER)

@@ -12,7 +12,7 @@ import pytest
 
 from taipan.broker.config import ZoneSettings
 from taipan.broker.transport import listener as listener_module
-from taipan.broker.transport.listener import REST_WHEN_EXHAUSTED, ListenerError
+from taipan.broker.transport.listener import ACCEPT_PAUSE, ListenerError
 from taipan.broker.transport.tls import TlsError
 from tests.broker.transport.echo import (
     WatchedListener,
@@ -311,7 +311,7 @@ async def test_without_sockets_the_listener_rests_and_comes_back(monkeypatch: py
         monkeypatch.setattr("taipan.broker.transport.listener.asyncio.get_running_loop", Loop)
         async with dial(listener.port) as (reader, writer):
             await listener.until(lambda: listener.refused == {"no_sockets": 1})
-            assert [delay for delay, _ in later] == [REST_WHEN_EXHAUSTED]
+            assert [delay for delay, _ in later] == [ACCEPT_PAUSE]
             monkeypatch.setattr(socket.socket, "accept", accept)
             later[0][1]()
             writer.write(b"hello")

@@ -133,7 +133,7 @@ async def test_a_command_that_fails_inside_says_so_and_nothing_of_the_inside(mon
 
 
 async def test_a_slow_command_gives_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ctl_socket, "BEAT", 0.01)
+    monkeypatch.setattr(ctl_socket, "KEEPALIVE_INTERVAL", 0.01)
     async with managed_node() as node:
         go = asyncio.Event()
 
