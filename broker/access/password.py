@@ -96,7 +96,7 @@ class ScryptHash:
 
 
 class VerifiedCredentials:
-    """Credentials that were verified since the start, so that a reconnect storm pays for each hash once.
+    """Credentials that were verified since the start, so that many clients that reconnect cost one hash each at most.
 
     Kept as keyed digests under a key that lives only in this process: neither a password nor anything an attacker
     could guess against offline is in memory. At most ``limit`` entries; the least recently used one goes first.
