@@ -41,7 +41,7 @@ ABOVE = (
     "persistence/node_journal",
     "persistence/session_journal",
     "persistence/delivery_records",
-    "persistence/holders",
+    "persistence/message_holders",
     "persistence/paging",
     "persistence/record_mapping",
     "persistence/stored_message",

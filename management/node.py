@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from taipan.broker import compiled
-from taipan.broker.access.password import ScryptHash
+from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.access.saslprep import saslprep
 from taipan.broker.access.scram import ScramVerifier
 from taipan.broker.config import parse_bind
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from taipan.ruleengine.engine import RuleEngine
 
     from .certificate_expiry import ExpiryAlarms
-    from .management import Management
+    from .management_server import ManagementServer
 
 logger = logging.getLogger("taipan.management.node")  # also when run by python -m
 
@@ -220,7 +220,7 @@ async def _serve(settings: Settings, config: str | None, reread: Callable[[], Se
     from taipan.ruleengine.engine import RuleEngine
 
     from .certificate_expiry import ExpiryAlarms
-    from .management import Management
+    from .management_server import ManagementServer
 
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -253,7 +253,7 @@ async def _serve(settings: Settings, config: str | None, reread: Callable[[], Se
         data_dir = DataDir(settings.broker.node.data_dir, config)
         server = Server(settings.broker, Clock())
         engine = RuleEngine(server, settings.ruleengine)
-        management = Management(server, settings.management, engine)
+        management = ManagementServer(server, settings.management, engine)
         try:
             await server.start()
         except BaseException:
@@ -309,7 +309,7 @@ def _way_out(error: Exception, settings: Settings) -> str:
 def _reload(
     server: "Server",
     engine: "RuleEngine",
-    management: "Management",
+    management: "ManagementServer",
     expiry: "ExpiryAlarms",
     reread: Callable[[], Settings],
 ) -> None:

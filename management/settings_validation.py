@@ -9,9 +9,9 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any, Final
 
 from taipan.broker.access.acl import AclRule
+from taipan.broker.access.foreign_hashes import parse_hash
 from taipan.broker.access.http import PLACEHOLDERS, check_placeholders, check_url, tls_context
 from taipan.broker.access.jwt_keys import JwtKeys
-from taipan.broker.access.known_hashes import parse_hash
 from taipan.broker.access.saslprep import saslprep
 from taipan.broker.access.scram import ScramVerifier
 from taipan.broker.config import (

@@ -17,9 +17,9 @@ from .events import KINDS
 from .extensions import ExtensionError, load_extensions
 from .hook_bindings import HookBindings
 from .metrics import TICK
-from .registry import Registry
 from .resources.resource import NodeContext, ResourceType
 from .resources.resource_manager import ResourceManager
+from .rule_index import RuleIndex
 from .rule_manager import RuleManager
 from .runtime import Runtime
 from .sql.parser import prepare
@@ -55,12 +55,12 @@ class RuleEngine:
             self.buffers,
             broker.accept,
         )
-        self.registry = Registry(settings.ignore_sys_message)
+        self.rule_index = RuleIndex(settings.ignore_sys_message)
         environment = EventEnvironment(name, broker.rng, lambda: server.clock.skew)
         self.runtime = Runtime(settings, server.metrics, server.clock, environment, broker.budget)
-        bindings = HookBindings(broker, self.registry, self.runtime)
+        bindings = HookBindings(broker, self.rule_index, self.runtime)
         self.resources = ResourceManager(self.node, self.resource_types, server.alarms)
-        self.rules = RuleManager(self.node, self.action_types, self.resources, self.registry, self.runtime, bindings)
+        self.rules = RuleManager(self.node, self.action_types, self.resources, self.rule_index, self.runtime, bindings)
         self._closed = False
         server.on_recovered.append(self._restore)
         stats = server.stats

@@ -21,7 +21,7 @@ from taipan.broker.session.subscription import Subscription
 
 from . import events
 from .event import Event, EventKind
-from .registry import Registry
+from .rule_index import RuleIndex
 from .runtime import Runtime
 
 _ZONE: Final = ZoneSettings()
@@ -39,9 +39,9 @@ _V3_CONNACK: Final[Mapping[int, str]] = {
 class HookBindings:
     """Callbacks that make an ``Event`` of the arguments of a hook and apply the rules on it."""
 
-    def __init__(self, broker: Broker, registry: Registry, runtime: Runtime) -> None:
+    def __init__(self, broker: Broker, rule_index: RuleIndex, runtime: Runtime) -> None:
         self._broker = broker
-        self._registry = registry
+        self._rule_index = rule_index
         self._runtime = runtime
         self._clock = broker.clock
         hooks = broker.hooks
@@ -66,7 +66,7 @@ class HookBindings:
 
     def sync(self) -> None:
         """Attach and detach, so that just the hooks that rules need are attached."""
-        wanted = {topic for topic in self._points if topic in self._registry.events}
+        wanted = {topic for topic in self._points if topic in self._rule_index.events}
         for topic in wanted - self._attached:
             point, callback = self._points[topic]
             point.add(callback)
@@ -74,22 +74,22 @@ class HookBindings:
             point, callback = self._points[topic]
             point.remove(callback)
         self._attached = wanted
-        index = self._registry.known if self._registry.wants_messages else None
+        index = self._rule_index.known if self._rule_index.wants_messages else None
         self._broker.attach_rules(index, self._message_publish)
         self._latest = None
         early, self._early = self._early, None
-        if early and self._registry.wants_messages:
+        if early and self._rule_index.wants_messages:
             for message in early:
                 self._message_publish(message)
 
     # Callbacks, in the order of the hooks' catalogue
 
     def _hold_early(self, message: Message) -> None:
-        if self._early is not None and self._registry.sees(message.topic):
+        if self._early is not None and self._rule_index.sees(message.topic):
             self._early.append(message)
 
     def _message_publish(self, message: Message) -> None:
-        rules = self._registry.match(message.topic)
+        rules = self._rule_index.match(message.topic)
         if rules:
             runtime = self._runtime
             runtime.apply(rules, Event(events.MESSAGE_PUBLISH, runtime.environment, self._clock.wall(), None, message))
@@ -154,9 +154,9 @@ class HookBindings:
         message: Message | None,
         facts: Mapping[str, Any] | None = None,
     ) -> None:
-        if message is not None and not self._registry.sees(message.topic):
+        if message is not None and not self._rule_index.sees(message.topic):
             return
-        rules = self._registry.events.get(kind.topic)
+        rules = self._rule_index.events.get(kind.topic)
         if rules:
             runtime = self._runtime
             event = Event(kind, runtime.environment, self._clock.wall(), client, message, facts or {})

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from .actions.action import Action, ActionFailed, ActionType, Row
-from .masked import shown
 from .metrics import ActionCounters, LastError, RuleCounters
+from .param_masking import shown
 from .trace import Evaluation, RuleTrace, sample
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""RuleManager: all rules of the node, changed one at a time; those that run are in the registry."""
+"""RuleManager: all rules of the node, changed one at a time; those that run are in the rule index."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from taipan.broker.persistence.tables import Table
 
 from . import tester
 from .actions.action import ActionContext, ActionType
-from .counted import Counted
 from .error import MISSING, UNKNOWN, WRONG, RuleEngineError
 from .events import EVENTS
 from .functions.registry import FUNCTIONS
 from .hook_bindings import HookBindings
-from .outputs import check_placeholders, output_names
+from .output_names import check_placeholders, output_names
 from .params import ParamError, check_params
-from .registry import Registry
 from .resources.resource import NodeContext
 from .resources.resource_manager import ResourceManager
 from .rule import Rule, RuleAction
+from .rule_index import RuleIndex
 from .runtime import Runtime
 from .sql.ast import Statement
 from .sql.compiler import Program, compile
@@ -33,6 +32,7 @@ from .sql.off_loop import OffLoop
 from .sql.parser import parse
 from .sql.scope import FunctionEnvironment
 from .stored import MAX_ID, StoredAction, StoredRule, check_stored, expect, new_id
+from .stored_counters import Counted
 from .trace import RuleTrace
 
 logger = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class RuleManager:
         node: NodeContext,
         action_types: Mapping[str, ActionType],
         resources: ResourceManager,
-        registry: Registry,
+        rule_index: RuleIndex,
         runtime: Runtime,
         bindings: HookBindings,
     ) -> None:
@@ -66,7 +66,7 @@ class RuleManager:
         self.off_loop = OffLoop()
         self._node = node
         self._resources = resources
-        self._registry = registry
+        self._rule_index = rule_index
         self._runtime = runtime
         self._bindings = bindings
         self._lock = asyncio.Lock()
@@ -346,7 +346,7 @@ class RuleManager:
         if old is not None:
             old.running = False
             if old.usable:
-                self._registry.remove(old)
+                self._rule_index.remove(old)
             if rule.actions is not old.actions:
                 for action in old.actions:
                     action.close()
@@ -355,7 +355,7 @@ class RuleManager:
         self._table.put(row.id, row)
         if row.enabled and rule.usable:
             rule.running = True
-            self._registry.add(rule)
+            self._rule_index.add(rule)
         self._bindings.sync()
         logger.info("rule_stored rule=%s enabled=%s for=%s", row.id, row.enabled, ",".join(rule.sources)[:256])
 
@@ -369,13 +369,13 @@ class RuleManager:
             return False
         rule.suspended = ""
         rule.running = True
-        self._registry.add(rule)
+        self._rule_index.add(rule)
         return True
 
     def _stop(self, rule: Rule) -> None:
         if rule.running:
             rule.running = False
-            self._registry.remove(rule)
+            self._rule_index.remove(rule)
         for action in rule.actions:
             action.close()
 

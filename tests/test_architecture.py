@@ -52,7 +52,7 @@ PARTS = (
     Part(
         "basis",
         "ruleengine.budget ruleengine.config ruleengine.hops ruleengine.metrics"
-        " ruleengine.networks ruleengine.params ruleengine.undefined",
+        " ruleengine.allowed_networks ruleengine.params ruleengine.undefined",
         "mqtt observability settings",
     ),
     Part("functions", "ruleengine.functions", "basis mqtt"),
@@ -75,10 +75,10 @@ PARTS = (
     ),
     Part(
         "rules",  # the managers of rules and of resources, and the engine that assembles them
-        "ruleengine.builtin_types ruleengine.counted ruleengine.engine ruleengine.extensions ruleengine.hook_bindings"
-        " ruleengine.import_check ruleengine.masked ruleengine.outputs ruleengine.registry"
-        " ruleengine.resources.resource_manager ruleengine.rule ruleengine.rule_manager ruleengine.runtime"
-        " ruleengine.tester ruleengine.trace",
+        "ruleengine.builtin_types ruleengine.engine ruleengine.extensions ruleengine.hook_bindings"
+        " ruleengine.import_check ruleengine.output_names ruleengine.param_masking"
+        " ruleengine.resources.resource_manager ruleengine.rule ruleengine.rule_index ruleengine.rule_manager"
+        " ruleengine.runtime ruleengine.stored_counters ruleengine.tester ruleengine.trace",
         "actions basis columns core delivery errors events functions loop mqtt observability persistence resources"
         " routing server session settings sql template",
     ),
@@ -99,8 +99,8 @@ PARTS = (
     Part("ctl", "management.ctl", "access configuration extensions http loop observability operations version"),
     Part(
         "node",
-        "management.certificate_expiry management.data_dir management.log_lines management.management management.node"
-        " management.start",
+        "management.certificate_expiry management.data_dir management.log_lines management.management_server"
+        " management.node management.start",
         "access api compiled configuration ctl http loop observability operations rules server session settings"
         " transport version",
     ),

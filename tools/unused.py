@@ -24,7 +24,7 @@ EXCUSED = {
         """CONNECTION_RATE_EXCEEDED DISCONNECT_WITH_WILL GRANTED_QOS_0 GRANTED_QOS_1 GRANTED_QOS_2 MAXIMUM_CONNECT_TIME
         MESSAGE_RATE_TOO_HIGH SERVER_MOVED SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED USE_ANOTHER_SERVER""",
     ),
-    "broker/transport/resumption.py": ("ssl gives certificates with them", "notBefore notAfter"),
+    "broker/transport/tls_resumption.py": ("ssl gives certificates with them", "notBefore notAfter"),
     "broker/transport/tls.py": ("ssl reads it", "num_tickets"),
     "broker/transport/websocket.py": (
         "websockets calls it and reads these",
@@ -32,7 +32,7 @@ EXCUSED = {
     ),
     "management/http/app.py": ("aiohttp reads it", "output_size"),
     "management/log_lines.py": ("logging reads them", "_srcfile logMultiprocessing logProcesses logThreads"),
-    "management/management.py": ("the event loop holds a task weakly: this reference keeps it", "_telling"),
+    "management/management_server.py": ("the event loop holds a task weakly: this reference keeps it", "_telling"),
     "management/operations/refusal.py": (
         "the specification's table, whole",
         "ADMIN_STAYS OLD_PASSWORD_WRONG PLUGIN_DISABLED PLUGIN_ENABLED",

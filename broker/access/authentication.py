@@ -7,11 +7,11 @@ from ..config import AccessSettings, ZoneSettings
 from ..loop.clock import Clock
 from ..mqtt import reason_codes
 from ..session.client_info import CERTIFICATE, RESTORED, ClientInfo
+from .auth_result import WRONG, Authenticator, AuthOutcome
 from .enhanced import EnhancedMethod
 from .http import HttpSource
 from .jwt import JwtSource
-from .outcome import WRONG, Authenticator, AuthOutcome
-from .passwords import Passwords
+from .password_check import Passwords
 from .scram import NAME as SCRAM_SHA_256
 from .scram import FakeVerifiers, ScramSha256
 from .users import CONFIGURATION, ConfiguredUsers, User, UserSource

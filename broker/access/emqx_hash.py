@@ -6,7 +6,7 @@ import os
 import string
 from typing import Final
 
-from .password import ScryptHash, from_base64, to_base64
+from .password_hash import ScryptHash, from_base64, to_base64
 
 SALT_SIZE: Final = 4
 _DIGEST_LENGTHS: Final = {32: "md5", 40: "sha1", 64: "sha256", 128: "sha512"}

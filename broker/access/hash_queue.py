@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
-from .password import ScryptHash
+from .password_hash import ScryptHash
 
 logger = logging.getLogger(__name__)
 

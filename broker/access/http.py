@@ -20,7 +20,7 @@ from ..config import HttpAccessSettings
 from ..loop.clock import Clock
 from ..mqtt import reason_codes
 from ..session.client_info import ClientInfo
-from .outcome import AuthOutcome
+from .auth_result import AuthOutcome
 
 logger = logging.getLogger(__name__)
 

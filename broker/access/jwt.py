@@ -11,9 +11,9 @@ from ..loop.clock import Clock
 from ..mqtt import reason_codes
 from ..session.client_info import ClientInfo
 from .acl import AclRule, asked_about
+from .auth_result import AuthOutcome
 from .decision import Decision
 from .jwt_keys import JwksUrl, JwtKeys, KeyNotFound
-from .outcome import AuthOutcome
 
 if TYPE_CHECKING:
     from jwt.types import Options

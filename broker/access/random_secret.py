@@ -6,7 +6,7 @@ import os
 import secrets
 from typing import Final
 
-from .password import from_base64, to_base64
+from .password_hash import from_base64, to_base64
 
 MIN_LENGTH: Final = 22
 """Characters of a secret: as many of base64 hold 128 bits."""

@@ -9,8 +9,8 @@ import msgspec
 from ..loop.clock import Clock
 from ..persistence.tables import Tables
 from ..session.client_info import ClientInfo
-from .known_hashes import PasswordHash, parse_hash
-from .password import ScryptHash
+from .foreign_hashes import PasswordHash, parse_hash
+from .password_hash import ScryptHash
 from .users import User
 
 logger = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ CLIENT_ID: Final = "clientid"
 
 
 class StoredUser(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """``kind``: what ``name`` is, ``USERNAME`` or ``CLIENT_ID``. ``password``: its written hash, as ``known_hashes``
+    """``kind``: what ``name`` is, ``USERNAME`` or ``CLIENT_ID``. ``password``: its written hash, as ``foreign_hashes``
     reads it. ``created_at``: unix seconds."""
 
     kind: str

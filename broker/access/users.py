@@ -7,8 +7,8 @@ from typing import Final, Protocol
 
 from ..config import UserSettings
 from ..session.client_info import ClientInfo
-from .known_hashes import parse_hash
-from .password import N, PasswordVerifier, ScryptHash
+from .foreign_hashes import parse_hash
+from .password_hash import N, PasswordVerifier, ScryptHash
 from .scram import ScramVerifier
 
 CONFIGURATION: Final = "configuration"

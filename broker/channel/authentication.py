@@ -4,8 +4,8 @@ from collections.abc import Awaitable
 from inspect import isawaitable
 from typing import Final
 
+from ..access.auth_result import BUSY, AuthOutcome
 from ..access.enhanced import CONTINUE, SUCCESS, AuthStep
-from ..access.outcome import BUSY, AuthOutcome
 from ..mqtt import reason_codes
 from ..mqtt.constants import AUTHENTICATION_DATA, AUTHENTICATION_METHOD
 from ..mqtt.errors import ProtocolError

@@ -12,7 +12,7 @@ from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES, Connack, Disconnect, Will
 from ..session.account import ALIAS_BYTES
 from .channel import AUTHENTICATING, CLOSED, CONNECTED, CONNECTING, Channel
-from .refusal import MOUNTED_TOO_LONG, note_refusal
+from .packet_refusal import MOUNTED_TOO_LONG, note_refusal
 
 logger = logging.getLogger(__name__)
 

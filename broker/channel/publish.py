@@ -22,7 +22,7 @@ from .authorization import apply_decision, authorize
 from .channel import CLOSED, Channel, Quota, Waiting
 from .closing import disconnect
 from .external_check import Asked, ask
-from .refusal import (
+from .packet_refusal import (
     IN_USE,
     MOUNTED_TOO_LONG,
     NEEDS_EXTERNAL_CHECK,

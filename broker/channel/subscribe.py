@@ -18,7 +18,7 @@ from .authorization import apply_decision, authorize
 from .channel import CONNECTED, Channel, Waiting
 from .closing import NONE, disconnect
 from .external_check import Asked, ask, until_answered
-from .refusal import note_refusal
+from .packet_refusal import note_refusal
 from .review import end_subscription
 
 FILTERS_PER_ITERATION: Final = 256

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ..mqtt.message import Delivery, Message
-from .holders import Holders
+from .message_holders import Holders
 
 
 @dataclass(slots=True)

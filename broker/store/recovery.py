@@ -13,9 +13,9 @@ from ..core.outcome import WILL
 from ..mqtt.constants import MAX_PACKET_ID, NEVER_EXPIRES
 from ..mqtt.message import Delivery, Message
 from ..persistence.durability import Durability
-from ..persistence.holders import Holders
 from ..persistence.log import records
 from ..persistence.log.batch import first_offset
+from ..persistence.message_holders import Holders
 from ..persistence.paging import evicted_copy, properties_of, queue_properties
 from ..persistence.stored_message import StoredMessage
 from ..session.client_info import CLIENT_ID_OWNER, RESTORED, USERNAME_OWNER, ClientInfo

@@ -16,7 +16,7 @@ from ..loop.clock import Clock
 from ..session.client_info import authority, is_loopback
 from .binding import listening_sockets
 from .descriptors import SETTING, UNLIMITED, Descriptors
-from .handshake import PendingConnection
+from .pending_connection import PendingConnection
 from .rate_limits import TokenBucket
 from .tls import TlsError, build_context
 

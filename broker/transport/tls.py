@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Final, cast
 
 from ..config import TlsSettings
-from . import resumption
+from . import tls_resumption
 
 _RDN_NAMES: Final = {
     "commonName": "CN",
@@ -67,7 +67,7 @@ class Handshake(ssl.SSLObject):
         context = self.context
         assert isinstance(context, ServerContext)
         required = context.verify_mode == ssl.CERT_REQUIRED
-        what = resumption.fault(self, context.authorities, required)
+        what = tls_resumption.fault(self, context.authorities, required)
         if what is not None:
             exc = ssl.SSLCertVerificationError(1, what)
             exc.verify_message = what
@@ -76,19 +76,21 @@ class Handshake(ssl.SSLObject):
             raise exc
 
 
-arriving: ContextVar[Callable[[ssl.SSLError], None] | None] = ContextVar("arriving", default=None)
+on_handshake_failure: ContextVar[Callable[[ssl.SSLError], None] | None] = ContextVar(
+    "on_handshake_failure", default=None
+)
 """Who is told when the handshake fails that the running task begins."""
 
 
 class ServerContext(ssl.SSLContext):
-    """Its handshakes tell whom ``arriving`` names."""
+    """Its handshakes tell whom ``on_handshake_failure`` names."""
 
     sslobject_class = Handshake
 
     @cached_property
-    def authorities(self) -> resumption.Authorities:
+    def authorities(self) -> tls_resumption.Authorities:
         """Read once: a context does not change when it is in use."""
-        return resumption.authorities_of(self)
+        return tls_resumption.authorities_of(self)
 
     def wrap_bio(
         self,
@@ -101,7 +103,7 @@ class ServerContext(ssl.SSLContext):
         made = super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
         assert isinstance(made, Handshake)
         made.incoming = incoming
-        made.refused = arriving.get()
+        made.refused = on_handshake_failure.get()
         return made
 
 
@@ -186,7 +188,7 @@ def _load_verification(context: ssl.SSLContext, settings: TlsSettings) -> None:
     if not settings.cafile:
         raise TlsError("tls.cafile", f'is needed while tls.verify is "{settings.verify}"')
     context.verify_mode = ssl.CERT_REQUIRED if settings.verify == "required" else ssl.CERT_OPTIONAL
-    # A resumed session skips the look at the certificate, which may have expired since; see resumption for the rest.
+    # A resumed session skips the look at the certificate, which may have expired since; see tls_resumption.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
     if settings.crlfile:
@@ -226,7 +228,7 @@ def peer_identity(ssl_object: ssl.SSLObject | None) -> tuple[str | None, str | N
     certificate = ssl_object.getpeercert() if ssl_object is not None else None
     if not certificate:
         return None, None
-    subject = cast(resumption.Certificate, certificate).get("subject", ())
+    subject = cast(tls_resumption.Certificate, certificate).get("subject", ())
     names = [value for rdn in subject for kind, value in rdn if kind == "commonName"]
     dn = ",".join(
         "+".join(f"{_RDN_NAMES.get(kind, kind)}={_escape(value)}" for kind, value in rdn) for rdn in reversed(subject)

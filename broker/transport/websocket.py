@@ -19,7 +19,7 @@ from .layer import Layer
 from .origins import Origins
 
 if TYPE_CHECKING:
-    from .handshake import PendingConnection
+    from .pending_connection import PendingConnection
 
 # The library tells of each connection at INFO, which is the Connection's to do.
 _library_logger = logging.getLogger(__name__ + ".library")

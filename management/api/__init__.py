@@ -2,5 +2,5 @@
 
 A handler calls one operation and names the shape of the answer. Query and body come to it parsed (``http.reading``);
 at most it brings a value into the form that the operation takes.
-``index.ALL`` joins them for ``taipan.management.management``.
+``index.ALL`` joins them for ``taipan.management.management_server``.
 """

@@ -13,9 +13,9 @@ from taipan.broker.access.stored_rules import ALL, CLIENT_ID, MAX_RULES, PUB, PU
 from taipan.broker.loop.cooperative_slice import CooperativeSlice
 from taipan.broker.server import Server
 
+from .durable_answer import check_store_writable, wait_until_stored
 from .listing import FILTERED, PAUSE_EVERY, Listing, everything, searched
 from .refusal import BAD_TOPIC, WRONG, Refusal, missing, not_found
-from .stored import check_store_writable, wait_until_stored
 
 ALL_LOGINS: Final = "$all"
 """The login of rules about all clients."""

@@ -15,8 +15,8 @@ from taipan.broker.observability.masking import MASK
 from taipan.broker.persistence.tables import Tables
 
 from ..settings import AppSettings
+from .durable_answer import check_store_writable, wait_until_stored
 from .refusal import EXISTS, WRONG, WRONG_CREDENTIALS, Refusal, not_found, wrong
-from .stored import check_store_writable, wait_until_stored
 
 TABLE: Final = "apps"
 FIRST_APP: Final = "admin"

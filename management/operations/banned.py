@@ -7,9 +7,9 @@ import msgspec
 from taipan.broker.access.banned import KINDS, Ban, normal
 from taipan.broker.server import Server
 
+from .durable_answer import check_store_writable, wait_until_stored
 from .listing import Listing, searched
 from .refusal import Refusal, wrong
-from .stored import check_store_writable, wait_until_stored
 
 DEFAULT_SECONDS: Final = 300
 """How long a ban without an end lasts."""

@@ -18,9 +18,9 @@ from taipan.broker.transport.connection import Connection
 from taipan.broker.transport.rate_limits import TokenBucket
 
 from .client_record import CONNECTED, DISCONNECTED, IDLE, ClientRecord, address_of, client_record
+from .durable_answer import wait_until_stored
 from .listing import FILTERED, Listing, PageQuery, everything, searched
 from .refusal import NOT_ONLINE, Refusal, wrong
-from .stored import wait_until_stored
 
 _MILLISECONDS: Final = 100_000_000_000
 """A time from here on is in milliseconds, as EMQX up to 4.3.0 has them; below it in seconds, as later ones have."""

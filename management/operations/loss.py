@@ -4,8 +4,8 @@ import msgspec
 
 from taipan.broker.server import Server
 
+from .durable_answer import UNSURE, check_store_writable
 from .refusal import RPC_ERROR, Refusal
-from .stored import UNSURE, check_store_writable
 
 
 class LossRecord(msgspec.Struct):

@@ -29,8 +29,8 @@ from taipan.broker.session.client_info import ClientInfo
 from taipan.broker.session.session import Session
 
 from .backpressure_slice import BackpressureSlice
+from .durable_answer import TROUBLE, wait_until_stored
 from .refusal import BAD_TOPIC, MISSING, NOT_ONLINE, RPC_ERROR, WRONG, Refusal, wrong
-from .stored import TROUBLE, wait_until_stored
 
 MAX_TOPICS: Final = 10_000
 """Topics of one request."""

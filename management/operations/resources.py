@@ -10,9 +10,9 @@ from taipan.ruleengine.delivery.dead_letters import DeadLetter
 from taipan.ruleengine.engine import RuleEngine
 from taipan.ruleengine.trace import sample
 
+from .durable_answer import check_storable, wait_until_stored
 from .listing import Listing
 from .refusal import engine_refusals
-from .stored import check_storable, wait_until_stored
 
 
 class DeadLetterRecord(msgspec.Struct, kw_only=True):

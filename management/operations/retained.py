@@ -12,9 +12,9 @@ from taipan.broker.mqtt.topics import has_wildcard, matches, valid_filter, valid
 from taipan.broker.server import Server
 
 from .backpressure_slice import BackpressureSlice
+from .durable_answer import TROUBLE, wait_until_stored
 from .listing import FILTERED, Listing, PageQuery, offset_of
 from .refusal import BAD_TOPIC, RPC_ERROR, Refusal, not_found
-from .stored import TROUBLE, wait_until_stored
 from .times import local_text
 
 _STEPS: Final = 2000

@@ -7,13 +7,13 @@ import msgspec
 
 from taipan.broker.mqtt.topics import matches, valid_filter
 from taipan.ruleengine.engine import RuleEngine
-from taipan.ruleengine.masked import actions_given_back
+from taipan.ruleengine.param_masking import actions_given_back
 from taipan.ruleengine.rule import Rule
 from taipan.ruleengine.stored import StoredAction
 
+from .durable_answer import check_storable, wait_until_stored
 from .listing import FILTERED, Listing, PageQuery, everything, searched
 from .refusal import BAD_TOPIC, Refusal, engine_refusals
-from .stored import check_storable, wait_until_stored
 
 Matches = Callable[[Rule], bool]
 

@@ -6,8 +6,8 @@ from taipan.broker.extensions.topic_metrics import MAX_TOPICS, TopicMetrics
 from taipan.broker.mqtt.topics import valid_name
 from taipan.broker.server import Server
 
+from .durable_answer import check_store_writable, wait_until_stored
 from .refusal import BAD_TOPIC, EXISTS, WRONG, Refusal, not_found
-from .stored import check_store_writable, wait_until_stored
 
 Values = dict[str, int | float]
 

@@ -15,8 +15,8 @@ from taipan.broker.mqtt.constants import MAX_STRING
 from taipan.broker.mqtt.topics import valid_filter
 from taipan.broker.server import Server
 
+from .durable_answer import check_store_writable, wait_until_stored
 from .refusal import EXISTS, Refusal, missing, not_found, wrong
-from .stored import check_store_writable, wait_until_stored
 from .times import LATEST, rfc3339
 
 DEFAULT_SECONDS: Final = 600.0

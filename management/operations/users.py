@@ -7,8 +7,8 @@ from typing import Final
 import msgspec
 
 from taipan.broker.access.authentication import anonymous_allowed
-from taipan.broker.access.known_hashes import PasswordHash
-from taipan.broker.access.password import ScryptHash
+from taipan.broker.access.foreign_hashes import PasswordHash
+from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.access.random_secret import RandomSecretHash
 from taipan.broker.access.stored_users import CLIENT_ID, USERNAME, StoredUser
 from taipan.broker.access.users import CONFIGURATION
@@ -18,9 +18,9 @@ from taipan.broker.loop.cooperative_slice import SLICE, CooperativeSlice
 from taipan.broker.server import Server
 from taipan.broker.session.client_info import DELETED
 
+from .durable_answer import check_store_writable, wait_until_stored
 from .listing import FILTERED, Listing, searched
 from .refusal import EXISTS, NO_USER, RPC_ERROR, WRONG, Refusal, missing
-from .stored import check_store_writable, wait_until_stored
 
 OK: Final = "ok"
 EXISTED: Final = "{error,existed}"

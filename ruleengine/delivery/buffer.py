@@ -27,8 +27,8 @@ import msgspec
 
 from taipan.broker.loop.cooperative_slice import CooperativeSlice
 
+from ..allowed_networks import reason_of
 from ..config import RuleEngineSettings
-from ..networks import reason_of
 from .buffer_store import BufferStore
 from .buffered_row import BufferedRow, decode_row
 from .circuit_breaker import HALF_OPEN, CircuitBreaker

@@ -14,7 +14,7 @@ from websockets.uri import parse_uri
 
 from taipan.broker.observability.log_text import one_line, shorten
 
-from ..networks import Networks
+from ..allowed_networks import Networks
 
 _READ: Final = 65_536
 _FRAMES: Final = 8_192

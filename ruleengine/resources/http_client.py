@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 import aiohttp
 from yarl import URL
 
+from ..allowed_networks import Networks, reason_of
 from ..delivery.buffer import DeliveryOutcome
-from ..networks import Networks, reason_of
 from .resource import ResourceError
 
 _SHOWN: Final = 200

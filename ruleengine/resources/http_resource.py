@@ -5,9 +5,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Final
 
+from ..allowed_networks import Networks, reason_of
 from ..delivery.buffer import Buffer, DeliveryOutcome
 from ..delivery.buffered_row import BufferedRow
-from ..networks import Networks, reason_of
 from ..params import Param, ParamError, Text
 from .http_client import BadRequest, HttpClient, Reply, host_and_port
 from .liveness import Liveness

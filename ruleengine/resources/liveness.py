@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from ..networks import NOT_TRIED, reason_of
+from ..allowed_networks import NOT_TRIED, reason_of
 
 logger = logging.getLogger(__name__)
 

@@ -18,13 +18,13 @@ from taipan.broker.mqtt.packets import TopicFilter
 from taipan.broker.mqtt.topics import has_wildcard, matches, valid_name
 from taipan.broker.session.account import SLOWING
 
+from ..allowed_networks import Networks
 from ..delivery.buffer import DELIVERED, Buffer, DeliveryOutcome
 from ..delivery.buffered_row import BufferedRow, deadline, encode_row
 from ..hops import hops_of, with_hops
 from ..mqtt_client.client import ClientOptions, MqttClient
 from ..mqtt_client.connection import Unreachable
 from ..mqtt_client.stream import Address
-from ..networks import Networks
 from ..params import Param, ParamError, Text, read_duration
 from .ingress import Ingress, read_ingress
 from .resource import ResourceContext, ResourceError, ResourceType

@@ -14,12 +14,12 @@ import msgspec
 from taipan.broker.observability.alarms import Alarms
 from taipan.broker.persistence.tables import Table
 
+from ..allowed_networks import NOT_TRIED
 from ..delivery.buffer import Buffer
 from ..delivery.dead_letters import DeadLetter
 from ..delivery.report import ActionFailed
 from ..error import IN_USE, UNKNOWN, WRONG, RuleEngineError
-from ..masked import given_back, shown
-from ..networks import NOT_TRIED
+from ..param_masking import given_back, shown
 from ..params import ParamError, check_params
 from ..stored import MAX_ID, StoredResource, check_stored, expect, new_id
 from .resource import NodeContext, Resource, ResourceContext, ResourceError, ResourceType

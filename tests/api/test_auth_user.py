@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from taipan.broker.access.emqx_hash import EmqxHash
-from taipan.broker.access.password import ScryptHash
+from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.access.stored_users import USERNAME
-from tests.broker.access.test_known_hashes import mosquitto6, mosquitto7
+from tests.broker.access.test_foreign_hashes import mosquitto6, mosquitto7
 from tests.support.api import assert_refused, connect_code, managed_node, segment
 from tests.support.peer import Peer
 from tests.support.reason_codes import bad_credentials

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from taipan.broker.access.password import ScryptHash
+from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Ack, Auth, Connack, Connect, Unsuback
 from taipan.broker.observability.metrics import NAMES

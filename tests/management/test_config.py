@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taipan.broker.access.password import ScryptHash
+from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.access.scram import ScramVerifier
 from taipan.broker.config import ListenerSettings, ZoneSettings, parse_bind
 from taipan.management.config import load

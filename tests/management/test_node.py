@@ -17,7 +17,7 @@ import apsw
 import msgspec
 import pytest
 
-from taipan.broker.access.password import ScryptHash
+from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.access.scram import ScramVerifier
 from taipan.broker.config import ListenerSettings, ZoneSettings
 from taipan.management.config import TABLES, load

@@ -9,7 +9,7 @@ import pytest
 
 from taipan.broker.mqtt.message import Message
 from taipan.ruleengine.error import RuleEngineError
-from taipan.ruleengine.registry import CACHED_TOPICS
+from taipan.ruleengine.rule_index import CACHED_TOPICS
 from tests.support.rule_engine_node import FAIL, KEEP, rule_engine_node
 
 
@@ -93,12 +93,12 @@ async def test_a_message_that_a_hook_keeps_back_or_replaces() -> None:
 async def test_the_cache_of_topics_is_bounded() -> None:
     async with rule_engine_node() as node:
         await node.rule('SELECT topic FROM "t/#"')
-        registry = node.engine.registry
+        rule_index = node.engine.rule_index
         for number in range(3 * CACHED_TOPICS):
-            assert len(registry.match(f"t/{number}")) == 1
-        assert len(registry._recent) + len(registry._older) <= 2 * CACHED_TOPICS
-        registry.match("t/" + "x" * 300)
-        assert not any(len(topic) > 256 for topic in registry._recent)
+            assert len(rule_index.match(f"t/{number}")) == 1
+        assert len(rule_index._recent) + len(rule_index._older) <= 2 * CACHED_TOPICS
+        rule_index.match("t/" + "x" * 300)
+        assert not any(len(topic) > 256 for topic in rule_index._recent)
 
 
 @pytest.mark.asyncio

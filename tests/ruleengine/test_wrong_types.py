@@ -40,7 +40,7 @@ async def test_rule(arguments: dict[str, Any]) -> None:
         with pytest.raises(RuleEngineError) as refused:
             await node.engine.rules.create(**given)
         assert refused.value.kind == WRONG
-        assert node.engine.rules.records() == [] and not node.engine.registry.wants_messages
+        assert node.engine.rules.records() == [] and not node.engine.rule_index.wants_messages
         rule = await node.rule(SQL)
         before = node.engine.rules.lookup(rule)
         if not arguments.keys() & {"id"} and None not in arguments.values():  # None: leave it as it is

@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from taipan.broker.access.password import ScryptHash
+from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.mqtt.packets import Connect, Suback, Subscribe, TopicFilter, Will
-from tests.broker.access.test_known_hashes import mosquitto7
+from tests.broker.access.test_foreign_hashes import mosquitto7
 from tests.support.clients import Clients, tcp, v4, v5
 from tests.support.node import free_port
 from tests.support.peer import Peer

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from taipan.broker.access.password import ScryptHash
+from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.access.stored_users import StoredUser
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt import reason_codes as rc

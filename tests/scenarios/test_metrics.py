@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 import pytest_asyncio
 
-from taipan.broker.access.password import ScryptHash
+from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.packets import Auth, Subscribe, TopicFilter, Will
 from taipan.broker.server import Server

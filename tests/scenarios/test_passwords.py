@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from taipan.broker.access.password import ScryptHash
+from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.access.random_secret import RandomSecretHash, generate
 from taipan.broker.access.stored_users import USERNAME
 from taipan.broker.access.users import User

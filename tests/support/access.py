@@ -3,8 +3,8 @@
 from collections.abc import Awaitable
 
 from taipan.broker.access.acl import AclRuleSource
+from taipan.broker.access.auth_result import AuthOutcome
 from taipan.broker.access.control import AccessControl
-from taipan.broker.access.outcome import AuthOutcome
 from taipan.broker.session.client_info import ClientInfo
 
 

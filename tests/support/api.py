@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 import aiohttp
 import msgspec
 
-from taipan.management.management import Management
+from taipan.management.management_server import ManagementServer
 from taipan.management.settings import ManagementSettings
 from taipan.ruleengine.config import RuleEngineSettings
 from taipan.ruleengine.engine import RuleEngine
@@ -143,7 +143,7 @@ class ManagedNode(Node):
     ) -> None:
         super().__init__(settings)
         self.engine = RuleEngine(self.server, ruleengine or RuleEngineSettings())
-        self.management = Management(self.server, management, self.engine)
+        self.management = ManagementServer(self.server, management, self.engine)
         self.api: ApiClient
 
     @property

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from taipan.broker.access.password import ScryptHash
+from taipan.broker.access.password_hash import ScryptHash
 
 PASSWORD = b"x"
 _HASH = str(ScryptHash.create(PASSWORD, n=16))

@@ -13,7 +13,7 @@ import tracemalloc
 from collections.abc import Callable
 from typing import Final
 
-from taipan.broker.access.password import N, ScryptHash
+from taipan.broker.access.password_hash import N, ScryptHash
 from taipan.broker.access.stored_rules import PUB
 from taipan.broker.access.stored_users import USERNAME
 from taipan.broker.mqtt.message import Message

@@ -25,7 +25,7 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
-from taipan.broker.access.password import ScryptHash
+from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.mqtt.encoder import encode
 from taipan.broker.mqtt.packets import Connect
 from tests.support.node import free_port

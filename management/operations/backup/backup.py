@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
-from taipan.broker.access.known_hashes import parse_hash
+from taipan.broker.access.foreign_hashes import parse_hash
 from taipan.broker.access.stored_rules import MAX_RULES, PUB, PUBSUB, SUB, StoredAclRule
 from taipan.broker.routing.retained import STORED
 from taipan.broker.server import Server
@@ -30,8 +30,8 @@ from taipan.ruleengine.import_check import ImportCheck
 from ...settings import ManagementSettings
 from ..apps import App, Apps
 from ..backpressure_slice import BackpressureSlice
+from ..durable_answer import TROUBLE, wait_until_stored
 from ..refusal import MISSING, NOT_JSON, RPC_ERROR, WRONG, Refusal, not_found
-from ..stored import TROUBLE, wait_until_stored
 from ..users import Users
 from .documents import Documents, dry_run_of, env_of, filename_of, is_blank
 from .emqx_formats import AccessRule

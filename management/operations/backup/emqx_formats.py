@@ -12,7 +12,7 @@ from taipan.broker.access import stored_rules
 from taipan.broker.access.acl import TopicPattern
 from taipan.broker.access.banned import KINDS, PEER_HOST, Ban, normal
 from taipan.broker.access.emqx_hash import SALT_SIZE, EmqxHash
-from taipan.broker.access.known_hashes import parse_hash, read_hash
+from taipan.broker.access.foreign_hashes import parse_hash, read_hash
 from taipan.broker.access.stored_users import CLIENT_ID, USERNAME, StoredUser
 from taipan.ruleengine.stored import StoredAction, StoredResource, StoredRule
 

@@ -14,8 +14,8 @@ from taipan.ruleengine.import_check import ImportCheck
 from taipan.ruleengine.stored import StoredResource, StoredRule
 
 from ..apps import App
+from ..durable_answer import check_storable
 from ..refusal import MISSING, WRONG, Refusal, wrong
-from ..stored import check_storable
 from .emqx_formats import (
     AccessRule,
     BadField,

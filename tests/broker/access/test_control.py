@@ -10,11 +10,11 @@ import pytest
 import pytest_asyncio
 
 from taipan.broker.access.acl_cache import AclCache
+from taipan.broker.access.auth_result import AuthOutcome
 from taipan.broker.access.control import AccessControl
 from taipan.broker.access.decision import Decision
 from taipan.broker.access.guesses import name_key
-from taipan.broker.access.outcome import AuthOutcome
-from taipan.broker.access.password import ScryptHash
+from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.access.scram import ScramVerifier
 from taipan.broker.access.users import User
 from taipan.broker.config import AccessSettings, RuleSettings, UserSettings, ZoneSettings

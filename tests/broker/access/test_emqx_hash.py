@@ -5,8 +5,8 @@ import hashlib
 import pytest
 
 from taipan.broker.access.emqx_hash import EmqxHash
-from taipan.broker.access.known_hashes import parse_hash
-from taipan.broker.access.password import ScryptHash
+from taipan.broker.access.foreign_hashes import parse_hash
+from taipan.broker.access.password_hash import ScryptHash
 
 SALT = b"$\x00\xffa"
 

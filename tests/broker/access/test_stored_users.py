@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from taipan.broker.access.emqx_hash import EmqxHash
-from taipan.broker.access.password import ScryptHash
+from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.access.stored_users import CLIENT_ID, USERNAME, StoredUser, StoredUsers
 from taipan.broker.config import ZoneSettings
 from taipan.broker.persistence.tables import Tables

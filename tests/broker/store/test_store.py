@@ -7,7 +7,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from taipan.broker.access.password import ScryptHash
+from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.config import ZoneSettings
 from taipan.broker.mqtt.message import Message
 from taipan.broker.persistence.log.check_file import Digests

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from taipan.broker.access.outcome import AuthOutcome
+from taipan.broker.access.auth_result import AuthOutcome
 from taipan.broker.channel import closing
 from taipan.broker.channel import dispatcher as channel_module
 from taipan.broker.mqtt import constants as c

@@ -13,7 +13,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from taipan.broker.config import TlsSettings, ZoneSettings
-from taipan.broker.transport import handshake as arrival
+from taipan.broker.transport import pending_connection
 from taipan.broker.transport.tls import TlsError, build_context, peer_identity
 from tests.broker.transport.echo import closed_by_peer, dial, listener_settings, listening, on_both_loops
 from tests.support.certificates import Certificates
@@ -458,7 +458,7 @@ async def test_a_refused_handshake_sends_its_alert(
 async def test_a_client_that_ignores_its_alert_is_closed_and_takes_a_place_until_then(
     certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrival, "ALERT_TIMEOUT", 0.3)
+    monkeypatch.setattr(pending_connection, "ALERT_TIMEOUT", 0.3)
     async with listening(type="ssl", tls=certificates.settings(), max_connections=1) as listener:
         async with dial(listener.port) as (reader, writer):
             writer.write(b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x3c\x00\x00")

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from taipan.ruleengine.actions import web_hook as action
 from taipan.ruleengine.actions.action import ActionFailed
-from taipan.ruleengine.networks import Networks
+from taipan.ruleengine.allowed_networks import Networks
 from taipan.ruleengine.params import ParamError
 from taipan.ruleengine.resources import web_hook
 from taipan.ruleengine.resources.resource import ResourceError

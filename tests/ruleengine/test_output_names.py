@@ -3,7 +3,7 @@
 import pytest
 
 from taipan.ruleengine.events import CLIENT_CONNECTED, MESSAGE_PUBLISH
-from taipan.ruleengine.outputs import check_placeholders, output_names
+from taipan.ruleengine.output_names import check_placeholders, output_names
 from taipan.ruleengine.params import Param, ParamError, Text
 from taipan.ruleengine.sql.parser import parse
 

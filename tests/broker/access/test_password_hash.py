@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taipan.broker.access.password import ScryptHash, VerifiedCredentials, to_base64
+from taipan.broker.access.password_hash import ScryptHash, VerifiedCredentials, to_base64
 
 SALT = to_base64(b"s" * 16)
 DIGEST = to_base64(b"d" * 32)

@@ -1,4 +1,4 @@
-"""Management: the operators' side of a node, over a running broker. Opens its sockets and closes them."""
+"""ManagementServer: the operators' side of a node, over a running broker. Opens its sockets and closes them."""
 
 import asyncio
 import errno
@@ -43,7 +43,7 @@ class ManagementError(Exception):
         self.taken = taken
 
 
-class Management:
+class ManagementServer:
     """``await start()`` after the broker's, ``await stop()`` before it. Make it before the broker starts: it opens
     tables that are filled then."""
 

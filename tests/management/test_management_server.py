@@ -1,4 +1,4 @@
-"""Management: what it says when it starts to listen."""
+"""ManagementServer: what it says when it starts to listen."""
 
 import logging
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from taipan.broker.access.password import ScryptHash
+from taipan.broker.access.password_hash import ScryptHash
 from taipan.management.http.listener import HttpListener
 from tests.support.api import managed_node
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from taipan.ruleengine.allowed_networks import Networks, RefusedAddress
 from taipan.ruleengine.config import RuleEngineSettings
-from taipan.ruleengine.networks import Networks, RefusedAddress
 
 DEFAULT = Networks(RuleEngineSettings().refused_networks)
 

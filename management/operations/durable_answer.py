@@ -1,4 +1,4 @@
-"""Stored: what can be stored, and when a change may be answered: when it is on disk."""
+"""Durable answers: what can be stored, and when a change may be answered: when it is on disk."""
 
 from typing import Any, Final
 

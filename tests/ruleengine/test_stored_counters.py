@@ -67,7 +67,7 @@ async def test_a_tick_writes_what_has_changed_and_a_message_nothing(tmp_path: Pa
 
 
 async def test_a_tick_writes_only_so_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("taipan.ruleengine.counted._MAX_ROWS_PER_TICK", 2)
+    monkeypatch.setattr("taipan.ruleengine.stored_counters._MAX_ROWS_PER_TICK", 2)
     async with rule_engine_node(**config(tmp_path)) as node:
         for number in range(5):
             await node.rule('SELECT * FROM "t"', id=f"r{number}")

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from taipan.broker.persistence.durability import Durability
+from taipan.management.operations.durable_answer import UNSURE, wait_until_stored
 from taipan.management.operations.refusal import Refusal
-from taipan.management.operations.stored import UNSURE, wait_until_stored
 from tests.support.api import ManagedNode, managed_node
 
 pytestmark = pytest.mark.asyncio

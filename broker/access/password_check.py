@@ -16,10 +16,10 @@ from typing import Final, NamedTuple
 from ..config import AccessSettings
 from ..loop.clock import Clock
 from ..session.client_info import ClientInfo
+from .auth_result import BROKEN, BUSY, STOPPING, WRONG, AuthOutcome
 from .guesses import Guesses, name_key, origin
 from .hash_queue import KNOWN, NEW, OTHER, Busy, HashQueue, Job, Result, nothing
-from .outcome import BROKEN, BUSY, STOPPING, WRONG, AuthOutcome
-from .password import PasswordVerifier, ScryptHash, VerifiedCredentials
+from .password_hash import PasswordVerifier, ScryptHash, VerifiedCredentials
 from .users import User
 
 logger = logging.getLogger(__name__)

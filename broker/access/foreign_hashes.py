@@ -10,7 +10,7 @@ import re
 from typing import Final
 
 from .emqx_hash import EmqxHash
-from .password import ScryptHash, from_base64, to_base64
+from .password_hash import ScryptHash, from_base64, to_base64
 from .random_secret import RandomSecretHash
 
 METHODS: Final = ("sha256", "pbkdf2", "bcrypt", "scrypt", "mosquitto")

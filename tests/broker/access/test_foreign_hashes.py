@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from taipan.broker.access.known_hashes import PasswordHash, parse_hash, read_hash
+from taipan.broker.access.foreign_hashes import PasswordHash, parse_hash, read_hash
 from taipan.broker.access.random_secret import RandomSecretHash, check_random, generate
 
 SALT = base64.b64encode(b"twelve bytes").decode()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from .origins import accepted_origins
 from .proxy_protocol import ProxiedTransport, ProxyHeader, ProxyProtocolError, read_header
-from .tls import arriving
+from .tls import on_handshake_failure
 from .websocket import WebSocketLayer
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class PendingConnection(asyncio.Protocol):
             if context is None or tls is None:
                 await loop.connect_accepted_socket(lambda: self, sock)
             else:
-                arriving.set(self._handshake_failed)
+                on_handshake_failure.set(self._handshake_failed)
                 await loop.connect_accepted_socket(
                     lambda: self,
                     sock,

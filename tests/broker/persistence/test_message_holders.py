@@ -5,7 +5,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taipan.broker.persistence.holders import Holders, Numbers
+from taipan.broker.persistence.message_holders import Holders, Numbers
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 2000))))

@@ -8,7 +8,7 @@ import time
 import msgspec
 import pytest
 
-from taipan.broker.transport import resumption
+from taipan.broker.transport import tls_resumption
 from tests.broker.transport.echo import WatchedListener, listening, on_both_loops
 from tests.broker.transport.test_tls import client_context
 from tests.support.certificates import Certificates
@@ -77,7 +77,9 @@ async def test_an_authority_that_expires_and_a_clock_that_goes_back(
     async with listening(type="ssl", tls=tls) as listener:
         for number, days in enumerate([2, -2], start=1):  # the authority is good for a day
             _, _, session = await visited(listener, context)
-            monkeypatch.setattr(resumption.time, "time", lambda days=days: certificates.now.timestamp() + days * DAY)
+            monkeypatch.setattr(
+                tls_resumption.time, "time", lambda days=days: certificates.now.timestamp() + days * DAY
+            )
             answer, _, _ = await visited(listener, context, session)
             monkeypatch.undo()
             assert answer == b""

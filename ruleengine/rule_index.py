@@ -1,4 +1,4 @@
-"""Registry: which running rules want a message or an event, found by a trie of their filters."""
+"""RuleIndex: which running rules want a message or an event, found by a trie of their filters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_CACHED_RULES: Final = 16 * CACHED_TOPICS
 _NONE: Final[tuple[Rule, ...]] = ()
 
 
-class Registry:
+class RuleIndex:
     """Running rules by topic, filter and event, always in the order of their creation.
 
     With ``ignore_sys`` no rule gets messages on topics below ``$SYS``.
