@@ -20,7 +20,6 @@ from .access.stored_users import StoredUsers
 from .channel import closing
 from .channel.channel import ListenerFacts
 from .channel.context import ChannelContext
-from .channel.dispatcher import DELIVERIES_PER_ITERATION
 from .channel.review import Reviews
 from .config import BrokerSettings, ListenerSettings, ZoneSettings
 from .core.broker import Broker
@@ -30,6 +29,7 @@ from .core.outcome import Outcome
 from .extensions.delayed import Delayed
 from .extensions.slow_subscriptions import SlowSubscriptions
 from .extensions.tracing import Tracing
+from .loop.budget import DELIVERIES_PER_ITERATION
 from .loop.clock import Clock, WallTime
 from .loop.ticker import Ticker
 from .loop.timers import Timers

@@ -17,8 +17,8 @@ from .events import KINDS
 from .extensions import ExtensionError, load_extensions
 from .hook_bindings import HookBindings
 from .metrics import TICK
+from .resource_manager import ResourceManager
 from .resources.resource import NodeContext, ResourceType
-from .resources.resource_manager import ResourceManager
 from .rule_index import RuleIndex
 from .rule_manager import RuleManager
 from .runtime import Runtime

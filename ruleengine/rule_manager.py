@@ -20,8 +20,8 @@ from .functions.registry import FUNCTIONS
 from .hook_bindings import HookBindings
 from .output_names import check_placeholders, output_names
 from .params import ParamError, check_params
+from .resource_manager import ResourceManager
 from .resources.resource import NodeContext
-from .resources.resource_manager import ResourceManager
 from .rule import Rule, RuleAction
 from .rule_index import RuleIndex
 from .runtime import Runtime

@@ -76,9 +76,9 @@ PARTS = (
     Part(
         "rules",  # the managers of rules and of resources, and the engine that assembles them
         "ruleengine.builtin_types ruleengine.engine ruleengine.extensions ruleengine.hook_bindings"
-        " ruleengine.import_check ruleengine.output_names ruleengine.param_masking"
-        " ruleengine.resources.resource_manager ruleengine.rule ruleengine.rule_index ruleengine.rule_manager"
-        " ruleengine.runtime ruleengine.stored_counters ruleengine.tester ruleengine.trace",
+        " ruleengine.import_check ruleengine.output_names ruleengine.param_masking ruleengine.resource_manager"
+        " ruleengine.rule ruleengine.rule_index ruleengine.rule_manager ruleengine.runtime ruleengine.stored_counters"
+        " ruleengine.tester ruleengine.trace",
         "actions basis columns core delivery errors events functions loop mqtt observability persistence resources"
         " routing server session settings sql template",
     ),

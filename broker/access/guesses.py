@@ -134,7 +134,7 @@ class Guesses:
 
 
 @lru_cache(4096)
-def origin(host: str) -> str:
+def address_group(host: str) -> str:
     """An address as guesses are counted by it: of IPv6 the network of 64 bits, which one host has to itself."""
     if ":" not in host:
         return host

@@ -17,7 +17,7 @@ from ..config import AccessSettings
 from ..loop.clock import Clock
 from ..session.client_info import ClientInfo
 from .auth_result import BROKEN, BUSY, STOPPING, WRONG, AuthOutcome
-from .guesses import Guesses, name_key, origin
+from .guesses import Guesses, address_group, name_key
 from .hash_queue import KNOWN, NEW, OTHER, Busy, HashQueue, Job, Result, nothing
 from .password_hash import PasswordVerifier, ScryptHash, VerifiedCredentials
 from .users import User
@@ -202,7 +202,7 @@ class Passwords:
     def _attempt(self, client: ClientInfo, username: str, fingerprint: bytes | None = None) -> "_Attempt":
         """``fingerprint``: of the stored password, where there is one to compare with."""
         name = name_key(username.encode("utf-8", "surrogatepass") if fingerprint is None else fingerprint)
-        address = origin(client.peer_host)
+        address = address_group(client.peer_host)
         return _Attempt(address, name, self.guesses.known(address, name) or self._was_here(client), username)
 
     def _renew(

@@ -7,6 +7,7 @@ The connection calls ``receive`` with decoded packets and the time. The handlers
 from collections.abc import Awaitable
 from typing import Final
 
+from ..loop.budget import DELIVERIES_PER_ITERATION
 from ..mqtt import encoder, reason_codes
 from ..mqtt.constants import PINGRESP, PUBACK, PUBREC, PUBREL
 from ..mqtt.decoder import Packet
@@ -24,9 +25,6 @@ from .subscribe import on_subscribe, on_unsubscribe
 _PINGRESP: Final = encoder.encode(Pingresp(), 4)
 assert _PINGRESP[0] >> 4 == PINGRESP
 
-DELIVERIES_PER_ITERATION: Final = 4096
-"""After so many deliveries in one iteration a publisher's remaining packets wait for the next, so that output is
-flushed and packets of other clients are taken in between."""
 
 PUBLISHES_PER_ITERATION: Final = 512
 """After so many of one client the same: under a millisecond of QoS 0, for which others wait behind a burst of them."""

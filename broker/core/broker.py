@@ -47,7 +47,7 @@ from .outcome import (
     STORE_TROUBLE,
     WILL,
     Outcome,
-    Source,
+    PublisherKind,
 )
 
 logger = logging.getLogger(__name__)
@@ -135,7 +135,7 @@ class Broker:
 
     # ---------------------------------------------------------------- publish
 
-    def accept(self, message: Message, source: Source) -> Outcome:
+    def accept(self, message: Message, source: PublisherKind) -> Outcome:
         """Take a message from whoever publishes it: refuse it, hold it until its time has come, or publish it."""
         topic = message.topic
         special = topic.startswith("$")
@@ -155,7 +155,7 @@ class Broker:
     def _store_in_trouble(self) -> bool:
         return self.durability is not None and self.durability.commit.trouble is not None
 
-    def refusal(self, message: Message, source: Source) -> Outcome | None:
+    def refusal(self, message: Message, source: PublisherKind) -> Outcome | None:
         """Why a message cannot be taken now, where its publisher is told; None: it can."""
         delayed = self._delayed is not None and self._delayed.handles(message.topic)
         if (message.qos or message.retain or delayed) and self.cannot_store(message.topic, message.retain):

@@ -22,11 +22,11 @@ logger = logging.getLogger(__name__)
 BEGINS: Final = {REFUSING: 0.80, SLOWING: 0.90, SHEDDING: 1.00}
 ENDS: Final = {REFUSING: 0.75, SLOWING: 0.85, SHEDDING: 0.93}
 
-LEAST: Final = 67_108_864
-_LEAST_BESIDE: Final = 33_554_432
+MIN_BUDGET: Final = 67_108_864
+_MIN_HEADROOM: Final = 33_554_432
 """Bytes: of the budget, and of what it leaves beside the process itself."""
 
-_LOOK_AGAIN: Final = 1.0  # seconds between two looks at the resident size
+_CHECK_INTERVAL: Final = 1.0  # seconds between two checks of the resident size
 _STATM: Final = Path("/proc/self/statm")
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
@@ -73,8 +73,8 @@ def _bounds(proc: Path, cgroups: Path) -> list[int]:
 def parse_limit(text: int | str, whole: Callable[[], int] = installed) -> int:
     """``limits.memory`` in bytes, from bytes, ``"50%"`` or ``"0.5"`` of what there is. Raises ValueError."""
     if isinstance(text, int):
-        if text < LEAST:
-            raise ValueError(f"expected at least {LEAST} bytes")
+        if text < MIN_BUDGET:
+            raise ValueError(f"expected at least {MIN_BUDGET} bytes")
         return text
     try:
         part = float(text[:-1]) / 100 if text.endswith("%") else float(text)
@@ -82,7 +82,7 @@ def parse_limit(text: int | str, whole: Callable[[], int] = installed) -> int:
         part = 0.0
     if not 0.0 < part <= 1.0:
         raise ValueError('expected bytes, or a part of the memory there is: "50%" or "0.5"')
-    return max(LEAST, int(whole() * part))
+    return max(MIN_BUDGET, int(whole() * part))
 
 
 class Memory:
@@ -126,7 +126,7 @@ class Memory:
         if counted > self._explained:
             self._explained = counted
         if now >= self._next and not restoring:
-            self._next = now + _LOOK_AGAIN
+            self._next = now + _CHECK_INTERVAL
             beyond = max(0, self._resident() - self.base)
             # What was given back to the system explains nothing any more.
             self._explained = max(counted, min(self._explained, beyond))
@@ -160,7 +160,7 @@ class Memory:
 
     def resize(self, limit: int) -> None:
         """Another budget, from the next look on. What the process itself takes has to fit in."""
-        least = self.base + _LEAST_BESIDE
+        least = self.base + _MIN_HEADROOM
         if limit < least:
             logger.warning("memory_limit_raised asked=%s limit=%s setting=limits.memory", limit, least)
         self.limit = max(limit, least)

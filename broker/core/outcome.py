@@ -47,7 +47,7 @@ NO_WILDCARDS: Final = Outcome(reason_codes.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED,
 
 
 @dataclass(slots=True, eq=False)
-class Source:
+class PublisherKind:
     """A kind of publisher: in what ``Broker.accept`` treats it differently, on purpose.
 
     ``counted``: its messages count as received here; those of clients count when their packet arrives, also where it is
@@ -60,11 +60,11 @@ class Source:
     must_retain: bool
 
 
-CLIENT: Final = Source(False, True, False)
-OPERATOR: Final = Source(True, True, True)
-WILL: Final = Source(False, False, False)
+CLIENT: Final = PublisherKind(False, True, False)
+OPERATOR: Final = PublisherKind(True, True, True)
+WILL: Final = PublisherKind(False, False, False)
 """The CONNECT was accepted with it: that is a promise."""
-RULE: Final = Source(True, False, False)
+RULE: Final = PublisherKind(True, False, False)
 """A rule has no client to tell."""
-BRIDGE: Final = Source(False, False, False)
+BRIDGE: Final = PublisherKind(False, False, False)
 """A bridge acknowledges to the other broker when the message is stored, however long that takes."""

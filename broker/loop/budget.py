@@ -5,6 +5,13 @@ reading from publishers while output waits.
 """
 
 from dataclasses import dataclass
+from typing import Final
+
+DELIVERIES_PER_ITERATION: Final = 4096
+"""After so many deliveries in one iteration a publisher's remaining packets wait for the next, so that output is
+flushed and packets of other clients are taken in between."""
+HIGH_WATER: Final = 67_108_864
+"""Bytes of output waiting beyond which no publisher's packets are taken."""
 
 
 @dataclass(slots=True)

@@ -15,14 +15,15 @@ from ..channel import closing
 from ..channel.channel import AUTHENTICATING, CLOSED, CONNECTED, GONE, Channel, ListenerFacts
 from ..channel.closing import NORMAL, fail
 from ..channel.context import ChannelContext
-from ..channel.dispatcher import DELIVERIES_PER_ITERATION, receive
+from ..channel.dispatcher import receive
+from ..loop.budget import DELIVERIES_PER_ITERATION, HIGH_WATER
 from ..loop.timers import Timer
 from ..mqtt.decoder import Decoder, Packet, TopicNames
 from ..mqtt.errors import MqttError
 from ..mqtt.message import Message
 from ..session.client_info import ClientInfo, Traffic
 from .connection_writer import ConnectionWriter
-from .flusher import HIGH_WATER, Flusher
+from .flusher import Flusher
 from .layer import raise_packet_limit
 from .listener import Listener
 from .rate_limits import Rate, rate_limits

@@ -11,9 +11,8 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from ..channel.dispatcher import DELIVERIES_PER_ITERATION
 from ..channel.outbound_writer import OutboundWriter
-from ..loop.budget import LoopBudget
+from ..loop.budget import DELIVERIES_PER_ITERATION, LoopBudget
 
 logger = logging.getLogger(__name__)
 
@@ -21,8 +20,6 @@ SENDS_PER_ITERATION: Final = 256
 """About a millisecond of the kernel's time."""
 BYTES_PER_ITERATION: Final = 4_194_304
 """Bytes that an iteration writes, about: some milliseconds of copying to the kernel, but one client at least."""
-HIGH_WATER: Final = 67_108_864
-"""Bytes of output waiting beyond which no publisher's packets are taken."""
 
 
 class Pausable(Protocol):

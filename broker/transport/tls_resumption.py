@@ -11,7 +11,7 @@ from typing import Final, TypedDict, cast
 
 EXPIRED: Final = "certificate has expired"
 MISSING: Final = "no client certificate"
-_DEEPEST: Final = 10
+_MAX_DEPTH: Final = 10
 
 DistinguishedName = tuple[tuple[tuple[str, str], ...], ...]
 
@@ -49,7 +49,7 @@ def fault(ssl_object: ssl.SSLObject, authorities: Authorities, required: bool) -
 
 def _holds(certificate: Certificate, authorities: Authorities, now: float, depth: int) -> bool:
     begins = ssl.cert_time_to_seconds(certificate["notBefore"])
-    if not begins <= now <= ssl.cert_time_to_seconds(certificate["notAfter"]) or depth == _DEEPEST:
+    if not begins <= now <= ssl.cert_time_to_seconds(certificate["notAfter"]) or depth == _MAX_DEPTH:
         return False
     issuer = certificate["issuer"]
     if issuer == certificate["subject"] or issuer not in authorities:

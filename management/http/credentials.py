@@ -8,7 +8,7 @@ from typing import Final
 
 from aiohttp import web
 
-from taipan.broker.access.guesses import origin
+from taipan.broker.access.guesses import address_group
 from taipan.broker.loop.clock import Clock
 from taipan.broker.observability.metrics import Reasons
 
@@ -60,7 +60,7 @@ class CredentialsCheck:
         if not app_id and not secret:
             raise Refusal(NO_CREDENTIALS, "AppID and AppSecret are empty")
         if not self._apps.verify(app_id, secret):
-            raise WrongCredentials(self._failed(origin(request.remote or ""), app_id[:_MAX_APP_ID_LENGTH]))
+            raise WrongCredentials(self._failed(address_group(request.remote or ""), app_id[:_MAX_APP_ID_LENGTH]))
         return app_id
 
     def _failed(self, address: str, app_id: str) -> float:

@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
-from taipan.broker.access.guesses import origin
+from taipan.broker.access.guesses import address_group
 from taipan.broker.loop.clock import Clock
 from taipan.broker.session.client_info import authority
 from taipan.broker.transport.binding import listening_sockets
@@ -132,7 +132,7 @@ class HttpListener:
                 self._pause_accepting()
                 self._resume_timer = asyncio.get_running_loop().call_later(ACCEPT_PAUSE, self._resume_accepting)
                 return
-            address = origin(peer[0])
+            address = address_group(peer[0])
             if self._admit(address, sock.fileno()):
                 self.accepted += 1
                 self._add(HttpConnection(self, self._handler, self._timeout, address), sock)

@@ -3,9 +3,9 @@
 import asyncio
 from typing import Final
 
+from taipan.broker.loop.budget import HIGH_WATER
 from taipan.broker.loop.cooperative_slice import CooperativeSlice
 from taipan.broker.server import Server
-from taipan.broker.transport.flusher import HIGH_WATER
 
 _DELIVERIES: Final = 4096
 _BYTES: Final = 8_388_608

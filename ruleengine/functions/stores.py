@@ -15,7 +15,7 @@ MAX_BYTES: Final = 16 * 1024 * 1024
 MAX_VALUE: Final = 64 * 1024
 
 
-class Store:
+class FunctionStore:
     """Values by key, bounded in number and in bytes.
 
     A full store refuses new keys, or, with `forget`, gives up those that were not used for the longest time.
@@ -59,14 +59,14 @@ class Store:
             self.size -= entry[1]
 
 
-def _node_store(context: FunctionContext) -> Store:
-    store: Store = context.state.setdefault("kv_store", Store(forget=False))
+def _node_store(context: FunctionContext) -> FunctionStore:
+    store: FunctionStore = context.state.setdefault("kv_store", FunctionStore(forget=False))
     return store
 
 
-def _client_store(context: FunctionContext) -> tuple[Store, str]:
+def _client_store(context: FunctionContext) -> tuple[FunctionStore, str]:
     """The store of all clients, and the client of this event."""
-    store: Store = context.state.setdefault("proc_dict", Store(forget=True))
+    store: FunctionStore = context.state.setdefault("proc_dict", FunctionStore(forget=True))
     client_id = context.columns.get("clientid", "")
     return store, client_id if type(client_id) is str else ""
 

@@ -36,7 +36,7 @@ MAX_PACKET_SIZE: Final = 16_777_216
 """Bytes of one Control Packet from the other side."""
 RECEIVE_MAXIMUM: Final = 100
 """Messages of QoS 1 and 2 from the other side that wait to be stored here; no more is read meanwhile."""
-_MOST_UNSENT: Final = 262_144
+_MAX_UNSENT: Final = 262_144
 """Bytes that wait for the socket, from which on no more messages are sent and nothing is read."""
 _MESSAGES_A_TURN: Final = 100
 _REFUSALS: Final = {
@@ -243,7 +243,7 @@ class Connection:
 
     def _send_messages(self) -> None:
         """As many as the window and the socket take."""
-        while self._unsent_octets < _MOST_UNSENT and not self._ended.done():
+        while self._unsent_octets < _MAX_UNSENT and not self._ended.done():
             outgoing = self._state.next_to_send(self._loop.time())
             if outgoing is None:
                 return
@@ -346,7 +346,7 @@ class Connection:
         while self._awaiting_store >= RECEIVE_MAXIMUM:
             self._acknowledged.clear()
             await self._acknowledged.wait()
-        while self._unsent_octets >= _MOST_UNSENT:
+        while self._unsent_octets >= _MAX_UNSENT:
             self._written.clear()
             await self._written.wait()
 

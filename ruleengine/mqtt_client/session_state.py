@@ -11,7 +11,7 @@ from typing import Final
 
 from taipan.broker.mqtt.message import Message
 
-MOST_IN_FLIGHT: Final = 64
+MAX_IN_FLIGHT: Final = 64
 """Messages of QoS 1 and 2 that are sent and not answered, however many the other side would take."""
 
 
@@ -50,7 +50,7 @@ class SessionState:
         self._by_key: dict[int, Outgoing] = {}
         # Answered when nobody waited: whoever offers them again is told.
         self._answered: OrderedDict[int, Outgoing] = OrderedDict()
-        self._window = MOST_IN_FLIGHT
+        self._window = MAX_IN_FLIGHT
         self._unanswered = 0
         self._packet_ids: Iterator[int] = itertools.cycle(range(1, 65_536))
 
@@ -64,7 +64,7 @@ class SessionState:
         for each in gone:  # whoever offers it again offers a new message
             del self._in_flight[each.message.packet_id]
             self._by_key.pop(id(each.key), None)
-        self._window = min(receive_maximum, MOST_IN_FLIGHT)
+        self._window = min(receive_maximum, MAX_IN_FLIGHT)
         self._resend = deque(self._in_flight.values())
 
     def disconnected(self, error: Exception) -> None:
@@ -138,7 +138,7 @@ class SessionState:
             outgoing.waiter.set_result(None)
         elif outgoing.message.qos:
             self._answered[id(outgoing.key)] = outgoing
-            if len(self._answered) > MOST_IN_FLIGHT:
+            if len(self._answered) > MAX_IN_FLIGHT:
                 self._answered.popitem(last=False)
 
     @property

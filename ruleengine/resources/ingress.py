@@ -9,7 +9,7 @@ from taipan.broker.mqtt.topics import is_shared, valid_filter
 from ..params import ParamError
 from ..template import Template, always_reserved
 
-_MOST = 100
+_MAX_SUBSCRIPTIONS = 100
 _NAMES = frozenset({"topic", "qos", "retain"})
 _EXPECTED: Final[dict[str, tuple[tuple[type, ...], str]]] = {
     "remote_topic": ((str,), "a text"),
@@ -38,8 +38,8 @@ class Ingress(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_ingress(given: list[Any]) -> list[Ingress]:
     """The subscriptions of a bridge's configuration. Raises ParamError."""
-    if len(given) > _MOST:
-        raise ParamError("ingress", f"more than {_MOST} subscriptions")
+    if len(given) > _MAX_SUBSCRIPTIONS:
+        raise ParamError("ingress", f"more than {_MAX_SUBSCRIPTIONS} subscriptions")
     read = [_read(index, each) for index, each in enumerate(given)]
     for each in read:
         if not valid_filter(each.remote_topic) or is_shared(each.remote_topic):

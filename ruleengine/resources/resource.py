@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
 
-from taipan.broker.core.outcome import Outcome, Source
+from taipan.broker.core.outcome import Outcome, PublisherKind
 from taipan.broker.loop.clock import Clock
 from taipan.broker.mqtt.message import Message
 from taipan.broker.observability.metrics import Metrics
@@ -61,7 +61,7 @@ class NodeContext:
     tables: Tables
     account: Account
     buffers: BufferStore
-    accept: Callable[[Message, Source], Outcome]
+    accept: Callable[[Message, PublisherKind], Outcome]
 
 
 @dataclass(frozen=True, slots=True)

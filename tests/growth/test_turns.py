@@ -2,8 +2,9 @@
 
 import pytest
 
-from taipan.broker.channel.dispatcher import DELIVERIES_PER_ITERATION, PUBLISHES_PER_ITERATION
+from taipan.broker.channel.dispatcher import PUBLISHES_PER_ITERATION
 from taipan.broker.core.broker import PUBLISH_STEPS, WILL_STEPS
+from taipan.broker.loop.budget import DELIVERIES_PER_ITERATION
 from taipan.broker.loop.timers import BUDGET
 from taipan.broker.mqtt.message import Message
 from taipan.broker.mqtt.packets import Subscribe, TopicFilter

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from taipan.broker.channel.dispatcher import DELIVERIES_PER_ITERATION
 from taipan.broker.core.broker import PUBLISH_STEPS
+from taipan.broker.loop.budget import DELIVERIES_PER_ITERATION
 from taipan.broker.mqtt.message import Message
 from taipan.broker.mqtt.packets import Pingreq, Pingresp
 from taipan.broker.transport import connection

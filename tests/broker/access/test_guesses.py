@@ -2,7 +2,7 @@
 
 import pytest
 
-from taipan.broker.access.guesses import Guesses, name_key, origin
+from taipan.broker.access.guesses import Guesses, address_group, name_key
 from tests.support.clock import Clock
 
 ANN, BOB = name_key(b"ann"), name_key(b"bob")
@@ -111,4 +111,4 @@ def test_the_log_names_the_setting_once(guesses: Guesses, clock: Clock, caplog: 
     ],
 )
 def test_an_ipv6_host_is_its_network(host: str, counted: str) -> None:
-    assert origin(host) == counted
+    assert address_group(host) == counted

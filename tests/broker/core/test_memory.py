@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from taipan.broker.core.memory import LEAST, Memory, installed, parse_limit
+from taipan.broker.core.memory import MIN_BUDGET, Memory, installed, parse_limit
 from taipan.broker.session.account import NORMAL, REFUSING, SHEDDING, SLOWING, Account
 
 MB = 1_000_000
@@ -58,7 +58,7 @@ def test_memory_that_was_freed_and_stays_with_the_process_is_not_in_use() -> Non
 
 
 def test_a_budget_that_the_process_alone_exceeds_is_raised(caplog: pytest.LogCaptureFixture) -> None:
-    memory = Memory(LEAST, Account(), lambda: 100 * MB)
+    memory = Memory(MIN_BUDGET, Account(), lambda: 100 * MB)
     assert memory.limit > 130 * MB
     assert "limits.memory" in caplog.text
 
@@ -66,7 +66,7 @@ def test_a_budget_that_the_process_alone_exceeds_is_raised(caplog: pytest.LogCap
 def test_the_setting_is_bytes_or_a_part() -> None:
     assert parse_limit(100 * MB) == 100 * MB
     assert parse_limit("50%", lambda: 1000 * MB) == parse_limit("0.5", lambda: 1000 * MB) == 500 * MB
-    assert parse_limit("1%", lambda: 1000 * MB) == LEAST
+    assert parse_limit("1%", lambda: 1000 * MB) == MIN_BUDGET
     for wrong in (0, 1000, "", "half", "0", "0%", "101%", "-1", "1.5", "nan"):
         with pytest.raises(ValueError, match="expected"):
             parse_limit(wrong)
@@ -76,7 +76,7 @@ def test_the_cgroup_and_those_above_it_bound_what_there_is(tmp_path: Path) -> No
     proc, cgroups = tmp_path / "proc", tmp_path / "cgroup"
     (proc / "self").mkdir(parents=True)
     machine = installed(proc, cgroups)
-    assert machine > LEAST
+    assert machine > MIN_BUDGET
     (proc / "self" / "cgroup").write_text("0::/a/b\n")
     (cgroups / "a" / "b").mkdir(parents=True)
     (cgroups / "a" / "b" / "memory.max").write_text("max\n")

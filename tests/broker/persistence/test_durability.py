@@ -2,8 +2,9 @@
 
 import pytest
 
-from taipan.broker.channel.dispatcher import DELIVERIES_PER_ITERATION, PUBLISHES_PER_ITERATION
+from taipan.broker.channel.dispatcher import PUBLISHES_PER_ITERATION
 from taipan.broker.core.memory import Memory
+from taipan.broker.loop.budget import DELIVERIES_PER_ITERATION
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt import reason_codes as rc
 from taipan.broker.mqtt.message import Message

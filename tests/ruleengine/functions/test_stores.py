@@ -57,7 +57,7 @@ def test_the_clients_store_forgets_what_was_not_used_longest(monkeypatch: pytest
 
 def test_bytes_are_counted_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stores, "MAX_BYTES", 1000)
-    store = stores.Store(forget=False)
+    store = stores.FunctionStore(forget=False)
     store.put("a", 1, "x" * 500, Budget())
     with pytest.raises(ValueError, match="the store is full"):
         store.put("b", 1, "x" * 500, Budget())

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from taipan.broker.mqtt.message import Message
-from taipan.ruleengine.mqtt_client.session_state import MOST_IN_FLIGHT, Outgoing, SessionState
+from taipan.ruleengine.mqtt_client.session_state import MAX_IN_FLIGHT, Outgoing, SessionState
 
 pytestmark = pytest.mark.asyncio
 
@@ -32,7 +32,7 @@ def lost(state: SessionState, *all: Outgoing) -> None:
         assert waiter is not None and isinstance(waiter.exception(), ConnectionError)
 
 
-@pytest.mark.parametrize("receive_maximum, most", [(1, 1), (3, 3), (65_535, MOST_IN_FLIGHT)])
+@pytest.mark.parametrize("receive_maximum, most", [(1, 1), (3, 3), (65_535, MAX_IN_FLIGHT)])
 async def test_no_more_than_the_window_is_in_flight(receive_maximum: int, most: int) -> None:
     """[MQTT-4.9.0-2]"""
     state = SessionState()
@@ -128,13 +128,13 @@ async def test_what_nobody_waits_for_any_more_is_not_sent() -> None:
 async def test_answers_that_nobody_asks_for_take_no_more_than_their_room() -> None:
     state = SessionState()
     state.connected(False, 65_535, 2)
-    for _ in range(10 * MOST_IN_FLIGHT):
+    for _ in range(10 * MAX_IN_FLIGHT):
         outgoing = offered(state)
         sent(state)
         assert outgoing.waiter is not None
         outgoing.waiter.cancel()
         state.answered(outgoing, 0)
-    assert len(state._answered) == MOST_IN_FLIGHT and not state._by_key and not state._in_flight
+    assert len(state._answered) == MAX_IN_FLIGHT and not state._by_key and not state._in_flight
 
 
 async def test_the_oldest_is_what_has_been_without_an_answer_longest_on_this_connection() -> None:

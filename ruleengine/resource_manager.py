@@ -14,15 +14,15 @@ import msgspec
 from taipan.broker.observability.alarms import Alarms
 from taipan.broker.persistence.tables import Table
 
-from ..allowed_networks import NOT_TRIED
-from ..delivery.buffer import Buffer
-from ..delivery.dead_letters import DeadLetter
-from ..delivery.report import ActionFailed
-from ..error import IN_USE, UNKNOWN, WRONG, RuleEngineError
-from ..param_masking import given_back, shown
-from ..params import ParamError, check_params
-from ..stored import MAX_ID, StoredResource, check_stored, expect, new_id
-from .resource import NodeContext, Resource, ResourceContext, ResourceError, ResourceType
+from .allowed_networks import NOT_TRIED
+from .delivery.buffer import Buffer
+from .delivery.dead_letters import DeadLetter
+from .delivery.report import ActionFailed
+from .error import IN_USE, UNKNOWN, WRONG, RuleEngineError
+from .param_masking import given_back, shown
+from .params import ParamError, check_params
+from .resources.resource import NodeContext, Resource, ResourceContext, ResourceError, ResourceType
+from .stored import MAX_ID, StoredResource, check_stored, expect, new_id
 
 logger = logging.getLogger(__name__)
 
