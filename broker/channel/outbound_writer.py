@@ -141,7 +141,7 @@ class OutboundWriter:
     def send_when_durable(self, data: bytes, batch: int) -> None:
         """An acknowledgement that promises something: not before ``batch`` is on disk (0: at once), and in order."""
         commit = self.commit
-        if commit is None or (self.held_packets is None and batch <= commit.log.durable):
+        if commit is None or (self.held_packets is None and batch <= commit.log.durable_batch):
             self.send(data)
             return
         self._hold(batch, data, "")
@@ -229,7 +229,7 @@ class OutboundWriter:
     def send_publish_after(self, batch: int, delivery: Delivery, packet_id: int, dup: bool = False) -> bool:
         """A QoS 2 PUBLISH whose Packet Identifier is not on disk yet; False: this client cannot take it."""
         commit = self.commit
-        if commit is None or (self.held_packets is None and batch <= commit.log.durable):
+        if commit is None or (self.held_packets is None and batch <= commit.log.durable_batch):
             return self.send_publish(delivery, packet_id, dup)
         packet = self._encoded(delivery, packet_id, dup)
         if packet is None:

@@ -261,14 +261,14 @@ class GroupCommit:
         if self._open or self.delivery_records:
             return self.log.batch
         last = self.log.batch - 1
-        return last if last > self.log.durable else 0
+        return last if last > self.log.durable_batch else 0
 
     async def wait_until_durable(self, seq: int, through_trouble: bool = False) -> bool:
         """Until batch ``seq`` is on disk (True) or there is trouble (False).
 
         ``through_trouble``: however long it takes.
         """
-        if seq <= self.log.durable:
+        if seq <= self.log.durable_batch:
             return True
         if self.trouble is not None and not through_trouble:
             return False

@@ -160,7 +160,7 @@ class Paging:
     def _evict_slice(self) -> None:
         self._more = None
         loaded = self._loaded
-        durable = self._log.durable
+        durable = self._log.durable_batch
         # Some way below, so that it is not slice after slice of one message.
         goal = self._goal
         goal -= goal // 16

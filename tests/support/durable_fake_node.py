@@ -30,8 +30,8 @@ class FakeJournal:
         self.batches = batches  # on the disk
         self._on_durable = on_durable
         self._wake = wake
-        self.durable = len(batches)
-        self.batch = self.durable + 1
+        self.durable_batch = len(batches)
+        self.batch = self.durable_batch + 1
         self.max_pending = 1_000_000
         self.size_bytes = 0
         self.dropped = 0
@@ -75,8 +75,8 @@ class FakeJournal:
             return False
         self.batches.append(self._writing)
         self._writing = None
-        self.durable = len(self.batches)
-        self._on_durable(self.durable)
+        self.durable_batch = len(self.batches)
+        self._on_durable(self.durable_batch)
         return True
 
 

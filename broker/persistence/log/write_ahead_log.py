@@ -24,7 +24,7 @@ YIELD_FOR: Final = 0.00002
 class WriteAheadLog:
     """A ``SqliteLog`` that is open and scanned, and the thread that writes to it.
 
-    ``batch`` is the number of the next batch: what is appended then is on the disk once ``durable`` has reached it.
+    ``batch`` is the number of the next batch: what is appended then is on disk once ``durable_batch`` has reached it.
     ``pending`` and ``pending_bytes``: records that are being written, and their bytes. ``trouble`` says why nothing
     can be written at present, None when all is well.
     """
@@ -43,7 +43,7 @@ class WriteAheadLog:
         "_writer",
         "_yielded",
         "batch",
-        "durable",
+        "durable_batch",
         "idle",
         "max_pending",
         "pending",
@@ -69,7 +69,7 @@ class WriteAheadLog:
         self.max_pending = max_pending
         self._clock = clock
         self._pause = pause
-        self.durable = log.last
+        self.durable_batch = log.last
         self.batch = log.last + 1
         self.trouble: str | None = None
         # Whether a batch appended now would be written at once: it must be.
@@ -149,7 +149,7 @@ class WriteAheadLog:
         return self._log.size_bytes
 
     def _written(self, seq: int) -> None:
-        self.durable = seq
+        self.durable_batch = seq
         self.idle = True
         self.pending = self.pending_bytes = 0
         self._data = b""

@@ -79,12 +79,12 @@ async def test_one_batch_at_a_time(tmp_path: Path) -> None:
     log, journal, told = started(tmp_path / "s.db")
     log.gate.clear()
     journal.append([b"a"])
-    assert (journal.batch, journal.durable, journal.idle) == (2, 0, False)
+    assert (journal.batch, journal.durable_batch, journal.idle) == (2, 0, False)
     assert (journal.pending, journal.pending_bytes) == (1, 13)
     with pytest.raises(AssertionError):
         journal.append([b"b"])
     log.gate.set()
-    await told.until(lambda: journal.durable == 1)
+    await told.until(lambda: journal.durable_batch == 1)
     assert journal.idle and journal.pending == journal.pending_bytes == 0
     journal.append([b"b", b"c"])
     assert await journal.close()
@@ -100,7 +100,7 @@ async def test_the_next_batch_may_be_appended_when_one_is_durable(tmp_path: Path
     journal: WriteAheadLog
 
     def on_durable(seq: int) -> None:
-        assert journal.idle and journal.durable == seq
+        assert journal.idle and journal.durable_batch == seq
         if waiting:
             journal.append([waiting.pop()])
 
@@ -117,7 +117,7 @@ async def test_the_next_batch_may_be_appended_when_one_is_durable(tmp_path: Path
 async def test_numbers_go_on_after_a_restart(tmp_path: Path) -> None:
     for seq in (1, 2, 3):
         _, journal, told = started(tmp_path / "s.db")
-        assert (journal.batch, journal.durable) == (seq, seq - 1)
+        assert (journal.batch, journal.durable_batch) == (seq, seq - 1)
         journal.append([b"x"])
         await told.until(lambda told=told: told.durable != [])  # type: ignore[misc]
         assert await journal.close()
@@ -132,7 +132,7 @@ async def test_trouble_is_told_once_and_nothing_is_lost_or_written_twice(
     monkeypatch.setattr(writer, "MAX_PAUSE", 0.004)
     log, journal, told = started(tmp_path / "s.db")
     journal.append([b"first"])
-    await told.until(lambda: journal.durable == 1)
+    await told.until(lambda: journal.durable_batch == 1)
     log.error = "no space left for the store"
     journal.append([b"second"])
     await told.until(lambda: journal.trouble is not None)
@@ -141,7 +141,7 @@ async def test_trouble_is_told_once_and_nothing_is_lost_or_written_twice(
     with pytest.raises(StoreError):
         await journal.read(77, 0, 1)
     log.error = None
-    await told.until(lambda: journal.durable == 2)
+    await told.until(lambda: journal.durable_batch == 2)
     assert told.trouble == ["no space left for the store", None]
     assert journal.trouble is None
     assert told.durable == [1, 2]
@@ -169,7 +169,7 @@ async def test_a_record_is_read_while_its_batch_is_written_and_after(tmp_path: P
     journal.append(records)
     assert await journal.read(*place) == b"twenty-two"
     log.gate.set()
-    await told.until(lambda: journal.durable == 1)
+    await told.until(lambda: journal.durable_batch == 1)
     assert await journal.read(*place) == b"twenty-two"
     assert await journal.close()
 
@@ -179,7 +179,7 @@ async def test_old_batches_are_dropped_between_others(tmp_path: Path) -> None:
     _, journal, told = started(tmp_path / "s.db")
     for seq in range(1, 60):
         journal.append([b"%d" % seq])
-        await told.until(lambda seq=seq: journal.durable == seq)  # type: ignore[misc]
+        await told.until(lambda seq=seq: journal.durable_batch == seq)  # type: ignore[misc]
     journal.drop_before(58)
     journal.append([b"60"])
     assert await journal.close()
