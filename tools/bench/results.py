@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from taipan.broker.compiled import COMPILED, INTERPRETED, VARIABLE, Compiled
+from taipan.broker.compiled import BUILT, COMPILED, INTERPRETED, NO, VARIABLE, Compiled, asked_for
 from tools.bench.brokers import ROOT
 
 RESULTS = ROOT / "tools" / "bench" / "results"
@@ -76,8 +76,9 @@ def machine() -> dict[str, str]:
 
 def modules() -> str:
     """``compiled`` or ``interpreted``: what a node that is started now runs, by the environment it gets from us."""
-    directory = os.environ.get(VARIABLE)
-    return COMPILED if directory and Compiled(Path(directory)).unusable() is None else INTERPRETED
+    if os.environ.get(VARIABLE) == NO:
+        return INTERPRETED
+    return COMPILED if Compiled(Path(asked_for() or BUILT)).unusable() is None else INTERPRETED
 
 
 def commit() -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from taipan.broker.compiled import VARIABLE, Compiled
+from taipan.broker.compiled import BUILT, NO, VARIABLE, Compiled
 from tools.bench.results import UNRECORDED, Measurement, Runs, faults, figure, joined, load, modules, save
 
 
@@ -55,11 +55,17 @@ def test_of_two_runs_the_last_of_a_scenario_counts_whole() -> None:
 
 def test_what_runs_is_what_a_node_would_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
-    monkeypatch.setattr(Compiled, "unusable", lambda self: None if self.directory == tmp_path else "stale")
-    assert modules() == "interpreted"
+    usable = {tmp_path, BUILT}
+    monkeypatch.setattr(Compiled, "unusable", lambda self: None if self.directory in usable else "stale")
+    assert modules() == "compiled"
     monkeypatch.setenv(VARIABLE, "")
+    assert modules() == "compiled"
+    monkeypatch.setenv(VARIABLE, NO)
     assert modules() == "interpreted"
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     assert modules() == "compiled"
+    usable.remove(BUILT)
+    monkeypatch.delenv(VARIABLE)
+    assert modules() == "interpreted"
     monkeypatch.setenv(VARIABLE, str(tmp_path / "stale"))
     assert modules() == "interpreted"
