@@ -52,17 +52,19 @@ async def test_520_unauthenticated_do_not_shut_out_who_asks_from_their_address(
     caplog.set_level(logging.WARNING, "taipan.management.http.listener")
     async with managed_node() as node:
         async with unauthenticated(node, ["127.0.0.1"] * 520, say):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 assert (await node.api.get("/brokers")).code == 0
                 while listener(node).accepted < 521:
                     await asyncio.sleep(0.01)
             assert listener(node).current_connections <= 257
-            assert listener(node).refused == {"max_connections": 0, "max_unauthenticated": 265, "no_sockets": 0}
+            # One less where ours had given its credentials before the last of the others was accepted.
+            assert listener(node).refused["max_unauthenticated"] in (264, 265)
+            assert listener(node).refused["max_connections"] == listener(node).refused["no_sockets"] == 0
             # Whoever has shown credentials stays, however many come later.
             async with unauthenticated(node, ["127.0.0.1"] * 300, say):
                 assert (await node.api.get("/brokers")).code == 0
             assert listener(node).accepted == 821
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while listener(node).current_connections > 1:
                 await asyncio.sleep(0.01)
     (line,) = [message for message in caplog.messages if message.startswith("management_full ")]
