@@ -1,9 +1,8 @@
 """Compiles the hot path with mypyc into ``build/compiled`` where that is not fresh: ``make compile``.
 
 The sources are compiled as they stand and nothing is put beside them. ``taipan.broker.compiled`` takes what is built
-here, as
-long as the sources are still these. With ``--try``, as ``make run`` and ``make bench`` have it, a machine that cannot
-is told in one line that Taipan will run interpreted, and that is no failure.
+here, as long as the sources are still these. With ``--try``, as ``make run`` and ``make bench`` have it, a machine that
+cannot is told in one line that Taipan will run interpreted, and that is no failure. ``setup.py`` builds wheels by it.
 """
 
 import fcntl
@@ -21,10 +20,10 @@ from taipan.broker.compiled import BUILT, MANIFEST, ROOT, SUFFIX, Compiled
 TARGET = BUILT
 WORK = ROOT / "build" / "mypyc"
 
-# The ground floor, and what a message passes above it. Left out: what subclasses a class that is not compiled, what
-# tests put another class in the place of (the clock, the journal), and whatever runs seldom.
-ROOMS = ("mqtt", "session", "routing")
-ABOVE = (
+# The lowest packages, and what a message passes above them. Left out: what subclasses a class that is not compiled,
+# what tests replace by another class (the clock, the write-ahead log), and whatever runs seldom.
+PACKAGES = ("mqtt", "session", "routing")
+MODULES = (
     "access/acl",
     "access/acl_cache",
     "access/authentication",
@@ -66,8 +65,8 @@ ABOVE = (
 
 def sources() -> list[str]:
     """What is compiled, relative to the root."""
-    files = [file for room in ROOMS for file in sorted((ROOT / "broker" / room).glob("*.py"))]
-    files += [ROOT / "broker" / f"{name}.py" for name in ABOVE]
+    files = [file for package in PACKAGES for file in sorted((ROOT / "broker" / package).glob("*.py"))]
+    files += [ROOT / "broker" / f"{name}.py" for name in MODULES]
     return [f"taipan/{file.relative_to(ROOT).as_posix()}" for file in files if file.name != "__init__.py"]
 
 
@@ -95,12 +94,15 @@ def extensions(work: Path) -> list[Any]:
 
 def build_command() -> type[Any]:
     """``build_ext`` that compiles the C files of an extension side by side, and of these only what has changed."""
+    from importlib.metadata import version
+
     from setuptools.command.build_ext import build_ext  # type: ignore[import-untyped]
 
     class BuildChanged(build_ext):  # type: ignore[misc]
         def finalize_options(self) -> None:
             super().finalize_options()
-            self.build_temp = str(WORK / "objects")  # one place, whoever builds
+            # One place, whoever builds; objects of another Python or mypyc are not taken for fresh.
+            self.build_temp = str(WORK / f"objects-{version('mypy')}{SUFFIX}")
 
         def build_extensions(self) -> None:
             compile_in_turn = self.compiler.compile

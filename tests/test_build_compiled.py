@@ -99,7 +99,7 @@ def test_what_is_fresh_is_not_compiled_again(monkeypatch: pytest.MonkeyPatch) ->
     for arguments in ((), (), ("--try",)):
         assert called_with(monkeypatch, *arguments)() == 0
     assert built == [1]
-    monkeypatch.setattr(build_compiled, "ABOVE", build_compiled.ABOVE[1:])  # another list is another build
+    monkeypatch.setattr(build_compiled, "MODULES", build_compiled.MODULES[1:])  # another list is another build
     assert called_with(monkeypatch)() == 0 and built == [1, 1]
 
 

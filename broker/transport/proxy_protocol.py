@@ -19,6 +19,11 @@ V1_MAX: Final = 107  # bytes of a version 1 header, CRLF included
 V2_FIXED: Final = 16  # bytes before a version 2 header's addresses
 V2_MAX: Final = 216 + 2048  # the largest address block, and room for TLVs
 
+TLV_AUTHORITY: Final = 0x02
+TLV_SSL: Final = 0x20
+TLV_SSL_CN: Final = 0x22
+SSL_FIXED: Final = 5  # bytes of an SSL TLV before the TLVs inside it
+
 
 class ProxyProtocolError(ValueError):
     """The bytes are not a PROXY protocol header that this broker can keep within bounds."""
@@ -114,15 +119,25 @@ def _parse_v2(buffer: bytes) -> ProxyHeader | None:
 
 
 def _check_tlvs(body: bytes) -> None:
-    """What a proxy says besides is not used, but has to be whole."""
+    """What a proxy says besides is not used, but must be well-formed: sizes, and UTF-8 in the names."""
     position = 0
     while position < len(body):
         if len(body) - position < 3:
             raise ProxyProtocolError("version 2 header with a cut TLV")
-        (length,) = struct.unpack_from("!H", body, position + 1)
+        kind, length = struct.unpack_from("!BH", body, position)
+        value = body[position + 3 : position + 3 + length]
         position += 3 + length
         if position > len(body):
             raise ProxyProtocolError("version 2 header with a TLV longer than itself")
+        if kind == TLV_SSL:
+            if length < SSL_FIXED:
+                raise ProxyProtocolError("version 2 header with a short SSL TLV")
+            _check_tlvs(value[SSL_FIXED:])
+        elif kind in (TLV_AUTHORITY, TLV_SSL_CN):
+            try:
+                value.decode()
+            except UnicodeDecodeError:
+                raise ProxyProtocolError("version 2 header with text that is not UTF-8") from None
 
 
 async def read_header(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> ProxyHeader:

@@ -107,6 +107,10 @@ BAD: list[tuple[str, bytes]] = [
     ("v2 short for unix", v2(b"\0" * 215, family=0x31)),
     ("v2 cut TLV", v2(V4 + b"\x04\x00")),
     ("v2 TLV longer than the header", v2(V4 + b"\x04\xff\xff")),
+    ("v2 short SSL TLV", v2(V4 + tlv(0x20, b"\x01\0\0\0"))),
+    ("v2 cut TLV in the SSL TLV", v2(V4 + tlv(0x20, b"\x01\0\0\0\0\x22\x00\x09a"))),
+    ("v2 name that is not UTF-8", v2(V4 + tlv(0x02, b"\xff"))),
+    ("v2 common name that is not UTF-8", v2(V4 + tlv(0x20, b"\x01\0\0\0\0" + tlv(0x22, b"\xff")))),
 ]
 
 
