@@ -43,9 +43,9 @@ from .observability.stats import Stats
 from .observability.sys_topics import SysTopics
 from .persistence.durability import Durability
 from .persistence.tables import Tables
-from .session.account import Account
 from .session.client_info import CLIENT_ID_OWNER, ClientInfo
 from .session.limits import Limits
+from .session.memory_account import MemoryAccount
 from .session.session import Session
 from .store.store import Store
 from .transport.connection import Connection
@@ -82,7 +82,7 @@ class Server:
         self.tables = Tables()
         # Called when everything is recovered and no client is let in yet: packages above read their tables here.
         self.on_recovered: list[Callable[[], None]] = []
-        account = Account()
+        account = MemoryAccount()
         self.delayed = Delayed(
             settings.delayed,
             self.timers,

@@ -140,7 +140,7 @@ def _print_defaults() -> int:
 
 def _check(settings: Settings) -> None:
     """Whether what the settings name is there and can be used: a start would need it. Raises ConfigError."""
-    from taipan.ruleengine.extensions import validate_modules
+    from taipan.ruleengine.operator_modules import validate_modules
 
     from .certificate_expiry import served_certificates
 

@@ -14,9 +14,9 @@ from .delivery.buffer_store import BufferStore
 from .error import UNKNOWN, RuleEngineError
 from .event import EventEnvironment
 from .events import KINDS
-from .extensions import ExtensionError, load_extensions
 from .hook_bindings import HookBindings
 from .metrics import TICK
+from .operator_modules import OperatorModuleError, load_operator_modules
 from .resource_manager import ResourceManager
 from .resources.resource import NodeContext, ResourceType
 from .rule_index import RuleIndex
@@ -38,9 +38,9 @@ class RuleEngine:
         self.settings = settings
         self.action_types: dict[str, ActionType] = {each.name: each for each in ACTION_TYPES}
         self.resource_types: dict[str, ResourceType] = {each.name: each for each in RESOURCE_TYPES}
-        for added in load_extensions(each.module for each in settings.functions):
+        for added in load_operator_modules(each.module for each in settings.functions):
             if added.name in self.action_types:
-                raise ExtensionError(f"there is an action {added.name} already")
+                raise OperatorModuleError(f"there is an action {added.name} already")
             self.action_types[added.name] = added
         broker, name = server.broker, server.settings.node.name
         self.buffers = BufferStore(server.tables, server.metrics.refusals.add)

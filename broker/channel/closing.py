@@ -10,7 +10,7 @@ from ..mqtt.constants import MAX_STRING, REASON_STRING, V5, WILL_DELAY_INTERVAL
 from ..mqtt.errors import MqttError, UnknownProtocol
 from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES, Connack, Disconnect, Will
-from ..session.account import ALIAS_BYTES
+from ..session.memory_account import ALIAS_BYTES
 from .channel import AUTHENTICATING, CLOSED, CONNECTED, CONNECTING, Channel
 from .packet_refusal import MOUNTED_TOO_LONG, note_refusal
 

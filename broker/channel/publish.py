@@ -16,7 +16,7 @@ from ..mqtt.constants import MAX_STRING, PUBACK, PUBREC, REASON_STRING, TOPIC_AL
 from ..mqtt.errors import ProtocolError
 from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES, Ack
-from ..session.account import ALIAS_BYTES
+from ..session.memory_account import ALIAS_BYTES
 from ..session.session import DUPLICATE, FULL, Session
 from .authorization import apply_decision, authorize
 from .channel import CLOSED, Channel, Quota, Waiting

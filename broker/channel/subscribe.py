@@ -117,14 +117,14 @@ def _subscribe_all(
         _answer(channel, session, Suback(packet.packet_id, codes), now, at_once=True)
         return None
     elif len(filters) > FILTERS_PER_ITERATION:
-        return until_answered(channel, _subscribe_in_turns(channel, session, packet, filters, identifiers, decided))
+        return until_answered(channel, _subscribe_in_slices(channel, session, packet, filters, identifiers, decided))
     else:
         codes = _subscribe_some(channel, session, packet, filters, identifiers, now, decided)
     _answer(channel, session, Suback(packet.packet_id, codes), now)
     return None
 
 
-async def _subscribe_in_turns(
+async def _subscribe_in_slices(
     channel: Channel,
     session: Session,
     packet: Subscribe,
@@ -258,7 +258,7 @@ def on_unsubscribe(channel: Channel, packet: Unsubscribe, now: float) -> Waiting
         metrics.packets_unsubscribe_error += 1
         codes = [reason_codes.PACKET_IDENTIFIER_IN_USE] * len(filters)
     elif len(filters) > FILTERS_PER_ITERATION:
-        return until_answered(channel, _unsubscribe_in_turns(channel, session, packet, filters))
+        return until_answered(channel, _unsubscribe_in_slices(channel, session, packet, filters))
     else:
         codes = _unsubscribe_some(channel, session, packet, filters)
     channel.send_packet_when_durable(Unsuback(packet.packet_id, codes))
@@ -266,7 +266,7 @@ def on_unsubscribe(channel: Channel, packet: Unsubscribe, now: float) -> Waiting
     return None
 
 
-async def _unsubscribe_in_turns(channel: Channel, session: Session, packet: Unsubscribe, filters: list[str]) -> None:
+async def _unsubscribe_in_slices(channel: Channel, session: Session, packet: Unsubscribe, filters: list[str]) -> None:
     codes: list[int] = []
     for at in range(0, len(filters), FILTERS_PER_ITERATION):
         if at:

@@ -22,9 +22,9 @@ from ..persistence.durability import Durability
 from ..routing.retained import ABSENT, CLEARED, FULL, FULL_BYTES, STORED, TOO_LARGE, RetainedStore
 from ..routing.router import Router
 from ..routing.shared import SharedGroup
-from ..session.account import NORMAL, Account
 from ..session.client_info import ClientInfo
 from ..session.limits import Limits
+from ..session.memory_account import NORMAL, MemoryAccount
 from ..session.protocols import EXPIRED, MEMORY, NO_LOCAL, QOS0_MSG, REVOKED
 from ..session.protocols import QUEUE_FULL as SESSION_QUEUE_FULL
 from ..session.protocols import TOO_LARGE as DELIVERY_TOO_LARGE
@@ -98,7 +98,7 @@ class Broker:
         hooks: Hooks,
         rng: Random | None = None,
         delayed: DelayedMessages | None = None,
-        account: Account | None = None,
+        account: MemoryAccount | None = None,
         retained_allowed: Callable[[Message], bool] | None = None,
     ) -> None:
         """``delayed``: takes what is sent to ``$delayed/...``. ``account``: what queues take, and how short the node's
@@ -110,7 +110,7 @@ class Broker:
         self.metrics = metrics
         self.hooks = hooks
         self.budget = LoopBudget()
-        self.account = account or Account()
+        self.account = account or MemoryAccount()
         self.rng = rng or Random()
         self.router = Router(settings.shared.strategy, self.rng)
         self.retained = RetainedStore(

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from ..session.account import REFUSING, SHEDDING, SLOWING, Account
+from ..session.memory_account import REFUSING, SHEDDING, SLOWING, MemoryAccount
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ def parse_limit(text: int | str, whole: Callable[[], int] = installed) -> int:
 class Memory:
     """``limit`` in bytes. ``look`` sets ``account.level``; ``changed`` is told the level before."""
 
-    def __init__(self, limit: int, account: Account, resident: Callable[[], int] = resident) -> None:
+    def __init__(self, limit: int, account: MemoryAccount, resident: Callable[[], int] = resident) -> None:
         self.account = account
         self.changed: Callable[[int], None] = lambda _: None
         self._resident = resident

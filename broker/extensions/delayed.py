@@ -17,7 +17,7 @@ from ..mqtt.message import Message
 from ..mqtt.reason_codes import QUOTA_EXCEEDED
 from ..observability.metrics import Metrics
 from ..persistence.durability import Durability
-from ..session.account import UNACCOUNTED, Account
+from ..session.memory_account import UNACCOUNTED, MemoryAccount
 from .extension import Extension
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Delayed(Extension):
         metrics: Metrics,
         wall_timers: Timers | None = None,
         skew: Callable[[], float] = lambda: 0.0,
-        account: Account = UNACCOUNTED,
+        account: MemoryAccount = UNACCOUNTED,
     ) -> None:
         """``wall_timers``: what is due at a date; ``skew``: from the clock of ``timers`` to that of these; ``account``:
         how short the node's memory is."""

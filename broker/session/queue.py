@@ -14,7 +14,7 @@ from typing import Final
 from ..mqtt.constants import MESSAGE_EXPIRY_INTERVAL
 from ..mqtt.message import OVERHEAD, Delivery
 from ..mqtt.topics import has_wildcard, matches
-from .account import UNACCOUNTED, Account
+from .memory_account import UNACCOUNTED, MemoryAccount
 
 MAX_TOPICS: Final = 256
 """Different topics of a queue that are told apart: beyond, a dict of them would take more than the messages do."""
@@ -58,7 +58,7 @@ class MessageQueue:
         priorities: Mapping[str, int] | None = None,
         default_priority: int = 0,
         keep: bool = False,
-        account: Account = UNACCOUNTED,
+        account: MemoryAccount = UNACCOUNTED,
         durable: bool = False,
     ) -> None:
         """``keep``: nothing that is here is dropped for room (``queue_full = "refuse"``).

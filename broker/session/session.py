@@ -18,9 +18,9 @@ from typing import Final
 from ..mqtt.constants import MAX_PACKET_ID
 from ..mqtt.errors import ProtocolError
 from ..mqtt.message import Delivery, Message
-from .account import UNACCOUNTED, Account
 from .client_info import ClientInfo
 from .limits import MAX_INFLIGHT, Limits
+from .memory_account import UNACCOUNTED, MemoryAccount
 from .protocols import (
     EXPIRED,
     QOS0_MSG,
@@ -114,7 +114,7 @@ class Session:
         self.last_packet_id = 0
         self.writer: ClientWriter | None = None
         # What the node's queues take.
-        self.account: Account = UNACCOUNTED
+        self.account: MemoryAccount = UNACCOUNTED
         self.window = min(limits.max_inflight or MAX_INFLIGHT, MAX_INFLIGHT)
         self.mqueue_dropped = 0
         # Records what it holds, and under which number; None and 0 where nothing outlives the process.

@@ -14,7 +14,7 @@ from ..channel import closing
 from ..core.broker import Broker
 from ..core.memory import Memory
 from ..persistence.durability import Durability
-from ..session.account import NORMAL, SHEDDING, SLOWING
+from ..session.memory_account import NORMAL, SHEDDING, SLOWING
 from ..session.protocols import MEMORY
 from ..session.session import Session
 from .connection import Connection

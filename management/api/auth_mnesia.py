@@ -10,7 +10,7 @@ from ..http.envelope import Extra
 from ..http.routes import Call, OnDemand, OrEmpty, Routes
 from ..operations.listing import PageQuery
 from ..operations.refusal import EXISTS, Refusal
-from ..operations.users import OK, ClientIdAccount, UsernameAccount, account_record
+from ..operations.users import OK, ClientIdUserRecord, UsernameUserRecord, user_record
 from .credentials import Credentials, Name, add_users, update_user
 
 routes = Routes("Users of EMQX 4.4")
@@ -34,22 +34,22 @@ class NewUsername(Credentials, kw_only=True):
     username: Name
 
 
-@routes.get("/auth_clientid", "Users by client identifier", query=ClientIdQuery, reply=list[ClientIdAccount])
+@routes.get("/auth_clientid", "Users by client identifier", query=ClientIdQuery, reply=list[ClientIdUserRecord])
 def list_auth_clientid(call: Call) -> Any:
     return _listing(call, CLIENT_ID, call.query.clientid)
 
 
-@routes.get("/auth_username", "Users by user name", query=UsernameQuery, reply=list[UsernameAccount])
+@routes.get("/auth_username", "Users by user name", query=UsernameQuery, reply=list[UsernameUserRecord])
 def list_auth_username(call: Call) -> Any:
     return _listing(call, USERNAME, call.query.username)
 
 
-@routes.get("/auth_clientid/{clientid}", "A user by client identifier", reply=OrEmpty(ClientIdAccount))
+@routes.get("/auth_clientid/{clientid}", "A user by client identifier", reply=OrEmpty(ClientIdUserRecord))
 def lookup_auth_clientid(call: Call) -> Any:
     return _lookup(call, CLIENT_ID)
 
 
-@routes.get("/auth_username/{username}", "A user by user name", reply=OrEmpty(UsernameAccount))
+@routes.get("/auth_username/{username}", "A user by user name", reply=OrEmpty(UsernameUserRecord))
 def lookup_auth_username(call: Call) -> Any:
     return _lookup(call, USERNAME)
 
@@ -97,12 +97,12 @@ async def delete_auth_username(call: Call) -> Any:
 def _listing(call: Call, kind: str, exact: str | None) -> Any:
     query = call.query
     limit = query.rows(call.operations.settings.max_row_limit)
-    return call.operations.users.accounts(kind, query.page, limit, exact, query.like)
+    return call.operations.users.records(kind, query.page, limit, exact, query.like)
 
 
 def _lookup(call: Call, kind: str) -> Any:
     user = call.operations.users.lookup(call.path[kind], kind)
-    return account_record(user) if user is not None else {}
+    return user_record(user) if user is not None else {}
 
 
 async def _add(call: Call, kind: str) -> Any:

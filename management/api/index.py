@@ -1,13 +1,13 @@
 """All endpoints, in the order of the specification, and what the node tells of them: a list and an OpenAPI document."""
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from aiohttp import web
 
 from ..http.envelope import json_response
 from ..http.openapi import document
-from ..http.routes import Call, Raw, Route, Routes
+from ..http.routes import Call, Endpoint, Raw, Routes
 from . import (
     acl,
     actions,
@@ -39,7 +39,7 @@ from .routes import routes as topic_routes
 routes = Routes("Index")
 
 
-class Endpoint(msgspec.Struct):
+class EndpointRecord(msgspec.Struct):
     """``path`` with its variables as ``:name``."""
 
     name: str
@@ -78,17 +78,17 @@ ALL: Final[list[Routes]] = [
 ]
 
 
-@routes.get("/", "List of the endpoints", reply=list[Endpoint])
-def list_endpoints(call: Call) -> Any:
+@routes.get("/", "List of the endpoints", reply=list[EndpointRecord])
+def list_endpoints(call: Call) -> list[EndpointRecord]:
     return [
-        {
-            "name": route.name,
-            "method": route.method,
-            "path": "".join(f"/:{each[1:-1]}" if each.startswith("{") else f"/{each}" for each in route.segments),
-            "descr": route.descr,
-        }
-        for route in all_routes()
-        if route.segments
+        EndpointRecord(
+            each.name,
+            each.method,
+            "".join(f"/:{part[1:-1]}" if part.startswith("{") else f"/{part}" for part in each.segments),
+            each.descr,
+        )
+        for each in all_routes()
+        if each.segments
     ]
 
 
@@ -98,5 +98,5 @@ async def get_openapi(call: Call) -> web.Response:
     return json_response(await document(all_routes(), monitoring.root_routes.all, settings, version))
 
 
-def all_routes() -> list[Route]:
-    return [route for resource in ALL for route in resource.all]
+def all_routes() -> list[Endpoint]:
+    return [endpoint for routes in ALL for endpoint in routes.all]

@@ -80,7 +80,7 @@ for _noun, _kind in (("users", "user"), ("mqtt-user", "user, as EMQX 4.2 has it"
 
 def _accounts(noun: str, kind: str, name: str, what: str) -> None:
     def list_accounts(call: CommandCall) -> CommandResult:
-        return CommandResult(call.operations.users.accounts(kind, 1, EVERYTHING), lambda row: str(row.name))
+        return CommandResult(call.operations.users.records(kind, 1, EVERYTHING), lambda row: str(row.name))
 
     async def add_account(call: CommandCall) -> CommandResult:
         return await _added(call, NewUser(call[name], call["Password"]), kind)

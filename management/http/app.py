@@ -14,7 +14,7 @@ from .cross_site import CrossSite
 from .envelope import answer, json_response, refused
 from .protocol import SERVER, connection_of
 from .reading import read_body, read_chunks, read_query
-from .routes import PREFIXES, Call, Lenient, Route, RouteTable, UnparsedBody, split_path
+from .routes import PREFIXES, Call, Endpoint, Lenient, RouteTable, UnparsedBody, split_path
 
 logger = logging.getLogger(__name__)
 
@@ -25,8 +25,8 @@ class Application:
     def __init__(
         self,
         operations: Operations,
-        routes: Iterable[Route],
-        root_routes: Iterable[Route] = (),
+        routes: Iterable[Endpoint],
+        root_routes: Iterable[Endpoint] = (),
     ) -> None:
         """``root_routes`` stand beside the prefixes: ``/status``, ``/metrics``."""
         self.operations = operations
@@ -37,7 +37,7 @@ class Application:
         self._root = RouteTable(root_routes)
 
     def web_application(self) -> web.Application:
-        # Bodies are bounded route by route, in ``reading``.
+        # Bodies are bounded endpoint by endpoint, in ``reading``.
         application = web.Application(client_max_size=0, middlewares=[self._receive])
         application.on_response_prepare.append(_sign)
         application.router.add_route("*", r"/{path:[\s\S]*}", self.handle, expect_handler=_expect)
@@ -99,8 +99,8 @@ class Application:
         found = table.find(method, rest)
         if found is None:
             raise Refusal(UNKNOWN, f"no endpoint {request.method} {request.path[:256]}")
-        route, variables = found
-        return await answer(request, await self._call(route, variables, request))
+        endpoint, variables = found
+        return await answer(request, await self._call(endpoint, variables, request))
 
     def _is_public(self, segment: str, at_root: bool) -> bool:
         settings = self.operations.settings
@@ -110,23 +110,23 @@ class Application:
             return settings.public_openapi
         return settings.public_metrics and segment == ("metrics" if at_root else "emqx_prometheus")
 
-    async def _call(self, route: Route, variables: dict[str, str], request: web.Request) -> Any:
+    async def _call(self, endpoint: Endpoint, variables: dict[str, str], request: web.Request) -> Any:
         if "node" in variables:
             self.operations.nodes.check(variables["node"])
         call = Call(request, self.operations, variables)
-        if route.query is not None:
-            call.query = read_query(request, route.query)
-        if route.body is not None:
-            most: int = getattr(self.operations.settings, route.max_body)
+        if endpoint.query is not None:
+            call.query = read_query(request, endpoint.query)
+        if endpoint.body is not None:
+            most: int = getattr(self.operations.settings, endpoint.max_body)
             timeout = self.operations.settings.read_timeout
-            if isinstance(route.body, UnparsedBody):
-                call.body = await read_chunks(request, most, route.max_body, timeout)
+            if isinstance(endpoint.body, UnparsedBody):
+                call.body = await read_chunks(request, most, endpoint.max_body, timeout)
             else:
-                kind = route.body
+                kind = endpoint.body
                 if isinstance(kind, Lenient):
                     kind = kind.of(self.operations.settings.error_status)
-                call.body = await read_body(request, kind, most, route.max_body, timeout)
-        outcome = route.handler(call)
+                call.body = await read_body(request, kind, most, endpoint.max_body, timeout)
+        outcome = endpoint.handler(call)
         if inspect.isawaitable(outcome):
             outcome = await outcome
         return outcome

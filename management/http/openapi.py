@@ -10,7 +10,7 @@ from taipan.broker.loop.cooperative_slice import CooperativeSlice
 
 from ..operations.listing import PageQuery
 from ..settings import ManagementSettings
-from .routes import PREFIXES, Lenient, OnDemand, OrEmpty, Raw, Route, UnparsedBody
+from .routes import PREFIXES, Endpoint, Lenient, OnDemand, OrEmpty, Raw, UnparsedBody
 
 _REF: Final = "#/components/schemas/{name}"
 _JSON: Final = "application/json"
@@ -32,33 +32,33 @@ _FAILURES: Final = {
 
 
 async def document(
-    routes: Iterable[Route], root_routes: Iterable[Route], settings: ManagementSettings, version: str
+    routes: Iterable[Endpoint], root_routes: Iterable[Endpoint], settings: ManagementSettings, version: str
 ) -> dict[str, Any]:
     """``root_routes`` stand beside the prefixes. ``settings`` tell what is public and which status failures have."""
     prefix = "/" + "/".join(PREFIXES[0])
-    placed = [(prefix + route.path.rstrip("/"), route) for route in routes]
-    placed += [(route.path, route) for route in root_routes]
-    schemas = _Schemas([route for _, route in placed], settings)
+    placed = [(prefix + endpoint.path.rstrip("/"), endpoint) for endpoint in routes]
+    placed += [(endpoint.path, endpoint) for endpoint in root_routes]
+    schemas = _Schemas([endpoint for _, endpoint in placed], settings)
     work = CooperativeSlice()
     await work.next()
     paths: dict[str, dict[str, Any]] = {}
     names: dict[str, int] = {}
-    for path, route in placed:
+    for path, endpoint in placed:
         await work.checkpoint()
         # One function may answer several paths; an operation's id is unique all the same.
-        names[route.name] = names.get(route.name, 0) + 1
-        name = route.name if names[route.name] == 1 else f"{route.name}_{names[route.name]}"
-        operation = _operation(route, name, schemas, settings)
+        names[endpoint.name] = names.get(endpoint.name, 0) + 1
+        name = endpoint.name if names[endpoint.name] == 1 else f"{endpoint.name}_{names[endpoint.name]}"
+        operation = _operation(endpoint, name, schemas, settings)
         if _is_public(path, prefix, settings):
             operation["security"] = []
             del operation["responses"]["401"]
-        paths.setdefault(path, {})[route.method.lower()] = operation
+        paths.setdefault(path, {})[endpoint.method.lower()] = operation
     return {
         "openapi": "3.1.0",
         "info": {"title": "Taipan management", "version": version, "description": _ABOUT},
         "servers": [{"url": "/"}],
         "security": [{"basic": []}],
-        "tags": [{"name": tag} for tag in dict.fromkeys(route.tag for _, route in placed)],
+        "tags": [{"name": tag} for tag in dict.fromkeys(endpoint.tag for _, endpoint in placed)],
         "paths": paths,
         "components": {
             "schemas": schemas.components,
@@ -80,13 +80,13 @@ def _is_public(path: str, prefix: str, settings: ManagementSettings) -> bool:
 
 
 class _Schemas:
-    """The schema of every type that a route names."""
+    """The schema of every type that an endpoint names."""
 
-    def __init__(self, routes: list[Route], settings: ManagementSettings) -> None:
+    def __init__(self, routes: list[Endpoint], settings: ManagementSettings) -> None:
         self._error_status = settings.error_status
         types: list[Any] = []
-        for route in routes:
-            types += [each for each in (self._inner(route.body), self._inner(route.reply)) if each is not None]
+        for endpoint in routes:
+            types += [each for each in (self._inner(endpoint.body), self._inner(endpoint.reply)) if each is not None]
         found, components = msgspec.json.schema_components(types, ref_template=_REF)
         self._of = dict(zip(map(repr, types), found, strict=True))
         self.components: dict[str, Any] = {
@@ -126,21 +126,21 @@ class _Schemas:
         return None if isinstance(kind, Raw) else kind
 
 
-def _operation(route: Route, name: str, schemas: _Schemas, settings: ManagementSettings) -> dict[str, Any]:
+def _operation(endpoint: Endpoint, name: str, schemas: _Schemas, settings: ManagementSettings) -> dict[str, Any]:
     parameters = [
         {"name": each, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-        for each in _VARIABLE.findall(route.path)
+        for each in _VARIABLE.findall(endpoint.path)
     ]
-    if route.query is not None:
-        parameters += _query_parameters(route.query)
-    operation: dict[str, Any] = {"operationId": name, "summary": route.descr, "tags": [route.tag]}
-    if route.handler.__doc__:
-        operation["description"] = " ".join(route.handler.__doc__.split())
+    if endpoint.query is not None:
+        parameters += _query_parameters(endpoint.query)
+    operation: dict[str, Any] = {"operationId": name, "summary": endpoint.descr, "tags": [endpoint.tag]}
+    if endpoint.handler.__doc__:
+        operation["description"] = " ".join(endpoint.handler.__doc__.split())
     if parameters:
         operation["parameters"] = parameters
-    if route.body is not None:
-        operation["requestBody"] = {"required": True, "content": {_JSON: {"schema": schemas.of(route.body)}}}
-    operation["responses"] = _responses(route, schemas, settings)
+    if endpoint.body is not None:
+        operation["requestBody"] = {"required": True, "content": {_JSON: {"schema": schemas.of(endpoint.body)}}}
+    operation["responses"] = _responses(endpoint, schemas, settings)
     return operation
 
 
@@ -166,8 +166,8 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _responses(route: Route, schemas: _Schemas, settings: ManagementSettings) -> dict[str, Any]:
-    responses: dict[str, Any] = {"200": _success(route, schemas)}
+def _responses(endpoint: Endpoint, schemas: _Schemas, settings: ManagementSettings) -> dict[str, Any]:
+    responses: dict[str, Any] = {"200": _success(endpoint, schemas)}
     wanted = ["400", "401", "404", "500"]
     if settings.error_status == "emqx":
         # Failures come with 200 as well, except for wrong credentials.
@@ -177,25 +177,25 @@ def _responses(route: Route, schemas: _Schemas, settings: ManagementSettings) ->
         wanted = ["401"]
     for status in wanted:
         responses[status] = {"$ref": f"#/components/responses/{status}"}
-    if isinstance(route.reply, Raw):
-        for status in route.reply.failures:
+    if isinstance(endpoint.reply, Raw):
+        for status in endpoint.reply.failures:
             responses[status] = {"description": "It does not serve", "content": responses["200"]["content"]}
     return responses
 
 
-def _success(route: Route, schemas: _Schemas) -> dict[str, Any]:
-    if isinstance(route.reply, Raw):
-        content = {kind: {"schema": schema} for kind, schema in route.reply.content.items()}
-        return {"description": route.descr, "content": content}
+def _success(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
+    if isinstance(endpoint.reply, Raw):
+        content = {kind: {"schema": schema} for kind, schema in endpoint.reply.content.items()}
+        return {"description": endpoint.descr, "content": content}
     properties: dict[str, Any] = {"code": {"const": 0}}
     required = ["code"]
-    if route.reply is not None:
-        properties["data"] = schemas.of(route.reply)
-        if not isinstance(route.reply, OnDemand):
+    if endpoint.reply is not None:
+        properties["data"] = schemas.of(endpoint.reply)
+        if not isinstance(endpoint.reply, OnDemand):
             required.append("data")
-    if route.query is not None and issubclass(route.query, PageQuery):
+    if endpoint.query is not None and issubclass(endpoint.query, PageQuery):
         properties["meta"] = {"$ref": _REF.format(name="PageMeta")}
-        if not route.query.pages_on_demand:
+        if not endpoint.query.pages_on_demand:
             required.append("meta")
     schema = {"type": "object", "properties": properties, "required": required}
-    return {"description": route.descr, "content": {_JSON: {"schema": schema}}}
+    return {"description": endpoint.descr, "content": {_JSON: {"schema": schema}}}

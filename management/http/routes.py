@@ -19,7 +19,7 @@ _ABSOLUTE: Final = re.compile("https?://", re.IGNORECASE)
 class Call:
     """One request on its way to a handler.
 
-    ``path``: the path's variables, percent-decoded once. ``query`` and ``body``: instances of the route's types,
+    ``path``: the path's variables, percent-decoded once. ``query`` and ``body``: instances of the endpoint's types,
     or the body's bytes.
     """
 
@@ -39,7 +39,7 @@ Handler = Callable[[Call], Any | Awaitable[Any]]
 
 
 class OrEmpty:
-    """A route's ``reply`` of this type, or ``{}`` where there is none."""
+    """An endpoint's ``reply`` of this type, or ``{}`` where there is none."""
 
     __slots__ = ("kind",)
 
@@ -48,7 +48,7 @@ class OrEmpty:
 
 
 class OnDemand:
-    """A route's ``reply`` of this type where the request asks for it; else the answer has no ``data``."""
+    """An endpoint's ``reply`` of this type where the request asks for it; else the answer has no ``data``."""
 
     __slots__ = ("kind",)
 
@@ -57,7 +57,7 @@ class OnDemand:
 
 
 class UnparsedBody:
-    """A route's ``body`` of this type, which the handler is given as it came, in bytes, to read it itself."""
+    """An endpoint's ``body`` of this type, which the handler is given as it came, in bytes, to read it itself."""
 
     __slots__ = ("kind",)
 
@@ -66,7 +66,9 @@ class UnparsedBody:
 
 
 class Lenient:
-    """A route's ``body`` of type ``kind``, or ``emqx`` where ``management.error_status`` is that: EMQX takes more."""
+    """An endpoint's ``body`` of type ``kind``; with ``management.error_status`` ``emqx``, of type ``emqx``: EMQX takes
+    more.
+    """
 
     __slots__ = ("emqx", "kind")
 
@@ -79,7 +81,7 @@ class Lenient:
 
 
 class Raw:
-    """A route's ``reply`` that comes without the envelope.
+    """An endpoint's ``reply`` that comes without the envelope.
 
     ``content``: media type -> JSON schema. ``failures``: statuses that come with the same.
     """
@@ -91,7 +93,7 @@ class Raw:
         self.failures = failures
 
 
-class Route:
+class Endpoint:
     """``path`` is relative to the prefixes: ``/clients/{clientid}``.
 
     ``body`` is the type that the body is read as, or ``UnparsedBody`` or ``Lenient``. ``reply`` names the type of
@@ -155,7 +157,7 @@ class Routes:
 
     def __init__(self, tag: str) -> None:
         self.tag = tag
-        self.all: list[Route] = []
+        self.all: list[Endpoint] = []
 
     def add(
         self,
@@ -169,7 +171,7 @@ class Routes:
     ) -> Callable[[Handler], Handler]:
         def register(handler: Handler) -> Handler:
             name: str = getattr(handler, "__name__", path)
-            self.all.append(Route(method, path, handler, name, descr, query, body, reply, max_body, self.tag))
+            self.all.append(Endpoint(method, path, handler, name, descr, query, body, reply, max_body, self.tag))
             return handler
 
         return register
@@ -192,21 +194,21 @@ class Routes:
 
 
 class RouteTable:
-    """Finds the route of a path. A word wins over a variable at the same place, the leftmost first."""
+    """Finds the endpoint of a path. A word wins over a variable at the same place, the leftmost first."""
 
-    def __init__(self, routes: Iterable[Route]) -> None:
+    def __init__(self, routes: Iterable[Endpoint]) -> None:
         self.routes = tuple(routes)
         self._root: dict[str, Any] = {}
-        for route in self.routes:
+        for endpoint in self.routes:
             node = self._root
-            for segment in route.segments:
+            for segment in endpoint.segments:
                 node = node.setdefault("{}" if segment.startswith("{") else segment, {})
             methods = node.setdefault("", {})
-            if route.method in methods:
-                raise ValueError(f"{route.method} {route.path} is there twice")
-            methods[route.method] = route
+            if endpoint.method in methods:
+                raise ValueError(f"{endpoint.method} {endpoint.path} is there twice")
+            methods[endpoint.method] = endpoint
 
-    def find(self, method: str, segments: list[str]) -> tuple[Route, dict[str, str]] | None:
+    def find(self, method: str, segments: list[str]) -> tuple[Endpoint, dict[str, str]] | None:
         """``segments`` are as they came, still encoded."""
         decoded: list[str] = []
         for segment in segments:
@@ -215,12 +217,12 @@ class RouteTable:
         while open_nodes:
             node, index = open_nodes.pop()
             if index == len(decoded):
-                route: Route | None = node.get("", {}).get(method)
-                if route is not None:
+                endpoint: Endpoint | None = node.get("", {}).get(method)
+                if endpoint is not None:
                     variables: dict[str, str] = {}
-                    for place, name in route.variables:
+                    for place, name in endpoint.variables:
                         variables[name] = decoded[place]
-                    return route, variables
+                    return endpoint, variables
                 continue
             segment = decoded[index]
             variable, word = node.get("{}"), node.get(segment) if segment else None

@@ -47,22 +47,22 @@ class LoginRecord(msgspec.Struct):
     is_superuser: bool
 
 
-class Account(msgspec.Struct):
+class UserRecord(msgspec.Struct):
     """EMQX 4.4's record of a user: no password; ``created_at`` in milliseconds."""
 
     name: str
     created_at: int
 
 
-class ClientIdAccount(Account):
+class ClientIdUserRecord(UserRecord):
     name: str = msgspec.field(name="clientid")
 
 
-class UsernameAccount(Account):
+class UsernameUserRecord(UserRecord):
     name: str = msgspec.field(name="username")
 
 
-_ACCOUNTS: Final[dict[str, type[Account]]] = {CLIENT_ID: ClientIdAccount, USERNAME: UsernameAccount}
+_USER_RECORDS: Final[dict[str, type[UserRecord]]] = {CLIENT_ID: ClientIdUserRecord, USERNAME: UsernameUserRecord}
 
 
 class Users:
@@ -77,9 +77,9 @@ class Users:
         rows = searched(self._users.all(), lambda user: user.kind == USERNAME)
         return Listing(rows, page, limit, login_record, self._users.count(USERNAME))
 
-    def accounts(
+    def records(
         self, kind: str, page: int, limit: int, exact: str | None = None, like: str | None = None
-    ) -> Listing[Account]:
+    ) -> Listing[UserRecord]:
         """EMQX 4.4's records, the newest first. ``like``: a part of the name."""
 
         def matches(user: StoredUser) -> bool:
@@ -91,7 +91,7 @@ class Users:
         users.reverse()
         count = self._users.count(kind) if exact is None and like is None else FILTERED
         found = searched(users, matches)
-        return Listing(found, page, limit, account_record, count)
+        return Listing(found, page, limit, user_record, count)
 
     def lookup(self, name: str, kind: str = USERNAME) -> StoredUser | None:
         return self._users.get(kind, name)
@@ -275,5 +275,5 @@ def login_record(user: StoredUser) -> LoginRecord:
     return LoginRecord(user.name, user.password, user.is_superuser)
 
 
-def account_record(user: StoredUser) -> Account:
-    return _ACCOUNTS[user.kind](user.name, int(user.created_at * 1000))
+def user_record(user: StoredUser) -> UserRecord:
+    return _USER_RECORDS[user.kind](user.name, int(user.created_at * 1000))

@@ -9,7 +9,7 @@ from ..params import Param, ParamError, Text, read_retry_for, retry_for_param
 from ..resources.mqtt_bridge import Forward, MqttBridge
 from ..template import Template, always_reserved
 from .action import ActionContext, ActionFailed, ActionType, Row
-from .origin import order_key, origin_of
+from .message_facts import message_facts, order_key
 
 if TYPE_CHECKING:
     from ..event import Event
@@ -41,9 +41,9 @@ class DataToMqttBroker:
         resource = self._find_resource(self._resource_id)
         if not isinstance(resource, MqttBridge):
             raise ActionFailed(f"the resource {self._resource_id} is not running")
-        origin = origin_of(event)
+        facts = message_facts(event)
         try:
-            rendered = self._topic.render(row) if self._topic.text else origin.topic
+            rendered = self._topic.render(row) if self._topic.text else facts.topic
             payload = self._payload.render_bytes(row)
         except ValueError as error:
             raise ActionFailed(str(error)) from None
@@ -61,7 +61,7 @@ class DataToMqttBroker:
         most = self._max_hops
         if hops > most:
             raise ActionFailed(f"a loop: {most} rules and brokers were on the way already (ruleengine.max_hops)")
-        message = Forward(topic, payload, origin.qos, origin.retain, hops)
+        message = Forward(topic, payload, facts.qos, facts.retain, hops)
         resource.send(self._id, order_key(event), message, row, self._retry_for)
         return False
 

@@ -7,7 +7,7 @@ from ..params import Param, ParamError, Text, read_retry_for, retry_for_param
 from ..resources.web_hook import HttpRequest, WebHook, header_name, header_value
 from ..template import Template
 from .action import ActionContext, ActionFailed, ActionType, Row
-from .origin import order_key
+from .message_facts import order_key
 
 if TYPE_CHECKING:
     from ..event import Event

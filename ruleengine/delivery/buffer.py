@@ -33,7 +33,7 @@ from .buffer_store import BufferStore
 from .buffered_row import BufferedRow, decode_row
 from .circuit_breaker import HALF_OPEN, CircuitBreaker
 from .dead_letters import DeadLetter
-from .lane import Lane, Waiting
+from .lane import Lane, WaitingRow
 from .report import ActionFailed
 
 logger = logging.getLogger(__name__)
@@ -49,15 +49,15 @@ _MAX_REFUSED_KEYS: Final = 1000
 
 
 class DeliveryOutcome(NamedTuple):
-    """The result of one row of a batch. ``again``: to be tried again; ``down``: without limit.
+    """The result of one row of a batch. ``retry``: to be tried again; ``unreachable``: without limit.
 
-    ``known`` False: some rows of the batch failed, and the answer does not say which; no fallback runs for this one.
+    ``attributed`` False: some rows of the batch failed, and the answer does not say which; no fallback runs for it.
     """
 
     reason: str = ""
-    again: bool = False
-    down: bool = False
-    known: bool = True
+    retry: bool = False
+    unreachable: bool = False
+    attributed: bool = True
 
 
 DELIVERED: Final = DeliveryOutcome()
@@ -119,7 +119,7 @@ class Buffer:
         self._retry = asyncio.Event()
         self._warned_at: dict[str, float] = {}
         # Rows with a deadline, the earliest first; some of them are done already.
-        self._deadlines: list[tuple[float, int, Waiting, Lane]] = []
+        self._deadlines: list[tuple[float, int, WaitingRow, Lane]] = []
         self._deadline_count = 0
         self._expiring: asyncio.Task[None] | None = None
 
@@ -142,7 +142,7 @@ class Buffer:
         """Store and enqueue a row. Never waits. Raises ActionFailed where it does not fit."""
         if self._closed:
             raise ActionFailed(f"the resource {self.resource_id} has stopped")
-        if buffered.at_once and self._breaker.blocked:
+        if buffered.single_attempt and self._breaker.blocked:
             self._count_drop("retry_for")
             raise ActionFailed(f"{self.resource_id} is away, and retry_for is 0: {self._last_failure}")
         settings = self._settings
@@ -246,14 +246,14 @@ class Buffer:
 
     def _enqueue(self, number: int, buffered: BufferedRow) -> None:
         lane = self._lanes[zlib.crc32(buffered.key.encode("utf-8", "replace")) % len(self._lanes)]
-        waiting = Waiting(number, buffered)
+        waiting = WaitingRow(number, buffered)
         lane.append(waiting)
         self._messages += 1
         self._bytes += buffered.size
         if self._closed:
             return
         loop = asyncio.get_running_loop()
-        if buffered.until and not buffered.at_once:
+        if buffered.until and not buffered.single_attempt:
             heapq.heappush(self._deadlines, (buffered.until, number, waiting, lane))
             self._deadline_count += 1
             if self._expiring is None:
@@ -271,8 +271,8 @@ class Buffer:
                         return
                     await _until_woken(lane, lane.due - loop.time())
                     continue
-                if lane.at_once and self._breaker.blocked:
-                    await self._fail_at_once(lane, self._last_failure)
+                if lane.single_attempts and self._breaker.blocked:
+                    await self._fail_single_attempts(lane, self._last_failure)
                     continue
                 await self._breaker.admit()
                 self._pass_over_refused(lane)
@@ -292,7 +292,7 @@ class Buffer:
                 if not away:
                     lane.failures = 0
                 elif not self._stopping():
-                    await self._fail_at_once(lane, away)
+                    await self._fail_single_attempts(lane, away)
                     await self._back_off(lane)
         finally:
             lane.task = None
@@ -305,16 +305,16 @@ class Buffer:
             outcomes = await self._sink.deliver(lane.index, batch)
         except Exception as error:
             logger.exception("deliver_failed resource=%s error=%s", self.resource_id, error)
-            outcomes = [DeliveryOutcome(reason_of(error), again=True)] * len(batch)
+            outcomes = [DeliveryOutcome(reason_of(error), retry=True)] * len(batch)
         assert len(outcomes) == len(batch)
-        if any(each.again for each in outcomes):
+        if any(each.retry for each in outcomes):
             was = self._breaker.state
             if self._counts_for_breaker(batch, outcomes):
                 self._breaker.failed()
             else:
                 self._breaker.withdraw()
             if self._breaker.state != was == "closed":
-                reason = next(each.reason for each in outcomes if each.again)
+                reason = next(each.reason for each in outcomes if each.retry)
                 logger.warning("breaker_opened resource=%s reason=%s", self.resource_id, reason)
         else:
             self._refused.clear()
@@ -323,9 +323,9 @@ class Buffer:
 
     def _counts_for_breaker(self, batch: list[BufferedRow], outcomes: list[DeliveryOutcome]) -> bool:
         """Whether this is a failure of the other side, and not again one of the rows of a single key."""
-        counts = any(each.down for each in outcomes) or len(self._refused) >= self._settings.breaker_failures
+        counts = any(each.unreachable for each in outcomes) or len(self._refused) >= self._settings.breaker_failures
         for buffered, outcome in zip(batch, outcomes, strict=True):
-            if outcome.again and not outcome.down:
+            if outcome.retry and not outcome.unreachable:
                 counts = counts or buffered.key not in self._refused
                 if buffered.key in self._refused or len(self._refused) < _MAX_REFUSED_KEYS:
                     self._refused[buffered.key] = self._refused.get(buffered.key, 0) + 1
@@ -337,22 +337,22 @@ class Buffer:
             if any(each.reaches_past(self._refused) for each in self._lanes):
                 lane.pass_over(self._refused, asyncio.get_running_loop().time() + self._pause(0))
 
-    def _apply(self, lane: Lane, batch: list[Waiting], outcomes: list[DeliveryOutcome]) -> str:
+    def _apply(self, lane: Lane, batch: list[WaitingRow], outcomes: list[DeliveryOutcome]) -> str:
         """Remove what is done from the lane; the reason why the other side is away, else empty."""
         away = ""
         for each, outcome in zip(batch, outcomes, strict=True):
             each.in_flight = False
-            if not outcome.again:
+            if not outcome.retry:
                 if outcome.reason:
                     self._count_drop("refused")
                 self._done(lane, each, outcome)
                 continue
             self.last_error = outcome.reason
             buffered = each.buffered
-            each.attempts += not outcome.down
+            each.attempts += not outcome.unreachable
             most = self._limit("retry_attempts")
             self._last_failure = outcome.reason
-            if outcome.down:
+            if outcome.unreachable:
                 away = outcome.reason
             if buffered.until and buffered.until <= self._now():
                 self._fail_expired(lane, each, outcome.reason)
@@ -361,11 +361,11 @@ class Buffer:
                 lane.hold_key(buffered.key, self._due(buffered.key, 0.0))
             else:
                 self.retried += 1
-                if not outcome.down:
+                if not outcome.unreachable:
                     lane.hold(each, self._due(buffered.key, self._pause(each.attempts - 1)))
         return away
 
-    def _set_aside(self, lane: Lane, waiting: Waiting, reason: str, attempts: int) -> None:
+    def _set_aside(self, lane: Lane, waiting: WaitingRow, reason: str, attempts: int) -> None:
         """Move a row to the dead letters."""
         most = self._limit("dead_letters")
         reason = f"{reason}; given up after ruleengine.retry_attempts = {attempts} attempts"
@@ -386,18 +386,18 @@ class Buffer:
             self._warn("row_given_up", "dead_letters", most, self.dropped["retry_attempts"], reason)
         self._done(lane, waiting, DeliveryOutcome(reason))
 
-    def _fail_expired(self, lane: Lane, waiting: Waiting, reason: str) -> None:
+    def _fail_expired(self, lane: Lane, waiting: WaitingRow, reason: str) -> None:
         """``retry_for`` of its action is over."""
         buffered = waiting.buffered
         self._count_drop("retry_for")
         limit = f"retry_for = {max(buffered.until - buffered.at, 0):g} seconds"
         self._done(lane, waiting, DeliveryOutcome(f"{reason or 'it had to wait'}; given up after {limit}"))
 
-    async def _fail_at_once(self, lane: Lane, reason: str) -> None:
+    async def _fail_single_attempts(self, lane: Lane, reason: str) -> None:
         """The other side is away: rows with ``retry_for`` 0 fail now."""
         work = CooperativeSlice()
-        for each in lane.rows_at_once() if lane.at_once else ():
-            if not each.gone and not each.in_flight:
+        for each in lane.single_attempt_rows() if lane.single_attempts else ():
+            if not each.done and not each.in_flight:
                 self._fail_expired(lane, each, reason)
             await work.checkpoint()
 
@@ -407,26 +407,26 @@ class Buffer:
             while self._deadlines and not self._closed:
                 began = time.perf_counter()
                 now = self._now()
-                while self._deadlines and (self._deadlines[0][0] <= now or self._deadlines[0][2].gone):
+                while self._deadlines and (self._deadlines[0][0] <= now or self._deadlines[0][2].done):
                     _, _, waiting, lane = heapq.heappop(self._deadlines)
-                    if not waiting.gone and not waiting.in_flight:  # the answer decides about what is in flight
+                    if not waiting.done and not waiting.in_flight:  # the answer decides about what is in flight
                         self._fail_expired(lane, waiting, self._last_failure)
                     if time.perf_counter() - began > _MAX_SLICE:
                         break
                 if len(self._deadlines) > 2 * self._deadline_count + _MAX_STALE:
-                    self._deadlines = [each for each in self._deadlines if not each[2].gone]
+                    self._deadlines = [each for each in self._deadlines if not each[2].done]
                     heapq.heapify(self._deadlines)
                 left = self._deadlines[0][0] - now if self._deadlines else _CHECK_INTERVAL
                 await asyncio.sleep(0 if left <= 0 else min(left, _CHECK_INTERVAL))
         finally:
             self._expiring = None
 
-    def _done(self, lane: Lane, waiting: Waiting, outcome: DeliveryOutcome) -> None:
+    def _done(self, lane: Lane, waiting: WaitingRow, outcome: DeliveryOutcome) -> None:
         lane.remove(waiting)
         buffered = waiting.buffered
         self._messages -= 1
         self._bytes -= buffered.size
-        if buffered.until and not buffered.at_once:
+        if buffered.until and not buffered.single_attempt:
             self._deadline_count -= 1
         self._store.remove(self.resource_id, waiting.number)
         report = self._store.reports.get(buffered.action)
@@ -443,7 +443,7 @@ class Buffer:
             if not outcome.reason:
                 report.success()
             else:
-                report.failed(outcome.reason, decode_row(buffered.row) if outcome.known else None)
+                report.failed(outcome.reason, decode_row(buffered.row) if outcome.attributed else None)
         except Exception as error:
             logger.exception("report_failed resource=%s action=%s error=%s", self.resource_id, buffered.action, error)
 

@@ -34,7 +34,7 @@ class BufferedRow(msgspec.Struct, frozen=True, array_like=True):
     until: float = 0.0
 
     @property
-    def at_once(self) -> bool:
+    def single_attempt(self) -> bool:
         """Whether it is tried once and does not wait for a side that is away."""
         return 0.0 < self.until <= self.at
 

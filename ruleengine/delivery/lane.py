@@ -10,19 +10,19 @@ from typing import Final
 
 from .buffered_row import BufferedRow
 
-_WITHOUT: Final = float("inf")
+_NEVER: Final = float("inf")
 
 
 @dataclass(slots=True, eq=False)
-class Waiting:
-    """A row in a lane. ``in_flight``: its answer may still come; ``gone``: it is done."""
+class WaitingRow:
+    """A row in a lane. ``in_flight``: its answer may still come; ``done``: delivered or given up."""
 
     number: int
     buffered: BufferedRow
     attempts: int = 0
     in_flight: bool = False
-    gone: bool = False
-    holder: OrderedDict[int, Waiting] | None = None
+    done: bool = False
+    holder: OrderedDict[int, WaitingRow] | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -30,19 +30,19 @@ class _Held:
     """The rows of one key, of which the first is not tried again before ``due`` (seconds of the loop)."""
 
     due: float
-    rows: OrderedDict[int, Waiting] = field(default_factory=OrderedDict)
+    rows: OrderedDict[int, WaitingRow] = field(default_factory=OrderedDict)
 
 
 class Lane:
     """Rows in order. A key that is held waits with all its rows; those of other keys go on."""
 
-    __slots__ = ("_held", "_rows", "at_once", "busy", "failures", "index", "task", "woken")
+    __slots__ = ("_held", "_rows", "busy", "failures", "index", "single_attempts", "task", "woken")
 
     def __init__(self, index: int) -> None:
         self.index = index
-        self._rows: OrderedDict[int, Waiting] = OrderedDict()
+        self._rows: OrderedDict[int, WaitingRow] = OrderedDict()
         self._held: dict[str, _Held] = {}
-        self.at_once = 0
+        self.single_attempts = 0
         """How many rows here have ``retry_for`` 0."""
         self.task: asyncio.Task[None] | None = None
         # A request is in flight, and its answer may still come.
@@ -62,23 +62,23 @@ class Lane:
     @property
     def due(self) -> float:
         """When the next key is held no longer."""
-        return min((each.due for each in self._held.values()), default=_WITHOUT)
+        return min((each.due for each in self._held.values()), default=_NEVER)
 
-    def append(self, waiting: Waiting) -> None:
+    def append(self, waiting: WaitingRow) -> None:
         held = self._held.get(waiting.buffered.key)
         _put(self._rows if held is None else held.rows, waiting)
-        self.at_once += waiting.buffered.at_once
+        self.single_attempts += waiting.buffered.single_attempt
         self.woken.set()
 
-    def remove(self, waiting: Waiting) -> None:
-        """It is done."""
+    def remove(self, waiting: WaitingRow) -> None:
+        """It was delivered or given up."""
         assert waiting.holder is not None
         del waiting.holder[waiting.number]
         waiting.holder = None
-        waiting.gone = True
-        self.at_once -= waiting.buffered.at_once
+        waiting.done = True
+        self.single_attempts -= waiting.buffered.single_attempt
 
-    def hold(self, waiting: Waiting, due: float) -> None:
+    def hold(self, waiting: WaitingRow, due: float) -> None:
         """Try it again from ``due`` on, and nothing of its key before."""
         self.hold_key(waiting.buffered.key, due)
         assert waiting.holder is not None
@@ -109,13 +109,13 @@ class Lane:
                 self._rows.move_to_end(waiting.number, last=False)
 
     def release_all(self) -> None:
-        self.release(_WITHOUT)
+        self.release(_NEVER)
         self.woken.set()
 
-    def batch(self) -> list[Waiting]:
+    def batch(self) -> list[WaitingRow]:
         """The next rows that may share a request."""
-        batch: list[Waiting] = []
-        passed: list[Waiting] = []
+        batch: list[WaitingRow] = []
+        passed: list[WaitingRow] = []
         for waiting in self._rows.values():
             buffered = waiting.buffered
             if buffered.key in self._held:
@@ -130,12 +130,12 @@ class Lane:
             self.hold(waiting, 0.0)
         return batch
 
-    def rows_at_once(self) -> list[Waiting]:
+    def single_attempt_rows(self) -> list[WaitingRow]:
         """Rows with ``retry_for`` 0 that are not in flight."""
         every = [*self._rows.values(), *(each for held in self._held.values() for each in held.rows.values())]
-        return [each for each in every if each.buffered.at_once and not each.in_flight]
+        return [each for each in every if each.buffered.single_attempt and not each.in_flight]
 
 
-def _put(rows: OrderedDict[int, Waiting], waiting: Waiting) -> None:
+def _put(rows: OrderedDict[int, WaitingRow], waiting: WaitingRow) -> None:
     rows[waiting.number] = waiting
     waiting.holder = rows

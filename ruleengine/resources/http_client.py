@@ -109,7 +109,7 @@ def outcome_of(reply: Reply) -> DeliveryOutcome:
         return DeliveryOutcome(f"HTTP {status}: redirects are not followed")
     # 502 to 504: a proxy reports that the server is away.
     return DeliveryOutcome(
-        reason, again=status in (408, 429) or status >= 500, down=status in (408, 429, 502, 503, 504)
+        reason, retry=status in (408, 429) or status >= 500, unreachable=status in (408, 429, 502, 503, 504)
     )
 
 

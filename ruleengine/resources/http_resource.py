@@ -125,7 +125,7 @@ class HttpResource(ABC):
         except BadRequest as error:
             return DeliveryOutcome(str(error))
         except ResourceError as error:
-            return DeliveryOutcome(str(error), again=True, down=True)
+            return DeliveryOutcome(str(error), retry=True, unreachable=True)
         self._liveness.learn()
         return reply
 

@@ -16,7 +16,7 @@ from taipan.broker.mqtt.constants import V3, V4, V5
 from taipan.broker.mqtt.message import Message
 from taipan.broker.mqtt.packets import TopicFilter
 from taipan.broker.mqtt.topics import has_wildcard, matches, valid_name
-from taipan.broker.session.account import SLOWING
+from taipan.broker.session.memory_account import SLOWING
 
 from ..allowed_networks import Networks
 from ..delivery.buffer import DELIVERED, Buffer, DeliveryOutcome
@@ -176,11 +176,11 @@ class MqttBridge:
         try:
             code = await client.publish(buffered, message)
         except Unreachable as error:
-            return DeliveryOutcome(str(error), again=True, down=True)
+            return DeliveryOutcome(str(error), retry=True, unreachable=True)
         if code < reason_codes.UNSPECIFIED_ERROR:
             return DELIVERED
         later = code in _LATER
-        return DeliveryOutcome(f"{forward.topic}: {reason_codes.name(code)}", again=later, down=later)
+        return DeliveryOutcome(f"{forward.topic}: {reason_codes.name(code)}", retry=later, unreachable=later)
 
     # ---------------------------------------------------------------- what is fetched
 

@@ -121,7 +121,7 @@ def outcomes_of(reply: Reply, points: list[DataPoint]) -> list[DeliveryOutcome]:
             break
         if outcomes[index] is DELIVERED:
             known = failed >= len(points)
-            outcomes[index] = DeliveryOutcome(f"{failed} of {len(points)} points not stored", known=known)
+            outcomes[index] = DeliveryOutcome(f"{failed} of {len(points)} points not stored", attributed=known)
             named += 1
     return outcomes
 

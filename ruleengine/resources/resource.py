@@ -10,7 +10,7 @@ from taipan.broker.loop.clock import Clock
 from taipan.broker.mqtt.message import Message
 from taipan.broker.observability.metrics import Metrics
 from taipan.broker.persistence.tables import Tables
-from taipan.broker.session.account import Account
+from taipan.broker.session.memory_account import MemoryAccount
 
 from ..config import RuleEngineSettings
 from ..delivery.buffer_store import BufferStore
@@ -59,7 +59,7 @@ class NodeContext:
     rng: Random
     metrics: Metrics
     tables: Tables
-    account: Account
+    account: MemoryAccount
     buffers: BufferStore
     accept: Callable[[Message, PublisherKind], Outcome]
 

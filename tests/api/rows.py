@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from taipan.management.api import monitoring
 from taipan.management.api.index import all_routes
-from taipan.management.http.routes import Route
+from taipan.management.http.routes import Endpoint
 
 TESTS: Final = Path(__file__).parents[1]
 FILE: Final = Path(__file__).parent / "rows.toml"
@@ -88,22 +88,22 @@ def endpoints() -> str:
         "What requests and answers have in common: [api.md](../api.md). Written by `make docs-tables` from the routes.",
     ]
     tag = ""
-    for route in sorted(all_routes() + monitoring.root_routes.all, key=_place(all_routes())):
-        if route.tag != tag:
-            tag = route.tag
+    for endpoint in sorted(all_routes() + monitoring.root_routes.all, key=_place(all_routes())):
+        if endpoint.tag != tag:
+            tag = endpoint.tag
             lines += ["", f"## {tag}", ""]
             if tag in MORE:
                 lines += [f"Details: [{MORE[tag]}.md]({MORE[tag]}.md).", ""]
             lines += ["| Endpoint | What it does |", "|---|---|"]
-        root = " (root)" if route in monitoring.root_routes.all else ""
-        lines.append(f"| `{route.method} {route.path}`{root} | {route.descr} |")
+        root = " (root)" if endpoint in monitoring.root_routes.all else ""
+        lines.append(f"| `{endpoint.method} {endpoint.path}`{root} | {endpoint.descr} |")
     return "\n".join(lines) + "\n"
 
 
-def _place(routes: list[Route]) -> Callable[[Route], int]:
+def _place(routes: list[Endpoint]) -> Callable[[Endpoint], int]:
     """Resources in the order of the index, those of the root with theirs."""
-    tags = list(dict.fromkeys(route.tag for route in routes))
-    return lambda route: tags.index(route.tag)
+    tags = list(dict.fromkeys(endpoint.tag for endpoint in routes))
+    return lambda endpoint: tags.index(endpoint.tag)
 
 
 if __name__ == "__main__":

@@ -9,33 +9,33 @@ import pytest
 
 from taipan.management.api import monitoring
 from taipan.management.api.index import all_routes
-from taipan.management.http.routes import Raw, Route
+from taipan.management.http.routes import Endpoint, Raw
 from tests.api.raw_http import request_head, send
 from tests.support.api import APP_ID, SECRET, ApiClient, managed_node, segment
 
 pytestmark = pytest.mark.asyncio
 
 ROUTES = all_routes()
-WITH_BODY = [route for route in ROUTES if route.body is not None]
-WITH_NODE = [route for route in ROUTES if "{node}" in route.segments]
-WITH_VARIABLE = [route for route in ROUTES if any(each.startswith("{") for each in route.segments)]
+WITH_BODY = [endpoint for endpoint in ROUTES if endpoint.body is not None]
+WITH_NODE = [endpoint for endpoint in ROUTES if "{node}" in endpoint.segments]
+WITH_VARIABLE = [endpoint for endpoint in ROUTES if any(each.startswith("{") for each in endpoint.segments)]
 
 SMALL = 4096
 
 
-def name_of(route: Any) -> str:
-    return f"{route.method} {route.path}" if isinstance(route, Route) else str(route)
+def name_of(endpoint: Any) -> str:
+    return f"{endpoint.method} {endpoint.path}" if isinstance(endpoint, Endpoint) else str(endpoint)
 
 
-def every(routes: list[Route]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("route", routes, ids=name_of)
+def every(routes: list[Endpoint]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("endpoint", routes, ids=name_of)
 
 
-def path_of(route: Route, node: str, other: str = "x") -> str:
-    """The route's path with its variables filled."""
+def path_of(endpoint: Endpoint, node: str, other: str = "x") -> str:
+    """The endpoint's path with its variables filled."""
     filled = [
         (segment(node) or other) if each == "{node}" else other if each.startswith("{") else each
-        for each in route.segments
+        for each in endpoint.segments
     ]
     return "/" + "/".join(filled)
 
@@ -47,24 +47,24 @@ def struct_of(kind: Any) -> tuple[Any, bool]:
     return (typing.get_args(arrays[0])[0] if arrays else kind), len(choices) == len(arrays)
 
 
-def fields_of(route: Route) -> list[msgspec.structs.FieldInfo]:
-    if route.body is None:
+def fields_of(endpoint: Endpoint) -> list[msgspec.structs.FieldInfo]:
+    if endpoint.body is None:
         return []
-    kind, _ = struct_of(route.body)
+    kind, _ = struct_of(endpoint.body)
     return list(msgspec.structs.fields(kind)) if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else []
 
 
-def as_body(route: Route, item: Any) -> Any:
-    return [item] if struct_of(route.body)[1] else item
+def as_body(endpoint: Endpoint, item: Any) -> Any:
+    return [item] if struct_of(endpoint.body)[1] else item
 
 
 @every(ROUTES)
-async def test_nobody_comes_in(route: Route) -> None:
+async def test_nobody_comes_in(endpoint: Endpoint) -> None:
     async with managed_node() as node:
-        path = path_of(route, node.name)
+        path = path_of(endpoint, node.name)
         for app, code in ((None, 104), (("", ""), 104), ((APP_ID, "nonsense"), 103), (("nobody", SECRET), 103)):
             anonymous = ApiClient(node.management.url, app=app)
-            reply = await anonymous.ask(route.method, path, raw=b"{" if route.body is not None else None)
+            reply = await anonymous.ask(endpoint.method, path, raw=b"{" if endpoint.body is not None else None)
             assert (reply.status, reply.code) == (401, code), (app, reply.text)
             assert reply.json["message"] and reply.headers["WWW-Authenticate"].startswith("Basic ")
             assert SECRET not in reply.text
@@ -81,12 +81,12 @@ async def test_credentials_that_are_none(header: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "route, path",
+    "endpoint, path",
     [(monitoring.root_routes.all[0], "/metrics"), (None, "/api/v4/emqx_prometheus"), (None, "/api/v4/openapi.json")],
     ids=["metrics", "emqx_prometheus", "openapi"],
 )
 @pytest.mark.parametrize("public", [False, True], ids=["closed", "public"])
-async def test_what_a_setting_opens(route: Route | None, path: str, public: bool) -> None:
+async def test_what_a_setting_opens(endpoint: Endpoint | None, path: str, public: bool) -> None:
     async with managed_node({"public_metrics": public, "public_openapi": public}) as node:
         anonymous = ApiClient(node.management.url, prefix="", app=None)
         assert (await anonymous.get(path)).status == (200 if public else 401)
@@ -109,48 +109,48 @@ WRONG_TYPE = {"null": b"null", "a number": b"5", "text": b'"text"', "true": b"tr
 
 
 @every(WITH_BODY)
-async def test_a_body_that_is_not_json(route: Route) -> None:
+async def test_a_body_that_is_not_json(endpoint: Endpoint) -> None:
     async with managed_node({"max_body": SMALL, "max_import": SMALL}) as node:
         for what, octets in NOT_JSON.items():
-            reply = await node.api.ask(route.method, path_of(route, node.name), raw=octets)
+            reply = await node.api.ask(endpoint.method, path_of(endpoint, node.name), raw=octets)
             assert (reply.status, reply.code) == (400, 109), (what, reply.text)
 
 
 @every(WITH_BODY)
-async def test_a_body_of_the_wrong_type(route: Route) -> None:
+async def test_a_body_of_the_wrong_type(endpoint: Endpoint) -> None:
     async with managed_node() as node:
-        path = path_of(route, node.name)
+        path = path_of(endpoint, node.name)
         for what, octets in WRONG_TYPE.items():
-            reply = await node.api.ask(route.method, path, raw=octets)
+            reply = await node.api.ask(endpoint.method, path, raw=octets)
             assert (reply.status, reply.code) == (400, 108), (what, reply.text)
         # Members of an array are looked at like the thing itself.
-        if as_body(route, 1) == [1]:
+        if as_body(endpoint, 1) == [1]:
             for octets in (b"[5]", b"[null]", b"[[]]", b"{}"):
-                reply = await node.api.ask(route.method, path, raw=octets)
+                reply = await node.api.ask(endpoint.method, path, raw=octets)
                 assert (reply.status, reply.code) == (400, 108), (octets, reply.text)
 
 
-@every([route for route in WITH_BODY if any(field.required for field in fields_of(route))])
-async def test_an_empty_body_misses_something(route: Route) -> None:
+@every([endpoint for endpoint in WITH_BODY if any(field.required for field in fields_of(endpoint))])
+async def test_an_empty_body_misses_something(endpoint: Endpoint) -> None:
     async with managed_node() as node:
-        path = path_of(route, node.name)
-        for octets in (b"", b" \n", msgspec.json.encode(as_body(route, {}))):
-            reply = await node.api.ask(route.method, path, raw=octets)
+        path = path_of(endpoint, node.name)
+        for octets in (b"", b" \n", msgspec.json.encode(as_body(endpoint, {}))):
+            reply = await node.api.ask(endpoint.method, path, raw=octets)
             assert (reply.status, reply.code) == (400, 107), (octets, reply.text)
 
 
-def the_fields(required: bool) -> list[tuple[Route, str]]:
+def the_fields(required: bool) -> list[tuple[Endpoint, str]]:
     return [
-        (route, field.encode_name)
-        for route in WITH_BODY
-        for field in fields_of(route)
+        (endpoint, field.encode_name)
+        for endpoint in WITH_BODY
+        for field in fields_of(endpoint)
         if field.type is not Any and (field.required or not required)
     ]
 
 
-@pytest.mark.parametrize("route, key", the_fields(required=False), ids=name_of)
-async def test_a_value_of_the_wrong_type(route: Route, key: str) -> None:
-    (kind,) = [field.type for field in fields_of(route) if field.encode_name == key]
+@pytest.mark.parametrize("endpoint, key", the_fields(required=False), ids=name_of)
+async def test_a_value_of_the_wrong_type(endpoint: Endpoint, key: str) -> None:
+    (kind,) = [field.type for field in fields_of(endpoint) if field.encode_name == key]
     wrong: list[Any] = [{"no": {"such": "thing"}}, [[1], None]]
     if "dict" in str(kind) or "Properties" in str(kind):
         wrong = [5, "text"]
@@ -158,21 +158,21 @@ async def test_a_value_of_the_wrong_type(route: Route, key: str) -> None:
         wrong = [5, {"a": 1}]
     async with managed_node() as node:
         for value in wrong:
-            reply = await node.api.ask(route.method, path_of(route, node.name), as_body(route, {key: value}))
+            reply = await node.api.ask(endpoint.method, path_of(endpoint, node.name), as_body(endpoint, {key: value}))
             assert (reply.status, reply.code) == (400, 108), (value, reply.text)
             assert key in reply.json["message"]
 
 
-@pytest.mark.parametrize("route, key", the_fields(required=True), ids=name_of)
-async def test_a_key_that_is_missing(route: Route, key: str) -> None:
+@pytest.mark.parametrize("endpoint, key", the_fields(required=True), ids=name_of)
+async def test_a_key_that_is_missing(endpoint: Endpoint, key: str) -> None:
     """The others are there, of whatever their type wants."""
     given = {
         field.encode_name: sample(field.type)
-        for field in fields_of(route)
+        for field in fields_of(endpoint)
         if field.required and field.encode_name != key
     }
     async with managed_node() as node:
-        reply = await node.api.ask(route.method, path_of(route, node.name), as_body(route, given))
+        reply = await node.api.ask(endpoint.method, path_of(endpoint, node.name), as_body(endpoint, given))
         assert (reply.status, reply.code) == (400, 107), reply.text
         assert key in reply.json["message"]
 
@@ -190,39 +190,40 @@ def sample(kind: Any) -> Any:
 
 
 @every(WITH_BODY)
-async def test_a_body_over_its_limit(route: Route) -> None:
+async def test_a_body_over_its_limit(endpoint: Endpoint) -> None:
     async with managed_node({"max_body": SMALL, "max_import": SMALL}) as node:
-        path, huge = path_of(route, node.name), b" " * (SMALL + 1)
-        reply = await node.api.ask(route.method, path, raw=huge)
-        assert (reply.status, reply.code) == (400, 108) and route.max_body in reply.json["message"], reply.text
+        path, huge = path_of(endpoint, node.name), b" " * (SMALL + 1)
+        reply = await node.api.ask(endpoint.method, path, raw=huge)
+        assert (reply.status, reply.code) == (400, 108) and endpoint.max_body in reply.json["message"], reply.text
         # And without saying beforehand how long it will be.
         status, body = await send(
-            node, request_head(route.method, path, "Transfer-Encoding: chunked") + b"%x\r\n%b\r\n" % (len(huge), huge)
+            node,
+            request_head(endpoint.method, path, "Transfer-Encoding: chunked") + b"%x\r\n%b\r\n" % (len(huge), huge),
         )
-        assert (status, body["code"]) == (400, 108) and route.max_body in body["message"]
+        assert (status, body["code"]) == (400, 108) and endpoint.max_body in body["message"]
 
 
 @every(WITH_NODE)
-async def test_an_unknown_node(route: Route) -> None:
+async def test_an_unknown_node(endpoint: Endpoint) -> None:
     async with managed_node() as node:
         for name in ("nobody@nowhere", "garbage", " ", node.name + "x"):
-            reply = await node.api.ask(route.method, path_of(route, name), raw=b"{}")
+            reply = await node.api.ask(endpoint.method, path_of(endpoint, name), raw=b"{}")
             assert (reply.status, reply.code) == (404, 102), reply.text
 
 
 @every(ROUTES)
-async def test_a_method_that_is_not_there(route: Route) -> None:
+async def test_a_method_that_is_not_there(endpoint: Endpoint) -> None:
     async with managed_node() as node:
         for method in ("PATCH", "OPTIONS", "PROPFIND"):
-            reply = await node.api.ask(method, path_of(route, node.name))
+            reply = await node.api.ask(method, path_of(endpoint, node.name))
             assert (reply.status, reply.code) == (404, 102), (method, reply.text)
 
 
 @every(WITH_VARIABLE)
-async def test_a_broken_escape_in_the_path(route: Route) -> None:
+async def test_a_broken_escape_in_the_path(endpoint: Endpoint) -> None:
     async with managed_node() as node:
         for escape in ("%ZZ", "%", "%2", "%C3%28", "%FF"):
-            reply = await node.api.ask(route.method, path_of(route, "", escape), raw=b"{}")
+            reply = await node.api.ask(endpoint.method, path_of(endpoint, "", escape), raw=b"{}")
             assert (reply.status, reply.code) == (400, 108), (escape, reply.text)
 
 
@@ -231,8 +232,8 @@ ODD_NAMES = [
 ]  # fmt: skip
 
 
-@every([route for route in WITH_VARIABLE if route.method == "GET"])
-async def test_odd_names_in_the_path(route: Route) -> None:
+@every([endpoint for endpoint in WITH_VARIABLE if endpoint.method == "GET"])
+async def test_odd_names_in_the_path(endpoint: Endpoint) -> None:
     """Whatever is asked for, the answer is well formed, and slashes at the end or twice change nothing."""
     async with managed_node() as node:
         for name in (
@@ -246,9 +247,9 @@ async def test_odd_names_in_the_path(route: Route) -> None:
             "%25ZZ",
             "x" * 3000,
         ):
-            path = path_of(route, node.name, name)
+            path = path_of(endpoint, node.name, name)
             reply = await node.api.ask("GET", path)
-            if isinstance(route.reply, Raw) and reply.status == 200:
+            if isinstance(endpoint.reply, Raw) and reply.status == 200:
                 continue
             assert reply.status in (200, 400, 404) and isinstance(reply.code, int), (name, reply.text)
             assert "X-A" not in reply.headers
@@ -256,18 +257,18 @@ async def test_odd_names_in_the_path(route: Route) -> None:
             assert (again.status, again.code) == (reply.status, reply.code), (name, again.text)
 
 
-@every([route for route in ROUTES if route.query is not None])
-async def test_odd_queries(route: Route) -> None:
+@every([endpoint for endpoint in ROUTES if endpoint.query is not None])
+async def test_odd_queries(endpoint: Endpoint) -> None:
     """A value that cannot be is 108, wherever; what is unknown does not count."""
     async with managed_node() as node:
-        path = path_of(route, node.name)
-        sound = (await node.api.ask(route.method, path)).status
+        path = path_of(endpoint, node.name)
+        sound = (await node.api.ask(endpoint.method, path)).status
         for query in ("?_page=abc", "?_limit=-5", "?_limit=1.5"):
-            reply = await node.api.ask(route.method, path + query)
-            pages = "_page" in {field.encode_name for field in msgspec.structs.fields(route.query or msgspec.Struct)}
+            reply = await node.api.ask(endpoint.method, path + query)
+            pages = "_page" in {field.encode_name for field in msgspec.structs.fields(endpoint.query or msgspec.Struct)}
             assert reply.status == (400 if pages else sound), (query, reply.text)
         for query in ("?nosuch=1", "?" + "&" * 50, "?=", "?%FF=%FF", "?a[]=b"):
-            assert (await node.api.ask(route.method, path + query)).status == sound, query
+            assert (await node.api.ask(endpoint.method, path + query)).status == sound, query
 
 
 @pytest.mark.parametrize(
@@ -308,35 +309,35 @@ HUGE = [10**18, 10**30, -(10**30), 10**400, 0, -1, 1 << 63, 1 << 31, 1 << 16]
 """Whole numbers at and far beyond what times, sizes and counts fit in."""
 
 
-def the_numbers() -> list[tuple[Route, str, bool]]:
-    """Route, key, and whether it stands in the query: all that may be numbers."""
+def the_numbers() -> list[tuple[Endpoint, str, bool]]:
+    """Endpoint, key, and whether it stands in the query: all that may be numbers."""
     found = [
-        (route, field.encode_name, True)
-        for route in ROUTES
-        if route.query is not None
-        for field in msgspec.structs.fields(route.query)
+        (endpoint, field.encode_name, True)
+        for endpoint in ROUTES
+        if endpoint.query is not None
+        for field in msgspec.structs.fields(endpoint.query)
         if "int" in str(field.type)
     ]
     return found + [
-        (route, field.encode_name, False)
-        for route in WITH_BODY
-        for field in fields_of(route)
+        (endpoint, field.encode_name, False)
+        for endpoint in WITH_BODY
+        for field in fields_of(endpoint)
         if "int" in str(field.type) or field.type is Any
     ]
 
 
-@pytest.mark.parametrize("route, key, in_query", the_numbers(), ids=name_of)
-async def test_huge_numbers(route: Route, key: str, in_query: bool) -> None:
+@pytest.mark.parametrize("endpoint, key, in_query", the_numbers(), ids=name_of)
+async def test_huge_numbers(endpoint: Endpoint, key: str, in_query: bool) -> None:
     """They are refused or mean what they say, and break nothing: the node logs no error."""
     async with managed_node() as node:
         await node.client("x", username="x")
         await node.api.post("/trace", {"name": "x", "type": "clientid", "clientid": "x"})
-        path = path_of(route, node.name)
-        required = {field.encode_name: sample(field.type) for field in fields_of(route) if field.required}
+        path = path_of(endpoint, node.name)
+        required = {field.encode_name: sample(field.type) for field in fields_of(endpoint) if field.required}
         for number in HUGE:
             if in_query:
-                reply = await node.api.ask(route.method, f"{path}?{key}={number}")
+                reply = await node.api.ask(endpoint.method, f"{path}?{key}={number}")
             else:
-                reply = await node.api.ask(route.method, path, as_body(route, {**required, key: number}))
+                reply = await node.api.ask(endpoint.method, path, as_body(endpoint, {**required, key: number}))
             assert reply.status in (200, 400, 404), (number, reply.text)
         assert (await node.api.get("/clients")).code == 0

@@ -20,7 +20,7 @@ from schemathesis.generation import GenerationMode
 from taipan.management.api import monitoring
 from taipan.management.api.index import all_routes
 from taipan.management.http.openapi import document
-from taipan.management.http.routes import Raw, Route
+from taipan.management.http.routes import Endpoint, Raw
 from taipan.management.settings import ManagementSettings
 from tests.support.api import APP_ID, SECRET, managed_node
 
@@ -47,10 +47,10 @@ QUIET = hypothesis.settings(
 )
 
 
-def the_operations() -> list[tuple[str, str, Route]]:
-    """Method, whole path and route, the root's among them."""
-    under = [(route.method, "/api/v4" + route.path.rstrip("/"), route) for route in all_routes()]
-    return under + [(route.method, route.path, route) for route in monitoring.root_routes.all]
+def the_operations() -> list[tuple[str, str, Endpoint]]:
+    """Method, whole path and endpoint, the root's among them."""
+    under = [(endpoint.method, "/api/v4" + endpoint.path.rstrip("/"), endpoint) for endpoint in all_routes()]
+    return under + [(endpoint.method, endpoint.path, endpoint) for endpoint in monitoring.root_routes.all]
 
 
 def has_an_integer_code(response: Response, case: Case[Any]) -> None:
@@ -60,9 +60,9 @@ def has_an_integer_code(response: Response, case: Case[Any]) -> None:
     assert body["code"] == 0 or body["message"], body
 
 
-def ask_whatever(url: str, method: str, path: str, route: Route) -> None:
+def ask_whatever(url: str, method: str, path: str, endpoint: Endpoint) -> None:
     operation = SCHEMA[path][method]
-    raw = isinstance(route.reply, Raw)
+    raw = isinstance(endpoint.reply, Raw)
     asked: list[Case[Any]] = []
     with requests.Session() as session:
         session.auth = (APP_ID, SECRET)
@@ -83,12 +83,12 @@ def ask_whatever(url: str, method: str, path: str, route: Route) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "method, path, route", the_operations(), ids=[f"{method} {path}" for method, path, _ in the_operations()]
+    "method, path, endpoint", the_operations(), ids=[f"{method} {path}" for method, path, _ in the_operations()]
 )
-async def test_whatever_is_sent_the_answer_is_one_of_those_documented(method: str, path: str, route: Route) -> None:
+async def test_whatever_is_sent_the_answer_is_one_documented(method: str, path: str, endpoint: Endpoint) -> None:
     async with managed_node() as node:
         await node.client("c1", username="u1")
-        await asyncio.to_thread(ask_whatever, node.management.url, method, path, route)
+        await asyncio.to_thread(ask_whatever, node.management.url, method, path, endpoint)
         # It has survived, whatever it was asked.
         assert (await node.api.get("/brokers")).status == 200
 
@@ -102,10 +102,10 @@ async def test_the_document_tells_of_every_route() -> None:
     assert set(operations) == {(method, path) for method, path, _ in the_operations()}
     names = [each["operationId"] for each in operations.values()]
     assert len(set(names)) == len(names)
-    for method, path, route in the_operations():
+    for method, path, endpoint in the_operations():
         given = {each["name"] for each in operations[method, path].get("parameters", []) if each["in"] == "path"}
-        assert given == {each[1:-1] for each in route.segments if each.startswith("{")}
-        assert ("requestBody" in operations[method, path]) == (route.body is not None)
+        assert given == {each[1:-1] for each in endpoint.segments if each.startswith("{")}
+        assert ("requestBody" in operations[method, path]) == (endpoint.body is not None)
         # Whoever answers says with what.
         assert operations[method, path]["responses"]["200"]["content"]
 

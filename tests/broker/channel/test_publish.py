@@ -12,7 +12,7 @@ from taipan.broker.config import AccessSettings, RuleSettings
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt import reason_codes as rc
 from taipan.broker.mqtt.packets import Ack, Disconnect, Pingreq, Pingresp, TopicFilter
-from taipan.broker.session.account import ALIAS_BYTES
+from taipan.broker.session.memory_account import ALIAS_BYTES
 from tests.support.fake_node import FakeClient, FakeNode, acknowledgements
 from tests.support.wire import Publish
 

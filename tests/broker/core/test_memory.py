@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from taipan.broker.core.memory import MIN_BUDGET, Memory, installed, parse_limit
-from taipan.broker.session.account import NORMAL, REFUSING, SHEDDING, SLOWING, Account
+from taipan.broker.session.memory_account import NORMAL, REFUSING, SHEDDING, SLOWING, MemoryAccount
 
 MB = 1_000_000
 
@@ -16,7 +16,7 @@ class MemoryBudget:
     def __init__(self) -> None:
         self.resident = 100 * MB
         self.held = 0
-        self.account = Account()
+        self.account = MemoryAccount()
         self.memory = Memory(1000 * MB, self.account, lambda: self.resident)
         self.memory.source("queues", lambda: self.held)
         self.now = 0.0
@@ -58,7 +58,7 @@ def test_memory_that_was_freed_and_stays_with_the_process_is_not_in_use() -> Non
 
 
 def test_a_budget_that_the_process_alone_exceeds_is_raised(caplog: pytest.LogCaptureFixture) -> None:
-    memory = Memory(MIN_BUDGET, Account(), lambda: 100 * MB)
+    memory = Memory(MIN_BUDGET, MemoryAccount(), lambda: 100 * MB)
     assert memory.limit > 130 * MB
     assert "limits.memory" in caplog.text
 

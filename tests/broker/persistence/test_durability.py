@@ -22,7 +22,7 @@ from taipan.broker.mqtt.packets import (
     Will,
 )
 from taipan.broker.persistence.log import records
-from taipan.broker.session.account import REFUSING
+from taipan.broker.session.memory_account import REFUSING
 from taipan.broker.store.compaction import live_bytes
 from tests.support.durable_fake_node import DurableFakeNode
 from tests.support.fake_node import FakeClient

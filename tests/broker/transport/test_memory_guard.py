@@ -4,7 +4,7 @@ import pytest
 
 from taipan.broker.core.memory import BEGINS, ENDS
 from taipan.broker.mqtt.packets import Subscribe, TopicFilter
-from taipan.broker.session.account import NORMAL, SHEDDING, SLOWING
+from taipan.broker.session.memory_account import NORMAL, SHEDDING, SLOWING
 from taipan.broker.transport import memory_guard as module
 from tests.support.durable_fake_node import DurableFakeNode
 

@@ -26,8 +26,8 @@ from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio
 
-AWAY = DeliveryOutcome("away", again=True, down=True)
-BROKEN = DeliveryOutcome("HTTP 500", again=True)
+AWAY = DeliveryOutcome("away", retry=True, unreachable=True)
+BROKEN = DeliveryOutcome("HTTP 500", retry=True)
 
 
 def poison(*requests: bytes) -> Any:

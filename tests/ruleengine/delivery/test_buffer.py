@@ -93,7 +93,7 @@ async def test_what_fails_for_now_is_tried_again_in_its_place() -> None:
         nonlocal left
         if each.request == b"1" and left:
             left -= 1
-            return DeliveryOutcome("away", again=True, down=True)
+            return DeliveryOutcome("away", retry=True, unreachable=True)
         return DELIVERED
 
     harness.sink.answer = answer
@@ -122,7 +122,7 @@ async def test_what_is_refused_is_told_with_its_row_and_not_tried_again() -> Non
 
 async def test_a_row_that_is_refused_again_and_again_is_given_up_and_holds_up_nobody() -> None:
     harness = BufferHarness(msgspec.structs.replace(QUICK, retry_attempts=3, breaker_failures=100))
-    harness.sink.answer = lambda each: DeliveryOutcome("HTTP 500", again=True) if each.request == b"0" else DELIVERED
+    harness.sink.answer = lambda each: DeliveryOutcome("HTTP 500", retry=True) if each.request == b"0" else DELIVERED
     harness.buffer.start()
     harness.buffer.append(entry(0))
     harness.buffer.append(entry(1))
@@ -183,7 +183,8 @@ async def test_of_a_batch_only_what_failed_is_sent_again() -> None:
     def answer(each: BufferedRow) -> DeliveryOutcome:
         first = each.request not in seen
         seen.add(each.request)
-        return DeliveryOutcome("lost", again=True, down=True) if first and each.request in (b"1", b"3") else DELIVERED
+        lost = first and each.request in (b"1", b"3")
+        return DeliveryOutcome("lost", retry=True, unreachable=True) if lost else DELIVERED
 
     harness.sink.answer = answer
     harness.buffer.start()
@@ -196,7 +197,7 @@ async def test_of_a_batch_only_what_failed_is_sent_again() -> None:
 
 async def test_a_failure_of_which_nobody_knows_the_row_is_counted_without_one() -> None:
     harness = BufferHarness()
-    harness.sink.answer = lambda each: DeliveryOutcome("1 of 2", known=False)
+    harness.sink.answer = lambda each: DeliveryOutcome("1 of 2", attributed=False)
     harness.buffer.start()
     harness.buffer.append(entry(0))
     await until(lambda: harness.report.count == 1)
@@ -206,7 +207,7 @@ async def test_a_failure_of_which_nobody_knows_the_row_is_counted_without_one() 
 
 async def test_the_breaker_opens_after_failures_and_closes_when_one_attempt_succeeds() -> None:
     harness = BufferHarness(msgspec.structs.replace(QUICK, breaker_failures=3, breaker_pause=30.0), lanes=3)
-    harness.sink.answer = lambda each: DeliveryOutcome("away", again=True, down=True)
+    harness.sink.answer = lambda each: DeliveryOutcome("away", retry=True, unreachable=True)
     harness.buffer.start()
     for number in range(6):
         harness.buffer.append(entry(number, f"k{number}"))
@@ -225,7 +226,7 @@ async def test_the_breaker_opens_after_failures_and_closes_when_one_attempt_succ
 
 async def test_the_breaker_lets_one_attempt_through_after_its_pause() -> None:
     harness = BufferHarness(msgspec.structs.replace(QUICK, breaker_failures=1, breaker_pause=0.02))
-    harness.sink.answer = lambda each: DeliveryOutcome("away", again=True, down=True)
+    harness.sink.answer = lambda each: DeliveryOutcome("away", retry=True, unreachable=True)
     harness.buffer.start()
     harness.buffer.append(entry(0))
     await until(lambda: len(harness.sink.batches) >= 3)
@@ -255,7 +256,7 @@ async def test_an_error_of_the_sink_is_no_end_of_the_lane() -> None:
 
 async def test_a_closed_buffer_leaves_what_waits_to_the_next_of_its_resource() -> None:
     harness = BufferHarness()
-    harness.sink.answer = lambda each: DeliveryOutcome("away", again=True, down=True)
+    harness.sink.answer = lambda each: DeliveryOutcome("away", retry=True, unreachable=True)
     harness.buffer.start()
     for number in range(1200):
         harness.buffer.append(entry(number))

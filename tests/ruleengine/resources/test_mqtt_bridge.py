@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from taipan.broker.mqtt.constants import PUBACK, PUBREC
-from taipan.broker.session.account import NORMAL, SLOWING
+from taipan.broker.session.memory_account import NORMAL, SLOWING
 from taipan.ruleengine.actions import mqtt_bridge as action
 from taipan.ruleengine.actions.action import ActionFailed
 from taipan.ruleengine.params import ParamError

@@ -272,7 +272,7 @@ async def test_errors_beyond_those_named_are_counted() -> None:
     points = [DataPoint("m", number, 1, {"a": "b"}) for number in range(4)]
     named = {"datapoint": {"metric": "m", "timestamp": 1, "value": "1", "tags": {"a": "b"}}, "error": "no"}
     outcomes = outcomes_of(Reply(400, json.dumps({"success": 2, "failed": 2, "errors": [named]}).encode()), points)
-    assert [(bool(each.reason), each.known) for each in outcomes] == [
+    assert [(bool(each.reason), each.attributed) for each in outcomes] == [
         (False, True),
         (True, True),
         (False, True),
@@ -282,7 +282,7 @@ async def test_errors_beyond_those_named_are_counted() -> None:
 
 @pytest.mark.parametrize("status", [500, 503, 429])
 async def test_an_overloaded_server_is_asked_again(status: int) -> None:
-    assert outcomes_of(Reply(status, b""), [DataPoint("m", 1, 1, {"a": "b"})])[0].again
+    assert outcomes_of(Reply(status, b""), [DataPoint("m", 1, 1, {"a": "b"})])[0].retry
 
 
 PARAMS = action.TYPE.record()["params"]

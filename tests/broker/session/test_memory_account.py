@@ -1,4 +1,4 @@
-"""Account: whatever happens to queues, what is counted is what they hold."""
+"""MemoryAccount: whatever happens to queues, what is counted is what they hold."""
 
 from random import Random
 
@@ -7,7 +7,7 @@ import pytest
 from taipan.broker.mqtt.constants import MESSAGE_EXPIRY_INTERVAL
 from taipan.broker.mqtt.message import Delivery, Message
 from taipan.broker.session import queue as module
-from taipan.broker.session.account import Account
+from taipan.broker.session.memory_account import MemoryAccount
 from taipan.broker.session.queue import MessageQueue
 
 
@@ -23,7 +23,7 @@ def delivered(rng: Random, message: Message) -> Delivery:
     return Delivery(message, message.qos, rng.random() < 0.5, (7,), rng.choice(("", "$share/g/t")))
 
 
-def check(account: Account, queues: list[MessageQueue]) -> None:
+def check(account: MemoryAccount, queues: list[MessageQueue]) -> None:
     """By counting all of them."""
     held = [(queue, each) for queue in queues for each in queue]
     assert account.entries == len(held)
@@ -38,7 +38,7 @@ def test_what_is_counted_is_what_is_held(seed: int, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(module, "EXPIRY_SLICE", 7)
     monkeypatch.setattr(module, "MAX_TOPICS", 3)
     rng = Random(seed)
-    account = Account()
+    account = MemoryAccount()
     queues = [
         MessageQueue(30, 9000, {"a": 9} if number % 3 == 2 else None, 0, number == 4, account, number % 2 == 1)
         for number in range(6)

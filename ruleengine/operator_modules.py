@@ -23,15 +23,15 @@ ACTIONS: Final = "ACTIONS"
 """What a module calls its tuple of action types."""
 
 
-class ExtensionError(Exception):
+class OperatorModuleError(Exception):
     """A module that cannot be used; one line that names it."""
 
 
-def load_extensions(modules: Iterable[str]) -> list[ActionType]:
+def load_operator_modules(modules: Iterable[str]) -> list[ActionType]:
     """Import the configured modules and those of the entry points, which registers their functions; their action types.
 
     An entry point of the actions' group names an ``ActionType`` or a module; all others name modules. Raises
-    ExtensionError.
+    OperatorModuleError.
     """
     found: list[ActionType] = []
     for name in modules:
@@ -42,13 +42,13 @@ def load_extensions(modules: Iterable[str]) -> list[ActionType]:
             try:
                 loaded = point.load()
             except Exception as error:
-                raise ExtensionError(f"{where}: {type(error).__name__}: {error}") from error
+                raise OperatorModuleError(f"{where}: {type(error).__name__}: {error}") from error
             if isinstance(loaded, ActionType):
                 found.append(loaded)
             elif isinstance(loaded, ModuleType):
                 found += _actions_of(loaded, where)
             else:
-                raise ExtensionError(f"{where}: {point.value} is neither a module nor an ActionType")
+                raise OperatorModuleError(f"{where}: {point.value} is neither a module nor an ActionType")
             logger.info("extension_loaded group=%s name=%s value=%s", group, point.name, point.value)
     return list(dict.fromkeys(found))
 
@@ -69,7 +69,7 @@ def _import(name: str) -> ModuleType:
         module = importlib.import_module(name)
     except Exception as error:
         # A module of the operator's may raise anything; the answer is one line that names it.
-        raise ExtensionError(f"ruleengine.functions: module {name}: {type(error).__name__}: {error}") from error
+        raise OperatorModuleError(f"ruleengine.functions: module {name}: {type(error).__name__}: {error}") from error
     logger.info("extension_loaded module=%s", name)
     return module
 
@@ -77,5 +77,5 @@ def _import(name: str) -> ModuleType:
 def _actions_of(module: ModuleType, where: str) -> list[ActionType]:
     actions = getattr(module, ACTIONS, ())
     if not isinstance(actions, list | tuple) or not all(isinstance(each, ActionType) for each in actions):
-        raise ExtensionError(f"{where}: {ACTIONS} is not a list of ActionType")
+        raise OperatorModuleError(f"{where}: {ACTIONS} is not a list of ActionType")
     return list(actions)

@@ -14,11 +14,16 @@ import pytest
 from taipan.broker.loop.clock import Clock
 from taipan.broker.server import Server
 from taipan.management.node import main
-from taipan.ruleengine import extensions
+from taipan.ruleengine import operator_modules
 from taipan.ruleengine.config import RuleEngineSettings
 from taipan.ruleengine.engine import RuleEngine
-from taipan.ruleengine.extensions import ExtensionError, load_extensions
 from taipan.ruleengine.functions.registry import FUNCTIONS
+from taipan.ruleengine.operator_modules import (
+    ACTIONS_GROUP,
+    FUNCTIONS_GROUP,
+    OperatorModuleError,
+    load_operator_modules,
+)
 from tests.support.node import make_settings
 from tests.support.rule_engine_node import rule_engine_node
 
@@ -66,17 +71,17 @@ async def test_the_example_of_the_docs(folder: Path) -> None:
 def test_entry_points(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "my_rules.py").write_text(example(), "utf-8")
     points = {
-        extensions.FUNCTIONS_GROUP: [metadata.EntryPoint("one", "my_rules", extensions.FUNCTIONS_GROUP)],
-        extensions.ACTIONS_GROUP: [metadata.EntryPoint("two", "my_rules:ACTIONS", extensions.ACTIONS_GROUP)],
+        FUNCTIONS_GROUP: [metadata.EntryPoint("one", "my_rules", FUNCTIONS_GROUP)],
+        ACTIONS_GROUP: [metadata.EntryPoint("two", "my_rules:ACTIONS", ACTIONS_GROUP)],
     }
-    monkeypatch.setattr(extensions, "entry_points", lambda group: points[group])
-    with pytest.raises(ExtensionError, match="entry point two"):
-        load_extensions([])
+    monkeypatch.setattr(operator_modules, "entry_points", lambda group: points[group])
+    with pytest.raises(OperatorModuleError, match="entry point two"):
+        load_operator_modules([])
     assert "celsius" in FUNCTIONS
     module: ModuleType = sys.modules["my_rules"]
     module.WORDS = module.ACTIONS[0]  # type: ignore[attr-defined]
-    points[extensions.ACTIONS_GROUP] = [metadata.EntryPoint("two", "my_rules:WORDS", extensions.ACTIONS_GROUP)]
-    assert [each.name for each in load_extensions([])] == ["count_words"]
+    points[ACTIONS_GROUP] = [metadata.EntryPoint("two", "my_rules:WORDS", ACTIONS_GROUP)]
+    assert [each.name for each in load_operator_modules([])] == ["count_words"]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +97,7 @@ def test_entry_points(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_module_that_cannot_be_used(folder: Path, text: str, words: str) -> None:
     (folder / "bad_rules.py").write_text(text, "utf-8")
     settings = msgspec.convert({"functions": [{"module": "bad_rules"}]}, RuleEngineSettings)
-    with pytest.raises(ExtensionError) as refused:
+    with pytest.raises(OperatorModuleError) as refused:
         RuleEngine(Server(make_settings(), Clock()), settings)
     assert words in str(refused.value) and "\n" not in str(refused.value)
 

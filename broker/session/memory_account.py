@@ -1,4 +1,4 @@
-"""Account: what the queues of all sessions take in memory, kept as they change, and how short memory is."""
+"""MemoryAccount: what the queues of all sessions take in memory, kept as they change, and how short memory is."""
 
 from typing import Final
 
@@ -17,7 +17,7 @@ ALIAS_BYTES: Final = 100
 """Bytes that a Topic Alias takes beside its topic."""
 
 
-class Account:
+class MemoryAccount:
     """``entries``: places in queues; ``apart``: those among them with a delivery of their own. ``message_bytes``:
     messages in queues of sessions that do not outlive their connection, each once. ``aliases``: about what Topic
     Aliases take. ``unread``: bytes that were ever made for clients whose sockets took nothing. ``level``: one of the
@@ -39,5 +39,5 @@ class Account:
         return self.message_bytes + ENTRY_BYTES * self.entries + OWN_DELIVERY_BYTES * self.apart
 
 
-UNACCOUNTED: Final = Account()
+UNACCOUNTED: Final = MemoryAccount()
 """Of sessions that belong to no broker."""

@@ -6,7 +6,7 @@ if TYPE_CHECKING:
     from ..event import Event
 
 
-class Origin(NamedTuple):
+class MessageFacts(NamedTuple):
     """Of the message behind an event; an event without a message has no topic, QoS 0 and no RETAIN."""
 
     topic: str
@@ -14,10 +14,10 @@ class Origin(NamedTuple):
     retain: bool
 
 
-def origin_of(event: "Event") -> Origin:
+def message_facts(event: "Event") -> MessageFacts:
     """How the message behind the event was published, where there is one."""
     message = event.message
-    return Origin("", 0, False) if message is None else Origin(message.topic, message.qos, message.retain)
+    return MessageFacts("", 0, False) if message is None else MessageFacts(message.topic, message.qos, message.retain)
 
 
 def order_key(event: "Event") -> str:
