@@ -58,7 +58,6 @@ MODULES = (
     "channel/channel",
     "transport/traffic_counters",
     "transport/connection_writer",
-    "transport/flusher",
     "transport/connection",
 )
 

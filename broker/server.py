@@ -49,8 +49,8 @@ from .session.memory_account import MemoryAccount
 from .session.session import Session
 from .store.store import Store
 from .transport.connection import Connection
+from .transport.connection_writer import Flusher
 from .transport.descriptors import descriptors
-from .transport.flusher import Flusher
 from .transport.listener import Listener
 from .transport.memory_guard import MemoryGuard, sources
 from .version import product_version

@@ -317,5 +317,6 @@ async def test_the_path_of_a_publish() -> None:
     """docs/architecture.md has the calls that a PUBLISH makes, and they stay few."""
     calls = await publish_path.record()
     assert len(calls) <= publish_path.MAX_CALLS
+    assert len({call.file for call in calls}) <= publish_path.MAX_FILES
     page = publish_path.PAGE.read_text("utf-8")
     assert publish_path.written(page, calls) == page, "make docs-tables writes them"

@@ -22,7 +22,7 @@ _QOS: Final = 0x06  # in that of a PUBLISH
 
 
 class WriteTarget(Protocol):
-    """What a writer writes to: ``transport.connection_writer``."""
+    """What a writer writes to: ``transport.connection_writer.ConnectionWriter``."""
 
     def flush(self) -> None:
         """Write what the writer holds, and what may follow it."""
@@ -38,7 +38,7 @@ class WriteTarget(Protocol):
 
 
 class FlushQueue(Protocol):
-    """What has writers write at the end of the iteration: ``transport.flusher``."""
+    """What has writers write at the end of the iteration: ``transport.connection_writer.Flusher``."""
 
     def add(self, writer: "OutboundWriter") -> None:
         """The writer has something to write now, and had nothing before."""

@@ -228,7 +228,10 @@ class Broker:
         """Retain and deliver, and nothing else that ``publish`` does."""
         if message.retain:
             self._retain(message)
-        route = self.router.match(message.topic)
+        router = self.router
+        route = router.recent.get(message.topic)
+        if route is None:
+            route = router.match(message.topic)
         targets = route.targets
         count = len(targets)
         if count:

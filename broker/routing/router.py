@@ -46,7 +46,8 @@ class Router:
     """All subscriptions of the node, by Topic Filter.
 
     ``strategy`` (``shared.STRATEGIES``) and ``rng`` are those of every Shared Subscription; ``cache_size`` is how many
-    topics' routes are remembered, 0 for none.
+    topics' routes are remembered, 0 for none. ``recent`` has the routes of topics that were asked for lately: whoever
+    publishes looks there first, and calls ``match`` for any other.
     """
 
     __slots__ = (
@@ -55,12 +56,12 @@ class Router:
         "_groups_by_filter",
         "_heavy",
         "_older",
-        "_recent",
         "_rng",
         "_strategy",
         "_subscribers",
         "_weight",
         "filter_bytes",
+        "recent",
         "shared_count",
         "subscription_count",
     )
@@ -74,11 +75,11 @@ class Router:
         self._groups: dict[str, SharedGroup] = {}  # by the whole "$share/..." filter
         # Two halves: when the recent one is full it becomes the older one, and what is asked for again comes back.
         # So old topics go in bulk and hot ones stay, and a hit is one lookup.
-        self._recent: dict[str, Route] = {}
+        self.recent: dict[str, Route] = {}
         self._older: dict[str, Route] = {}
         self._capacity = (cache_size + 1) // 2
         self._heavy = self._capacity * TARGETS_PER_TOPIC
-        self._weight = 0  # targets and groups in all of _recent
+        self._weight = 0  # targets and groups in all of recent
         self.subscription_count = 0  # shared ones included
         self.filter_bytes = 0  # about: characters of the filters of all subscriptions
         self.shared_count = 0
@@ -184,13 +185,13 @@ class Router:
         in memory.
         """
         if has_wildcard(topic_filter):
-            if self._recent:
-                self._recent = {}
+            if self.recent:
+                self.recent = {}
                 self._weight = 0
             if self._older:
                 self._older = {}
         else:
-            route = self._recent.pop(topic_filter, None)
+            route = self.recent.pop(topic_filter, None)
             if route is not None:
                 self._weight -= len(route.targets) + len(route.groups)
             elif self._older:
@@ -200,7 +201,7 @@ class Router:
 
     def match(self, topic: str) -> Route:
         """Who receives this (valid) Topic Name. One lookup for a topic seen lately."""
-        route = self._recent.get(topic)
+        route = self.recent.get(topic)
         if route is None:
             route = self._match(topic)
         return route
@@ -219,11 +220,11 @@ class Router:
         weight = len(route.targets) + len(route.groups)
         if len(topic) > MAX_CACHED_TOPIC or weight > self._heavy or not self._capacity:
             return route
-        if len(self._recent) >= self._capacity or self._weight + weight > self._heavy:
-            self._older = self._recent
-            self._recent = {}
+        if len(self.recent) >= self._capacity or self._weight + weight > self._heavy:
+            self._older = self.recent
+            self.recent = {}
             self._weight = 0
-        self._recent[topic] = route
+        self.recent[topic] = route
         self._weight += weight
         return route
 

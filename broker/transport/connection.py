@@ -22,8 +22,7 @@ from ..mqtt.decoder import Decoder, Packet, TopicNames
 from ..mqtt.errors import MqttError
 from ..mqtt.message import Message
 from ..session.client_info import ClientInfo, Traffic
-from .connection_writer import ConnectionWriter
-from .flusher import Flusher
+from .connection_writer import ConnectionWriter, Flusher
 from .layer import raise_packet_limit
 from .listener import Listener
 from .rate_limits import Rate, rate_limits

@@ -11,7 +11,7 @@ from taipan.broker.mqtt.packets import Subscribe, TopicFilter
 from taipan.broker.session.queue import EXPIRY_SLICE
 from taipan.broker.session.replay import REPLAY_SLICE
 from taipan.broker.session.subscription import Subscription
-from taipan.broker.transport.flusher import SENDS_PER_ITERATION
+from taipan.broker.transport.connection_writer import SENDS_PER_ITERATION
 from tests.growth import populations
 from tests.growth.operations import operations
 from tests.growth.test_worst_cases import expiring

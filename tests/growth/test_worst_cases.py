@@ -166,7 +166,7 @@ def test_every_topic_is_a_new_one() -> None:
     for _ in range(20):
         thousand()
     assert settled(thousand) <= first * 1.05
-    assert len(router._recent) + len(router._older) <= 1000
+    assert len(router.recent) + len(router._older) <= 1000
 
 
 # --- messages in flight -----------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from taipan.broker.persistence.log import records
 from taipan.broker.persistence.log.batch import encode
 from taipan.broker.persistence.log.errors import StoreError
 from taipan.broker.store.recovery import read_batches, recover
-from taipan.broker.transport.flusher import Flusher
+from taipan.broker.transport.connection_writer import Flusher
 
 from .fake_node import FakeClient, FakeNode
 

@@ -23,7 +23,7 @@ from taipan.broker.mqtt.message import Message
 from taipan.broker.mqtt.packets import Ack, Connack, Connect, Properties, Suback, Subscribe, TopicFilter, Will
 from taipan.broker.server import Server
 from taipan.broker.transport.connection import Connection
-from taipan.broker.transport.flusher import Flusher
+from taipan.broker.transport.connection_writer import Flusher
 
 from .clock import Clock
 from .wire import Packet, Publish, Reader, encode

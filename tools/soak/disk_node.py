@@ -27,7 +27,7 @@ from taipan.broker.store import store as store_module
 from taipan.broker.store.compaction import Compaction
 from taipan.broker.store.recovery import read_batches, recover
 from taipan.broker.store.store import Store
-from taipan.broker.transport.flusher import Flusher
+from taipan.broker.transport.connection_writer import Flusher
 from tests.support.durable_fake_node import DurableFakeNode
 from tests.support.fake_disk import MemoryDisk
 from tests.support.fake_node import FakeNode

@@ -201,7 +201,7 @@ def test_routes_are_right_whatever_the_cache_holds(cache_size: int) -> None:
         assert [each.session for each in got.targets] == [each.session for each in expected.targets]
         assert [each.qos for each in got.targets] == [each.qos for each in expected.targets]
         assert {each.filter for each in got.groups} == {each.filter for each in expected.groups}
-        assert len(router._recent) + len(router._older) <= max(2, cache_size)
+        assert len(router.recent) + len(router._older) <= max(2, cache_size)
 
 
 def test_hot_topics_outlive_a_flood_of_others() -> None:
@@ -212,7 +212,7 @@ def test_hot_topics_outlive_a_flood_of_others() -> None:
         router.match(f"cold/{number}")
         if number % 20 == 0:
             assert router.match("hot") is route
-    assert len(router._recent) + len(router._older) <= 100
+    assert len(router.recent) + len(router._older) <= 100
 
 
 def test_a_flood_of_topics_pushes_few_out_and_keeps_no_hot_one_from_coming_in() -> None:
@@ -222,12 +222,12 @@ def test_a_flood_of_topics_pushes_few_out_and_keeps_no_hot_one_from_coming_in() 
         router.match(f"cold/{number}")
         if number >= 2000 and number % 20 == 0:
             router.match("late")
-    assert "late" in router._recent or "late" in router._older
-    known = list(router._recent)
+    assert "late" in router.recent or "late" in router._older
+    known = list(router.recent)
     for number in range(500):
         router.match(f"more/{number}")
-    assert sum(each in router._recent or each in router._older for each in known) == len(known)
-    assert sum(f"more/{number}" in router._recent for number in range(500)) < 150
+    assert sum(each in router.recent or each in router._older for each in known) == len(known)
+    assert sum(f"more/{number}" in router.recent for number in range(500)) < 150
 
 
 def test_long_topics_and_too_many_targets_are_not_kept() -> None:
@@ -235,17 +235,17 @@ def test_long_topics_and_too_many_targets_are_not_kept() -> None:
     router.subscribe(sub(A, "#"))
     long = "x" * (router_module.MAX_CACHED_TOPIC + 1)
     assert len(router.match(long).targets) == 1
-    assert not router._recent
+    assert not router.recent
     for number in range(40):
         router.subscribe(sub(session(f"{number}"), "wide/#"))
     assert len(router.match("wide/1").targets) == 41
-    assert not router._recent  # a route heavier than the whole cache may be
+    assert not router.recent  # a route heavier than the whole cache may be
     router = Router(cache_size=40)  # 20 topics and 320 targets in each half
     for number in range(100):
         router.subscribe(sub(session(f"{number}"), "wide/#"))
     for number in range(50):
         assert len(router.match(f"wide/{number}").targets) == 100
-        assert len(router._recent) <= 3
+        assert len(router.recent) <= 3
 
 
 def test_ended_sessions_do_not_stay_in_the_cache() -> None:
@@ -255,7 +255,7 @@ def test_ended_sessions_do_not_stay_in_the_cache() -> None:
         router.subscribe(subscription)
         router.match("a/b")
         router.unsubscribe(subscription)
-        assert not router._recent
+        assert not router.recent
         assert not router._older
 
 
@@ -281,4 +281,4 @@ def test_reaches(filter: str) -> None:
     assert not router.reaches("$SYS/b")
     router.unsubscribe(subscription)
     assert not router.reaches("a/b")
-    assert not router._recent  # nothing was remembered
+    assert not router.recent  # nothing was remembered

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from taipan.broker.loop.budget import LoopBudget
-from taipan.broker.transport import flusher as module
-from taipan.broker.transport.flusher import BYTES_PER_ITERATION, SENDS_PER_ITERATION, Flusher
+from taipan.broker.transport import connection_writer as module
+from taipan.broker.transport.connection_writer import BYTES_PER_ITERATION, SENDS_PER_ITERATION, Flusher
 from tests.support.fake_node import FakeLoop
 
 pytestmark = pytest.mark.interpreted  # its writers are the test's own, and compiled code asks for the class
@@ -141,7 +141,7 @@ def test_one_broken_connection_costs_the_others_nothing(caplog: pytest.LogCaptur
     assert (broken.aborted, held.aborted, sound.aborted, waiting.aborted) == (True, True, False, False)
     assert [each.getMessage() for each in caplog.records] == ["flush_failed", "packets_failed"]
     assert all(each.exc_info for each in caplog.records)
-    assert module.logger.name == "taipan.broker.transport.flusher"
+    assert module.logger.name == "taipan.broker.transport.connection_writer"
 
 
 def test_who_had_a_share_of_the_turn_lets_the_others_go_first() -> None:
