@@ -120,7 +120,8 @@ def always_reserved(topic: Template) -> bool:
 
 
 def _text(row: Mapping[str, Any], piece: _Placeholder, budget: Budget) -> str | bytes:
-    value = _read(row, piece.path, budget)
+    path = piece.path
+    value = row.get(path[0], UNDEFINED) if len(path) == 1 else _read(row, path, budget)
     if piece.as_json:
         return encode_json(value, budget)
     return value if type(value) is str else value_text(value, budget)

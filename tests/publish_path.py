@@ -42,13 +42,13 @@ async def record() -> list[Call]:
         calls: list[Call] = []
 
         def on_event(frame: FrameType, event: str, argument: Any) -> None:
-            if event == "call" and (place := _place(frame.f_code)) is not None:
+            if event == "call" and (file := place(frame.f_code)) is not None:
                 above = 0
                 caller = frame.f_back
                 while caller is not None:
-                    above += _place(caller.f_code) is not None
+                    above += place(caller.f_code) is not None
                     caller = caller.f_back
-                calls.append(Call(above, frame.f_code.co_qualname, place))
+                calls.append(Call(above, frame.f_code.co_qualname, file))
 
         sys.setprofile(on_event)
         try:
@@ -71,7 +71,7 @@ def _of_the_path(calls: list[Call]) -> Iterator[Call]:
             yield call
 
 
-def _place(code: CodeType) -> str | None:
+def place(code: CodeType) -> str | None:
     """The file of a function of the broker, from the root of the repository."""
     for part in ("broker", "ruleengine", "management"):
         for base in (ROOT / "taipan" / part, ROOT / part):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from taipan.broker.config import ZoneSettings
-from taipan.broker.core.delayed_topic import reserved
-from taipan.broker.core.outcome import RULE
+from taipan.broker.core.outcome import REFUSED, RESERVED, RULE
 from taipan.broker.mqtt import reason_codes
 from taipan.broker.mqtt.constants import MAX_STRING, USER_PROPERTY
 from taipan.broker.mqtt.message import Message
@@ -77,7 +76,9 @@ class Republish:
             # It came over a bridge, and may go over the next one.
             message.properties = with_hops(message.properties, message.hops)
         outcome = self._accept(message, RULE)
-        if outcome.refused:
+        if outcome is RESERVED:
+            raise ActionFailed(f"target_topic: {message.topic[:64]!r} is {outcome.detail}")
+        if outcome.code >= REFUSED:
             raise ActionFailed(f"it cannot be delayed: {reason_codes.name(outcome.code)}")
         return True
 
@@ -90,8 +91,6 @@ class Republish:
             raise ValueError("target_topic: the topic is not UTF-8")
         if not valid_name(topic):
             raise ValueError(f"target_topic: {topic[:64]!r} is no topic to publish to")
-        if reserved(topic):
-            raise ValueError(f"target_topic: {topic[:64]!r} is reserved for the server")
         source = event.message
         qos, retain = self._qos, self._retain
         if isinstance(qos, Template):
