@@ -308,6 +308,35 @@ class StopSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     wills: Literal["publish", "keep"] = "publish"
 
 
+class ClusterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Several nodes as one broker, over NATS servers that run beside them."""
+
+    servers: tuple[str, ...]  # nats://host:port or tls://host:port; any of them is enough to begin with
+    name: str = "taipan"  # clusters of other names on the same servers are apart
+    user: str = ""
+    password: str = ""
+    token: str = ""
+    nkey_file: str = ""
+    credentials_file: str = ""
+    tls_ca: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    tls_verify: bool = True
+    connect_timeout: PositiveSeconds = 1.0
+    call_timeout: PositiveSeconds = 5.0  # of a question to another node
+    suspect_after: PositiveSeconds = 3.0  # without a heartbeat
+    stopped_after: PositiveSeconds = 10.0
+    takeover_timeout: PositiveSeconds = 12.0  # how long a client waits for the node that has its session
+    takeover: Literal["fresh", "refuse"] = "fresh"  # then: a new session, or CONNACK 0x88
+    isolated: Literal["serve_local", "refuse_new", "close_all"] = "serve_local"  # without NATS
+    strict_subscribe: bool = False  # SUBACK waits until all running nodes know of the subscription
+    strict_fanout: bool = False  # a listing without a node that does not answer is an error
+    will_grace: Seconds = 10.0  # how long a node must be stopped before another publishes its wills
+    link_credit: Bytes = 8_388_608  # bytes under way to one node
+    link_queue_messages: Natural = 100_000  # that wait for one node; QoS 1 and 2
+    link_queue_bytes: Bytes = 1_073_741_824
+
+
 class NodeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     name: str = "taipan@127.0.0.1"
     data_dir: str = "data"
@@ -317,6 +346,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """Everything that the broker reads. ``listener_zones[i]`` is the zone of ``listeners[i]``, overrides applied."""
 
     node: NodeSettings = NodeSettings()
+    cluster: ClusterSettings | None = None
     listeners: tuple[ListenerSettings, ...] = ()
     listener_zones: tuple[ZoneSettings, ...] = ()
     zones: dict[str, ZoneSettings] = {}

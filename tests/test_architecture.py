@@ -43,11 +43,17 @@ PARTS = (
         "broker.channel",
         "access core extensions loop mqtt observability persistence routing session settings",
     ),
+    Part(
+        "cluster",
+        "broker.cluster",
+        "access channel core extensions loop mqtt observability persistence routing session settings store version",
+    ),
     Part("transport", "broker.transport", "channel core loop mqtt persistence session settings"),
     Part(
         "server",
         "broker.server",
-        "access channel core extensions loop mqtt observability persistence session settings store transport version",
+        "access channel cluster core extensions loop mqtt observability persistence session settings store transport"
+        " version",
     ),
     Part(
         "basis",

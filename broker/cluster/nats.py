@@ -1,0 +1,117 @@
+"""Nats: what the cluster asks of NATS, and how that fails. ``nats_client`` does it on nats-py."""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
+
+BUCKETS: Final = ("members", "routes", "sessions", "rows", "wills", "retained")
+"""JetStream key-value buckets, each with the last value of a key; on the server their names begin with
+``taipan-<cluster>-``."""
+
+
+class Entry(NamedTuple):
+    """The value of a key; ``None``: it was deleted. ``revision`` is the bucket's: it grows with every change of any
+    key."""
+
+    key: str
+    value: bytes | None
+    revision: int
+
+
+class WrongRevision(Exception):
+    """A compare-and-set lost: another value is there."""
+
+
+class Unknown(Exception):
+    """No answer to a write: it may be applied already, later or never."""
+
+
+class Unavailable(Exception):
+    """Not connected, or no quorum: it was certainly not done."""
+
+
+class NoResponders(Exception):
+    """Nobody listens on the subject of a request."""
+
+
+class NoAnswer(Exception):
+    """A request was not answered in time."""
+
+
+class Watch(Protocol):
+    """A running watch. ``revision``: of the last entry that was told. ``current``: all that was there at the start has
+    been told."""
+
+    revision: int
+    current: bool
+
+    async def reached(self, revision: int, timeout: float) -> bool:
+        """Until an entry of this revision or a later one has been told; False: not in time."""
+
+    def stop(self) -> None:
+        """No entry is told any more."""
+
+
+class Nats(Protocol):
+    """One connection to NATS, which comes back by itself. Every callback is called on the event loop.
+
+    ``max_payload``: bytes of the largest message that the server takes; 0 before the first connection.
+    """
+
+    connected: bool
+    max_payload: int
+    on_connected: list[Callable[[], None]]
+    on_disconnected: list[Callable[[], None]]
+
+    async def start(self) -> None:
+        """Connect, and make the buckets where they are missing.
+
+        :raises NatsRefused: the server cannot be used, with the reason and the setting.
+        """
+
+    async def stop(self) -> None:
+        """Close. Nothing is called back any more."""
+
+    def publish(self, subject: str, data: bytes) -> None:
+        """Send, at most once; dropped where there is no connection."""
+
+    def subscribe(self, subject: str, handler: Callable[[bytes, str], None]) -> None:
+        """Call with each message: its data and its reply subject, which may be empty. Lasts over reconnects."""
+
+    async def request(self, subject: str, data: bytes, timeout: float) -> bytes:
+        """Send and wait for one reply.
+
+        :raises NoResponders: nobody listens.
+        :raises NoAnswer: no reply in time.
+        :raises Unavailable: there is no connection.
+        """
+
+    async def write(
+        self, bucket: str, key: str, value: bytes | None, revision: int | None, nonce: str, timeout: float = 5.0
+    ) -> int:
+        """Put a value, or delete the key (``value`` None); the revision of that.
+
+        ``revision``: 0, the key must not be there; n, it must be at n; None, whatever is there. It is sent again, with
+        the same ``nonce`` and so with effect once, until there is an answer.
+
+        :raises WrongRevision: the key is not at ``revision``.
+        :raises Unknown: no answer within ``timeout``.
+        :raises Unavailable: it was certainly not written.
+        """
+
+    async def read(self, bucket: str, key: str) -> Entry | None:
+        """What the leader has, deletions included; ``None``: no such key was ever there.
+
+        :raises Unavailable: no connection or no leader.
+        :raises NoAnswer: no reply in time.
+        """
+
+    def watch(self, bucket: str, on_entry: Callable[[Entry], None], on_current: Callable[[], None]) -> Watch:
+        """Tell every entry that is there, in order of revision, then each change once, also over reconnects."""
+
+
+class NatsRefused(Exception):
+    """This server cannot be used, or does not let this node in; ``setting`` is the key of the configuration."""
+
+    def __init__(self, reason: str, setting: str) -> None:
+        super().__init__(reason)
+        self.setting = setting

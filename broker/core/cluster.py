@@ -1,0 +1,95 @@
+"""Cluster: what a node asks of the other nodes, and the answer of a node that has none."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+import msgspec
+
+from ..session.client_info import ClientInfo
+from ..session.session import Session
+from .outcome import Outcome
+
+RUNNING: Final = "Running"
+SUSPECT: Final = "Suspect"
+STOPPED: Final = "Stopped"
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A node of the cluster. ``uid`` is of its data, ``incarnation`` grows with each of its starts, ``since`` is when
+    its status changed (unix seconds)."""
+
+    name: str
+    uid: str
+    incarnation: int
+    status: str
+    since: float
+    version: str
+
+
+class NodeUnreachable(Exception):
+    """A node is not there, or does not answer in time."""
+
+
+class CallFailed(Exception):
+    """A node answered that it could not do what it was asked; the text says why."""
+
+
+Handler = Callable[[str, bytes], Awaitable[bytes]]
+"""Answers a call: the node that asks, its argument; returns the answer. What it raises is told to who asked."""
+
+
+class Cluster(Protocol):
+    """``clustered``: whether there may be other nodes."""
+
+    clustered: bool
+
+    def members(self) -> list[Member]:
+        """All known nodes by name, this one and stopped ones too."""
+
+    def claim(self, client: ClientInfo, clean_start: bool, expiry: int) -> Awaitable[Outcome | None] | None:
+        """A client was let in: make its session this node's, before it is opened here. ``None``: go on at once.
+
+        The awaitable gives why the client must be refused, or ``None``."""
+
+    def session_ended(self, session: Session) -> None:
+        """A session of this node is over."""
+
+    def owner_of(self, client_id: str) -> str | None:
+        """The other node that has this client's session or connection; ``None``: this one, or nobody known."""
+
+    def serve(self, method: str, handler: Handler) -> None:
+        """From now on calls of ``method`` from other nodes are answered by ``handler``."""
+
+    async def call(self, node: str, method: str, argument: bytes, timeout: float | None = None) -> bytes:
+        """Ask another node. ``timeout``: seconds, ``None``: the setting ``cluster.call_timeout``.
+
+        :raises NodeUnreachable: it is not there, or did not answer.
+        :raises CallFailed: it could not do it.
+        """
+
+
+class SingleNode:
+    """A node without ``[cluster]``."""
+
+    clustered: Final = False
+
+    def __init__(self, name: str, version: str, since: float) -> None:
+        self._member = Member(name, "", 0, RUNNING, since, version)
+
+    def members(self) -> list[Member]:
+        return [self._member]
+
+    def claim(self, client: ClientInfo, clean_start: bool, expiry: int) -> None:
+        return None
+
+    def session_ended(self, session: Session) -> None:
+        pass
+
+    def owner_of(self, client_id: str) -> None:
+        return None
+
+    def serve(self, method: str, handler: Handler) -> None:
+        pass
+
+    async def call(self, node: str, method: str, argument: bytes, timeout: float | None = None) -> bytes:
+        raise NodeUnreachable(node)
