@@ -9,7 +9,7 @@ from collections.abc import Awaitable
 from typing import Final
 
 from ..access.decision import Decision
-from ..core.delayed_topic import with_mountpoint
+from ..core.delayed_topic import with_mountpoint, without_mountpoint
 from ..core.outcome import CLIENT, NO_SUBSCRIBERS, QUEUE_FULL, REFUSED, STORE_TROUBLE, Outcome
 from ..mqtt import encoder, reason_codes
 from ..mqtt.constants import MAX_STRING, PUBACK, PUBREC, REASON_STRING, TOPIC_ALIAS, V5
@@ -226,14 +226,11 @@ def _admit(channel: Channel, message: Message, now: float, asked: Decision | Non
     real = context.broker.destination(topic)
     if isinstance(real, Outcome):
         return real
-    if asked is None:
-        decision = authorize(channel, "publish", real, now)
-        if decision is None:
-            return NEEDS_EXTERNAL_CHECK
-    else:
-        decision = apply_decision(channel, "publish", real, asked)
+    decision = _decide(channel, real, now, asked)
+    if decision is None:
+        return NEEDS_EXTERNAL_CHECK
     if not decision.allowed:
-        return Outcome(reason_codes.NOT_AUTHORIZED, decision.setting)
+        return _not_authorized(decision)
     if channel.quota is not None and not _within_quota(channel, channel.quota, client.mountpoint + topic, now):
         return OVER_QUOTA
     if client.mountpoint:
@@ -256,6 +253,17 @@ def _admit(channel: Channel, message: Message, now: float, asked: Decision | Non
             channel.admitted_generation = context.authorization.generation
         admitted[topic] = now + context.authorization.settings.cache_ttl
     return None
+
+
+def _decide(channel: Channel, topic: str, now: float, asked: Decision | None) -> Decision | None:
+    """Whether this client may publish to this topic now; ``None``: a service outside must be asked for ``asked``."""
+    if asked is None:
+        return authorize(channel, "publish", topic, now)
+    return apply_decision(channel, "publish", topic, asked)
+
+
+def _not_authorized(decision: Decision) -> Outcome:
+    return Outcome(reason_codes.NOT_AUTHORIZED, decision.setting)
 
 
 def _within_quota(channel: Channel, quota: Quota, topic: str, now: float) -> bool:
@@ -332,22 +340,35 @@ def _refuse_for_now(channel: Channel, message: Message, refusal: Outcome, now: f
 
 
 async def _wait_until_taken(channel: Channel, session: Session, message: Message) -> None:
+    """Publish it when it can be taken, if the client may still publish it then."""
     context = channel.context
     broker = context.broker
     durability = context.durability
+    topic = broker.destination(without_mountpoint(message.topic, channel.client.mountpoint))
+    assert isinstance(topic, str)
+    asked: Decision | None = None
     give_up = context.clock.now() + _MAX_WAIT
     while channel.state != CLOSED:
         refusal = broker.refusal(message, CLIENT)
         if refusal is None:
+            now = context.clock.now()
+            decision = _decide(channel, topic, now, asked)
+            if decision is None:
+                decisions = await ask(channel, "publish", [topic])
+                if decisions is None:
+                    return
+                asked = decisions[0]
+                continue
             channel.save_log_position()
             if message.qos == 2:
-                session.receive_qos2(message.packet_id, context.clock.now())
-            outcome = broker.accept(message, CLIENT)
+                session.receive_qos2(message.packet_id, now)
+            outcome = broker.accept(message, CLIENT) if decision.allowed else _not_authorized(decision)
             if outcome.code >= REFUSED:
                 _refuse(channel, message, outcome)
             else:
                 _acknowledge(channel, message, outcome)
             return
+        asked = None
         if refusal is STORE_TROUBLE and durability is not None:
             await durability.commit.wait_for_recovery(_CHECK_CLIENT_EVERY)
             give_up = context.clock.now() + _MAX_WAIT

@@ -27,6 +27,14 @@ def with_mountpoint(topic: str, mountpoint: str) -> str:
     return mountpoint + topic if found is None else f"{PREFIX}{found[0]}/{mountpoint}{found[1]}"
 
 
+def without_mountpoint(topic: str, mountpoint: str) -> str:
+    """What ``with_mountpoint`` was given."""
+    found = split(topic) if topic.startswith("$") else None
+    if found is None:
+        return topic.removeprefix(mountpoint)
+    return f"{PREFIX}{found[0]}/{found[1].removeprefix(mountpoint)}"
+
+
 def reserved(topic: str) -> bool:
     """Whether only the server publishes to ``topic``, whatever the access rules say: ``$SYS`` and what is below, and
     what would get there by a delay, whether delayed publish is loaded or not."""

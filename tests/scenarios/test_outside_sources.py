@@ -13,10 +13,11 @@ import pytest_asyncio
 
 from taipan.broker.channel import closing
 from taipan.broker.config import HttpAccessSettings, RuleSettings
+from taipan.broker.mqtt.constants import PUBACK
 from taipan.broker.mqtt.packets import Ack, Connack, Connect, Disconnect, Suback, Subscribe, TopicFilter, Will
 from tests.support.auth_service import AuthService, Question, auth_service
 from tests.support.certificates import Certificates
-from tests.support.clients import Clients, StartClients, tcp, v5
+from tests.support.clients import Clients, StartClients, tcp, v4, v5
 from tests.support.peer import TIMEOUT, Peer
 from tests.support.reason_codes import suback_refused
 from tests.support.waiting import until
@@ -509,6 +510,34 @@ async def test_tls_ends_right_behind_the_packets(
     await watcher.expect_publish("b", b"2")
     await until(lambda: len(clients.server.connections) == 1)
     await watcher.nothing()
+
+
+@tcp
+@v4
+@pytest.mark.parametrize("answer", [200, 403])
+async def test_a_message_that_waited_is_asked_about_again(
+    clients_of: StartClients, service: AuthService, answer: int
+) -> None:
+    """``queue_full = "refuse"``: whether it may be published is judged when it is published."""
+    zone = {"max_queued_messages": 1, "queue_full": "refuse"}
+    clients = await clients_of(zone=zone, access={"http": service.settings(), "cache": False})
+    reader = await clients.persistent("r")
+    await reader.subscribe("t", qos=1)
+    await reader.disconnect()
+    publisher = await clients.connect("p")
+    await publisher.publish("t", b"queued", 1)
+    await publisher.send(Publish("t", b"waits", 1, packet_id=9))
+    await until(lambda: clients.server.metrics.packets_publish_dropped == 1)
+    asked = len(service.questions())
+    service.replies["/acl"] = lambda question: answer if question["clientid"] == "p" else 200
+    reader = await clients.persistent("r", session_present=True)
+    await reader.expect_publish("t", b"queued", 1)
+    await publisher.expect_ack(PUBACK, 9)
+    assert [each["topic"] for each in service.questions()[asked:] if each["clientid"] == "p"] == ["t"]
+    if answer == 200:
+        await reader.expect_publish("t", b"waits", 1)
+    await reader.nothing()
+    assert clients.server.metrics.packets_publish_auth_error == int(answer == 403)
 
 
 @tcp

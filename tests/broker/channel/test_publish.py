@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from taipan.broker.channel import publish as module
@@ -436,13 +437,13 @@ def test_a_delayed_publish() -> None:
 # --- queue_full = "refuse" ------------------------------------------------------------------------------------------
 
 
-def full_node() -> tuple[FakeNode, FakeClient]:
+def full_node(mountpoint: str = "") -> tuple[FakeNode, FakeClient]:
     """A subscriber to ``t`` with one message in flight and a full queue."""
-    node = FakeNode({"queue_full": "refuse", "max_queued_messages": 1, "max_inflight": 1})
+    node = FakeNode({"queue_full": "refuse", "max_queued_messages": 1, "max_inflight": 1, "mountpoint": mountpoint})
     reader = node.connect("r")
     reader.subscribe("t", qos=2)
-    node.publish("t", b"in flight", 1)
-    node.publish("t", b"queued", 1)
+    node.publish(f"{mountpoint}t", b"in flight", 1)
+    node.publish(f"{mountpoint}t", b"queued", 1)
     return node, reader
 
 
@@ -507,6 +508,34 @@ async def test_a_full_queue_makes_a_3x_publisher_wait(qos: int, monkeypatch: pyt
         assert acknowledgements(writer) == [(c.PUBREC, 1, 0)]
     reader.puback(2)
     assert reader.payloads() == [b"in flight", b"queued", b"x"]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("mountpoint", ["", "m/"])
+async def test_a_right_that_ends_while_the_message_waits(
+    qos: int, mountpoint: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whether it may be published is judged when it is published, by the topic that the client calls it."""
+    node, reader = full_node(mountpoint)
+    sleeper = Sleeper(monkeypatch)
+    writer = node.connect("w", version=4)
+    writer.send(Publish("t", b"x", qos, packet_id=1))
+    await sleeper.turn()
+    assert writer.received() == []
+    rules = [{"allow": False, "action": "publish", "topics": ["t"]}]
+    node.server.access.reload(msgspec.convert({"rules": rules}, AccessSettings))
+    reader.puback(1)
+    await sleeper.over()
+    assert acknowledgements(writer) == [(c.PUBACK if qos == 1 else c.PUBREC, 1, 0)]
+    reader.puback(2)
+    assert reader.payloads() == [b"in flight", b"queued"]
+    assert node.metrics.packets_publish_auth_error == 1
+    assert node.metrics.refusals.snapshot() == {"publish_not_authorized": 1}
+    assert "publish_refused client_id=w" in caplog.text and "setting=access.rules.0" in caplog.text
+    if qos == 2:
+        writer.send(Ack(c.PUBREL, 1))
+        assert acknowledgements(writer) == [(c.PUBCOMP, 1, 0)]
 
 
 @pytest.mark.asyncio
