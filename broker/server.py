@@ -23,6 +23,7 @@ from .channel.context import ChannelContext
 from .channel.review import Reviews
 from .config import BrokerSettings, ListenerSettings, ZoneSettings
 from .core.broker import Broker
+from .core.cluster import Cluster, SingleNode
 from .core.hooks import Hooks
 from .core.memory import Memory, parse_limit
 from .core.outcome import Outcome
@@ -73,6 +74,7 @@ class Server:
         self.settings = settings
         self.version = product_version()
         self.clock = clock or Clock()
+        self.cluster: Cluster = SingleNode(settings.node.name, self.version, self.clock.now())
         self.timers = Timers(self.clock)
         # Due at a date, whenever the wall clock says that this is.
         self.wall_timers = Timers(WallTime(self.clock))

@@ -13,6 +13,8 @@ RUNNING: Final = "Running"
 SUSPECT: Final = "Suspect"
 STOPPED: Final = "Stopped"
 
+_ALONE: Final = "this node is in no cluster (setting cluster.servers)"
+
 
 class Member(msgspec.Struct, frozen=True):
     """A node of the cluster. ``uid`` is of its data, ``incarnation`` grows with each of its starts, ``since`` is when
@@ -32,6 +34,10 @@ class NodeUnreachable(Exception):
 
 class CallFailed(Exception):
     """A node answered that it could not do what it was asked; the text says why."""
+
+
+class ChangeRefused(Exception):
+    """The members cannot be changed so; the text says why."""
 
 
 Handler = Callable[[str, bytes], Awaitable[bytes]]
@@ -67,11 +73,29 @@ class Cluster(Protocol):
         :raises CallFailed: it could not do it.
         """
 
+    async def join(self) -> None:
+        """Take part again after ``leave``, in the cluster that the configuration names.
+
+        :raises ChangeRefused: it does already, or cannot now.
+        """
+
+    async def leave(self) -> None:
+        """End this node's part: it serves its own clients alone, after a restart too, until ``join``.
+
+        :raises ChangeRefused: it has left already, or cannot now.
+        """
+
+    async def force_leave(self, node: str) -> None:
+        """Take a node that is Stopped and will not come back out of the cluster.
+
+        :raises ChangeRefused: it is not known, or not Stopped, or that cannot be written now.
+        """
+
 
 class SingleNode:
     """A node without ``[cluster]``."""
 
-    clustered: Final = False
+    clustered: bool = False
 
     def __init__(self, name: str, version: str, since: float) -> None:
         self._member = Member(name, "", 0, RUNNING, since, version)
@@ -93,3 +117,12 @@ class SingleNode:
 
     async def call(self, node: str, method: str, argument: bytes, timeout: float | None = None) -> bytes:
         raise NodeUnreachable(node)
+
+    async def join(self) -> None:
+        raise ChangeRefused(_ALONE)
+
+    async def leave(self) -> None:
+        raise ChangeRefused(_ALONE)
+
+    async def force_leave(self, node: str) -> None:
+        raise ChangeRefused(_ALONE)
