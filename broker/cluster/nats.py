@@ -54,13 +54,20 @@ class Watch(Protocol):
 class Nats(Protocol):
     """One connection to NATS, which comes back by itself. Every callback is called on the event loop.
 
-    ``max_payload``: bytes of the largest message that the server takes; 0 before the first connection.
+    ``max_payload``: bytes of the largest message that the server takes; 0 before the first connection. ``on_lost``:
+    called with the name of a bucket whose data is gone from the servers; it was made again, and its watches begin anew:
+    ``current`` is False, and what is there is told from the first revision on.
     """
 
     connected: bool
     max_payload: int
     on_connected: list[Callable[[], None]]
     on_disconnected: list[Callable[[], None]]
+    on_lost: list[Callable[[str], None]]
+
+    @property
+    def quorum(self) -> bool:
+        """Whether the buckets can be read and written, as far as it is known: by the last answer to this node."""
 
     async def start(self) -> None:
         """Connect, and make the buckets where they are missing.

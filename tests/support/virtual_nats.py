@@ -451,6 +451,7 @@ class VirtualWatch:
             self.revision = 0
             self.current = False
             self.behind = True
+            self.client.lost(self.bucket, bucket.life)
         for entry in bucket.log[self.revision : until]:
             if self._stopped:
                 return
@@ -481,6 +482,8 @@ class VirtualNatsClient:
         self.connection = 0  # grows with each one
         self.on_connected: list[Callable[[], None]] = []
         self.on_disconnected: list[Callable[[], None]] = []
+        self.on_lost: list[Callable[[str], None]] = []
+        self._lives = {name: bucket.life for name, bucket in hub.buckets.items()}
         self.handlers: dict[str, list[Callable[[bytes, str], None]]] = {}
         self.watches: list[VirtualWatch] = []
         self._numbers = itertools.count(1)
@@ -539,6 +542,17 @@ class VirtualNatsClient:
         self._is_connected.clear()
         for call in list(self.on_disconnected):
             call()
+
+    @property
+    def quorum(self) -> bool:
+        return self.connected and self.hub.has_buckets(self.name)
+
+    def lost(self, bucket: str, life: int) -> None:
+        """The data of a bucket is gone, and this is its ``life`` now: told once, however many watches see it."""
+        if self._lives[bucket] != life:
+            self._lives[bucket] = life
+            for call in list(self.on_lost):
+                call(bucket)
 
     # ---------------------------------------------------------- core messages
 

@@ -202,10 +202,18 @@ async def test_a_bucket_that_lost_its_data_begins_again(hub: VirtualNats, client
     for number in range(3):
         await a.write("rows", str(number), b"", None, str(number))
     await until_quiet(hub)
+    lost: list[str] = []
+    a.on_lost.append(lost.append)
+    also = Told(a)
+    await until_quiet(hub)
+    assert a.quorum
     hub.lose_bucket("rows")
     assert await a.write("rows", "new", b"", 0, "n") == 1
     await until_quiet(hub)
-    assert told.values[-1] == ("new", b"") and told.watch.revision == 1
+    assert told.values[-1] == also.values[-1] == ("new", b"") and told.watch.revision == 1
+    assert lost == ["rows"]
+    hub.lose_leader(1.0)
+    assert not a.quorum
 
 
 async def test_a_killed_client_is_called_no_more(hub: VirtualNats, clients: list[VirtualNatsClient]) -> None:
