@@ -28,7 +28,7 @@ export TAIPAN_COMPILED := no
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-all compile test-compiled check format lint unused types cover fuzz bench bench-api bench-profile bench-compiled docs-tables conformance interop soak soak-disk clean
+.PHONY: help setup run test test-all compile test-compiled check format lint unused types cover fuzz bench bench-api bench-profile bench-compiled docs-tables conformance interop soak soak-cluster soak-disk clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -122,6 +122,9 @@ interop: setup node-modules ## only the tests with the clients of others
 
 soak: setup compiled ## load, kill -9, restart, check every promise (CYCLES=1000 SEED=...)
 	@$(BIN)/python -m tools.soak --cycles $(or $(CYCLES),1000) $(if $(SEED),--seed $(SEED))
+
+soak-cluster: setup compiled ## three NATS servers, three nodes, and what breaks them (CYCLES=300 SEED=...)
+	@$(BIN)/python -m tools.soak.cluster --cycles $(or $(CYCLES),300) $(if $(SEED),--seed $(SEED))
 
 soak-disk: setup ## a fake disk that loses power or fails at every single operation (EVERY=1 SEED=...)
 	@$(BIN)/python -m tools.soak.disk --every $(or $(EVERY),1) $(if $(SEED),--seed $(SEED))

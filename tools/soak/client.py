@@ -269,6 +269,11 @@ class Publisher(Client):
         self._room = asyncio.Event()
         self._room.set()
 
+    @property
+    def source(self) -> str:
+        """The publisher whose messages of a topic come in order."""
+        return self.client_id
+
     def opened(self, present: bool) -> None:
         """[MQTT-4.4.0-1]: what is unfinished is sent again, in order, with its identifiers."""
         assert self.connection is not None
@@ -303,7 +308,7 @@ class Publisher(Client):
             await self._room.wait()
         if self.connection is None:
             raise Gone
-        message = self.promises.sending(self.client_id, topic, qos, expiry)
+        message = self.promises.sending(self.source, topic, qos, expiry)
         payload = b"" if clear else message.name.encode() + b" " * size
         if retain:
             self.promises.retaining(topic, payload.decode())

@@ -1,0 +1,406 @@
+"""``python -m tools.soak.cluster --cycles 300``: three NATS servers and three nodes under load, and what breaks them.
+
+In each cycle clients publish, subscribe and move between the nodes while one thing goes wrong: a node or a NATS server
+is killed or paused, a connection to NATS is cut one way or both or is slow, a disk is full. Every few cycles all is
+mended, and then every promise must have been kept. Exit status 1 if one was not.
+"""
+
+import argparse
+import asyncio
+import base64
+import json
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from taipan.broker.mqtt.packets import Ack
+from tests.support.wire import Publish
+
+from .client import Client, Gone, Publisher, Receiver, spread
+from .cluster_nodes import APP, ClusterNode, Processes
+from .promises import Promises, Published
+
+AREAS = 4
+RETAINED = 6
+QUIET = 20.0
+"""Seconds that deliveries may take when nothing is wrong any more."""
+FAULTS = (
+    ("none", 10),
+    ("kill node", 25),
+    ("pause node", 10),
+    ("kill nats", 10),
+    ("pause nats", 8),
+    ("cut up", 8),
+    ("cut down", 8),
+    ("cut both", 10),
+    ("drop connections", 6),
+    ("slow", 8),
+    ("full disk", 7),
+)
+
+
+class MovingPublisher(Publisher):
+    """Publishes by any node. Order is promised for what it publishes by one of them without a break."""
+
+    stay = 0
+
+    @property
+    def source(self) -> str:
+        return f"{self.client_id}@{self.stay}"
+
+    def opened(self, present: bool) -> None:
+        self.stay += 1
+        for message, _ in self.unfinished.values():
+            if message is not None:
+                message.publisher = self.source
+        super().opened(present)
+
+    def _refused(self, packet: Ack, message: Published | None, publish: Publish | None) -> None:
+        if publish is None or message is None or packet.reason_code != 0x97:
+            self.fault(f"reason code {packet.reason_code:#x} in {packet}")
+            return
+        # One that was sent again may have been taken the first time, by another node.
+        self.promises.refused(message, certain=False)
+        message.candidates = set()
+        self.unfinished.pop(packet.packet_id, None)
+
+
+class ClusterSoak:
+    """One run. ``run`` returns whether every promise was kept."""
+
+    def __init__(self, seed: int, directory: Path | None, only: str = "") -> None:
+        self.rng = random.Random(seed)
+        self.only = only
+        self.directory = directory or Path(tempfile.mkdtemp(prefix="taipan-soak-cluster-"))
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.promises = Promises()
+        self.promises.stopping = True  # a client may be refused while something is wrong
+        self.processes = Processes(self.directory, self.promises, random.Random(seed))
+        self.nodes = self.processes.nodes
+        self.cycles = 0
+        self.faults: dict[str, int] = {}
+        promises = self.promises
+        self.stable = [Receiver(promises, 0, f"stable-{v}-{n}", v, True) for n, v in enumerate((4, 5, 5))]
+        self.moving = [Receiver(promises, 0, f"moving-{v}-{n}", v, True) for n, v in enumerate((3, 4, 5, 5))]
+        self.members = [Receiver(promises, 0, f"member-{v}-{n}", v, True, "group") for n, v in enumerate((4, 5, 5))]
+        promises.subscriber("group").ordered = False
+        self.publishers = [
+            MovingPublisher(promises, 0, f"pub-{n}-{v}", v, persistent, window)
+            for n, (v, persistent, window) in enumerate(
+                ((5, True, 20), (4, True, 5), (5, False, 30), (4, False, 1), (5, True, 1), (4, True, 10))
+            )
+        ]
+
+    @property
+    def receivers(self) -> list[Receiver]:
+        return [*self.stable, *self.moving, *self.members]
+
+    @property
+    def clients(self) -> list[Client]:
+        return [*self.receivers, *self.publishers]
+
+    # --- the run
+
+    async def run(self, cycles: int, settle_every: int, seconds: float) -> bool:
+        end = time.monotonic() + seconds
+        try:
+            if await self.processes.start():
+                await self._begin()
+            while not self.promises.violations and self.cycles < cycles and time.monotonic() < end:
+                self.cycles += 1
+                await self._cycle()
+                if not self.promises.violations and (self.cycles % settle_every == 0 or self.cycles == cycles):
+                    await self._settle()
+                    print(f"  {self.account()}", flush=True)
+            if not self.promises.violations and self.cycles % settle_every:
+                await self._settle()
+        finally:
+            for client in self.clients:
+                client.drop()
+            await self.processes.close()
+        self._complaints()
+        kept = not self.promises.violations
+        if kept:
+            shutil.rmtree(self.directory)
+        return kept
+
+    def account(self) -> str:
+        promises = self.promises
+        faults = " ".join(f"{name.replace(' ', '-')}={count}" for name, count in sorted(self.faults.items()))
+        return (
+            f"cycles={self.cycles} published={promises.published} promised={promises.promised} "
+            f"delivered={promises.delivered} lost={promises.lost} qos2_duplicates={promises.duplicates} "
+            f"order_violations={promises.disorder} other={promises.other} refused={promises.refusals} "
+            f"qos1_repeated={promises.repeated} faults: {faults}"
+        )
+
+    async def _begin(self) -> None:
+        """The subscriptions that are there all the time."""
+        everything = [(f"t/{area}/#", 2) for area in range(AREAS)]
+        for number, receiver in enumerate(self.stable):
+            await self._connect(receiver, self.nodes[number], clean_start=True)
+            await receiver.subscribe(*everything)
+        for receiver in self.moving:
+            await self._connect(receiver, self.rng.choice(self.nodes), clean_start=True)
+            await receiver.subscribe(*((each, self.rng.choice((1, 2))) for each, _ in everything[:2]))
+        for number, member in enumerate(self.members):
+            await self._connect(member, self.nodes[number])
+            await member.subscribe(("$share/g/t/0/#", 2))
+
+    async def _connect(self, client: Client, node: ClusterNode, clean_start: bool = False) -> None:
+        """Raises Gone where the node is not there or does not take it."""
+        client.port = node.port
+        self.promises.note(f"{client.client_id} connects to {node.name}")
+        await client.connect(clean_start)
+
+    async def _cycle(self) -> None:
+        rng = self.rng
+        names, weights = zip(*FAULTS, strict=True)
+        fault = self.only or rng.choices(names, weights)[0]
+        self.faults[fault] = self.faults.get(fault, 0) + 1
+        self.promises.note(f"cycle {self.cycles}: {fault}")
+        for receiver in self.receivers:
+            receiver.delay = spread(rng, 0.002, 0.05) if rng.random() < 0.25 else 0.0
+            receiver.receive_maximum = rng.choice((0, 0, 1, 3, 20)) if receiver.version == 5 else 0
+        actors: list[Coroutine[Any, Any, None]] = []
+        actors += [self._take(receiver) for receiver in self.receivers if rng.random() < 0.7]
+        actors += [self._publish(publisher) for publisher in self.publishers if rng.random() < 0.9]
+        tasks = [asyncio.create_task(actor) for actor in actors]
+        await asyncio.sleep(rng.uniform(0.1, 0.5))
+        mend = await self._break(fault)
+        await asyncio.sleep(spread(rng, 0.1, 3.0))
+        await mend()
+        await asyncio.sleep(rng.uniform(0.1, 0.4))
+        for task in tasks:
+            task.cancel()
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(result, Exception):
+                raise result
+        for client in self.clients:
+            client.drop()
+        self._complaints()
+
+    async def _break(self, fault: str) -> Callable[[], Awaitable[object]]:
+        """Let it go wrong; returns what mends it."""
+        rng = self.rng
+        node = rng.choice(self.nodes)
+        server = rng.choice(self.processes.servers)
+        if fault == "kill node":
+            await node.kill()
+            return node.start
+        if fault == "pause node":
+            node.signal(signal.SIGSTOP)
+            return _later(lambda: node.signal(signal.SIGCONT))
+        if fault == "kill nats":
+            await server.kill()
+            return server.start
+        if fault == "pause nats":
+            server.signal(signal.SIGSTOP)
+            return _later(lambda: server.signal(signal.SIGCONT))
+        if fault in ("cut up", "cut down", "cut both"):
+            directions = ("up", "down") if fault == "cut both" else (fault.removeprefix("cut "),)
+            for proxy in node.proxies:
+                proxy.hold(*directions)
+            return _later(lambda: [proxy.release() for proxy in node.proxies])
+        if fault == "drop connections":
+            for proxy in node.proxies:
+                proxy.drop()
+        elif fault == "slow":
+            for proxy in node.proxies:
+                proxy.delay = spread(rng, 0.005, 0.2)
+            return _later(lambda: [proxy.release() for proxy in node.proxies])
+        elif fault == "full disk":
+            node.fill_disk(True)
+            return _later(lambda: node.fill_disk(False))
+        return _later(lambda: None)
+
+    # --- actors
+
+    async def _take(self, receiver: Receiver) -> None:
+        """Come and go, on any node."""
+        rng = self.rng
+        while True:
+            try:
+                await self._connect(receiver, rng.choice(self.nodes))
+                while rng.random() < 0.7:
+                    await asyncio.sleep(spread(rng, 0.01, 0.4))
+                    if not receiver.connected:
+                        raise Gone
+                what = rng.random()
+                if what < 0.4:
+                    receiver.disconnect()
+                    await asyncio.sleep(spread(rng, 0, 0.3))
+                elif what < 0.7:
+                    receiver.drop()
+                # else: taken over
+            except Gone:
+                await asyncio.sleep(spread(rng, 0.01, 0.2))
+
+    async def _publish(self, publisher: MovingPublisher) -> None:
+        rng = self.rng
+        number = self.publishers.index(publisher)
+        mine = [f"r/{n}" for n in range(RETAINED) if n % len(self.publishers) == number]
+        while True:
+            try:
+                await self._connect(publisher, rng.choice(self.nodes))
+                while rng.random() < 0.9:
+                    for _ in range(rng.randint(1, 2 * publisher.window)):
+                        if rng.random() < 0.05:
+                            # One QoS each: sent again, QoS 1 takes effect again and QoS 2 does not.
+                            await publisher.publish(rng.choice(mine), 1, True, rng.random() < 0.2)
+                        else:
+                            size = rng.choice((0, 0, 0, 100, 5000))
+                            topic = f"t/{rng.randrange(AREAS)}/{rng.randrange(2)}"
+                            await publisher.publish(topic, rng.choice((1, 2)), size=size)
+                    await asyncio.sleep(spread(rng, 0, 0.1))
+                if rng.random() < 0.5:
+                    publisher.drop()
+                else:
+                    publisher.disconnect()
+            except Gone:
+                await asyncio.sleep(spread(rng, 0.01, 0.2))
+
+    # --- checks
+
+    def _complaints(self) -> None:
+        for node in self.nodes:
+            lines = node.complaints()
+            if lines:
+                self.promises.other += 1
+                self.promises.wrong(f"{node.name}'s log:\n" + "\n".join(lines))
+
+    async def _patiently(self, what: str, do: Callable[[], Awaitable[bool]]) -> None:
+        """Until it is so, or it is wrong that it is not."""
+        end = time.monotonic() + QUIET
+        while True:
+            try:
+                if await do():
+                    return
+            except Gone:
+                pass
+            if time.monotonic() > end:
+                self.promises.other += 1
+                self.promises.wrong(f"nothing is wrong any more, but after {QUIET:g} s: {what}")
+                return
+            await asyncio.sleep(0.1)
+
+    async def _settle(self) -> None:
+        """Everybody finishes what is begun and takes what is owed; then nothing may be missing."""
+        promises = self.promises
+        promises.note("settling")
+        rng = self.rng
+        for publisher in self.publishers:
+            if publisher.persistent and publisher.held:
+                await self._patiently(f"{publisher.client_id} connects", lambda p=publisher: self._again(p))
+        for receiver in self.receivers:
+            receiver.delay = 0.0
+            receiver.receive_maximum = rng.choice((0, 10)) if receiver.version == 5 else 0
+            await self._patiently(f"{receiver.client_id} connects", lambda r=receiver: self._again(r))
+        for publisher in self.publishers:
+            if publisher.connected:
+                await self._patiently(f"{publisher.client_id} is done", lambda p=publisher: self._finished(p))
+        still, owed = time.monotonic(), promises.owed()
+        while owed and time.monotonic() - still < QUIET:
+            await asyncio.sleep(0.05)
+            left = promises.owed()
+            if left != owed:
+                still, owed = time.monotonic(), left
+        await asyncio.sleep(0.5)
+        for receiver in self.receivers:
+            if receiver.connected:
+                await receiver.ping()
+            else:
+                promises.wrong(f"{receiver.client_id} lost its connection while nothing was to happen")
+        if not promises.violations:
+            connected = sum(client.connected for client in self.clients)
+            await self._patiently(f"/clients has {connected} rows on each node", lambda: self._counted(connected))
+            await self._patiently("retained messages are the same everywhere", self._retained_equal)
+        for client in self.clients:
+            if client.connected:
+                client.disconnect()
+        promises.settle()
+
+    async def _again(self, client: Client) -> bool:
+        await self._connect(client, self.rng.choice(self.nodes))
+        return True
+
+    async def _finished(self, publisher: Publisher) -> bool:
+        if not publisher.connected:
+            await self._again(publisher)
+        return not publisher.unfinished
+
+    async def _counted(self, connected: int) -> bool:
+        counts = [await asyncio.to_thread(_connected_clients, node) for node in self.nodes]
+        self.promises.note(f"/clients: {counts}")
+        return counts == [connected] * len(counts)
+
+    async def _retained_equal(self) -> bool:
+        found = []
+        for node in self.nodes:
+            checker = Receiver(self.promises, node.port, f"checker-{node.number}", 5, False)
+            await checker.connect()
+            await checker.subscribe(("r/#", 0))
+            await checker.ping()
+            found.append(dict(checker.found))
+            checker.drop()
+            del self.promises.subscribers[checker.client_id]
+        if any(each != found[0] for each in found):
+            self.promises.note(f"retained: {found}")
+            return False
+        self.promises.retained_seen(found[0])
+        return True
+
+
+def _later(do: Callable[[], object]) -> Callable[[], Awaitable[object]]:
+    async def mend() -> None:
+        do()
+
+    return mend
+
+
+def _connected_clients(node: ClusterNode) -> int:
+    """How many connected clients the node says that the cluster has; -1: no answer."""
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{node.api_port}/api/v4/clients?_limit=1000&conn_state=connected"
+    )
+    request.add_header("Authorization", "Basic " + base64.b64encode(":".join(APP).encode()).decode())
+    try:
+        with urllib.request.urlopen(request, timeout=8) as answer:
+            body = json.loads(answer.read())
+    except OSError:
+        return -1
+    return -1 if body["meta"].get("missing_nodes") else len(body["data"])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tools.soak.cluster", description=__doc__)
+    parser.add_argument("--cycles", type=int, default=300)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="end after so long at the latest")
+    parser.add_argument("--seed", type=int, default=int(time.time()), help="of what is done, not of when")
+    parser.add_argument("--settle-every", type=int, default=3, metavar="N", help="cycles between complete checks")
+    parser.add_argument("--only", default="", choices=[name for name, _ in FAULTS], help="this fault in every cycle")
+    parser.add_argument("--dir", type=Path, default=None, help="data and logs; kept if anything is wrong")
+    options = parser.parse_args()
+    soak = ClusterSoak(options.seed, options.dir, options.only)
+    print(f"soak-cluster seed={options.seed} dir={soak.directory}", flush=True)
+    began = time.monotonic()
+    kept = asyncio.run(soak.run(options.cycles, options.settle_every, options.seconds))
+    print(f"{'ok' if kept else 'FAILED'} {soak.account()} seconds={time.monotonic() - began:.0f} seed={options.seed}")
+    for violation in soak.promises.violations[:10]:
+        print(violation, file=sys.stderr)
+    if not kept:
+        print(
+            f"{len(soak.promises.violations)} violations; data and logs are kept in {soak.directory}", file=sys.stderr
+        )
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
