@@ -166,7 +166,7 @@ def work(running: Nodes, publisher: int, subscriber: int, qos: int, duration: st
     if qos:
         options |= {"qos": qos, "window": 100, "outstanding": 1000}
     row = load("pubsub", running.port[publisher], duration, count=int(float(duration) * 60_000), **options)
-    messages = row["received"]
+    messages = row["delivered"]
     spent = sum(map(processor_time, pids)) - before
     return (
         spent / messages * 1e6,
@@ -396,12 +396,13 @@ def one_port(rounds: int, duration: str) -> list[str]:
         for count in (1, 2):
             with nodes(count, share_port=count > 1, clustered=count > 1) as running:
                 before = [processor_time(pid) for pid in running.pid]
-                options = {"pubs": 500, "subs": 500, "outstanding": 50, "qos": 1, "window": 50}
+                each = int(float(duration) * 100)
+                options = {"pubs": 500, "subs": 500, "outstanding": 50, "qos": 1, "window": 50, "count": each}
                 row = load("pubsub", running.port[0], duration, **options)
                 spent = [processor_time(pid) - each for pid, each in zip(running.pid, before, strict=True)]
                 rates[count].append(row["delivered_per_s"])
                 # What the nodes would carry with a core each: messages by the time of the busiest of them.
-                per_cpu[count].append(row["received"] / max(max(spent), 0.01))
+                per_cpu[count].append(row["delivered"] / max(max(spent), 0.01))
     ratio = statistics.median(per_cpu[2]) / statistics.median(per_cpu[1])
     return [
         _row(
