@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from .access.banned import TABLE as BANNED
 from .access.banned import Banned
@@ -56,6 +56,10 @@ from .transport.listener import Listener
 from .transport.memory_guard import MemoryGuard, sources
 from .version import product_version
 
+if TYPE_CHECKING:
+    from .cluster.nats import Nats
+    from .cluster.nats_cluster import NatsCluster
+
 logger = logging.getLogger(__name__)
 
 STOP_TIMEOUT = 5.0
@@ -70,11 +74,17 @@ _HELD = "sessions, subscriptions, queued, retained and delayed messages, rules a
 class Server:
     """An MQTT Server on the running loop: ``await start()``, ``await stop()``, ``reload(settings)``."""
 
-    def __init__(self, settings: BrokerSettings, clock: Clock | None = None, rng: Random | None = None) -> None:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        clock: Clock | None = None,
+        rng: Random | None = None,
+        nats: "Nats | None" = None,
+    ) -> None:
+        """``nats``: the connection of a node with ``[cluster]``; ``None``: one to ``cluster.servers``."""
         self.settings = settings
         self.version = product_version()
         self.clock = clock or Clock()
-        self.cluster: Cluster = SingleNode(settings.node.name, self.version, self.clock.now())
         self.timers = Timers(self.clock)
         # Due at a date, whenever the wall clock says that this is.
         self.wall_timers = Timers(WallTime(self.clock))
@@ -156,6 +166,9 @@ class Server:
         queue_memory = min(durability.queue_memory or most, most)
         accept_loss = settings.data.access_lost == "accept"
         self.store = Store(Path(settings.node.data_dir), queue_memory, accept_loss) if on_disk else None
+        self._nats_cluster = None if settings.cluster is None else self._make_cluster(nats)
+        self.cluster: Cluster = self._nats_cluster or SingleNode(settings.node.name, self.version, self.clock.now())
+        self.broker.cluster = self.context.cluster = self.cluster
         # Of a zone that does not say ``max_queued_messages``.
         self._most_queued = 100_000 if on_disk else 1000
         self.listeners: list[Listener] = []
@@ -213,6 +226,24 @@ class Server:
             stats.gauge("store.trouble", lambda: int(self._durability().commit.trouble is not None))
             stats.gauge("store.pending", lambda: self._durability().commit.pending)
             stats.gauge("store.bytes", lambda: self._durability().commit.log.size_bytes)
+
+    def _make_cluster(self, nats: "Nats | None") -> "NatsCluster":
+        # Imported here: a node without a cluster needs none of it, nor NATS' client.
+        from .cluster.nats_cluster import NatsCluster
+
+        if nats is None:
+            raise ValueError("there is no connection to NATS")
+        return NatsCluster(
+            self.settings,
+            nats,
+            self.broker,
+            self.context,
+            self.tables,
+            self.alarms,
+            self.clock,
+            self.broker.rng,
+            self.version,
+        )
 
     def _memory_part(self, name: str) -> int:
         return self.memory.parts()[name]
@@ -290,6 +321,8 @@ class Server:
                 details = {"setting": "node.data_dir"}
                 self.alarms.activate("rows_unreadable", f"rows that are not in force: {counts}", details)
             self.access.start()
+            if self._nats_cluster is not None:
+                await self._nats_cluster.start()
             for index, opening in enumerate(self.listeners):
                 await opening.start()
                 settings = self.settings.listeners[index]
@@ -298,6 +331,8 @@ class Server:
         except BaseException:
             for opened in self.listeners:
                 await opened.stop()
+            if self._nats_cluster is not None:
+                await self._nats_cluster.stop()
             await self.access.stop()
             if self.store is not None and self.context.durability is not None:
                 await self.store.close()
@@ -483,6 +518,8 @@ class Server:
         self.context.reviews.stop()
         self.lag.stop()
         self.tracing.flush()
+        if self._nats_cluster is not None:
+            await self._nats_cluster.stop()
         await self.access.stop()
         if self.store is not None:
             await self.store.close()

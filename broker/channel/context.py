@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from ..access.control import AccessControl
 from ..core.broker import Broker
+from ..core.cluster import Cluster
 from ..core.hooks import Hooks
 from ..loop.clock import Clock
 from ..loop.timers import Timers
@@ -25,6 +26,7 @@ class ChannelContext:
         "channels",
         "clock",
         "closing",
+        "cluster",
         "durability",
         "hooks",
         "metrics",
@@ -60,5 +62,7 @@ class ChannelContext:
         self.channels: dict[str, Channel] = {}
         # Set by the server, which makes it of this.
         self.reviews: Reviews
+        # The other nodes. The server sets it.
+        self.cluster: Cluster
         # The node is stopping: no new CONNECT is accepted.
         self.closing = False

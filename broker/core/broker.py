@@ -32,6 +32,7 @@ from ..session.queue import EXPIRY_SLICE
 from ..session.registry import SessionRegistry
 from ..session.session import Session
 from ..session.subscription import Subscription, without_no_local
+from .cluster import Cluster
 from .delayed_topic import reserved, split
 from .hooks import Hooks
 from .outcome import (
@@ -132,6 +133,8 @@ class Broker:
         self.throttled_log = ThrottledLog()
         # What outlives the process; None at durability level ``memory``.
         self.durability: Durability | None = None
+        # The other nodes. The server sets it.
+        self.cluster: Cluster
 
     # ---------------------------------------------------------------- publish
 

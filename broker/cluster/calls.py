@@ -1,0 +1,147 @@
+"""Calls: a node asks another, and answers. A question is one message, an answer has any size up to ``MAX_ANSWER``."""
+
+import asyncio
+import logging
+from typing import Final
+
+from ..core.cluster import CallFailed, Handler, NodeUnreachable
+from .context import ClusterContext
+from .nats import NoAnswer, NoResponders, Unavailable
+from .wire import OVERHEAD, Header, Reply, Request
+
+logger = logging.getLogger(__name__)
+
+MAX_CALLS: Final = 512
+"""Questions of other nodes that are being answered at a time."""
+MAX_ANSWER: Final = 268_435_456
+MAX_KEPT: Final = 64
+"""Long answers that are kept for who asks for the rest of them."""
+
+
+class Calls:
+    """``serve`` what others may ask, ``call`` others."""
+
+    def __init__(self, context: ClusterContext) -> None:
+        self._context = context
+        self._nats = context.nats
+        self._handlers: dict[str, Handler] = {}
+        self._requests = context.wire.reader(Request)
+        self._replies = context.wire.reader(Reply)
+        self._next = 1
+        self._tasks: set[asyncio.Task[None]] = set()
+        # (node, incarnation, number) -> the whole answer, the oldest first
+        self._kept: dict[tuple[str, int, int], bytes] = {}
+
+    def start(self) -> None:
+        """Answer from now on."""
+        self._nats.subscribe(self._context.subject("call", self._context.node), self._asked)
+
+    async def stop(self) -> None:
+        """Answer nothing more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def serve(self, method: str, handler: Handler) -> None:
+        """From now on ``handler`` answers calls of ``method``."""
+        self._handlers[method] = handler
+
+    # -------------------------------------------------------------------- asking
+
+    async def call(self, node: str, method: str, argument: bytes, timeout: float | None = None) -> bytes:
+        """As ``core.cluster.Cluster.call``."""
+        if len(argument) + OVERHEAD > self._nats.max_payload:
+            raise CallFailed(f"a question of {len(argument)} bytes is more than NATS takes (max_payload)")
+        number = self._next
+        self._next += 1
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + (self._context.settings.call_timeout if timeout is None else timeout)
+        first = await self._ask(node, Request(number, method, argument), deadline - loop.time())
+        if first.failure:
+            raise CallFailed(first.failure)
+        if len(first.part) == first.size:
+            return first.part
+        parts = [first.part]
+        offset = len(first.part)
+        while offset < first.size:
+            reply = await self._ask(node, Request(number, "", b"", offset), deadline - loop.time())
+            if reply.failure or not reply.part:
+                raise NodeUnreachable(f"{node}: the rest of its answer is gone")
+            parts.append(reply.part)
+            offset += len(reply.part)
+        return b"".join(parts)
+
+    async def _ask(self, node: str, request: Request, timeout: float) -> Reply:
+        data = self._context.wire.write(request)
+        try:
+            answer = await self._nats.request(self._context.subject("call", node), data, max(timeout, 0.001))
+        except NoResponders:
+            raise NodeUnreachable(f"{node}: it is not connected to NATS") from None
+        except NoAnswer:
+            raise NodeUnreachable(f"{node}: no answer in time (cluster.call_timeout)") from None
+        except Unavailable:
+            raise NodeUnreachable(f"{node}: this node is not connected to NATS") from None
+        found = self._replies.message(answer)
+        if found is None or found[0].node != node:
+            raise NodeUnreachable(f"{node}: its answer cannot be taken")
+        return found[1]
+
+    # ----------------------------------------------------------------- answering
+
+    def _asked(self, data: bytes, reply: str) -> None:
+        found = self._requests.message(data)
+        if found is None or not reply:
+            return
+        header, request = found
+        if request.offset:
+            self._answer_rest(header, request, reply)
+            return
+        handler = self._handlers.get(request.method)
+        if handler is None:
+            self._fail(reply, f"no such call: {request.method}")
+        elif len(self._tasks) >= MAX_CALLS:
+            self._context.refusals.add("calls_full", header.node, "-")
+            self._fail(reply, "too many calls at a time")
+        else:
+            task = asyncio.get_running_loop().create_task(self._answer(handler, header, request, reply))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, handler: Handler, header: Header, request: Request, reply: str) -> None:
+        try:
+            answer = await handler(header.node, request.argument)
+        except (CallFailed, NodeUnreachable) as error:
+            self._fail(reply, str(error) or type(error).__name__)
+            return
+        except Exception as error:  # a fault of one call is told to who asked, and ends nothing here
+            logger.exception("call_failed method=%s node=%s", request.method, header.node)
+            self._fail(reply, f"{type(error).__name__}: {error}")
+            return
+        if len(answer) > MAX_ANSWER:
+            self._fail(reply, f"an answer of {len(answer)} bytes is too long")
+            return
+        most = self._part_size
+        if len(answer) > most:
+            if len(self._kept) >= MAX_KEPT:
+                del self._kept[next(iter(self._kept))]
+            self._kept[header.node, header.incarnation, request.number] = answer
+        self._reply(reply, Reply("", len(answer), answer[:most]))
+
+    def _answer_rest(self, header: Header, request: Request, reply: str) -> None:
+        key = (header.node, header.incarnation, request.number)
+        answer = self._kept.get(key)
+        if answer is None:
+            self._fail(reply, "the answer is not here any more")
+            return
+        end = request.offset + self._part_size
+        self._reply(reply, Reply("", len(answer), answer[request.offset : end]))
+
+    @property
+    def _part_size(self) -> int:
+        return max(self._nats.max_payload // 2 - OVERHEAD, OVERHEAD)
+
+    def _fail(self, reply: str, failure: str) -> None:
+        self._reply(reply, Reply(failure, 0, b""))
+
+    def _reply(self, subject: str, reply: Reply) -> None:
+        self._nats.publish(subject, self._context.wire.write(reply))

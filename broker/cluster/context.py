@@ -1,0 +1,70 @@
+"""ClusterContext: what all parts of the cluster share. ``nats_cluster`` makes it."""
+
+from random import Random
+
+from ..channel.context import ChannelContext
+from ..config import BrokerSettings, ClusterSettings
+from ..core.broker import Broker
+from ..loop.clock import Clock
+from ..observability.alarms import Alarms
+from ..persistence.tables import Tables
+from .nats import Nats
+from .wire import Refusals, Wire, node_key
+
+
+class ClusterContext:
+    """``refusals``: what is refused or dropped, counted and logged. ``connected``: whether NATS is there."""
+
+    __slots__ = (
+        "alarms",
+        "broker",
+        "channels",
+        "clock",
+        "name",
+        "nats",
+        "node",
+        "node_settings",
+        "refusals",
+        "rng",
+        "settings",
+        "tables",
+        "version",
+        "wire",
+    )
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        nats: Nats,
+        broker: Broker,
+        channels: ChannelContext,
+        tables: Tables,
+        alarms: Alarms,
+        clock: Clock,
+        rng: Random,
+        version: str,
+    ) -> None:
+        assert settings.cluster is not None
+        self.node_settings = settings
+        self.settings: ClusterSettings = settings.cluster
+        self.name = self.settings.name
+        self.node = settings.node.name
+        self.nats = nats
+        self.broker = broker
+        self.channels = channels
+        self.tables = tables
+        self.alarms = alarms
+        self.clock = clock
+        self.rng = rng
+        self.version = version
+        self.refusals = Refusals(broker.metrics.refusals, clock.now)
+        self.wire = Wire(self.name, self.node, self.refusals)
+
+    def subject(self, kind: str, node: str = "") -> str:
+        """The NATS subject of a kind of message, to one node or to all."""
+        whole = f"taipan.{self.name}.{kind}"
+        return f"{whole}.{node_key(node)}" if node else whole
+
+    def nonce(self) -> str:
+        """A name for one write."""
+        return f"{self.rng.getrandbits(96):024x}"

@@ -1,0 +1,573 @@
+"""Members: the nodes of the cluster, which of them run, and who this node is.
+
+A node says each second that it lives, and what each hears decides, by its own clock, who runs. Bucket ``members`` has a
+record for each node: which data and which start of it are the present ones.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from ..core.cluster import RUNNING, STOPPED, SUSPECT, ChangeRefused, Member
+from .context import ClusterContext
+from .nats import Entry, NatsRefused, NoAnswer, NoResponders, Unavailable, Unknown, WrongRevision
+from .wire import (
+    FORCED_OUT,
+    OLD_INCARNATION,
+    OLDEST,
+    OWN_NAME,
+    UNKNOWN_NODE,
+    VERSION,
+    Header,
+    Heartbeat,
+    MemberRecord,
+    node_key,
+)
+
+logger = logging.getLogger(__name__)
+
+HEARTBEAT: Final = 1.0
+BUCKET: Final = "members"
+TABLE: Final = "cluster"
+_SELF: Final = "node"
+_RETRY: Final = 1.0
+PROBE: Final = 5
+"""Heartbeats between two writes of the own record."""
+
+
+class Identity(msgspec.Struct, array_like=True, frozen=True):
+    """Row of table ``cluster``: which data this is, how often it was started, whether it has left the cluster."""
+
+    uid: str
+    incarnation: int
+    left: bool = False
+
+
+class Peer:
+    """Another node. ``heard``: when its last heartbeat came, by the loop's clock. ``versions``: of the wire."""
+
+    __slots__ = (
+        "forced_out",
+        "heard",
+        "hears",
+        "incarnation",
+        "key",
+        "name",
+        "record",
+        "revision",
+        "since",
+        "status",
+        "uid",
+        "versions",
+    )
+
+    def __init__(self, record: MemberRecord, revision: int, since: float) -> None:
+        self.name = record.node
+        self.key = node_key(record.node)
+        self.uid = record.uid
+        self.incarnation = record.incarnation
+        self.record = record
+        self.revision = revision
+        self.status = STOPPED
+        self.since = since
+        self.heard = -1e9
+        self.hears: list[str] = []
+        self.versions = (OLDEST, VERSION)
+
+    @property
+    def running(self) -> bool:
+        """Whether it is heard, or was a moment ago."""
+        return self.status != STOPPED
+
+
+class NameTaken(NatsRefused):
+    """Another node of this name runs."""
+
+    def __init__(self, record: MemberRecord) -> None:
+        started = datetime.fromtimestamp(record.started, UTC).isoformat(timespec="seconds")
+        where = f"host {record.host}, pid {record.pid}, started {started}"
+        super().__init__(f"another node named {record.node} runs already: {where}", "node.name")
+        self.record = record
+
+
+def _text(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+class Members:
+    """``peers``: the other nodes by name, stopped ones too. ``joined``: whether this node has its record.
+
+    ``on_change`` is called after the status or the identity of a node changed, with the status before; ``on_removed``
+    when a node is forced out or has left; ``on_joined`` each time this node has become a member.
+    """
+
+    def __init__(self, context: ClusterContext) -> None:
+        self._context = context
+        self._nats = context.nats
+        self._wire = context.wire
+        self._wire.admits = self._admits
+        self._table = context.tables.open(TABLE, Identity)
+        self._heartbeats = context.wire.reader(Heartbeat)
+        self._records = context.wire.reader(MemberRecord)
+        self.peers: dict[str, Peer] = {}
+        self._by_key: dict[str, Peer] = {}
+        self.joined = False
+        self.left = False
+        self.on_change: list[Callable[[Peer, str], None]] = []
+        self.on_removed: list[Callable[[Peer], None]] = []
+        self.on_joined: list[Callable[[], None]] = []
+        self.key = node_key(context.node)
+        self._subject = context.subject("alive")
+        self._revision = 0
+        self._number = 0
+        self._started = context.clock.wall()
+        self._name_heard = False
+        self._answering = False
+        self._last_tick = 0.0
+        self._disconnected_at: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._joining: asyncio.Task[None] | None = None
+        self._probing: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop
+
+    # -------------------------------------------------------------- start, stop
+
+    def identify(self) -> None:
+        """Which data this is, and which start of it. At level ``memory`` there is no data, and nothing to count."""
+        row = self._table.get(_SELF)
+        if not self._context.tables.durable:
+            self._wire.identify(self._new_uid(), round(self._context.clock.wall() * 1000))
+        elif row is None:
+            self._wire.identify(self._new_uid(), 1)
+        else:
+            self._wire.identify(row.uid, row.incarnation + 1)
+            self.left = row.left
+        self._store_identity()
+
+    def _new_uid(self) -> str:
+        return f"{self._context.rng.getrandbits(128):032x}"
+
+    def _store_identity(self) -> None:
+        self._table.put(_SELF, Identity(self._wire.uid, self._wire.incarnation, self.left))
+
+    async def start(self) -> None:
+        """Become a member, where NATS is there; otherwise as soon as it is.
+
+        :raises NatsRefused: this node may not.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._last_tick = self._loop.time()
+        self._disconnected_at = None if self._nats.connected else self._loop.time()
+        self._nats.on_connected.append(self._connected)
+        self._nats.on_disconnected.append(self._disconnected)
+        self._nats.subscribe(self._subject, self._heard)
+        self._nats.watch(BUCKET, self._entry, lambda: None)
+        # An identity that is not on disk could come a second time.
+        await self._context.tables.stored()
+        if self._nats.connected and not self.left:
+            try:
+                await self._join()
+            except (Unavailable, Unknown, NoAnswer) as error:
+                logger.warning("cluster_join_waits error=%s", _text(error))
+        self._join_later()
+        self._tick()
+
+    async def stop(self) -> None:
+        """Say that this node stops; its record stays."""
+        if self._timer is not None:
+            self._timer.cancel()
+        tasks = [task for task in (self._joining, self._probing) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self.joined:
+            self._beat(leaving=True)
+
+    def _connected(self) -> None:
+        self._disconnected_at = None
+        self._context.alarms.deactivate("nats_disconnected")
+        logger.info("nats_connected")
+        self._join_later()
+
+    def _disconnected(self) -> None:
+        self._disconnected_at = self._loop.time()
+        details = {"setting": "cluster.servers", "servers": ", ".join(self._context.settings.servers)}
+        self._context.alarms.activate("nats_disconnected", "no NATS server is connected", details)
+
+    @property
+    def isolated(self) -> bool:
+        """Whether this node has been without NATS, or is no member, for so long that others take it for stopped."""
+        since = self._disconnected_at
+        return since is not None and self._loop.time() - since > self._context.settings.stopped_after
+
+    # --------------------------------------------------------------------- join
+
+    def _join_later(self) -> None:
+        if not self.joined and not self.left and (self._joining is None or self._joining.done()):
+            self._joining = self._loop.create_task(self._keep_joining())
+
+    async def _keep_joining(self) -> None:
+        while not self.joined and self._nats.connected:
+            try:
+                await self._join()
+            except (Unavailable, Unknown, NoAnswer) as error:
+                logger.info("cluster_join_waits error=%s", _text(error))
+                await asyncio.sleep(_RETRY)
+            except NatsRefused as error:
+                details = {"setting": error.setting}
+                self._context.alarms.activate("cluster_refused", str(error), details)
+                logger.error("cluster_refused_this_node setting=%s error=%s", error.setting, error)
+                return
+
+    async def _join(self) -> None:
+        entry = await self._nats.read(BUCKET, self.key)
+        found = None if entry is None or entry.value is None else self._records.value(entry.value)
+        if found is not None:
+            record = found[1]
+            if record.uid != self._wire.uid or record.incarnation != self._wire.incarnation:
+                await self._supersede(record)
+        if not self._answering:
+            # Before the write: whoever reads this record finds this node.
+            self._answering = True
+            self._nats.subscribe(self._context.subject("name", self._context.node), self._asked_for_name)
+        try:
+            self._revision = await self._write_record(0 if entry is None or entry.value is None else entry.revision)
+        except WrongRevision:
+            await self._look_again()
+        self.joined = True
+        self._context.alarms.deactivate("cluster_refused")
+        logger.info("cluster_joined node=%s incarnation=%s", self._context.node, self._wire.incarnation)
+        self._beat()
+        for call in self.on_joined:
+            call()
+
+    async def _look_again(self) -> None:
+        """Somebody wrote our record: ourselves, in a write that was not answered, or another node of this name."""
+        entry = await self._nats.read(BUCKET, self.key)
+        found = None if entry is None or entry.value is None else self._records.value(entry.value)
+        if entry is None or found is None:
+            raise Unknown("the record of this node changes")
+        record = found[1]
+        if record.uid != self._wire.uid or record.incarnation != self._wire.incarnation:
+            raise NameTaken(record)
+        self._revision = entry.revision
+
+    async def _supersede(self, record: MemberRecord) -> None:
+        """An earlier start of this node, or another node of its name, has the record.
+
+        :raises NatsRefused: it lives, or this node was forced out.
+        """
+        ours = record.uid == self._wire.uid
+        if ours and record.forced_out:
+            what = "its data_dir must be another one, or empty"
+            raise NatsRefused(
+                f"{record.node} was forced out of the cluster {self._context.name}: {what}", "node.data_dir"
+            )
+        if await self._name_in_use():
+            raise NameTaken(record)
+        if ours and record.incarnation >= self._wire.incarnation:
+            self._wire.identify(self._wire.uid, record.incarnation + 1)
+            self._store_identity()
+            await self._context.tables.stored()
+
+    async def _name_in_use(self) -> bool:
+        """Whether another node of this name runs. One that does not answer may be paused, or its connection be left
+        over from a machine that is gone: it has the time in which a node is heard."""
+        self._name_heard = False
+        settings = self._context.settings
+        question = self._wire.write(Heartbeat(0, (OLDEST, VERSION), []))
+        subject = self._context.subject("name", self._context.node)
+        try:
+            await self._nats.request(subject, question, settings.connect_timeout)
+            return True
+        except NoResponders:
+            return self._name_heard
+        except NoAnswer:
+            await asyncio.sleep(settings.suspect_after)
+            return self._name_heard
+
+    def _asked_for_name(self, data: bytes, reply: str) -> None:
+        header = self._wire.header(data)
+        if header is not None and (header.uid, header.incarnation) != (self._wire.uid, self._wire.incarnation):
+            self._nats.publish(reply, self._wire.write(self._record()))
+
+    def _record(self) -> MemberRecord:
+        return MemberRecord(
+            self._context.node,
+            self._wire.uid,
+            self._wire.incarnation,
+            socket.gethostname(),
+            os.getpid(),
+            self._started,
+            self._context.version,
+        )
+
+    async def _write_record(self, revision: int) -> int:
+        value = self._wire.write(self._record())
+        return await self._nats.write(BUCKET, self.key, value, revision, self._context.nonce())
+
+    # ------------------------------------------------------------------- others
+
+    def members(self) -> list[Member]:
+        """All known nodes by name, this one too."""
+        wire = self._wire
+        found = [
+            Member(each.name, each.uid, each.incarnation, each.status, each.since, each.record.version)
+            for each in self.peers.values()
+        ]
+        us = Member(self._context.node, wire.uid, wire.incarnation, RUNNING, self._started, self._context.version)
+        return sorted([*found, us], key=lambda member: member.name)
+
+    def running(self) -> list[Peer]:
+        """The other nodes that are not Stopped."""
+        return [each for each in self.peers.values() if each.running]
+
+    def _admits(self, header: Header) -> bool:
+        peer = self.peers.get(header.node)
+        if peer is None:
+            self._wire.refusals.add(OWN_NAME if header.node == self._context.node else UNKNOWN_NODE, header.node, "-")
+            return False
+        if header.uid == peer.uid and header.incarnation == peer.incarnation:
+            return True
+        # A later one: its record will be told in a moment.
+        later = header.uid != peer.uid or header.incarnation > peer.incarnation
+        self._wire.refusals.add(UNKNOWN_NODE if later else OLD_INCARNATION, header.node, "-")
+        return False
+
+    def _entry(self, entry: Entry) -> None:
+        """A record was written or deleted."""
+        if entry.value is None:
+            peer = self._by_key.get(entry.key)
+            if peer is not None:
+                self._remove(peer)
+            elif entry.key == self.key and self.joined and not self.left:
+                self._rejoin()
+            return
+        found = self._records.value(entry.value)
+        if found is None:
+            return
+        record = found[1]
+        if entry.key == self.key:
+            self._own_entry(record, entry.revision)
+            return
+        peer = self.peers.get(record.node)
+        if record.forced_out:
+            if peer is not None:
+                self._remove(peer)
+            return
+        if peer is None:
+            peer = self.peers[record.node] = Peer(record, entry.revision, self._context.clock.wall())
+            self._by_key[peer.key] = peer
+            self._tell(peer, "")
+            return
+        same = peer.uid == record.uid and peer.incarnation == record.incarnation
+        peer.record = record
+        peer.revision = entry.revision
+        if not same:
+            before = peer.status
+            peer.uid = record.uid
+            peer.incarnation = record.incarnation
+            # Until the new one is heard.
+            peer.status = STOPPED
+            peer.heard = -1e9
+            peer.since = self._context.clock.wall()
+            self._tell(peer, before)
+
+    def _own_entry(self, record: MemberRecord, revision: int) -> None:
+        ours = record.uid == self._wire.uid and record.incarnation == self._wire.incarnation
+        if not self.joined or revision <= self._revision:
+            return
+        if ours and not record.forced_out:
+            self._revision = revision
+            return
+        self.joined = False
+        self._disconnected_at = self._loop.time()
+        if record.forced_out:
+            self._wire.refusals.add(FORCED_OUT, self._context.node, "-")
+            what = f"this node was forced out of the cluster {self._context.name}"
+        else:
+            what = f"host {record.host}, pid {record.pid} took the name {record.node}"
+        self._context.alarms.activate("cluster_refused", what, {"setting": "node.name"})
+        logger.error("cluster_membership_lost reason=%s", what)
+
+    def _rejoin(self) -> None:
+        """NATS has lost our record."""
+        self.joined = False
+        self._join_later()
+
+    def _remove(self, peer: Peer) -> None:
+        del self.peers[peer.name]
+        del self._by_key[peer.key]
+        self._context.alarms.deactivate(f"node_down/{peer.name}")
+        before, peer.status = peer.status, STOPPED
+        logger.info("cluster_node_removed node=%s it_was=%s", peer.name, before)
+        for call in self.on_removed:
+            call(peer)
+        self._judge()
+
+    def _tell(self, peer: Peer, before: str) -> None:
+        logger.info(
+            "cluster_node node=%s status=%s it_was=%s incarnation=%s", peer.name, peer.status, before, peer.incarnation
+        )
+        for call in self.on_change:
+            call(peer, before)
+
+    # --------------------------------------------------------------- heartbeats
+
+    def _tick(self) -> None:
+        now = self._loop.time()
+        late = now - self._last_tick - HEARTBEAT
+        self._last_tick = now
+        self._timer = self._loop.call_later(HEARTBEAT, self._tick)
+        if late > HEARTBEAT:
+            # This process did not run: what the others said meanwhile is still to be read.
+            for peer in self.peers.values():
+                peer.heard += late
+        if self.joined:
+            self._beat()
+        self._look()
+        if self._nats.connected and self._number % PROBE == 0 and (self._probing is None or self._probing.done()):
+            self._probing = self._loop.create_task(self._probe())
+
+    def _beat(self, leaving: bool = False) -> None:
+        self._number += 1
+        hears = [each.key for each in self.peers.values() if each.status == RUNNING]
+        self._nats.publish(self._subject, self._wire.write(Heartbeat(self._number, (OLDEST, VERSION), hears, leaving)))
+
+    def _heard(self, data: bytes, _: str) -> None:
+        header = self._wire.header(data)
+        if header is None:
+            return
+        if header.node == self._context.node:
+            if (header.uid, header.incarnation) != (self._wire.uid, self._wire.incarnation):
+                self._name_heard = True
+            return
+        found = self._heartbeats.message(data)
+        if found is None:
+            return
+        peer = self.peers[header.node]
+        beat = found[1]
+        peer.hears = beat.hears
+        peer.heard = -1e9 if beat.leaving else self._loop.time()
+        if peer.versions != beat.versions:
+            peer.versions = beat.versions
+            self._agree()
+        if beat.leaving or peer.status != RUNNING:
+            self._set_status(peer, STOPPED if beat.leaving else RUNNING)
+
+    def _agree(self) -> None:
+        """Write what every node reads."""
+        newest = min([VERSION, *(each.versions[1] for each in self.peers.values() if each.running)])
+        if newest != self._wire.version and newest >= OLDEST:
+            logger.info("cluster_wire_version version=%s", newest)
+            self._wire.write_version(newest)
+
+    def _look(self) -> None:
+        settings = self._context.settings
+        now = self._loop.time()
+        for peer in list(self.peers.values()):
+            age = now - peer.heard
+            if age >= settings.stopped_after:
+                status = STOPPED
+            else:
+                status = SUSPECT if age >= settings.suspect_after else RUNNING
+            if status != peer.status:
+                self._set_status(peer, status)
+        self._judge()
+
+    def _set_status(self, peer: Peer, status: str) -> None:
+        before, peer.status = peer.status, status
+        peer.since = self._context.clock.wall()
+        alarms = self._context.alarms
+        if status == STOPPED:
+            details = {"node": peer.name, "setting": "cluster.stopped_after"}
+            alarms.activate(f"node_down/{peer.name}", f"node {peer.name} is not heard any more", details)
+        elif status == RUNNING:
+            alarms.deactivate(f"node_down/{peer.name}")
+            self._agree()
+        self._tell(peer, before)
+
+    def _judge(self) -> None:
+        """A node that is stopped for this one and heard by another is on the other side of a partition."""
+        lost = [each for each in self.peers.values() if each.status == STOPPED]
+        cut = sorted(
+            each.name
+            for each in lost
+            if any(each.key in other.hears for other in self.peers.values() if other.status == RUNNING)
+        )
+        if cut:
+            details = {"nodes": ", ".join(cut)}
+            self._context.alarms.activate("partition", f"other nodes hear {', '.join(cut)}, this one does not", details)
+        else:
+            self._context.alarms.deactivate("partition")
+
+    async def _probe(self) -> None:
+        """Write the own record again: without a quorum of NATS' servers nothing can be written."""
+        if not self.joined:
+            return
+        alarms = self._context.alarms
+        try:
+            self._revision = max(self._revision, await self._write_record(self._revision))
+            alarms.deactivate("nats_no_quorum")
+        except WrongRevision:
+            alarms.deactivate("nats_no_quorum")
+        except (Unavailable, Unknown) as error:
+            if self._nats.connected:
+                details = {"setting": "cluster.servers", "error": str(error)}
+                message = "NATS takes no writes: sessions, users, rules and retained messages cannot change"
+                alarms.activate("nats_no_quorum", message, details)
+
+    # ---------------------------------------------------------- join and leave
+
+    async def leave(self) -> None:
+        """Take no part any more, after a restart too, until ``join``."""
+        if self.left:
+            raise ChangeRefused(f"{self._context.node} has left the cluster {self._context.name} already")
+        if not self.joined:
+            raise ChangeRefused(f"{self._context.node} is no member of the cluster {self._context.name} now")
+        try:
+            await self._nats.write(BUCKET, self.key, None, None, self._context.nonce())
+        except (Unavailable, Unknown) as error:
+            raise ChangeRefused(f"NATS takes no writes now: {error}") from None
+        self._beat(leaving=True)
+        self.joined = False
+        self._set_left(True)
+        await self._context.tables.stored()
+
+    async def join(self) -> None:
+        """Take part again."""
+        if not self.left:
+            raise ChangeRefused(f"{self._context.node} is a member of the cluster {self._context.name} already")
+        try:
+            await self._join()
+        except (Unavailable, Unknown, NoAnswer, NatsRefused) as error:
+            raise ChangeRefused(str(error) or "NATS does not answer") from None
+        self._set_left(False)
+        await self._context.tables.stored()
+
+    async def force_leave(self, node: str) -> None:
+        """Take a node that is Stopped out of the cluster: it may not come back with the same data."""
+        peer = self.peers.get(node)
+        if peer is None:
+            raise ChangeRefused(f"{node} is no node of the cluster {self._context.name}")
+        if peer.status != STOPPED:
+            raise ChangeRefused(f"{node} is {peer.status}; stop it, then it is removed by force-leave")
+        value = self._wire.write(msgspec.structs.replace(peer.record, forced_out=True))
+        try:
+            await self._nats.write(BUCKET, peer.key, value, peer.revision, self._context.nonce())
+        except WrongRevision:
+            raise ChangeRefused(f"{node} is back") from None
+        except (Unavailable, Unknown) as error:
+            raise ChangeRefused(f"NATS takes no writes now: {error}") from None
+        if self.peers.get(node) is peer and peer.status == STOPPED:
+            self._remove(peer)
+
+    def _set_left(self, left: bool) -> None:
+        self.left = left
+        self._store_identity()

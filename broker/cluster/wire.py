@@ -1,0 +1,230 @@
+"""Wire: the form of everything that goes between nodes, as messages and as values of buckets.
+
+The first byte is the version of the form, the second the oldest version that can read it, then comes the length of the
+header in two bytes, the header and the body, both MessagePack. A field added at the end of a struct with a default is
+no new version; anything else is.
+"""
+
+import logging
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from ..observability.metrics import Reasons
+
+logger = logging.getLogger(__name__)
+
+VERSION: Final = 1
+"""Of what this node writes, unless a node of the cluster cannot read it yet."""
+OLDEST: Final = 1
+"""The oldest version that this node reads, and that it can write."""
+OVERHEAD: Final = 4096
+"""Bytes for header and everything else beside a body, whatever names are in it."""
+
+TRUNCATED: Final = "truncated"
+MALFORMED: Final = "malformed"
+NEWER_VERSION: Final = "newer_version"
+OLDER_VERSION: Final = "older_version"
+OTHER_CLUSTER: Final = "other_cluster"
+FORCED_OUT: Final = "forced_out"
+OLD_INCARNATION: Final = "old_incarnation"
+UNKNOWN_NODE: Final = "unknown_node"
+OWN_NAME: Final = "own_name"
+
+_FIXED: Final = 4
+_REMEMBERED: Final = 256
+_EVERY: Final = 60.0
+"""Seconds between two lines of the log about the same."""
+
+
+def node_key(node: str) -> str:
+    """The name of a node as a part of subjects and keys."""
+    return blake2b(node.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def thing_key(thing: str) -> str:
+    """A client identifier, a filter or a topic as a key of a bucket."""
+    return blake2b(thing.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+class Header(msgspec.Struct, array_like=True, frozen=True):
+    """Who wrote it. ``uid`` and ``incarnation``: as in ``core.cluster.Member``."""
+
+    cluster: str
+    node: str
+    uid: str
+    incarnation: int
+
+
+class Refusals:
+    """Counts what is refused as ``cluster_<reason>``, and logs it, the same once a minute."""
+
+    def __init__(self, counts: Reasons, now: Callable[[], float]) -> None:
+        self._counts = counts
+        self._now = now
+        # (reason, whose) -> when the next line may come
+        self._told: dict[tuple[str, str], float] = {}
+
+    def add(self, reason: str, node: str, setting: str, times: int = 1) -> None:
+        """``node``: whose it was, ``setting``: the key that decides about it."""
+        self._counts.add("cluster_" + reason, times)
+        now = self._now()
+        if now < self._told.get((reason, node), 0.0):
+            return
+        if len(self._told) >= _REMEMBERED:
+            self._told.clear()
+        self._told[reason, node] = now + _EVERY
+        logger.warning("cluster_refused node=%s reason=%s setting=%s", node, reason, setting)
+
+
+BodyT = TypeVar("BodyT")
+
+
+class Reader(Generic[BodyT]):
+    """Decodes what has a body of one type."""
+
+    __slots__ = ("_decode", "_wire")
+
+    def __init__(self, wire: "Wire", kind: type[BodyT]) -> None:
+        self._wire = wire
+        self._decode = msgspec.msgpack.Decoder(kind).decode
+
+    def message(self, data: bytes) -> tuple[Header, BodyT] | None:
+        """From another node as it is now; ``None``: it was refused."""
+        header = self._wire.header(data)
+        if header is None or not self._wire.admits(header):
+            return None
+        return self._body(header, data)
+
+    def value(self, data: bytes) -> tuple[Header, BodyT] | None:
+        """Out of a bucket: whoever wrote it, this node too; ``None``: it cannot be read."""
+        header = self._wire.header(data)
+        return None if header is None else self._body(header, data)
+
+    def _body(self, header: Header, data: bytes) -> tuple[Header, BodyT] | None:
+        try:
+            return header, self._decode(memoryview(data)[_FIXED + (data[2] << 8 | data[3]) :])
+        except msgspec.MsgspecError:
+            self._wire.refusals.add(MALFORMED, header.node, "-")
+            return None
+
+
+class Wire:
+    """Writes and reads in the name of one node. ``identify`` comes first.
+
+    ``admits``: whether a node may speak at present; ``members`` sets it. ``version``: what is written, the newest that
+    all nodes read.
+    """
+
+    def __init__(self, cluster: str, node: str, refusals: Refusals) -> None:
+        self.cluster = cluster
+        self.node = node
+        self.uid = ""
+        self.incarnation = 0
+        self.refusals = refusals
+        self.version = VERSION
+        self.admits: Callable[[Header], bool] = lambda header: True
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._read_header = msgspec.msgpack.Decoder(Header).decode
+        self._start = b""
+        # The headers that came lately, by their bytes.
+        self._headers: dict[bytes, Header] = {}
+
+    def identify(self, uid: str, incarnation: int) -> None:
+        """Who this node is, in all that is written from now on."""
+        self.uid = uid
+        self.incarnation = incarnation
+        self.write_version(self.version)
+
+    def write_version(self, version: int) -> None:
+        """Write this version from now on."""
+        self.version = version
+        header = self._encode(Header(self.cluster, self.node, self.uid, self.incarnation))
+        self._start = bytes((version, OLDEST)) + len(header).to_bytes(2, "big") + header
+
+    def write(self, body: object) -> bytes:
+        """``body``: a struct of this module."""
+        return self._start + self._encode(body)
+
+    def reader(self, kind: type[BodyT]) -> Reader[BodyT]:
+        return Reader(self, kind)
+
+    def header(self, data: bytes) -> Header | None:
+        """Who wrote it; ``None``: it was refused."""
+        if len(data) < _FIXED:
+            self.refusals.add(TRUNCATED, "-", "-")
+            return None
+        if data[1] > VERSION:
+            self.refusals.add(NEWER_VERSION, "-", "-")
+            return None
+        if data[0] < OLDEST:
+            self.refusals.add(OLDER_VERSION, "-", "-")
+            return None
+        end = _FIXED + (data[2] << 8 | data[3])
+        raw = data[_FIXED:end]
+        header = self._headers.get(raw)
+        if header is not None:
+            return header
+        try:
+            header = self._read_header(raw)
+        except msgspec.MsgspecError:
+            self.refusals.add(TRUNCATED if len(data) < end else MALFORMED, "-", "-")
+            return None
+        if header.cluster != self.cluster:
+            self.refusals.add(OTHER_CLUSTER, header.node, "cluster.name")
+            return None
+        if len(self._headers) >= _REMEMBERED:
+            self._headers.clear()
+        self._headers[raw] = header
+        return header
+
+
+# --------------------------------------------------------------------- members
+
+
+class Heartbeat(msgspec.Struct, array_like=True, frozen=True):
+    """A node lives. ``versions``: the oldest and the newest that it reads. ``hears``: keys of the nodes that it hears.
+
+    ``leaving``: it stops now, in order."""
+
+    number: int
+    versions: tuple[int, int]
+    hears: list[str]
+    leaving: bool = False
+
+
+class MemberRecord(msgspec.Struct, array_like=True, frozen=True):
+    """What is known of a node in bucket ``members``. ``started``: unix seconds. ``forced_out``: by an operator; it may
+    not come back with this ``uid``."""
+
+    node: str
+    uid: str
+    incarnation: int
+    host: str
+    pid: int
+    started: float
+    version: str
+    forced_out: bool = False
+
+
+# ----------------------------------------------------------------------- calls
+
+
+class Request(msgspec.Struct, array_like=True, frozen=True):
+    """``number``: of this asker, never used again. ``offset``: the rest of its answer from there on is asked for."""
+
+    number: int
+    method: str
+    argument: bytes
+    offset: int = 0
+
+
+class Reply(msgspec.Struct, array_like=True, frozen=True):
+    """``failure``: why it could not be done, empty: it was. ``size``: of the whole answer; ``part``: of it, from the
+    offset that was asked for."""
+
+    failure: str
+    size: int
+    part: bytes
