@@ -166,6 +166,7 @@ class Members:
         self._disconnected_at = None if self._nats.connected else self._loop.time()
         self._nats.on_connected.append(self._connected)
         self._nats.on_disconnected.append(self._disconnected)
+        self._nats.on_lost.append(self._lost)
         self._nats.subscribe(self._subject, self._heard)
         self._nats.watch(BUCKET, self._entry, lambda: None)
         # An identity that is not on disk could come a second time.
@@ -199,6 +200,11 @@ class Members:
         self._disconnected_at = self._loop.time()
         details = {"setting": "cluster.servers", "servers": ", ".join(self._context.settings.servers)}
         self._context.alarms.activate("nats_disconnected", "no NATS server is connected", details)
+
+    def _lost(self, bucket: str) -> None:
+        if bucket == BUCKET and self.joined:
+            self._revision = 0
+            self._rejoin()
 
     @property
     def isolated(self) -> bool:

@@ -1,0 +1,183 @@
+"""Who is in the cluster and who runs, on a virtual NATS."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from taipan.broker.cluster.members import NameTaken
+from taipan.broker.cluster.nats_cluster import NatsCluster
+from taipan.broker.core.cluster import RUNNING, STOPPED, SUSPECT, CallFailed, ChangeRefused, NodeUnreachable
+from taipan.broker.server import Server
+from tests.support.node import make_settings
+from tests.support.virtual_nats import VirtualNats
+
+pytestmark = pytest.mark.asyncio
+
+QUICK = {"servers": ["nats://none"], "suspect_after": 1.5, "stopped_after": 2.5, "connect_timeout": 0.1}
+
+
+def server(hub: VirtualNats, name: str, **cluster: Any) -> Server:
+    settings = make_settings(node={"name": name}, cluster={**QUICK, **cluster})
+    return Server(settings, nats=hub.client(name))
+
+
+def cluster_of(server: Server) -> NatsCluster:
+    assert isinstance(server.cluster, NatsCluster)
+    return server.cluster
+
+
+@asynccontextmanager
+async def running(hub: VirtualNats, *names: str) -> AsyncIterator[list[Server]]:
+    servers = [server(hub, name) for name in names]
+    for each in servers:
+        await each.start()
+    try:
+        yield servers
+    finally:
+        for each in servers:
+            await each.stop()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def status(server: Server, name: str) -> str:
+    return next((each.status for each in server.cluster.members() if each.name == name), "")
+
+
+async def test_nodes_find_each_other_and_one_that_stops_stays_listed() -> None:
+    hub = VirtualNats()
+    async with running(hub, "a@h", "b@h") as (a, b):
+        await until(lambda: status(a, "b@h") == RUNNING and status(b, "a@h") == RUNNING)
+        assert [each.name for each in a.cluster.members()] == ["a@h", "b@h"]
+        await b.stop()
+        await until(lambda: status(a, "b@h") == STOPPED)
+        assert "node_down/b@h" in a.alarms.active
+
+
+async def test_a_node_that_is_not_heard_is_suspect_and_then_stopped_and_back_when_it_is_heard() -> None:
+    hub = VirtualNats()
+    async with running(hub, "a@h", "b@h") as (a, _):
+        await until(lambda: status(a, "b@h") == RUNNING)
+        seen: list[str] = []
+        cluster_of(a).membership.on_change.append(lambda peer, before: seen.append(peer.status))
+        hub.partition({"a@h"}, {"b@h"})
+        await until(lambda: status(a, "b@h") == STOPPED)
+        hub.heal()
+        await until(lambda: status(a, "b@h") == RUNNING)
+        assert seen == [SUSPECT, STOPPED, RUNNING]
+        assert "node_down/b@h" not in a.alarms.active
+
+
+async def test_a_second_node_of_a_name_does_not_start_and_says_where_the_first_is() -> None:
+    hub = VirtualNats()
+    async with running(hub, "a@h"):
+        second = server(hub, "a@h")
+        with pytest.raises(NameTaken, match=r"a@h runs already: host .*, pid \d+, started 20"):
+            await second.start()
+
+
+async def test_two_that_start_at_once_with_one_name_are_not_both_members() -> None:
+    hub = VirtualNats()
+    both = [server(hub, "a@h"), server(hub, "a@h")]
+    results = await asyncio.gather(*(each.start() for each in both), return_exceptions=True)
+    try:
+        assert sorted(type(each).__name__ for each in results) == ["NameTaken", "NoneType"]
+    finally:
+        for each, result in zip(both, results, strict=True):
+            if result is None:
+                await each.stop()
+
+
+async def test_a_node_starts_again_after_it_was_killed() -> None:
+    hub = VirtualNats()
+    async with running(hub, "a@h", "b@h") as (_, b):
+        hub.disconnect("a@h")  # as its death is seen by others
+        again = server(hub, "a@h")
+        await again.start()
+        await until(lambda: status(b, "a@h") == RUNNING)
+        incarnation = cluster_of(again).context.wire.incarnation
+        assert cluster_of(b).membership.peers["a@h"].incarnation == incarnation
+        await again.stop()
+
+
+async def test_a_node_that_was_forced_out_is_gone_from_the_lists() -> None:
+    hub = VirtualNats()
+    async with running(hub, "a@h", "b@h", "c@h") as (a, b, c):
+        await until(lambda: status(a, "b@h") == RUNNING)
+        with pytest.raises(ChangeRefused, match="is Running"):
+            await a.cluster.force_leave("b@h")
+        with pytest.raises(ChangeRefused, match="is no node"):
+            await a.cluster.force_leave("z@h")
+        await b.stop()
+        await until(lambda: status(a, "b@h") == STOPPED)
+        await a.cluster.force_leave("b@h")
+        await until(lambda: [each.name for each in c.cluster.members()] == ["a@h", "c@h"])
+        assert [each.name for each in a.cluster.members()] == ["a@h", "c@h"]
+        assert "node_down/b@h" not in a.alarms.active
+
+
+async def test_who_leaves_is_forgotten_until_it_joins_again() -> None:
+    hub = VirtualNats()
+    async with running(hub, "a@h", "b@h") as (a, b):
+        await until(lambda: status(a, "b@h") == RUNNING)
+        with pytest.raises(ChangeRefused, match="already"):
+            await b.cluster.join()
+        await b.cluster.leave()
+        await until(lambda: status(a, "b@h") == "")
+        with pytest.raises(ChangeRefused, match="already"):
+            await b.cluster.leave()
+        await b.cluster.join()
+        await until(lambda: status(a, "b@h") == RUNNING)
+
+
+async def test_without_nats_a_node_starts_and_joins_when_it_is_there() -> None:
+    hub = VirtualNats()
+    hub.stop_server(0)
+    async with running(hub, "a@h", "b@h") as (a, b):
+        assert status(a, "b@h") == ""
+        hub.start_server(0)
+        await until(lambda: status(a, "b@h") == RUNNING and status(b, "a@h") == RUNNING)
+
+
+async def test_lost_records_are_written_again() -> None:
+    hub = VirtualNats()
+    async with running(hub, "a@h", "b@h") as (a, b):
+        await until(lambda: status(a, "b@h") == RUNNING)
+        hub.lose_bucket("members")
+        bucket = hub.buckets["members"]
+        await until(lambda: len(bucket.last) == 2)
+        await until(lambda: status(a, "b@h") == RUNNING and status(b, "a@h") == RUNNING)
+
+
+async def test_a_call_is_answered_whatever_its_size() -> None:
+    hub = VirtualNats(max_payload=65536)
+    async with running(hub, "a@h", "b@h") as (a, b):
+        await until(lambda: status(a, "b@h") == RUNNING and status(b, "a@h") == RUNNING)
+
+        async def repeat(node: str, argument: bytes) -> bytes:
+            assert node == "a@h"
+            return argument * 100_000
+
+        async def fail(node: str, argument: bytes) -> bytes:
+            raise CallFailed("no such client")
+
+        b.cluster.serve("repeat", repeat)
+        b.cluster.serve("fail", fail)
+        answers = await asyncio.gather(*(a.cluster.call("b@h", "repeat", bytes([each])) for each in range(10)))
+        assert answers == [bytes([each]) * 100_000 for each in range(10)]
+        with pytest.raises(CallFailed, match="no such client"):
+            await a.cluster.call("b@h", "fail", b"")
+        with pytest.raises(CallFailed, match="no such call: else"):
+            await a.cluster.call("b@h", "else", b"")
+        with pytest.raises(NodeUnreachable, match="no such node"):
+            await a.cluster.call("z@h", "repeat", b"")
+        hub.delays["b@h", "a@h"] = (2.0, 2.0)
+        with pytest.raises(NodeUnreachable, match="no answer in time"):
+            await a.cluster.call("b@h", "repeat", b"x", 0.05)
