@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 from .access.banned import TABLE as BANNED
 from .access.banned import Banned
 from .access.control import AccessControl
+from .access.decision import IS_SUPERUSER, Decision
 from .access.flapping import Flapping
 from .access.stored_rules import TABLE as STORED_RULES
 from .access.stored_rules import StoredAclRules
@@ -20,6 +21,7 @@ from .access.stored_users import StoredUsers
 from .channel import closing
 from .channel.channel import ListenerFacts
 from .channel.context import ChannelContext
+from .channel.packet_refusal import NOT_ASKED
 from .channel.review import Reviews
 from .config import BrokerSettings, ListenerSettings, ZoneSettings
 from .core.broker import Broker
@@ -36,7 +38,8 @@ from .loop.ticker import Ticker
 from .loop.timers import Timers
 from .mqtt.constants import V5
 from .mqtt.decoder import TopicNames
-from .mqtt.message import Message
+from .mqtt.message import Message, Publisher
+from .mqtt.reason_codes import NOT_AUTHORIZED
 from .observability.alarms import Alarms
 from .observability.lag import LagProbe
 from .observability.metrics import Metrics
@@ -68,6 +71,7 @@ _DATED_PER_SWEEP = 1000
 _DISCONNECTS_PER_ITERATION = 200
 _QUIET = 0.25
 """Seconds that a client has to close its connection when the node stops and owes it nothing."""
+_UNKNOWN_PUBLISHER = Decision(False, "-")
 _HELD = "sessions, subscriptions, queued, retained and delayed messages, rules and resources"
 
 
@@ -113,7 +117,7 @@ class Server:
             rng,
             self.delayed,
             account,
-            lambda message: self._may_publish(message, message.topic),
+            self._may_be_retained,
         )
         self.stored_users = StoredUsers(self.tables, self.clock)
         self.stored_rules = StoredAclRules(self.tables)
@@ -272,24 +276,39 @@ class Server:
         before = session.client
         return before.username == client.username and before.peer_host == client.peer_host
 
-    def _will_allowed(self, message: Message) -> bool:
-        """Whether the owner of this will may publish it; not checked while it was connected."""
+    def _refusal_of_will(self, message: Message, approved: bool) -> Outcome | None:
+        """Why the owner of a will from the store may not publish it; None: it may. ``approved``: it might when the
+        record was written."""
         topic = self.broker.destination(message.topic)
-        return not isinstance(topic, Outcome) and self._may_publish(message, topic)
+        if isinstance(topic, Outcome):
+            return topic
+        decision = self._decision_of_today(message.publisher, topic)
+        if decision is None:
+            return None if approved else NOT_ASKED
+        return None if decision.allowed else Outcome(NOT_AUTHORIZED, decision.setting)
 
-    def _may_publish(self, message: Message, topic: str) -> bool:
-        """``topic``: where the message ends up, the mount point of its publisher on it."""
-        publisher = message.publisher
-        if not isinstance(publisher, ClientInfo):
+    def _may_be_retained(self, message: Message) -> bool:
+        """Whether a retained message may still be delivered, by its publisher's rights of today."""
+        if message.publisher is None:
             return True  # the node's own
+        decision = self._decision_of_today(message.publisher, message.topic)
+        # No service can be asked about each of a million messages: it was allowed when it was published.
+        return decision is None or decision.allowed
+
+    def _decision_of_today(self, publisher: Publisher | None, topic: str) -> Decision | None:
+        """Whether the publisher of a message that was kept may publish it. ``None``: a service outside would have to be
+        asked. ``topic``: where the message ends up, the mount point of its publisher on it."""
+        if not isinstance(publisher, ClientInfo):
+            return _UNKNOWN_PUBLISHER
         if publisher.mountpoint and topic.startswith(publisher.mountpoint):
             topic = topic[len(publisher.mountpoint) :]
         authentication, authorization = self.access.authentication, self.access.authorization
         if publisher.is_superuser:
             publisher.is_superuser = authentication.is_superuser(publisher)  # it may be none any more since it left
         decision = authorization.authorize(publisher, "publish", topic)
-        # No service can be asked about each of a million messages: it was allowed when it was published.
-        return decision is None or decision.allowed or authentication.is_superuser(publisher)
+        if decision is not None and not decision.allowed and authentication.is_superuser(publisher):
+            return IS_SUPERUSER
+        return decision
 
     # ------------------------------------------------------------ start, stop
 
@@ -359,7 +378,7 @@ class Server:
             )
             self.broker.durability = self.context.durability = self.delayed.durability = durability
             shed = self.guard.shed_at_once
-            self.store.recover(self.broker, self._zone_of, self.delayed.recover, self._will_allowed, shed)
+            self.store.recover(self.broker, self._zone_of, self.delayed.recover, self._refusal_of_will, shed)
         finally:
             if collecting:
                 gc.enable()

@@ -12,7 +12,7 @@ from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES, Connack, Disconnect, Will
 from ..session.memory_account import ALIAS_BYTES
 from .channel import AUTHENTICATING, CLOSED, CONNECTED, CONNECTING, Channel
-from .packet_refusal import MOUNTED_TOO_LONG, note_refusal
+from .packet_refusal import MOUNTED_TOO_LONG, NOT_ASKED
 
 logger = logging.getLogger(__name__)
 
@@ -239,15 +239,11 @@ def will_message(channel: Channel, will: Will, now: float) -> Message | None:
     client = channel.client
     topic = will.topic
     mounted = with_mountpoint(topic, client.mountpoint) if client.mountpoint else topic
-    refusal = _authorize_will(channel, topic, now)
+    refusal = authorize_will(channel, topic, now)
     if refusal is None and len(mounted.encode()) > MAX_STRING:
         refusal = MOUNTED_TOO_LONG
     if refusal is not None:
-        if refusal.code == reason_codes.NOT_AUTHORIZED:
-            channel.context.metrics.packets_publish_auth_error += 1
-        else:
-            channel.context.metrics.packets_publish_error += 1
-        note_refusal(channel, refusal, "will_refused", topic, now)
+        channel.context.broker.will_refused(client.client_id, topic, refusal, now)
         return None
     return as_message(channel, will, now)
 
@@ -260,11 +256,12 @@ def as_message(channel: Channel, will: Will, now: float) -> Message:
     return Message(mounted, will.payload, will.qos, will.retain, properties or NO_PROPERTIES, client, now)
 
 
-def _authorize_will(channel: Channel, topic: str, now: float) -> Outcome | None:
+def authorize_will(channel: Channel, topic: str, now: float) -> Outcome | None:
+    """Why this client may not publish a Will to this topic; None: it may."""
     real = channel.context.broker.destination(topic)
     if isinstance(real, Outcome):
         return real
     decision = channel.context.authorization.authorize(channel.client, "publish", real, now) or channel.will_decision
     if decision is None:  # a service that was set up after this client had connected
-        return Outcome(reason_codes.NOT_AUTHORIZED, "access.http.acl_url", "no service was asked at CONNECT")
+        return NOT_ASKED
     return None if decision.allowed else Outcome(reason_codes.NOT_AUTHORIZED, decision.setting)

@@ -13,13 +13,10 @@ MOUNTED_TOO_LONG: Final = Outcome(reason_codes.TOPIC_NAME_INVALID, "mountpoint",
 IN_USE: Final = Outcome(reason_codes.PACKET_IDENTIFIER_IN_USE)
 TOO_MANY_QOS2: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "max_awaiting_rel")
 OVER_QUOTA: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "-", "over the quota that an operator has set")
+NOT_ASKED: Final = Outcome(reason_codes.NOT_AUTHORIZED, "access.http.acl_url", "no service was asked at CONNECT")
 NEEDS_EXTERNAL_CHECK: Final = Outcome(reason_codes.NOT_AUTHORIZED, "-", "a service outside must be asked first")
 
 
 def note_refusal(channel: "Channel", refusal: Outcome, event: str, topic: str, now: float) -> None:
-    """Count it under its event and reason, and log it; ``now`` in unix seconds."""
-    name = reason_codes.name(refusal.code)
-    context = channel.context
-    context.metrics.refusals.add(f"{event.removesuffix('_refused')}_{name}")
-    log = context.broker.throttled_log
-    log.warn(event, channel.client.client_id, topic, name, refusal.setting, now, detail=refusal.detail)
+    """See ``Broker.note_refusal``."""
+    channel.context.broker.note_refusal(event, channel.client.client_id, topic, refusal, now)

@@ -35,6 +35,7 @@ from .closing import (
     NONE,
     TAKEOVERED,
     as_message,
+    authorize_will,
     disconnect,
     end,
     refuse,
@@ -191,7 +192,9 @@ def _answer_connect(
         due = due or durability.sessions.ending(client.client_id)
         if connect.will is not None:
             session.will_number = durability.node.will_stored(
-                as_message(channel, connect.will, now), _delay_of(connect.will)
+                as_message(channel, connect.will, now),
+                _delay_of(connect.will),
+                approved=authorize_will(channel, connect.will.topic, now) is None,
             )
         if due:
             return _answer_when_stored(channel, connect, Connack(reason_codes.SUCCESS, present, properties), due)

@@ -14,6 +14,7 @@ from ..config import BrokerSettings
 from ..loop.budget import LoopBudget
 from ..loop.clock import Clock
 from ..loop.timers import Timers
+from ..mqtt import reason_codes
 from ..mqtt.constants import NEVER_EXPIRES
 from ..mqtt.message import Delivery, Message
 from ..observability.metrics import Metrics
@@ -41,6 +42,7 @@ from .outcome import (
     NOT_DELAYED,
     PUBLISHED,
     QUEUE_FULL,
+    REFUSED,
     RESERVED,
     RETAINED_BYTES_FULL,
     RETAINED_FULL,
@@ -544,18 +546,29 @@ class Broker:
             number, session.will_number = session.will_number, 0
             self.timers.at(self.clock.now(), lambda: self._publish_late(will, number))
             return
-        self._send_will(will)
+        self.send_will(will)
         self._will_gone(session)
 
     def _publish_late(self, will: Message, number: int) -> None:
-        self._send_will(will)
+        self.send_will(will)
         if number and self.durability is not None:
             self.durability.node.will_gone(number)
 
-    def _send_will(self, will: Message) -> None:
+    def send_will(self, will: Message) -> None:
+        """Publish a will whose time has come."""
         self.budget.deliveries += WILL_STEPS
-        will.timestamp = self.clock.now()  # its Message Expiry counts from publication
-        self.accept(will, WILL)
+        will.timestamp = now = self.clock.now()  # its Message Expiry counts from publication
+        outcome = self.accept(will, WILL)
+        if outcome.code >= REFUSED:
+            self.will_refused("" if will.publisher is None else will.publisher.client_id, will.topic, outcome, now)
+
+    def will_refused(self, client_id: str, topic: str, refusal: Outcome, now: float) -> None:
+        """Count and log a will that is not published."""
+        if refusal.code == reason_codes.NOT_AUTHORIZED:
+            self.metrics.packets_publish_auth_error += 1
+        else:
+            self.metrics.packets_publish_error += 1
+        self.note_refusal("will_refused", client_id, topic, refusal, now)
 
     def _will_gone(self, session: Session) -> None:
         if session.will_number and self.durability is not None:
@@ -594,6 +607,12 @@ class Broker:
         return self.account.level > NORMAL
 
     # -------------------------------------------------------------- observer
+
+    def note_refusal(self, event: str, client_id: str, topic: str, refusal: Outcome, now: float) -> None:
+        """Count what is not taken under its event and reason, and log it; ``now`` in unix seconds."""
+        name = reason_codes.name(refusal.code)
+        self.metrics.refusals.add(f"{event.removesuffix('_refused')}_{name}")
+        self.throttled_log.warn(event, client_id, topic, name, refusal.setting, now, detail=refusal.detail)
 
     def delivery_dropped(self, session: Session, delivery: Delivery, reason: str) -> None:
         """Count a delivery that will not happen (``session.protocols`` names the reasons) and fire the hook."""

@@ -32,8 +32,10 @@ class NodeJournal:
     def retained_cleared(self, topic: str) -> None:
         self._commit.write_removed(topic, records.RetainedCleared(topic))
 
-    def will_stored(self, message: Message, delay: int, due_at: float = 0.0, number: int = 0) -> int:
-        """A will is in force, or (``due_at``) waits for its delay; its number."""
+    def will_stored(
+        self, message: Message, delay: int, due_at: float = 0.0, number: int = 0, approved: bool = True
+    ) -> int:
+        """A will is in force, or (``due_at``) waits for its delay; its number. ``approved``: see the record."""
         new = not number
         if new:
             number = self._next_number
@@ -42,7 +44,7 @@ class NodeJournal:
         client = message.publisher
         mountpoint, listener = ("", "") if client is None else (client.mountpoint, client.listener)
         due_at = due_at + skew if due_at else 0.0
-        will = records.WillStored(number, body_of(message, skew), delay, due_at, mountpoint, listener)
+        will = records.WillStored(number, body_of(message, skew), delay, due_at, mountpoint, listener, approved)
         self.wills[number] = will
         if new:
             self._commit.write_new(will_subject(number), will)

@@ -9,7 +9,7 @@ import msgspec
 
 from ..config import ZoneSettings
 from ..core.broker import Broker
-from ..core.outcome import WILL
+from ..core.outcome import Outcome
 from ..mqtt.constants import MAX_PACKET_ID, NEVER_EXPIRES
 from ..mqtt.message import Delivery, Message
 from ..persistence.durability import Durability
@@ -240,19 +240,20 @@ def recover(
     durability: Durability,
     zone_of: Callable[[str], tuple[ZoneSettings, Limits]],
     delay: Callable[[Message, float, int], None],
-    may_publish: Callable[[Message], bool],
+    refusal_of_will: Callable[[Message, bool], Outcome | None],
     shed: Callable[[], None] = lambda: None,
 ) -> None:
     """Put what was read into ``broker``; sessions whose time is over end here, and wills go out that are due.
 
-    ``zone_of`` tells settings and limits by a listener's name, ``delay`` takes a delayed message back, ``may_publish``
-    asks for a will's publisher. ``shed`` is called now and then: the node's memory may be less than it was.
+    ``zone_of`` tells settings and limits by a listener's name, ``delay`` takes a delayed message back.
+    ``refusal_of_will`` says why a will's publisher may not publish it, None where it may; it is told whether the record
+    is ``approved``. ``shed`` is called now and then: the node's memory may be less than it was.
     """
     started = time.perf_counter()
     recovery = _Recovery(state, broker, durability, zone_of, shed)
     recovery.sessions_and_retained()
     recovery.delayed(delay)
-    recovery.wills(may_publish)
+    recovery.wills(refusal_of_will)
     logger.info(
         "restored sessions=%s retained=%s messages=%s records=%s unreadable=%s seconds=%.3f",
         len(broker.sessions),
@@ -453,7 +454,7 @@ class _Recovery:
             self.durability.node.delayed[record.number] = record
             delay(self._message(record.body), record.due_at, record.number)
 
-    def wills(self, may_publish: Callable[[Message], bool]) -> None:
+    def wills(self, refusal_of: Callable[[Message, bool], Outcome | None]) -> None:
         """One whose client was connected when the node died is due after its delay; one that waited goes on waiting."""
         now = self.broker.clock.now()
         for record in self.state.wills.values():
@@ -464,14 +465,15 @@ class _Recovery:
                 client = self._client(client_id, record.body.username, record.body.proved, record.listener)
                 client.mountpoint = record.mountpoint
                 message.publisher = client
-            if not may_publish(message):
+            refusal = refusal_of(message, record.approved)
+            if refusal is not None:
+                self.broker.will_refused(client_id or "", message.topic, refusal, now)
                 self.durability.node.will_gone(record.number)
                 continue
             session = None if client_id is None else self.broker.sessions.get(client_id)
             due = min(record.due_at or now + record.delay, now + record.delay)
             if session is None or due <= now:
-                message.timestamp = now
-                self.broker.accept(message, WILL)
+                self.broker.send_will(message)
                 self.durability.node.will_gone(record.number)
             else:
                 if not record.due_at:

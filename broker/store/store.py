@@ -11,6 +11,7 @@ import msgspec
 
 from ..config import ZoneSettings
 from ..core.broker import Broker
+from ..core.outcome import Outcome
 from ..loop.budget import LoopBudget
 from ..mqtt.message import Message
 from ..persistence.durability import Durability
@@ -153,14 +154,14 @@ class Store:
         broker: Broker,
         zone_of: Callable[[str], tuple[ZoneSettings, Limits]],
         delay: Callable[[Message, float, int], None],
-        may_publish: Callable[[Message], bool],
+        refusal_of_will: Callable[[Message, bool], Outcome | None],
         shed: Callable[[], None] = lambda: None,
     ) -> None:
         """Put what was read into the broker; the arguments are those of ``recovery.recover``."""
         state, self._state = self._state, None
         assert state is not None
         self._mark()
-        recover(state, broker, self.durability, zone_of, delay, may_publish, shed)
+        recover(state, broker, self.durability, zone_of, delay, refusal_of_will, shed)
 
     def _on_durable(self, seq: int) -> None:
         self.durability.on_durable(seq)

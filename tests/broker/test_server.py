@@ -14,6 +14,7 @@ from taipan.broker.config import BrokerSettings, ListenerSettings, ZoneSettings
 from taipan.broker.core import broker as broker_module
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt import reason_codes as rc
+from taipan.broker.mqtt.message import Publisher
 from taipan.broker.mqtt.packets import Disconnect, Will
 from taipan.broker.server import Server
 from tests.support.clock import Clock
@@ -59,6 +60,21 @@ def test_retained_messages_of_who_may_no_longer_publish() -> None:
     reader.subscribe("#")
     assert [each.topic for each in reader.messages()] == ["ours"]
     assert node.metrics.refusals.snapshot() == {"retained_source_denied": 2}
+
+
+def test_a_retained_message_of_a_publisher_whose_rights_are_not_known() -> None:
+    """An extension may have put it there; only what has no publisher is the node's own."""
+    stranger = Publisher()
+    stranger.client_id = "stranger"
+    stranger.mountpoint = ""
+    stranger.is_superuser = True
+    node = FakeNode(retained={"check_source": True})
+    node.publish("theirs", b"x", retain=True, publisher=stranger)
+    node.publish("ours", b"x", retain=True)
+    reader = node.connect("r")
+    reader.subscribe("#")
+    assert [each.topic for each in reader.messages()] == ["ours"]
+    assert node.metrics.refusals.snapshot() == {"retained_source_denied": 1}
 
 
 # --- recurring ------------------------------------------------------------------------------------------------------

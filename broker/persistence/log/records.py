@@ -156,7 +156,8 @@ class RetainedCleared(BaseRecord, tag=14):
 
 class WillStored(BaseRecord, tag=15):
     """A will is in force. ``due_at`` 0: its client is connected; else when its delay ends. ``mountpoint`` and
-    ``listener`` are its client's, by which it is judged."""
+    ``listener`` are its client's, by which it is judged. ``approved``: its client might publish it when this was
+    written, which decides where a service outside would have to be asked."""
 
     number: int
     body: StoredBody
@@ -164,6 +165,7 @@ class WillStored(BaseRecord, tag=15):
     due_at: float
     mountpoint: str = ""
     listener: str = ""
+    approved: bool = False
 
 
 class WillGone(BaseRecord, tag=16):

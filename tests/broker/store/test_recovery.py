@@ -1,9 +1,12 @@
 """Restore: what the records say is what was true. Also over down time, and after a compaction."""
 
+import asyncio
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from taipan.broker.channel.channel import CONNECTED
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.message import Delivery, Message
 from taipan.broker.mqtt.packets import Ack, Disconnect, Subscribe, TopicFilter, Will
@@ -13,9 +16,11 @@ from taipan.broker.session.session import Session
 from taipan.broker.session.subscription import Subscription
 from taipan.broker.store.compaction import live_records, write_again
 from taipan.broker.store.recovery import RecoveredState, read_batches
+from tests.support.auth_service import auth_service
 from tests.support.durable_fake_node import DurableFakeNode
 from tests.support.fake_node import FakeClient
 from tests.support.one_by_one import OneByOne
+from tests.support.peer import TIMEOUT
 from tests.support.wire import Publish
 
 NEVER = c.NEVER_EXPIRES
@@ -378,7 +383,7 @@ async def test_the_will_of_one_that_was_connected_when_the_node_died_goes_out() 
 
 
 @pytest.mark.asyncio
-async def test_a_will_that_nobody_may_publish_is_none_after_a_crash_either() -> None:
+async def test_a_will_that_nobody_may_publish_is_none_after_a_crash_either(caplog: pytest.LogCaptureFixture) -> None:
     rules = [{"allow": False, "action": "publish", "topics": ["t/secret"]}]
     node = DurableFakeNode(access={"rules": rules})
     await subscribed(node)
@@ -389,6 +394,45 @@ async def test_a_will_that_nobody_may_publish_is_none_after_a_crash_either() -> 
     session = after.broker.sessions.get("r")
     assert session is not None and [each.message.topic for each in session.queue or ()] == ["t/fine"]
     assert [topic for topic in ("$SYS/x", "$SYS/y") if after.broker.retained.get(topic)] == []
+    assert after.metrics.refusals.snapshot() == {"will_not_authorized": 4}
+    assert after.metrics.packets_publish_auth_error == 4
+    assert "will_refused client_id=$SYS-x topic=$SYS/x reason=not_authorized setting=- count=1" in caplog.text
+    assert "will_refused client_id=t-secret topic=t/secret reason=not_authorized setting=access.rules.0" in caplog.text
+
+
+@pytest.mark.asyncio
+async def test_a_will_that_a_service_denied_is_none_after_a_crash_either(caplog: pytest.LogCaptureFixture) -> None:
+    """It was asked at CONNECT; at the start there is no time to ask."""
+    async with auth_service() as service:
+        service.replies["/acl"] = lambda question: 403 if question["topic"] == "t/secret" else 200
+        node = DurableFakeNode(access={"http": {"acl_url": service.url("/acl")}})
+        for topic in ("t/secret", "t/fine"):
+            client = node.send_connect(topic.replace("/", "-"), will=Will(topic, b"gone", 1, True))
+            async with asyncio.timeout(TIMEOUT):
+                while client.channel.state != CONNECTED:
+                    await asyncio.sleep(0.001)
+        node.store()
+        await node.server.access.stop()
+    after = node.crash()
+    assert [topic for topic in ("t/secret", "t/fine") if after.broker.retained.get(topic)] == ["t/fine"]
+    assert after.metrics.refusals.snapshot() == {"will_not_authorized": 1}
+    refused = "will_refused client_id=t-secret topic=t/secret reason=not_authorized setting=access.http.acl_url count=1"
+    assert refused in caplog.text
+    after.store()
+    assert after.durability.node.wills == {}
+
+
+@pytest.mark.asyncio
+async def test_a_will_that_cannot_be_delayed_after_a_crash(caplog: pytest.LogCaptureFixture) -> None:
+    node = DurableFakeNode()
+    await node.connect_durable("c", expiry=1000, will=Will("$delayed/60/t", b"gone", 1))
+    zone, config = node._given
+    full = {"max_seconds": 30}
+    after = DurableFakeNode(zone, node.journal.batches, node.clock.time, **config, delayed=full)
+    assert after.server.delayed.count == 0
+    assert after.metrics.refusals.snapshot() == {"delayed_too_far": 1, "will_quota_exceeded": 1}
+    assert "will_refused client_id=c topic=$delayed/60/t reason=quota_exceeded" in caplog.text
+    assert "setting=delayed.max_seconds" in caplog.text
 
 
 @pytest.mark.asyncio

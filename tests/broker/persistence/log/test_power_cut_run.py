@@ -136,5 +136,5 @@ def test_a_check_file_that_is_written_too_early_too_late_or_not_is_found(tmp_pat
     ],
 )
 def test_what_is_forgotten_is_found(tmp_path: Path, kind: type, method: str, text: str) -> None:
-    with patch.object(kind, method, lambda *_: 0):
+    with patch.object(kind, method, lambda *_, **__: 0):
         assert text in found_with(tmp_path)
