@@ -73,9 +73,10 @@ def refuse(channel: Channel, code: int, detail: str, setting: str = "", tell: bo
     end(channel, reason or reason_codes.name(code), detail, setting)
 
 
-def disconnect(channel: Channel, code: int, detail: str, reason: str, setting: str = "") -> None:
-    """Close a connected client; 5.0 is told the Reason Code first [MQTT-4.13.1-1]. ``setting``: see ``end``."""
-    properties = {REASON_STRING: detail} if detail else NO_PROPERTIES
+def disconnect(channel: Channel, code: int, detail: str, reason: str, setting: str = "", tell: bool = True) -> None:
+    """Close a connected client; 5.0 is told the Reason Code first [MQTT-4.13.1-1]. ``setting``: see ``end``, ``tell``:
+    see ``refuse``."""
+    properties = {REASON_STRING: detail} if detail and tell else NO_PROPERTIES
     channel.send_disconnect(Disconnect(code, properties))
     end(channel, reason, detail, setting)
 

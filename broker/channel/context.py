@@ -63,6 +63,6 @@ class ChannelContext:
         # Set by the server, which makes it of this.
         self.reviews: Reviews
         # The other nodes. The server sets it.
-        self.cluster: Cluster
+        self.cluster: Cluster = broker.cluster
         # The node is stopping: no new CONNECT is accepted.
         self.closing = False

@@ -6,8 +6,11 @@ from typing import Final
 from ..mqtt import reason_codes
 from ..mqtt.constants import V4
 from ..mqtt.packets import Connect
+from ..session.session import Session
 from .channel import Channel
 from .closing import NONE, refuse
+
+SESSION_OWNER: Final = "access.session_owner"
 
 _SPECIAL: Final = re.compile(r"[+#/]|^\$")
 
@@ -50,18 +53,24 @@ def check_owner(channel: Channel) -> bool:
     session = context.broker.sessions.get(client.client_id)
     if session is None or context.access.settings.session_owner == "any":
         return True
-    owner = session.owner
-    if owner is None:  # an older version did not write down whose it is, but what its client called itself
-        known = session.client.username
-        if not known or known == client.username:
-            return True
-        owner = f"a client called {known}"
-    elif not owner or owner == client.owner:
+    owner = owner_before(session, client.owner, client.username)
+    if not owner:
         return True
-    detail = f"the session belongs to {owner}"
-    setting = "access.session_owner"
-    refuse(channel, reason_codes.NOT_AUTHORIZED, detail, setting, tell=False, reason="session_of_another")
+    refuse_session_of_another(channel, f"the session belongs to {owner}")
     return False
+
+
+def owner_before(session: Session, owner: str, username: str | None) -> str:
+    """Whose this session is, where it is not that of a client with this ``ClientInfo.owner`` and user name; empty: it
+    is its own, or nobody's."""
+    if session.owner is None:  # an older version did not write down whose it is, but what its client called itself
+        known = session.client.username
+        return "" if not known or known == username else f"a client called {known}"
+    return "" if session.owner == owner else session.owner
+
+
+def refuse_session_of_another(channel: Channel, detail: str) -> None:
+    refuse(channel, reason_codes.NOT_AUTHORIZED, detail, SESSION_OWNER, tell=False, reason="session_of_another")
 
 
 def new_client_id(channel: Channel) -> str:

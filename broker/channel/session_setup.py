@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from functools import partial
 from typing import Final
 
 from ..access.decision import Decision
 from ..access.jwt import Token
-from ..core.outcome import NO_MEMORY, STORE_TROUBLE
+from ..core.outcome import NO_MEMORY, STORE_TROUBLE, Outcome
 from ..mqtt import reason_codes
 from ..mqtt.constants import (
     ASSIGNED_CLIENT_IDENTIFIER,
@@ -42,7 +42,15 @@ from .closing import (
     token_expired,
 )
 from .external_check import ask
-from .identity import check_banned, check_mountpoint, check_owner, mountpoint_of, new_client_id
+from .identity import (
+    SESSION_OWNER,
+    check_banned,
+    check_mountpoint,
+    check_owner,
+    mountpoint_of,
+    new_client_id,
+    refuse_session_of_another,
+)
 from .review import NO_DECISIONS, SessionReview, unknown_filters, until_reviewed
 
 logger = logging.getLogger(__name__)
@@ -58,6 +66,41 @@ def accept(channel: Channel, connect: Connect, now: float, extra: Properties) ->
     if not check_mountpoint(channel):
         return None
     client.mountpoint = mountpoint_of(channel.zone.mountpoint, client.client_id, client.user)
+    cluster = channel.context.cluster
+    if cluster.clustered:
+        # Whoever is refused disturbs no session, wherever it is.
+        if _connack_properties_if_admitted(channel, connect, extra) is None:
+            return None
+        claim = cluster.claim(client, connect.clean_start, client.expiry_interval)
+        if claim is not None:
+            channel.state = AUTHENTICATING
+            return _claim_first(channel, connect, claim, extra)
+    return _accept_here(channel, connect, now, extra)
+
+
+async def _claim_first(channel: Channel, connect: Connect, claim: Awaitable[Outcome | None], extra: Properties) -> None:
+    """Another node has its session, or all nodes must know that it begins here."""
+    refusal = await claim
+    if channel.state != AUTHENTICATING:
+        return
+    if refusal is not None:
+        _refuse_claim(channel, refusal)
+        return
+    channel.state = CONNECTING
+    waiting = _accept_here(channel, connect, channel.context.clock.now(), extra)
+    if waiting is not None:
+        await waiting
+
+
+def _refuse_claim(channel: Channel, refusal: Outcome) -> None:
+    if refusal.setting == SESSION_OWNER:
+        refuse_session_of_another(channel, refusal.detail)
+    else:
+        refuse(channel, refusal.code, refusal.detail, refusal.setting)
+
+
+def _accept_here(channel: Channel, connect: Connect, now: float, extra: Properties) -> Waiting:
+    client = channel.client
     authorization = channel.context.authorization
     if authorization.asks:
         topic: str | None = None
@@ -120,29 +163,15 @@ def _open(
 
     ``decisions``: of a service outside, by Topic Filter.
     """
-    if not check_banned(channel):  # again: a service may have taken seconds
-        return None
-    if not check_owner(channel):
+    properties = _connack_properties_if_admitted(channel, connect, extra)  # again: a service may have taken seconds
+    if properties is None:
         return None
     context = channel.context
     broker = context.broker
     client = channel.client
+    expiry = client.expiry_interval
     channel.connect = None
     client.connected_at = now
-    client.keep_alive = _keep_alive(channel, connect)
-    client.expiry_interval = expiry = _expiry(channel, connect)
-
-    properties = {**extra, **_connack_properties(channel, connect, client.keep_alive, expiry)}
-    if not channel.fits(Connack(reason_codes.SUCCESS, False, properties)):
-        end(channel, "packet_too_large", "the client's Maximum Packet Size leaves no room for a CONNACK", NONE)
-        return None
-    durability = context.durability
-    if durability is not None and durability.commit.trouble is not None and _needs_disk(channel, connect, expiry):
-        refuse(channel, STORE_TROUBLE.code, STORE_TROUBLE.detail, STORE_TROUBLE.setting)
-        return None
-    if broker.short_of_memory and client.client_id not in broker.sessions:
-        refuse(channel, NO_MEMORY.code, NO_MEMORY.detail, NO_MEMORY.setting)
-        return None
     old = context.channels.get(client.client_id)
     if old is not None:
         take_over(old, connect.clean_start)  # [MQTT-3.1.4-3]: out before the answer goes out
@@ -162,6 +191,29 @@ def _open(
         if review.undecided:
             context.reviews.add(session)
     return _answer_connect(channel, connect, session, present, properties, now)
+
+
+def _connack_properties_if_admitted(channel: Channel, connect: Connect, extra: Properties) -> Properties | None:
+    """What its CONNACK says, where it may have its session and there is room for it; else it is refused here."""
+    if not (check_banned(channel) and check_owner(channel)):
+        return None
+    context = channel.context
+    broker = context.broker
+    client = channel.client
+    client.keep_alive = _keep_alive(channel, connect)
+    client.expiry_interval = expiry = _expiry(channel, connect)
+    properties = {**extra, **_connack_properties(channel, connect, client.keep_alive, expiry)}
+    if not channel.fits(Connack(reason_codes.SUCCESS, False, properties)):
+        end(channel, "packet_too_large", "the client's Maximum Packet Size leaves no room for a CONNACK", NONE)
+        return None
+    durability = context.durability
+    if durability is not None and durability.commit.trouble is not None and _needs_disk(channel, connect, expiry):
+        refuse(channel, STORE_TROUBLE.code, STORE_TROUBLE.detail, STORE_TROUBLE.setting)
+        return None
+    if broker.short_of_memory and client.client_id not in broker.sessions:
+        refuse(channel, NO_MEMORY.code, NO_MEMORY.detail, NO_MEMORY.setting)
+        return None
+    return properties
 
 
 async def _answer_when_reviewed(
@@ -269,8 +321,9 @@ def _answer(channel: Channel, connect: Connect, connack: Connack, now: float) ->
     session.advance(now)
 
 
-def take_over(old: Channel, clean_start: bool) -> None:
-    """Another connection with the same Client Identifier was accepted: this one goes, its session may stay."""
+def take_over(old: Channel, clean_start: bool, node: str = "") -> None:
+    """Another connection with the same Client Identifier was accepted, on another ``node`` or here: this one goes, its
+    session may stay."""
     metrics = old.context.metrics
     hooks = old.context.hooks
     session = old.session
@@ -285,7 +338,8 @@ def take_over(old: Channel, clean_start: bool) -> None:
             metrics.session_takeovered += 1
             if hooks.session_takeovered:
                 hooks.session_takeovered(old.client, session)
-    disconnect(old, reason_codes.SESSION_TAKEN_OVER, "", DISCARDED if clean_start else TAKEOVERED)
+    reason = DISCARDED if clean_start else TAKEOVERED
+    disconnect(old, reason_codes.SESSION_TAKEN_OVER, f"connected to {node}" if node else "", reason, tell=False)
 
 
 def _delay_of(will: Will) -> int:

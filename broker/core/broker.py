@@ -33,7 +33,7 @@ from ..session.queue import EXPIRY_SLICE
 from ..session.registry import SessionRegistry
 from ..session.session import Session
 from ..session.subscription import Subscription, without_no_local
-from .cluster import Cluster
+from .cluster import Cluster, SingleNode
 from .delayed_topic import reserved, split
 from .hooks import Hooks
 from .outcome import (
@@ -136,7 +136,7 @@ class Broker:
         # What outlives the process; None at durability level ``memory``.
         self.durability: Durability | None = None
         # The other nodes. The server sets it.
-        self.cluster: Cluster
+        self.cluster: Cluster = SingleNode(self.node, "", 0.0)
 
     # ---------------------------------------------------------------- publish
 
@@ -415,11 +415,7 @@ class Broker:
         """The session of an accepted client, and whether it existed before. No client may be connected to it."""
         session = self.sessions.get(client.client_id)
         if session is not None and clean_start:
-            # [MQTT-3.1.2-4] and its delayed will goes out, because its session ends here
-            self.metrics.session_discarded += 1
-            if self.hooks.session_discarded:
-                self.hooks.session_discarded(session.client, session)
-            self.end_session(session, "discarded", now)
+            self.discard_session(session, now)
             session = None
         present = session is not None
         if session is None:
@@ -447,6 +443,51 @@ class Broker:
             if self.durability is not None and session.durable:
                 self.durability.sessions.opened(session)
         return session, present
+
+    def discard_session(self, session: Session, now: float) -> None:
+        """Its client, which is not connected to it, begins a new one [MQTT-3.1.2-4]. Its delayed will goes out, because
+        its session ends here."""
+        self.metrics.session_discarded += 1
+        if self.hooks.session_discarded:
+            self.hooks.session_discarded(session.client, session)
+        self.end_session(session, "discarded", now)
+
+    def suspend_session(self, session: Session) -> None:
+        """Another node may be about to have this session: neither it nor its will is due meanwhile."""
+        self._stop_timers(session)
+
+    def continue_session(self, session: Session, will_due: float, now: float) -> None:
+        """It stays, or has come here: it ends when its time is over, unless its client comes. ``will_due``: when its
+        delayed will goes out, where it has one."""
+        if session.expiry_interval != NEVER_EXPIRES:
+            self.expire_at(session, max(now, min(session.disconnected_at, now) + session.expiry_interval))
+        if session.will is not None:
+            self.will_at(session, session.will, session.will_number, will_due)
+
+    def adopt_session(self, session: Session) -> None:
+        """A session comes from another node, with its subscriptions, which are not in the router yet."""
+        self.sessions.add(session)
+        if self.durability is not None:
+            journal = self.durability.sessions
+            journal.opened(session)
+            for subscription in session.subscriptions.values():
+                journal.subscribed(session, subscription)
+
+    def forget_session(self, session: Session) -> bool:
+        """Another node has this session: nothing of it ends, it is only here no longer. False: it was not here."""
+        if not self.sessions.remove(session):
+            return False
+        self._stop_timers(session)
+        for subscription in session.subscriptions.values():
+            self.router.unsubscribe(subscription)
+        session.subscriptions.clear()
+        owed = session.undelivered()
+        session.end()
+        session.will = None
+        self._will_gone(session)
+        if self.durability is not None and session.durable:
+            self.durability.sessions.ended(session, owed)
+        return True
 
     def leave(self, session: Session, will: Message | None, will_delay: int, now: float, reason: str) -> None:
         """A client's connection is over: its session waits or ends, its will goes out now or later."""
@@ -505,6 +546,7 @@ class Broker:
         if self.durability is not None and session.durable:
             # After the others have it: there is no moment in which no session holds a message.
             self.durability.sessions.ended(session, owed)
+        self.cluster.session_ended(session)
         if reason == "discarded":
             return
         self.metrics.session_terminated += 1

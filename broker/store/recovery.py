@@ -7,7 +7,6 @@ from typing import Final, TypeVar, cast
 
 import msgspec
 
-from ..config import ZoneSettings
 from ..core.broker import Broker
 from ..core.outcome import Outcome
 from ..mqtt.constants import MAX_PACKET_ID, NEVER_EXPIRES
@@ -16,12 +15,11 @@ from ..persistence.durability import Durability
 from ..persistence.log import records
 from ..persistence.log.batch import first_offset
 from ..persistence.message_holders import Holders
-from ..persistence.paging import evicted_copy, properties_of, queue_properties
+from ..persistence.paging import evicted_copy, queue_properties
 from ..persistence.stored_message import StoredMessage
-from ..session.client_info import CLIENT_ID_OWNER, RESTORED, USERNAME_OWNER, ClientInfo
-from ..session.limits import Limits
+from ..session.client_info import ClientInfo
 from ..session.session import Session
-from ..session.subscription import Subscription
+from .restored import ZoneOf, restored_client, restored_message, restored_session
 
 logger = logging.getLogger(__name__)
 
@@ -238,7 +236,7 @@ def recover(
     state: RecoveredState,
     broker: Broker,
     durability: Durability,
-    zone_of: Callable[[str], tuple[ZoneSettings, Limits]],
+    zone_of: ZoneOf,
     delay: Callable[[Message, float, int], None],
     refusal_of_will: Callable[[Message, bool], Outcome | None],
     shed: Callable[[], None] = lambda: None,
@@ -286,7 +284,7 @@ class _Recovery:
         state: RecoveredState,
         broker: Broker,
         durability: Durability,
-        zone_of: Callable[[str], tuple[ZoneSettings, Limits]],
+        zone_of: ZoneOf,
         shed: Callable[[], None],
     ) -> None:
         self.shed = shed
@@ -317,67 +315,27 @@ class _Recovery:
         key = (client_id, username, proved, mountpoint)
         publisher = self.publishers.get(key)
         if publisher is None:
-            publisher = self.publishers[key] = self._client(client_id, username, proved)
+            publisher = restored_client(self.broker, self.zone_of, client_id, username, proved)
+            self.publishers[key] = publisher
             publisher.mountpoint = mountpoint
         return publisher
-
-    def _client(self, client_id: str, username: str | None, proved: bool, listener: str = "") -> ClientInfo:
-        zone, _ = self.zone_of(listener)
-        client = ClientInfo(self.broker.node, zone, listener=listener, client_id=client_id, username=username)
-        client.proved_by = RESTORED if proved else ""
-        return client
 
     def _message(self, body: records.StoredBody, mountpoint: str = "") -> Message:
         """``mountpoint``: its publisher's, where what that may publish is asked about again."""
         publisher = None
         if body.client_id is not None:
             publisher = self._publisher(body.client_id, body.username, body.proved, mountpoint)
-        message = Message(
-            self.topics.setdefault(body.topic, body.topic),
-            body.payload,
-            body.qos,
-            body.retain,
-            properties_of(body),
-            publisher,
-            min(body.timestamp, self.broker.clock.now()),  # one of a clock that was ahead would never expire
-        )
-        message.id = body.id
-        return message
+        topic = self.topics.setdefault(body.topic, body.topic)
+        return restored_message(body, topic, publisher, self.broker.clock.now())
 
     def _session(self, record: records.SessionStored) -> None:
-        now = self.broker.clock.now()
-        zone, limits = self.zone_of(record.listener)
-        client = ClientInfo(
-            self.broker.node, zone, record.zone, record.listener, record.peer_host, record.peer_port,
-            client_id=record.client_id, username=record.username, proto_ver=record.proto_ver,
-        )  # fmt: skip
-        session = Session(client, limits, self.broker, record.created_at, record.expiry_interval)
+        subscriptions = self.state.subscriptions.get(record.number, {})
+        session = restored_session(record, subscriptions.values(), self.broker, self.zone_of)
         session.number = record.number
-        session.account = self.broker.account
         session.journal = self.durability.sessions
-        session.owner = owner = record.owner
-        if owner is None or owner == f"{USERNAME_OWNER}{record.username}":
-            client.proved_by = RESTORED
-        client.proved_client_id = owner == CLIENT_ID_OWNER
-        client.mountpoint = record.mountpoint
-        client.connected_at = record.connected_at
-        client.keep_alive = record.keep_alive
-        client.clean_start = record.clean_start
-        client.is_bridge = record.is_bridge
-        client.expiry_interval = record.expiry_interval
-        session.now = now
-        # Its client was connected when the node died: the connection ended then, and it was not written down when.
-        session.disconnected_at = record.disconnected_at or now
-        session.last_packet_id = record.last_packet_id
         self.broker.sessions.add(session)
         self.sessions[record.number] = session
-        for each in self.state.subscriptions.get(record.number, {}).values():
-            subscription = Subscription(
-                session, each.filter, each.qos, each.no_local, each.retain_as_published, each.retain_handling,
-                tuple(each.identifiers), each.group, each.topic_filter, (), each.by_operator,
-            )  # fmt: skip
-            session.subscriptions[each.filter] = subscription
-            session.filter_bytes += len(each.filter)
+        for subscription in session.subscriptions.values():
             self.broker.router.subscribe(subscription)
         received = self.state.received.get(record.number)
         if received:
@@ -462,7 +420,10 @@ class _Recovery:
             message = self._message(record.body)
             client_id = record.body.client_id
             if client_id is not None and (record.mountpoint or record.listener):
-                client = self._client(client_id, record.body.username, record.body.proved, record.listener)
+                body = record.body
+                client = restored_client(
+                    self.broker, self.zone_of, client_id, body.username, body.proved, record.listener
+                )
                 client.mountpoint = record.mountpoint
                 message.publisher = client
             refusal = refusal_of(message, record.approved)
