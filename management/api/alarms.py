@@ -24,62 +24,65 @@ class DeactivateBody(msgspec.Struct):
     name: str
 
 
-def _of_all_nodes(call: Call, which: Which) -> Any:
-    return [NodeAlarms(call.operations.nodes.name, call.operations.alarms.records(which))]
+async def _of_all_nodes(call: Call, which: Which) -> Any:
+    return await call.on_all(NodeAlarms, call.operations.alarms.records, which)
+
+
+async def _of_node(call: Call, which: Which) -> Any:
+    return await call.on_node(call.operations.alarms.records, which)
 
 
 @routes.get("/alarms", "Alarms of all nodes", reply=list[NodeAlarms])
-def list_all_alarms(call: Call) -> Any:
-    return _of_all_nodes(call, "all")
+async def list_all_alarms(call: Call) -> Any:
+    return await _of_all_nodes(call, "all")
 
 
 @routes.get("/nodes/{node}/alarms", "Alarms of a node", reply=list[AlarmRecord])
-def list_node_alarms(call: Call) -> Any:
-    return call.operations.alarms.records()
+async def list_node_alarms(call: Call) -> Any:
+    return await _of_node(call, "all")
 
 
 @routes.get("/alarms/activated", "Active alarms of all nodes", reply=list[NodeAlarms])
-def list_all_activated_alarms(call: Call) -> Any:
-    return _of_all_nodes(call, "activated")
+async def list_all_activated_alarms(call: Call) -> Any:
+    return await _of_all_nodes(call, "activated")
 
 
 @routes.get("/alarms/present", "Active alarms, by their 4.0 and 4.1 name", reply=list[NodeAlarms])
-def list_present_alarms(call: Call) -> Any:
-    return _of_all_nodes(call, "activated")
+async def list_present_alarms(call: Call) -> Any:
+    return await _of_all_nodes(call, "activated")
 
 
 @routes.get("/nodes/{node}/alarms/activated", "Active alarms of a node", reply=list[AlarmRecord])
-def list_node_activated_alarms(call: Call) -> Any:
-    return call.operations.alarms.records("activated")
+async def list_node_activated_alarms(call: Call) -> Any:
+    return await _of_node(call, "activated")
 
 
 @routes.get("/alarms/deactivated", "Alarms of all nodes that are over", reply=list[NodeAlarms])
-def list_all_deactivated_alarms(call: Call) -> Any:
-    return _of_all_nodes(call, "deactivated")
+async def list_all_deactivated_alarms(call: Call) -> Any:
+    return await _of_all_nodes(call, "deactivated")
 
 
 @routes.get("/alarms/history", "Alarms that are over, by their 4.0 and 4.1 name", reply=list[NodeAlarms])
-def list_alarm_history(call: Call) -> Any:
-    return _of_all_nodes(call, "deactivated")
+async def list_alarm_history(call: Call) -> Any:
+    return await _of_all_nodes(call, "deactivated")
 
 
 @routes.get("/nodes/{node}/alarms/deactivated", "Alarms of a node that are over", reply=list[AlarmRecord])
-def list_node_deactivated_alarms(call: Call) -> Any:
-    return call.operations.alarms.records("deactivated")
+async def list_node_deactivated_alarms(call: Call) -> Any:
+    return await _of_node(call, "deactivated")
 
 
 @routes.post("/alarms/deactivated", "Say that an alarm is over", body=DeactivateBody)
-def deactivate_alarm(call: Call) -> Any:
+async def deactivate_alarm(call: Call) -> Any:
     body: DeactivateBody = call.body
-    call.operations.nodes.check(body.node)
-    call.operations.alarms.deactivate(body.name)
+    await call.operations.calls.on(body.node, call.operations.alarms.deactivate, body.name)
 
 
 @routes.delete("/alarms/deactivated", "Forget the alarms of all nodes that are over")
-def delete_all_deactivated_alarms(call: Call) -> Any:
-    call.operations.alarms.forget()
+async def delete_all_deactivated_alarms(call: Call) -> Any:
+    await call.operations.alarms.forget_everywhere()
 
 
 @routes.delete("/nodes/{node}/alarms/deactivated", "Forget the alarms of a node that are over")
-def delete_node_deactivated_alarms(call: Call) -> Any:
-    call.operations.alarms.forget()
+async def delete_node_deactivated_alarms(call: Call) -> Any:
+    await call.on_node(call.operations.alarms.forget)

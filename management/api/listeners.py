@@ -1,4 +1,4 @@
-"""/listeners: where the node accepts connections."""
+"""/listeners: where each node accepts connections."""
 
 from typing import Any
 
@@ -18,20 +18,20 @@ class NodeListeners(msgspec.Struct):
 
 
 @routes.get("/listeners", "Listeners of all nodes", reply=list[NodeListeners])
-def list_listeners(call: Call) -> Any:
-    return [NodeListeners(call.operations.nodes.name, call.operations.listeners.records())]
+async def list_listeners(call: Call) -> Any:
+    return await call.on_all(NodeListeners, call.operations.listeners.records)
 
 
 @routes.get("/nodes/{node}/listeners", "Listeners of a node", reply=list[ListenerRecord])
-def list_node_listeners(call: Call) -> Any:
-    return call.operations.listeners.records()
+async def list_node_listeners(call: Call) -> Any:
+    return await call.on_node(call.operations.listeners.records)
 
 
 @routes.put("/listeners/{identifier}/restart", "Restart a listener on all nodes")
 async def restart_listener(call: Call) -> Any:
-    await call.operations.listeners.restart(call.path["identifier"])
+    await call.operations.listeners.restart_everywhere(call.path["identifier"])
 
 
 @routes.put("/nodes/{node}/listeners/{identifier}/restart", "Restart a listener on a node")
 async def restart_node_listener(call: Call) -> Any:
-    await call.operations.listeners.restart(call.path["identifier"])
+    await call.on_node(call.operations.listeners.restart, call.path["identifier"])

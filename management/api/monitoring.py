@@ -33,23 +33,23 @@ class PrometheusQuery(msgspec.Struct):
 
 
 @routes.get("/metrics", "Counters of all nodes", reply=list[NodeMetrics])
-def list_all_metrics(call: Call) -> Any:
-    return [{"node": call.operations.nodes.name, "metrics": call.operations.monitoring.metrics()}]
+async def list_all_metrics(call: Call) -> Any:
+    return await call.on_all(NodeMetrics, call.operations.monitoring.metrics)
 
 
 @routes.get("/nodes/{node}/metrics", "Counters of a node", reply=dict[str, int])
-def list_node_metrics(call: Call) -> Any:
-    return call.operations.monitoring.metrics()
+async def list_node_metrics(call: Call) -> Any:
+    return await call.on_node(call.operations.monitoring.metrics)
 
 
 @routes.get("/stats", "Gauges of all nodes", reply=list[NodeStats])
-def list_all_stats(call: Call) -> Any:
-    return [{"node": call.operations.nodes.name, "stats": call.operations.monitoring.stats()}]
+async def list_all_stats(call: Call) -> Any:
+    return await call.on_all(NodeStats, call.operations.monitoring.stats)
 
 
 @routes.get("/nodes/{node}/stats", "Gauges of a node", reply=dict[str, int])
-def list_node_stats(call: Call) -> Any:
-    return call.operations.monitoring.stats()
+async def list_node_stats(call: Call) -> Any:
+    return await call.on_node(call.operations.monitoring.stats)
 
 
 @routes.get(

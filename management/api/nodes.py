@@ -1,4 +1,4 @@
-"""/brokers and /nodes: what the node is and what it uses."""
+"""/brokers and /nodes: what each node is and what it uses."""
 
 from typing import Any
 
@@ -9,20 +9,20 @@ routes = Routes("Nodes")
 
 
 @routes.get("/brokers", "What each node is", reply=list[BrokerRecord])
-def list_brokers(call: Call) -> Any:
-    return [call.operations.nodes.broker()]
+async def list_brokers(call: Call) -> Any:
+    return await call.operations.nodes.brokers()
 
 
 @routes.get("/brokers/{node}", "What a node is", reply=BrokerRecord)
-def get_broker(call: Call) -> Any:
-    return call.operations.nodes.broker()
+async def get_broker(call: Call) -> Any:
+    return await call.on_node(call.operations.nodes.broker)
 
 
 @routes.get("/nodes", "What each node uses", reply=list[NodeRecord])
-def list_nodes(call: Call) -> Any:
-    return [call.operations.nodes.status(memory_text=True)]
+async def list_nodes(call: Call) -> Any:
+    return await call.operations.nodes.statuses()
 
 
 @routes.get("/nodes/{node}", "What a node uses", reply=NodeRecord)
-def get_node(call: Call) -> Any:
-    return call.operations.nodes.status(memory_text=False)
+async def get_node(call: Call) -> Any:
+    return await call.on_node(call.operations.nodes.status, memory_text=False)

@@ -174,7 +174,7 @@ def clean_cache(call: CommandCall) -> CommandResult:
 @commands.add("acl cache-clean node <Node>", "Decide anew what every client of a node may do")
 def clean_cache_of_node(call: CommandCall) -> CommandResult:
     with telling(_not_drained):
-        call.operations.nodes.check(call["Node"])
+        call.operations.calls.check(call["Node"])
     call.operations.clients.clean_acl_caches()
     return CommandResult(None, "ACL cache drain start OK")
 

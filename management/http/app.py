@@ -112,7 +112,7 @@ class Application:
 
     async def _call(self, endpoint: Endpoint, variables: dict[str, str], request: web.Request) -> Any:
         if "node" in variables:
-            self.operations.nodes.check(variables["node"])
+            self.operations.calls.check(variables["node"])
         call = Call(request, self.operations, variables)
         if endpoint.query is not None:
             call.query = read_query(request, endpoint.query)

@@ -38,6 +38,11 @@ class Extra:
         self.members = members
 
 
+def of_nodes(data: Any, missing: list[str]) -> Any:
+    """``data`` that several nodes were asked for; ``meta`` names those that did not answer, if any."""
+    return Extra(data, meta={"missing_nodes": missing}) if missing else data
+
+
 def status_of(code: int) -> int:
     """The HTTP status that goes with a refusal's code; 400 unless the table in decisions says otherwise."""
     return _STATUS.get(code, 400)

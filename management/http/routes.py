@@ -9,6 +9,7 @@ from aiohttp import web
 
 from ..operations.operations import Operations
 from ..operations.refusal import WRONG, Refusal
+from .envelope import of_nodes
 
 PREFIXES: Final = (("api", "v4"), ("api",))
 """Every endpoint stands under both; the longer is tried first."""
@@ -33,6 +34,16 @@ class Call:
         self.path = path
         self.query = query
         self.body = body
+
+    async def on_node(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """What an operation gives on the node that the path names."""
+        return await self.operations.calls.on(self.path["node"], function, *args, **kwargs)
+
+    async def on_all(self, row: Callable[[str, Any], Any], function: Callable[..., Any], *args: Any) -> Any:
+        """What an operation gives on all running nodes, a ``row`` of each."""
+        calls = self.operations.calls
+        found, missing = await calls.everywhere(function, *args)
+        return of_nodes([row(node, each) for node, each in found], calls.may_lack(missing))
 
 
 Handler = Callable[[Call], Any | Awaitable[Any]]

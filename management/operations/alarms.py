@@ -6,6 +6,7 @@ import msgspec
 
 from taipan.broker.server import Server
 
+from .node_calls import NodeCalls
 from .refusal import not_found
 
 Which = Literal["all", "activated", "deactivated"]
@@ -26,8 +27,10 @@ class AlarmRecord(msgspec.Struct):
 class Alarms:
     """The alarms of the node; they are not kept over a restart."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, calls: NodeCalls) -> None:
         self._server = server
+        self._calls = calls
+        calls.serve(self.records, self.deactivate, self.forget)
 
     def records(self, which: Which = "all") -> list[AlarmRecord]:
         """Active ones first, in each part the latest first."""
@@ -44,3 +47,7 @@ class Alarms:
     def forget(self) -> None:
         """Clear those that are over."""
         self._server.alarms.forget()
+
+    async def forget_everywhere(self) -> None:
+        """Clear those of all nodes. Raises Refusal."""
+        (await self._calls.everywhere(self.forget)).complete()

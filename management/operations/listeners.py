@@ -10,6 +10,7 @@ from taipan.broker.server import Server
 from taipan.broker.transport.listener import Listener, ListenerError
 from taipan.broker.transport.tls import TlsError
 
+from .node_calls import NodeCalls
 from .refusal import RPC_ERROR, WRONG, Refusal, not_found
 
 logger = logging.getLogger(__name__)
@@ -53,11 +54,13 @@ class HttpListener(Protocol):
 class Listeners:
     """All listeners of the node. ``http_listeners``: the HTTP ones, while they are open."""
 
-    def __init__(self, server: Server, shutdown_count: Literal["array", "object"]) -> None:
+    def __init__(self, server: Server, shutdown_count: Literal["array", "object"], calls: NodeCalls) -> None:
         self._server = server
+        self._calls = calls
         self._as_array = shutdown_count == "array"
         self._restarting = asyncio.Lock()
         self.http_listeners: list[HttpListener] = []
+        calls.serve(self.records, self.restart)
 
     def records(self) -> list[ListenerRecord]:
         """The listener records, MQTT's first."""
@@ -112,6 +115,10 @@ class Listeners:
             except (ListenerError, TlsError) as error:
                 logger.error("listener_restart_failed listener=%s error=%s", listener.name, error)
                 raise Refusal(RPC_ERROR, f"it is closed: {error}") from None
+
+    async def restart_everywhere(self, name: str) -> None:
+        """The same on all nodes. Raises Refusal."""
+        (await self._calls.everywhere(self.restart, name)).complete()
 
     async def stop(self, name: str) -> str:
         """Close a listener's socket until it is restarted; who is connected stays. Where it was. Raises Refusal."""

@@ -7,6 +7,7 @@ import msgspec
 from taipan.broker.extensions.extension import Extension
 from taipan.broker.server import Server
 
+from .node_calls import NodeCalls
 from .topic_metrics import TopicCounts
 
 RULE_ENGINE: Final = ("rules", "actions", "resources")
@@ -16,9 +17,10 @@ RULE_ENGINE: Final = ("rules", "actions", "resources")
 class Monitoring:
     """What the node counts, under EMQX's names."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, calls: NodeCalls) -> None:
         self._server = server
         self._restored = False
+        calls.serve(self.metrics, self.stats)
         server.on_recovered.append(self._on_restored)
 
     def _on_restored(self) -> None:

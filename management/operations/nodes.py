@@ -1,4 +1,4 @@
-"""The node itself: what it is, how long it runs, what it uses."""
+"""Nodes: what each is, how long it runs, what it uses."""
 
 import os
 import platform
@@ -9,10 +9,11 @@ from typing import Final
 
 import msgspec
 
+from taipan.broker.core.cluster import RUNNING, SUSPECT, Member
 from taipan.broker.observability.sys_topics import SYSDESCR, uptime_text
 from taipan.broker.server import Server
 
-from .refusal import not_found
+from .node_calls import NodeCalls
 from .times import local_text
 
 _STATUS: Final = Path("/proc/self/status")
@@ -53,17 +54,24 @@ class NodeRecord(msgspec.Struct):
 
 
 class Nodes:
-    """All nodes there are: this one. Another name is refused."""
+    """This node, and the others of its cluster."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, calls: NodeCalls) -> None:
         self._server = server
+        self._calls = calls
         self._started_at = server.clock.now()
         self.name = server.settings.node.name
+        calls.serve(self.broker, self.status)
 
-    def check(self, node: str) -> None:
-        """Raises Refusal where there is no node of this name."""
-        if node != self.name:
-            raise not_found("node", node)
+    async def brokers(self) -> list[BrokerRecord]:
+        """A broker node record of each member. Of one that does not answer it says what is known here."""
+        found = dict((await self._calls.everywhere(self.broker)).found)
+        return [found.get(member.name) or self._silent_broker(member) for member in self._calls.members()]
+
+    async def statuses(self) -> list[NodeRecord]:
+        """A node status record of each member, the same way."""
+        found = dict((await self._calls.everywhere(self.status, memory_text=True)).found)
+        return [found.get(member.name) or _silent_node(member) for member in self._calls.members()]
 
     @property
     def uptime(self) -> str:
@@ -73,7 +81,7 @@ class Nodes:
         """The broker node record. ``otp_release`` is the runtime's release: Python and the event loop."""
         return BrokerRecord(
             node=self.name,
-            node_status="Running",
+            node_status=RUNNING,
             otp_release=runtime_release(),
             sysdescr=SYSDESCR,
             uptime=self.uptime,
@@ -91,7 +99,7 @@ class Nodes:
         load1, load5, load15 = os.getloadavg()
         return NodeRecord(
             node=self.name,
-            node_status="Running",
+            node_status=RUNNING,
             otp_release=runtime_release(),
             version=self._server.version,
             uptime=self.uptime,
@@ -106,6 +114,42 @@ class Nodes:
             process_available=threads_allowed(),
             process_used=threading.active_count(),
         )
+
+    def _silent_broker(self, member: Member) -> BrokerRecord:
+        return BrokerRecord(
+            node=member.name,
+            node_status=_status(member),
+            otp_release="",
+            sysdescr=SYSDESCR,
+            uptime=uptime_text(0),
+            version=member.version,
+            datetime=local_text(self._server.clock.wall()),
+        )
+
+
+def _silent_node(member: Member) -> NodeRecord:
+    return NodeRecord(
+        node=member.name,
+        node_status=_status(member),
+        otp_release="",
+        version=member.version,
+        uptime=uptime_text(0),
+        connections=0,
+        live_connections=0,
+        load1="0.00",
+        load5="0.00",
+        load15="0.00",
+        max_fds=0,
+        memory_total=0,
+        memory_used=0,
+        process_available=0,
+        process_used=0,
+    )
+
+
+def _status(member: Member) -> str:
+    """Of one that did not answer: it may run, but nothing says so."""
+    return SUSPECT if member.status == RUNNING else member.status
 
 
 def runtime_release() -> str:

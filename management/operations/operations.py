@@ -15,6 +15,7 @@ from .listeners import Listeners
 from .logs import Logs
 from .loss import LossOfRows
 from .monitoring import Modules, Monitoring
+from .node_calls import NodeCalls
 from .nodes import Nodes
 from .prometheus import Prometheus
 from .pubsub import PubSub
@@ -36,7 +37,8 @@ class Operations:
     def __init__(self, server: Server, settings: ManagementSettings, engine: RuleEngine) -> None:
         self.server = server
         self.settings = settings
-        self.nodes = Nodes(server)
+        self.calls = NodeCalls(server)
+        self.nodes = Nodes(server, self.calls)
         self.clients = Clients(server)
         self.subscriptions = Subscriptions(server)
         self.routes = Routes(server)
@@ -50,12 +52,12 @@ class Operations:
         self.loss = LossOfRows(server)
         self.pubsub = PubSub(server)
         self.retained = Retained(server)
-        self.listeners = Listeners(server, settings.shutdown_count)
-        self.monitoring = Monitoring(server)
+        self.listeners = Listeners(server, settings.shutdown_count, self.calls)
+        self.monitoring = Monitoring(server, self.calls)
         self.rules = Rules(engine)
         self.resources = Resources(engine)
         self.prometheus = Prometheus(server, self.monitoring, self.listeners)
-        self.alarms = Alarms(server)
+        self.alarms = Alarms(server, self.calls)
         self.topic_metrics = TopicCounts(server)
         self.modules = Modules(server, self.topic_metrics)
         self.tracing = Traces(server)

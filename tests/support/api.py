@@ -13,6 +13,7 @@ from urllib.parse import quote, urlencode
 import aiohttp
 import msgspec
 
+from taipan.broker.core.cluster import Cluster
 from taipan.management.management_server import ManagementServer
 from taipan.management.settings import ManagementSettings
 from taipan.ruleengine.config import RuleEngineSettings
@@ -139,9 +140,16 @@ class ManagedNode(Node):
     parts."""
 
     def __init__(
-        self, settings: Any, management: ManagementSettings, ruleengine: RuleEngineSettings | None = None
+        self,
+        settings: Any,
+        management: ManagementSettings,
+        ruleengine: RuleEngineSettings | None = None,
+        cluster: Cluster | None = None,
     ) -> None:
+        """``cluster``: in place of what the settings make."""
         super().__init__(settings)
+        if cluster is not None:
+            self.server.cluster = cluster
         self.engine = RuleEngine(self.server, ruleengine or RuleEngineSettings())
         self.management = ManagementServer(self.server, management, self.engine)
         self.api: ApiClient

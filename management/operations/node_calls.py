@@ -1,0 +1,203 @@
+"""Node calls: an operation done by another node, with the function that does it on this one.
+
+A function that others may ask for is given to ``serve`` once. Its name and its annotated arguments are what goes over
+the wire, as MessagePack, and so are what nodes of two versions must have in common: an argument that is new has a
+default, one that is not known is not read.
+"""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, Generic, NamedTuple, ParamSpec, TypeVar, get_type_hints, overload
+
+import msgspec
+
+from taipan.broker.core.cluster import STOPPED, CallFailed, Member, NodeUnreachable
+from taipan.broker.server import Server
+
+from .refusal import RPC_ERROR, SUCCESS, Refusal, not_found
+
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_encode: Final = msgspec.msgpack.Encoder(enc_hook=str).encode
+
+
+class Unreachable(Refusal):
+    """A node of the cluster that does not answer."""
+
+    def __init__(self, node: str, why: str) -> None:
+        super().__init__(RPC_ERROR, f"node {node} {why}")
+        self.node = node
+
+
+class Gathered(NamedTuple, Generic[R]):
+    """What all running nodes answered, by their names, and the names of those that did not."""
+
+    found: list[tuple[str, R]]
+    missing: list[str]
+
+    def complete(self) -> "Gathered[R]":
+        """For an order, which counts only where all have it. Raises Refusal."""
+        if self.missing:
+            raise Unreachable(self.missing[0], "does not answer; on the others it is done")
+        return self
+
+
+class _Answer(msgspec.Struct, array_like=True, frozen=True):
+    """What goes back over the wire: a refusal, or ``data``."""
+
+    code: int
+    message: str
+    data: msgspec.Raw = msgspec.Raw(b"\xc0")
+
+
+class _Operation:
+    """One function as others ask for it: its name, and how its arguments and its answer are read."""
+
+    __slots__ = ("answer", "arguments", "function", "name", "signature")
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.name = f"operations.{function.__qualname__}"
+        self.signature = inspect.signature(function)
+        types = get_type_hints(function)
+        fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
+        for name, each in self.signature.parameters.items():
+            field = (name, types[name])
+            fields.append(field if each.default is inspect.Parameter.empty else (*field, each.default))
+        self.arguments = msgspec.msgpack.Decoder(msgspec.defstruct("Arguments", fields, kw_only=True))
+        self.answer = msgspec.msgpack.Decoder(types["return"])
+
+    def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        return _encode(self.signature.bind(*args, **kwargs).arguments)
+
+    async def run(self, argument: bytes) -> Any:
+        given = self.arguments.decode(argument)
+        done = self.function(*(getattr(given, name) for name in given.__struct_fields__))
+        return await done if inspect.isawaitable(done) else done
+
+
+class NodeCalls:
+    """Which nodes there are, and what they are asked. On a node without a cluster every call is its own."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._operations: dict[str, _Operation] = {}
+        self.name = server.settings.node.name
+
+    @property
+    def clustered(self) -> bool:
+        return self._server.cluster.clustered
+
+    def members(self) -> list[Member]:
+        """All known nodes by name, stopped ones too."""
+        return self._server.cluster.members()
+
+    def running(self) -> list[str]:
+        """The names of the nodes that are asked, in order; this one is among them."""
+        if not self.clustered:
+            return [self.name]
+        return sorted({self.name, *(each.name for each in self.members() if each.status != STOPPED)})
+
+    def check(self, node: str) -> None:
+        """Raises Refusal where there is no node of this name."""
+        if node != self.name and all(each.name != node for each in self.members()):
+            raise not_found("node", node)
+
+    # --------------------------------------------------------------- answering
+
+    def serve(self, *functions: Callable[..., Any]) -> None:
+        """From now on other nodes may ask for these operations."""
+        for function in functions:
+            operation = _Operation(function)
+            self._operations[function.__qualname__] = operation
+            self._server.cluster.serve(operation.name, self._handler(operation))
+
+    def _handler(self, operation: _Operation) -> Callable[[str, bytes], Awaitable[bytes]]:
+        async def handle(asking: str, argument: bytes) -> bytes:
+            if all(each.name != asking for each in self.members()):
+                logger.warning("node_call_refused operation=%s node=%s reason=unknown_node", operation.name, asking)
+                answer = _Answer(RPC_ERROR, f"node {asking} is not known")
+            else:
+                answer = await self._answer(operation, argument)
+            return _encode(answer)
+
+        return handle
+
+    async def _answer(self, operation: _Operation, argument: bytes) -> _Answer:
+        try:
+            return _Answer(SUCCESS, "", msgspec.Raw(_encode(await operation.run(argument))))
+        except Refusal as refusal:
+            return _Answer(refusal.code, refusal.message)
+        except msgspec.MsgspecError as error:
+            return _Answer(RPC_ERROR, f"the argument cannot be read: {error}")
+        except Exception:
+            # A bug: the log has the trace, the answer does not.
+            logger.exception("node_call_error operation=%s", operation.name)
+            return _Answer(RPC_ERROR, "internal error; the log of that node tells more")
+
+    # ------------------------------------------------------------------ asking
+
+    @overload
+    async def on(
+        self, node: str, function: Callable[P, Coroutine[Any, Any, R]], *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
+    @overload
+    async def on(self, node: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    async def on(self, node: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """What ``function`` gives on that node. Raises Refusal: its own, or Unreachable."""
+        if node == self.name:
+            done = function(*args, **kwargs)
+            return await done if inspect.isawaitable(done) else done
+        self.check(node)
+        operation = self._operations[function.__qualname__]
+        if any(each.name == node and each.status == STOPPED for each in self.members()):
+            raise Unreachable(node, "is stopped")
+        try:
+            octets = await self._server.cluster.call(node, operation.name, operation.encode(args, kwargs))
+            answer = msgspec.msgpack.decode(octets, type=_Answer)
+            if answer.code != SUCCESS:
+                raise Refusal(answer.code, answer.message)
+            return operation.answer.decode(answer.data)
+        except NodeUnreachable:
+            raise Unreachable(node, "does not answer") from None
+        except (CallFailed, msgspec.MsgspecError) as error:
+            raise Unreachable(node, f"cannot answer: {error}") from None
+
+    @overload
+    async def everywhere(
+        self, function: Callable[P, Coroutine[Any, Any, R]], *args: P.args, **kwargs: P.kwargs
+    ) -> Gathered[R]: ...
+    @overload
+    async def everywhere(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Gathered[R]: ...
+
+    async def everywhere(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Gathered[Any]:
+        """What ``function`` gives on all running nodes, asked at the same time. Raises the first Refusal of one of
+        them."""
+        names = self.running()
+        asked = (self.on(name, function, *args, **kwargs) for name in names)
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+        found: list[tuple[str, Any]] = []
+        missing: list[str] = []
+        for name, outcome in zip(names, outcomes, strict=True):
+            if isinstance(outcome, Unreachable):
+                missing.append(name)
+            elif isinstance(outcome, Refusal) and name != self.name:
+                raise Refusal(outcome.code, f"node {name}: {outcome.message}")
+            elif isinstance(outcome, BaseException):
+                raise outcome
+            else:
+                found.append((name, outcome))
+        return Gathered(found, missing)
+
+    def may_lack(self, missing: list[str]) -> list[str]:
+        """The same. Raises Refusal where an answer that lacks a node is none (setting ``cluster.strict_fanout``)."""
+        settings = self._server.settings.cluster
+        if missing and settings is not None and settings.strict_fanout:
+            raise Unreachable(missing[0], "does not answer (setting cluster.strict_fanout)")
+        return missing
