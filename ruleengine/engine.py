@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from taipan.broker.server import Server
 
@@ -17,6 +16,7 @@ from .events import KINDS
 from .hook_bindings import HookBindings
 from .metrics import TICK
 from .operator_modules import OperatorModuleError, load_operator_modules
+from .records import RuleEventRecord
 from .resource_manager import ResourceManager
 from .resources.resource import NodeContext, ResourceType
 from .rule_index import RuleIndex
@@ -101,7 +101,7 @@ class RuleEngine:
         await self.resources.adopt(resources)
         await self.rules.adopt(rules)
 
-    def rule_events(self) -> list[dict[str, Any]]:
+    def rule_events(self) -> list[RuleEventRecord]:
         """Every event with its columns, for who writes a rule."""
         return [kind.record() for kind in KINDS]
 

@@ -13,6 +13,7 @@ from taipan.broker.session.client_info import ClientInfo
 from .columns import Columns
 from .hops import hops_of
 from .params import Text
+from .records import RuleEventRecord
 
 Maker = Callable[["Event"], Any]
 
@@ -44,16 +45,10 @@ class EventKind:
     makers: Mapping[str, Maker]
     examples: Mapping[str, Any]
 
-    def record(self) -> dict[str, Any]:
-        """As ``GET /rule_events`` lists it."""
-        return {
-            "event": self.topic,
-            "title": self.title.record(),
-            "description": self.description.record(),
-            "columns": list(self.makers),
-            "test_columns": dict(self.examples),
-            "sql_example": self.sql_example,
-        }
+    def record(self) -> RuleEventRecord:
+        return RuleEventRecord(
+            self.topic, self.title, self.description, list(self.makers), dict(self.examples), self.sql_example
+        )
 
 
 class Event:

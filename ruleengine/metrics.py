@@ -3,35 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Final
+from typing import Final
+
+from .records import ActionMetrics, RuleMetrics
 
 TICK: Final = 10.0
 """Seconds between two measurements of speed."""
 TICKS: Final = 30
 """Measurements that ``speed_last5m`` is the mean of."""
-
-
-MAX_REASON_LENGTH: Final = 1024
-
-
-class LastError:
-    """What went wrong last. ``clause``: of the SQL, or empty; ``at``: unix seconds."""
-
-    __slots__ = ("at", "clause", "reason", "sample")
-
-    def __init__(self, at: float, clause: str, reason: str, sample: str = "") -> None:
-        self.at = at
-        self.clause = clause
-        self.reason = reason[:MAX_REASON_LENGTH]
-        self.sample = sample
-
-    def record(self) -> dict[str, Any]:
-        record: dict[str, Any] = {"at": int(self.at * 1000), "reason": self.reason}
-        if self.clause:
-            record["clause"] = self.clause
-        if self.sample:
-            record["sample"] = self.sample
-        return record
 
 
 class RuleCounters:
@@ -83,20 +62,19 @@ class RuleCounters:
         self.speed_max = max(self.speed_max, self.speed)
         self._speeds.append(self.speed)
 
-    def record(self, node: str) -> dict[str, Any]:
-        """Specification, Rule, ``metrics``; with what EMQX 4.4 adds."""
-        return {
-            "node": node,
-            "matched": self.matched,
-            "speed": round(self.speed, 2),
-            "speed_max": round(self.speed_max, 2),
-            "speed_last5m": round(self.speed_last5m, 2),
-            "evaluated": self.evaluated,
-            "passed": self.passed,
-            "failed": self.failed,
-            "no_result": self.no_result,
-            "exception": self.exception,
-        }
+    def record(self, node: str) -> RuleMetrics:
+        return RuleMetrics(
+            node,
+            self.matched,
+            round(self.speed, 2),
+            round(self.speed_max, 2),
+            round(self.speed_last5m, 2),
+            self.evaluated,
+            self.passed,
+            self.failed,
+            self.no_result,
+            self.exception,
+        )
 
 
 class ActionCounters:
@@ -119,6 +97,5 @@ class ActionCounters:
         self.success = success
         self.failed = failed
 
-    def record(self, node: str) -> dict[str, Any]:
-        """Specification, Action entry, ``metrics``; with what EMQX 4.4 adds."""
-        return {"node": node, "success": self.success, "failed": self.failed, "taken": self.taken}
+    def record(self, node: str) -> ActionMetrics:
+        return ActionMetrics(node, self.success, self.failed, self.taken)

@@ -7,9 +7,13 @@ The definitions have the keys of EMQX 4.x (rule-engine API: ``order``, ``type``,
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
+
+from msgspec import UNSET
+
+from .records import ParamDefinition
+from .records import Text as Text
 
 _TYPES: Final[dict[str, tuple[type, ...]]] = {
     "string": (str,),
@@ -50,31 +54,22 @@ class ParamError(ValueError):
         self.missing = missing
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A short text in the API's two languages."""
-
-    en: str
-    zh: str
-
-    def record(self) -> dict[str, str]:
-        return {"en": self.en, "zh": self.zh}
-
-
 class Param:
-    """One parameter. ``extra`` are further keys of its definition (``input``, ``schema``, ``items``)."""
+    """One parameter. ``schema``, ``items`` and ``input`` are for forms."""
 
     __slots__ = (
         "default",
         "description",
         "enum",
-        "extra",
         "format",
+        "input",
         "insist",
+        "items",
         "name",
         "order",
         "range",
         "required",
+        "schema",
         "title",
         "type",
     )
@@ -92,7 +87,9 @@ class Param:
         format: str | None = None,
         range: tuple[float, float] | None = None,
         insist: bool = False,
-        **extra: Any,
+        schema: dict[str, Any] | None = None,
+        items: dict[str, Any] | None = None,
+        input: str | None = None,
     ) -> None:
         """``format``: ``url`` or a regular expression that must match the whole text. ``insist``: it must be given
         although it has a default, which is for forms to show."""
@@ -107,24 +104,25 @@ class Param:
         self.format = format
         self.range = range
         self.insist = insist
-        self.extra = extra
+        self.schema = schema
+        self.items = items
+        self.input = input
 
-    def record(self) -> dict[str, Any]:
-        """Its definition object."""
-        record: dict[str, Any] = {
-            "order": self.order,
-            "type": self.type,
-            "title": self.title.record(),
-            "description": self.description.record(),
-        }
-        if self.required:
-            record["required"] = True
-        for key in ("default", "enum", "format"):
-            if getattr(self, key) is not None:
-                record[key] = getattr(self, key)
-        if self.range is not None:
-            record["range"] = list(self.range)
-        return record | self.extra
+    def record(self) -> ParamDefinition:
+        return ParamDefinition(
+            order=self.order,
+            type=self.type,
+            title=self.title,
+            description=self.description,
+            required=self.required or UNSET,
+            default=UNSET if self.default is None else self.default,
+            enum=UNSET if self.enum is None else self.enum,
+            format=UNSET if self.format is None else self.format,
+            range=UNSET if self.range is None else self.range,
+            schema=UNSET if self.schema is None else self.schema,
+            items=UNSET if self.items is None else self.items,
+            input=UNSET if self.input is None else self.input,
+        )
 
     def check(self, value: Any) -> Any:
         """``value`` as the parameter has it. Raises ParamError."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import msgspec
+from msgspec import UNSET
 
 from taipan.broker.observability.alarms import Alarms
 from taipan.broker.persistence.tables import Table
@@ -21,6 +22,7 @@ from .delivery.report import ActionFailed
 from .error import IN_USE, UNKNOWN, WRONG, RuleEngineError
 from .param_masking import given_back, shown
 from .params import ParamError, check_params
+from .records import ListedResource, ResourceRecord, ResourceStatus
 from .resources.resource import NodeContext, Resource, ResourceContext, ResourceError, ResourceType
 from .stored import MAX_ID, StoredResource, check_stored, expect, new_id
 
@@ -53,7 +55,7 @@ class ManagedResource:
         """Why it is not alive."""
         if self.instance is None:
             return self.fault
-        reason = str(self.instance.status.get("reason", ""))
+        reason = self.instance.status.reason or ""
         return self.tried if reason in ("", NOT_TRIED) and self.tried else reason
 
 
@@ -106,10 +108,18 @@ class ResourceManager:
             raise RuleEngineError(UNKNOWN, f"there is no resource {id[:MAX_ID]}")
         return entry
 
-    def lookup(self, id: str) -> dict[str, Any]:
-        """One record, ``status`` being a list with an entry for each node."""
+    def lookup(self, id: str) -> ResourceRecord:
+        """One record, with ``status``."""
         entry = self.get(id)
-        return self.record(entry) | {"status": self.status(entry)}
+        row = entry.stored
+        return ResourceRecord(
+            id=row.id,
+            type=row.type,
+            config=self._shown_config(row),
+            description=row.description,
+            fault=entry.fault or UNSET,
+            status=[self._status(entry)],
+        )
 
     def running(self, id: str) -> Resource:
         """The running instance, for actions. Raises RuleEngineError where there is none."""
@@ -135,7 +145,7 @@ class ResourceManager:
 
     async def create(
         self, type: str, config: Mapping[str, Any], id: str | None = None, description: str = ""
-    ) -> dict[str, Any]:
+    ) -> ResourceRecord:
         """The record of a new resource, whether its other side can be reached or not: its first attempt is waited for,
         at most ``FIRST_TRY`` seconds."""
         async with self._lock:
@@ -207,7 +217,7 @@ class ResourceManager:
 
     async def update(
         self, id: str, config: Mapping[str, Any] | None = None, description: str | None = None
-    ) -> dict[str, Any]:
+    ) -> ResourceRecord:
         """The record after the change. A new configuration is tried first, as EMQX does; what the answers mask stays
         as it was. It is refused while an enabled rule uses the resource, unless that could not be started."""
         async with self._lock:
@@ -333,32 +343,34 @@ class ResourceManager:
 
     # Records
 
-    def record(self, entry: ManagedResource) -> dict[str, Any]:
-        """Specification, Resource. Secrets are masked."""
-        row = entry.stored
-        kind = self.types.get(row.type)
-        config = shown(row.config, () if kind is None else kind.params)
-        record = {"id": row.id, "type": row.type, "config": config, "description": row.description}
-        if entry.fault:
-            record["fault"] = entry.fault
-        return record
-
-    def records(self, type: str | None = None) -> list[dict[str, Any]]:
-        """Records in the order of creation, ``status`` being whether each is alive; those of one ``type``."""
+    def records(self, type: str | None = None) -> list[ListedResource]:
+        """Records in the order of creation; those of one ``type``."""
         if type is not None:
             self.type(type)
         return [
-            self.record(each) | {"status": each.alive}
+            ListedResource(
+                id=each.stored.id,
+                type=each.stored.type,
+                config=self._shown_config(each.stored),
+                description=each.stored.description,
+                fault=each.fault or UNSET,
+                status=each.alive,
+            )
             for each in self._entries.values()
             if type is None or each.stored.type == type
         ]
 
-    def status(self, entry: ManagedResource) -> list[dict[str, Any]]:
-        """Specification, Resource, ``status``: per node, with figures of the type's own."""
-        own = {} if entry.instance is None else entry.instance.status
-        if "reason" in own and not entry.alive:
-            own = {**own, "reason": entry.reason}  # the same reason as in the alarm, from the first attempt on
-        return [{"node": self._node.node, "is_alive": entry.alive, **own}]
+    def _shown_config(self, row: StoredResource) -> dict[str, Any]:
+        kind = self.types.get(row.type)
+        return shown(row.config, () if kind is None else kind.params)
+
+    def _status(self, entry: ManagedResource) -> ResourceStatus:
+        if entry.instance is None:
+            return ResourceStatus(node=self._node.node, is_alive=False)
+        status = entry.instance.status
+        if status.reason is not UNSET and not entry.alive:
+            status.reason = entry.reason  # the same reason as in the alarm, from the first attempt on
+        return status
 
     # Running
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, cast
+
+from msgspec import UNSET
 
 from .actions.action import Action, ActionFailed, ActionType, Row
-from .metrics import ActionCounters, LastError, RuleCounters
+from .metrics import ActionCounters, RuleCounters
 from .param_masking import shown
+from .records import LastError, OnActionFailed, RuleActionRecord, RuleRecord
 from .trace import Evaluation, RuleTrace, sample
 
 if TYPE_CHECKING:
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from .stored import StoredAction, StoredRule
 
 logger = logging.getLogger(__name__)
+
 
 LOG_INTERVAL: Final = 60.0
 """Seconds between two log lines about failures of one rule or action."""
@@ -78,8 +82,8 @@ class RuleAction:
         now = runtime.clock.now()
         self.counters.failed += count
         runtime.metrics.actions_failure += count
-        self.last_error = LastError(
-            runtime.clock.wall(), "", reason, "" if row is None else sample(row)[:MAX_SAMPLE_LENGTH]
+        self.last_error = LastError.of(
+            runtime.clock.wall(), reason, sample="" if row is None else sample(row)[:MAX_SAMPLE_LENGTH]
         )
         if now - self._logged_at >= LOG_INTERVAL:
             self._logged_at = now
@@ -107,19 +111,16 @@ class RuleAction:
             if instance is not None:
                 instance.close()
 
-    def record(self, node: str, types: Mapping[str, ActionType]) -> dict[str, Any]:
-        """Specification, Action entry of a rule. Secrets are masked."""
+    def record(self, node: str, types: Mapping[str, ActionType]) -> RuleActionRecord:
         kind = types.get(self.stored.name)
-        record: dict[str, Any] = {
-            "id": self.stored.id,
-            "name": self.stored.name,
-            "params": shown(self.stored.params, () if kind is None else kind.params),
-            "metrics": [self.counters.record(node)],
-            "fallbacks": [each.record(node, types) for each in self.fallbacks],
-        }
-        if self.last_error is not None:
-            record["last_error"] = self.last_error.record()
-        return record
+        return RuleActionRecord(
+            id=self.stored.id,
+            name=self.stored.name,
+            params=shown(self.stored.params, () if kind is None else kind.params),
+            metrics=[self.counters.record(node)],
+            fallbacks=[each.record(node, types) for each in self.fallbacks],
+            last_error=self.last_error or UNSET,
+        )
 
 
 class Rule:
@@ -165,22 +166,18 @@ class Rule:
         for action, before in zip(self.actions, other.actions, strict=False):
             action.inherit(before)
 
-    def record(self, node: str, types: Mapping[str, ActionType]) -> dict[str, Any]:
-        """Specification, Rule; with what EMQX 4.4 adds, and ``last_error`` and ``suspended`` where there is one."""
+    def record(self, node: str, types: Mapping[str, ActionType]) -> RuleRecord:
         stored = self.stored
-        record: dict[str, Any] = {
-            "id": stored.id,
-            "rawsql": stored.rawsql,
-            "for": list(self.sources),
-            "enabled": stored.enabled and not self.suspended,
-            "description": stored.description,
-            "on_action_failed": stored.on_action_failed,
-            "created_at": stored.created_at,
-            "metrics": [self.counters.record(node)],
-            "actions": [action.record(node, types) for action in self.actions],
-        }
-        if self.suspended:
-            record["suspended"] = self.suspended
-        if self.last_error is not None:
-            record["last_error"] = self.last_error.record()
-        return record
+        return RuleRecord(
+            id=stored.id,
+            rawsql=stored.rawsql,
+            sources=list(self.sources),
+            enabled=stored.enabled and not self.suspended,
+            description=stored.description,
+            on_action_failed=cast(OnActionFailed, stored.on_action_failed),
+            created_at=stored.created_at,
+            metrics=[self.counters.record(node)],
+            actions=[action.record(node, types) for action in self.actions],
+            suspended=self.suspended or UNSET,
+            last_error=self.last_error or UNSET,
+        )

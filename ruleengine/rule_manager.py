@@ -20,6 +20,7 @@ from .functions.registry import FUNCTIONS
 from .hook_bindings import HookBindings
 from .output_names import check_placeholders, output_names
 from .params import ParamError, check_params
+from .records import EvaluationRecord, RuleRecord
 from .resource_manager import ResourceManager
 from .resources.resource import NodeContext
 from .rule import Rule, RuleAction
@@ -93,15 +94,14 @@ class RuleManager:
             raise RuleEngineError(UNKNOWN, f"there is no rule {id[:MAX_ID]}")
         return rule
 
-    def lookup(self, id: str) -> dict[str, Any]:
+    def lookup(self, id: str) -> RuleRecord:
         return self.record(self.get(id))
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[RuleRecord]:
         """Records, in the order of creation."""
         return [self.record(rule) for rule in self._rules.values()]
 
-    def record(self, rule: Rule) -> dict[str, Any]:
-        """Specification, Rule. Secrets are masked."""
+    def record(self, rule: Rule) -> RuleRecord:
         return rule.record(self._node.node, self.action_types)
 
     def stored(self) -> list[StoredRule]:
@@ -133,7 +133,7 @@ class RuleManager:
         description: str = "",
         enabled: bool = True,
         on_action_failed: str = "continue",
-    ) -> dict[str, Any]:
+    ) -> RuleRecord:
         """The record of a new rule. ``actions``: ``{"name", "params", "fallbacks"}`` each."""
         async with self._lock:
             return self.record(await self._create(rawsql, actions, id, description, enabled, on_action_failed))
@@ -161,7 +161,7 @@ class RuleManager:
         self._put(rule, None)
         return rule
 
-    async def update(self, id: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+    async def update(self, id: str, changes: Mapping[str, Any]) -> RuleRecord:
         """The record after changing any of ``rawsql``, ``actions``, ``description``, ``enabled``,
         ``on_action_failed``; the rest stays."""
         async with self._lock:
@@ -250,7 +250,7 @@ class RuleManager:
             raise RuleEngineError(WRONG, f"size: expected 0 to {MAX_TRACE}")
         self.get(id).trace = RuleTrace(size) if size else None
 
-    def traced(self, id: str) -> list[dict[str, Any]]:
+    def traced(self, id: str) -> list[EvaluationRecord]:
         """The last evaluations of a rule, the oldest first; empty where no trace is on."""
         trace = self.get(id).trace
         return [] if trace is None else trace.records()

@@ -16,7 +16,7 @@ from .budget import Budget
 from .config import RuleEngineSettings
 from .event import Event, EventEnvironment
 from .events import RESTORED_EVENT
-from .metrics import LastError
+from .records import LastError
 from .rule import LOG_INTERVAL, MAX_SAMPLE_LENGTH, Rule
 from .sql.error import EvaluationError
 from .trace import Evaluation, sample
@@ -196,8 +196,8 @@ class Runtime:
         rule.counters.exception += 1
         columns = event.columns
         seen = columns.get("payload") if event.message is not None else None
-        rule.last_error = LastError(
-            self.clock.wall(), clause, reason, "" if seen is None else sample(seen)[:MAX_SAMPLE_LENGTH]
+        rule.last_error = LastError.of(
+            self.clock.wall(), reason, clause, "" if seen is None else sample(seen)[:MAX_SAMPLE_LENGTH]
         )
         if evaluation is not None:
             evaluation.refused("exception", f"{clause}: {reason}" if clause else reason)

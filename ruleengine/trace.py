@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .budget import Budget
 from .functions.values import encode_json
+from .records import EvaluationRecord, TracedAction
 
 if TYPE_CHECKING:
     from .event import Event
@@ -58,7 +59,7 @@ class Evaluation:
         self.outcome = ""
         self.reason = ""
         self.rows: list[str] = []
-        self.actions: list[dict[str, str]] = []
+        self.actions: list[TracedAction] = []
 
     def passed(self, rows: list[dict[str, Any]]) -> None:
         self.outcome = "passed"
@@ -71,19 +72,19 @@ class Evaluation:
     def acted(self, action_id: str, outcome: str, reason: str = "") -> None:
         """``success``, ``failed``, or ``taken``: the outcome comes later."""
         if len(self.actions) < MAX_TRACED_ACTIONS:
-            self.actions.append({"id": action_id, "outcome": outcome, "reason": reason[:MAX_TEXT_LENGTH]})
+            self.actions.append(TracedAction(action_id, outcome, reason[:MAX_TEXT_LENGTH]))
 
-    def record(self) -> dict[str, Any]:
-        return {
-            "at": int(self.at * 1000),
-            "event": self.event,
-            "topic": self.topic,
-            "clientid": self.client_id,
-            "outcome": self.outcome,
-            "reason": self.reason,
-            "rows": list(self.rows),
-            "actions": list(self.actions),
-        }
+    def record(self) -> EvaluationRecord:
+        return EvaluationRecord(
+            int(self.at * 1000),
+            self.event,
+            self.topic,
+            self.client_id,
+            self.outcome,
+            self.reason,
+            list(self.rows),
+            list(self.actions),
+        )
 
 
 class RuleTrace:
@@ -99,5 +100,5 @@ class RuleTrace:
         self._evaluations.append(evaluation)
         return evaluation
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[EvaluationRecord]:
         return [each.record() for each in self._evaluations]

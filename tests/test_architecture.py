@@ -55,29 +55,30 @@ PARTS = (
         "access channel cluster core extensions loop mqtt observability persistence session settings store transport"
         " version",
     ),
+    Part("records", "ruleengine.records"),
     Part(
         "basis",
         "ruleengine.budget ruleengine.config ruleengine.hops ruleengine.metrics"
         " ruleengine.allowed_networks ruleengine.params ruleengine.undefined",
-        "mqtt observability settings",
+        "mqtt observability records settings",
     ),
     Part("functions", "ruleengine.functions", "basis mqtt"),
     Part("columns", "ruleengine.columns", "basis functions"),
     Part("sql", "ruleengine.sql", "basis columns functions mqtt"),
     Part("template", "ruleengine.template", "basis core functions sql"),
     Part("errors", "ruleengine.error ruleengine.stored", "basis sql"),
-    Part("events", "ruleengine.event ruleengine.events", "basis columns mqtt session"),
+    Part("events", "ruleengine.event ruleengine.events", "basis columns mqtt records session"),
     Part("mqtt_client", "ruleengine.mqtt_client", "basis mqtt observability"),
-    Part("delivery", "ruleengine.delivery", "basis events loop persistence"),
+    Part("delivery", "ruleengine.delivery", "basis events loop persistence records"),
     Part(
         "resources",
         "ruleengine.resources",
-        "basis core delivery loop mqtt mqtt_client observability persistence session template",
+        "basis core delivery loop mqtt mqtt_client observability persistence records session template",
     ),
     Part(
         "actions",
         "ruleengine.actions",
-        "basis core delivery events functions mqtt resources session settings template",
+        "basis core delivery events functions mqtt records resources session settings template",
     ),
     Part(
         "rules",  # the managers of rules and of resources, and the engine that assembles them
@@ -85,8 +86,8 @@ PARTS = (
         " ruleengine.import_check ruleengine.output_names ruleengine.param_masking ruleengine.resource_manager"
         " ruleengine.rule ruleengine.rule_index ruleengine.rule_manager ruleengine.runtime ruleengine.stored_counters"
         " ruleengine.tester ruleengine.trace",
-        "actions basis columns core delivery errors events functions loop mqtt observability persistence resources"
-        " routing server session settings sql template",
+        "actions basis columns core delivery errors events functions loop mqtt observability persistence records"
+        " resources routing server session settings sql template",
     ),
     Part(
         "configuration",
@@ -97,12 +98,12 @@ PARTS = (
     Part(
         "operations",
         "management.operations",
-        "access channel configuration core delivery errors extensions log loop mqtt observability persistence routing"
-        " rules server session settings transport",
+        "access channel configuration core delivery errors extensions log loop mqtt observability persistence records"
+        " routing rules server session settings transport",
     ),
     Part("http", "management.http", "access configuration loop observability operations session settings transport"),
-    Part("api", "management.api", "access extensions http loop operations"),
-    Part("ctl", "management.ctl", "access configuration extensions http loop observability operations version"),
+    Part("api", "management.api", "access extensions http loop operations records"),
+    Part("ctl", "management.ctl", "access configuration extensions http loop observability operations records version"),
     Part(
         "node",
         "management.certificate_expiry management.data_dir management.log_lines management.management_server"

@@ -5,8 +5,10 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from taipan.ruleengine.records import ListedResource, ResourceRecord
+
 from ..http.routes import Call, OnDemand, Routes
-from ..operations.listing import PageQuery
+from ..operations.listing import Listing, PageQuery
 from ..operations.refusal import wrong
 from ..operations.resources import DeadLetterRecord
 from .rules import Description, Id, Members, members
@@ -14,36 +16,6 @@ from .rules import Description, Id, Members, members
 routes = Routes("Resources")
 
 _DIGITS: Final = 17
-
-
-class ListedResource(msgspec.Struct, kw_only=True):
-    """Specification, Resource. ``status``: whether it is alive on all nodes. ``fault`` (beyond the specification): why
-    its configuration cannot be used any more. Secrets are masked."""
-
-    id: str
-    type: str
-    config: dict[str, Any]
-    description: str
-    status: bool
-    fault: str | UnsetType = UNSET
-
-
-class ResourceStatus(msgspec.Struct, kw_only=True):
-    """On one node. Further figures depend on the type: ``reason`` it is not alive, ``buffer``, what waits there."""
-
-    node: str
-    is_alive: bool
-
-
-class ResourceRecord(msgspec.Struct, kw_only=True):
-    """Specification, Resource; ``status`` where one was asked for. Secrets are masked."""
-
-    id: str
-    type: str
-    config: dict[str, Any]
-    description: str
-    status: list[ResourceStatus] | UnsetType = UNSET
-    fault: str | UnsetType = UNSET
 
 
 class Liveness(msgspec.Struct):
@@ -78,17 +50,17 @@ class Count(msgspec.Struct):
 
 
 @routes.get("/resources", "The resources", reply=list[ListedResource])
-def list_resources(call: Call) -> Any:
+def list_resources(call: Call) -> list[ListedResource]:
     return call.operations.resources.records()
 
 
 @routes.get("/resources/{id}", "One resource", reply=ResourceRecord)
-def show_resource(call: Call) -> Any:
+def show_resource(call: Call) -> ResourceRecord:
     return call.operations.resources.lookup(call.path["id"])
 
 
 @routes.post("/resources", "Create a resource, or test one", body=NewResource, reply=OnDemand(ResourceRecord))
-async def create_resource(call: Call) -> Any:
+async def create_resource(call: Call) -> ResourceRecord | None:
     """It is created although the other side may not answer yet; the node goes on trying."""
     new: NewResource = call.body
     resources = call.operations.resources
@@ -118,21 +90,21 @@ async def delete_resource(call: Call) -> None:
 
 
 @routes.get("/resources/{id}/dead_letters", "Rows that were set aside", query=PageQuery, reply=list[DeadLetterRecord])
-def list_dead_letters(call: Call) -> Any:
+def list_dead_letters(call: Call) -> Listing[DeadLetterRecord]:
     """The oldest first."""
     rows = call.query.rows(call.operations.settings.max_row_limit)
     return call.operations.resources.dead_letters(call.path["id"], call.query.page, rows)
 
 
 @routes.post("/resources/{id}/dead_letters", "Send rows that were set aside again", body=Chosen, reply=Count)
-async def send_dead_letters(call: Call) -> Any:
+async def send_dead_letters(call: Call) -> Count:
     """Those of ``ids``, or all; they wait among the others, and are counted anew as they fare."""
-    return {"count": await call.operations.resources.send_dead_letters(call.path["id"], _ids(call.body))}
+    return Count(await call.operations.resources.send_dead_letters(call.path["id"], _ids(call.body)))
 
 
 @routes.delete("/resources/{id}/dead_letters", "Forget the rows that were set aside", reply=Count)
-async def clear_dead_letters(call: Call) -> Any:
-    return {"count": await call.operations.resources.remove_dead_letters(call.path["id"])}
+async def clear_dead_letters(call: Call) -> Count:
+    return Count(await call.operations.resources.remove_dead_letters(call.path["id"]))
 
 
 @routes.delete("/resources/{id}/dead_letters/{number}", "Forget a row that was set aside")
@@ -148,5 +120,5 @@ def _ids(body: Chosen) -> list[int] | None:
 
 
 @routes.get("/resource_status/{id}", "Whether a resource is alive", reply=Liveness)
-def show_resource_status(call: Call) -> Any:
-    return {"is_alive": call.operations.resources.alive(call.path["id"])}
+def show_resource_status(call: Call) -> Liveness:
+    return Liveness(call.operations.resources.alive(call.path["id"]))

@@ -1,11 +1,14 @@
 """/rules: which messages and events are selected, and what is done with what they say."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from taipan.ruleengine.records import EvaluationRecord, OnActionFailed, RuleRecord
+
 from ..http.routes import Call, Routes
+from ..operations.listing import Listing
 from ..operations.refusal import missing
 from ..operations.rules import RulesQuery
 
@@ -15,72 +18,10 @@ Id = Annotated[str, Meta(min_length=1, max_length=256)]
 Description = Annotated[str, Meta(max_length=65_535)]
 Members = dict[str, Any] | Annotated[list[Any], Meta(max_length=0)]
 """An object; one without members may come as ``[]``, as PHP writes it."""
-OnActionFailed = Literal["continue", "stop"]
 
 
 def members(given: dict[str, Any] | list[Any]) -> dict[str, Any]:
     return given if isinstance(given, dict) else {}
-
-
-class RuleMetrics(msgspec.Struct, kw_only=True):
-    """Specification, Rule, ``metrics``: ``matched`` is how often WHERE was true. What follows ``speed_last5m`` is
-    beyond it: ``evaluated`` is what EMQX 4.4 calls matched."""
-
-    node: str
-    matched: int
-    speed: float
-    speed_max: float
-    speed_last5m: float
-    evaluated: int
-    passed: int
-    failed: int
-    no_result: int
-    exception: int
-
-
-class ActionMetrics(msgspec.Struct, kw_only=True):
-    """``taken`` (beyond the specification): rows that the action was given."""
-
-    node: str
-    success: int
-    failed: int
-    taken: int
-
-
-class LastError(msgspec.Struct, kw_only=True):
-    """``at``: unix milliseconds."""
-
-    at: int
-    reason: str
-    clause: str | UnsetType = UNSET
-    sample: str | UnsetType = UNSET
-
-
-class RuleActionRecord(msgspec.Struct, kw_only=True):
-    """Specification, Action entry of a rule."""
-
-    id: str
-    name: str
-    params: dict[str, Any]
-    metrics: list[ActionMetrics]
-    fallbacks: list["RuleActionRecord"]
-    last_error: LastError | UnsetType = UNSET
-
-
-class RuleRecord(msgspec.Struct, kw_only=True):
-    """Specification, Rule; ``on_action_failed``, ``created_at`` (unix milliseconds) and the last two are beyond it."""
-
-    id: str
-    rawsql: str
-    sources: list[str] = msgspec.field(name="for")
-    enabled: bool
-    description: str
-    metrics: list[RuleMetrics]
-    actions: list[RuleActionRecord]
-    on_action_failed: OnActionFailed
-    created_at: int
-    suspended: str | UnsetType = UNSET
-    last_error: LastError | UnsetType = UNSET
 
 
 class NewAction(msgspec.Struct, kw_only=True):
@@ -121,29 +62,8 @@ class TraceSize(msgspec.Struct):
     size: Annotated[int, Meta(ge=0, le=100)] = 20
 
 
-class TracedAction(msgspec.Struct):
-    """``outcome``: ``success``, ``failed``, or ``taken`` where the action answers later."""
-
-    id: str
-    outcome: str
-    reason: str
-
-
-class EvaluationRecord(msgspec.Struct):
-    """One evaluation. ``rows``: what was selected, each as JSON text, cut where it is long; ``at``: milliseconds."""
-
-    at: int
-    event: str
-    topic: str
-    clientid: str
-    outcome: str
-    reason: str
-    rows: list[str]
-    actions: list[TracedAction]
-
-
 @routes.get("/rules", "The rules, the newest first", query=RulesQuery, reply=list[RuleRecord])
-def list_rules(call: Call) -> Any:
+def list_rules(call: Call) -> Listing[RuleRecord]:
     query: RulesQuery = call.query
     rules = call.operations.rules
     if not query.enable_paging:
@@ -152,7 +72,7 @@ def list_rules(call: Call) -> Any:
 
 
 @routes.get("/rules/{id}", "One rule", reply=RuleRecord)
-def show_rule(call: Call) -> Any:
+def show_rule(call: Call) -> RuleRecord:
     return call.operations.rules.lookup(call.path["id"])
 
 
@@ -176,7 +96,7 @@ async def create_rule(call: Call) -> Any:
 
 
 @routes.put("/rules/{id}", "Change a rule", body=RuleChanges, reply=RuleRecord)
-async def update_rule(call: Call) -> Any:
+async def update_rule(call: Call) -> RuleRecord:
     return await call.operations.rules.update(call.path["id"], msgspec.to_builtins(call.body))
 
 
@@ -191,7 +111,7 @@ async def delete_rule(call: Call) -> None:
 
 
 @routes.get("/rules/{id}/trace", "The last evaluations of a rule, the oldest first", reply=list[EvaluationRecord])
-def show_rule_trace(call: Call) -> Any:
+def show_rule_trace(call: Call) -> list[EvaluationRecord]:
     """Empty until ``PUT`` has asked for them."""
     return call.operations.rules.trace(call.path["id"])
 

@@ -1,10 +1,12 @@
 """rules, rule-actions, resources, resource-types: the rule engine."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import msgspec
+
+from taipan.ruleengine.records import ActionTypeRecord, ListedResource, ResourceRecord, ResourceTypeRecord, RuleRecord
 
 from ..http.reading import parse
 from ..operations.refusal import UNKNOWN, Refusal, wrong
@@ -37,7 +39,7 @@ async def create_rule(call: CommandCall) -> CommandResult:
     record = await call.operations.rules.create(
         call["SQL"], _actions("Actions", call["Actions"]), call.get("Id"), **given
     )
-    return CommandResult(record, f"Rule {record['id']} created")
+    return CommandResult(record, f"Rule {record.id} created")
 
 
 @commands.add(
@@ -53,7 +55,7 @@ async def update_rule(call: CommandCall) -> CommandResult:
         changes["actions"] = _actions("A", actions)
     with _finding(call["Id"]):
         record = await call.operations.rules.update(call["Id"], changes)
-    return CommandResult(record, f"Rule {record['id']} updated")
+    return CommandResult(record, f"Rule {record.id} updated")
 
 
 @commands.add("rules delete <RuleId>", "Delete a rule")
@@ -115,7 +117,7 @@ def show_resource(call: CommandCall) -> CommandResult:
 async def create_resource(call: CommandCall) -> CommandResult:
     config = _object("Config", call.get("Config") or "{}")
     record = await call.operations.resources.create(call["Type"], config, call.get("Id"), call.get("Description") or "")
-    return CommandResult(record, f"Resource {record['id']} created")
+    return CommandResult(record, f"Resource {record.id} created")
 
 
 @commands.add("resources update <Id> [-c <Config>] [-d <Description>]", "Change what is given of a resource")
@@ -125,7 +127,7 @@ async def update_resource(call: CommandCall) -> CommandResult:
         record = await call.operations.resources.update(
             call["Id"], None if config is None else _object("Config", config), call.get("Description")
         )
-    return CommandResult(record, f"Resource {record['id']} updated")
+    return CommandResult(record, f"Resource {record.id} updated")
 
 
 @commands.add(
@@ -225,35 +227,34 @@ def _finding(
     return telling(words)
 
 
-def _rule_line(row: Mapping[str, Any]) -> str:
-    metrics = _json(row["metrics"])
+def _rule_line(row: RuleRecord) -> str:
     return (
-        f"rule(id='{row['id']}', for='{_json(row['for'])}', rawsql='{row['rawsql']}', actions={_json(row['actions'])}, "
-        f"on_action_failed='{row['on_action_failed']}', metrics={metrics}, enabled='{_json(row['enabled'])}', "
-        f"description='{row['description']}')"
+        f"rule(id='{row.id}', for='{_json(row.sources)}', rawsql='{row.rawsql}', actions={_json(row.actions)}, "
+        f"on_action_failed='{row.on_action_failed}', metrics={_json(row.metrics)}, enabled='{_json(row.enabled)}', "
+        f"description='{row.description}')"
     )
 
 
-def _action_line(row: Mapping[str, Any]) -> str:
+def _action_line(row: ActionTypeRecord) -> str:
     return (
-        f"action(name='{row['name']}', app='{row['app']}', for='{row['for']}', types={_json(row['types'])}, "
-        f"title ='{row['title']['en']}', description='{row['description']['en']}')"
+        f"action(name='{row.name}', app='{row.app}', for='{row.events}', types={_json(row.types)}, "
+        f"title ='{row.title.en}', description='{row.description.en}')"
     )
 
 
-def _resource_line(row: Mapping[str, Any]) -> str:
+def _resource_line(row: ListedResource | ResourceRecord) -> str:
     return (
-        f"resource(id='{row['id']}', type='{row['type']}', config={_json(row['config'])}, "
-        f"status={_json(row['status'])}, description='{row['description']}')"
+        f"resource(id='{row.id}', type='{row.type}', config={_json(row.config)}, "
+        f"status={_json(row.status)}, description='{row.description}')"
     )
 
 
-def _type_line(row: Mapping[str, Any]) -> str:
+def _type_line(row: ResourceTypeRecord) -> str:
     return (
-        f"resource_type(name='{row['name']}', provider='{row['provider']}', title ='{row['title']['en']}', "
-        f"description='{row['description']['en']}')"
+        f"resource_type(name='{row.name}', provider='{row.provider}', title ='{row.title.en}', "
+        f"description='{row.description.en}')"
     )
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     return msgspec.json.encode(value, enc_hook=str).decode()

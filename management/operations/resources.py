@@ -8,6 +8,7 @@ import msgspec
 from taipan.ruleengine.delivery.buffered_row import decode_row
 from taipan.ruleengine.delivery.dead_letters import DeadLetter
 from taipan.ruleengine.engine import RuleEngine
+from taipan.ruleengine.records import ListedResource, ResourceRecord, ResourceTypeRecord
 from taipan.ruleengine.trace import sample
 
 from .durable_answer import check_storable, wait_until_stored
@@ -36,36 +37,35 @@ class Resources:
         self._engine = engine
         self._tables = engine.server.tables
 
-    def types(self) -> list[dict[str, Any]]:
+    def types(self) -> list[ResourceTypeRecord]:
         return [each.record() for each in self._engine.resource_types.values()]
 
-    def type(self, name: str) -> dict[str, Any]:
+    def type(self, name: str) -> ResourceTypeRecord:
         with engine_refusals():
             return self._engine.resources.type(name).record()
 
-    def records(self, kind: str | None = None) -> list[dict[str, Any]]:
+    def records(self, kind: str | None = None) -> list[ListedResource]:
         """All, or those of one type; ``status`` tells whether each is alive."""
         with engine_refusals():
             return self._engine.resources.records(kind)
 
-    def lookup(self, resource_id: str) -> dict[str, Any]:
-        """``status`` is a list with an entry for each node."""
+    def lookup(self, resource_id: str) -> ResourceRecord:
         with engine_refusals():
             return self._engine.resources.lookup(resource_id)
 
     def alive(self, resource_id: str) -> bool:
         """Whether it is alive on all nodes."""
-        return all(each["is_alive"] for each in self.lookup(resource_id)["status"])
+        return all(each.is_alive for each in self.lookup(resource_id).status or ())
 
     async def create(
         self, kind: str, config: Mapping[str, Any], resource_id: str | None = None, description: str = ""
-    ) -> dict[str, Any]:
+    ) -> ResourceRecord:
         """Its record without ``status``; it is there although the other side may not answer yet."""
         check_storable("config", config)
         with engine_refusals():
             record = await self._engine.resources.create(kind, config, resource_id, description)
         await wait_until_stored(self._tables)
-        del record["status"]
+        record.status = msgspec.UNSET
         return record
 
     async def test(self, kind: str, config: Mapping[str, Any], resource_id: str | None = None) -> None:
@@ -76,7 +76,7 @@ class Resources:
 
     async def update(
         self, resource_id: str, config: Mapping[str, Any] | None = None, description: str | None = None
-    ) -> dict[str, Any]:
+    ) -> ResourceRecord:
         """What is given changes; a secret given masked stays as it is."""
         check_storable("config", config or {})
         with engine_refusals():

@@ -8,6 +8,7 @@ import msgspec
 from taipan.broker.mqtt.topics import matches, valid_filter
 from taipan.ruleengine.engine import RuleEngine
 from taipan.ruleengine.param_masking import actions_given_back
+from taipan.ruleengine.records import ActionTypeRecord, EvaluationRecord, RuleEventRecord, RuleRecord
 from taipan.ruleengine.rule import Rule
 from taipan.ruleengine.stored import StoredAction
 
@@ -44,7 +45,7 @@ class Rules:
         self._engine = engine
         self._tables = engine.server.tables
 
-    def search(self, query: RulesQuery, max_rows: int) -> Listing[dict[str, Any]]:
+    def search(self, query: RulesQuery, max_rows: int) -> Listing[RuleRecord]:
         """One page of the rules that the query leaves, the newest first. Raises Refusal for a bad ``match_for``."""
         rules = self._engine.rules.all()[::-1]
         page, limit = query.page, query.rows(max_rows)
@@ -54,12 +55,12 @@ class Rules:
         matching = searched(rules, _all_of(conditions))
         return Listing(matching, page, limit, self._record, FILTERED)
 
-    def everything(self, query: RulesQuery) -> Listing[dict[str, Any]]:
+    def everything(self, query: RulesQuery) -> Listing[RuleRecord]:
         """All that the query leaves, the oldest first."""
         matching = searched(self._engine.rules.all(), _all_of(list(_conditions(query))))
         return everything(matching, self._record)
 
-    def lookup(self, rule_id: str) -> dict[str, Any]:
+    def lookup(self, rule_id: str) -> RuleRecord:
         with engine_refusals():
             return self._engine.rules.lookup(rule_id)
 
@@ -71,7 +72,7 @@ class Rules:
         description: str = "",
         enabled: bool = True,
         on_action_failed: str = "continue",
-    ) -> dict[str, Any]:
+    ) -> RuleRecord:
         """Its record. ``actions``: ``name``, ``params`` and perhaps ``fallbacks`` of each."""
         check_storable("actions", list(actions))
         with engine_refusals():
@@ -80,7 +81,7 @@ class Rules:
         await wait_until_stored(self._tables)
         return record
 
-    async def update(self, rule_id: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+    async def update(self, rule_id: str, changes: Mapping[str, Any]) -> RuleRecord:
         """Its record after changing any of what ``create`` takes but ``id``; the rest stays.
 
         Actions that are the same as before stay, with their ids and what they have begun; a secret that comes masked
@@ -113,7 +114,7 @@ class Rules:
         with engine_refusals():
             return await self._engine.rules.test_sql(rawsql, ctx)
 
-    def trace(self, rule_id: str) -> list[dict[str, Any]]:
+    def trace(self, rule_id: str) -> list[EvaluationRecord]:
         """The last evaluations of a rule, the oldest first; empty unless they are kept."""
         with engine_refusals():
             return self._engine.rules.traced(rule_id)
@@ -123,19 +124,19 @@ class Rules:
         with engine_refusals():
             self._engine.rules.trace(rule_id, size)
 
-    def events(self) -> list[dict[str, Any]]:
+    def events(self) -> list[RuleEventRecord]:
         """The events that rules can ask for, with their columns."""
         return self._engine.rule_events()
 
-    def actions(self) -> list[dict[str, Any]]:
+    def actions(self) -> list[ActionTypeRecord]:
         """The action types."""
         return [each.record() for each in self._engine.action_types.values()]
 
-    def action(self, name: str) -> dict[str, Any]:
+    def action(self, name: str) -> ActionTypeRecord:
         with engine_refusals():
             return self._engine.action_type(name).record()
 
-    def _record(self, rule: Rule) -> dict[str, Any]:
+    def _record(self, rule: Rule) -> RuleRecord:
         return self._engine.rules.record(rule)
 
 

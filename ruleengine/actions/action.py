@@ -8,6 +8,7 @@ from ..delivery.report import ActionFailed as ActionFailed
 from ..delivery.report import Report as Report
 from ..delivery.report import Row as Row
 from ..params import Param, Text
+from ..records import ActionTypeRecord
 from ..resources.resource import NodeContext, Resource
 
 if TYPE_CHECKING:
@@ -61,15 +62,14 @@ class ActionType:
     app: str = "taipan_rule_engine"
     category: str = "debug"
 
-    def record(self) -> dict[str, Any]:
-        """Specification, Action."""
-        return {
-            "name": self.name,
-            "for": self.events,
-            "types": list(self.resource_types),
-            "app": self.app,
-            "category": self.category,
-            "params": {param.name: param.record() for param in self.params},
-            "title": self.title.record(),
-            "description": self.description.record(),
-        }
+    def record(self) -> ActionTypeRecord:
+        return ActionTypeRecord(
+            name=self.name,
+            events=self.events,
+            types=list(self.resource_types),
+            app=self.app,
+            category=self.category,
+            params={param.name: param.record() for param in self.params},
+            title=self.title,
+            description=self.description,
+        )

@@ -21,7 +21,7 @@ import time
 import zlib
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import Any, Final, NamedTuple, NoReturn, Protocol
+from typing import Final, NamedTuple, NoReturn, Protocol
 
 import msgspec
 
@@ -29,6 +29,7 @@ from taipan.broker.loop.cooperative_slice import CooperativeSlice
 
 from ..allowed_networks import reason_of
 from ..config import RuleEngineSettings
+from ..records import BufferStatus
 from .buffer_store import BufferStore
 from .buffered_row import BufferedRow, decode_row
 from .circuit_breaker import HALF_OPEN, CircuitBreaker
@@ -124,19 +125,19 @@ class Buffer:
         self._expiring: asyncio.Task[None] | None = None
 
     @property
-    def status(self) -> dict[str, Any]:
-        return {
-            "waiting": self._messages,
-            "waiting_bytes": self._bytes,
-            "delivered": self.delivered,
-            "retried": self.retried,
-            "dropped": dict(self.dropped),
-            "set_aside": self.set_aside,
-            "dead_letters": self._store.dead_letters.count(self.resource_id),
-            "breaker": self._breaker.state,
-            "breaker_opened": self._breaker.opened,
-            "last_error": self.last_error,
-        }
+    def status(self) -> BufferStatus:
+        return BufferStatus(
+            self._messages,
+            self._bytes,
+            self.delivered,
+            self.retried,
+            dict(self.dropped),
+            self.set_aside,
+            self._store.dead_letters.count(self.resource_id),
+            self._breaker.state,
+            self._breaker.opened,
+            self.last_error,
+        )
 
     def append(self, buffered: BufferedRow) -> None:
         """Store and enqueue a row. Never waits. Raises ActionFailed where it does not fit."""

@@ -3,12 +3,13 @@
 import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from ..allowed_networks import Networks, reason_of
 from ..delivery.buffer import Buffer, DeliveryOutcome
 from ..delivery.buffered_row import BufferedRow
 from ..params import Param, ParamError, Text
+from ..records import ResourceStatus
 from .http_client import BadRequest, HttpClient, Reply, host_and_port
 from .liveness import Liveness
 from .resource import ResourceContext, ResourceError
@@ -62,6 +63,7 @@ class HttpResource(ABC):
         self._keep_open = keep_open
         self._settings = node.settings
         self._networks = Networks(self._settings.refused_networks)
+        self._node = node.node
         self._clock = node.clock
         self._client: HttpClient | None = None
         self._on_alive = context.on_alive
@@ -82,8 +84,10 @@ class HttpResource(ABC):
         return self._liveness.alive
 
     @property
-    def status(self) -> dict[str, Any]:
-        return {"reason": self._liveness.reason, "buffer": self.buffer.status}
+    def status(self) -> ResourceStatus:
+        return ResourceStatus(
+            node=self._node, is_alive=self.alive, reason=self._liveness.reason, buffer=self.buffer.status
+        )
 
     def start(self) -> None:
         self._client = HttpClient(

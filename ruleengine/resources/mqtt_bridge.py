@@ -26,6 +26,7 @@ from ..mqtt_client.client import ClientOptions, MqttClient
 from ..mqtt_client.connection import Unreachable
 from ..mqtt_client.stream import Address
 from ..params import Param, ParamError, Text, read_duration
+from ..records import ResourceStatus
 from .ingress import Ingress, read_ingress
 from .resource import ResourceContext, ResourceError, ResourceType
 from .tls import asked_name, client_context, tls_params
@@ -120,15 +121,17 @@ class MqttBridge:
         return self._alive
 
     @property
-    def status(self) -> dict[str, Any]:
+    def status(self) -> ResourceStatus:
         clients = self._clients()
-        return {
-            "connections": sum(each.connected for each in clients),
-            "reason": next((each.reason for each in clients if each.reason), ""),
-            "received": self.received,
-            "received_refused": self.refused,
-            "buffer": self.buffer.status,
-        }
+        return ResourceStatus(
+            node=self._node.node,
+            is_alive=self.alive,
+            connections=sum(each.connected for each in clients),
+            reason=next((each.reason for each in clients if each.reason), ""),
+            received=self.received,
+            received_refused=self.refused,
+            buffer=self.buffer.status,
+        )
 
     def start(self) -> None:
         for each in self._clients():

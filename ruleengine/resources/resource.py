@@ -15,6 +15,7 @@ from taipan.broker.session.memory_account import MemoryAccount
 from ..config import RuleEngineSettings
 from ..delivery.buffer_store import BufferStore
 from ..params import Param, Text
+from ..records import ResourceStatus, ResourceTypeRecord
 
 
 class ResourceError(Exception):
@@ -28,9 +29,7 @@ class Resource(Protocol):
     def alive(self) -> bool: ...
 
     @property
-    def status(self) -> dict[str, Any]:
-        """Further figures of its own: what waits in its buffer, what was dropped and why."""
-        ...
+    def status(self) -> ResourceStatus: ...
 
     def start(self) -> None:
         """Begin to connect; never waits."""
@@ -88,12 +87,6 @@ class ResourceType:
     params: tuple[Param, ...]
     provider: str = "taipan_rule_engine"
 
-    def record(self) -> dict[str, Any]:
-        """Specification, Resource type."""
-        return {
-            "name": self.name,
-            "provider": self.provider,
-            "title": self.title.record(),
-            "description": self.description.record(),
-            "params": {param.name: param.record() for param in self.params},
-        }
+    def record(self) -> ResourceTypeRecord:
+        params = {param.name: param.record() for param in self.params}
+        return ResourceTypeRecord(self.name, self.provider, self.title, self.description, params)

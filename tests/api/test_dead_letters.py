@@ -40,8 +40,8 @@ async def publish(node: ManagedNode, payload: str) -> None:
 
 
 def counters(node: ManagedNode) -> tuple[int, int]:
-    metrics = node.engine.rules.lookup("rule:r")["actions"][0]["metrics"][0]
-    return metrics["success"], metrics["failed"]
+    metrics = node.engine.rules.lookup("rule:r").actions[0].metrics[0]
+    return metrics.success, metrics.failed
 
 
 async def letters(node: ManagedNode, query: str = "") -> list[dict[str, Any]]:
@@ -138,10 +138,8 @@ async def test_fallbacks_run_while_the_server_is_away(sink: HttpSink) -> None:
         assert (await listener.expect_publish()).topic == "away/at_once"
         assert (await listener.expect_publish()).topic == "away/soon"
         await listener.nothing()
-        figures = {
-            name: node.engine.rules.lookup(name)["actions"][0]["metrics"][0] for name in ("at_once", "soon", "never")
-        }
-        assert {name: each["failed"] for name, each in figures.items()} == {"at_once": 1, "soon": 1, "never": 0}
+        figures = {name: node.engine.rules.lookup(name).actions[0].metrics[0] for name in ("at_once", "soon", "never")}
+        assert {name: each.failed for name, each in figures.items()} == {"at_once": 1, "soon": 1, "never": 0}
 
 
 async def publish_to(node: ManagedNode, topic: str) -> None:

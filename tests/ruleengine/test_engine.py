@@ -6,9 +6,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import UNSET
 
 from taipan.broker.mqtt.message import Message
 from taipan.ruleengine.error import RuleEngineError
+from taipan.ruleengine.records import ActionMetrics
 from taipan.ruleengine.rule_index import CACHED_TOPICS
 from tests.support.rule_engine_node import FAIL, KEEP, rule_engine_node
 
@@ -36,7 +38,7 @@ async def test_a_thousand_rules_on_one_topic() -> None:
         await client.publish("t", b'{"x": 499}')
         rows = await node.until_kept(500)
         assert [row["_rule"] for row in rows] == ids[:500]
-        assert node.metrics(ids[0])["matched"] == 1 and node.metrics(ids[999])["no_result"] == 1
+        assert node.metrics(ids[0]).matched == 1 and node.metrics(ids[999]).no_result == 1
 
 
 @pytest.mark.asyncio
@@ -48,7 +50,7 @@ async def test_a_thousand_rules_on_a_thousand_topics() -> None:
             await client.publish(f"t/{number}/x")
         await client.publish("other")
         assert [row["_rule"] for row in await node.until_kept(3)] == [ids[0], ids[500], ids[999]]
-        assert sum(node.metrics(id)["evaluated"] for id in ids) == 3
+        assert sum(node.metrics(id).evaluated for id in ids) == 3
 
 
 @pytest.mark.asyncio
@@ -109,22 +111,22 @@ async def test_what_is_counted_of_a_rule() -> None:
         for payload in (b'{"x": 11}', b'{"x": 1}', b"no json", b'{"x": 12}'):
             await client.publish("t", payload)
         metrics = node.metrics(id)
-        assert metrics == {
+        assert msgspec.to_builtins(metrics) == {
             "node": "taipan@127.0.0.1", "matched": 2, "passed": 2, "no_result": 1, "exception": 1, "failed": 2,
             "evaluated": 4, "speed": 0.0, "speed_max": 0.0, "speed_last5m": 0.0,
         }  # fmt: skip
-        keep, fail = node.engine.rules.lookup(id)["actions"]
-        assert keep["metrics"] == [{"node": "taipan@127.0.0.1", "success": 2, "failed": 0, "taken": 2}]
-        assert fail["metrics"] == [{"node": "taipan@127.0.0.1", "success": 0, "failed": 2, "taken": 2}]
-        assert fail["last_error"]["reason"] == "as told"
+        keep, fail = node.engine.rules.lookup(id).actions
+        assert keep.metrics == [ActionMetrics("taipan@127.0.0.1", success=2, failed=0, taken=2)]
+        assert fail.metrics == [ActionMetrics("taipan@127.0.0.1", success=0, failed=2, taken=2)]
+        assert fail.last_error.reason == "as told"
         counters = node.server.metrics.snapshot()
         assert (counters["rules.matched"], counters["actions.success"], counters["actions.failure"]) == (2, 2, 2)
-        error = node.engine.rules.lookup(id)["last_error"]
-        assert error["clause"] == "SELECT" and "JSON" in error["reason"] and "no json" in error["sample"]
+        error = node.engine.rules.lookup(id).last_error
+        assert error.clause == "SELECT" and "JSON" in error.reason and "no json" in error.sample
         node.engine.rules.reset_metrics(id)
         record = node.engine.rules.lookup(id)
-        assert record["metrics"][0]["evaluated"] == 0 and "last_error" not in record
-        assert record["actions"][0]["metrics"][0]["taken"] == 0
+        assert record.metrics[0].evaluated == 0 and record.last_error is UNSET
+        assert record.actions[0].metrics[0].taken == 0
 
 
 @pytest.mark.asyncio
@@ -136,11 +138,11 @@ async def test_speeds_are_measured_every_ten_seconds() -> None:
         for _ in range(25):
             await client.publish("t")
         await node.pass_time(10)
-        assert (node.metrics(id)["speed"], node.metrics(id)["speed_max"]) == (2.5, 2.5)
+        assert (node.metrics(id).speed, node.metrics(id).speed_max) == (2.5, 2.5)
         await node.pass_time(10)
         metrics = node.metrics(id)
-        assert (metrics["speed"], metrics["speed_max"]) == (0.0, 2.5)
-        assert 0 < metrics["speed_last5m"] < 2.5
+        assert (metrics.speed, metrics.speed_max) == (0.0, 2.5)
+        assert 0 < metrics.speed_last5m < 2.5
 
 
 @pytest.mark.asyncio
@@ -152,7 +154,7 @@ async def test_foreach_runs_every_action_for_every_row() -> None:
         assert [row["n"] for row in await node.until_kept(2)] == [2, 3]
         await client.publish("t", b'{"list": []}')
         metrics = node.metrics(id)
-        assert (metrics["matched"], metrics["passed"], metrics["no_result"]) == (2, 1, 1)
+        assert (metrics.matched, metrics.passed, metrics.no_result) == (2, 1, 1)
 
 
 @pytest.mark.parametrize("choice, rows, exceptions", [("continue", 2, 0), ("stop", 1, 1)])
@@ -164,10 +166,10 @@ async def test_fallbacks_and_on_action_failed(choice: str, rows: int, exceptions
         client = await node.client()
         await client.publish("t")
         assert len(node.kept) == rows
-        assert node.metrics(id)["exception"] == exceptions
-        fallback = node.engine.rules.lookup(id)["actions"][0]["fallbacks"][0]
-        assert fallback["metrics"][0]["failed"] == 1
-        assert fallback["fallbacks"][0]["metrics"][0]["success"] == 1
+        assert node.metrics(id).exception == exceptions
+        fallback = node.engine.rules.lookup(id).actions[0].fallbacks[0]
+        assert fallback.metrics[0].failed == 1
+        assert fallback.fallbacks[0].metrics[0].success == 1
 
 
 @pytest.mark.parametrize("how", ["delete", "disable"])
@@ -196,7 +198,7 @@ async def test_a_rule_that_goes_while_it_runs(how: str) -> None:
             assert node.engine.rules.records() == []
         else:
             assert [row["_rule"] for row in node.kept] == [first, first, second]
-            assert not any(record["enabled"] for record in node.engine.rules.records())
+            assert not any(record.enabled for record in node.engine.rules.records())
         assert len(node.closed) == 3
 
 
@@ -217,10 +219,10 @@ async def test_a_change_keeps_the_counters_and_refusals_change_nothing() -> None
                 await node.engine.rules.update(id, changes)
         assert node.engine.rules.lookup(id) == before
         after = await node.engine.rules.update(id, {"rawsql": 'SELECT * FROM "u"', "description": "d"})
-        assert (after["for"], after["description"], after["metrics"][0]["matched"]) == (["u"], "d", 1)
+        assert (after.sources, after.description, after.metrics[0].matched) == (["u"], "d", 1)
         await client.publish("t")
         await client.publish("u")
-        assert node.metrics(id)["matched"] == 2 and len(node.kept) == 2
+        assert node.metrics(id).matched == 2 and len(node.kept) == 2
 
 
 @pytest.mark.parametrize(
@@ -268,7 +270,7 @@ async def test_ids() -> None:
         assert refused.value.kind == "exists"
         made = await node.rule('SELECT * FROM "t"')
         assert made.startswith("rule:") and len(made) == 13
-        action = node.engine.rules.lookup(made)["actions"][0]["id"]
+        action = node.engine.rules.lookup(made).actions[0].id
         assert action.startswith("keep_") and action.removeprefix("keep_").isdigit()
         with pytest.raises(RuleEngineError, match="max_rules"):
             await node.rule('SELECT * FROM "t"')
@@ -292,13 +294,13 @@ async def test_rules_survive_a_restart(tmp_path: Path) -> None:
     async with rule_engine_node(**level) as node:  # type: ignore[arg-type]
         # The test's own actions are registered before the start, as an operator's are.
         assert node.engine.rules.records() == before
-        assert [rule["id"] for rule in node.engine.rules.records()] == [first, second, third]
+        assert [rule.id for rule in node.engine.rules.records()] == [first, second, third]
         client = await node.client()
         await client.publish("t", b'{"x": 5}')
         assert [row["_rule"] for row in await node.until_kept(2)] == [first, third]
         assert node.kept[0]["x"] == 5
         later = await node.rule('SELECT * FROM "t"')
-        assert node.engine.rules.records()[-1]["id"] == later
+        assert node.engine.rules.records()[-1].id == later
 
 
 @pytest.mark.asyncio
@@ -316,13 +318,13 @@ async def test_a_stored_rule_that_cannot_run_says_why(tmp_path: Path) -> None:
     node_logs: list[str] = []
     async with rule_engine_node(**level) as node:  # type: ignore[arg-type]
         node_logs, node._complaints.records = node._complaints.records, []
-        records = {record["id"]: record for record in node.engine.rules.records()}
-        assert records[id]["enabled"] and "suspended" not in records[id]
-        assert not records["broken"]["enabled"] and "gone" in records["broken"]["suspended"]
-        assert not records["orphan"]["enabled"] and "gone" in records["orphan"]["suspended"]
+        records = {record.id: record for record in node.engine.rules.records()}
+        assert records[id].enabled and records[id].suspended is UNSET
+        assert not records["broken"].enabled and "gone" in records["broken"].suspended
+        assert not records["orphan"].enabled and "gone" in records["orphan"].suspended
         node.engine.action_types["gone"] = node.engine.action_types["keep"]
         await node.pass_time(10)
-        assert node.engine.rules.lookup("orphan")["enabled"]
+        assert node.engine.rules.lookup("orphan").enabled
         await node.engine.rules.update("broken", {"rawsql": 'SELECT 1 as n FROM "t"'})
         client = await node.client()
         await client.publish("t")
@@ -341,12 +343,12 @@ async def test_a_trace_is_kept_only_while_asked_for() -> None:
         for payload in (b'{"x": 9}', b'{"x": 2}', b'{"x": 1}', b"{"):
             await client.publish("t", payload)
         passed, refused, broken = node.engine.rules.traced(id)
-        assert (passed["outcome"], passed["rows"], passed["topic"], passed["clientid"]) == (
+        assert (passed.outcome, passed.rows, passed.topic, passed.clientid) == (
             "passed", ['{"x":2}'], "t", "tracer",
         )  # fmt: skip
-        assert [each["outcome"] for each in passed["actions"]] == ["success", "failed"]
-        assert refused["outcome"] == "no_result"
-        assert broken["outcome"] == "exception" and broken["reason"].startswith("SELECT: ")
+        assert [each.outcome for each in passed.actions] == ["success", "failed"]
+        assert refused.outcome == "no_result"
+        assert broken.outcome == "exception" and broken.reason.startswith("SELECT: ")
         node.engine.rules.trace(id, 0)
         assert node.engine.rules.traced(id) == []
         with pytest.raises(RuleEngineError):
@@ -379,11 +381,8 @@ async def test_a_rule_that_takes_too_much_fails_alone() -> None:
         client = await node.client()
         await client.publish("t", b'{"list": [1,2,3,4,5,6,7,8,9]}')
         await subscriber.expect_publish("t")
-        assert (
-            node.metrics(greedy)["exception"] == 1
-            and "steps" in node.engine.rules.lookup(greedy)["last_error"]["reason"]
-        )
-        assert node.metrics(modest)["passed"] == 1
+        assert node.metrics(greedy).exception == 1 and "steps" in node.engine.rules.lookup(greedy).last_error.reason
+        assert node.metrics(modest).passed == 1
 
 
 @pytest.mark.asyncio
@@ -399,8 +398,8 @@ async def test_gauges() -> None:
 async def test_closing_twice_is_harmless() -> None:
     async with rule_engine_node() as node:
         await node.rule('SELECT topic FROM "a"')
-        (id,) = [rule["id"] for rule in node.engine.rules.records()]
-        action = node.engine.rules.lookup(id)["actions"][0]["id"]
+        (id,) = [rule.id for rule in node.engine.rules.records()]
+        action = node.engine.rules.lookup(id).actions[0].id
         await node.engine.close()
         await node.engine.close()
         assert node.closed == [action]

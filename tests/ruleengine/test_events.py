@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from taipan.broker.mqtt import constants as c
@@ -238,7 +239,7 @@ async def test_system_messages_are_ignored_unless_asked_for() -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=LISTED)
 def test_every_event_has_a_record_to_write_rules_by(kind: Any) -> None:
-    record = kind.record()
+    record = msgspec.to_builtins(kind.record())
     assert list(record) == ["event", "title", "description", "columns", "test_columns", "sql_example"]
     assert all(record[key]["en"] and record[key]["zh"] for key in ("title", "description"))
     assert set(record["test_columns"]) <= set(record["columns"])

@@ -62,10 +62,10 @@ async def test_the_example_of_the_docs(folder: Path) -> None:
         await client.publish("t", b'{"f": 32, "note": 7}')
         row = (await node.until_kept(1))[0]
         assert (row["c"], row["short"]) == (100.0, "a longer")
-        assert node.metrics(id)["exception"] == 1
+        assert node.metrics(id).exception == 1
         words: Any = node.engine.rules.get(id).actions[0].instance
         assert words.words == 3
-        assert node.engine.action_type("count_words").record()["title"]["en"] == "Count words"
+        assert node.engine.action_type("count_words").record().title.en == "Count words"
 
 
 def test_entry_points(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,13 +4,16 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec import UNSET
 
 from taipan.ruleengine.actions.action import Action, ActionContext, ActionFailed, ActionType, Row
 from taipan.ruleengine.engine import RuleEngine
 from taipan.ruleengine.error import RuleEngineError
 from taipan.ruleengine.event import Event
 from taipan.ruleengine.params import Param, ParamError, Text
+from taipan.ruleengine.records import ResourceStatus
 from taipan.ruleengine.resources.resource import ResourceContext, ResourceError, ResourceType
 from tests.support.rule_engine_node import KEEP, RuleEngineNode, rule_engine_node
 
@@ -30,8 +33,8 @@ class Lamp:
         self.closed = False
 
     @property
-    def status(self) -> dict[str, Any]:
-        return {"watts": 5}
+    def status(self) -> ResourceStatus:
+        return ResourceStatus(node=self.context.node.node, is_alive=self.alive, connections=5)
 
     def start(self) -> None:
         self.look()
@@ -82,7 +85,7 @@ def equip(engine: RuleEngine, lit: bool = True) -> type[Lamp]:
 
 async def lamp(node: RuleEngineNode, **config: Any) -> str:
     record = await node.engine.resources.create("lamp", {"mode": "on", **config})
-    return str(record["id"])
+    return str(record.id)
 
 
 def shine(resource: str, **more: Any) -> dict[str, Any]:
@@ -94,12 +97,13 @@ async def test_the_record_of_a_resource() -> None:
     async with rule_engine_node() as node:
         equip(node.engine)
         record = await node.engine.resources.create("lamp", {"mode": "on", "password": "secret"}, description="d")
-        assert record["id"].startswith("resource:") and len(record["id"]) == 17
-        assert record == {
-            "id": record["id"], "type": "lamp", "config": {"mode": "on", "password": "******"}, "description": "d",
-            "status": [{"node": "taipan@127.0.0.1", "is_alive": True, "watts": 5}],
+        assert record.id.startswith("resource:") and len(record.id) == 17
+        assert msgspec.to_builtins(record) == {
+            "id": record.id, "type": "lamp", "config": {"mode": "on", "password": "******"}, "description": "d",
+            "status": [{"node": "taipan@127.0.0.1", "is_alive": True, "connections": 5}],
         }  # fmt: skip
-        assert node.engine.resources.records() == node.engine.resources.records("lamp") == [{**record, "status": True}]
+        assert node.engine.resources.records() == node.engine.resources.records("lamp")
+        assert msgspec.to_builtins(node.engine.resources.records()) == [msgspec.to_builtins(record) | {"status": True}]
         assert node.engine.resources.stored()[0].config["password"] == "secret"
 
 
@@ -171,7 +175,7 @@ async def test_a_resource_stays_that_a_rule_begins_to_use_while_its_change_is_tr
             await change
         assert refused.value.kind == "in_use" and refused.value.ids == (rule,)
         assert node.engine.resources.running(id) is instance and not instance.closed
-        assert node.engine.resources.lookup(id)["config"]["mode"] == "on"
+        assert node.engine.resources.lookup(id).config["mode"] == "on"
 
 
 @pytest.mark.asyncio
@@ -193,8 +197,8 @@ async def test_a_rule_on_a_resource_that_is_being_changed_is_told_why_it_cannot_
         with pytest.raises(RuleEngineError, match="could not be started: it is being changed"):
             await node.rule('SELECT * FROM "t"', shine(id))
         go_on.set()
-        assert (await change)["config"]["mode"] == "off"
-        assert "fault" not in node.engine.resources.lookup(id)
+        assert (await change).config["mode"] == "off"
+        assert node.engine.resources.lookup(id).fault is UNSET
         await node.rule('SELECT * FROM "t"', shine(id))
 
 
@@ -205,7 +209,7 @@ async def test_a_rule_wants_a_resource_of_the_right_type() -> None:
         node.engine.resource_types["other"] = ResourceType("other", WORDS, WORDS, Lamp, ())
         other = await node.engine.resources.create("other", {})
         with pytest.raises(RuleEngineError) as refused:
-            await node.rule('SELECT * FROM "t"', shine(other["id"]))
+            await node.rule('SELECT * FROM "t"', shine(other.id))
         assert refused.value.kind == "wrong" and "lamp" in refused.value.message
 
 
@@ -216,11 +220,11 @@ async def test_the_alarm_of_a_resource_that_is_down() -> None:
         id = await lamp(node)
         alarm = f"resource/lamp/{id}/down"
         assert alarm in node.server.alarms.active
-        assert node.engine.resources.lookup(id)["status"][0]["is_alive"] is False
+        assert node.engine.resources.lookup(id).status[0].is_alive is False
         with pytest.raises(RuleEngineError, match="it is dark"):
             await node.engine.resources.start(id)
         rule = await node.rule('SELECT * FROM "t"', shine(id))
-        assert node.engine.rules.lookup(rule)["enabled"]
+        assert node.engine.rules.lookup(rule).enabled
         instance: Any = node.engine.resources.running(id)
         kind.lit = True
         instance.look()
@@ -271,17 +275,17 @@ async def test_resources_survive_and_a_rule_waits_for_one_that_cannot_start(tmp_
     async with rule_engine_node(**level) as node:
         # Started without its types, as after an update that lacks them: everything is there, and says why it rests.
         node._complaints.records.clear()
-        assert node.engine.resources.lookup(id)["fault"]
-        assert node.engine.rules.lookup(rule)["suspended"] and not node.engine.rules.lookup(rule)["enabled"]
+        assert node.engine.resources.lookup(id).fault
+        assert node.engine.rules.lookup(rule).suspended and not node.engine.rules.lookup(rule).enabled
         await node.pass_time(1)
         await node.pass_time(10)
         assert f"resource/lamp/{id}/down" in node.server.alarms.active
         equip(node.engine)
         await node.engine.resources.start(id)
-        assert node.engine.rules.lookup(rule)["enabled"] and "suspended" not in node.engine.rules.lookup(rule)
-        assert not node.engine.rules.lookup(off)["enabled"]
+        assert node.engine.rules.lookup(rule).enabled and node.engine.rules.lookup(rule).suspended is UNSET
+        assert not node.engine.rules.lookup(off).enabled
         assert not node.server.alarms.active
         client = await node.client()
         await client.publish("t")
         await asyncio.sleep(0)
-        assert node.engine.rules.lookup(rule)["actions"][0]["metrics"][0]["success"] == 1
+        assert node.engine.rules.lookup(rule).actions[0].metrics[0].success == 1

@@ -38,11 +38,11 @@ async def test_rules_that_come_too_late_are_left_out_for_this_message(caplog: py
         client = await node.client()
         await client.publish("t", b"1", 1)
         assert [row["_rule"] for row in node.kept] == ids[:2]
-        assert [node.metrics(each)["exception"] for each in ids] == [0, 0, 1, 1]
-        reason = node.engine.rules.lookup(ids[2])["last_error"]["reason"]
+        assert [node.metrics(each).exception for each in ids] == [0, 0, 1, 1]
+        reason = node.engine.rules.lookup(ids[2]).last_error.reason
         assert reason.startswith("not evaluated") and "ruleengine.max_time" in reason
         (evaluation,) = node.engine.rules.traced(ids[3])
-        assert evaluation["outcome"] == "exception" and "ruleengine.max_time" in evaluation["reason"]
+        assert evaluation.outcome == "exception" and "ruleengine.max_time" in evaluation.reason
         assert caplog.text.count("rule_failed") == 2
         node.engine.runtime.processor_time = lambda: 0.0
         await client.publish("t", b"2", 1)  # the next message has its own time
@@ -63,8 +63,8 @@ async def test_rows_and_actions_that_come_too_late_are_left_out() -> None:
         spend(node, rule)
         await (await node.client()).publish("t", b'{"l":[1,2,3]}', 1)
         assert len(node.kept) == 1
-        assert node.metrics(rule)["exception"] == 1
-        assert "not all actions were run" in node.engine.rules.lookup(rule)["last_error"]["reason"]
+        assert node.metrics(rule).exception == 1
+        assert "not all actions were run" in node.engine.rules.lookup(rule).last_error.reason
 
 
 async def test_what_a_republished_message_leads_to_counts_as_well() -> None:
@@ -75,7 +75,7 @@ async def test_what_a_republished_message_leads_to_counts_as_well() -> None:
         third = await node.rule('SELECT topic FROM "t"')
         spend(node, second)
         await (await node.client()).publish("t", b"1", 1)
-        assert [node.metrics(each)["exception"] for each in (first, second, third)] == [0, 0, 1]
+        assert [node.metrics(each).exception for each in (first, second, third)] == [0, 0, 1]
 
 
 async def test_what_rules_cost_counts_for_the_turn_of_the_loop() -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.support.rule_engine_node import FAIL, KEEP, RuleEngineNode, rule_engine_node
@@ -24,12 +25,14 @@ async def some(node: RuleEngineNode) -> None:
 
 def figures(node: RuleEngineNode) -> dict[str, Any]:
     record = node.engine.rules.lookup("r")
-    of_rule = {key: value for key, value in record["metrics"][0].items() if not key.startswith("speed")}
-    failing = record["actions"][1]
+    of_rule = {
+        key: value for key, value in msgspec.structs.asdict(record.metrics[0]).items() if not key.startswith("speed")
+    }
+    failing = record.actions[1]
     return of_rule | {
-        "keep": record["actions"][0]["metrics"][0]["success"],
-        "fail": failing["metrics"][0]["failed"],
-        "fallback": failing["fallbacks"][0]["metrics"][0]["taken"],
+        "keep": record.actions[0].metrics[0].success,
+        "fail": failing.metrics[0].failed,
+        "fallback": failing.fallbacks[0].metrics[0].taken,
     }
 
 
@@ -42,7 +45,7 @@ async def test_they_go_on_after_a_restart_and_end_with_the_rule(tmp_path: Path) 
     async with rule_engine_node(**config(tmp_path)) as node:
         assert figures(node) == before
         node.engine.rules.tick(node.server.clock.now())
-        assert node.engine.rules.lookup("r")["metrics"][0]["speed"] == 0.0
+        assert node.engine.rules.lookup("r").metrics[0].speed == 0.0
         await some(node)
         assert figures(node) == {key: 2 * value if isinstance(value, int) else value for key, value in before.items()}
     async with rule_engine_node(**config(tmp_path)) as node:
@@ -52,7 +55,7 @@ async def test_they_go_on_after_a_restart_and_end_with_the_rule(tmp_path: Path) 
         assert figures(node)["matched"] == figures(node)["keep"] == 0
         await node.engine.rules.delete("r")
         await node.rule(SQL, id="r")
-        assert node.metrics("r")["matched"] == 0
+        assert node.metrics("r").matched == 0
 
 
 async def test_a_tick_writes_what_has_changed_and_a_message_nothing(tmp_path: Path) -> None:

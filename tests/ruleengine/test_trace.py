@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from taipan.ruleengine.metrics import MAX_REASON_LENGTH, LastError
+from taipan.ruleengine.records import MAX_REASON_LENGTH, LastError
 from taipan.ruleengine.trace import MAX_TEXT_LENGTH, sample
 from taipan.ruleengine.undefined import UNDEFINED
 
@@ -36,4 +36,4 @@ def test_what_has_no_json_is_said_in_words() -> None:
 
 
 def test_a_reason_is_bounded() -> None:
-    assert len(LastError(0.0, "", "x" * 1_000_000).record()["reason"]) == MAX_REASON_LENGTH
+    assert len(LastError.of(0.0, "x" * 1_000_000).reason) == MAX_REASON_LENGTH

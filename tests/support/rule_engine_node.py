@@ -14,6 +14,7 @@ from taipan.ruleengine.config import RuleEngineSettings
 from taipan.ruleengine.engine import RuleEngine
 from taipan.ruleengine.event import Event
 from taipan.ruleengine.params import Text
+from taipan.ruleengine.records import RuleMetrics
 from tests.support.node import Node, make_settings
 
 KEEP = {"name": "keep", "params": {}}
@@ -43,10 +44,10 @@ class RuleEngineNode(Node):
     async def rule(self, sql: str, *actions: dict[str, Any], **more: Any) -> str:
         """The id of a new rule that keeps its rows, or does ``actions``."""
         record = await self.engine.rules.create(sql, actions or [KEEP], **more)
-        return str(record["id"])
+        return str(record.id)
 
-    def metrics(self, rule_id: str) -> dict[str, Any]:
-        metrics: dict[str, Any] = self.engine.rules.lookup(rule_id)["metrics"][0]
+    def metrics(self, rule_id: str) -> RuleMetrics:
+        (metrics,) = self.engine.rules.lookup(rule_id).metrics
         return metrics
 
     async def until_kept(self, count: int) -> list[dict[str, Any]]:

@@ -15,10 +15,10 @@ async def test_inspect(caplog: pytest.LogCaptureFixture) -> None:
             client = await node.client("watched")
             await client.publish("t", b'{"x": 7}')
         (line,) = [line for line in caplog.messages if line.startswith("rule_inspect")]
-        record = node.engine.rules.lookup(id)["actions"][0]
-        assert f"rule={id} action={record['id']}" in line
+        record = node.engine.rules.lookup(id).actions[0]
+        assert f"rule={id} action={record.id}" in line
         assert 'selected={"x":7}' in line and '"clientid":"watched"' in line and "params={'a': 1}" in line
-        assert record["params"] == {"a": 1} and record["metrics"][0]["success"] == 1
+        assert record.params == {"a": 1} and record.metrics[0].success == 1
 
 
 @pytest.mark.asyncio
@@ -38,4 +38,4 @@ async def test_do_nothing() -> None:
         id = await node.rule('SELECT * FROM "t"', {"name": "do_nothing", "params": {}})
         client = await node.client()
         await client.publish("t")
-        assert node.engine.rules.lookup(id)["actions"][0]["metrics"][0]["success"] == 1
+        assert node.engine.rules.lookup(id).actions[0].metrics[0].success == 1

@@ -21,7 +21,7 @@ def republish(topic: str, **params: Any) -> dict[str, Any]:
 
 
 def failures(node: RuleEngineNode, rule_id: str) -> int:
-    return int(node.engine.rules.lookup(rule_id)["actions"][0]["metrics"][0]["failed"])
+    return int(node.engine.rules.lookup(rule_id).actions[0].metrics[0].failed)
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -140,7 +140,7 @@ async def test_what_fails_for_one_message(payload: bytes, params: dict[str, Any]
         client = await node.client()
         await client.publish("in", payload)
         assert failures(node, id) == 1
-        assert node.engine.rules.lookup(id)["actions"][0]["last_error"]["reason"]
+        assert node.engine.rules.lookup(id).actions[0].last_error.reason
 
 
 @pytest.mark.asyncio
@@ -155,7 +155,7 @@ async def test_a_rule_that_feeds_itself_publishes_once() -> None:
         await subscriber.expect_publish("t2")
         await subscriber.nothing()
         assert failures(node, id) == 1
-        assert "loop" in node.engine.rules.lookup(id)["actions"][0]["last_error"]["reason"]
+        assert "loop" in node.engine.rules.lookup(id).actions[0].last_error.reason
 
 
 @pytest.mark.asyncio
@@ -167,8 +167,8 @@ async def test_a_loop_of_several_rules_ends_and_says_so() -> None:
         await client.publish("a")
         assert node.server.metrics.messages_publish - before == 1 + 7
         assert sum(failures(node, id) for id in ids) == 1
-        reasons = [node.engine.rules.lookup(id)["actions"][0].get("last_error", {}).get("reason", "") for id in ids]
-        assert any("max_hops" in reason for reason in reasons)
+        errors = [node.engine.rules.lookup(id).actions[0].last_error for id in ids]
+        assert any(each and "max_hops" in each.reason for each in errors)
 
 
 @pytest.mark.asyncio
@@ -223,9 +223,9 @@ async def test_a_loop_that_grows_is_stopped() -> None:
         # One from the client, sixteen that see it, and then the bound.
         assert node.server.metrics.messages_publish - before <= 1 + 16 + 50
         assert any(
-            "max_chained" in action.get("last_error", {}).get("reason", "")
+            action.last_error and "max_chained" in action.last_error.reason
             for rule in node.engine.rules.records()
-            for action in rule["actions"]
+            for action in rule.actions
         )
 
 
@@ -258,5 +258,5 @@ async def test_a_hit_takes_few_calls(subscribers: int, most: int) -> None:
                 sys.setprofile(None)
             if subscribers:
                 assert (await subscriber.expect_publish("out/me")).payload == b"x is 1"
-        assert node.metrics(rule_id)["passed"] == 2
+        assert node.metrics(rule_id).passed == 2
         assert 0 < calls <= most

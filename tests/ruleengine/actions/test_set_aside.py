@@ -47,7 +47,7 @@ async def test_one_bad_row_holds_up_its_own_client_only_and_that_in_order(caplog
         harness.buffer.append(entry(number, f"k{number % 10}"))
     await until(lambda: harness.report.successes == 90)
     assert harness.sink.taken == [b"0", *(b"%d" % number for number in range(100) if number % 10)]
-    assert harness.buffer.status["waiting"] == 10
+    assert harness.buffer.status.waiting == 10
     for _ in range(2):
         harness.buffer.retry_now()
         await asyncio.sleep(0.02)
@@ -55,8 +55,8 @@ async def test_one_bad_row_holds_up_its_own_client_only_and_that_in_order(caplog
     mine = [each for each in harness.sink.taken if int(each) % 10 == 0]
     assert mine == [b"0", b"0", b"0", *(b"%d" % number for number in range(10, 100, 10))]
     status = harness.buffer.status
-    assert (status["set_aside"], status["dead_letters"], status["waiting"]) == (1, 1, 0)
-    assert status["dropped"] == {"retry_attempts": 1}
+    assert (status.set_aside, status.dead_letters, status.waiting) == (1, 1, 0)
+    assert status.dropped == {"retry_attempts": 1}
     (line,) = [each.getMessage() for each in caplog.records if "row_set_aside" in each.getMessage()]
     assert "setting=ruleengine.retry_attempts value=3" in line and "HTTP 500" in line
     await harness.buffer.close()
@@ -71,7 +71,7 @@ async def test_the_rows_of_one_client_that_are_refused_do_not_open_the_breaker_f
     await until(lambda: len(harness.sink.taken) == 2)
     await asyncio.sleep(0.1)
     assert len(harness.sink.taken) == 2  # it waits for the breaker's pause, alone
-    assert harness.buffer.status["breaker"] == "closed"
+    assert harness.buffer.status.breaker == "closed"
     for number in range(20):
         harness.buffer.append(entry(100 + number, f"k{number}"))
     await until(lambda: harness.report.successes == 20)
@@ -86,7 +86,7 @@ async def test_of_an_open_breaker_rows_that_were_not_refused_try_first() -> None
     harness.buffer.start()
     for number in range(60):
         harness.buffer.append(entry(number, f"bad{number % 6}"))
-    await until(lambda: harness.buffer.status["breaker"] == "open")
+    await until(lambda: harness.buffer.status.breaker == "open")
     refused = {int(each) % 6 for each in harness.sink.taken}
     for number in range(20):
         harness.buffer.append(entry(100 + number, f"k{number}"))
@@ -136,7 +136,7 @@ async def test_what_was_set_aside_is_seen_sent_again_and_cleared() -> None:
     await until(lambda: harness.report.successes == 2)
     assert list(letters.of("resource:1")) == [2]
     letters.forget("resource:1")
-    assert harness.buffer.status["dead_letters"] == 0
+    assert harness.buffer.status.dead_letters == 0
     await harness.buffer.close()
 
 
@@ -158,7 +158,7 @@ async def test_of_many_the_oldest_make_room_counted_and_logged(
     await until(lambda: harness.report.count == 5)
     requests = [each.buffered.request for each in harness.store.dead_letters.of("resource:1").values()]
     assert requests == [b"%d" % number for number in range(5 - left, 5)]
-    assert harness.buffer.status["dropped"] == {"retry_attempts": 5, "dead_letters": 5 - left}
+    assert harness.buffer.status.dropped == {"retry_attempts": 5, "dead_letters": 5 - left}
     (line,) = [each.getMessage() for each in caplog.records if "dead_letters_full" in each.getMessage()]
     assert f"setting={setting} " in line
     await harness.buffer.close()
@@ -173,7 +173,7 @@ async def test_none_is_kept_where_none_is_wanted_and_a_resource_has_limits_of_it
     buffer.append(entry(0))
     await until(lambda: harness.report.count == 1)
     assert harness.sink.taken == [b"0", b"0"]
-    assert buffer.status["dropped"] == {"retry_attempts": 1} and buffer.status["dead_letters"] == 0
+    assert buffer.status.dropped == {"retry_attempts": 1} and buffer.status.dead_letters == 0
     await buffer.close()
 
 
@@ -229,17 +229,17 @@ async def test_a_row_waits_no_longer_than_its_action_wants_and_others_go_on_wait
     harness.buffer.start()
     for number in range(20):
         harness.buffer.append(entry(number, f"k{number}", until=60.0 if number % 2 else 0.0))
-    await until(lambda: harness.buffer.status["retried"] > 4)
+    await until(lambda: harness.buffer.status.retried > 4)
     assert harness.report.count == 0
     harness.now = 60.5
     await until(lambda: harness.report.count == 10)
     assert sorted(row["n"] for _, row in harness.report.failures if row is not None) == list(range(1, 20, 2))
     assert all("away; given up after retry_for = 59 seconds" in reason for reason, _ in harness.report.failures)
-    assert harness.buffer.status["dropped"] == {"retry_for": 10} and harness.buffer.status["waiting"] == 10
+    assert harness.buffer.status.dropped == {"retry_for": 10} and harness.buffer.status.waiting == 10
     harness.sink.answer = lambda each: DELIVERED
     harness.buffer.retry_now()
     await until(lambda: harness.report.successes == 10)
-    assert harness.buffer.status["waiting"] == harness.buffer.status["waiting_bytes"] == 0
+    assert harness.buffer.status.waiting == harness.buffer.status.waiting_bytes == 0
     assert harness.store.after("resource:1", 0) == []
     await harness.buffer.close()
 
@@ -269,15 +269,15 @@ async def test_with_retry_for_0_a_row_has_one_attempt_and_none_where_the_side_is
     assert harness.sink.taken == [b"0"]  # the others had to wait for it
     harness.buffer.append(entry(3, until=1.0))
     await until(lambda: harness.report.count == 4)
-    assert harness.sink.taken == [b"0", b"3"] and harness.buffer.status["breaker"] == "open"
+    assert harness.sink.taken == [b"0", b"3"] and harness.buffer.status.breaker == "open"
     with pytest.raises(ActionFailed, match="retry_for is 0: away"):
         harness.buffer.append(entry(4, until=1.0))
-    assert harness.buffer.status["dropped"] == {"retry_for": 5}
+    assert harness.buffer.status.dropped == {"retry_for": 5}
     await asyncio.sleep(2.1)  # the breaker's pause is over: one may try, or it would never close
     harness.sink.answer = lambda each: DELIVERED
     harness.buffer.append(entry(5, until=1.0))
     await until(lambda: harness.report.successes == 1)
-    assert harness.buffer.status["breaker"] == "closed"
+    assert harness.buffer.status.breaker == "closed"
     await harness.buffer.close()
 
 
@@ -309,7 +309,7 @@ async def test_rows_that_fail_together_hold_nobody_up() -> None:
     harness.buffer.start()
     for number in range(20_000):
         harness.buffer.append(entry(number, f"k{number % 100}", until=60.0))
-    await until(lambda: harness.buffer.status["breaker"] == "open")
+    await until(lambda: harness.buffer.status.breaker == "open")
     loop = asyncio.get_running_loop()
     harness.now, longest, turns = 60.5, 0.0, 0
     while harness.report.count < 20_000:
@@ -341,7 +341,7 @@ async def test_a_row_whose_time_is_over_after_a_restart_runs_its_fallbacks_once(
         assert [each["p"] for each in await node.until_kept(3)] == ["0", "1", "2"]
         node.engine.resources.tick()
         await asyncio.sleep(0.2)
-        assert len(node.kept) == 3 and node.engine.rules.lookup("r")["actions"][0]["metrics"][0]["failed"] == 3
+        assert len(node.kept) == 3 and node.engine.rules.lookup("r").actions[0].metrics[0].failed == 3
         assert node.engine.buffers.after("hook", 0) == []
     async with rule_engine_node(rules=rules, **tables) as node:
         await asyncio.sleep(0.2)

@@ -67,7 +67,7 @@ async def test_rows_arrive_in_order_and_are_told_of() -> None:
         harness.buffer.append(entry(number))
     await until(lambda: harness.report.successes == 50)
     assert harness.sink.taken == [b"%d" % number for number in range(50)]
-    assert harness.buffer.status["waiting"] == harness.buffer.status["waiting_bytes"] == 0
+    assert harness.buffer.status.waiting == harness.buffer.status.waiting_bytes == 0
     assert harness.store.after("resource:1", 0) == []
     await harness.buffer.close()
 
@@ -102,8 +102,8 @@ async def test_what_fails_for_now_is_tried_again_in_its_place() -> None:
         harness.buffer.append(entry(number))
     await until(lambda: harness.report.successes == 3)
     assert harness.sink.taken == [b"0", b"1", b"1", b"1", b"1", b"2"]
-    assert harness.buffer.status["retried"] == 3
-    assert harness.buffer.status["last_error"] == "away"
+    assert harness.buffer.status.retried == 3
+    assert harness.buffer.status.last_error == "away"
     await harness.buffer.close()
 
 
@@ -116,7 +116,7 @@ async def test_what_is_refused_is_told_with_its_row_and_not_tried_again() -> Non
     await until(lambda: harness.report.count == 2)
     assert harness.report.failures == [("HTTP 404", {"n": 0})]
     assert harness.sink.taken == [b"0", b"1"]
-    assert harness.buffer.status["dropped"] == {"refused": 1}
+    assert harness.buffer.status.dropped == {"refused": 1}
     await harness.buffer.close()
 
 
@@ -130,7 +130,7 @@ async def test_a_row_that_is_refused_again_and_again_is_given_up_and_holds_up_no
     assert harness.sink.taken == [b"0", b"0", b"0", b"1"]
     ((reason, row),) = harness.report.failures
     assert "HTTP 500" in reason and "ruleengine.retry_attempts" in reason and row == {"n": 0}
-    assert harness.buffer.status["dropped"] == {"retry_attempts": 1} and harness.buffer.status["set_aside"] == 1
+    assert harness.buffer.status.dropped == {"retry_attempts": 1} and harness.buffer.status.set_aside == 1
     await harness.buffer.close()
 
 
@@ -146,7 +146,7 @@ async def test_what_does_not_fit_is_refused_at_once_and_names_the_setting(
     for _ in range(2):
         with pytest.raises(ActionFailed, match=f"ruleengine.{setting} = {bound}"):
             harness.buffer.append(entry(9))
-    assert harness.buffer.status["dropped"] == {"buffer_full": 2}
+    assert harness.buffer.status.dropped == {"buffer_full": 2}
     lines = [each.getMessage() for each in caplog.records if "buffer_full" in each.getMessage()]
     assert len(lines) == 1 and f"setting=ruleengine.{setting}" in lines[0]
     harness.sink.hold.set()
@@ -211,16 +211,16 @@ async def test_the_breaker_opens_after_failures_and_closes_when_one_attempt_succ
     harness.buffer.start()
     for number in range(6):
         harness.buffer.append(entry(number, f"k{number}"))
-    await until(lambda: harness.buffer.status["breaker"] == "open")
-    await until(lambda: harness.buffer.status["waiting"] == 6)
+    await until(lambda: harness.buffer.status.breaker == "open")
+    await until(lambda: harness.buffer.status.waiting == 6)
     attempts = len(harness.sink.batches)
     await asyncio.sleep(0.1)  # several back-offs long
     assert len(harness.sink.batches) <= attempts + 3
-    assert harness.buffer.status["breaker_opened"] == 1
+    assert harness.buffer.status.breaker_opened == 1
     harness.sink.answer = lambda each: DELIVERED
     harness.buffer.retry_now()
     await until(lambda: harness.report.successes == 6)
-    assert harness.buffer.status["breaker"] == "closed"
+    assert harness.buffer.status.breaker == "closed"
     await harness.buffer.close()
 
 
@@ -250,7 +250,7 @@ async def test_an_error_of_the_sink_is_no_end_of_the_lane() -> None:
     harness.buffer.start()
     harness.buffer.append(entry(0))
     await until(lambda: harness.report.successes == 1)
-    assert harness.buffer.status["last_error"] == "a bug"
+    assert harness.buffer.status.last_error == "a bug"
     await harness.buffer.close()
 
 
@@ -271,7 +271,7 @@ async def test_a_closed_buffer_leaves_what_waits_to_the_next_of_its_resource() -
     after.buffer.append(entry(1201))
     await until(lambda: after.report.successes == 1202)
     assert after.sink.taken == [b"%d" % number for number in range(1202)]
-    assert after.buffer.status["waiting"] == after.buffer.status["waiting_bytes"] == 0
+    assert after.buffer.status.waiting == after.buffer.status.waiting_bytes == 0
     await after.buffer.close()
 
 

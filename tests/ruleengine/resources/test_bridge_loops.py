@@ -84,9 +84,9 @@ async def test_two_brokers_that_forward_to_each_other_stop(qos: int) -> None:
             await forward(here, there)
         await (await a.client()).publish("loop/1", b"x", qos)
         assert await quiet(a, b) == 1 + MOST
-        failed = [each.engine.rules.lookup("forward")["actions"][0] for each in (a, b)]
-        assert sum(each["metrics"][0]["failed"] for each in failed) == 1
-        assert any("max_hops" in each.get("last_error", {}).get("reason", "") for each in failed)
+        failed = [each.engine.rules.lookup("forward").actions[0] for each in (a, b)]
+        assert sum(each.metrics[0].failed for each in failed) == 1
+        assert any(each.last_error and "max_hops" in each.last_error.reason for each in failed)
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -95,7 +95,7 @@ async def test_two_brokers_that_fetch_from_each_other_stop(qos: int, caplog: pyt
     async with two() as (a, b):
         for here, there in ((a, b), (b, a)):
             await bridge(here, there, ingress=[{"remote_topic": "loop/#", "qos": 2}])
-            await until(lambda here=here: here.engine.resources.running("bridge").status["connections"] == 2)
+            await until(lambda here=here: here.engine.resources.running("bridge").status.connections == 2)
         await (await a.client()).publish("loop/1", b"x", qos)
         assert await quiet(a, b) == 1 + MOST
         refused = [each.server.metrics.refusals.snapshot().get("bridge_quota_exceeded", 0) for each in (a, b)]
@@ -146,9 +146,9 @@ async def test_a_message_that_the_other_side_does_not_take_fails_and_holds_up_no
             for topic, payload in (("up/no", b"x"), ("up/large", b"x" * 2000), ("up/yes", b"x")):
                 await writer.publish(topic, payload, 1)
             await reader.expect_publish("up/yes")
-            action = a.engine.rules.lookup("forward")["actions"][0]
-            await until(lambda: a.engine.rules.lookup("forward")["actions"][0]["metrics"][0]["failed"] == 2)
-            assert "last_error" in a.engine.rules.lookup("forward")["actions"][0], action
+            action = a.engine.rules.lookup("forward").actions[0]
+            await until(lambda: a.engine.rules.lookup("forward").actions[0].metrics[0].failed == 2)
+            assert a.engine.rules.lookup("forward").actions[0].last_error, action
 
 
 @pytest.mark.asyncio
@@ -196,7 +196,7 @@ async def test_5_0_there_and_back(tmp_path: Path, kind: str, qos: int) -> None:
         ingress = [{"remote_topic": "cmd/#", "qos": 2, "local_topic": "in/${topic}", "retain": False}]
         made = engine.run(mqtt_bridge.TYPE, address=there.address, ingress=ingress, **config)
         act = engine.action(action_type.TYPE, payload_tmpl="${n}")
-        await until(lambda: made.status["connections"] == 3)
+        await until(lambda: made.status.connections == 3)
         for number in range(40):
             act.run({"n": number}, event_of("a/b", qos=qos))
         await until(lambda: engine.report.successes == 40)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -79,7 +78,7 @@ async def test_every_version_goes_over_every_transport(
     bridge = engine.run(mqtt_bridge.TYPE, proto_ver=version, ingress=ingress, **config)
     await bridge.test()
     act = engine.action(action.TYPE, payload_tmpl="${n}")
-    await until(lambda: bridge.status["connections"] == 3)
+    await until(lambda: bridge.status.connections == 3)
     large = b"x" * 300_000
     for number in range(30):
         act.run({"n": number}, published("up/1", qos=number % 3))
@@ -137,7 +136,7 @@ async def test_websocket_of_others(tmp_path: Path, kind: str, version: str) -> N
         sender = engine.run(mqtt_bridge.TYPE, address=f"ws://127.0.0.1:{port}", **{**given, "ingress": []})
         fetcher = engine.run(mqtt_bridge.TYPE, "resource:2", address=f"ws://127.0.0.1:{port}", **given)
         act = engine.action(action.TYPE, payload_tmpl="${n}")
-        await until(lambda: sender.alive and fetcher.status["connections"] == 2)
+        await until(lambda: sender.alive and fetcher.status.connections == 2)
         for number in range(30):
             act.run({"n": number}, published("up/1", qos=number % 3))
         got = [await local.expect_publish("in/up/1") for _ in range(30)]
@@ -171,7 +170,7 @@ async def test_whom_a_bridge_trusts(
     else:
         with pytest.raises(ResourceError, match="certificate"):
             await bridge.test()
-        await until(lambda: "certificate" in bridge.status["reason"])
+        await until(lambda: "certificate" in bridge.status.reason)
         assert not bridge.alive
     await bridge.close()
     await node.stop()
@@ -221,10 +220,10 @@ async def test_the_alarm_says_why_the_other_broker_does_not_let_us_in(version: s
         config |= {"mountpoint": "", "reconnect_interval": "50ms"}
         record = await here.engine.resources.create("bridge_mqtt", config)
         ((name, alarm),) = here.server.alarms.active.items()
-        assert name == f"resource/bridge_mqtt/{record['id']}/down"
+        assert name == f"resource/bridge_mqtt/{record.id}/down"
         said = "bad_username_or_password" if version == "mqttv5" else "bad user name or password"
         assert alarm.details["fault"] == f"CONNACK: {said}"
-        await here.engine.resources.update(record["id"], {**config, "password": PASSWORD.decode()})
+        await here.engine.resources.update(record.id, {**config, "password": PASSWORD.decode()})
         await until(lambda: not here.server.alarms.active)
 
 
@@ -233,7 +232,7 @@ async def test_the_alarm_says_what_the_disconnect_of_the_other_broker_said() -> 
         address = "{}:{}".format(*there.address()[:2])
         config = {"address": address, "proto_ver": "mqttv5", "pool_size": 1, "mountpoint": ""}
         record = await here.engine.resources.create("bridge_mqtt", {**config, "reconnect_interval": "1h"})
-        bridge: Any = here.engine.resources.running(record["id"])
+        bridge: Any = here.engine.resources.running(record.id)
         assert bridge.alive
         # Somebody with the same identifier takes the session over.
         taker = Peer(there.address(), 5)
@@ -241,7 +240,7 @@ async def test_the_alarm_says_what_the_disconnect_of_the_other_broker_said() -> 
         await until(lambda: here.server.alarms.active)
         (alarm,) = here.server.alarms.active.values()
         assert alarm.details["fault"].startswith("DISCONNECT: session_taken_over")
-        assert json.dumps(here.engine.resources.lookup(record["id"])["status"]).count("session_taken_over") == 1
+        assert str(here.engine.resources.lookup(record.id).status).count("session_taken_over") == 1
         await taker.close()
 
 

@@ -46,7 +46,7 @@ async def test_messages_arrive_there_with_their_qos_and_in_order(engine: FakeEng
     listener = await there.client("fwd/#", qos=qos)
     bridge = run(engine, there.address, mountpoint="fwd/${node}/")
     act = engine.action(action.TYPE, payload_tmpl="${n}")
-    await until(lambda: bridge.status["connections"] == 2)
+    await until(lambda: bridge.status.connections == 2)
     for number in range(40):
         assert act.run({"n": number}, published("a/b", qos=qos)) is False
     await until(lambda: engine.report.successes == 40)
@@ -83,7 +83,7 @@ async def test_a_broker_that_is_away_and_comes_back_gets_everything(engine: Fake
     await until(lambda: not bridge.alive)
     for number in range(100):
         act.run({"n": number}, published("t", qos=1))
-    await until(lambda: bridge.status["buffer"]["retried"] > 0)
+    await until(lambda: bridge.status.buffer.retried > 0)
     assert engine.report.count == 0
     # Whoever listens must be there before the bridge is: its messages are not retained.
     await bridge.close()
@@ -99,7 +99,7 @@ async def test_a_broker_that_is_away_and_comes_back_gets_everything(engine: Fake
 async def test_a_bridge_comes_back_by_itself(engine: FakeEngine, there: Remote) -> None:
     bridge = run(engine, there.address)
     act = engine.action(action.TYPE)
-    await until(lambda: bridge.status["connections"] == 2)
+    await until(lambda: bridge.status.connections == 2)
     await there.stop()
     await until(lambda: not bridge.alive)
     act.run({"n": 1}, published(qos=1))
@@ -120,13 +120,13 @@ async def test_ingress_publishes_here_what_is_published_there(there: Remote, tmp
         there.address,
         ingress=[{"remote_topic": "cmd/#", "qos": 2, "local_topic": "in/${topic}", "retain": False}],
     )
-    await until(lambda: bridge.status["connections"] == 3)
+    await until(lambda: bridge.status.connections == 3)
     sender = await there.client()
     for number in range(20):
         await sender.publish("cmd/x", b"%d" % number, qos)
     for number in range(20):
         await here.expect_publish("in/cmd/x", b"%d" % number, qos)
-    assert bridge.status["received"] == 20
+    assert bridge.status.received == 20
     for peer in (sender, here):
         await peer.close()
     await engine.close()
@@ -147,13 +147,13 @@ async def test_no_ingress_reaches_topics_of_the_server_and_its_delays_are_kept(
             {"remote_topic": "+/#", "qos": 1, "local_topic": "$${topic}"},
         ]
         bridge = run(engine, there.address, ingress=ingress)
-        await until(lambda: bridge.status["connections"] == 3)
+        await until(lambda: bridge.status.connections == 3)
         sender = await there.client()
         for topic in ("SYS/forged", "delayed/0/$SYS/forged", "SYS", "delayed/0/late", "a/x"):
             await sender.publish(topic, b"x", 1)
         assert {(await here.expect_publish()).topic for _ in range(2)} == {"late", "$SYSa/x"}
         await here.nothing()
-        assert bridge.status["received_refused"] == 3
+        assert bridge.status.received_refused == 3
         assert node.server.metrics.refusals.snapshot()["bridge_not_authorized"] == 3
         (line,) = [each.getMessage() for each in caplog.records if "bridge_message_refused" in each.getMessage()]
         assert "setting=ingress.local_topic" in line and "SYS" in line
@@ -180,7 +180,7 @@ async def test_ingress_gets_what_came_while_the_bridge_was_away(tmp_path: Path) 
         await here.subscribe("cmd/#", qos=1)
         ingress = [{"remote_topic": "cmd/#", "qos": 1}]
         bridge = run(engine, there.address, ingress=ingress)
-        await until(lambda: bridge.status["connections"] == 3)
+        await until(lambda: bridge.status.connections == 3)
         await bridge.close()
         sender = await there.client()
         await sender.publish("cmd/x", b"meanwhile", 1)
@@ -196,7 +196,7 @@ async def test_bridge_mode_keeps_mosquitto_from_sending_back(tmp_path: Path) -> 
     async with remote("mosquitto", tmp_path) as there:
         engine = FakeEngine()
         bridge = run(engine, there.address, pool_size=1, bridge_mode=True, ingress=[{"remote_topic": "other/#"}])
-        await until(lambda: bridge.status["connections"] == 2)
+        await until(lambda: bridge.status.connections == 2)
         engine.action(action.TYPE, forward_topic="other/t").run({"x": 1}, published(qos=1))
         await until(lambda: engine.report.successes == 1)
         await engine.close()
@@ -273,7 +273,7 @@ async def test_a_refused_connection_says_why(engine: FakeEngine) -> None:
     bridge = run(engine, f"127.0.0.1:{port}", pool_size=1)
     with pytest.raises(ResourceError, match="not authorized"):
         await bridge.test()
-    await until(lambda: "not authorized" in bridge.status["reason"])
+    await until(lambda: "not authorized" in bridge.status.reason)
     assert not bridge.alive
     server.close()
 
@@ -308,7 +308,7 @@ async def test_a_refused_address_is_never_connected_to(there: Remote) -> None:
     bridge = run(engine, there.address)
     with pytest.raises(ResourceError, match=r"ruleengine\.refused_networks"):
         await bridge.test()
-    await until(lambda: "refused_networks" in bridge.status["reason"])
+    await until(lambda: "refused_networks" in bridge.status.reason)
     await engine.close()
 
 
@@ -409,7 +409,7 @@ async def test_ingress_is_acknowledged_when_it_is_on_disk_here(tmp_path: Path) -
     bridge = run(engine, f"127.0.0.1:{port}", pool_size=1, ingress=[{"remote_topic": "t", "qos": 2}])
     await until(lambda: len(answers) == 3)
     assert sorted(answers) == [PUBACK, PUBREC, PUBREC]
-    assert bridge.status["received"] == 2  # the second y is the first one again
+    assert bridge.status.received == 2  # the second y is the first one again
     await engine.close()
     server.close()
     await node.stop()
@@ -420,7 +420,7 @@ async def test_nothing_is_fetched_while_memory_is_short(tmp_path: Path) -> None:
         node = await start_node()
         engine = FakeEngine(server=node.server)
         bridge = run(engine, there.address, ingress=[{"remote_topic": "cmd/#", "qos": 1}])
-        await until(lambda: bridge.status["connections"] == 3)
+        await until(lambda: bridge.status.connections == 3)
         memory = node.server.memory
         looked = memory.look
         memory.look = lambda *_, **__: SLOWING  # type: ignore[method-assign]

@@ -183,7 +183,7 @@ async def test_a_server_that_is_away_and_comes_back_gets_every_point_once(engine
     await until(lambda: not store.alive)
     for number in range(30):
         act.run(row(number), published())
-    await until(lambda: store.status["buffer"]["retried"] > 0)
+    await until(lambda: store.status.buffer.retried > 0)
     await tsdb.start()
     await until(lambda: engine.report.successes == 30)
     assert sorted(each["value"] for each in tsdb.stored) == list(range(30))
@@ -285,7 +285,7 @@ async def test_an_overloaded_server_is_asked_again(status: int) -> None:
     assert outcomes_of(Reply(status, b""), [DataPoint("m", 1, 1, {"a": "b"})])[0].retry
 
 
-PARAMS = action.TYPE.record()["params"]
+PARAMS = msgspec.to_builtins(action.TYPE.record().params)
 
 
 @pytest.mark.parametrize(

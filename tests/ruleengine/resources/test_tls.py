@@ -50,7 +50,7 @@ async def test_whom_a_web_hook_trusts(
         config = {**config, "cacertfile": certificates.ca}
     hook = engine.run(web_hook.TYPE, url=f"https://127.0.0.1:{sink.port}/", **config)
     engine.action(action.TYPE).run({"x": 1}, published())
-    await until(lambda: engine.report.successes or "certificate" in hook.status["buffer"]["last_error"].lower())
+    await until(lambda: engine.report.successes or "certificate" in hook.status.buffer.last_error.lower())
     assert (engine.report.successes == 1) == trusted == (len(sink.requests) == 1)
     await sink.stop()
 
@@ -64,9 +64,9 @@ async def test_rows_wait_while_a_certificate_does_not_hold(engine: FakeEngine, c
     act = engine.action(action.TYPE, body="${n}")
     for number in range(5):
         act.run({"n": number}, published())
-    await until(lambda: hook.status["buffer"]["retried"] > 2 and "certificate" in hook.status["reason"])
+    await until(lambda: hook.status.buffer.retried > 2 and "certificate" in hook.status.reason)
     assert not hook.alive and engine.alive == [] and engine.report.count == 0
-    assert hook.status["buffer"]["waiting"] == 5 and hook.status["buffer"]["dropped"] == {}
+    assert hook.status.buffer.waiting == 5 and hook.status.buffer.dropped == {}
     await hook.close()
     hook = engine.run(web_hook.TYPE, cacertfile=certificates.ca, **config)  # the operator mends it
     await until(lambda: engine.report.successes == 5 and hook.alive)
@@ -80,17 +80,17 @@ async def test_the_alarm_of_a_resource_says_that_its_certificate_does_not_hold(c
         config = {"url": f"https://127.0.0.1:{sink.port}/", "verify": True}
         record = await node.engine.resources.create("web_hook", config)
         ((name, alarm),) = node.server.alarms.active.items()
-        assert name == f"resource/web_hook/{record['id']}/down" and "certificate" in alarm.details["fault"]
-        assert record["status"][0]["is_alive"] is False and "certificate" in record["status"][0]["reason"]
+        assert name == f"resource/web_hook/{record.id}/down" and "certificate" in alarm.details["fault"]
+        assert record.status[0].is_alive is False and "certificate" in record.status[0].reason
         # So from the first attempt on, though the instance may have made none of its own yet.
-        node.engine.resources.get(record["id"]).instance._liveness.reason = NOT_TRIED  # type: ignore[union-attr]
-        assert "certificate" in node.engine.resources.lookup(record["id"])["status"][0]["reason"]
+        node.engine.resources.get(record.id).instance._liveness.reason = NOT_TRIED  # type: ignore[union-attr]
+        assert "certificate" in node.engine.resources.lookup(record.id).status[0].reason
         await sink.stop()
-        await until(lambda: "certificate" not in node.engine.resources.lookup(record["id"])["status"][0]["reason"])
+        await until(lambda: "certificate" not in node.engine.resources.lookup(record.id).status[0].reason)
         node.engine.resources.tick()
         assert "certificate" not in node.server.alarms.active[name].details["fault"]
         await sink.start()  # without TLS
-        await node.engine.resources.update(record["id"], {"url": sink.url})
+        await node.engine.resources.update(record.id, {"url": sink.url})
         await until(lambda: not node.server.alarms.active)
     await sink.stop()
 

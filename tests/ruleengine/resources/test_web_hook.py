@@ -101,7 +101,7 @@ async def test_4xx_fails_at_once_and_says_what_the_server_said(engine: FakeEngin
     await until(lambda: engine.report.count == 1)
     assert engine.report.failures == [(f"HTTP {code}: no", {"x": 1})]
     assert len(sink.requests) == 1
-    assert hook.status["buffer"]["dropped"] == {"refused": 1}
+    assert hook.status.buffer.dropped == {"refused": 1}
 
 
 @pytest.mark.parametrize("code", [408, 429, 500, 502, 503, 504])
@@ -138,8 +138,8 @@ async def test_a_server_that_is_away_and_comes_back_gets_every_row_once_and_in_o
     await until(lambda: not hook.alive)
     for number in range(20, 60):
         act.run({"n": number}, published())
-    await until(lambda: hook.status["buffer"]["retried"] > 2)
-    assert hook.status["buffer"]["waiting"] == 40
+    await until(lambda: hook.status.buffer.retried > 2)
+    assert hook.status.buffer.waiting == 40
     await sink.start()
     await until(lambda: engine.report.successes == 60)
     assert sink.bodies == [b"%d" % number for number in range(60)]
@@ -163,8 +163,8 @@ async def test_a_server_that_hangs_is_given_up_in_time_and_makes_nobody_wait(
     for number in range(200):
         act.run({"n": number}, published())
     assert asyncio.get_running_loop().time() - before < 0.5
-    await until(lambda: hook.status["buffer"]["retried"] >= 1)
-    assert hook.status["buffer"]["last_error"]
+    await until(lambda: hook.status.buffer.retried >= 1)
+    assert hook.status.buffer.last_error
     released.set()
     await until(lambda: engine.report.successes == 200)
 
@@ -235,7 +235,7 @@ async def test_one_slow_client_holds_up_no_other(engine: FakeEngine, sink: HttpS
 
 
 def _names_the_setting(hook: Any) -> bool:
-    return "refused_networks" in hook.status["buffer"]["last_error"]
+    return "refused_networks" in hook.status.buffer.last_error
 
 
 async def test_a_refused_address_is_never_connected_to_and_the_setting_is_named(sink: HttpSink) -> None:
@@ -269,7 +269,7 @@ async def test_a_name_that_resolves_elsewhere_after_the_test_is_refused_then(
     await until(lambda: engine.report.successes == 1)
     address = "169.254.169.254"
     act.run({"x": 2}, published())
-    await until(lambda: "169.254.169.254" in hook.status["buffer"]["last_error"])
+    await until(lambda: "169.254.169.254" in hook.status.buffer.last_error)
     assert len(sink.requests) == 1
 
 
@@ -298,7 +298,7 @@ async def test_liveness_is_told_when_it_changes(engine: FakeEngine) -> None:
     hook = engine.run(web_hook.TYPE, url=sink.url)
     with pytest.raises(ResourceError):
         await hook.test()
-    await until(lambda: "connect" in hook.status["reason"].lower())
+    await until(lambda: "connect" in hook.status.reason.lower())
     assert not hook.alive and engine.alive == []
     await sink.start()
     await hook.test()
@@ -375,11 +375,11 @@ async def test_an_action_that_is_gone_still_has_its_rows_delivered(engine: FakeE
     act = engine.action(action.TYPE, report=report)
     act.run({"x": 1}, published())
     act.close()
-    await until(lambda: hook.status["buffer"]["delivered"] == 1)
+    await until(lambda: hook.status.buffer.delivered == 1)
     assert report.count == 0 and len(sink.requests) == 1
 
 
-PARAMS = web_hook.TYPE.record()["params"]
+PARAMS = msgspec.to_builtins(web_hook.TYPE.record().params)
 
 
 @pytest.mark.parametrize(
