@@ -50,6 +50,7 @@ from .persistence.tables import Tables
 from .session.client_info import CLIENT_ID_OWNER, ClientInfo
 from .session.limits import Limits
 from .session.memory_account import MemoryAccount
+from .session.resend import retransmit_older
 from .session.session import Session
 from .store.store import Store
 from .transport.connection import Connection
@@ -601,7 +602,7 @@ class Server:
         if any(facts.zone.retry_interval for facts in self._facts.values()):
             for channel in list(self.context.channels.values()):
                 if channel.version != V5 and channel.session is not None and channel.zone.retry_interval:
-                    channel.session.retransmit_older(now - channel.zone.retry_interval, now)
+                    retransmit_older(channel.session, now - channel.zone.retry_interval, now)
 
     async def tick(self) -> None:
         """Do what is due by the clock, now: for tests that move it."""

@@ -4,6 +4,7 @@ from ..mqtt import encoder, reason_codes
 from ..mqtt.constants import PUBACK, PUBCOMP, PUBREC, PUBREL, V5
 from ..mqtt.errors import ProtocolError
 from ..mqtt.packets import Ack
+from ..session import inbound_qos2
 from ..session.client_info import PacketInHand
 from .channel import Channel
 
@@ -76,7 +77,7 @@ def on_pubrel(channel: Channel, packet_id: int) -> None:
     session = channel.session
     assert session is not None
     channel.save_log_position()
-    known = session.release_qos2(packet_id)
+    known = inbound_qos2.release(session, packet_id)
     if not known:
         channel.log_position = -1
     metrics.packets_pubcomp_sent += 1

@@ -16,8 +16,10 @@ from ..mqtt.constants import MAX_STRING, PUBACK, PUBREC, REASON_STRING, TOPIC_AL
 from ..mqtt.errors import ProtocolError
 from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES, Ack
+from ..session import inbound_qos2
+from ..session.inbound_qos2 import DUPLICATE, FULL
 from ..session.memory_account import ALIAS_BYTES
-from ..session.session import DUPLICATE, FULL, Session
+from ..session.session import Session
 from .authorization import apply_decision, authorize
 from .channel import CLOSED, Channel, Quota, Waiting
 from .closing import disconnect
@@ -113,7 +115,8 @@ def _ask_and_publish(channel: Channel, message: Message) -> Awaitable[None]:
     session = channel.session
     assert session is not None
     if message.qos == 2:
-        session.release_qos2(message.packet_id)  # should the client go meanwhile, what it sends again is no duplicate
+        # Should the client go meanwhile, what it sends again is no duplicate.
+        inbound_qos2.release(session, message.packet_id)
     topic = context.broker.destination(message.topic)
     assert isinstance(topic, str)
     return _publish_when_answered(channel, session, message, ask(channel, "publish", [topic]))
@@ -129,7 +132,7 @@ async def _publish_when_answered(channel: Channel, session: Session, message: Me
     if message.qos:
         channel.save_log_position()
         if message.qos == 2:
-            session.receive_qos2(message.packet_id, now)
+            inbound_qos2.receive(session, message.packet_id, now)
     waiting = _publish_if_admitted(channel, message, now, decisions[0])
     if waiting is not None:
         await waiting
@@ -194,7 +197,7 @@ def _note_qos2(channel: Channel, session: Session, message: Message, now: float)
     awaiting = session.awaiting_rel
     if channel.version == V5 and (awaiting is None or message.packet_id not in awaiting):
         _check_receive_maximum(channel, channel.received1 + (0 if awaiting is None else len(awaiting)))
-    outcome = session.receive_qos2(message.packet_id, now)
+    outcome = inbound_qos2.receive(session, message.packet_id, now)
     if outcome == DUPLICATE:
         # [MQTT-4.3.3-10] the same message: answered as often as it comes, published once
         metrics.packets_publish_inuse += 1
@@ -288,7 +291,8 @@ def _refuse(channel: Channel, message: Message, refusal: Outcome) -> None:
     note_refusal(channel, refusal, "publish_refused", message.topic, message.timestamp)
     if denied and channel.zone.acl_deny_action == "disconnect":
         if message.qos == 2 and channel.session is not None:
-            channel.session.release_qos2(message.packet_id)  # was not taken: not a duplicate when it comes again
+            # It was not taken: not a duplicate when it comes again.
+            inbound_qos2.release(channel.session, message.packet_id)
         detail = "not authorized to publish to this topic"
         disconnect(channel, code, detail, reason_codes.name(code), refusal.setting)
     elif message.qos:
@@ -307,7 +311,7 @@ def _negative(channel: Channel, message: Message, code: int) -> None:
         channel.send_when_durable(encoder.ack(kind, message.packet_id))
         return
     if kind == PUBREC and session is not None:
-        session.release_qos2(message.packet_id)  # [MQTT-4.3.3-9] free at once
+        inbound_qos2.release(session, message.packet_id)  # [MQTT-4.3.3-9] free at once
     properties = {REASON_STRING: reason_codes.name(code)} if channel.problem_information else NO_PROPERTIES
     channel.send_packet_when_durable(Ack(kind, message.packet_id, code, properties))
 
@@ -321,7 +325,8 @@ def _refused(channel: Channel, message: Message, outcome: Outcome, now: float) -
         return None
     session = channel.session
     assert session is not None
-    session.release_qos2(message.packet_id)  # should the client go meanwhile, what it sends again is no duplicate
+    # Should the client go meanwhile, what it sends again is no duplicate.
+    inbound_qos2.release(session, message.packet_id)
     return _wait_until_taken(channel, session, message)
 
 
@@ -361,7 +366,7 @@ async def _wait_until_taken(channel: Channel, session: Session, message: Message
                 continue
             channel.save_log_position()
             if message.qos == 2:
-                session.receive_qos2(message.packet_id, now)
+                inbound_qos2.receive(session, message.packet_id, now)
             outcome = broker.accept(message, CLIENT) if decision.allowed else _not_authorized(decision)
             if outcome.code >= REFUSED:
                 _refuse(channel, message, outcome)

@@ -23,6 +23,7 @@ from ..persistence.durability import Durability
 from ..routing.retained import ABSENT, CLEARED, FULL, FULL_BYTES, STORED, TOO_LARGE, RetainedStore
 from ..routing.router import Router
 from ..routing.shared import SharedGroup
+from ..session import inbound_qos2
 from ..session.client_info import ClientInfo
 from ..session.limits import Limits
 from ..session.memory_account import NORMAL, MemoryAccount
@@ -634,7 +635,7 @@ class Broker:
                 left -= min(session.queued, EXPIRY_SLICE)
                 session.expire_queued(now)
             if session.awaiting_rel is not None:
-                forgotten = session.drop_unreleased(now - session.client.zone.await_rel_timeout)
+                forgotten = inbound_qos2.drop_unreleased(session, now - session.client.zone.await_rel_timeout)
                 if forgotten:
                     self.metrics.messages_dropped_await_pubrel_timeout += forgotten
                     logger.warning(

@@ -11,7 +11,6 @@ The way of a QoS 1 or 2 delivery, outbound::
 On reconnect all of ``inflight`` goes out again in its order, before the queue [MQTT-4.4.0-1] [MQTT-4.6.0-1].
 """
 
-from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Final
 
@@ -33,22 +32,17 @@ from .protocols import (
 )
 from .queue import MessageQueue
 from .replay import Replay
+from .resend import Resend
 from .subscription import Subscription
 
 WORTH_HALVING: Final = 16
 """A send window that is smaller goes out in one piece."""
-# What became of the Packet Identifier of an inbound QoS 2 PUBLISH.
-NEW: Final = 0
-DUPLICATE: Final = 1
-FULL: Final = 2
 
 
 class Session:
     """Session State (section 4.1), field by field, and what happens to it. Times are unix seconds."""
 
     __slots__ = (
-        "_resend",
-        "_resend_topics",
         "account",
         "awaiting_rel",
         "client",
@@ -71,6 +65,7 @@ class Session:
         "owner",
         "queue",
         "replays",
+        "resend",
         "sent_at",
         "subscriptions",
         "will",
@@ -102,12 +97,10 @@ class Session:
         # Messages of released identifiers, kept only while a hook asks for ``delivery.completed``.
         self.completions: dict[int, Message] | None = None
         # Inflight identifiers that a new connection's Receive Maximum did not yet let out again.
-        self._resend: OrderedDict[int, None] | None = None
-        # Their topics, once it is known that they do not go out at once: QoS 0 of these waits for them.
-        self._resend_topics: set[str] | None = None
+        self.resend: Resend | None = None
         # QoS 1 and 2 (and QoS 0, where configured) waiting for the window or for the client.
         self.queue: MessageQueue | None = None
-        # QoS 2 received and not released: Packet Identifier -> when.
+        # QoS 2 received and not released (``inbound_qos2``): Packet Identifier -> when.
         self.awaiting_rel: dict[int, float] | None = None
         # Retained messages still to be sent because of a SUBSCRIBE.
         self.replays: Replay | None = None
@@ -151,7 +144,7 @@ class Session:
     @property
     def busy(self) -> bool:
         """Whether something waits that an acknowledgement may set free."""
-        return self.queue is not None or self._resend is not None or self.replays is not None
+        return self.queue is not None or self.resend is not None or self.replays is not None
 
     @property
     def replaying(self) -> bool:
@@ -231,7 +224,10 @@ class Session:
 
     def _waits(self, queue: MessageQueue, topic: str) -> bool:
         """Whether a message of this topic waits, which a later one must not overtake [MQTT-4.6.0-6]."""
-        return queue.holds(topic) or (self._resend_topics is not None and topic in self._resend_topics)
+        if queue.holds(topic):
+            return True
+        resend = self.resend
+        return resend is not None and resend.topics is not None and topic in resend.topics
 
     def _deliver_qos(self, delivery: Delivery) -> None:
         if self.journal is not None:
@@ -244,7 +240,7 @@ class Session:
             writer is not None
             and writer.writable
             and self.queue is None
-            and self._resend is None
+            and self.resend is None
             and len(self.inflight) < self.window
             and not (self.limits.max_inflight_bytes and self._exceeds_inflight_bytes(delivery))
         ):
@@ -270,8 +266,7 @@ class Session:
         due = 0 if self.journal is None else self.journal.sent(self, delivery, packet_id)
         sent = writer.send_publish_after(due, delivery, packet_id) if due else None
         if not (writer.send_publish(delivery, packet_id, False) if sent is None else sent):
-            self._finish(packet_id, delivery)
-            self._done(delivery)
+            self.cannot_send(packet_id, delivery)
             if self.last_packet_id == packet_id:
                 self.last_packet_id = before
 
@@ -285,7 +280,7 @@ class Session:
     def _enqueue(self, delivery: Delivery) -> None:
         queue = self.queue
         if queue is None:
-            queue = self._new_queue()
+            queue = self.new_queue()
         if self.journal is not None and delivery.qos:
             self.journal.queued(delivery)
         dropped = queue.push(delivery)
@@ -295,7 +290,8 @@ class Session:
                 self._done(each)
                 self.observer.delivery_dropped(self, each, QUEUE_FULL)
 
-    def _new_queue(self) -> MessageQueue:
+    def new_queue(self) -> MessageQueue:
+        """The queue, made now."""
         limits = self.limits
         bounds = (limits.max_queued_messages, limits.max_queued_bytes)
         keep = limits.refuse_when_full
@@ -310,10 +306,10 @@ class Session:
         if writer is None:
             return
         self.now = now
-        if self._resend is not None:
-            self._retransmit(writer)
+        if self.resend is not None and self.resend.advance(self, writer):
+            self.resend = None
         queue = self.queue
-        if queue is not None and self._resend is None:
+        if queue is not None and self.resend is None:
             self._drain(writer, queue, now)
             if not len(queue):
                 self.queue = None
@@ -375,8 +371,7 @@ class Session:
         for packet_id in writer.send_run(run, packet_ids):
             refused = inflight[packet_id]
             assert refused is not None
-            self._finish(packet_id, refused)
-            self._done(refused)
+            self.cannot_send(packet_id, refused)
 
     def send_retained(self, writer: ClientWriter, delivery: Delivery) -> bool:
         """Send a retained message because of a SUBSCRIBE; whether another may follow at once."""
@@ -385,10 +380,10 @@ class Session:
             return writer.writable
         if self.journal is not None:
             self.journal.hold(self, delivery)
-        shut = self._resend is not None or len(self.inflight) >= self.window or not writer.writable
+        shut = self.resend is not None or len(self.inflight) >= self.window or not writer.writable
         if shut or self._exceeds_inflight_bytes(delivery):
             # One waits in the queue, whatever its bounds, so that they never cut a replay short.
-            self._new_queue().push_front(delivery)
+            self.new_queue().push_front(delivery)
             return False
         self._send(writer, delivery)
         return writer.writable and self.queue is None
@@ -418,7 +413,7 @@ class Session:
         """
         inflight = self.inflight
         acknowledged: list[Delivery] = []
-        simple = self.sent_at is None and self._resend is None and not self.limits.max_inflight_bytes
+        simple = self.sent_at is None and self.resend is None and not self.limits.max_inflight_bytes
         try:
             for packet_id in packet_ids:
                 delivery = inflight.get(packet_id)
@@ -491,6 +486,11 @@ class Session:
         """The message kept for this identifier, once."""
         return None if self.completions is None else self.completions.pop(packet_id, None)
 
+    def cannot_send(self, packet_id: int, delivery: Delivery) -> None:
+        """Its client cannot take this one, which counts as done."""
+        self._finish(packet_id, delivery)
+        self._done(delivery)
+
     def _done(self, delivery: Delivery) -> None:
         """It is not owed any more."""
         if self.journal is not None and delivery.qos:
@@ -506,47 +506,8 @@ class Session:
         del self.inflight[packet_id]
         if self.sent_at is not None:
             self.sent_at.pop(packet_id, None)
-        if self._resend is not None:
-            self._resend.pop(packet_id, None)
-
-    # ------------------------------------------------- QoS 2 from the client
-
-    def receive_qos2(self, packet_id: int, now: float) -> int:
-        """Note an inbound QoS 2 identifier: NEW, DUPLICATE [MQTT-4.3.3-10], or FULL (not noted)."""
-        awaiting = self.awaiting_rel
-        if awaiting is None:
-            self.awaiting_rel = {packet_id: now}
-        elif packet_id in awaiting:
-            return DUPLICATE
-        elif 0 < self.limits.max_awaiting_rel <= len(awaiting):
-            return FULL
-        else:
-            awaiting[packet_id] = now
-        if self.journal is not None:
-            self.journal.received(self, packet_id, now)
-        return NEW
-
-    def release_qos2(self, packet_id: int) -> bool:
-        """PUBREL, or a refused PUBREC: the identifier is free again. False: it was not in use."""
-        awaiting = self.awaiting_rel
-        if awaiting is None or packet_id not in awaiting:
-            return False
-        del awaiting[packet_id]
-        if not awaiting:
-            self.awaiting_rel = None
-        if self.journal is not None:
-            self.journal.freed(self, packet_id)
-        return True
-
-    def drop_unreleased(self, before: float) -> int:
-        """Drop inbound QoS 2 identifiers received earlier than ``before``; how many."""
-        awaiting = self.awaiting_rel
-        if awaiting is None:
-            return 0
-        old = [packet_id for packet_id, at in awaiting.items() if at < before]
-        for packet_id in old:
-            self.release_qos2(packet_id)
-        return len(old)
+        if self.resend is not None:
+            self.resend.left.pop(packet_id, None)
 
     # ---------------------------------------------------- coming, going, ending
 
@@ -563,7 +524,7 @@ class Session:
         if limits.max_inflight_bytes:
             self.inflight_bytes = sum([each.sent_size for each in self.inflight.values() if each is not None])
         # [MQTT-4.4.0-1]
-        self._resend = OrderedDict.fromkeys(self.inflight) if self.inflight else None
+        self.resend = Resend(self.inflight) if self.inflight else None
 
     def undelivered(self) -> list[Delivery]:
         """Every delivery that it holds, sent or queued."""
@@ -575,9 +536,13 @@ class Session:
     def take_queued(self, topics: set[str], groups: set[str]) -> list[Delivery]:
         """Take out of the queue what ``MessageQueue.take`` does; it is owed until the journal is told otherwise."""
         taken = [] if self.queue is None else self.queue.take(topics, groups)
-        if not self.queue and self._resend_topics is None:
-            self.queue = None
+        self._leave_empty_queue()
         return taken
+
+    def _leave_empty_queue(self) -> None:
+        """It stays while later messages must not overtake what is sent again."""
+        if not self.queue and (self.resend is None or self.resend.topics is None):
+            self.queue = None
 
     def requeue(self, delivery: Delivery) -> None:
         """Queue a delivery that was owed before the node's restart."""
@@ -586,60 +551,9 @@ class Session:
     def detach(self) -> None:
         """The client is gone; what was sent and not acknowledged stays in flight."""
         self.writer = None
-        self._resend = self._resend_topics = None
+        self.resend = None
         if not self.queued:
             self.queue = None
-
-    def _retransmit(self, writer: ClientWriter) -> None:
-        resend = self._resend
-        assert resend is not None
-        while resend:
-            packet_id = next(iter(resend))
-            delivery = self.inflight[packet_id]
-            if delivery is None:
-                writer.send_pubrel(packet_id)
-            elif len(self.inflight) - len(resend) >= self.window or not writer.writable:
-                # The new connection's Receive Maximum holds for these too [MQTT-3.3.4-9]. Some may not have been sent
-                # at all: their identifiers were not on disk when the last connection ended.
-                if self._resend_topics is None:
-                    waiting = [self.inflight[each] for each in resend]
-                    self._resend_topics = {each.message.topic for each in waiting if each is not None}
-                    if self.queue is None:
-                        self._new_queue()
-                return
-            elif not self._send_again(writer, packet_id, delivery):
-                self._finish(packet_id, delivery)
-                self._done(delivery)
-                continue
-            if self.sent_at is not None:
-                self.sent_at[packet_id] = self.now
-            resend.pop(packet_id, None)
-        self._resend = self._resend_topics = None
-
-    def retransmit_older(self, before: float, now: float) -> None:
-        """Send again what was sent before then and not acknowledged, on a live connection.
-
-        Only for 3.x clients where a retry interval is configured; 5.0 forbids it [MQTT-4.4.0-1].
-        """
-        self.now = now
-        writer = self.writer
-        sent_at = self.sent_at
-        if writer is None or sent_at is None or self._resend is not None:
-            return
-        for packet_id, delivery in list(self.inflight.items()):
-            if sent_at.get(packet_id, now) >= before or not writer.writable:
-                continue
-            sent_at[packet_id] = now
-            if delivery is None:
-                writer.send_pubrel(packet_id)
-            else:
-                self._send_again(writer, packet_id, delivery)
-
-    def _send_again(self, writer: ClientWriter, packet_id: int, delivery: Delivery) -> bool:
-        if self.journal is None or delivery.qos != 2:
-            return writer.send_publish(delivery, packet_id, True)
-        # The connection that it was first sent on may have ended before the identifier was on disk.
-        return writer.send_publish_after(self.journal.barrier, delivery, packet_id, True)
 
     def expire_queued(self, now: float) -> None:
         """Drop queued messages whose Message Expiry Interval has passed."""
@@ -648,8 +562,7 @@ class Session:
             for delivery in queue.drop_expired(now):
                 self._done(delivery)
                 self.observer.delivery_dropped(self, delivery, EXPIRED)
-            if not len(queue) and self._resend_topics is None:
-                self.queue = None
+            self._leave_empty_queue()
 
     def shed(self, most: int, reason: str) -> int:
         """The node needs the memory: drop at most ``most`` of the queue; how many."""
@@ -657,8 +570,7 @@ class Session:
         if queue is None:
             return 0
         dropped = queue.shed(most)
-        if not len(queue) and self._resend_topics is None:
-            self.queue = None
+        self._leave_empty_queue()
         self.mqueue_dropped += len(dropped)
         if self.journal is not None:
             self.journal.done(self, [each for each in dropped if each.qos])
@@ -684,7 +596,7 @@ class Session:
         if self.queue is not None:
             self.queue.clear()
             self.queue = None
-        self._resend = self._resend_topics = None
+        self.resend = None
         self.replays = None
         self.awaiting_rel = None
         self.completions = None

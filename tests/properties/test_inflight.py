@@ -127,11 +127,11 @@ class Window(RuleBasedStateMachine):
         assert self.session.pubcomp(packet_id)
         self.session.advance(self.now)
 
-    @precondition(lambda self: self.connected and self.session._resend)
+    @precondition(lambda self: self.connected and self.session.resend and self.session.resend.left)
     @rule(data=st.data())
     def late_acknowledgement(self, data: Any) -> None:
         """Of something the last connection brought, before this connection repeats it."""
-        packet_id = data.draw(st.sampled_from(sorted(self.session._resend)))
+        packet_id = data.draw(st.sampled_from(sorted(self.session.resend.left)))
         delivery = self.session.inflight[packet_id]
         del self.client.sent_before[packet_id]
         if delivery is None:
@@ -193,7 +193,7 @@ class Window(RuleBasedStateMachine):
     @invariant()
     def nothing_waits_without_a_reason(self) -> None:
         session = self.session
-        if self.connected and self.client.writable and session._resend is None:
+        if self.connected and self.client.writable and session.resend is None:
             assert not session.queued or len(session.inflight) >= session.window
 
     @invariant()
@@ -218,7 +218,7 @@ class Window(RuleBasedStateMachine):
     @invariant()
     def bookkeeping(self) -> None:
         assert set(self.session.inflight) == set(self.client.sent_before)
-        assert set(self.session._resend or ()) <= set(self.session.inflight)
+        assert set(self.session.resend.left if self.session.resend else ()) <= set(self.session.inflight)
 
     def teardown(self) -> None:
         """A client that acknowledges everything gets everything."""
@@ -243,7 +243,7 @@ class Window(RuleBasedStateMachine):
                 del self.client.sent_before[packet_id]
                 self.session.pubcomp(packet_id)
                 self.session.advance(self.now)
-        assert not self.session.inflight and self.session.queue is None and self.session._resend is None
+        assert not self.session.inflight and self.session.queue is None and self.session.resend is None
         assert sorted(self.client.seen + self.dropped) == sorted(self.given)
 
 

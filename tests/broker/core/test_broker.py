@@ -35,6 +35,7 @@ from taipan.broker.loop.timers import Timers
 from taipan.broker.mqtt.constants import MESSAGE_EXPIRY_INTERVAL, NEVER_EXPIRES
 from taipan.broker.mqtt.message import Delivery, Message
 from taipan.broker.observability.metrics import Metrics
+from taipan.broker.session import inbound_qos2
 from taipan.broker.session.client_info import ClientInfo
 from taipan.broker.session.limits import Limits
 from taipan.broker.session.session import Session
@@ -792,8 +793,8 @@ def test_the_sweep_drops_what_is_over(caplog: pytest.LogCaptureFixture) -> None:
     session, _ = harness.open(expiry=10_000)
     idle, _ = harness.open("idle")
     harness.subscribe(session, "t")
-    session.receive_qos2(1, harness.clock.time)
-    session.receive_qos2(2, harness.clock.time + 1)
+    inbound_qos2.receive(session, 1, harness.clock.time)
+    inbound_qos2.receive(session, 2, harness.clock.time + 1)
     harness.leave(session)
     harness.publish("t", properties={MESSAGE_EXPIRY_INTERVAL: 5})
     harness.clock.advance(harness.zone.await_rel_timeout)

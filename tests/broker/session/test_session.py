@@ -8,9 +8,12 @@ import pytest
 from taipan.broker.mqtt.constants import MAX_PACKET_ID, MESSAGE_EXPIRY_INTERVAL
 from taipan.broker.mqtt.errors import ProtocolError
 from taipan.broker.mqtt.message import Delivery, Message
+from taipan.broker.session import inbound_qos2
+from taipan.broker.session.inbound_qos2 import DUPLICATE, FULL, NEW
 from taipan.broker.session.limits import Limits
 from taipan.broker.session.replay import REPLAY_SLICE
-from taipan.broker.session.session import DUPLICATE, FULL, NEW, Session
+from taipan.broker.session.resend import retransmit_older
+from taipan.broker.session.session import Session
 from taipan.broker.session.subscription import Subscription
 from tests.support.one_by_one import OneByOne
 from tests.support.sessions import make_session
@@ -398,26 +401,26 @@ def test_messages_are_kept_for_completion_only_where_somebody_asks() -> None:
 def test_an_inbound_identifier_is_one_message_until_it_is_released() -> None:
     """[MQTT-4.3.3-10] [MQTT-4.3.3-12]"""
     session = SessionHarness(max_awaiting_rel=2).session
-    outcomes = [session.receive_qos2(packet_id, 0) for packet_id in (1, 1, 2, 3, 1)]
+    outcomes = [inbound_qos2.receive(session, packet_id, 0) for packet_id in (1, 1, 2, 3, 1)]
     assert outcomes == [NEW, DUPLICATE, NEW, FULL, DUPLICATE]
-    assert session.release_qos2(1)
-    assert not session.release_qos2(1)
-    assert session.receive_qos2(3, 0) == NEW
-    assert session.release_qos2(2) and session.release_qos2(3)
+    assert inbound_qos2.release(session, 1)
+    assert not inbound_qos2.release(session, 1)
+    assert inbound_qos2.receive(session, 3, 0) == NEW
+    assert inbound_qos2.release(session, 2) and inbound_qos2.release(session, 3)
     assert session.awaiting_rel is None
-    assert not session.release_qos2(3)
+    assert not inbound_qos2.release(session, 3)
     unbounded = SessionHarness(max_awaiting_rel=0).session
-    assert all(unbounded.receive_qos2(packet_id, 0) == NEW for packet_id in range(1, 1000))
+    assert all(inbound_qos2.receive(unbounded, packet_id, 0) == NEW for packet_id in range(1, 1000))
 
 
 def test_identifiers_never_released_are_forgotten() -> None:
     session = SessionHarness().session
-    assert session.drop_unreleased(100) == 0
+    assert inbound_qos2.drop_unreleased(session, 100) == 0
     for packet_id in (1, 2, 3):
-        session.receive_qos2(packet_id, float(packet_id))
-    assert session.drop_unreleased(3) == 2
-    assert session.receive_qos2(3, 9) == DUPLICATE
-    assert session.receive_qos2(1, 9) == NEW
+        inbound_qos2.receive(session, packet_id, float(packet_id))
+    assert inbound_qos2.drop_unreleased(session, 3) == 2
+    assert inbound_qos2.receive(session, 3, 9) == DUPLICATE
+    assert inbound_qos2.receive(session, 1, 9) == NEW
 
 
 # --- reconnects -----------------------------------------------------------------------------------------------------
@@ -494,7 +497,7 @@ def test_an_acknowledgement_ahead_of_the_retransmission() -> None:
     harness.session.pubcomp(1)
     harness.session.advance(0)
     assert harness.session.pubcomp(2)
-    assert (harness.session.inflight, harness.session._resend) == ({}, None)
+    assert (harness.session.inflight, harness.session.resend) == ({}, None)
 
 
 def test_a_retransmission_that_the_new_client_cannot_take_is_done() -> None:
@@ -535,7 +538,7 @@ def test_what_a_reconnect_repeats_counts_as_sent_then() -> None:
     harness.session.detach()
     harness.attach(now=100)
     assert harness.wire.take() == [("a", 1, 1, True)]
-    harness.session.retransmit_older(95, 100)
+    retransmit_older(harness.session, 95, 100)
     assert harness.wire.take() == []
 
 
@@ -543,7 +546,7 @@ def test_nothing_is_sent_while_nobody_is_there() -> None:
     harness = SessionHarness(connected=False)
     harness.deliver("a")
     harness.session.advance(0)
-    harness.session.retransmit_older(0, 0)
+    retransmit_older(harness.session, 0, 0)
     assert (harness.queued(), harness.session.connected, harness.session.ready) == (["a"], False, False)
 
 
@@ -557,15 +560,15 @@ def test_what_is_not_acknowledged_in_time_is_sent_again() -> None:
         harness.deliver(payload, qos)
     harness.session.pubrec(3)
     harness.wire.take()
-    harness.session.retransmit_older(100, 109)
+    retransmit_older(harness.session, 100, 109)
     assert harness.wire.take() == []
     harness.session.puback(1)
-    harness.session.retransmit_older(101, 111)
+    retransmit_older(harness.session, 101, 111)
     assert harness.wire.take() == [("b", 2, 2, True), 3]
-    harness.session.retransmit_older(102, 112)
+    retransmit_older(harness.session, 102, 112)
     assert harness.wire.take() == []  # it was sent at 111
     harness.wire.writable = False
-    harness.session.retransmit_older(200, 210)
+    retransmit_older(harness.session, 200, 210)
     assert harness.wire.take() == []
     harness.session.pubcomp(3)
     assert harness.session.sent_at == {2: 111}
@@ -578,12 +581,12 @@ def test_the_retry_interval_waits_for_the_reconnect_s_own_retransmissions() -> N
     harness.session.detach()
     harness.attach(window=1)
     harness.wire.take()
-    harness.session.retransmit_older(1000, 1000)
+    retransmit_older(harness.session, 1000, 1000)
     assert harness.wire.take() == []
     harness = SessionHarness()
     harness.deliver("a")
     harness.wire.take()
-    harness.session.retransmit_older(1000, 1000)
+    retransmit_older(harness.session, 1000, 1000)
     assert harness.wire.take() == []
 
 
@@ -732,7 +735,7 @@ def test_what_shared_subscriptions_get_back() -> None:
     shared("d", 2)
     shared("e", 0)
     harness.deliver("own too", 1)
-    harness.session.receive_qos2(1, 0)
+    inbound_qos2.receive(harness.session, 1, 0)
     assert [each.message.payload for each in harness.session.end()] == [b"a", b"c", b"d", b"e"]
     session = harness.session
     assert (session.inflight, session.queue, session.awaiting_rel, session.writer) == ({}, None, None, None)

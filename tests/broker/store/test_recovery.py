@@ -11,6 +11,7 @@ from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt.message import Delivery, Message
 from taipan.broker.mqtt.packets import Ack, Disconnect, Subscribe, TopicFilter, Will
 from taipan.broker.persistence.log import records
+from taipan.broker.session import inbound_qos2
 from taipan.broker.session.client_info import ClientInfo
 from taipan.broker.session.session import Session
 from taipan.broker.session.subscription import Subscription
@@ -168,12 +169,12 @@ class Operations:
     def receive_qos2(self, name: str, packet_id: int) -> None:
         session = self.session(name)
         if session is not None:
-            session.receive_qos2(packet_id, self.node.clock.time)
+            inbound_qos2.receive(session, packet_id, self.node.clock.time)
 
     def release(self, name: str, packet_id: int) -> None:
         session = self.session(name)
         if session is not None:
-            session.release_qos2(packet_id)
+            inbound_qos2.release(session, packet_id)
 
     def delay(self, seconds: int) -> None:
         self.node.server.delayed.accept(
