@@ -13,6 +13,7 @@ from urllib.parse import quote, urlencode
 import aiohttp
 import msgspec
 
+from taipan.broker.cluster.nats import Nats
 from taipan.broker.core.cluster import Cluster
 from taipan.management.management_server import ManagementServer
 from taipan.management.settings import ManagementSettings
@@ -145,9 +146,10 @@ class ManagedNode(Node):
         management: ManagementSettings,
         ruleengine: RuleEngineSettings | None = None,
         cluster: Cluster | None = None,
+        nats: Nats | None = None,
     ) -> None:
-        """``cluster``: in place of what the settings make."""
-        super().__init__(settings)
+        """``cluster``: in place of what the settings make. ``nats``: its connection to the other nodes."""
+        super().__init__(settings, nats)
         if cluster is not None:
             self.server.cluster = cluster
         self.engine = RuleEngine(self.server, ruleengine or RuleEngineSettings())

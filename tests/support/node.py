@@ -11,12 +11,13 @@ import os
 import resource
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from taipan.broker.cluster.nats import Nats
 from taipan.broker.config import BrokerSettings, ListenerSettings, ZoneSettings
 from taipan.broker.loop.clock import Clock
 from taipan.broker.mqtt.constants import SESSION_EXPIRY_INTERVAL
@@ -76,12 +77,13 @@ class Node:
 
     external = False
 
-    def __init__(self, settings: BrokerSettings) -> None:
+    def __init__(self, settings: BrokerSettings, nats: Nats | None = None) -> None:
+        """``nats``: its connection to the other nodes of a cluster."""
         from taipan.broker.server import Server
 
         self.settings = settings
         self.clock = ShiftedClock()
-        self.server = Server(settings, self.clock)
+        self.server = Server(settings, self.clock, nats=nats)
         self._complaints = _Complaints()
         self._peers: list[Peer] = []
         self._addresses: dict[str, Address] = {
@@ -101,6 +103,10 @@ class Node:
         logging.getLogger("taipan.broker").removeHandler(self._complaints)
         asyncio.get_running_loop().set_exception_handler(None)
         assert not self._complaints.records, "\n".join(self._complaints.records)
+
+    def ignore(self, is_ignored: Callable[[logging.LogRecord], bool]) -> None:
+        """What is logged and no complaint of this node."""
+        self._complaints.addFilter(lambda record: not is_ignored(record))
 
     def address(self, transport: str = "tcp") -> Address:
         """Its first listener of this type."""
