@@ -12,6 +12,7 @@ async with cluster_nodes(3, level="disk", directory=tmp_path) as cluster:
 
 import asyncio
 import contextvars
+import itertools
 import logging
 import shutil
 import threading
@@ -31,8 +32,8 @@ from taipan.broker.persistence.log.sqlite_log import SqliteLog
 from taipan.management.settings import ManagementSettings
 
 from .api import APP_ID, SECRET, ManagedNode
-from .node import Node, make_settings
-from .peer import TIMEOUT
+from .node import Node, ShiftedClock, make_settings
+from .peer import TIMEOUT, Address
 from .virtual_nats import VirtualNats, VirtualNatsClient
 
 _node: contextvars.ContextVar[Node | None] = contextvars.ContextVar("node", default=None)
@@ -220,7 +221,9 @@ class ClusterNodes:
 
 
 @asynccontextmanager
-async def cluster_nodes(count: int = 3, *, directory: Path | None = None, **options: Any) -> AsyncIterator[ClusterNodes]:
+async def cluster_nodes(
+    count: int = 3, *, directory: Path | None = None, **options: Any
+) -> AsyncIterator[ClusterNodes]:
     """So many nodes, which see each other, for as long as the block lasts; ``options`` as for ``ClusterNodes``."""
     with TemporaryDirectory(prefix="taipan-cluster-") as made:
         cluster = ClusterNodes(count, directory or Path(made), **options)
@@ -231,3 +234,88 @@ async def cluster_nodes(count: int = 3, *, directory: Path | None = None, **opti
             yield cluster
         finally:
             await cluster.close()
+
+
+class _SpreadClock:
+    """The clock of all nodes: what a test sets, it sets everywhere."""
+
+    def __init__(self, cluster: ClusterNodes) -> None:
+        self._cluster = cluster
+
+    @property
+    def _clocks(self) -> list[ShiftedClock]:
+        return [node.clock for node in self._cluster.nodes.values()]
+
+    @property
+    def shift(self) -> float:
+        return self._clocks[0].shift
+
+    @shift.setter
+    def shift(self, seconds: float) -> None:
+        for clock in self._clocks:
+            clock.shift = seconds
+
+    @property
+    def jump(self) -> float:
+        return self._clocks[0].jump
+
+    @jump.setter
+    def jump(self, seconds: float) -> None:
+        for clock in self._clocks:
+            clock.jump = seconds
+
+    @property
+    def skew(self) -> float:
+        return self._clocks[0].skew
+
+    def now(self) -> float:
+        return self._clocks[0].now()
+
+    def wall(self) -> float:
+        return self._clocks[0].wall()
+
+
+class SpreadNode(Node):
+    """A cluster of two that a scenario takes for one node: every second client goes to the second one. A subscription
+    is acknowledged when both know of it."""
+
+    def __init__(self, cluster: ClusterNodes, directory: TemporaryDirectory[str]) -> None:
+        self._cluster = cluster
+        self._directory = directory
+        self._peers = []
+        self._turns = itertools.cycle(range(len(cluster)))
+        self.settings = cluster[0].settings
+        self.server = cluster[0].server
+        self.clock = _SpreadClock(cluster)  # type: ignore[assignment]
+
+    def address(self, transport: str = "tcp") -> Address:
+        return self._cluster[next(self._turns)].address(transport)
+
+    async def pass_time(self, seconds: float) -> None:
+        await asyncio.gather(*(node.pass_time(seconds) for node in self._cluster.nodes.values()))
+
+    async def settled(self, connections: int) -> None:
+        async with asyncio.timeout(TIMEOUT):
+            while sum(len(node.server.connections) for node in self._cluster.nodes.values()) > connections:
+                await asyncio.sleep(0.01)
+
+    async def stop(self) -> None:
+        await self.close_clients()
+        await self._cluster.close()
+        self._directory.cleanup()
+
+
+async def start_spread_node(
+    zone: dict[str, Any] | None = None, listeners: list[dict[str, Any]] | None = None, **config: Any
+) -> SpreadNode:
+    """Arguments as for ``start_node``."""
+    directory = TemporaryDirectory(prefix="taipan-cluster-")
+    level = config.pop("durability", {}).get("level", "memory")
+    strict = {"strict_subscribe": True}
+    cluster = ClusterNodes(
+        2, Path(directory.name), level=level, zone=zone, listeners=listeners, cluster=strict, **config
+    )
+    for number in range(len(cluster)):
+        await cluster.start(number)
+    await cluster.wait_until_running()
+    return SpreadNode(cluster, directory)
