@@ -83,7 +83,7 @@ class Node:
 
         self.settings = settings
         self.clock = ShiftedClock()
-        self.server = Server(settings, self.clock, **({} if nats is None else {"nats": nats}))
+        self.server = Server(settings, self.clock, nats=nats)
         self._complaints = _Complaints()
         self._peers: list[Peer] = []
         self._addresses: dict[str, Address] = {
