@@ -1,6 +1,6 @@
 """/acl: access rules as EMQX 4.4 has them, the newest first, ``pubsub`` as two."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -21,7 +21,7 @@ from ..operations.acl import (
     UsernameRecord,
     added_record,
 )
-from ..operations.listing import PageQuery
+from ..operations.listing import Listing, PageQuery
 from ..operations.refusal import wrong
 
 routes = Routes("ACL rules of EMQX 4.4")
@@ -62,7 +62,7 @@ class NewRecord(msgspec.Struct):
     body=list[NewRecord] | NewRecord,
     reply=list[AddedRecord] | AddedRecord,
 )
-async def add_acl(call: Call) -> Any:
+async def add_acl(call: Call) -> list[AddedRecord] | AddedRecord:
     given = call.body if isinstance(call.body, list) else [call.body]
     rules = [NewAclRule(_subject(each), each.topic, each.action, each.access == "allow") for each in given]
     await call.operations.acl.add_first(rules)
@@ -71,42 +71,42 @@ async def add_acl(call: Call) -> Any:
 
 
 @routes.get("/acl/clientid", "Rules about client identifiers", query=ClientIdQuery, reply=list[ClientIdRecord])
-def list_acl_clientid(call: Call) -> Any:
+def list_acl_clientid(call: Call) -> Listing[HalfRecord]:
     return _listing(call, CLIENT_ID, call.query.clientid, call.query.like)
 
 
 @routes.get("/acl/username", "Rules about user names", query=UsernameQuery, reply=list[UsernameRecord])
-def list_acl_username(call: Call) -> Any:
+def list_acl_username(call: Call) -> Listing[HalfRecord]:
     return _listing(call, USERNAME, call.query.username, call.query.like)
 
 
 @routes.get("/acl/$all", "Rules about all clients", query=AllQuery, reply=list[AllRecord])
-def list_acl_all(call: Call) -> Any:
+def list_acl_all(call: Call) -> Listing[HalfRecord]:
     return _listing(call, ALL)
 
 
 @routes.get("/acl/clientid/{clientid}", "Rules about a client identifier", reply=list[ClientIdRecord])
-def lookup_acl_clientid(call: Call) -> Any:
+def lookup_acl_clientid(call: Call) -> Listing[HalfRecord]:
     return call.operations.acl.halves_of((CLIENT_ID, call.path["clientid"]))
 
 
 @routes.get("/acl/username/{username}", "Rules about a user name", reply=list[UsernameRecord])
-def lookup_acl_username(call: Call) -> Any:
+def lookup_acl_username(call: Call) -> Listing[HalfRecord]:
     return call.operations.acl.halves_of((USERNAME, call.path["username"]))
 
 
 @routes.delete("/acl/clientid/{clientid}/topic/{topic}", "Remove a client identifier's rules for a topic")
-async def delete_acl_clientid(call: Call) -> Any:
+async def delete_acl_clientid(call: Call) -> None:
     await call.operations.acl.delete_of((CLIENT_ID, call.path["clientid"]), call.path["topic"])
 
 
 @routes.delete("/acl/username/{username}/topic/{topic}", "Remove a user name's rules for a topic")
-async def delete_acl_username(call: Call) -> Any:
+async def delete_acl_username(call: Call) -> None:
     await call.operations.acl.delete_of((USERNAME, call.path["username"]), call.path["topic"])
 
 
 @routes.delete("/acl/$all/topic/{topic}", "Remove the rules about all clients for a topic")
-async def delete_acl_all(call: Call) -> Any:
+async def delete_acl_all(call: Call) -> None:
     await call.operations.acl.delete_of((ALL, ""), call.path["topic"])
 
 
@@ -118,7 +118,7 @@ def _subject(given: NewRecord) -> Subject:
     return (USERNAME, given.username) if given.username is not None else (ALL, "")
 
 
-def _listing(call: Call, kind: str, name: str | None = None, like: str | None = None) -> Any:
+def _listing(call: Call, kind: str, name: str | None = None, like: str | None = None) -> Listing[HalfRecord]:
     query: AllQuery = call.query
     topic, action, access, like_topic = query.topic, query.action, query.access, query.like_topic
     filtered = any(each is not None for each in (name, like, topic, action, access, like_topic))

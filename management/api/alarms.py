@@ -1,9 +1,8 @@
 """/alarms: what an operator has to look at, and what is over."""
 
-from typing import Any
-
 import msgspec
 
+from ..http.envelope import Extra
 from ..http.routes import Call, Routes
 from ..operations.alarms import AlarmRecord, Which
 
@@ -24,65 +23,65 @@ class DeactivateBody(msgspec.Struct):
     name: str
 
 
-async def _of_all_nodes(call: Call, which: Which) -> Any:
+async def _of_all_nodes(call: Call, which: Which) -> list[NodeAlarms] | Extra:
     return await call.on_all(NodeAlarms, call.operations.alarms.records, which)
 
 
-async def _of_node(call: Call, which: Which) -> Any:
+async def _of_node(call: Call, which: Which) -> list[AlarmRecord]:
     return await call.on_node(call.operations.alarms.records, which)
 
 
 @routes.get("/alarms", "Alarms of all nodes", reply=list[NodeAlarms])
-async def list_all_alarms(call: Call) -> Any:
+async def list_all_alarms(call: Call) -> list[NodeAlarms] | Extra:
     return await _of_all_nodes(call, "all")
 
 
 @routes.get("/nodes/{node}/alarms", "Alarms of a node", reply=list[AlarmRecord])
-async def list_node_alarms(call: Call) -> Any:
+async def list_node_alarms(call: Call) -> list[AlarmRecord]:
     return await _of_node(call, "all")
 
 
 @routes.get("/alarms/activated", "Active alarms of all nodes", reply=list[NodeAlarms])
-async def list_all_activated_alarms(call: Call) -> Any:
+async def list_all_activated_alarms(call: Call) -> list[NodeAlarms] | Extra:
     return await _of_all_nodes(call, "activated")
 
 
 @routes.get("/alarms/present", "Active alarms, by their 4.0 and 4.1 name", reply=list[NodeAlarms])
-async def list_present_alarms(call: Call) -> Any:
+async def list_present_alarms(call: Call) -> list[NodeAlarms] | Extra:
     return await _of_all_nodes(call, "activated")
 
 
 @routes.get("/nodes/{node}/alarms/activated", "Active alarms of a node", reply=list[AlarmRecord])
-async def list_node_activated_alarms(call: Call) -> Any:
+async def list_node_activated_alarms(call: Call) -> list[AlarmRecord]:
     return await _of_node(call, "activated")
 
 
 @routes.get("/alarms/deactivated", "Alarms of all nodes that are over", reply=list[NodeAlarms])
-async def list_all_deactivated_alarms(call: Call) -> Any:
+async def list_all_deactivated_alarms(call: Call) -> list[NodeAlarms] | Extra:
     return await _of_all_nodes(call, "deactivated")
 
 
 @routes.get("/alarms/history", "Alarms that are over, by their 4.0 and 4.1 name", reply=list[NodeAlarms])
-async def list_alarm_history(call: Call) -> Any:
+async def list_alarm_history(call: Call) -> list[NodeAlarms] | Extra:
     return await _of_all_nodes(call, "deactivated")
 
 
 @routes.get("/nodes/{node}/alarms/deactivated", "Alarms of a node that are over", reply=list[AlarmRecord])
-async def list_node_deactivated_alarms(call: Call) -> Any:
+async def list_node_deactivated_alarms(call: Call) -> list[AlarmRecord]:
     return await _of_node(call, "deactivated")
 
 
 @routes.post("/alarms/deactivated", "Say that an alarm is over", body=DeactivateBody)
-async def deactivate_alarm(call: Call) -> Any:
+async def deactivate_alarm(call: Call) -> None:
     body: DeactivateBody = call.body
     await call.operations.calls.on(body.node, call.operations.alarms.deactivate, body.name)
 
 
 @routes.delete("/alarms/deactivated", "Forget the alarms of all nodes that are over")
-async def delete_all_deactivated_alarms(call: Call) -> Any:
+async def delete_all_deactivated_alarms(call: Call) -> None:
     await call.operations.alarms.forget_everywhere()
 
 
 @routes.delete("/nodes/{node}/alarms/deactivated", "Forget the alarms of a node that are over")
-async def delete_node_deactivated_alarms(call: Call) -> Any:
+async def delete_node_deactivated_alarms(call: Call) -> None:
     await call.on_node(call.operations.alarms.forget)

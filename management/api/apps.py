@@ -1,11 +1,11 @@
 """/apps: the applications that may use the management server."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from ..http.routes import Call, OrEmpty, Routes
+from ..http.routes import Call, Empty, OrEmpty, Routes
 from ..operations.apps import AppRecord
 
 routes = Routes("Applications")
@@ -41,17 +41,17 @@ class Secret(msgspec.Struct):
 
 
 @routes.get("/apps", "Applications", reply=list[AppRecord])
-def list_apps(call: Call) -> Any:
+def list_apps(call: Call) -> list[AppRecord]:
     return call.operations.apps.listing()
 
 
 @routes.get("/apps/{app_id}", "An application", reply=OrEmpty(AppRecord))
-def lookup_app(call: Call) -> Any:
+def lookup_app(call: Call) -> AppRecord | Empty:
     return call.operations.apps.lookup(call.path["app_id"]) or {}
 
 
 @routes.post("/apps", "Add an application; its secret is shown this once", body=NewApp, reply=Secret)
-async def add_app(call: Call) -> Any:
+async def add_app(call: Call) -> Secret:
     given: NewApp = call.body
     secret = await call.operations.apps.add(
         given.app_id, given.name, given.secret or None, given.desc, given.status, _end(given.expired)
@@ -60,7 +60,7 @@ async def add_app(call: Call) -> Any:
 
 
 @routes.put("/apps/{app_id}", "Change an application", body=AppUpdate)
-async def update_app(call: Call) -> Any:
+async def update_app(call: Call) -> None:
     given = {key: value for key, value in msgspec.structs.asdict(call.body).items() if value is not UNSET}
     if "expired" in given:
         given["expired"] = _end(given["expired"])
@@ -68,7 +68,7 @@ async def update_app(call: Call) -> Any:
 
 
 @routes.delete("/apps/{app_id}", "Remove an application")
-async def delete_app(call: Call) -> Any:
+async def delete_app(call: Call) -> None:
     await call.operations.apps.delete(call.path["app_id"])
 
 

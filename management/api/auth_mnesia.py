@@ -1,16 +1,14 @@
 """/auth_clientid and /auth_username: users as EMQX 4.4 has them. Passwords are never shown."""
 
-from typing import Any
-
 import msgspec
 
 from taipan.broker.access.stored_users import CLIENT_ID, USERNAME
 
 from ..http.envelope import Extra
-from ..http.routes import Call, OnDemand, OrEmpty, Routes
-from ..operations.listing import PageQuery
+from ..http.routes import Call, Empty, OnDemand, OrEmpty, Routes
+from ..operations.listing import Listing, PageQuery
 from ..operations.refusal import EXISTS, Refusal
-from ..operations.users import OK, ClientIdUserRecord, UsernameUserRecord, user_record
+from ..operations.users import OK, ClientIdUserRecord, UsernameUserRecord, UserRecord, user_record
 from .credentials import Credentials, Name, add_users, update_user
 
 routes = Routes("Users of EMQX 4.4")
@@ -35,22 +33,22 @@ class NewUsername(Credentials, kw_only=True):
 
 
 @routes.get("/auth_clientid", "Users by client identifier", query=ClientIdQuery, reply=list[ClientIdUserRecord])
-def list_auth_clientid(call: Call) -> Any:
+def list_auth_clientid(call: Call) -> Listing[UserRecord]:
     return _listing(call, CLIENT_ID, call.query.clientid)
 
 
 @routes.get("/auth_username", "Users by user name", query=UsernameQuery, reply=list[UsernameUserRecord])
-def list_auth_username(call: Call) -> Any:
+def list_auth_username(call: Call) -> Listing[UserRecord]:
     return _listing(call, USERNAME, call.query.username)
 
 
 @routes.get("/auth_clientid/{clientid}", "A user by client identifier", reply=OrEmpty(ClientIdUserRecord))
-def lookup_auth_clientid(call: Call) -> Any:
+def lookup_auth_clientid(call: Call) -> UserRecord | Empty:
     return _lookup(call, CLIENT_ID)
 
 
 @routes.get("/auth_username/{username}", "A user by user name", reply=OrEmpty(UsernameUserRecord))
-def lookup_auth_username(call: Call) -> Any:
+def lookup_auth_username(call: Call) -> UserRecord | Empty:
     return _lookup(call, USERNAME)
 
 
@@ -60,7 +58,7 @@ def lookup_auth_username(call: Call) -> Any:
     body=list[NewClientId] | NewClientId,
     reply=OnDemand(dict[str, str]),
 )
-async def add_auth_clientid(call: Call) -> Any:
+async def add_auth_clientid(call: Call) -> Extra:
     return await _add(call, CLIENT_ID)
 
 
@@ -70,42 +68,42 @@ async def add_auth_clientid(call: Call) -> Any:
     body=list[NewUsername] | NewUsername,
     reply=OnDemand(dict[str, str]),
 )
-async def add_auth_username(call: Call) -> Any:
+async def add_auth_username(call: Call) -> Extra:
     return await _add(call, USERNAME)
 
 
 @routes.put("/auth_clientid/{clientid}", "Change a password", body=Credentials, reply=OnDemand(dict[str, str]))
-async def update_auth_clientid(call: Call) -> Any:
+async def update_auth_clientid(call: Call) -> Extra | None:
     return await update_user(call, call.path[CLIENT_ID], None, CLIENT_ID)
 
 
 @routes.put("/auth_username/{username}", "Change a password", body=Credentials, reply=OnDemand(dict[str, str]))
-async def update_auth_username(call: Call) -> Any:
+async def update_auth_username(call: Call) -> Extra | None:
     return await update_user(call, call.path[USERNAME], None)
 
 
 @routes.delete("/auth_clientid/{clientid}", "Remove a user by client identifier")
-async def delete_auth_clientid(call: Call) -> Any:
+async def delete_auth_clientid(call: Call) -> None:
     await call.operations.users.delete(call.path[CLIENT_ID], kind=CLIENT_ID)
 
 
 @routes.delete("/auth_username/{username}", "Remove a user by user name")
-async def delete_auth_username(call: Call) -> Any:
+async def delete_auth_username(call: Call) -> None:
     await call.operations.users.delete(call.path[USERNAME], kind=USERNAME)
 
 
-def _listing(call: Call, kind: str, exact: str | None) -> Any:
+def _listing(call: Call, kind: str, exact: str | None) -> Listing[UserRecord]:
     query = call.query
     limit = query.rows(call.operations.settings.max_row_limit)
     return call.operations.users.records(kind, query.page, limit, exact, query.like)
 
 
-def _lookup(call: Call, kind: str) -> Any:
+def _lookup(call: Call, kind: str) -> UserRecord | Empty:
     user = call.operations.users.lookup(call.path[kind], kind)
     return user_record(user) if user is not None else {}
 
 
-async def _add(call: Call, kind: str) -> Any:
+async def _add(call: Call, kind: str) -> Extra:
     """An array is answered by name; one alone by success or refusal."""
     body = call.body
     given = body if isinstance(body, list) else [body]

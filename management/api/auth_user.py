@@ -4,8 +4,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..http.routes import Call, OnDemand, OrEmpty, Routes
-from ..operations.listing import PageQuery
+from ..http.envelope import Extra
+from ..http.routes import Call, Empty, OnDemand, OrEmpty, Routes
+from ..operations.listing import Listing, PageQuery
 from ..operations.users import LoginRecord, login_record
 from .credentials import Credentials, Name, add_users, update_user
 
@@ -34,25 +35,25 @@ class RequestState(msgspec.Struct):
 
 
 @routes.get("/auth_user", "Users by user name", query=PageQuery, reply=list[LoginRecord])
-def list_auth_user(call: Call) -> Any:
+def list_auth_user(call: Call) -> Listing[LoginRecord]:
     limit = call.query.rows(call.operations.settings.max_row_limit)
     return call.operations.users.listing(call.query.page, limit)
 
 
 @routes.get("/auth_user/{login}", "A user", reply=OrEmpty(LoginRecord))
-def lookup_auth_user(call: Call) -> Any:
+def lookup_auth_user(call: Call) -> LoginRecord | Empty:
     user = call.operations.users.lookup(call.path["login"])
     return login_record(user) if user is not None else {}
 
 
 @routes.post("/auth_user", "Add users", body=list[NewLogin] | NewLogin, reply=dict[str, str])
-async def add_auth_user(call: Call) -> Any:
+async def add_auth_user(call: Call) -> Extra:
     given = call.body if isinstance(call.body, list) else [call.body]
     return await add_users(call, [(each.login, each, each.is_superuser) for each in given])
 
 
 @routes.get("/auth_user_requests/{key}", "What came of a request with this Idempotency-Key", reply=RequestState)
-def lookup_auth_user_request(call: Call) -> Any:
+def lookup_auth_user_request(call: Call) -> dict[str, Any]:
     state = call.operations.user_requests.state(call.path["key"])
     answer = state.get("data")
     if answer is not None:
@@ -61,10 +62,10 @@ def lookup_auth_user_request(call: Call) -> Any:
 
 
 @routes.put("/auth_user/{login}", "Change a user", body=LoginUpdate, reply=OnDemand(dict[str, str]))
-async def update_auth_user(call: Call) -> Any:
+async def update_auth_user(call: Call) -> Extra | None:
     return await update_user(call, call.path["login"], call.body.is_superuser)
 
 
 @routes.delete("/auth_user/{login}", "Remove a user")
-async def delete_auth_user(call: Call) -> Any:
+async def delete_auth_user(call: Call) -> None:
     await call.operations.users.delete(call.path["login"])

@@ -7,7 +7,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from ..http.routes import Call, Routes
 from ..operations.banned import BanRecord
-from ..operations.listing import PageQuery
+from ..operations.listing import Listing, PageQuery
 
 routes = Routes("Banned")
 
@@ -25,12 +25,12 @@ class NewBan(msgspec.Struct, kw_only=True):
 
 
 @routes.get("/banned", "Who may not connect", query=PageQuery, reply=list[BanRecord])
-def list_banned(call: Call) -> Any:
+def list_banned(call: Call) -> Listing[BanRecord]:
     return call.operations.banned.listing(call.query.page, call.query.rows(call.operations.settings.max_row_limit))
 
 
 @routes.post("/banned", "Ban a client", body=NewBan, reply=NewBan)
-async def add_banned(call: Call) -> Any:
+async def add_banned(call: Call) -> dict[str, Any]:
     """The answer repeats what was given."""
     given: dict[str, Any] = msgspec.to_builtins(call.body)
     details = {key: value for key, value in given.items() if key not in ("as", "who")}
@@ -39,5 +39,5 @@ async def add_banned(call: Call) -> Any:
 
 
 @routes.delete("/banned/{as}/{who}", "Lift a ban")
-async def delete_banned(call: Call) -> Any:
+async def delete_banned(call: Call) -> None:
     await call.operations.banned.delete(call.path["as"], call.path["who"])

@@ -1,13 +1,13 @@
 """/broker_acl: access rules by login, tried in the order in which they were added."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from ..http.routes import Call, OrEmpty, Routes
+from ..http.routes import Call, Empty, OrEmpty, Routes
 from ..operations.acl import OK, AclRecord, Action, NewAclRule, rule_record, subject_of
-from ..operations.listing import PageQuery, everything
+from ..operations.listing import Listing, PageQuery, everything
 
 routes = Routes("ACL rules")
 
@@ -22,12 +22,12 @@ class NewAcl(msgspec.Struct):
 
 
 @routes.get("/broker_acl", "Access rules", query=PageQuery, reply=list[AclRecord])
-def list_broker_acl(call: Call) -> Any:
+def list_broker_acl(call: Call) -> Listing[AclRecord]:
     return call.operations.acl.listing(call.query.page, call.query.rows(call.operations.settings.max_row_limit))
 
 
 @routes.get("/broker_acl/{login}", "Access rules of a login", reply=OrEmpty(list[AclRecord] | AclRecord))
-def lookup_broker_acl(call: Call) -> Any:
+def lookup_broker_acl(call: Call) -> AclRecord | Listing[AclRecord] | Empty:
     """As EMQX has it: nothing is ``{}``, one rule stands alone, several come as an array, the newest first."""
     rules = call.operations.acl.lookup(call.path["login"])
     if len(rules) > 1:
@@ -36,7 +36,7 @@ def lookup_broker_acl(call: Call) -> Any:
 
 
 @routes.post("/broker_acl", "Add access rules", body=list[NewAcl] | NewAcl, reply=dict[str, str])
-async def add_broker_acl(call: Call) -> Any:
+async def add_broker_acl(call: Call) -> dict[str, str]:
     given = call.body if isinstance(call.body, list) else [call.body]
     await call.operations.acl.add(
         [NewAclRule(subject_of(each.login), each.topic, each.action, each.allow) for each in given]
@@ -45,5 +45,5 @@ async def add_broker_acl(call: Call) -> Any:
 
 
 @routes.delete("/broker_acl/{login}/{topic}", "Remove a login's access rules for a topic")
-async def delete_broker_acl(call: Call) -> Any:
+async def delete_broker_acl(call: Call) -> None:
     await call.operations.acl.delete(call.path["login"], call.path["topic"])

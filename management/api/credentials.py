@@ -1,7 +1,7 @@
 """Credentials in a body: a password, a ready hash of one, or the wish that the node makes a secret."""
 
 from collections.abc import Callable
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -68,7 +68,7 @@ def new_user(name: str, given: Credentials, is_superuser: bool, place: str = "")
     return NewUser(name, "", is_superuser, ready), None
 
 
-async def add_users(call: Call, given: list[tuple[str, Credentials, bool]], kind: str = USERNAME) -> Any:
+async def add_users(call: Call, given: list[tuple[str, Credentials, bool]], kind: str = USERNAME) -> Extra:
     """Add them; ``data`` has how it went, by name. Beside it ``passwords``, those that the node has made, and
     ``warning``, what the first user changes for others."""
     listed = isinstance(call.body, list)
@@ -85,7 +85,7 @@ async def add_users(call: Call, given: list[tuple[str, Credentials, bool]], kind
         users = call.operations.users
         warning = users.first_user()
         outcome = await users.add(new, kind, progress)
-        beside: dict[str, Any] = {}
+        beside: dict[str, str | dict[str, str]] = {}
         passwords = {name: secret for name, secret in made.items() if secret is not None and outcome[name] == OK}
         if passwords:
             beside["passwords"] = passwords
@@ -96,10 +96,11 @@ async def add_users(call: Call, given: list[tuple[str, Credentials, bool]], kind
     key = call.request.headers.get(KEY)
     if key is None:
         return await work(lambda done: None)
-    return await call.operations.user_requests.once(key, [kind, call.body], len(given), work)
+    answer: Extra = await call.operations.user_requests.once(key, [kind, call.body], len(given), work)
+    return answer
 
 
-async def update_user(call: Call, name: str, is_superuser: bool | None, kind: str = USERNAME) -> Any:
+async def update_user(call: Call, name: str, is_superuser: bool | None, kind: str = USERNAME) -> Extra | None:
     """Change its credentials; the answer has ``passwords`` where the node has made one."""
     user, secret = new_user(name, call.body, bool(is_superuser))
     await call.operations.users.update(user, is_superuser, kind)

@@ -82,37 +82,37 @@ class ImportRecord(msgspec.Struct, kw_only=True):
 
 
 @routes.get("/data/loss", "What the store lacked at the start", reply=LossRecord)
-async def get_loss(call: Call) -> Any:
+async def get_loss(call: Call) -> LossRecord:
     return call.operations.loss.record()
 
 
 @routes.post("/data/loss/accept", "Let clients in though rows that decide who may are lost", reply=LossRecord)
-async def accept_loss(call: Call) -> Any:
+async def accept_loss(call: Call) -> LossRecord:
     return await call.operations.loss.accept()
 
 
 @routes.post("/data/export", "Write an export file", reply=ExportRecord)
-async def export_data(call: Call) -> Any:
+async def export_data(call: Call) -> ExportRecord:
     return await call.operations.backup.export_file()
 
 
 @routes.get("/data/export", "Files that are there", reply=list[ExportRecord])
-async def list_exports(call: Call) -> Any:
+async def list_exports(call: Call) -> list[ExportRecord]:
     return await call.operations.backup.listing()
 
 
 @routes.delete("/data/export/{filename}", "Delete a file")
-async def delete_export(call: Call) -> Any:
+async def delete_export(call: Call) -> None:
     await call.operations.backup.delete(call.path["filename"])
 
 
 @routes.delete("/data/file/{filename}", "Delete a file, as EMQX 4.x has it")
-async def delete_file(call: Call) -> Any:
+async def delete_file(call: Call) -> None:
     await call.operations.backup.delete(call.path["filename"])
 
 
 @routes.get("/data/file/{filename}", "The contents of a file", reply=Raw({"application/json": {"type": "object"}}))
-async def get_file(call: Call) -> Any:
+async def get_file(call: Call) -> web.StreamResponse:
     """As they are, without an envelope (specification, Data export and import)."""
     files = call.operations.backup.files
     opened, size = await asyncio.to_thread(files.open, files.place(call.path["filename"]))
@@ -133,7 +133,7 @@ async def get_file(call: Call) -> Any:
 
 
 @routes.add("POST", "/data/file", "Keep a file", body=UnparsedBody(Upload), reply=ExportRecord, max_body="max_import")
-async def upload_file(call: Call) -> Any:
+async def upload_file(call: Call) -> ExportRecord:
     return await call.operations.backup.upload(call.body, call.request.rel_url.query)
 
 
@@ -146,7 +146,7 @@ async def upload_file(call: Call) -> Any:
     reply=OnDemand(ImportRecord),
     max_body="max_import",
 )
-async def import_data(call: Call) -> Any:
+async def import_data(call: Call) -> web.Response | dict[str, Any] | None:
     """The body is the file, a download of EMQX 4.x (`file`), or names one that is here (`filename`)."""
     if is_blank(call.body):
         raise Refusal(MISSING, "the body is missing: expected an exported file, or the filename of one")

@@ -1,9 +1,8 @@
 """/listeners: where each node accepts connections."""
 
-from typing import Any
-
 import msgspec
 
+from ..http.envelope import Extra
 from ..http.routes import Call, Routes
 from ..operations.listeners import ListenerRecord
 
@@ -18,20 +17,20 @@ class NodeListeners(msgspec.Struct):
 
 
 @routes.get("/listeners", "Listeners of all nodes", reply=list[NodeListeners])
-async def list_listeners(call: Call) -> Any:
+async def list_listeners(call: Call) -> list[NodeListeners] | Extra:
     return await call.on_all(NodeListeners, call.operations.listeners.records)
 
 
 @routes.get("/nodes/{node}/listeners", "Listeners of a node", reply=list[ListenerRecord])
-async def list_node_listeners(call: Call) -> Any:
+async def list_node_listeners(call: Call) -> list[ListenerRecord]:
     return await call.on_node(call.operations.listeners.records)
 
 
 @routes.put("/listeners/{identifier}/restart", "Restart a listener on all nodes")
-async def restart_listener(call: Call) -> Any:
+async def restart_listener(call: Call) -> None:
     await call.operations.listeners.restart_everywhere(call.path["identifier"])
 
 
 @routes.put("/nodes/{node}/listeners/{identifier}/restart", "Restart a listener on a node")
-async def restart_node_listener(call: Call) -> Any:
-    await call.on_node(call.operations.listeners.restart, call.path["identifier"])
+async def restart_node_listener(call: Call) -> None:
+    return await call.on_node(call.operations.listeners.restart, call.path["identifier"])

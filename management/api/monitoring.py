@@ -1,10 +1,11 @@
 """/metrics, /stats and Prometheus under the prefixes; /status and /metrics beside them."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from aiohttp import web
 
+from ..http.envelope import Extra
 from ..http.routes import Call, Raw, Routes
 from ..operations.prometheus import CONTENT_TYPE
 
@@ -33,22 +34,22 @@ class PrometheusQuery(msgspec.Struct):
 
 
 @routes.get("/metrics", "Counters of all nodes", reply=list[NodeMetrics])
-async def list_all_metrics(call: Call) -> Any:
+async def list_all_metrics(call: Call) -> list[NodeMetrics] | Extra:
     return await call.on_all(NodeMetrics, call.operations.monitoring.metrics)
 
 
 @routes.get("/nodes/{node}/metrics", "Counters of a node", reply=dict[str, int])
-async def list_node_metrics(call: Call) -> Any:
+async def list_node_metrics(call: Call) -> dict[str, int]:
     return await call.on_node(call.operations.monitoring.metrics)
 
 
 @routes.get("/stats", "Gauges of all nodes", reply=list[NodeStats])
-async def list_all_stats(call: Call) -> Any:
+async def list_all_stats(call: Call) -> list[NodeStats] | Extra:
     return await call.on_all(NodeStats, call.operations.monitoring.stats)
 
 
 @routes.get("/nodes/{node}/stats", "Gauges of a node", reply=dict[str, int])
-async def list_node_stats(call: Call) -> Any:
+async def list_node_stats(call: Call) -> dict[str, int]:
     return await call.on_node(call.operations.monitoring.stats)
 
 
@@ -58,21 +59,21 @@ async def list_node_stats(call: Call) -> Any:
     query=PrometheusQuery,
     reply=Raw({"application/json": {"type": "object"}, CONTENT_TYPE: {"type": "string"}}),
 )
-def get_prometheus(call: Call) -> Any:
+def get_prometheus(call: Call) -> web.Response | dict[str, dict[str, int | float]]:
     if call.query.type == "prometheus":
         return scrape(call)
     return call.operations.prometheus.groups()
 
 
 @root_routes.get("/metrics", "Figures for Prometheus, as text", reply=Raw({CONTENT_TYPE: {"type": "string"}}))
-def scrape(call: Call) -> Any:
+def scrape(call: Call) -> web.Response:
     return web.Response(body=call.operations.prometheus.text().encode(), headers={"Content-Type": CONTENT_TYPE})
 
 
 @root_routes.get(
     "/status", "Whether the node serves, as text", reply=Raw({"text/plain": {"type": "string"}}, failures=("503",))
 )
-def get_status(call: Call) -> Any:
+def get_status(call: Call) -> web.Response:
     """200 while it serves, 503 else; two lines, the second of them as EMQX has it for those who look for it."""
     monitoring = call.operations.monitoring
     state = "started" if monitoring.running else "stopping" if monitoring.stopping else "starting"

@@ -1,7 +1,5 @@
 """/brokers and /nodes: what each node is and what it uses."""
 
-from typing import Any
-
 from ..http.routes import Call, Routes
 from ..operations.nodes import BrokerRecord, NodeRecord
 
@@ -9,20 +7,20 @@ routes = Routes("Nodes")
 
 
 @routes.get("/brokers", "What each node is", reply=list[BrokerRecord])
-async def list_brokers(call: Call) -> Any:
+async def list_brokers(call: Call) -> list[BrokerRecord]:
     return await call.operations.nodes.brokers()
 
 
 @routes.get("/brokers/{node}", "What a node is", reply=BrokerRecord)
-async def get_broker(call: Call) -> Any:
+async def get_broker(call: Call) -> BrokerRecord:
     return await call.on_node(call.operations.nodes.broker)
 
 
 @routes.get("/nodes", "What each node uses", reply=list[NodeRecord])
-async def list_nodes(call: Call) -> Any:
+async def list_nodes(call: Call) -> list[NodeRecord]:
     return await call.operations.nodes.statuses()
 
 
 @routes.get("/nodes/{node}", "What a node uses", reply=NodeRecord)
-async def get_node(call: Call) -> Any:
+async def get_node(call: Call) -> NodeRecord:
     return await call.on_node(call.operations.nodes.status, memory_text=False)

@@ -42,7 +42,7 @@ class SubscribedRecord(msgspec.Struct):
     body=Lenient(PublishRequest, NamelessPublishRequest),
     reply=OnDemand(MessageIds),
 )
-async def mqtt_publish(call: Call) -> Any:
+async def mqtt_publish(call: Call) -> dict[str, Any] | None:
     request: PublishRequest = call.body
     ids = await call.operations.pubsub.publish(request)
     if request.ids is UNSET:
@@ -56,27 +56,27 @@ async def mqtt_publish(call: Call) -> Any:
     body=Lenient(list[PublishRequest], list[NamelessPublishRequest]),
     reply=list[PublishedRecord],
 )
-async def mqtt_publish_batch(call: Call) -> Any:
+async def mqtt_publish_batch(call: Call) -> list[dict[str, Any]]:
     return await call.operations.pubsub.publish_batch(call.body)
 
 
 @routes.post("/mqtt/subscribe", "Subscribe a client", body=SubscribeRequest)
-async def mqtt_subscribe(call: Call) -> Any:
+async def mqtt_subscribe(call: Call) -> None:
     await call.operations.pubsub.subscribe(call.body)
 
 
 @routes.post("/mqtt/subscribe_batch", "Subscribe clients", body=list[SubscribeRequest], reply=list[SubscribedRecord])
-async def mqtt_subscribe_batch(call: Call) -> Any:
+async def mqtt_subscribe_batch(call: Call) -> list[dict[str, Any]]:
     return await call.operations.pubsub.subscribe_batch(call.body)
 
 
 @routes.post("/mqtt/unsubscribe", "Unsubscribe a client", body=UnsubscribeRequest)
-async def mqtt_unsubscribe(call: Call) -> Any:
+async def mqtt_unsubscribe(call: Call) -> None:
     await call.operations.pubsub.unsubscribe(call.body)
 
 
 @routes.post(
     "/mqtt/unsubscribe_batch", "Unsubscribe clients", body=list[UnsubscribeRequest], reply=list[SubscribedRecord]
 )
-async def mqtt_unsubscribe_batch(call: Call) -> Any:
+async def mqtt_unsubscribe_batch(call: Call) -> list[dict[str, Any]]:
     return await call.operations.pubsub.unsubscribe_batch(call.body)

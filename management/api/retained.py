@@ -1,10 +1,9 @@
 """/retained: the retained messages of the node."""
 
-from typing import Any
-
 import msgspec
 
 from ..http.routes import Call, Routes
+from ..operations.listing import Listing
 from ..operations.retained import RetainedMessage, RetainedQuery, RetainedRecord
 
 routes = Routes("Retained messages")
@@ -17,15 +16,15 @@ class DeletedRecord(msgspec.Struct):
 
 
 @routes.get("/retained", "Retained messages", query=RetainedQuery, reply=list[RetainedRecord])
-def list_retained(call: Call) -> Any:
+def list_retained(call: Call) -> Listing[RetainedRecord]:
     return call.operations.retained.search(call.query, call.operations.settings.max_row_limit)
 
 
 @routes.get("/retained/{topic}", "The retained message of a topic", reply=RetainedMessage)
-def get_retained(call: Call) -> Any:
+def get_retained(call: Call) -> RetainedMessage:
     return call.operations.retained.get(call.path["topic"])
 
 
 @routes.delete("/retained/{filter}", "Delete the retained messages of all topics that match", reply=DeletedRecord)
-async def delete_retained(call: Call) -> Any:
+async def delete_retained(call: Call) -> DeletedRecord:
     return DeletedRecord(await call.operations.retained.delete(call.path["filter"]))

@@ -1,7 +1,5 @@
 """/slow_subscriptions: who took longest to acknowledge."""
 
-from typing import Any
-
 from ..http.routes import Call, Routes
 from ..operations.slow_subscriptions import SlowRecord
 
@@ -9,7 +7,7 @@ routes = Routes("Slow subscriptions")
 
 
 @routes.get("/slow_subscriptions", "The slowest subscriptions", reply=list[SlowRecord])
-def get_history(call: Call) -> Any:
+def get_history(call: Call) -> list[SlowRecord]:
     return call.operations.slow_subscriptions.listing()
 
 

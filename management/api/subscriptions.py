@@ -1,8 +1,7 @@
 """/subscriptions and /nodes/{node}/subscriptions: who has subscribed to what."""
 
-from typing import Any
-
 from ..http.routes import Call, Routes
+from ..operations.listing import Listing
 from ..operations.subscriptions import SubscriptionRecord, SubscriptionsQuery
 
 routes = Routes("Subscriptions")
@@ -15,11 +14,11 @@ routes = Routes("Subscriptions")
     query=SubscriptionsQuery,
     reply=list[SubscriptionRecord],
 )
-def list_subscriptions(call: Call) -> Any:
+def list_subscriptions(call: Call) -> Listing[SubscriptionRecord]:
     return call.operations.subscriptions.search(call.query, call.operations.settings.max_row_limit)
 
 
 @routes.get("/subscriptions/{clientid}", "Subscriptions of a client", reply=list[SubscriptionRecord])
 @routes.get("/nodes/{node}/subscriptions/{clientid}", "Subscriptions of a client", reply=list[SubscriptionRecord])
-def lookup_subscriptions(call: Call) -> Any:
+def lookup_subscriptions(call: Call) -> Listing[SubscriptionRecord]:
     return call.operations.subscriptions.lookup(call.path["clientid"])

@@ -1,7 +1,5 @@
 """/topic-metrics: messages counted under single topics."""
 
-from typing import Any
-
 import msgspec
 
 from ..http.routes import Call, Routes
@@ -17,25 +15,25 @@ class TopicBody(msgspec.Struct):
 
 
 @routes.get("/topic-metrics", "What was counted of all topics", reply=list[TopicMetricsRecord])
-def list_all_topic_metrics(call: Call) -> Any:
+def list_all_topic_metrics(call: Call) -> list[TopicMetricsRecord]:
     return call.operations.topic_metrics.records()
 
 
 @routes.get("/topic-metrics/{topic}", "What was counted of a topic", reply=dict[str, int | float])
-def list_topic_metrics(call: Call) -> Any:
+def list_topic_metrics(call: Call) -> dict[str, int | float]:
     return call.operations.topic_metrics.get(call.path["topic"])
 
 
 @routes.post("/topic-metrics", "Count a topic", body=TopicBody)
-async def register_topic_metrics(call: Call) -> Any:
+async def register_topic_metrics(call: Call) -> None:
     await call.operations.topic_metrics.add(call.body.topic)
 
 
 @routes.delete("/topic-metrics", "Count no topic any more")
-async def unregister_all_topic_metrics(call: Call) -> Any:
+async def unregister_all_topic_metrics(call: Call) -> None:
     await call.operations.topic_metrics.clear()
 
 
 @routes.delete("/topic-metrics/{topic}", "Count a topic no more")
-async def unregister_topic_metrics(call: Call) -> Any:
+async def unregister_topic_metrics(call: Call) -> None:
     await call.operations.topic_metrics.remove(call.path["topic"])

@@ -1,6 +1,6 @@
 """/trace: what a client, a topic or an address does, in a file of its own."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from aiohttp import web
@@ -43,12 +43,12 @@ class LogQuery(msgspec.Struct):
 
 
 @routes.get("/trace", "The traces", reply=list[TraceRecord])
-def list_trace(call: Call) -> Any:
+def list_trace(call: Call) -> list[TraceRecord]:
     return call.operations.tracing.listing()
 
 
 @routes.post("/trace", "Begin a trace", body=NewTrace, reply=TraceRecord)
-async def create_trace(call: Call) -> Any:
+async def create_trace(call: Call) -> TraceRecord:
     new: NewTrace = call.body
     return await call.operations.tracing.create(
         new.name,
@@ -70,7 +70,7 @@ async def delete_trace(call: Call) -> None:
 
 
 @routes.put("/trace/{name}/stop", "End a trace", reply=Stopped)
-async def disable_trace(call: Call) -> Any:
+async def disable_trace(call: Call) -> Stopped:
     await call.operations.tracing.stop(call.path["name"])
     return Stopped(call.path["name"], False)
 
@@ -80,7 +80,7 @@ async def disable_trace(call: Call) -> Any:
     "The file of a trace, zipped",
     reply=Raw({"application/zip": {"type": "string", "format": "binary"}}),
 )
-async def download_zip_log(call: Call) -> Any:
+async def download_zip_log(call: Call) -> web.Response:
     name = call.path["name"]
     archive = await call.operations.tracing.archive(name)
     disposition = f'attachment; filename="{name}.zip"'
@@ -88,7 +88,7 @@ async def download_zip_log(call: Call) -> Any:
 
 
 @routes.get("/trace/{name}/log", "A piece of the file of a trace", query=LogQuery, reply=str)
-def stream_log_file(call: Call) -> Any:
+def stream_log_file(call: Call) -> Extra:
     query: LogQuery = call.query
     text, position = call.operations.tracing.log(call.path["name"], query.position, query.bytes)
     return Extra(text, meta={"position": position, "bytes": query.bytes})

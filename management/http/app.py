@@ -110,7 +110,7 @@ class Application:
             return settings.public_openapi
         return settings.public_metrics and segment == ("metrics" if at_root else "emqx_prometheus")
 
-    async def _call(self, endpoint: Endpoint, variables: dict[str, str], request: web.Request) -> Any:
+    async def _call(self, endpoint: Endpoint, variables: dict[str, str], request: web.Request) -> object:
         if "node" in variables:
             self.operations.calls.check(variables["node"])
         call = Call(request, self.operations, variables)

@@ -1,7 +1,7 @@
 """The envelope: every answer is a JSON object with ``code``, and ``data`` and ``meta`` where there are any."""
 
 import logging
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -21,6 +21,8 @@ from ..operations.refusal import (
 
 logger = logging.getLogger(__name__)
 
+Row = TypeVar("Row")
+
 NOT_FOUND: Final = (UNKNOWN, NO_USER, NOT_ONLINE)
 _STATUS: Final = {WRONG_CREDENTIALS: 401, NO_CREDENTIALS: 401, RPC_ERROR: 500, **dict.fromkeys(NOT_FOUND, 404)}
 _SLICE: Final = 0.001
@@ -33,12 +35,12 @@ encode: Final = msgspec.json.Encoder(enc_hook=str).encode
 class Extra:
     """An answer with ``data``, unless it is ``None``, and further members beside it, ``code`` included if not 0."""
 
-    def __init__(self, data: Any, **members: Any) -> None:
+    def __init__(self, data: Any, **members: object) -> None:
         self.data = data
         self.members = members
 
 
-def of_nodes(data: Any, missing: list[str]) -> Any:
+def of_nodes(data: list[Row], missing: list[str]) -> list[Row] | Extra:
     """``data`` that several nodes were asked for; ``meta`` names those that did not answer, if any."""
     return Extra(data, meta={"missing_nodes": missing}) if missing else data
 
@@ -48,7 +50,7 @@ def status_of(code: int) -> int:
     return _STATUS.get(code, 400)
 
 
-def json_response(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
+def json_response(body: object, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
     return web.Response(body=encode(body), status=status, content_type="application/json", headers=headers)
 
 
@@ -61,7 +63,7 @@ def refused(refusal: Refusal, always_200: bool) -> web.Response:
     return json_response({"code": refusal.code, "message": refusal.message}, status, headers)
 
 
-async def answer(request: web.Request, outcome: Any) -> web.StreamResponse:
+async def answer(request: web.Request, outcome: object) -> web.StreamResponse:
     """Dress what a handler returned: nothing, data, a listing, or a response of its own."""
     if isinstance(outcome, web.StreamResponse):
         return outcome

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -10,7 +10,7 @@ from taipan.broker.loop.cooperative_slice import CooperativeSlice
 
 from ..operations.listing import PageQuery
 from ..settings import ManagementSettings
-from .routes import PREFIXES, Endpoint, Lenient, OnDemand, OrEmpty, Raw, UnparsedBody
+from .routes import PREFIXES, Endpoint, Lenient, OnDemand, OrEmpty, Raw, Schema, UnparsedBody
 
 _REF: Final = "#/components/schemas/{name}"
 _JSON: Final = "application/json"
@@ -33,7 +33,7 @@ _FAILURES: Final = {
 
 async def document(
     routes: Iterable[Endpoint], root_routes: Iterable[Endpoint], settings: ManagementSettings, version: str
-) -> dict[str, Any]:
+) -> Schema:
     """``root_routes`` stand beside the prefixes. ``settings`` tell what is public and which status failures have."""
     prefix = "/" + "/".join(PREFIXES[0])
     placed = [(prefix + endpoint.path.rstrip("/"), endpoint) for endpoint in routes]
@@ -41,7 +41,7 @@ async def document(
     schemas = _Schemas([endpoint for _, endpoint in placed], settings)
     work = CooperativeSlice()
     await work.next()
-    paths: dict[str, dict[str, Any]] = {}
+    paths: dict[str, Schema] = {}
     names: dict[str, int] = {}
     for path, endpoint in placed:
         await work.checkpoint()
@@ -84,12 +84,12 @@ class _Schemas:
 
     def __init__(self, routes: list[Endpoint], settings: ManagementSettings) -> None:
         self._error_status = settings.error_status
-        types: list[Any] = []
+        types: list[object] = []
         for endpoint in routes:
             types += [each for each in (self._inner(endpoint.body), self._inner(endpoint.reply)) if each is not None]
         found, components = msgspec.json.schema_components(types, ref_template=_REF)
         self._of = dict(zip(map(repr, types), found, strict=True))
-        self.components: dict[str, Any] = {
+        self.components: Schema = {
             **components,
             "Failure": {
                 "type": "object",
@@ -112,12 +112,12 @@ class _Schemas:
             },
         }
 
-    def of(self, kind: Any) -> dict[str, Any]:
+    def of(self, kind: object) -> Schema:
         if isinstance(kind, OrEmpty):
             return {"anyOf": [self.of(kind.kind), {"type": "object", "maxProperties": 0}]}
         return self._of[repr(self._inner(kind))]
 
-    def _inner(self, kind: Any) -> Any:
+    def _inner(self, kind: object) -> object:
         """The type that a body or a reply is about."""
         if isinstance(kind, Lenient):
             return kind.of(self._error_status)
@@ -126,14 +126,14 @@ class _Schemas:
         return None if isinstance(kind, Raw) else kind
 
 
-def _operation(endpoint: Endpoint, name: str, schemas: _Schemas, settings: ManagementSettings) -> dict[str, Any]:
+def _operation(endpoint: Endpoint, name: str, schemas: _Schemas, settings: ManagementSettings) -> Schema:
     parameters = [
         {"name": each, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
         for each in _VARIABLE.findall(endpoint.path)
     ]
     if endpoint.query is not None:
         parameters += _query_parameters(endpoint.query)
-    operation: dict[str, Any] = {"operationId": name, "summary": endpoint.descr, "tags": [endpoint.tag]}
+    operation: Schema = {"operationId": name, "summary": endpoint.descr, "tags": [endpoint.tag]}
     if endpoint.handler.__doc__:
         operation["description"] = " ".join(endpoint.handler.__doc__.split())
     if parameters:
@@ -144,7 +144,7 @@ def _operation(endpoint: Endpoint, name: str, schemas: _Schemas, settings: Manag
     return operation
 
 
-def _query_parameters(kind: type[Any]) -> list[dict[str, Any]]:
+def _query_parameters(kind: type[msgspec.Struct]) -> list[Schema]:
     (_,), components = msgspec.json.schema_components([kind], ref_template=_REF)
     schema = components[kind.__name__]
     required = schema.get("required", [])
@@ -154,7 +154,7 @@ def _query_parameters(kind: type[Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+def _without_null(schema: Schema) -> Schema:
     """A query cannot say null: what may be null is what may be left out."""
     given = {key: value for key, value in schema.items() if key != "default" or value is not None}
     choices = [each for each in given.get("anyOf", []) if each != {"type": "null"}]
@@ -166,8 +166,8 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _responses(endpoint: Endpoint, schemas: _Schemas, settings: ManagementSettings) -> dict[str, Any]:
-    responses: dict[str, Any] = {"200": _success(endpoint, schemas)}
+def _responses(endpoint: Endpoint, schemas: _Schemas, settings: ManagementSettings) -> Schema:
+    responses: Schema = {"200": _success(endpoint, schemas)}
     wanted = ["400", "401", "404", "500"]
     if settings.error_status == "emqx":
         # Failures come with 200 as well, except for wrong credentials.
@@ -183,11 +183,11 @@ def _responses(endpoint: Endpoint, schemas: _Schemas, settings: ManagementSettin
     return responses
 
 
-def _success(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
+def _success(endpoint: Endpoint, schemas: _Schemas) -> Schema:
     if isinstance(endpoint.reply, Raw):
         content = {kind: {"schema": schema} for kind, schema in endpoint.reply.content.items()}
         return {"description": endpoint.descr, "content": content}
-    properties: dict[str, Any] = {"code": {"const": 0}}
+    properties: Schema = {"code": {"const": 0}}
     required = ["code"]
     if endpoint.reply is not None:
         properties["data"] = schemas.of(endpoint.reply)

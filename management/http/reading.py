@@ -31,14 +31,14 @@ def read_query(request: web.Request, kind: type[Any]) -> Any:
     return convert(given, kind, strict=False)
 
 
-async def read_body(request: web.Request, kind: Any, most: int, setting: str, timeout: float) -> Any:
+async def read_body(request: web.Request, kind: object, most: int, setting: str, timeout: float) -> Any:
     """The body as ``kind``; where that is an object, keys that are in the query string win over the body's."""
     data = b"".join(await read_chunks(request, most, setting, timeout))
     member = _member_of(kind)
     if len(data) > _LARGE and member is not None and _ARRAY.match(data):
         return await _read_members(data, member)
     if not data or data.isspace():
-        value: Any = {}
+        value: object = {}
         if _is_list(kind):
             raise Refusal(MISSING, "the body is missing: a JSON array is expected")
     else:
@@ -49,7 +49,7 @@ async def read_body(request: web.Request, kind: Any, most: int, setting: str, ti
     return convert(value, kind, strict=not (isinstance(value, dict) and request.rel_url.query))
 
 
-async def _read_members(data: bytes, member: Any) -> list[Any]:
+async def _read_members(data: bytes, member: object) -> list[Any]:
     """A long array, its members converted in stretches that let others run."""
     raw: list[msgspec.Raw] = parse(data, list[msgspec.Raw])
     found: list[Any] = []
@@ -60,7 +60,7 @@ async def _read_members(data: bytes, member: Any) -> list[Any]:
     return found
 
 
-def parse(data: bytes | msgspec.Raw, kind: Any = Any) -> Any:
+def parse(data: bytes | msgspec.Raw, kind: object = Any) -> Any:
     """JSON text as Python's objects."""
     try:
         return msgspec.json.decode(data, type=kind)
@@ -98,7 +98,7 @@ async def read_chunks(request: web.Request, most: int, setting: str, timeout: fl
     return chunks
 
 
-def convert(value: Any, kind: Any, strict: bool = True, place: str = "") -> Any:
+def convert(value: object, kind: object, strict: bool = True, place: str = "") -> Any:
     """``value`` as ``kind``. Raises Refusal 107 for a key that is missing, 108 for anything else.
 
     ``place``: where it stands in the body.
@@ -115,7 +115,7 @@ def convert(value: Any, kind: Any, strict: bool = True, place: str = "") -> Any:
         raise Refusal(WRONG, f"{where}: {fault.what}" if where else fault.what) from None
 
 
-def _member_of(kind: Any) -> Any:
+def _member_of(kind: object) -> object:
     """What an array has, where ``kind`` is one or may be one; else ``None``."""
     for each in typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,):
         if typing.get_origin(each) is list:
@@ -123,5 +123,5 @@ def _member_of(kind: Any) -> Any:
     return None
 
 
-def _is_list(kind: Any) -> bool:
+def _is_list(kind: object) -> bool:
     return getattr(kind, "__origin__", kind) is list

@@ -2,17 +2,23 @@
 
 import re
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypeVar
 from urllib.parse import unquote_to_bytes
 
+import msgspec
 from aiohttp import web
 
 from ..operations.operations import Operations
 from ..operations.refusal import WRONG, Refusal
-from .envelope import of_nodes
+from .envelope import Extra, of_nodes
 
 PREFIXES: Final = (("api", "v4"), ("api",))
 """Every endpoint stands under both; the longer is tried first."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Row = TypeVar("Row")
+
 
 _ABSOLUTE: Final = re.compile("https?://", re.IGNORECASE)
 
@@ -35,18 +41,34 @@ class Call:
         self.query = query
         self.body = body
 
-    async def on_node(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    async def on_node(self, function: Callable[P, R | Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R:
         """What an operation gives on the node that the path names."""
         return await self.operations.calls.on(self.path["node"], function, *args, **kwargs)
 
-    async def on_all(self, row: Callable[[str, Any], Any], function: Callable[..., Any], *args: Any) -> Any:
+    async def on_all(
+        self,
+        row: Callable[[str, R], Row],
+        function: Callable[P, R | Awaitable[R]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> list[Row] | Extra:
         """What an operation gives on all running nodes, a ``row`` of each."""
         calls = self.operations.calls
-        found, missing = await calls.everywhere(function, *args)
+        found, missing = await calls.everywhere(function, *args, **kwargs)
         return of_nodes([row(node, each) for node, each in found], calls.may_lack(missing))
 
 
-Handler = Callable[[Call], Any | Awaitable[Any]]
+Handler = Callable[[Call], object]
+"""What it returns, or awaits, is what ``envelope`` knows how to dress."""
+H = TypeVar("H", bound=Handler)
+
+
+QueryType = type[msgspec.Struct] | None
+
+Schema = dict[str, Any]
+"""A JSON schema."""
+Empty = dict[str, None]
+"""``{}``."""
 
 
 class OrEmpty:
@@ -54,7 +76,7 @@ class OrEmpty:
 
     __slots__ = ("kind",)
 
-    def __init__(self, kind: Any) -> None:
+    def __init__(self, kind: object) -> None:
         self.kind = kind
 
 
@@ -63,7 +85,7 @@ class OnDemand:
 
     __slots__ = ("kind",)
 
-    def __init__(self, kind: Any) -> None:
+    def __init__(self, kind: object) -> None:
         self.kind = kind
 
 
@@ -72,7 +94,7 @@ class UnparsedBody:
 
     __slots__ = ("kind",)
 
-    def __init__(self, kind: Any) -> None:
+    def __init__(self, kind: object) -> None:
         self.kind = kind
 
 
@@ -83,11 +105,11 @@ class Lenient:
 
     __slots__ = ("emqx", "kind")
 
-    def __init__(self, kind: Any, emqx: Any) -> None:
+    def __init__(self, kind: object, emqx: object) -> None:
         self.kind = kind
         self.emqx = emqx
 
-    def of(self, error_status: str) -> Any:
+    def of(self, error_status: str) -> object:
         return self.emqx if error_status == "emqx" else self.kind
 
 
@@ -99,7 +121,7 @@ class Raw:
 
     __slots__ = ("content", "failures")
 
-    def __init__(self, content: dict[str, dict[str, Any]], failures: tuple[str, ...] = ()) -> None:
+    def __init__(self, content: dict[str, Schema], failures: tuple[str, ...] = ()) -> None:
         self.content = content
         self.failures = failures
 
@@ -134,9 +156,9 @@ class Endpoint:
         handler: Handler,
         name: str,
         descr: str,
-        query: type[Any] | None,
-        body: Any,
-        reply: Any,
+        query: QueryType,
+        body: object,
+        reply: object,
         max_body: str,
         tag: str,
     ) -> None:
@@ -160,7 +182,7 @@ class Routes:
     routes = Routes("Clients")
 
     @routes.get("/clients/{clientid}", "Clients of this identifier", reply=list[ClientRecord])
-    def lookup_client(call: Call) -> Any: ...
+    def lookup_client(call: Call) -> list[ClientRecord]: ...
 
     The function's name is the endpoint's name. A handler answers with what ``envelope`` knows how to dress, and
     raises ``Refusal``.
@@ -175,32 +197,28 @@ class Routes:
         method: str,
         path: str,
         descr: str,
-        query: type[Any] | None = None,
-        body: Any = None,
-        reply: Any = None,
+        query: QueryType = None,
+        body: object = None,
+        reply: object = None,
         max_body: str = "max_body",
-    ) -> Callable[[Handler], Handler]:
-        def register(handler: Handler) -> Handler:
+    ) -> Callable[[H], H]:
+        def register(handler: H) -> H:
             name: str = getattr(handler, "__name__", path)
             self.all.append(Endpoint(method, path, handler, name, descr, query, body, reply, max_body, self.tag))
             return handler
 
         return register
 
-    def get(
-        self, path: str, descr: str, query: type[Any] | None = None, reply: Any = None
-    ) -> Callable[[Handler], Handler]:
+    def get(self, path: str, descr: str, query: QueryType = None, reply: object = None) -> Callable[[H], H]:
         return self.add("GET", path, descr, query, None, reply)
 
-    def post(self, path: str, descr: str, body: Any = None, reply: Any = None) -> Callable[[Handler], Handler]:
+    def post(self, path: str, descr: str, body: object = None, reply: object = None) -> Callable[[H], H]:
         return self.add("POST", path, descr, None, body, reply)
 
-    def put(self, path: str, descr: str, body: Any = None, reply: Any = None) -> Callable[[Handler], Handler]:
+    def put(self, path: str, descr: str, body: object = None, reply: object = None) -> Callable[[H], H]:
         return self.add("PUT", path, descr, None, body, reply)
 
-    def delete(
-        self, path: str, descr: str, query: type[Any] | None = None, reply: Any = None
-    ) -> Callable[[Handler], Handler]:
+    def delete(self, path: str, descr: str, query: QueryType = None, reply: object = None) -> Callable[[H], H]:
         return self.add("DELETE", path, descr, query, None, reply)
 
 

@@ -8,8 +8,8 @@ default, one that is not known is not read.
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final, Generic, NamedTuple, ParamSpec, TypeVar, get_type_hints, overload
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Generic, NamedTuple, ParamSpec, TypeVar, get_type_hints
 
 import msgspec
 
@@ -78,7 +78,7 @@ class _Operation:
     async def run(self, argument: bytes) -> Any:
         given = self.arguments.decode(argument)
         done = self.function(*(getattr(given, name) for name in given.__struct_fields__))
-        return await done if inspect.isawaitable(done) else done
+        return await _settled(done)
 
 
 class NodeCalls:
@@ -142,18 +142,11 @@ class NodeCalls:
 
     # ------------------------------------------------------------------ asking
 
-    @overload
-    async def on(
-        self, node: str, function: Callable[P, Coroutine[Any, Any, R]], *args: P.args, **kwargs: P.kwargs
-    ) -> R: ...
-    @overload
-    async def on(self, node: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R: ...
-
-    async def on(self, node: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    async def on(self, node: str, function: Callable[P, R | Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R:
         """What ``function`` gives on that node. Raises Refusal: its own, or Unreachable."""
         if node == self.name:
             done = function(*args, **kwargs)
-            return await done if inspect.isawaitable(done) else done
+            return await _settled(done)
         self.check(node)
         operation = self._operations[function.__qualname__]
         if any(each.name == node and each.status == STOPPED for each in self.members()):
@@ -163,26 +156,22 @@ class NodeCalls:
             answer = msgspec.msgpack.decode(octets, type=_Answer)
             if answer.code != SUCCESS:
                 raise Refusal(answer.code, answer.message)
-            return operation.answer.decode(answer.data)
+            decoded: R = operation.answer.decode(answer.data)
+            return decoded
         except NodeUnreachable:
             raise Unreachable(node, "does not answer") from None
         except (CallFailed, msgspec.MsgspecError) as error:
             raise Unreachable(node, f"cannot answer: {error}") from None
 
-    @overload
     async def everywhere(
-        self, function: Callable[P, Coroutine[Any, Any, R]], *args: P.args, **kwargs: P.kwargs
-    ) -> Gathered[R]: ...
-    @overload
-    async def everywhere(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Gathered[R]: ...
-
-    async def everywhere(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Gathered[Any]:
+        self, function: Callable[P, R | Awaitable[R]], *args: P.args, **kwargs: P.kwargs
+    ) -> Gathered[R]:
         """What ``function`` gives on all running nodes, asked at the same time. Raises the first Refusal of one of
         them."""
         names = self.running()
         asked = (self.on(name, function, *args, **kwargs) for name in names)
         outcomes = await asyncio.gather(*asked, return_exceptions=True)
-        found: list[tuple[str, Any]] = []
+        found: list[tuple[str, R]] = []
         missing: list[str] = []
         for name, outcome in zip(names, outcomes, strict=True):
             if isinstance(outcome, Unreachable):
@@ -201,3 +190,7 @@ class NodeCalls:
         if missing and settings is not None and settings.strict_fanout:
             raise Unreachable(missing[0], "does not answer (setting cluster.strict_fanout)")
         return missing
+
+
+async def _settled(done: R | Awaitable[R]) -> R:
+    return await done if isinstance(done, Awaitable) else done
