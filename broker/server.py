@@ -236,8 +236,16 @@ class Server:
         # Imported here: a node without a cluster needs none of it, nor NATS' client.
         from .cluster.nats_cluster import NatsCluster
 
+        cluster = self.settings.cluster
         if nats is None:
-            raise ValueError("there is no connection to NATS")
+            assert cluster is not None
+            try:
+                from .cluster.nats_client import NatsClient, largest_packet
+            except ImportError as error:
+                raise ValueError(
+                    f"[cluster] wants Python's client of NATS ({error}): pip install 'taipan-mqtt[cluster]'"
+                ) from error
+            nats = NatsClient(cluster, self.settings.node.name, largest_packet(self.settings))
         return NatsCluster(
             self.settings,
             nats,
@@ -552,11 +560,11 @@ class Server:
         ``ValueError`` before anything changes.
         """
         old = self.settings
-        if [(each.name, each.type, each.bind) for each in settings.listeners] != [
-            (each.name, each.type, each.bind) for each in old.listeners
+        if [(each.name, each.type, each.bind, each.reuse_port) for each in settings.listeners] != [
+            (each.name, each.type, each.bind, each.reuse_port) for each in old.listeners
         ]:
             raise ValueError("listeners cannot be added, removed or bound elsewhere while the node runs")
-        for key in ("node", "durability", "delayed", "slow_subscriptions", "sys_topics", "shared", "data"):
+        for key in ("node", "durability", "delayed", "slow_subscriptions", "sys_topics", "shared", "data", "cluster"):
             if getattr(settings, key) != getattr(old, key):
                 raise ValueError(f"[{key}] cannot change while the node runs")
         # All that can fail comes first: the files, each read once, then the users and rules.

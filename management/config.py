@@ -12,6 +12,7 @@ import msgspec
 from taipan.broker.config import (
     AccessSettings,
     BrokerSettings,
+    ClusterSettings,
     DataSettings,
     DelayedSettings,
     DurabilitySettings,
@@ -33,6 +34,7 @@ from .settings_validation import (
     VALUE_RULES,
     binds_overlap,
     validate_access,
+    validate_cluster,
     validate_listener,
     validate_management,
     validate_ruleengine,
@@ -72,11 +74,14 @@ TABLES: Final[dict[str, type[msgspec.Struct]]] = {
     "sys_topics": SysTopicsSettings,
     "shared": SharedSettings,
     "access": AccessSettings,
+    "cluster": ClusterSettings,
     "management": ManagementSettings,
     "ruleengine": RuleEngineSettings,
     "log": LogSettings,
 }
 """The plain top-level tables. ``listeners`` and ``zones`` stand beside them."""
+OPTIONAL_TABLES: Final = ("cluster",)
+"""Those whose absence says something."""
 
 _ROOTS: Final[dict[str, Any]] = {**TABLES, "listeners": list[ListenerSettings], "zones": dict[str, ZoneSettings]}
 
@@ -109,11 +114,15 @@ def _settings(document: ConfigDocument) -> Settings:
     _check_misplaced(document, document.data, ())
     document.check_keys(document.data, _ROOTS, ())
     document.check_finite(document.data)
-    tables = {name: document.convert(document.data.get(name, {}), kind, (name,)) for name, kind in TABLES.items()}
+    tables = {
+        name: document.convert(document.data.get(name, {}), kind, (name,))
+        for name, kind in TABLES.items()
+        if name in document.data or name not in OPTIONAL_TABLES
+    }
     zones = _zones(document)
     listeners = _listeners(document, zones)
     for name, validate in _VALIDATE.items():
-        if tables[name] is not None:
+        if tables.get(name) is not None:
             document.refuse(validate(tables[name]), (name,))
     management = tables["management"]
     if management is not None and management.enabled:
@@ -132,6 +141,7 @@ def _settings(document: ConfigDocument) -> Settings:
 
 _VALIDATE: Final[dict[str, Callable[[Any], Iterator[Fault]]]] = {
     "access": validate_access,
+    "cluster": validate_cluster,
     "management": validate_management,
     "ruleengine": validate_ruleengine,
 }

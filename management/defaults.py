@@ -17,7 +17,7 @@ import msgspec
 from taipan.broker.config import ListenerSettings, ZoneSettings
 from taipan.broker.version import product_version
 
-from .config import DEFAULT_LISTENERS, DEFAULT_ZONE, TABLES
+from .config import DEFAULT_LISTENERS, DEFAULT_ZONE, OPTIONAL_TABLES, TABLES
 from .setting_types import is_list, struct_in, union_members
 from .settings_validation import WEBSOCKET_KEYS
 from .validation import expected
@@ -32,7 +32,8 @@ def as_toml() -> str:
     """The whole file."""
     lines = [*_comment(_HEAD.format(version=product_version())), ""]
     for name, struct in TABLES.items():
-        lines += [f"[{name}]", *_keys(struct, f"{name}.", {}), ""]
+        off = "#" if name in OPTIONAL_TABLES else ""
+        lines += [f"{off}[{name}]", *_keys(struct, f"{name}.", {}, off), ""]
         if name == "node":
             for listener in DEFAULT_LISTENERS:
                 lines += ["[[listeners]]", *_keys(ListenerSettings, "listeners.", listener), ""]

@@ -2,7 +2,7 @@
 
 taipan [--config FILE] [--set key.path=value]...    run the node
 taipan --print-defaults                             print every setting with its default
-taipan check FILE | -                               validate a configuration and the certificates it names
+taipan check [--connect] FILE | -                   validate a configuration and the certificates it names
 taipan hash-password [--user NAME] [--scram]        print what [[access.users]] wants
 """
 
@@ -26,7 +26,7 @@ from taipan.broker import compiled
 from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.access.saslprep import saslprep
 from taipan.broker.access.scram import ScramVerifier
-from taipan.broker.config import parse_bind
+from taipan.broker.config import BrokerSettings, parse_bind
 from taipan.broker.loop.clock import Clock
 from taipan.broker.observability.log_text import one_line
 from taipan.broker.session.client_info import authority
@@ -76,8 +76,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _hash_password(arguments.user, arguments.scram)
         if arguments.command == "check":
             file = arguments.file or arguments.config
-            _check(load(file, arguments.set + arguments.more))
-            print(f"{file}: ok")
+            settings = load(file, arguments.set + arguments.more)
+            _check(settings)
+            nats = f"; NATS: {_connect(settings.broker)}" if arguments.connect else ""
+            print(f"{file}: ok{nats}")
             return 0
         start.keep()
         settings = load(arguments.config, arguments.set)
@@ -117,6 +119,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     check = commands.add_parser("check", help="validate a configuration file and its certificates, and exit")
     check.add_argument("file", metavar="FILE", nargs="?", help="the file, -: the input; or named with --config")
+    check.add_argument(
+        "--connect", action="store_true", help="also connect to the NATS servers of [cluster] as a node would"
+    )
     check.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="more", help="set one key")
     hashing = commands.add_parser("hash-password", help="read a password, print the hash for the configuration")
     hashing.add_argument("--user", metavar="NAME", help="print a whole [[access.users]] table")
@@ -158,6 +163,24 @@ def _check(settings: Settings) -> None:
     wrong += validate_modules([each.module for each in settings.ruleengine.functions])
     if wrong:
         raise ConfigError(*wrong)
+
+
+def _connect(settings: BrokerSettings) -> str:
+    """What the NATS servers of ``[cluster]`` answer, in one line. Raises ConfigError."""
+    if settings.cluster is None:
+        raise ConfigError("--connect: there is no [cluster] in the configuration")
+    # Imported here: a node without a cluster needs no client of NATS.
+    try:
+        from taipan.broker.cluster.nats import NatsRefused
+        from taipan.broker.cluster.nats_client import NatsClient, largest_packet
+    except ImportError as error:
+        raise ConfigError(f"[cluster]: {error}: pip install 'taipan-mqtt[cluster]'") from None
+
+    client = NatsClient(settings.cluster, settings.node.name, largest_packet(settings))
+    try:
+        return asyncio.run(client.probe())
+    except NatsRefused as error:
+        raise ConfigError(one_line(str(error))) from None
 
 
 # taipan hash-password

@@ -16,6 +16,7 @@ from taipan.broker.access.saslprep import saslprep
 from taipan.broker.access.scram import ScramVerifier
 from taipan.broker.config import (
     AccessSettings,
+    ClusterSettings,
     HttpAccessSettings,
     JwtSettings,
     LimitsSettings,
@@ -39,6 +40,7 @@ WEBSOCKET_KEYS: Final = ("path", "subprotocols", "subprotocol_required", "allowe
 # Reason Codes of SUBACK that refuse (MQTT 5.0 table 3-8).
 _SUBACK_REFUSALS: Final = (0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E, 0xA1, 0xA2)
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^`|~\w-]+", re.ASCII)
+_NATS_SERVER: Final = re.compile(r"(nats|tls)://(?:\[[0-9A-Fa-f:.]+\]|[\w.-]+)(?::(\d{1,5}))?", re.ASCII)
 _NO_HEADER_VALUE: Final = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 
 
@@ -174,6 +176,27 @@ def _placeholders(unknown: str) -> ValueRule:
     return check
 
 
+def _servers(value: list[str]) -> Iterator[Fault]:
+    if not value:
+        yield Fault((), "expected at least one NATS server")
+    for index, url in enumerate(value):
+        found = _NATS_SERVER.fullmatch(url)
+        if found is None or int(found[2] or 0) > 65_535:
+            yield Fault((index,), f"expected nats://host:port or tls://host:port, got {shown(url)}")
+        elif url in value[:index]:
+            yield Fault((index,), "the same server twice")
+        elif found[1] != value[0].partition("://")[0] and _NATS_SERVER.fullmatch(value[0]):
+            yield Fault((index,), "nats:// and tls:// do not go together")
+
+
+def _at_least(least: int, unit: str) -> ValueRule:
+    def check(value: float) -> Iterator[Fault]:
+        if value < least:
+            yield Fault((), f"expected at least {least} {unit}")
+
+    return check
+
+
 def _headers(value: dict[str, str]) -> Iterator[Fault]:
     for name, text in value.items():
         if not _HEADER_NAME.fullmatch(name) or _NO_HEADER_VALUE.search(text):
@@ -211,6 +234,12 @@ VALUE_RULES: Final[ValueRules] = {
         "client_id_prefix": _utf8(65_000),
         "response_information": _utf8(65_535),
         "queue_priorities": _each_key(_TOPIC_FILTER),
+    },
+    ClusterSettings: {
+        "servers": _servers,
+        "name": _like(r"[\w-]{1,64}", "1 to 64 letters, digits, '_' or '-'"),
+        "suspect_after": _at_least(2, "seconds: nodes tell every second that they are there"),
+        "link_credit": _at_least(65_536, "bytes"),
     },
     AccessSettings: {"authenticators": _once_each, "authorizers": _once_each},
     UserSettings: {
@@ -318,6 +347,31 @@ def _validate_jwt(jwt: JwtSettings) -> Iterator[Fault]:
         JwtKeys(jwt)
     except ValueError as error:
         yield Fault((), str(error))
+
+
+def validate_cluster(cluster: ClusterSettings) -> Iterator[Fault]:
+    """Looks for the files; what is in them shows when NATS is connected to."""
+    given = [key for key in ("user", "token", "nkey_file", "credentials_file") if getattr(cluster, key)]
+    for key in given[1:]:
+        yield Fault((key,), f"{given[0]} says already who this node is")
+    if cluster.password and not cluster.user:
+        yield Fault(("password",), "needs user")
+    for key in ("tls_ca", "tls_cert", "tls_key"):
+        if getattr(cluster, key) and not cluster.servers[0].startswith("tls://"):
+            yield Fault((key,), "is for servers of tls://")
+    if bool(cluster.tls_cert) != bool(cluster.tls_key):
+        yield Fault(("tls_cert",) if cluster.tls_cert else ("tls_key",), "needs both tls_cert and tls_key")
+    if not cluster.tls_verify and cluster.tls_ca:
+        yield Fault(("tls_ca",), "is not used without tls_verify")
+    for key in ("nkey_file", "credentials_file", "tls_ca", "tls_cert", "tls_key"):
+        path = getattr(cluster, key)
+        try:
+            if path:
+                open(path, "rb").close()
+        except (OSError, ValueError) as error:
+            yield Fault((key,), f"cannot read {quoted(path)}: {getattr(error, 'strerror', None) or error}")
+    if cluster.stopped_after <= cluster.suspect_after:
+        yield Fault(("stopped_after",), "is not longer than suspect_after")
 
 
 def validate_management(management: ManagementSettings) -> Iterator[Fault]:

@@ -108,7 +108,7 @@ PARTS = (
         "node",
         "management.certificate_expiry management.data_dir management.log_lines management.management_server"
         " management.node management.start",
-        "access api compiled configuration ctl http loop observability operations rules server session settings"
+        "access api cluster compiled configuration ctl http loop observability operations rules server session settings"
         " transport version",
     ),
     Part("taipan", "taipan __main__", "node version"),

@@ -120,5 +120,5 @@ class NatsRefused(Exception):
     """This server cannot be used, or does not let this node in; ``setting`` is the key of the configuration."""
 
     def __init__(self, reason: str, setting: str) -> None:
-        super().__init__(reason)
+        super().__init__(f"{setting}: {reason}")
         self.setting = setting

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ..config import ClusterSettings
+from ..config import BrokerSettings, ClusterSettings
 from .nats import (
     BUCKETS,
     Entry,
@@ -67,6 +67,11 @@ _NO_PEERS: Final = 10005
 _NOT_CLUSTERED: Final = 10074
 _WRONG_SEQUENCE: Final = (10071, 10164)
 _SAME_ID_UNDER_WAY: Final = 10158
+
+
+def largest_packet(settings: BrokerSettings) -> int:
+    """Bytes of the largest packet that a client may send to this node."""
+    return max((zone.max_packet_size for zone in settings.listener_zones), default=0)
 
 
 class _ApiError(msgspec.Struct):
@@ -514,7 +519,7 @@ class NatsClient:
             self._refused = error
             self._settled.set()
         else:
-            logger.error("nats_refused error=%s setting=%s", error, error.setting)
+            logger.error("nats_refused error=%s", error)
 
     def _learn(self, connection: NatsConnection) -> None:
         known = {urlsplit(each.url).netloc for each in self._servers}

@@ -5,18 +5,22 @@ import errno
 import socket
 
 
-async def listening_sockets(host: str, port: int, backlog: int) -> list[socket.socket]:
+async def listening_sockets(host: str, port: int, backlog: int, shared: bool = False) -> list[socket.socket]:
     """Bound and listening, non-blocking, one for each address of ``host`` that is ours.
+
+    ``shared``: other processes that say so too may listen there; the system gives each a part of the connections.
 
     Raises ``socket.gaierror`` where the host has no address, ``OSError`` where none can be bound, or one is taken.
     """
     found = await asyncio.get_running_loop().getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
     )
-    return _bind(list(dict.fromkeys((family, address) for family, _, _, _, address in found)), port, backlog)
+    return _bind(list(dict.fromkeys((family, address) for family, _, _, _, address in found)), port, backlog, shared)
 
 
-def _bind(addresses: list[tuple[int, tuple[str | int | bytes, ...]]], port: int, backlog: int) -> list[socket.socket]:
+def _bind(
+    addresses: list[tuple[int, tuple[str | int | bytes, ...]]], port: int, backlog: int, shared: bool
+) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     failure: OSError | None = None
     for family, address in addresses:
@@ -29,6 +33,8 @@ def _bind(addresses: list[tuple[int, tuple[str | int | bytes, ...]]], port: int,
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if shared:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             if family == socket.AF_INET6:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             sock.bind((address[0], port, *address[2:]))

@@ -169,7 +169,9 @@ class Listener:
             raise ListenerError(f"listener {self.name}: is running")
         self.context = _tls_context(self.settings)
         try:
-            self._sockets = await listening_sockets(self._host, self._port, self.settings.backlog)
+            self._sockets = await listening_sockets(
+                self._host, self._port, self.settings.backlog, self.settings.reuse_port
+            )
         except socket.gaierror as exc:
             raise ListenerError(f"listener {self.name}: cannot resolve {self._host!r}: {exc.strerror}") from None
         except OSError as exc:
@@ -209,7 +211,7 @@ class Listener:
 
         Raises TlsError for files that cannot be used, and ListenerError for what only a restart can change.
         """
-        for key in ("name", "type", "bind"):
+        for key in ("name", "type", "bind", "reuse_port"):
             if getattr(settings, key) != getattr(self.settings, key):
                 raise ListenerError(f"listener {self.name}: {key} cannot change while the node runs")
         return Prepared(settings, zone, _tls_context(settings))

@@ -7,6 +7,8 @@ import pytest
 from taipan.management.config import load
 from taipan.management.config_document import ConfigError
 
+CLUSTER = '[cluster]\nservers = ["nats://127.0.0.1:4222"]\n'
+
 
 def refusal(tmp_path: Path, text: str) -> str:
     path = tmp_path / "t.toml"
@@ -41,6 +43,29 @@ def refusal(tmp_path: Path, text: str) -> str:
             '[access.jwt]\nsecret = "x"\ntoken_from = "username"\nverify_claims = {name = "%u"}',
             "t.toml:4: access.jwt.verify_claims.name: the token is the user name",
         ),
+        ("[cluster]", 't.toml:1: cluster: needs the key "servers"'),
+        ("[cluster]\nservers = []", "t.toml:2: cluster.servers: expected at least one NATS server"),
+        ('[cluster]\nservers = ["h:4222"]', 't.toml:2: cluster.servers.0: expected nats://host:port or tls://host:port'),
+        ('[cluster]\nservers = ["nats://u:p@h"]', "cluster.servers.0: expected nats://host:port"),
+        ('[cluster]\nservers = ["nats://h:99999"]', "cluster.servers.0: expected nats://host:port"),
+        ('[cluster]\nservers = ["nats://h", "nats://h"]', "cluster.servers.1: the same server twice"),
+        ('[cluster]\nservers = ["nats://h", "tls://i"]', "cluster.servers.1: nats:// and tls:// do not go together"),
+        (f'{CLUSTER}name = "a.b"', "t.toml:3: cluster.name: expected 1 to 64 letters"),
+        (f'{CLUSTER}user = "u"\ntoken = "t"', "t.toml:4: cluster.token: user says already who this node is"),
+        (f'{CLUSTER}nkey_file = "/nowhere"\nuser = "u"', "t.toml:3: cluster.nkey_file: user says already"),
+        (f'{CLUSTER}password = "p"', "t.toml:3: cluster.password: needs user"),
+        (f'{CLUSTER}nkey_file = "/nowhere"', 't.toml:3: cluster.nkey_file: cannot read "/nowhere": No such file'),
+        (f'{CLUSTER}credentials_file = "/nowhere"', "t.toml:3: cluster.credentials_file: cannot read"),
+        (f'{CLUSTER}tls_ca = "/etc/passwd"', "t.toml:3: cluster.tls_ca: is for servers of tls://"),
+        ('[cluster]\nservers = ["tls://h"]\ntls_ca = "/nowhere"', "t.toml:3: cluster.tls_ca: cannot read"),
+        ('[cluster]\nservers = ["tls://h"]\ntls_cert = "/etc/passwd"', "t.toml:3: cluster.tls_cert: needs both"),
+        ('[cluster]\nservers = ["tls://h"]\ntls_ca = "/etc/passwd"\ntls_verify = false', "cluster.tls_ca: is not used"),
+        (f"{CLUSTER}takeover_timeout = 0", "t.toml:3: cluster.takeover_timeout: expected a number of seconds"),
+        (f'{CLUSTER}takeover = "steal"', 't.toml:3: cluster.takeover: expected one of "fresh", "refuse", got "steal"'),
+        (f"{CLUSTER}suspect_after = 1", "t.toml:3: cluster.suspect_after: expected at least 2 seconds"),
+        (f"{CLUSTER}suspect_after = 20", "cluster.stopped_after: is not longer than suspect_after"),
+        (f"{CLUSTER}link_credit = 1", "t.toml:3: cluster.link_credit: expected at least 65536 bytes"),
+        (f"{CLUSTER}timeout = 1", "t.toml:3: cluster.timeout: unknown key"),
     ],
 )  # fmt: skip
 def test_refused(tmp_path: Path, text: str, error: str) -> None:
@@ -54,6 +79,15 @@ def test_taken(tmp_path: Path) -> None:
     assert access.http is not None and access.http.acl_url == "http://h/a?b=c"
     assert access.jwt is not None and access.jwt.secret == "x"
     assert access.authorizers == ("http",)
+
+
+def test_a_cluster_is_taken_and_its_absence_too(tmp_path: Path) -> None:
+    path = tmp_path / "t.toml"
+    path.write_text(CLUSTER, "utf-8")
+    cluster = load(str(path), ["cluster.user=u", "cluster.password=p"], {}).broker.cluster
+    assert cluster is not None and cluster.servers == ("nats://127.0.0.1:4222",) and cluster.user == "u"
+    assert load(None, ['cluster.servers=["tls://[::1]:4222", "tls://b"]'], {}).broker.cluster is not None
+    assert load(None, (), {}).broker.cluster is None
 
 
 def test_every_mistake_of_the_rule_engine_is_told(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from taipan.broker.config import (
     AccessSettings,
+    ClusterSettings,
     DataSettings,
     DelayedSettings,
     DurabilitySettings,
@@ -54,6 +55,7 @@ DOCUMENTED = {
     "`[[access.rules]]`": RuleSettings,
     "`[access.jwt]`": JwtSettings,
     "`[access.http]`": HttpAccessSettings,
+    "`[cluster]`": ClusterSettings,
     "`[ruleengine]`": RuleEngineSettings,
     "`[[ruleengine.functions]]`": FunctionModule,
     "`[management]`": ManagementSettings,

@@ -120,6 +120,23 @@ async def test_an_address_in_use_is_said_in_one_line() -> None:
 
 
 @on_both_loops
+async def test_listeners_share_an_address_where_both_say_so() -> None:
+    async with listening(reuse_port=True) as listener:
+        bind = f"127.0.0.1:{listener.port}"
+        alone = WatchedListener(listener_settings(bind=bind), ZoneSettings())
+        with pytest.raises(ListenerError, match=r"Address already in use$"):
+            await alone.start()
+        async with listening(bind=bind, reuse_port=True) as other, AsyncExitStack() as stack:
+            for _ in range(64):
+                await stack.enter_async_context(dial(listener.port))
+                if listener.accepted and other.accepted:
+                    break
+            assert listener.accepted and other.accepted
+            await listener.stop()
+            await stack.enter_async_context(dial(other.port))
+
+
+@on_both_loops
 async def test_an_address_of_somebody_else_is_said_in_one_line() -> None:
     listener = WatchedListener(listener_settings(bind="192.0.2.77:0"), ZoneSettings())
     with pytest.raises(ListenerError, match=r"cannot bind 192\.0\.2\.77:0: Cannot assign requested address$"):
@@ -202,8 +219,10 @@ async def test_stop_keeps_connections_and_restart_comes_back_to_its_port() -> No
             assert listener.accepted == 2
 
 
-@pytest.mark.parametrize("key, value", [("name", "other"), ("type", "ws"), ("bind", "127.0.0.1:1")])
-def test_reload_cannot_change_what_only_a_restart_can(key: str, value: str) -> None:
+@pytest.mark.parametrize(
+    "key, value", [("name", "other"), ("type", "ws"), ("bind", "127.0.0.1:1"), ("reuse_port", True)]
+)
+def test_reload_cannot_change_what_only_a_restart_can(key: str, value: object) -> None:
     listener = WatchedListener(listener_settings(), ZoneSettings())
     with pytest.raises(ListenerError, match=f"{key} cannot change"):
         listener.reload(listener_settings(**{key: value}), ZoneSettings())
