@@ -52,7 +52,7 @@ class Operations:
         self.explain = Explain(server)
         self.logs = Logs()
         self.loss = LossOfRows(server)
-        self.pubsub = PubSub(server)
+        self.pubsub = PubSub(server, self.calls, owners)
         self.retained = Retained(server)
         self.listeners = Listeners(server, settings.shutdown_count, self.calls)
         self.monitoring = Monitoring(server, self.calls)

@@ -59,8 +59,13 @@ class Owners:
         found = await self.find([client_id])
         node = found.nodes.get(client_id)
         if node is None and found.missing:
-            raise Unreachable(found.missing[0], f"does not answer, it may have client {client_id}")
+            raise may_have(found.missing[0], client_id)
         return await self._calls.on(node or self._calls.name, function, *args)
+
+
+def may_have(node: str, client_id: str) -> Unreachable:
+    """Why nothing can be done about a client that no node which answers has."""
+    return Unreachable(node, f"does not answer, it may have client {client_id[:256]}")
 
 
 def portions(items: list[Any], size: Callable[[Any], int]) -> Iterator[list[Any]]:
