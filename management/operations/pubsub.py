@@ -350,7 +350,7 @@ class PubSub:
             for some in portions(indexes, lambda index: len(msgspec.msgpack.encode(requests[index]))):
                 wanted = [requests[index] for index in some]
                 try:
-                    done = await self._calls.on(node, carry_out, wanted)
+                    done: list[Row] = await self._calls.on(node, carry_out, wanted)
                 except Refusal as refusal:
                     done = [row_of(each) | _refused(refusal) for each in wanted]
                 rows.update(zip(some, done, strict=True))
