@@ -8,12 +8,14 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, cast
+from zlib import crc32
 
 from .access.banned import TABLE as BANNED
 from .access.banned import Banned
 from .access.control import AccessControl
 from .access.decision import IS_SUPERUSER, Decision
 from .access.flapping import Flapping
+from .access.stored_rules import PLACES as ACL_PLACES
 from .access.stored_rules import TABLE as STORED_RULES
 from .access.stored_rules import StoredAclRules
 from .access.stored_users import TABLE as STORED_USERS
@@ -23,6 +25,7 @@ from .channel.channel import ListenerFacts
 from .channel.context import ChannelContext
 from .channel.packet_refusal import NOT_ASKED
 from .channel.review import Reviews
+from .channel.user_changes import UsersOfOthers
 from .config import BrokerSettings, ListenerSettings, ZoneSettings
 from .core.broker import Broker
 from .core.cluster import Cluster, SingleNode
@@ -148,6 +151,7 @@ class Server:
             self.wall_timers,
         )
         self.context.reviews = Reviews(self.context)
+        self.users_of_others = UsersOfOthers(self.context, self.stored_users.name)
         self.sys_topics = SysTopics(
             settings.sys_topics,
             settings.node.name,
@@ -194,6 +198,8 @@ class Server:
         broker = self.broker
         for stored in (self.stored_users, self.stored_rules, self.banned):
             self.on_recovered.append(stored.index_restored)
+        self.stored_users.on_taken.append(self.users_of_others.changed)
+        self.stored_rules.on_taken.append(self.access.authorization.forget_decisions)
         self.hooks.client_disconnected.add(self.flapping.client_disconnected)
         if self.settings.delayed.enabled:
             self.delayed.load()
@@ -237,6 +243,7 @@ class Server:
         from .cluster.nats_cluster import NatsCluster
 
         cluster = self.settings.cluster
+        self.stored_rules.share_places(crc32(self.settings.node.name.encode()) % ACL_PLACES, ACL_PLACES)
         if nats is None:
             assert cluster is not None
             try:

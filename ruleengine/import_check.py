@@ -11,7 +11,7 @@ import msgspec
 from .error import WRONG, RuleEngineError
 from .params import ParamError, check_params
 from .rule_manager import MAX_ACTIONS, MAX_FALLBACK_DEPTH, ON_FAILED
-from .stored import MAX_ID, StoredAction, StoredResource, StoredRule, check_stored
+from .stored import MAX_ID, StoredAction, StoredResource, StoredRule
 
 if TYPE_CHECKING:
     from .engine import RuleEngine
@@ -51,7 +51,7 @@ class ImportCheck:
         row = StoredResource(id, kind.name, config, record.get("description", ""), created_at, fault)
         if not fault:
             row = msgspec.structs.replace(row, fault=self._resources.fault_of(row))
-        return check_stored(row)
+        return self._resources.check_row(row)
 
     async def check_rule(self, record: Mapping[str, Any]) -> StoredRule | None:
         """The row of a record; ``None``: it has an action that is not offered here. Raises RuleEngineError.
@@ -82,7 +82,7 @@ class ImportCheck:
             on_failed,
             record.get("created_at") or self._now,
         )
-        return check_stored(row)
+        return self._rules.check_row(row)
 
     def _action(self, given: Mapping[str, Any], depth: int, count: list[int]) -> StoredAction | None:
         count[0] += 1

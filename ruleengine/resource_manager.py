@@ -19,11 +19,12 @@ from .allowed_networks import NOT_TRIED
 from .delivery.buffer import Buffer
 from .delivery.dead_letters import DeadLetter
 from .delivery.report import ActionFailed
-from .error import IN_USE, UNKNOWN, WRONG, RuleEngineError
+from .error import EXISTS, IN_USE, UNKNOWN, WRONG, RuleEngineError
 from .param_masking import given_back, shown
 from .params import ParamError, check_params
 from .records import ListedResource, ResourceRecord, ResourceStatus
 from .resources.resource import NodeContext, Resource, ResourceContext, ResourceError, ResourceType
+from .shared_rows import TakenRows, check_row, check_unchanged
 from .stored import MAX_ID, StoredResource, check_stored, expect, new_id
 
 logger = logging.getLogger(__name__)
@@ -90,7 +91,9 @@ class ResourceManager:
         self._node = node
         self._alarms = alarms
         self._lock = asyncio.Lock()
-        self._table: Table[StoredResource] = node.tables.open(TABLE, StoredResource)
+        self._table: Table[StoredResource] = node.tables.open(TABLE, StoredResource, shared=True)
+        self._taken = TakenRows(self._take)
+        self._table.on_taken.append(self._taken.add)
         self._entries: dict[str, ManagedResource] = {}
 
     def __len__(self) -> int:
@@ -159,7 +162,8 @@ class ResourceManager:
         kind = self.type(type)
         checked = self._check(kind, self._unmasked(kind, config, {}))
         now = int(self._node.clock.wall() * 1000)
-        entry = ManagedResource(check_stored(StoredResource(id, type, checked, description, now)))
+        entry = ManagedResource(self.check_row(StoredResource(id, type, checked, description, now)))
+        self._refuse_taken(id)
         self._start(entry)
         self._entries[id] = entry
         self._table.put(id, entry.stored)
@@ -228,7 +232,8 @@ class ResourceManager:
         entry = self.get(id)
         row = entry.stored
         if description is not None:
-            row = check_stored(msgspec.structs.replace(row, description=description))
+            row = self.check_row(msgspec.structs.replace(row, description=description))
+        check_unchanged(self._table, id, entry.stored)
         if config is None:
             entry.stored = row
             self._table.put(id, row)
@@ -238,14 +243,15 @@ class ResourceManager:
         checked = self._check(kind, self._unmasked(kind, dict(config), row.config))
         await self._test(kind, checked)
         self._refuse_if_running(id)  # by a rule that was created meanwhile
-        row = msgspec.structs.replace(row, config=checked, fault="")
+        check_unchanged(self._table, id, entry.stored)
+        row = self.check_row(msgspec.structs.replace(row, config=checked, fault=""))
         new = ManagedResource(row)
         old, entry.instance, entry.fault = entry.instance, None, _CHANGING
+        self._table.put(id, row)
         if old is not None:
             await old.close()
         self._start(new)
         self._entries[id] = new
-        self._table.put(id, row)
         self.users.restart_users_of(id)
         await self._first_try(new)
 
@@ -263,35 +269,69 @@ class ResourceManager:
         """Take a checked row as it is, in place of the one of its id; nothing waits for its other side."""
         check_stored(row)
         old = self._entries.get(row.id)
+        if old is not None and old.stored == row:
+            return
+        self._table.put(row.id, row)
+        await self._replace(row)
+        logger.info("resource_adopted resource=%s type=%s", row.id, row.type)
+
+    async def _replace(self, row: StoredResource) -> None:
+        """Run what this row says in place of what runs under its id."""
+        old = self._entries.get(row.id)
         if old is not None:
-            if old.stored == row:
-                return
             if old.instance is not None:
                 running, old.instance, old.fault = old.instance, None, _CHANGING
                 await running.close()
             self._alarms.deactivate(_alarm(old.stored))
         entry = self._entries[row.id] = ManagedResource(row)
-        self._table.put(row.id, row)
         try:
             self._start(entry)
         except RuleEngineError as error:
             entry.fault = error.message
             logger.warning("resource_unusable resource=%s reason=%s", row.id, error.message)
         self.users.restart_users_of(row.id)
-        logger.info("resource_adopted resource=%s type=%s", row.id, row.type)
+
+    async def _take(self, id: str) -> None:
+        """Another node has changed it."""
+        async with self._lock:
+            row, entry = self._table.get(id), self._entries.get(id)
+            if row is None:
+                if entry is not None:
+                    await self._remove(entry)
+                    self.users.restart_users_of(id)
+            elif (
+                entry is not None and msgspec.structs.replace(row, description=entry.stored.description) == entry.stored
+            ):
+                entry.stored = row
+            else:
+                await self._replace(row)
+                logger.info("resource_taken resource=%s type=%s", row.id, row.type)
 
     async def delete(self, id: str) -> None:
         """Refused while rules use it, in fallbacks too, enabled or not."""
         async with self._lock:
             entry = self.get(id)
             _refuse_in_use(id, self.users.ids_with(id))
-            del self._entries[id]
+            check_unchanged(self._table, id, entry.stored)
             self._table.remove(id)
-            if entry.instance is not None:
-                await entry.instance.close()
-            self._node.buffers.forget(id)
-            self._alarms.deactivate(_alarm(entry.stored))
-            logger.info("resource_deleted resource=%s", id)
+            await self._remove(entry)
+
+    async def _remove(self, entry: ManagedResource) -> None:
+        id = entry.stored.id
+        del self._entries[id]
+        if entry.instance is not None:
+            await entry.instance.close()
+        self._node.buffers.forget(id)
+        self._alarms.deactivate(_alarm(entry.stored))
+        logger.info("resource_deleted resource=%s", id)
+
+    def check_row(self, row: StoredResource) -> StoredResource:
+        """The row, if it can be stored, and given to other nodes. Raises RuleEngineError."""
+        return check_row(self._table, row)
+
+    def _refuse_taken(self, id: str) -> None:
+        if id in self._table:
+            raise RuleEngineError(EXISTS, f"there is a resource {id} already")
 
     # Dead letters
 
@@ -332,6 +372,7 @@ class ResourceManager:
             self._sync_alarm(entry)
 
     async def close(self) -> None:
+        self._taken.close()
         running = [entry.instance for entry in self._entries.values() if entry.instance is not None]
         for entry in self._entries.values():
             entry.instance = None

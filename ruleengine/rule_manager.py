@@ -14,7 +14,7 @@ from taipan.broker.persistence.tables import Table
 
 from . import tester
 from .actions.action import ActionContext, ActionType
-from .error import MISSING, UNKNOWN, WRONG, RuleEngineError
+from .error import EXISTS, MISSING, UNKNOWN, WRONG, RuleEngineError
 from .events import EVENTS
 from .functions.registry import FUNCTIONS
 from .hook_bindings import HookBindings
@@ -26,6 +26,7 @@ from .resources.resource import NodeContext
 from .rule import Rule, RuleAction
 from .rule_index import RuleIndex
 from .runtime import Runtime
+from .shared_rows import TakenRows, check_row, check_unchanged
 from .sql.ast import Statement
 from .sql.compiler import Program, compile
 from .sql.error import SqlError
@@ -71,7 +72,9 @@ class RuleManager:
         self._runtime = runtime
         self._bindings = bindings
         self._lock = asyncio.Lock()
-        self._table: Table[StoredRule] = node.tables.open(TABLE, StoredRule)
+        self._table: Table[StoredRule] = node.tables.open(TABLE, StoredRule, shared=True)
+        self._taken = TakenRows(self._take)
+        self._table.on_taken.append(self._taken.add)
         self._counted = Counted(node.tables)
         self._rules: dict[str, Rule] = {}
         self._order = 0
@@ -155,7 +158,9 @@ class RuleManager:
         stored = self._check_actions(actions, output_names(statement))
         now = int(self._node.clock.wall() * 1000)
         row = StoredRule(id, rawsql, stored, enabled, description, on_action_failed, now, self._order + 1)
-        check_stored(row)
+        self.check_row(row)
+        if id in self._table:
+            raise RuleEngineError(EXISTS, f"there is a rule {id} already")
         rule = self._build(row, statement, None)
         self._order += 1
         self._put(rule, None)
@@ -181,7 +186,8 @@ class RuleManager:
                 given["actions"] = self._check_actions(given["actions"], names)
             else:
                 self._check_stored(row.actions, names)
-        new_row = check_stored(msgspec.structs.replace(row, **given))
+        new_row = self.check_row(msgspec.structs.replace(row, **given))
+        check_unchanged(self._table, id, row)
         rule = self._build(new_row, statement, old)
         self._put(rule, old)
         return rule
@@ -222,15 +228,59 @@ class RuleManager:
         self._bindings.sync()
         logger.info("rule_adopted rule=%s enabled=%s for=%s", row.id, row.enabled, ",".join(rule.sources)[:256])
 
+    def check_row(self, row: StoredRule) -> StoredRule:
+        """The row, if it can be stored, and given to other nodes. Raises RuleEngineError."""
+        return check_row(self._table, row)
+
+    async def _take(self, id: str) -> None:
+        """Another node has changed it; what is counted of it here stays."""
+        async with self._lock:
+            row, old = self._table.get(id), self._rules.get(id)
+            if row is None:
+                if old is not None:
+                    self._remove(old)
+            elif old is None or old.stored != row:
+                await self._replace(row, old)
+
+    async def _replace(self, row: StoredRule, old: Rule | None) -> None:
+        """Run what this row says in place of ``old``; one that cannot run is suspended with the reason."""
+        self._order = max(self._order, row.order)
+        actions = tuple(RuleAction(each, self._runtime) for each in row.actions)
+        try:
+            statement = await self._parse(row.rawsql)
+            program = self._compiled(statement, row.id)
+        except RuleEngineError as error:
+            rule = Rule(row, None, actions)
+            rule.suspended = error.message
+            logger.error("rule_unusable rule=%s reason=%s", row.id, error.message)
+        else:
+            if old is not None and old.running and row.enabled and row.actions == old.stored.actions:
+                self._install(self._build(row, statement, old), old)
+                return
+            rule = Rule(row, program, actions)
+        if old is not None:
+            rule.inherit(old)
+            self._stop(old)
+        self._rules[row.id] = rule
+        if row.enabled and rule.usable:
+            self._start_or_suspend(rule)
+        self._bindings.sync()
+        logger.info("rule_taken rule=%s enabled=%s for=%s", row.id, row.enabled, ",".join(rule.sources)[:256])
+
     async def delete(self, id: str) -> None:
         async with self._lock:
             self._delete(id)
 
     def _delete(self, id: str) -> None:
         rule = self.get(id)
+        check_unchanged(self._table, id, rule.stored)
+        self._table.remove(id)
+        self._remove(rule)
+
+    def _remove(self, rule: Rule) -> None:
+        id = rule.stored.id
         self._stop(rule)
         del self._rules[id]
-        self._table.remove(id)
         self._counted.forget(id)
         self._bindings.sync()
         logger.info("rule_deleted rule=%s", id)
@@ -303,6 +353,7 @@ class RuleManager:
         self._counted.save(self._rules.values())
 
     def close(self) -> None:
+        self._taken.close()
         for rule in self._rules.values():
             self._stop(rule)
         self._bindings.sync()
@@ -343,6 +394,10 @@ class RuleManager:
         return rule
 
     def _put(self, rule: Rule, old: Rule | None) -> None:
+        self._table.put(rule.stored.id, rule.stored)
+        self._install(rule, old)
+
+    def _install(self, rule: Rule, old: Rule | None) -> None:
         if old is not None:
             old.running = False
             if old.usable:
@@ -352,7 +407,6 @@ class RuleManager:
                     action.close()
         row = rule.stored
         self._rules[row.id] = rule
-        self._table.put(row.id, row)
         if row.enabled and rule.usable:
             rule.running = True
             self._rule_index.add(rule)

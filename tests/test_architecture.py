@@ -84,8 +84,8 @@ PARTS = (
         "rules",  # the managers of rules and of resources, and the engine that assembles them
         "ruleengine.builtin_types ruleengine.engine ruleengine.operator_modules ruleengine.hook_bindings"
         " ruleengine.import_check ruleengine.output_names ruleengine.param_masking ruleengine.resource_manager"
-        " ruleengine.rule ruleengine.rule_index ruleengine.rule_manager ruleengine.runtime ruleengine.stored_counters"
-        " ruleengine.tester ruleengine.trace",
+        " ruleengine.rule ruleengine.rule_index ruleengine.rule_manager ruleengine.runtime ruleengine.shared_rows"
+        " ruleengine.stored_counters ruleengine.tester ruleengine.trace",
         "actions basis columns core delivery errors events functions loop mqtt observability persistence records"
         " resources routing server session settings sql template",
     ),

@@ -44,7 +44,8 @@ class Banned:
 
     def __init__(self, tables: Tables, clock: Clock) -> None:
         self._clock = clock
-        self._table = tables.open(TABLE, Ban, access=True)
+        self._table = tables.open(TABLE, Ban, access=True, shared=True)
+        self._table.on_taken.append(self._taken)
         # (until, key), also of bans that were lifted or replaced since
         self._ends: list[tuple[float, str]] = []
         self._addresses = 0
@@ -82,12 +83,11 @@ class Banned:
     def put(self, ban: Ban) -> None:
         """Add a ban or replace the one of the same client. Its ``who`` is as ``normal`` writes it."""
         key = _key(ban.kind, ban.who)
-        if ban.kind == PEER_HOST and key not in self._table:
-            self._addresses += 1
+        new = key not in self._table
         self._table.put(key, ban)
-        heapq.heappush(self._ends, (ban.until, key))
-        if len(self._ends) > 2 * len(self._table) + _EXPIRED_PER_SWEEP:
-            self._order()
+        if ban.kind == PEER_HOST and new:
+            self._addresses += 1
+        self._ends_later(key, ban)
         logger.info("banned as=%s who=%s by=%s reason=%s until=%s", ban.kind, ban.who, ban.by, ban.reason, ban.until)
 
     def remove(self, kind: str, who: str) -> bool:
@@ -97,6 +97,18 @@ class Banned:
         if kind == PEER_HOST:
             self._addresses -= 1
         return True
+
+    def _ends_later(self, key: str, ban: Ban) -> None:
+        heapq.heappush(self._ends, (ban.until, key))
+        if len(self._ends) > 2 * len(self._table) + _EXPIRED_PER_SWEEP:
+            self._order()
+
+    def _taken(self, key: str, old: Ban | None, new: Ban | None) -> None:
+        for ban, step in ((old, -1), (new, 1)):
+            if ban is not None and ban.kind == PEER_HOST:
+                self._addresses += step
+        if new is not None:
+            self._ends_later(key, new)
 
     def sweep(self, now: float) -> None:
         """Take away what has expired, a slice at a time."""

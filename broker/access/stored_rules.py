@@ -6,7 +6,7 @@ adds at the end of it, EMQX 4.4's at the front: the same rules in both, each in 
 
 import re
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Final
 from urllib.parse import quote
@@ -30,6 +30,9 @@ PUBSUB: Final = "pubsub"
 
 MAX_RULES: Final = 10_000
 """Rules of one subject. A check looks at all of them that hold wildcards or placeholders, in some milliseconds."""
+
+PLACES: Final = 4096
+"""In a cluster each node takes every so many-th number for the rules that it adds."""
 
 _INDEX_FROM: Final = 16
 _SPECIAL: Final = re.compile("[+#]|%[cu]")
@@ -173,7 +176,11 @@ class StoredAclRules:
 
     def __init__(self, tables: Tables) -> None:
         self.name = "stored"
-        self._table = tables.open(TABLE, StoredAclRule, access=True)
+        self._table = tables.open(TABLE, StoredAclRule, access=True, shared=True)
+        self._table.on_taken.append(self._taken)
+        # Called when another node has changed a rule.
+        self.on_taken: list[Callable[[], None]] = []
+        self._place, self._places = 0, 1
         self._clear()
 
     def _clear(self) -> None:
@@ -184,6 +191,10 @@ class StoredAclRules:
         self._halves = dict.fromkeys(KINDS, 0)
         self._held = 0  # all of them, so that where there are none no message pays for them
         self._lowest = self._highest = 0
+
+    def share_places(self, place: int, places: int) -> None:
+        """From now on new rules get every ``places``-th number only, so that no other node takes the same ones."""
+        self._place, self._places = place, places
 
     def index_restored(self) -> None:
         """Order what was restored."""
@@ -237,7 +248,7 @@ class StoredAclRules:
             if row.action == action and row.allow == allow:
                 return False
         TopicPattern(topic)
-        self._store(StoredAclRule(kind, name, topic, action, allow, self._highest + 1, now))
+        self._store(StoredAclRule(kind, name, topic, action, allow, self._after(self._highest), now))
         return True
 
     def prepend(self, kind: str, name: str, topic: str, action: str, allow: bool, now: float) -> None:
@@ -248,7 +259,7 @@ class StoredAclRules:
             self._drop(row)
             if row.action == PUBSUB:  # its other half stays where it was
                 self._store(msgspec.structs.replace(row, action=SUB if action == PUB else PUB))
-        self._store(StoredAclRule(kind, name, topic, action, allow, self._lowest - 1, now))
+        self._store(StoredAclRule(kind, name, topic, action, allow, self._before(self._lowest), now))
 
     def remove(self, kind: str, name: str, topic: str) -> int:
         """Take away every rule of a subject with exactly this topic; how many there were."""
@@ -256,6 +267,12 @@ class StoredAclRules:
         for row in gone:
             self._drop(row)
         return len(gone)
+
+    def _after(self, number: int) -> int:
+        return number + 1 + (self._place - number - 1) % self._places
+
+    def _before(self, number: int) -> int:
+        return number - 1 - (number - 1 - self._place) % self._places
 
     def room(self, kind: str, name: str) -> int:
         """How many more rules this subject may have."""
@@ -267,17 +284,28 @@ class StoredAclRules:
         return subject.same_topic(topic) if subject is not None else []
 
     def _store(self, row: StoredAclRule) -> None:
-        self._index(row)
         self._table.put(row.key, row)
+        self._index(row)
 
     def _drop(self, row: StoredAclRule) -> None:
+        self._unindex(row)
+        self._table.remove(row.key)
+
+    def _taken(self, key: str, old: StoredAclRule | None, new: StoredAclRule | None) -> None:
+        if old is not None:
+            self._unindex(old)
+        if new is not None:
+            self._index(new)
+        for call in self.on_taken:
+            call()
+
+    def _unindex(self, row: StoredAclRule) -> None:
         subjects = self._subjects[row.kind]
         subject = subjects[row.name]
         subject.remove(row)
         if not subject.rules:
             del subjects[row.name]
         self._count(row, -1)
-        self._table.remove(row.key)
 
     # The source
 

@@ -43,8 +43,11 @@ class StoredUsers:
     def __init__(self, tables: Tables, clock: Clock) -> None:
         self.name = "stored"
         self._clock = clock
-        self._table = tables.open(TABLE, StoredUser, access=True)
+        self._table = tables.open(TABLE, StoredUser, access=True, shared=True)
+        self._table.on_taken.append(self._taken)
         self._counts: dict[str, int] = {}
+        # What another node has made of a user, ``None`` for nothing.
+        self.on_taken: list[Callable[[StoredUser | None, StoredUser | None], None]] = []
 
     def index_restored(self) -> None:
         """Count what was restored."""
@@ -79,11 +82,11 @@ class StoredUsers:
         if not len(self._table):
             detail = "user names that no source knows are refused from now on, unless this setting lets them in"
             logger.warning('first_stored_user %s=%s setting=access.unknown_user detail="%s"', kind, name, detail)
-        if old is None:
-            self._counts[kind] = self.count(kind) + 1
         if created_at is None:
             created_at = old.created_at if old is not None else self._clock.wall()
         self._table.put(_key(kind, name), StoredUser(kind, name, str(password), is_superuser, created_at))
+        if old is None:
+            self._counts[kind] = self.count(kind) + 1
 
     def remove(self, kind: str, name: str) -> bool:
         """Whether there was such a user."""
@@ -91,6 +94,13 @@ class StoredUsers:
             return False
         self._counts[kind] = self.count(kind) - 1
         return True
+
+    def _taken(self, key: str, old: StoredUser | None, new: StoredUser | None) -> None:
+        for user, step in ((old, -1), (new, 1)):
+            if user is not None:
+                self._counts[user.kind] = self.count(user.kind) + step
+        for call in self.on_taken:
+            call(old, new)
 
     def lookup(self, client: ClientInfo, username: str) -> User | None:
         row = self.get(USERNAME, username) if username else None

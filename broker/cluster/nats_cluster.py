@@ -1,7 +1,9 @@
 """NatsCluster: the cluster of a node, assembled: what is built, started and stopped, in which order."""
 
+import logging
 from collections.abc import Awaitable
 from random import Random
+from typing import Final
 
 from ..channel.context import ChannelContext
 from ..config import BrokerSettings
@@ -17,6 +19,12 @@ from .calls import Calls
 from .context import ClusterContext
 from .members import Members
 from .nats import Nats
+from .rows import Rows
+
+logger = logging.getLogger(__name__)
+
+ROWS_TIMEOUT: Final = 10.0
+"""Seconds that a start waits for the rows of the cluster, where NATS is there."""
 
 
 class NatsCluster:
@@ -41,6 +49,7 @@ class NatsCluster:
         # The parts, each made of the context and of those above it.
         self.membership = Members(self.context)
         self.calls = Calls(self.context)
+        self.rows = Rows(self.context)
 
     async def start(self) -> None:
         """Become a member. Where NATS is not there, the node serves its own clients, and joins when it is.
@@ -51,9 +60,16 @@ class NatsCluster:
         self.calls.start()
         await self.nats.start()
         await self.membership.start()
+        if self.membership.left:
+            self.rows.stop()
+            return
+        self.rows.start()
+        if self.nats.connected and not await self.rows.wait_until_joined(ROWS_TIMEOUT):
+            logger.warning("cluster_rows_not_read seconds=%s detail=%s", ROWS_TIMEOUT, "those of this node count")
 
     async def stop(self) -> None:
         """The clients are gone: take no part any more."""
+        self.rows.stop()
         await self.membership.stop()
         await self.calls.stop()
         await self.nats.stop()
@@ -83,9 +99,12 @@ class NatsCluster:
 
     async def join(self) -> None:
         await self.membership.join()
+        self.rows.start()
 
     async def leave(self) -> None:
         await self.membership.leave()
+        self.rows.stop()
+        self.rows.forget()
 
     async def force_leave(self, node: str) -> None:
         await self.membership.force_leave(node)

@@ -102,7 +102,8 @@ class Tracing:
 
     def __init__(self, hooks: Hooks, tables: Tables, now: Callable[[], float], directory: Path) -> None:
         self._hooks = hooks
-        self._table = tables.open("traces", Trace)
+        self._table = tables.open("traces", Trace, shared=True)
+        self._table.on_taken.append(self._taken)
         self._now = now
         self._directory = directory
         self._files: dict[str, _File] = {}
@@ -147,10 +148,26 @@ class Tracing:
             raise TraceError(f"there are {MAX_TRACES} traces already; delete one")
         if trace.end_at <= max(trace.start_at, now):
             raise TraceError("end_at: expected a time to come, after start_at")
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.path(trace.name).unlink(missing_ok=True)
+        self._begin_file(trace.name)
         self._table.put(trace.name, trace)
         self.tick(now)
+
+    def _begin_file(self, name: str) -> None:
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path(name).unlink(missing_ok=True)
+
+    def _taken(self, name: str, old: Trace | None, new: Trace | None) -> None:
+        """Another node has begun, ended or deleted one: each node writes what it sees to a file of its own."""
+        if not _NAME.fullmatch(name):
+            return
+        try:
+            if old is None:
+                self._begin_file(name)
+            self.tick(self._now())
+            if new is None:
+                self.path(name).unlink(missing_ok=True)
+        except OSError as error:
+            logger.error("trace_file_failed name=%s error=%s", name, error)
 
     def stop(self, name: str) -> bool:
         """End it; its file stays. Whether there is one of this name."""

@@ -5,7 +5,7 @@ batch, for which ``Tables.stored`` waits. At level ``memory`` nothing of it surv
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from hashlib import blake2b
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -22,17 +22,51 @@ Row = TypeVar("Row", bound=msgspec.Struct)
 _DIGEST: Final = 16
 
 
+class RowTooLarge(ValueError):
+    """A row that the other nodes could not be given."""
+
+
+class NotAgreed(Exception):
+    """The cluster does not have a change, or it is not known whether it has; the text says which and what now."""
+
+
+class SharedRows(Protocol):
+    """What gives changes of shared tables to the other nodes: ``cluster.rows``.
+
+    ``max_row``: bytes of the largest row that they can be given.
+    """
+
+    @property
+    def max_row(self) -> int: ...
+
+    def begin(self) -> str:
+        """An operation of this task and of tasks it makes is to change rows; why it cannot now, ``""``: it can."""
+
+    def changed(self, table: str, key: str, before: bytes | None, value: bytes | None) -> None:
+        """A row was changed here, ``None``: there was none, or it was removed."""
+
+    async def agreed(self) -> None:
+        """Until the cluster has what was changed since ``begin``.
+
+        :raises NotAgreed: it has not.
+        """
+
+
 class Table(Generic[Row]):
     """Rows of one kind by key, in the order in which the keys were first put.
 
-    ``unreadable``: keys of rows that are on disk and cannot be read; they stay there as they are.
+    ``shared``: in a cluster all nodes have the same rows. ``unreadable``: keys of rows that are on disk and cannot be
+    read; they stay there as they are. ``on_taken``: called when another node has changed a row, with its key, the row
+    before and the row now, ``None`` for none.
     """
 
-    __slots__ = ("_rows", "_tables", "kind", "name", "unreadable")
+    __slots__ = ("_rows", "_tables", "kind", "name", "on_taken", "shared", "unreadable")
 
-    def __init__(self, tables: "Tables", name: str, kind: type[Row]) -> None:
+    def __init__(self, tables: "Tables", name: str, kind: type[Row], shared: bool = False) -> None:
         self.name = name
         self.kind = kind
+        self.shared = shared
+        self.on_taken: list[Callable[[str, Row | None, Row | None], None]] = []
         self._tables = tables
         self._rows: dict[str, Row] = {}
         self.unreadable: list[str] = []
@@ -41,16 +75,82 @@ class Table(Generic[Row]):
         return self._rows.get(key)
 
     def put(self, key: str, row: Row) -> None:
-        """Add or replace a row. The table keeps ``row`` itself: treat it as immutable from here on."""
+        """Add or replace a row. The table keeps ``row`` itself: treat it as immutable from here on.
+
+        :raises RowTooLarge: other nodes could not be given it.
+        """
+        value = self._encoded(key, row)
+        before = self._rows.get(key)
         self._rows[key] = row
-        self._tables.put(self.name, key, msgspec.msgpack.encode(row))
+        self._tables.put(self.name, key, value)
+        self._tell(key, before, value)
 
     def remove(self, key: str) -> bool:
         """Whether there was such a row."""
-        if self._rows.pop(key, None) is None:
+        before = self._rows.pop(key, None)
+        if before is None:
             return False
         self._tables.remove(self.name, key)
+        self._tell(key, before, None)
         return True
+
+    def check(self, key: str, row: Row) -> None:
+        """Whether it can be put, before anything changes.
+
+        :raises RowTooLarge: other nodes could not be given it.
+        """
+        if self.shared and self._tables.shared_rows is not None:
+            self._encoded(key, row)
+
+    def _encoded(self, key: str, row: Row) -> bytes:
+        value = msgspec.msgpack.encode(row)
+        rows = self._tables.shared_rows
+        if self.shared and rows is not None and len(value) + 4 * len(key) > rows.max_row:
+            raise RowTooLarge(
+                f"{self.name}: a row of {len(value)} bytes is larger than a message of NATS may be"
+                " (max_payload in the configuration of the NATS server)"
+            )
+        return value
+
+    def _tell(self, key: str, before: Row | None, value: bytes | None) -> None:
+        rows = self._tables.shared_rows
+        if self.shared and rows is not None:
+            rows.changed(self.name, key, None if before is None else msgspec.msgpack.encode(before), value)
+
+    def take(self, key: str, value: bytes | None) -> None:
+        """Take what the cluster has, on this node's disk too. One that cannot be read is kept there, as ``unreadable``
+        says."""
+        before = self._rows.get(key)
+        row: Row | None = None
+        if key in self.unreadable:
+            self.unreadable.remove(key)
+        if value is not None:
+            try:
+                row = msgspec.msgpack.decode(value, type=self.kind)
+            except msgspec.MsgspecError as error:
+                self.unreadable.append(key)
+                logger.error("row_unreadable table=%s key=%s error=%s", self.name, key, error)
+        if row is None:
+            self._rows.pop(key, None)
+        else:
+            self._rows[key] = row
+        if value is None:
+            self._tables.remove(self.name, key)
+        else:
+            self._tables.put(self.name, key, value)
+        if row is not None or before is not None:
+            for call in self.on_taken:
+                call(key, before, row)
+
+    def value(self, key: str) -> bytes | None:
+        """A row as it is on disk."""
+        row = self._rows.get(key)
+        return None if row is None else msgspec.msgpack.encode(row)
+
+    def encoded(self) -> Iterator[tuple[str, bytes]]:
+        """Every row that can be read, as it is on disk. Nothing may change until it is left."""
+        for key, row in self._rows.items():
+            yield key, msgspec.msgpack.encode(row)
 
     def items(self) -> Iterator[tuple[str, Row]]:
         """Take a copy before anything changes meanwhile."""
@@ -79,9 +179,17 @@ class Table(Generic[Row]):
 class _OpenTable(Protocol):
     """A table, whatever its rows are."""
 
+    name: str
+    shared: bool
     unreadable: list[str]
 
     def load(self, encoded: dict[str, bytes]) -> None: ...
+
+    def take(self, key: str, value: bytes | None) -> None: ...
+
+    def value(self, key: str) -> bytes | None: ...
+
+    def encoded(self) -> Iterator[tuple[str, bytes]]: ...
 
 
 class _Digest:
@@ -111,11 +219,14 @@ class _Digest:
 class Tables:
     """All tables of the node, and the encoded rows that a compaction writes again.
 
-    ``commit`` is set when the store is open; ``None`` at level ``memory``.
+    ``commit`` is set when the store is open; ``None`` at level ``memory``. ``shared_rows`` is set in a cluster.
     """
 
     def __init__(self) -> None:
         self.commit: GroupCommit | None = None
+        self.shared_rows: SharedRows | None = None
+        # Writes all that operators have stored to a file, and tells which: before the rows of a cluster replace it.
+        self.export: Callable[[], Awaitable[str]] | None = None
         self._tables: dict[str, _OpenTable] = {}
         # table -> key -> row, also of tables that are not open
         self._encoded: dict[str, dict[str, bytes]] = {}
@@ -124,14 +235,15 @@ class Tables:
         self._digests: dict[str, _Digest] = {}
         self._access_changed = False
 
-    def open(self, name: str, kind: type[Row], *, access: bool = False) -> Table[Row]:
+    def open(self, name: str, kind: type[Row], *, access: bool = False, shared: bool = False) -> Table[Row]:
         """The table of this name. Opened before the store is, it is filled by ``recover``.
 
-        ``access``: its rows decide who may connect, publish, subscribe or manage; their loss is noticed.
+        ``access``: its rows decide who may connect, publish, subscribe or manage; their loss is noticed. ``shared``: in
+        a cluster all nodes have the same rows.
         """
         if access:
             self.watch([name])
-        table = self._tables[name] = Table(self, name, kind)
+        table = self._tables[name] = Table(self, name, kind, shared)
         table.load(self._encoded.get(name, {}))
         return table
 
@@ -193,6 +305,34 @@ class Tables:
                 digest.take(key, value)
                 self._access_changed = True
             self.commit.write_over(row_subject(table, key), records.RowRemoved(table, key))
+
+    def take(self, table: str, key: str, value: bytes | None) -> bool:
+        """Take what the cluster has of a shared table, or of one that only later versions know; ``False``: the table is
+        this node's own."""
+        known = self._tables.get(table)
+        if known is not None:
+            if known.shared:
+                known.take(key, value)
+            return known.shared
+        if value is None:
+            self.remove(table, key)
+        else:
+            self.put(table, key, value)
+        return True
+
+    def value(self, table: str, key: str) -> bytes | None:
+        """A row of a shared table as it is on disk."""
+        known = self._tables.get(table)
+        if known is None:
+            return self._encoded.get(table, {}).get(key)
+        return known.value(key) if known.shared else None
+
+    def shared(self) -> Iterator[tuple[str, str, bytes]]:
+        """Every row of the shared tables: table, key, and the row as it is on disk. Nothing may change meanwhile."""
+        for table in self._tables.values():
+            if table.shared:
+                for key, value in table.encoded():
+                    yield table.name, key, value
 
     def rows(self) -> Iterator[tuple[str, str, bytes]]:
         """Every row there is; much may change between two of them."""

@@ -10,8 +10,7 @@ import msgspec
 from taipan.broker.loop.cooperative_slice import CooperativeSlice
 from taipan.broker.observability.log_text import one_line
 
-from ..operations.listing import Listing, everything
-from ..operations.node_listing import NodeListing
+from ..operations.listing import Listing
 from .command import CommandResult
 
 SLICE: Final = 0.002
@@ -45,8 +44,8 @@ class Output:
         """All of it. Raises Gone where the caller is gone."""
         if as_json:
             await self._json(answer.data)
-        elif isinstance(answer.data, Listing | NodeListing) and callable(answer.text):
-            async for row in answer.data:
+        elif isinstance(answer.data, Listing) and callable(answer.text):
+            for row in answer.data:
                 if row is None:
                     await self._checkpoint()
                 else:
@@ -78,13 +77,11 @@ class Output:
         await self._checkpoint()
 
     async def _json(self, data: Any) -> None:
-        if isinstance(data, list):
-            data = everything(data, lambda row: row)
         if data is None:
             await self.json({"code": 0})
-        elif isinstance(data, Listing | NodeListing):
+        elif isinstance(data, (Listing, list)):
             before = b"["
-            async for row in data:
+            for row in data:
                 if row is not None:
                     self._pending += before + json_text(row)
                     before = b",\n"

@@ -15,7 +15,7 @@ from taipan.broker.observability.masking import MASK
 from taipan.broker.persistence.tables import Tables
 
 from ..settings import AppSettings
-from .durable_answer import check_store_writable, wait_until_stored
+from .durable_answer import check_store_writable, rows_of_a_size, wait_until_stored
 from .refusal import EXISTS, WRONG, WRONG_CREDENTIALS, Refusal, not_found, wrong
 
 TABLE: Final = "apps"
@@ -60,7 +60,7 @@ class Apps:
         self._clock = clock
         self._lost = lost
         self._tables = tables
-        self._table = tables.open(TABLE, App, access=True)
+        self._table = tables.open(TABLE, App, access=True, shared=True)
         self._configured: dict[str, App] = {}
         self.configure(configured)
 
@@ -72,6 +72,9 @@ class Apps:
         """Where there is no application at all, make one; its id and its secret, told this once."""
         if self._configured or len(self._table) or TABLE in self._lost():
             return None
+        rows = self._tables.shared_rows
+        if rows is not None and rows.begin():
+            return None  # the cluster may have some
         secret = secrets.token_hex(32)
         self._table.put(FIRST_APP, App(FIRST_APP, hash_of(secret), "Default", "Application user"))
         return FIRST_APP, secret
@@ -102,7 +105,8 @@ class Apps:
             raise Refusal(EXISTS, f"application {app_id} is there already")
         check_store_writable(self._tables)
         secret = secret or secrets.token_hex(32)
-        self._table.put(app_id, App(app_id, hash_of(secret), name, desc, status, expired))
+        with rows_of_a_size():
+            self._table.put(app_id, App(app_id, hash_of(secret), name, desc, status, expired))
         await wait_until_stored(self._tables)
         return secret
 
@@ -112,7 +116,8 @@ class Apps:
         if app is None:
             raise not_found("application", app_id)
         check_store_writable(self._tables)
-        self._table.put(app_id, msgspec.structs.replace(app, **changes))
+        with rows_of_a_size():
+            self._table.put(app_id, msgspec.structs.replace(app, **changes))
         await wait_until_stored(self._tables)
 
     async def delete(self, app_id: str) -> bool:

@@ -7,7 +7,7 @@ import msgspec
 from taipan.broker.access.banned import KINDS, Ban, normal
 from taipan.broker.server import Server
 
-from .durable_answer import check_store_writable, wait_until_stored
+from .durable_answer import check_store_writable, rows_of_a_size, wait_until_stored
 from .listing import Listing, searched
 from .refusal import Refusal, wrong
 
@@ -62,7 +62,8 @@ class Bans:
             now + DEFAULT_SECONDS if until is None else until,
         )
         check_store_writable(self._server.tables)
-        self._banned.put(ban)
+        with rows_of_a_size():
+            self._banned.put(ban)
         await wait_until_stored(self._server.tables)
         return ban
 

@@ -1,10 +1,12 @@
 """Durable answers: what can be stored, and when a change may be answered: when it is on disk."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
-from taipan.broker.persistence.tables import Tables
+from taipan.broker.persistence.tables import NotAgreed, RowTooLarge, Tables
 
-from .refusal import RPC_ERROR, Refusal, wrong
+from .refusal import RPC_ERROR, WRONG, Refusal, wrong
 
 TROUBLE: Final = "the store is in trouble, nothing can be promised; the log and /alarms tell more"
 UNSURE: Final = (
@@ -35,12 +37,32 @@ def check_storable(key: str, value: Any) -> None:
 
 
 def check_store_writable(tables: Tables) -> None:
-    """Before a change. Raises Refusal, nothing changed, where it could not be stored."""
+    """Before a change. Raises Refusal, nothing changed, where it could not be stored, or not given to the cluster."""
     if tables.in_trouble:
         raise Refusal(RPC_ERROR, TROUBLE)
+    if tables.shared_rows is not None:
+        reason = tables.shared_rows.begin()
+        if reason:
+            raise Refusal(RPC_ERROR, reason)
+
+
+@contextmanager
+def rows_of_a_size() -> Iterator[None]:
+    """Within the block, a row that is too large for the cluster is Refusal."""
+    try:
+        yield
+    except RowTooLarge as error:
+        raise Refusal(WRONG, str(error)) from None
 
 
 async def wait_until_stored(tables: Tables) -> None:
-    """Until all that was changed so far is on disk. Raises Refusal where that cannot be said."""
-    if not await tables.stored():
+    """Until all that was changed so far is on disk, and the cluster has it. Raises Refusal where that cannot be said,
+    or where another node was quicker."""
+    stored = await tables.stored()
+    if tables.shared_rows is not None:
+        try:
+            await tables.shared_rows.agreed()
+        except NotAgreed as error:
+            raise Refusal(RPC_ERROR, str(error)) from None
+    if not stored:
         raise Refusal(RPC_ERROR, UNSURE)

@@ -11,7 +11,7 @@ from taipan.ruleengine.engine import RuleEngine
 from taipan.ruleengine.records import ListedResource, ResourceRecord, ResourceTypeRecord
 from taipan.ruleengine.trace import sample
 
-from .durable_answer import check_storable, wait_until_stored
+from .durable_answer import check_storable, check_store_writable, wait_until_stored
 from .listing import Listing
 from .refusal import engine_refusals
 
@@ -61,6 +61,7 @@ class Resources:
         self, kind: str, config: Mapping[str, Any], resource_id: str | None = None, description: str = ""
     ) -> ResourceRecord:
         """Its record without ``status``; it is there although the other side may not answer yet."""
+        check_store_writable(self._tables)
         check_storable("config", config)
         with engine_refusals():
             record = await self._engine.resources.create(kind, config, resource_id, description)
@@ -78,6 +79,7 @@ class Resources:
         self, resource_id: str, config: Mapping[str, Any] | None = None, description: str | None = None
     ) -> ResourceRecord:
         """What is given changes; a secret given masked stays as it is."""
+        check_store_writable(self._tables)
         check_storable("config", config or {})
         with engine_refusals():
             record = await self._engine.resources.update(resource_id, config, description)
@@ -111,6 +113,7 @@ class Resources:
 
     async def delete(self, resource_id: str) -> None:
         """Refused while rules use it."""
+        check_store_writable(self._tables)
         with engine_refusals():
             await self._engine.resources.delete(resource_id)
         await wait_until_stored(self._tables)

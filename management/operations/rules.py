@@ -12,7 +12,7 @@ from taipan.ruleengine.records import ActionTypeRecord, EvaluationRecord, RuleEv
 from taipan.ruleengine.rule import Rule
 from taipan.ruleengine.stored import StoredAction
 
-from .durable_answer import check_storable, wait_until_stored
+from .durable_answer import check_storable, check_store_writable, wait_until_stored
 from .listing import FILTERED, Listing, PageQuery, everything, searched
 from .refusal import BAD_TOPIC, Refusal, engine_refusals
 
@@ -74,6 +74,7 @@ class Rules:
         on_action_failed: str = "continue",
     ) -> RuleRecord:
         """Its record. ``actions``: ``name``, ``params`` and perhaps ``fallbacks`` of each."""
+        check_store_writable(self._tables)
         check_storable("actions", list(actions))
         with engine_refusals():
             actions = actions_given_back(actions, (), self._engine.action_types)
@@ -87,6 +88,7 @@ class Rules:
         Actions that are the same as before stay, with their ids and what they have begun; a secret that comes masked
         stays as it is.
         """
+        check_store_writable(self._tables)
         check_storable("actions", changes.get("actions", []))
         with engine_refusals():
             if "actions" in changes:
@@ -100,6 +102,7 @@ class Rules:
         return record
 
     async def delete(self, rule_id: str) -> None:
+        check_store_writable(self._tables)
         with engine_refusals():
             await self._engine.rules.delete(rule_id)
         await wait_until_stored(self._tables)

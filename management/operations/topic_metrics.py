@@ -31,11 +31,19 @@ class TopicCounts:
     def __init__(self, server: Server) -> None:
         self._server = server
         self.module = TopicMetrics(server.hooks, server.timers, server.clock)
-        self._table = server.tables.open("topic_metrics", CountedTopic)
+        self._table = server.tables.open("topic_metrics", CountedTopic, shared=True)
+        self._table.on_taken.append(self._taken)
         server.on_recovered.append(self._start_counting)
 
     def _start_counting(self) -> None:
         for topic, _ in list(self._table.items())[:MAX_TOPICS]:
+            self.module.add(topic)
+
+    def _taken(self, topic: str, old: CountedTopic | None, new: CountedTopic | None) -> None:
+        """Another node has begun or ended to count it; each counts what passes it."""
+        if new is None and topic in self.module:
+            self.module.remove(topic)
+        elif new is not None and topic not in self.module and len(self.module) < MAX_TOPICS:
             self.module.add(topic)
 
     def records(self) -> list[TopicMetricsRecord]:

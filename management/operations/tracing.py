@@ -94,17 +94,20 @@ class Traces:
         return self.record(trace)
 
     async def stop(self, name: str) -> None:
+        check_store_writable(self._server.tables)
         if not self._tracing.stop(name):
             raise not_found("trace", name)
         await wait_until_stored(self._server.tables)
 
     async def delete(self, name: str) -> None:
+        check_store_writable(self._server.tables)
         if not self._tracing.delete(name):
             raise not_found("trace", name)
         await wait_until_stored(self._server.tables)
 
     async def clear(self) -> None:
         """Delete all of them."""
+        check_store_writable(self._server.tables)
         for trace in self._tracing.traces():
             self._tracing.delete(trace.name)
         await wait_until_stored(self._server.tables)

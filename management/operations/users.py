@@ -12,11 +12,9 @@ from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.access.random_secret import RandomSecretHash
 from taipan.broker.access.stored_users import CLIENT_ID, USERNAME, StoredUser
 from taipan.broker.access.users import CONFIGURATION
-from taipan.broker.channel.channel import Channel
-from taipan.broker.channel.closing import NONE, user_deleted
+from taipan.broker.channel.user_changes import disconnect, proved_to_be, tell_rights
 from taipan.broker.loop.cooperative_slice import SLICE, CooperativeSlice
 from taipan.broker.server import Server
-from taipan.broker.session.client_info import DELETED
 
 from .durable_answer import check_store_writable, wait_until_stored
 from .listing import FILTERED, Listing, searched
@@ -194,20 +192,11 @@ class Users:
         self._existing(name, kind)
         check_store_writable(self._server.tables)
         self._users.remove(kind, name)
-        gone = []
-        for channel in self._server.context.channels.values():
-            client = channel.client
-            if kind == USERNAME:
-                if client.username == name and client.proved_by == self._users.name:
-                    # A user who gets this name after this is another one.
-                    client.proved_by = DELETED
-                    gone.append(channel)
-            elif client.client_id == name and client.proved_client_id and not client.proved_by:
-                gone.append(channel)
+        gone = proved_to_be(self._server.context, kind, {name}, self._users.name)
         if kind == USERNAME:
             await self.tell_connected({name})
         await wait_until_stored(self._server.tables)
-        await _end(gone, NONE)
+        await disconnect(gone)
 
     def _taken(self, name: str, kind: str) -> bool:
         in_file = kind == USERNAME and self._server.access.authentication.is_configured(name)
@@ -233,35 +222,12 @@ class Users:
     async def end_connected(self, names: Set[str]) -> None:
         """Clients that have proved to be one of these users of the file, which are not in it any more, are
         disconnected; their sessions stay."""
-        channels = list(self._server.context.channels.values())
-        gone = [each for each in channels if each.client.username in names and each.client.proved_by == CONFIGURATION]
-        for channel in gone:
-            channel.client.proved_by = DELETED
-        await _end(gone, "access.users")
+        gone = proved_to_be(self._server.context, USERNAME, names, CONFIGURATION)
+        await disconnect(gone, "access.users")
 
     async def tell_connected(self, names: Set[str] | None) -> None:
-        """Who is connected as one of these users (None: any), and has proved it, has from now on the right that the
-        user has."""
-        if names is not None and not names:
-            return
-        access = self._server.access
-        work = CooperativeSlice()
-        for channel in list(self._server.context.channels.values()):
-            client = channel.client
-            if client.user is not None and (names is None or client.user in names):
-                client.is_superuser = access.authentication.is_superuser(client)
-                # Topics that were not checked while it was a superuser.
-                channel.admitted.clear()
-            await work.checkpoint()
-        # What was subscribed to by such a right may not be read without it, by who is away either.
-        self._server.context.reviews.rules_changed()
-
-
-async def _end(channels: list[Channel], setting: str) -> None:
-    work = CooperativeSlice()
-    for channel in channels:
-        user_deleted(channel, setting)
-        await work.checkpoint()
+        """As ``tell_rights`` has it."""
+        await tell_rights(self._server.context, names)
 
 
 def _cheap_hash(user: NewUser) -> PasswordHash | None:

@@ -30,8 +30,8 @@ from taipan.ruleengine.import_check import ImportCheck
 from ...settings import ManagementSettings
 from ..apps import App, Apps
 from ..backpressure_slice import BackpressureSlice
-from ..durable_answer import TROUBLE, wait_until_stored
-from ..refusal import MISSING, NOT_JSON, RPC_ERROR, WRONG, Refusal, not_found
+from ..durable_answer import check_store_writable, wait_until_stored
+from ..refusal import MISSING, NOT_JSON, WRONG, Refusal, not_found
 from ..users import Users
 from .documents import Documents, dry_run_of, env_of, filename_of, is_blank
 from .emqx_formats import AccessRule
@@ -79,6 +79,7 @@ class Backup:
         self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
         server.on_recovered.append(self.on_recovered)
+        server.tables.export = self._export_before_join
 
     # ------------------------------------------------------------------ export
 
@@ -93,6 +94,10 @@ class Backup:
             size = await self._write(self.files.path / name, export.pieces(), now)
             logger.info("exported file=%s bytes=%s", name, size)
             return self.files.record(name, size, now)
+
+    async def _export_before_join(self) -> str:
+        record = await self.export_file()
+        return str(self.files.path / record.filename)
 
     async def listing(self) -> list[ExportRecord]:
         return await asyncio.to_thread(self.files.listing)
@@ -235,6 +240,10 @@ class Backup:
                 what = f"more than {MAX_RULES} rules of {who}, with those that are here"
                 errors.append(RecordError("acl_mnesia", 0, "", what))
             await work.checkpoint()
+        for section, records in plan.carried.items():
+            for each in records:
+                self.passthrough.check(section, each)
+                await work.checkpoint()
         retained = self._server.broker.retained
         most = self._server.settings.retained.max_messages
         new = 0
@@ -249,8 +258,7 @@ class Backup:
     async def _carry_out(self, plan: Plan, replaced_apps: list[str], work: BackpressureSlice) -> None:
         tables = self._server.tables
         durability = self._server.broker.durability
-        if durability is not None and durability.commit.trouble is not None:
-            raise Refusal(RPC_ERROR, TROUBLE)
+        check_store_writable(tables)
         name = os.urandom(16).hex()
         path = self.files.data_dir / PLAN_FILE
         if durability is not None:

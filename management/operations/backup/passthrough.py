@@ -7,6 +7,8 @@ import msgspec
 
 from taipan.broker.persistence.tables import Tables
 
+from ..durable_answer import rows_of_a_size
+
 MAX_RECORD_SIZE: Final = 8_388_608
 """Bytes of one such record."""
 
@@ -27,11 +29,16 @@ class PassthroughRecords:
     """In a table, so that they survive."""
 
     def __init__(self, tables: Tables) -> None:
-        self._table = tables.open("carried", PassthroughRecord)
+        self._table = tables.open("carried", PassthroughRecord, shared=True)
 
     def all(self) -> list[PassthroughRecord]:
         """A copy, in order."""
         return list(self._table.values())
+
+    def check(self, section: str, record: PassthroughRecord) -> None:
+        """Raises Refusal where it is too large for a cluster."""
+        with rows_of_a_size():
+            self._table.check(f"{section}\0{record.identity}", record)
 
     def put(self, section: str, records: list[PassthroughRecord]) -> Iterator[None]:
         """Store a section of a file, in steps. Records with an identity join those that are there or replace the same
