@@ -4,10 +4,12 @@ from typing import ClassVar
 
 import msgspec
 
+from ..http.envelope import Extra, of_nodes
 from ..http.routes import Call, Routes
 from ..operations.client_record import ClientRecord
 from ..operations.clients import AclCacheEntry, ClientsQuery
-from ..operations.listing import Listing, PageQuery
+from ..operations.listing import PageQuery
+from ..operations.node_listing import Page
 from ..operations.refusal import wrong
 
 routes = Routes("Clients")
@@ -40,77 +42,87 @@ class QuotaBody(msgspec.Struct):
 
 @routes.get("/clients", "Clients, page by page", query=ClientsQuery, reply=list[ClientRecord])
 @routes.get("/nodes/{node}/clients", "Clients of a node, page by page", query=ClientsQuery, reply=list[ClientRecord])
-def list_clients(call: Call) -> Listing[ClientRecord]:
-    return call.operations.clients.search(call.query, call.operations.settings.max_row_limit)
+async def list_clients(call: Call) -> Page[ClientRecord]:
+    return await call.operations.clients.search(
+        call.query, call.operations.settings.max_row_limit, call.path.get("node")
+    )
 
 
 @routes.get("/clients/{clientid}", "A client", reply=list[ClientRecord])
 @routes.get("/nodes/{node}/clients/{clientid}", "A client of a node", reply=list[ClientRecord])
-def lookup_client(call: Call) -> list[ClientRecord]:
-    return call.operations.clients.lookup(call.path["clientid"])
+async def lookup_client(call: Call) -> list[ClientRecord] | Extra:
+    if "node" in call.path:
+        return await call.on_node(call.operations.clients.lookup, call.path["clientid"])
+    return call.operations.clients.lookup(call.path["clientid"]) or of_nodes(
+        *await call.operations.clients.find(call.path["clientid"])
+    )
 
 
 @routes.delete("/clients/{clientid}", "End a client's connection and session")
 @routes.delete("/nodes/{node}/clients/{clientid}", "End a client's connection and session")
 async def kickout_client(call: Call) -> None:
-    await call.operations.clients.kick(call.path["clientid"])
+    if "node" in call.path:
+        return await call.on_node(call.operations.clients.kick_here, call.path["clientid"])
+    return await call.operations.clients.kick(call.path["clientid"])
 
 
 @routes.get("/clients/username/{username}", "Clients of a user", query=UsernameQuery, reply=list[ClientRecord])
 @routes.get(
     "/nodes/{node}/clients/username/{username}", "Clients of a user", query=UsernameQuery, reply=list[ClientRecord]
 )
-def lookup_clients_by_username(call: Call) -> Listing[ClientRecord]:
+async def lookup_clients_by_username(call: Call) -> Page[ClientRecord]:
     """All of them, as the specification has it; with ``_limit`` page by page."""
     query: UsernameQuery = call.query
     limit = None if query.limit is None else query.rows(call.operations.settings.max_row_limit)
-    return call.operations.clients.by_username(call.path["username"], query.page, limit)
+    return await call.operations.clients.by_username(call.path["username"], query.page, limit, call.path.get("node"))
 
 
 @routes.get("/clients/{clientid}/acl_cache", "Access decisions kept for a client", reply=list[AclCacheEntry])
-def list_acl_cache(call: Call) -> list[AclCacheEntry]:
-    return call.operations.clients.acl_cache(call.path["clientid"])
+async def list_acl_cache(call: Call) -> list[AclCacheEntry]:
+    return await call.operations.clients.acl_cache(call.path["clientid"])
 
 
 @routes.delete("/clients/{clientid}/acl_cache", "Forget the access decisions kept for a client")
-def clean_acl_cache(call: Call) -> None:
-    call.operations.clients.clean_acl_cache(call.path["clientid"])
+async def clean_acl_cache(call: Call) -> None:
+    await call.operations.clients.clean_acl_cache(call.path["clientid"])
 
 
 @routes.delete("/acl-cache", "Forget the access decisions kept for all clients")
 @routes.delete("/nodes/{node}/acl-cache", "Forget the access decisions kept for all clients of a node")
-def clean_acl_cache_all(call: Call) -> None:
-    call.operations.clients.clean_acl_caches()
+async def clean_acl_cache_all(call: Call) -> None:
+    if "node" in call.path:
+        return await call.on_node(call.operations.clients.clean_acl_caches)
+    return await call.operations.clients.clean_all_acl_caches()
 
 
 @routes.put("/clients/{clientid}/keepalive", "Change a connected client's keep alive", body=KeepAliveBody)
-def set_keepalive(call: Call) -> None:
+async def set_keepalive(call: Call) -> None:
     given: int | str = call.body.interval
     if isinstance(given, str):
         digits = given.removeprefix("-")
         if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
             raise wrong("interval", "expected seconds")
         given = int(given)
-    call.operations.clients.set_keep_alive(call.path["clientid"], given)
+    await call.operations.clients.set_keep_alive(call.path["clientid"], given)
 
 
 @routes.post("/clients/{clientid}/ratelimit", "Bound what is read from a connected client", body=RateLimitBody)
-def set_ratelimit_policy(call: Call) -> None:
+async def set_ratelimit_policy(call: Call) -> None:
     body: RateLimitBody = call.body
-    call.operations.clients.limit_rates(call.path["clientid"], body.conn_messages_in, body.conn_bytes_in)
+    await call.operations.clients.limit_rates(call.path["clientid"], body.conn_messages_in, body.conn_bytes_in)
 
 
 @routes.delete("/clients/{clientid}/ratelimit", "Give a connected client the bounds of its zone again")
-def clean_ratelimit(call: Call) -> None:
-    call.operations.clients.lift_rates(call.path["clientid"])
+async def clean_ratelimit(call: Call) -> None:
+    await call.operations.clients.lift_rates(call.path["clientid"])
 
 
 @routes.post("/clients/{clientid}/quota", "Bound what a connected client may have routed", body=QuotaBody)
-def set_quota_policy(call: Call) -> None:
+async def set_quota_policy(call: Call) -> None:
     body: QuotaBody = call.body
-    call.operations.clients.limit_routing(call.path["clientid"], body.conn_messages_routing)
+    await call.operations.clients.limit_routing(call.path["clientid"], body.conn_messages_routing)
 
 
 @routes.delete("/clients/{clientid}/quota", "Lift the bound of what a connected client may have routed")
-def clean_quota(call: Call) -> None:
-    call.operations.clients.lift_routing(call.path["clientid"])
+async def clean_quota(call: Call) -> None:
+    await call.operations.clients.lift_routing(call.path["clientid"])

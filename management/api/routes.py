@@ -1,18 +1,19 @@
 """/routes: which topic filters have subscribers."""
 
+from ..http.envelope import Extra, of_nodes
 from ..http.routes import Call, Routes
-from ..operations.listing import Listing, PageQuery
+from ..operations.listing import PageQuery
+from ..operations.node_listing import Page
 from ..operations.routes import RouteRecord
 
 routes = Routes("Routes")
 
 
 @routes.get("/routes", "Routes, page by page", query=PageQuery, reply=list[RouteRecord])
-def list_routes(call: Call) -> Listing[RouteRecord]:
-    query: PageQuery = call.query
-    return call.operations.routes.listing(query.page, query.rows(call.operations.settings.max_row_limit))
+async def list_routes(call: Call) -> Page[RouteRecord]:
+    return await call.operations.routes.search(call.query, call.operations.settings.max_row_limit)
 
 
 @routes.get("/routes/{topic}", "The routes of a topic filter", reply=list[RouteRecord])
-def lookup_routes(call: Call) -> list[RouteRecord]:
-    return call.operations.routes.lookup(call.path["topic"])
+async def lookup_routes(call: Call) -> list[RouteRecord] | Extra:
+    return of_nodes(*await call.operations.routes.find(call.path["topic"]))

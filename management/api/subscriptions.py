@@ -1,7 +1,7 @@
 """/subscriptions and /nodes/{node}/subscriptions: who has subscribed to what."""
 
 from ..http.routes import Call, Routes
-from ..operations.listing import Listing
+from ..operations.node_listing import Page
 from ..operations.subscriptions import SubscriptionRecord, SubscriptionsQuery
 
 routes = Routes("Subscriptions")
@@ -14,11 +14,13 @@ routes = Routes("Subscriptions")
     query=SubscriptionsQuery,
     reply=list[SubscriptionRecord],
 )
-def list_subscriptions(call: Call) -> Listing[SubscriptionRecord]:
-    return call.operations.subscriptions.search(call.query, call.operations.settings.max_row_limit)
+async def list_subscriptions(call: Call) -> Page[SubscriptionRecord]:
+    return await call.operations.subscriptions.search(
+        call.query, call.operations.settings.max_row_limit, call.path.get("node")
+    )
 
 
 @routes.get("/subscriptions/{clientid}", "Subscriptions of a client", reply=list[SubscriptionRecord])
 @routes.get("/nodes/{node}/subscriptions/{clientid}", "Subscriptions of a client", reply=list[SubscriptionRecord])
-def lookup_subscriptions(call: Call) -> Listing[SubscriptionRecord]:
-    return call.operations.subscriptions.lookup(call.path["clientid"])
+async def lookup_subscriptions(call: Call) -> Page[SubscriptionRecord]:
+    return await call.operations.subscriptions.of_client(call.path["clientid"], call.path.get("node"))

@@ -10,11 +10,10 @@ from taipan.broker.access.stored_users import CLIENT_ID, USERNAME
 
 from ..operations.acl import AclRecord, Action, HalfRecord, NewAclRule, Subject, rule_record, subject_of
 from ..operations.banned import BanRecord
-from ..operations.listing import everything
+from ..operations.listing import EVERYTHING, everything
 from ..operations.refusal import EXISTS, NO_USER, UNKNOWN, Refusal
 from ..operations.times import LATEST
 from ..operations.users import NewUser, login_record
-from .client_commands import EVERYTHING
 from .command import NOT_FOUND, OK, CommandCall, CommandResult, Commands, not_found, telling, told, word
 
 commands = Commands()
@@ -162,26 +161,21 @@ _subject_commands("_all", "", ALL)
 
 
 @commands.add("acl cache-clean <ClientId>", "Decide anew what a client may do; all: what every client may do")
-def clean_cache(call: CommandCall) -> CommandResult:
+async def clean_cache(call: CommandCall) -> CommandResult:
     who = call["ClientId"]
-    if who == "all":
-        call.operations.clients.clean_acl_caches()
-    else:
-        _clean_one(call, who)
+    with telling(_not_drained):
+        if who == "all":
+            await call.operations.clients.clean_all_acl_caches()
+        else:
+            await call.operations.clients.clean_acl_cache(who)
     return CommandResult(None, "ACL cache drain start OK")
 
 
 @commands.add("acl cache-clean node <Node>", "Decide anew what every client of a node may do")
-def clean_cache_of_node(call: CommandCall) -> CommandResult:
+async def clean_cache_of_node(call: CommandCall) -> CommandResult:
     with telling(_not_drained):
-        call.operations.calls.check(call["Node"])
-    call.operations.clients.clean_acl_caches()
+        await call.operations.calls.on(call["Node"], call.operations.clients.clean_acl_caches)
     return CommandResult(None, "ACL cache drain start OK")
-
-
-def _clean_one(call: CommandCall, client_id: str) -> None:
-    with telling(_not_drained):
-        call.operations.clients.clean_acl_cache(client_id)
 
 
 # mqtt-acl, as EMQX 4.2 has it

@@ -1,33 +1,32 @@
 """clients, subscriptions, routes: who is there, who wants what, and orders about them."""
 
 from contextlib import AbstractContextManager
-from sys import maxsize
-from typing import Any, Final
+from typing import Any
+
+from msgspec import UnsetType
 
 from ..operations.client_record import ClientRecord
 from ..operations.clients import ClientsQuery
+from ..operations.listing import EVERYTHING, PageQuery
 from ..operations.pubsub import SubscribeRequest, UnsubscribeRequest
 from ..operations.refusal import NOT_ONLINE, WRONG
 from ..operations.routes import RouteRecord
 from ..operations.subscriptions import SubscriptionRecord, SubscriptionsQuery
+from ..operations.times import milliseconds
 from .command import NOT_FOUND, OK, CommandCall, CommandResult, Commands, Failure, not_found, telling, told, word
 
 commands = Commands()
 
-EVERYTHING: Final = maxsize // 2
-"""Rows a page, where everything is wanted."""
-
 
 @commands.add("clients list", "List all clients")
-def list_clients(call: CommandCall) -> CommandResult:
-    return CommandResult(
-        call.operations.clients.search(ClientsQuery(), EVERYTHING), lambda row: _client_line(call, row)
-    )
+async def list_clients(call: CommandCall) -> CommandResult:
+    found = await call.operations.clients.search(ClientsQuery(), EVERYTHING)
+    return CommandResult(found, lambda row: _client_line(call, row))
 
 
 @commands.add("clients show <ClientId>", "Show a client")
-def show_client(call: CommandCall) -> CommandResult:
-    found = call.operations.clients.lookup(call["ClientId"])
+async def show_client(call: CommandCall) -> CommandResult:
+    found, _ = await call.operations.clients.find(call["ClientId"])
     if not found:
         raise not_found(f"client {call['ClientId']}", NOT_ONLINE)
     return CommandResult(found, lambda rows: [_client_line(call, row) for row in rows])
@@ -41,14 +40,16 @@ async def kick_client(call: CommandCall) -> CommandResult:
 
 
 @commands.add("subscriptions list", "List all subscriptions")
-def list_subscriptions(call: CommandCall) -> CommandResult:
-    return CommandResult(call.operations.subscriptions.search(SubscriptionsQuery(), EVERYTHING), _subscription_line)
+async def list_subscriptions(call: CommandCall) -> CommandResult:
+    found = await call.operations.subscriptions.search(SubscriptionsQuery(), EVERYTHING)
+    return CommandResult(found, _subscription_line)
 
 
 @commands.add("subscriptions show <ClientId>", "Show the subscriptions of a client")
-def show_subscriptions(call: CommandCall) -> CommandResult:
+async def show_subscriptions(call: CommandCall) -> CommandResult:
     # No more than max_subscriptions of one client: they may be found at once.
-    rows = [row for row in call.operations.subscriptions.lookup(call["ClientId"]) if row is not None]
+    found = await call.operations.subscriptions.of_client(call["ClientId"])
+    rows = [row async for row in found if row is not None]
     if not rows:
         raise not_found(f"subscription of client {call['ClientId']}", NOT_ONLINE)
     return CommandResult(rows, lambda rows: [_subscription_line(row) for row in rows])
@@ -72,13 +73,13 @@ async def delete_subscription(call: CommandCall) -> CommandResult:
 
 
 @commands.add("routes list", "List all routes")
-def list_routes(call: CommandCall) -> CommandResult:
-    return CommandResult(call.operations.routes.listing(1, EVERYTHING), _route_line)
+async def list_routes(call: CommandCall) -> CommandResult:
+    return CommandResult(await call.operations.routes.search(PageQuery(), EVERYTHING), _route_line)
 
 
 @commands.add("routes show <Topic>", "Show the routes of a topic filter")
-def show_routes(call: CommandCall) -> CommandResult:
-    found = call.operations.routes.lookup(call["Topic"])
+async def show_routes(call: CommandCall) -> CommandResult:
+    found, _ = await call.operations.routes.find(call["Topic"])
     if not found:
         raise not_found(f"route of {call['Topic']}")
     return CommandResult(found, lambda rows: [_route_line(row) for row in rows])
@@ -104,10 +105,15 @@ def _client_line(call: CommandCall, row: ClientRecord) -> str:
         "dropped_msgs": row.mqueue_dropped,
         "connected": word(row.connected),
     }
-    # The record has its times as text and no user name as a word, this line has milliseconds and ``-``. It is written
-    # in the iteration that made the record.
+    # The record has its times as text and no user name as a word, this line has milliseconds and ``-``. Of a client of
+    # this node it is written in the iteration that made the record; of another's the record is all there is.
     session = call.operations.server.broker.sessions.get(row.clientid)
-    if session is not None:
+    if session is None or row.node != call.operations.nodes.name:
+        facts["created_at"] = milliseconds(row.created_at)
+        facts["connected_at"] = milliseconds(row.connected_at)
+        if not isinstance(row.disconnected_at, UnsetType):
+            facts["disconnected_at"] = milliseconds(row.disconnected_at)
+    else:
         facts["username"] = told(session.client.username)
         skew = call.operations.server.clock.skew
         facts["created_at"] = int((session.created_at + skew) * 1000)

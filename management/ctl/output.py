@@ -10,7 +10,8 @@ import msgspec
 from taipan.broker.loop.cooperative_slice import CooperativeSlice
 from taipan.broker.observability.log_text import one_line
 
-from ..operations.listing import Listing
+from ..operations.listing import Listing, everything
+from ..operations.node_listing import NodeListing
 from .command import CommandResult
 
 SLICE: Final = 0.002
@@ -44,8 +45,8 @@ class Output:
         """All of it. Raises Gone where the caller is gone."""
         if as_json:
             await self._json(answer.data)
-        elif isinstance(answer.data, Listing) and callable(answer.text):
-            for row in answer.data:
+        elif isinstance(answer.data, Listing | NodeListing) and callable(answer.text):
+            async for row in answer.data:
                 if row is None:
                     await self._checkpoint()
                 else:
@@ -77,11 +78,13 @@ class Output:
         await self._checkpoint()
 
     async def _json(self, data: Any) -> None:
+        if isinstance(data, list):
+            data = everything(data, lambda row: row)
         if data is None:
             await self.json({"code": 0})
-        elif isinstance(data, (Listing, list)):
+        elif isinstance(data, Listing | NodeListing):
             before = b"["
-            for row in data:
+            async for row in data:
                 if row is not None:
                     self._pending += before + json_text(row)
                     before = b",\n"

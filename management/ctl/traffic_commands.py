@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from ..operations.listeners import ListenerRecord
+from ..operations.listing import EVERYTHING
 from ..operations.refusal import UNKNOWN, Refusal
 from ..operations.retained import RetainedQuery
 from ..operations.topic_metrics import TopicMetricsRecord
-from .client_commands import EVERYTHING
 from .command import OK, CommandCall, CommandResult, Commands, Failure, key_line, telling
 
 commands = Commands()

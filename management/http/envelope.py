@@ -9,6 +9,7 @@ from aiohttp import web
 from taipan.broker.loop.cooperative_slice import CooperativeSlice
 
 from ..operations.listing import Listing
+from ..operations.node_listing import NodeListing, Page
 from ..operations.refusal import (
     NO_CREDENTIALS,
     NO_USER,
@@ -69,7 +70,7 @@ async def answer(request: web.Request, outcome: object) -> web.StreamResponse:
         return outcome
     if outcome is None:
         return json_response({"code": 0})
-    if isinstance(outcome, Listing):
+    if isinstance(outcome, Listing | NodeListing):
         return await _stream(request, outcome)
     if isinstance(outcome, Extra):
         data = {} if outcome.data is None else {"data": outcome.data}
@@ -77,7 +78,7 @@ async def answer(request: web.Request, outcome: object) -> web.StreamResponse:
     return json_response({"code": 0, "data": outcome})
 
 
-async def _stream(request: web.Request, listing: Listing[Any]) -> web.StreamResponse:
+async def _stream(request: web.Request, listing: Page[Any]) -> web.StreamResponse:
     """Rows are encoded as they are found; a long page goes out in chunks and lets others run between two of them."""
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     if request.method == "HEAD":
@@ -88,6 +89,12 @@ async def _stream(request: web.Request, listing: Listing[Any]) -> web.StreamResp
         return await _stream_into(response, request, listing)
     except ConnectionError:
         raise
+    except Refusal as refusal:
+        if not response.prepared or request.transport is None:
+            raise
+        logger.warning("api_listing_cut path=%s reason=%s", request.raw_path, refusal.message)
+        request.transport.abort()
+        raise ConnectionResetError("a listing broke off") from None
     except Exception:
         if not response.prepared or request.transport is None:
             raise
@@ -97,11 +104,11 @@ async def _stream(request: web.Request, listing: Listing[Any]) -> web.StreamResp
         raise ConnectionResetError("a listing broke off") from None
 
 
-async def _stream_into(response: web.StreamResponse, request: web.Request, listing: Listing[Any]) -> web.StreamResponse:
+async def _stream_into(response: web.StreamResponse, request: web.Request, listing: Page[Any]) -> web.StreamResponse:
     pending = bytearray(b'{"data":[')
     comma = b""
     work = CooperativeSlice(_SLICE)
-    for row in listing:
+    async for row in listing:
         if row is not None:
             pending += comma
             pending += encode(row)
@@ -114,8 +121,12 @@ async def _stream_into(response: web.StreamResponse, request: web.Request, listi
                 pending.clear()
             await work.next()
     pending += b"]"
+    meta: dict[str, Any] = {}
     if listing.meta:
         meta = {"page": listing.page, "limit": listing.limit, "count": listing.count, "hasnext": listing.has_next}
+    if isinstance(listing, NodeListing) and listing.missing:
+        meta["missing_nodes"] = listing.missing
+    if meta:
         pending += b',"meta":' + encode(meta)
     pending += b',"code":0}'
     if not response.prepared:

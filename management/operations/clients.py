@@ -19,7 +19,10 @@ from taipan.broker.transport.rate_limits import TokenBucket
 
 from .client_record import CONNECTED, DISCONNECTED, IDLE, ClientRecord, address_of, client_record
 from .durable_answer import wait_until_stored
-from .listing import FILTERED, Listing, PageQuery, everything, searched
+from .listing import EVERYTHING, FILTERED, Listing, PageQuery, searched
+from .node_calls import NodeCalls
+from .node_listing import Page, Piece, listing_of, piece_of
+from .owners import Owners
 from .refusal import NOT_ONLINE, Refusal, wrong
 
 _MILLISECONDS: Final = 100_000_000_000
@@ -73,40 +76,64 @@ class ClientsQuery(PageQuery, kw_only=True):
 
 
 class Clients:
-    """All clients of the node: every session is one, whether its client is connected or not."""
+    """All clients: every session is one, whether its client is connected or not."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, calls: NodeCalls, owners: Owners) -> None:
         self._server = server
+        self._calls = calls
+        self._owners = owners
+        calls.serve(self.count, self.piece, self.lookup, self.clean_acl_caches)
+        calls.serve(self.kick_here, self.acl_cache_here, self.clean_acl_cache_here)
+        calls.serve(self.set_keep_alive_here, self.limit_rates_here, self.lift_rates_here)
+        calls.serve(self.limit_routing_here, self.lift_routing_here)
 
     # ---------------------------------------------------------------- looking
 
-    def search(self, query: ClientsQuery, max_rows: int) -> Listing[ClientRecord]:
-        """One page of those that the query leaves, in the order in which the sessions were made."""
-        page, limit = query.page, query.rows(max_rows)
+    async def search(self, query: ClientsQuery, max_rows: int, node: str | None = None) -> Page[ClientRecord]:
+        """One page of those that the query leaves, on each node in the order in which the sessions were made."""
+        return await listing_of(self._calls, self, query, query.page, query.rows(max_rows), node)
+
+    async def by_username(
+        self, username: str, page: int = 1, limit: int | None = None, node: str | None = None
+    ) -> Page[ClientRecord]:
+        """All clients with this user name; without ``limit`` all of them at once."""
+        query = ClientsQuery(username=username)
+        if limit is None:
+            return await listing_of(self._calls, self, query, 1, EVERYTHING, node, meta=False)
+        return await listing_of(self._calls, self, query, page, limit, node)
+
+    async def find(self, client_id: str) -> tuple[list[ClientRecord], list[str]]:
+        """The record of a client, if there is one on any node; and the nodes that did not answer."""
+        found = await self._owners.find([client_id])
+        node = found.nodes.get(client_id, self._calls.name)
+        return await self._calls.on(node, self.lookup, client_id), self._calls.may_lack(found.missing)
+
+    def count(self, query: ClientsQuery) -> int:
+        """How many this node has. Raises Refusal for a condition that is none."""
+        return FILTERED if list(self._conditions(query)) else len(self._server.broker.sessions)
+
+    async def piece(self, query: ClientsQuery, skip: int, limit: int) -> Piece[ClientRecord]:
+        return await piece_of(self.cut(query, skip, limit))
+
+    def cut(self, query: ClientsQuery, skip: int, limit: int) -> Listing[ClientRecord]:
+        """Those of this node that the query leaves, without the first."""
         conditions = list(self._conditions(query))
         sessions = self._server.broker.sessions
         if not conditions:
             found = list(sessions)
-            return Listing(found, page, limit, self.record, len(found))
+            return Listing(found, 1, limit, self.record, len(found), skip)
         if query.clientid is not None:
             only = sessions.get(query.clientid)
             candidates = [] if only is None else [only]
         else:
             candidates = list(sessions)
         matching = searched(candidates, _all_of(conditions))
-        return Listing(matching, page, limit, self.record, FILTERED)
+        return Listing(matching, 1, limit, self.record, FILTERED, skip)
 
     def lookup(self, client_id: str) -> list[ClientRecord]:
-        """The record of a client, if there is one."""
+        """The record of a client of this node, if there is one."""
         session = self._server.broker.sessions.get(client_id)
         return [] if session is None else [self.record(session)]
-
-    def by_username(self, username: str, page: int = 1, limit: int | None = None) -> Listing[ClientRecord]:
-        """All clients with this user name; without ``limit`` all of them at once."""
-        found = searched(list(self._server.broker.sessions), lambda session: session.client.username == username)
-        if limit is None:
-            return everything(found, self.record)
-        return Listing(found, page, limit, self.record, FILTERED)
 
     def record(self, session: Session) -> ClientRecord:
         """The client record (specification), with the further fields of EMQX 4.4."""
@@ -161,10 +188,48 @@ class Clients:
             if most is not None:
                 yield _at_most(number, most)
 
-    # --------------------------------------------------------------- ordering
+    # ------------------------------------------------------------ ordering, of any client
 
     async def kick(self, client_id: str) -> None:
-        """End connection and session; returns when that is on disk. The will is published, its delay cut short."""
+        """End connection and session, wherever they are; returns when that is on disk."""
+        await self._owners.ask(client_id, self.kick_here, client_id)
+
+    async def set_keep_alive(self, client_id: str, interval: int) -> None:
+        """Another Keep Alive, in seconds, for as long as this connection lasts; 0: none."""
+        await self._owners.ask(client_id, self.set_keep_alive_here, client_id, interval)
+
+    async def limit_rates(self, client_id: str, message_rate: str | None, byte_rate: str | None) -> None:
+        """Bounds for what is read from this client (``"100,1s"``, ``"100KB,10s"``); one not given stays as it is."""
+        await self._owners.ask(client_id, self.limit_rates_here, client_id, message_rate, byte_rate)
+
+    async def lift_rates(self, client_id: str) -> None:
+        """Back to the bounds of its zone."""
+        await self._owners.ask(client_id, self.lift_rates_here, client_id)
+
+    async def limit_routing(self, client_id: str, rate: str | None) -> None:
+        """A bound for the messages of this client that are routed, one for each and one for each that it reaches."""
+        await self._owners.ask(client_id, self.limit_routing_here, client_id, rate)
+
+    async def lift_routing(self, client_id: str) -> None:
+        await self._owners.ask(client_id, self.lift_routing_here, client_id)
+
+    async def acl_cache(self, client_id: str) -> list[AclCacheEntry]:
+        """What was decided lately about this client's publishing and subscribing, oldest first; none of one offline."""
+        entries: list[AclCacheEntry] = await self._owners.ask(client_id, self.acl_cache_here, client_id)
+        return entries
+
+    async def clean_acl_cache(self, client_id: str) -> None:
+        """The next PUBLISH and SUBSCRIBE of this client are decided anew."""
+        await self._owners.ask(client_id, self.clean_acl_cache_here, client_id)
+
+    async def clean_all_acl_caches(self) -> None:
+        """Those of every client of all nodes. Raises Refusal."""
+        (await self._calls.everywhere(self.clean_acl_caches)).complete()
+
+    # ----------------------------------------------- ordering, of clients of this node
+
+    async def kick_here(self, client_id: str) -> None:
+        """The will is published, its delay cut short."""
         broker = self._server.broker
         session = self._session(client_id)
         channel = self._server.context.channels.get(client_id)
@@ -174,42 +239,37 @@ class Clients:
             broker.end_session(session, "kicked", self._server.clock.now())
         await wait_until_stored(self._server.tables)
 
-    def set_keep_alive(self, client_id: str, interval: int) -> None:
-        """Another Keep Alive, in seconds, for as long as this connection lasts; 0: none."""
+    def set_keep_alive_here(self, client_id: str, interval: int) -> None:
         if not 0 <= interval <= _MAX_KEEP_ALIVE:
             raise wrong("interval", f"expected 0 to {_MAX_KEEP_ALIVE} seconds")
         channel, connection = self._connected(client_id)
         channel.client.keep_alive = interval
         connection.expect_within(interval * channel.zone.keep_alive_multiplier)
 
-    def limit_rates(self, client_id: str, message_rate: str | None, byte_rate: str | None) -> None:
-        """Bounds for what is read from this client (``"100,1s"``, ``"100KB,10s"``); one not given stays as it is."""
+    def limit_rates_here(self, client_id: str, message_rate: str | None, byte_rate: str | None) -> None:
         messages = None if message_rate is None else read_rate("conn_messages_in", message_rate)
         data = None if byte_rate is None else read_rate("conn_bytes_in", byte_rate, in_bytes=True)
         _, connection = self._connected(client_id)
         before = connection.limits
         connection.limit(messages or before[0], data or before[1])
 
-    def lift_rates(self, client_id: str) -> None:
-        """Back to the bounds of its zone."""
+    def lift_rates_here(self, client_id: str) -> None:
         channel, connection = self._connected(client_id)
         connection.limit(channel.zone.message_rate, channel.zone.byte_rate)
 
-    def limit_routing(self, client_id: str, rate: str | None) -> None:
-        """A bound for the messages of this client that are routed, one for each and one for each that it reaches."""
+    def limit_routing_here(self, client_id: str, rate: str | None) -> None:
         quota = None if rate is None else read_rate("conn_messages_routing", rate)
         channel, _ = self._connected(client_id)
         if quota is not None:
             channel.limit_routing(TokenBucket(*quota))
 
-    def lift_routing(self, client_id: str) -> None:
+    def lift_routing_here(self, client_id: str) -> None:
         channel, _ = self._connected(client_id)
         channel.limit_routing(None)
 
     # -------------------------------------------------------------- ACL cache
 
-    def acl_cache(self, client_id: str) -> list[AclCacheEntry]:
-        """What was decided lately about this client's publishing and subscribing, oldest first; none of one offline."""
+    def acl_cache_here(self, client_id: str) -> list[AclCacheEntry]:
         self._session(client_id)
         channel = self._server.context.channels.get(client_id)
         if channel is None:
@@ -231,8 +291,7 @@ class Clients:
                     entries["publish", topic] = AclCacheEntry("publish", topic, "allow", decided)
         return sorted(entries.values(), key=lambda each: each.updated_time)
 
-    def clean_acl_cache(self, client_id: str) -> None:
-        """The next PUBLISH and SUBSCRIBE of this client are decided anew."""
+    def clean_acl_cache_here(self, client_id: str) -> None:
         self._session(client_id)
         channel = self._server.context.channels.get(client_id)
         if channel is None:
@@ -243,7 +302,7 @@ class Clients:
             cache.clean()
 
     def clean_acl_caches(self) -> None:
-        """The same for every client."""
+        """Those of every client of this node."""
         self._server.access.authorization.forget_decisions()
 
     # ---------------------------------------------------------------- who it is

@@ -1,6 +1,6 @@
 """Listing: one page of many records, computed while it is read, so that no listing holds the loop."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from itertools import islice
 from sys import maxsize
 from typing import ClassVar, Final, Generic, TypeVar
@@ -11,6 +11,9 @@ from .refusal import WRONG, Refusal
 
 Item = TypeVar("Item")
 Record = TypeVar("Record")
+
+EVERYTHING: Final = maxsize // 2
+"""Rows a page, where everything is wanted."""
 
 FILTERED: Final = -1
 """The count of a listing with conditions: it is not counted (specification, Pagination)."""
@@ -37,7 +40,8 @@ class PageQuery(msgspec.Struct, kw_only=True):
 
 
 class Listing(Generic[Record]):
-    """Records of one page. Iterate (``None``: nothing yet, a place to let others run), then read ``has_next``."""
+    """Records of one page. Iterate (``None``: nothing yet, a place to let others run), then read ``has_next``, and
+    ``skipped``: how many stood before them."""
 
     def __init__(
         self,
@@ -58,6 +62,7 @@ class Listing(Generic[Record]):
         self.limit = limit
         self.count = count
         self.has_next = False
+        self.skipped = 0
         self.meta = meta
         self._items = items
         self._record = record
@@ -68,6 +73,7 @@ class Listing(Generic[Record]):
         skip = self._skip
         items = iter(self._items)
         if isinstance(self._items, list):
+            self.skipped = min(skip, len(self._items))
             items = islice(items, skip, skip + self.limit + 1)
             skip = 0
         taken = 0
@@ -76,6 +82,7 @@ class Listing(Generic[Record]):
                 yield None
             elif skip:
                 skip -= 1
+                self.skipped += 1
                 if skip % PAUSE_EVERY == 0:
                     yield None
             elif taken == self.limit:
@@ -85,6 +92,10 @@ class Listing(Generic[Record]):
                 taken += 1
                 yield self._record(item)
 
+    async def __aiter__(self) -> AsyncIterator[Record | None]:
+        for record in self:
+            yield record
+
 
 def offset_of(page: int, limit: int) -> int:
     """How many records stand before a page; one below the first is the first."""
@@ -93,7 +104,7 @@ def offset_of(page: int, limit: int) -> int:
 
 def everything(items: Iterable[Item | None], record: Callable[[Item], Record]) -> Listing[Record]:
     """All records there are, without pages."""
-    return Listing(items, 1, maxsize // 2, record, meta=False)
+    return Listing(items, 1, EVERYTHING, record, meta=False)
 
 
 def searched(items: Iterable[Item], matches: Callable[[Item], bool]) -> Iterator[Item | None]:

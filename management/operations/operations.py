@@ -17,6 +17,7 @@ from .loss import LossOfRows
 from .monitoring import Modules, Monitoring
 from .node_calls import NodeCalls
 from .nodes import Nodes
+from .owners import Owners
 from .prometheus import Prometheus
 from .pubsub import PubSub
 from .resources import Resources
@@ -39,9 +40,10 @@ class Operations:
         self.settings = settings
         self.calls = NodeCalls(server)
         self.nodes = Nodes(server, self.calls)
-        self.clients = Clients(server)
-        self.subscriptions = Subscriptions(server)
-        self.routes = Routes(server)
+        owners = Owners(server, self.calls)
+        self.clients = Clients(server, self.calls, owners)
+        self.subscriptions = Subscriptions(server, self.calls, owners)
+        self.routes = Routes(server, self.calls)
         self.users = Users(server)
         self.user_requests = UserRequests()
         self.acl = Acl(server)
@@ -50,7 +52,7 @@ class Operations:
         self.explain = Explain(server)
         self.logs = Logs()
         self.loss = LossOfRows(server)
-        self.pubsub = PubSub(server)
+        self.pubsub = PubSub(server, self.calls, owners)
         self.retained = Retained(server)
         self.listeners = Listeners(server, settings.shutdown_count, self.calls)
         self.monitoring = Monitoring(server, self.calls)

@@ -3,7 +3,8 @@
 import base64
 import binascii
 import secrets
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -30,6 +31,8 @@ from taipan.broker.session.session import Session
 
 from .backpressure_slice import BackpressureSlice
 from .durable_answer import TROUBLE, wait_until_stored
+from .node_calls import NodeCalls
+from .owners import Owners, may_have, portions
 from .refusal import BAD_TOPIC, MISSING, NOT_ONLINE, RPC_ERROR, WRONG, Refusal, wrong
 
 MAX_TOPICS: Final = 10_000
@@ -89,6 +92,9 @@ class UnsubscribeRequest(msgspec.Struct, kw_only=True):
     topic: str
 
 
+Item = TypeVar("Item", SubscribeRequest, UnsubscribeRequest)
+
+
 class _Publication(NamedTuple):
     """A request that is found to be well formed."""
 
@@ -103,8 +109,11 @@ class _Publication(NamedTuple):
 class PubSub:
     """Acts for clients with an operator's rights: access rules and clients' limits on publishing are not asked."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, calls: NodeCalls, owners: Owners) -> None:
         self._server = server
+        self._calls = calls
+        self._owners = owners
+        calls.serve(self.subscribe_here, self.unsubscribe_here, self.subscribed_here, self.unsubscribed_here)
 
     # ---------------------------------------------------------------- publish
 
@@ -132,7 +141,7 @@ class PubSub:
                 if request.ids is not UNSET:
                     row["msgids"] = ids
             except Refusal as refusal:
-                row |= {"code": refusal.code, "message": refusal.message}
+                row |= _refused(refusal)
             rows.append(row)
         await self._stored(mark)
         return rows
@@ -212,26 +221,35 @@ class PubSub:
 
     async def subscribe(self, request: SubscribeRequest) -> None:
         """Subscribe a client, online or stored, to all filters of the request or to none. Raises Refusal."""
-        filters = _filters(_topics(request.topic, request.topics))
-        await self._answer(request.client_id, await self._subscribe(request, filters, BackpressureSlice(self._server)))
+        _wanted(request)
+        await self._owners.ask(request.client_id, self.subscribe_here, request)
+
+    async def subscribe_here(self, request: SubscribeRequest) -> None:
+        """The same, of a client of this node."""
+        session = await self._subscribe(request, _wanted(request), BackpressureSlice(self._server))
+        await self._answer(request.client_id, session)
 
     async def subscribe_batch(self, requests: list[SubscribeRequest]) -> list[Row]:
         """All of them, if all are well formed; what became of each. Raises Refusal."""
         work = BackpressureSlice(self._server)
-        wanted: list[list[str]] = []
         for index, request in enumerate(requests):
             await work.checkpoint()
-            wanted.append(_of_item(index, lambda each: _filters(_topics(each.topic, each.topics)), request))
+            _of_item(index, _wanted, request)
+        return await self._at_owners(requests, self.subscribed_here, _subscribed_row)
+
+    async def subscribed_here(self, requests: list[SubscribeRequest]) -> list[Row]:
+        """What becomes of each, of clients of this node."""
+        work = BackpressureSlice(self._server)
         mark = self._mark
         rows: list[Row] = []
         subscribed: dict[str, Session] = {}
-        for request, filters in zip(requests, wanted, strict=True):
-            row: Row = {"clientid": request.client_id, "topic": _asked(request)}
+        for request in requests:
+            row = _subscribed_row(request)
             try:
-                subscribed[request.client_id] = await self._subscribe(request, filters, work)
+                subscribed[request.client_id] = await self._subscribe(request, _wanted(request), work)
                 row["code"] = 0
             except Refusal as refusal:
-                row |= {"code": refusal.code, "message": refusal.message}
+                row |= _refused(refusal)
             rows.append(row)
         await self._stored(mark)
         for client_id, session in subscribed.items():
@@ -274,6 +292,11 @@ class PubSub:
 
     async def unsubscribe(self, request: UnsubscribeRequest) -> None:
         """Unsubscribe a client, online or stored; one that has no such subscription is fine. Raises Refusal."""
+        _filters([request.topic])
+        await self._owners.ask(request.client_id, self.unsubscribe_here, request)
+
+    async def unsubscribe_here(self, request: UnsubscribeRequest) -> None:
+        """The same, of a client of this node."""
         (wanted,) = _filters([request.topic])
         session = self._session(request.client_id)
         self._unsubscribe(session, wanted)
@@ -283,23 +306,55 @@ class PubSub:
     async def unsubscribe_batch(self, requests: list[UnsubscribeRequest]) -> list[Row]:
         """All of them, if all are well formed; what became of each. Raises Refusal."""
         work = BackpressureSlice(self._server)
-        wanted: list[str] = []
         for index, request in enumerate(requests):
             await work.checkpoint()
-            wanted.extend(_of_item(index, lambda each: _filters([each.topic]), request))
+            _of_item(index, lambda each: _filters([each.topic]), request)
+        return await self._at_owners(requests, self.unsubscribed_here, _unsubscribed_row)
+
+    async def unsubscribed_here(self, requests: list[UnsubscribeRequest]) -> list[Row]:
+        """What becomes of each, of clients of this node."""
+        work = BackpressureSlice(self._server)
         mark = self._mark
         rows: list[Row] = []
-        for request, each in zip(requests, wanted, strict=True):
+        for request in requests:
             await work.checkpoint()
-            row: Row = {"clientid": request.client_id, "topic": request.topic}
+            row = _unsubscribed_row(request)
             try:
-                self._unsubscribe(self._session(request.client_id), each)
+                self._unsubscribe(self._session(request.client_id), request.topic)
                 row["code"] = 0
             except Refusal as refusal:
-                row |= {"code": refusal.code, "message": refusal.message}
+                row |= _refused(refusal)
             rows.append(row)
         await self._stored(mark)
         return rows
+
+    async def _at_owners(
+        self,
+        requests: list[Item],
+        carry_out: Callable[[list[Item]], Coroutine[Any, Any, list[Row]]],
+        row_of: Callable[[Item], Row],
+    ) -> list[Row]:
+        """Each request is carried out where its client is; the rows in the order of the requests."""
+        if not self._calls.clustered:
+            return await carry_out(requests)
+        found = await self._owners.find(dict.fromkeys(request.client_id for request in requests))
+        by_node: dict[str, list[int]] = {}
+        rows: dict[int, Row] = {}
+        for index, request in enumerate(requests):
+            node = found.nodes.get(request.client_id)
+            if node is None and found.missing:
+                rows[index] = row_of(request) | _refused(may_have(found.missing[0], request.client_id))
+            else:
+                by_node.setdefault(node or self._calls.name, []).append(index)
+        for node, indexes in by_node.items():
+            for some in portions(indexes, lambda index: len(msgspec.msgpack.encode(requests[index]))):
+                wanted = [requests[index] for index in some]
+                try:
+                    done: list[Row] = await self._calls.on(node, carry_out, wanted)
+                except Refusal as refusal:
+                    done = [row_of(each) | _refused(refusal) for each in wanted]
+                rows.update(zip(some, done, strict=True))
+        return [rows[index] for index in range(len(requests))]
 
     def _unsubscribe(self, session: Session, wanted: str) -> None:
         group, topic_filter = parse_filter(wanted)
@@ -318,6 +373,22 @@ class PubSub:
         if durability is not None and durability.commit.trouble is not None and session.durable:
             raise Refusal(RPC_ERROR, TROUBLE)
         return session
+
+
+def _wanted(request: SubscribeRequest) -> list[str]:
+    return _filters(_topics(request.topic, request.topics))
+
+
+def _subscribed_row(request: SubscribeRequest) -> Row:
+    return {"clientid": request.client_id, "topic": _asked(request)}
+
+
+def _unsubscribed_row(request: UnsubscribeRequest) -> Row:
+    return {"clientid": request.client_id, "topic": request.topic}
+
+
+def _refused(refusal: Refusal) -> Row:
+    return {"code": refusal.code, "message": refusal.message}
 
 
 def _no_client(client_id: str) -> Refusal:

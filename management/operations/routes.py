@@ -8,7 +8,9 @@ from taipan.broker.mqtt.topics import parse_shared
 from taipan.broker.server import Server
 from taipan.broker.session.session import Session
 
-from .listing import PAUSE_EVERY, Listing, offset_of
+from .listing import PAUSE_EVERY, Listing, PageQuery
+from .node_calls import NodeCalls
+from .node_listing import Page, Piece, listing_of, piece_of
 
 
 class RouteRecord(msgspec.Struct):
@@ -21,17 +23,35 @@ class RouteRecord(msgspec.Struct):
 class Routes:
     """A route for every filter with a subscription, and one for each group of a shared subscription."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, calls: NodeCalls) -> None:
         self._server = server
+        self._calls = calls
+        calls.serve(self.count, self.piece, self.lookup)
 
-    def listing(self, page: int, limit: int) -> Listing[RouteRecord]:
-        """One page of all, in the order in which the sessions were made that came first to them."""
-        broker = self._server.broker
-        items = _filters(list(broker.sessions), offset_of(page, limit))
-        return Listing(items, page, limit, self.record, broker.router.route_count(), offset=0)
+    async def search(self, query: PageQuery, max_rows: int) -> Page[RouteRecord]:
+        """One page of all, on each node in the order in which the sessions were made that came first to them."""
+        return await listing_of(self._calls, self, query, query.page, query.rows(max_rows))
+
+    async def find(self, topic: str) -> tuple[list[RouteRecord], list[str]]:
+        """The routes of just this filter (not: matching it), without ``$share/...``; and the nodes that did not
+        answer."""
+        found, missing = await self._calls.everywhere(self.lookup, topic)
+        return [route for _, routes in found for route in routes], self._calls.may_lack(missing)
+
+    def count(self, query: PageQuery) -> int:
+        """How many this node has."""
+        return self._server.broker.router.route_count()
+
+    async def piece(self, query: PageQuery, skip: int, limit: int) -> Piece[RouteRecord]:
+        return await piece_of(self.cut(query, skip, limit))
+
+    def cut(self, query: PageQuery, skip: int, limit: int) -> Listing[RouteRecord]:
+        """Those of this node without the first."""
+        items = _filters(list(self._server.broker.sessions), skip)
+        return Listing(items, 1, limit, self.record, self.count(query), offset=0)
 
     def lookup(self, topic: str) -> list[RouteRecord]:
-        """The routes of just this filter (not: matching it), without ``$share/...``."""
+        """Those of this node of just this filter."""
         router = self._server.broker.router
         return [self._record(topic)] * (router.has(topic) + len(router.groups_of(topic)))
 

@@ -11,7 +11,10 @@ from taipan.broker.server import Server
 from taipan.broker.session.session import Session
 from taipan.broker.session.subscription import Subscription
 
-from .listing import FILTERED, PAUSE_EVERY, Listing, PageQuery, everything, offset_of, searched
+from .listing import EVERYTHING, FILTERED, PAUSE_EVERY, Listing, PageQuery, searched
+from .node_calls import NodeCalls
+from .node_listing import Page, Piece, listing_of, piece_of
+from .owners import Owners
 from .refusal import BAD_TOPIC, Refusal
 
 Matches = Callable[[Subscription], bool]
@@ -41,17 +44,39 @@ class SubscriptionsQuery(PageQuery, kw_only=True):
 
 
 class Subscriptions:
-    """All subscriptions of the node, those of sessions whose client is away among them."""
+    """All subscriptions, those of sessions whose client is away among them."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, calls: NodeCalls, owners: Owners) -> None:
         self._server = server
+        self._calls = calls
+        self._owners = owners
+        calls.serve(self.count, self.piece)
 
-    def search(self, query: SubscriptionsQuery, max_rows: int) -> Listing[SubscriptionRecord]:
+    async def search(
+        self, query: SubscriptionsQuery, max_rows: int, node: str | None = None
+    ) -> Page[SubscriptionRecord]:
         """One page of those that the query leaves, session by session. Raises Refusal for a bad ``match_topic``."""
-        page, limit = query.page, query.rows(max_rows)
+        return await listing_of(self._calls, self, query, query.page, query.rows(max_rows), node)
+
+    async def of_client(self, client_id: str, node: str | None = None) -> Page[SubscriptionRecord]:
+        """All of one client's; with ``node``, those that it has there."""
+        if node is None:
+            node = (await self._owners.find([client_id])).nodes.get(client_id, self._calls.name)
+        query = SubscriptionsQuery(clientid=client_id)
+        return await listing_of(self._calls, self, query, 1, EVERYTHING, node, meta=False)
+
+    def count(self, query: SubscriptionsQuery) -> int:
+        """How many this node has. Raises Refusal for a condition that is none."""
+        return FILTERED if list(_conditions(query)) else self._server.broker.router.subscription_count
+
+    async def piece(self, query: SubscriptionsQuery, skip: int, limit: int) -> Piece[SubscriptionRecord]:
+        return await piece_of(self.cut(query, skip, limit))
+
+    def cut(self, query: SubscriptionsQuery, skip: int, limit: int) -> Listing[SubscriptionRecord]:
+        """Those of this node that the query leaves, without the first."""
         conditions = list(_conditions(query))
         if not conditions:
-            return self._page(page, limit)
+            return self._all(skip, limit)
         sessions = self._server.broker.sessions
         if query.clientid is not None:
             only = sessions.get(query.clientid)
@@ -60,14 +85,9 @@ class Subscriptions:
             candidates = self._of_topic(query.topic)
         else:
             found = _found(list(sessions), _all_of(conditions))
-            return Listing(found, page, limit, self.record, FILTERED)
+            return Listing(found, 1, limit, self.record, FILTERED, skip)
         matching = searched(candidates, _all_of(conditions))
-        return Listing(matching, page, limit, self.record, FILTERED)
-
-    def lookup(self, client_id: str) -> Listing[SubscriptionRecord]:
-        """All of one client's."""
-        session = self._server.broker.sessions.get(client_id)
-        return everything([] if session is None else list(session.subscriptions.values()), self.record)
+        return Listing(matching, 1, limit, self.record, FILTERED, skip)
 
     def record(self, subscription: Subscription) -> SubscriptionRecord:
         """The subscription record (specification)."""
@@ -76,10 +96,10 @@ class Subscriptions:
             topic = "$share/" + topic
         return SubscriptionRecord(self._server.broker.node, subscription.session.client_id, topic, subscription.qos)
 
-    def _page(self, page: int, limit: int) -> Listing[SubscriptionRecord]:
-        items = _of_sessions(list(self._server.broker.sessions), offset_of(page, limit))
+    def _all(self, skip: int, limit: int) -> Listing[SubscriptionRecord]:
+        items = _of_sessions(list(self._server.broker.sessions), skip)
         count = self._server.broker.router.subscription_count
-        return Listing(items, page, limit, self.record, count, offset=0)
+        return Listing(items, 1, limit, self.record, count, offset=0)
 
     def _of_topic(self, topic: str) -> list[Subscription]:
         router = self._server.broker.router

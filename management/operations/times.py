@@ -15,6 +15,11 @@ def local_text(when: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(when))
 
 
+def milliseconds(text: str) -> int:
+    """What ``local_text`` made, as unix milliseconds."""
+    return int(time.mktime(time.strptime(text, "%Y-%m-%d %H:%M:%S"))) * 1000
+
+
 def rfc3339(when: float) -> str:
     """Unix seconds in UTC."""
     return datetime.fromtimestamp(when, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -27,7 +27,7 @@ def row(number: int) -> dict[str, str]:
 
 async def test_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async with managed_node() as node:
-        monkeypatch.setattr(node.management.operations.clients, "search", lambda *_: Listing(rows(1), 1, 9999, row))
+        monkeypatch.setattr(node.management.operations.clients, "cut", lambda *_: Listing(rows(1), 1, 9999, row))
         reply = await node.api.get("/clients")
         error = _complaint_of(node)
         assert (reply.status, reply.code) == (500, 102)
@@ -37,13 +37,13 @@ async def test_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_after_half_of_it_is_out(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)
     async with managed_node() as node:
-        search = node.management.operations.clients.search
-        monkeypatch.setattr(node.management.operations.clients, "search", lambda *_: Listing(rows(9000), 1, 9999, row))
+        cut = node.management.operations.clients.cut
+        monkeypatch.setattr(node.management.operations.clients, "cut", lambda *_: Listing(rows(9000), 1, 9999, row))
         with pytest.raises(aiohttp.ClientError):
             await node.api.get("/clients")
         assert "ZeroDivisionError" in _complaint_of(node)
         assert [record.name for record in caplog.records] == ["taipan.management.http.envelope"]
-        monkeypatch.setattr(node.management.operations.clients, "search", search)
+        monkeypatch.setattr(node.management.operations.clients, "cut", cut)
         assert (await node.api.get("/clients")).data == []
 
 
@@ -53,7 +53,7 @@ async def test_who_leaves_amid_the_answer_leaves_no_trace_in_the_log(
     caplog.set_level(logging.WARNING)
     async with managed_node() as node:
         monkeypatch.setattr(
-            node.management.operations.clients, "search", lambda *_: Listing(iter(range(200_000)), 1, 200_000, row)
+            node.management.operations.clients, "cut", lambda *_: Listing(iter(range(200_000)), 1, 200_000, row)
         )
         url = URL(node.management.url + "/api/v4/clients")
         who = {"Authorization": "Basic " + base64.b64encode(f"{APP_ID}:{SECRET}".encode()).decode()}
@@ -71,7 +71,7 @@ async def test_who_leaves_amid_the_answer_leaves_no_trace_in_the_log(
 async def test_head_has_no_body(monkeypatch: pytest.MonkeyPatch) -> None:
     async with managed_node() as node:
         monkeypatch.setattr(
-            node.management.operations.clients, "search", lambda *_: Listing(iter(range(9000)), 1, 9999, row)
+            node.management.operations.clients, "cut", lambda *_: Listing(iter(range(9000)), 1, 9999, row)
         )
         host, _, port = node.management.url.removeprefix("http://").rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))

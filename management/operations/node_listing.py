@@ -1,0 +1,138 @@
+"""NodeListing: one page of records that several nodes have, in the order of the nodes' names.
+
+The nodes are asked how many each has; then those that have a part of the page are asked for it, piece by piece, while
+it is read. Where there are conditions nobody counts, and one node after another tells how many it passed over.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Final, Generic, Protocol, TypeVar
+
+import msgspec
+
+from taipan.broker.loop.cooperative_slice import CooperativeSlice
+
+from .listing import FILTERED, Listing, offset_of
+from .node_calls import NodeCalls, Unreachable
+
+Query = TypeVar("Query", contravariant=True)
+Record = TypeVar("Record")
+
+PIECE: Final = 1000
+"""Records that a node is asked for at once."""
+
+
+class Piece(msgspec.Struct, Generic[Record]):
+    """``skipped``: matches before ``rows``; ``more``: there are others behind them."""
+
+    rows: list[Record]
+    skipped: int
+    more: bool
+
+
+async def piece_of(listing: Listing[Record]) -> Piece[Record]:
+    """The first records of a listing, at most ``PIECE``."""
+    listing.limit = min(listing.limit, PIECE)
+    rows: list[Record] = []
+    work = CooperativeSlice()
+    for row in listing:
+        if row is not None:
+            rows.append(row)
+        await work.checkpoint()
+    return Piece(rows, listing.skipped, listing.has_next)
+
+
+class Rows(Protocol[Query, Record]):
+    """What a node has of one kind; ``count`` and ``piece`` are served to other nodes."""
+
+    def count(self, query: Query) -> int:
+        """How many there are; ``FILTERED`` where there are conditions."""
+
+    def cut(self, query: Query, skip: int, limit: int) -> Listing[Record]:
+        """Those of this node behind the first ``skip`` that match."""
+
+    async def piece(self, query: Query, skip: int, limit: int) -> Piece[Record]:
+        """The same for another node."""
+
+
+class NodeListing(Generic[Record]):
+    """Iterate, then read ``has_next`` and ``missing``: the nodes that did not answer."""
+
+    def __init__(
+        self,
+        calls: NodeCalls,
+        rows: Rows[Query, Record],
+        query: Query,
+        page: int,
+        limit: int,
+        counts: list[tuple[str, int]],
+        missing: list[str],
+        meta: bool,
+    ) -> None:
+        self.page = page
+        self.limit = limit
+        self.count = FILTERED if any(count == FILTERED for _, count in counts) else sum(count for _, count in counts)
+        self.missing = missing
+        self.has_next = False
+        self.meta = meta
+        self._calls = calls
+        self._counts = counts
+        self._records = self._walk(rows, query)
+
+    def __aiter__(self) -> AsyncIterator[Record | None]:
+        return self._records
+
+    async def _walk(self, rows: Rows[Query, Record], query: Query) -> AsyncIterator[Record | None]:
+        skip, left = offset_of(self.page, self.limit), self.limit
+        for node, count in self._counts:
+            if 0 <= count <= skip:
+                skip -= count
+                continue
+            if count > 0 and not left:
+                self.has_next = True
+                return
+            taken = 0
+            try:
+                while True:
+                    piece: Piece[Record] = await self._calls.on(node, rows.piece, query, skip + taken, left)
+                    for row in piece.rows:
+                        yield row
+                    taken += len(piece.rows)
+                    left -= len(piece.rows)
+                    if not (piece.rows and piece.more and left):
+                        break
+            except Unreachable as gone:
+                if self._counts == [(node, count)]:
+                    raise
+                self.missing = self._calls.may_lack([*self.missing, gone.node])
+                continue
+            if piece.more:
+                self.has_next = True
+                return
+            skip = 0 if taken else max(0, skip - piece.skipped)
+
+
+Page = Listing[Record] | NodeListing[Record]
+"""Of one node or of several."""
+
+
+async def listing_of(
+    calls: NodeCalls,
+    rows: Rows[Query, Record],
+    query: Query,
+    page: int,
+    limit: int,
+    node: str | None = None,
+    meta: bool = True,
+) -> Page[Record]:
+    """One page of what all running nodes have, or one ``node``. Raises Refusal."""
+    if node == calls.name or not calls.clustered:
+        listing = rows.cut(query, offset_of(page, limit), limit)
+        listing.page = page
+        listing.meta = meta
+        return listing
+    rows.count(query)  # what is wrong with the query is told before anybody is asked
+    if node is not None:
+        counts = [(node, await calls.on(node, rows.count, query))]
+        return NodeListing(calls, rows, query, page, limit, counts, [], meta)
+    found, missing = await calls.everywhere(rows.count, query)
+    return NodeListing(calls, rows, query, page, limit, found, calls.may_lack(missing), meta)

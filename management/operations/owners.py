@@ -1,0 +1,82 @@
+"""Owners: which node has a client, and what is ordered about the client there."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+from taipan.broker.server import Server
+
+from .node_calls import NodeCalls, Unreachable
+
+ARGUMENT_SIZE: Final = 131_072
+"""Bytes of text that one question has at most, where it asks about many."""
+
+
+class Found(NamedTuple):
+    """Which node has which client; ``missing``: nodes that did not answer and may have one of the others."""
+
+    nodes: dict[str, str]
+    missing: list[str]
+
+
+class Owners:
+    """A client with a connection or a session is on one node."""
+
+    def __init__(self, server: Server, calls: NodeCalls) -> None:
+        self._server = server
+        self._calls = calls
+        calls.serve(self.held)
+
+    def held(self, client_ids: list[str]) -> list[str]:
+        """Those of these clients that this node has."""
+        sessions = self._server.broker.sessions
+        return [each for each in client_ids if sessions.get(each) is not None]
+
+    async def find(self, client_ids: Iterable[str]) -> Found:
+        """The nodes of these clients; one that nobody has is not among them."""
+        sessions, cluster = self._server.broker.sessions, self._server.cluster
+        nodes: dict[str, str] = {}
+        unknown: list[str] = []
+        for each in client_ids:
+            owner = self._calls.name if sessions.get(each) is not None else cluster.owner_of(each)
+            if owner is not None:
+                nodes[each] = owner
+            else:
+                unknown.append(each)
+        missing: list[str] = []
+        if self._calls.clustered:
+            for some in portions(unknown, len):
+                answers = await self._calls.everywhere(self.held, some)
+                missing = missing or answers.missing
+                for node, held in answers.found:
+                    nodes.update(dict.fromkeys(held, node))
+        return Found(nodes, missing)
+
+    async def ask(self, client_id: str, function: Callable[..., Any], *args: Any) -> Any:
+        """What an operation gives where this client is; of a client that nobody has, what it gives here.
+
+        Raises Refusal, Unreachable too where the client may be on a node that does not answer.
+        """
+        found = await self.find([client_id])
+        node = found.nodes.get(client_id)
+        if node is None and found.missing:
+            raise may_have(found.missing[0], client_id)
+        return await self._calls.on(node or self._calls.name, function, *args)
+
+
+def may_have(node: str, client_id: str) -> Unreachable:
+    """Why nothing can be done about a client that no node which answers has."""
+    return Unreachable(node, f"does not answer, it may have client {client_id[:256]}")
+
+
+def portions(items: list[Any], size: Callable[[Any], int]) -> Iterator[list[Any]]:
+    """The items in lists that one question can have."""
+    some: list[Any] = []
+    room = ARGUMENT_SIZE
+    for each in items:
+        if some and room < size(each):
+            yield some
+            some, room = [], ARGUMENT_SIZE
+        some.append(each)
+        room -= size(each) + 8
+    if some:
+        yield some

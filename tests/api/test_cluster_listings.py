@@ -1,0 +1,183 @@
+"""/clients, /subscriptions and /routes over two and three nodes: pages, filters, and nodes that do not answer."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from taipan.management.operations import node_listing
+from tests.support.api import assert_refused
+from tests.support.fake_cluster import FakeNodes, fake_nodes
+
+pytestmark = pytest.mark.asyncio
+
+N1, N2, N3 = "n1@host", "n2@host", "n3@host"
+PER_NODE = (3, 5, 2)
+LISTINGS = ["/clients", "/subscriptions", "/routes"]
+
+
+@pytest_asyncio.fixture
+async def nodes() -> AsyncIterator[FakeNodes]:
+    """Clients c1-0, c1-1, ... on the first node and so on, each subscribed to a filter of its own name."""
+    async with fake_nodes(3) as made:
+        for place, count in enumerate(PER_NODE):
+            for number in range(count):
+                client_id = f"c{place + 1}-{number}"
+                await made[place].leave_session(client_id, f"t/{client_id}", username="even" if number % 2 else "odd")
+        yield made
+
+
+async def all_pages(nodes: FakeNodes, path: str, limit: int, **query: Any) -> list[Any]:
+    rows: list[Any] = []
+    page = 1
+    while True:
+        reply = await nodes.api.get(path, _page=page, _limit=limit, **query)
+        assert reply.meta["page"] == page and reply.meta["limit"] == limit
+        rows += reply.data
+        if not reply.meta["hasnext"]:
+            return rows
+        assert len(reply.data) == limit
+        page += 1
+
+
+@pytest.mark.parametrize("path", LISTINGS)
+async def test_all_rows_in_order_of_the_nodes(nodes: FakeNodes, path: str) -> None:
+    reply = await nodes.api.get(path)
+    assert [row["node"] for row in reply.data] == [N1] * 3 + [N2] * 5 + [N3] * 2
+    assert reply.meta == {"page": 1, "limit": 10_000, "count": 10, "hasnext": False}
+    # Whoever is asked answers the same.
+    assert (await nodes[2].api.get(path)).json == reply.json
+
+
+@pytest.mark.parametrize("path", LISTINGS)
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 8, 9, 10, 11])
+async def test_pages_have_each_row_once(nodes: FakeNodes, path: str, limit: int) -> None:
+    whole = (await nodes.api.get(path)).data
+    assert await all_pages(nodes, path, limit) == whole
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 5, 6])
+async def test_pages_with_conditions(nodes: FakeNodes, limit: int) -> None:
+    whole = (await nodes.api.get("/clients", username="odd")).data
+    assert [row["clientid"] for row in whole] == ["c1-0", "c1-2", "c2-0", "c2-2", "c2-4", "c3-0"]
+    assert await all_pages(nodes, "/clients", limit, username="odd") == whole
+    assert (await nodes.api.get("/clients", username="odd")).meta["count"] == -1
+    rows = await all_pages(nodes, "/subscriptions", limit, _match_topic="t/+", qos=1)
+    assert Counter(row["node"] for row in rows) == {N1: 3, N2: 5, N3: 2}
+
+
+async def test_no_rows_are_asked_for(nodes: FakeNodes) -> None:
+    reply = await nodes.api.get("/clients", _limit=0)
+    assert reply.data == [] and reply.meta == {"page": 1, "limit": 0, "count": 10, "hasnext": True}
+    reply = await nodes.api.get("/clients", _limit=4, _page=9)
+    assert reply.data == [] and reply.meta == {"page": 9, "limit": 4, "count": 10, "hasnext": False}
+
+
+async def test_only_nodes_with_a_part_of_the_page_are_asked_for_rows(nodes: FakeNodes) -> None:
+    await nodes.api.get("/clients", _limit=3, _page=2)  # the first three of n2
+    assert nodes.hub.methods_asked(N2) == ["Clients.count", "Clients.piece"]
+    assert nodes.hub.methods_asked(N3) == ["Clients.count"]
+
+
+async def test_a_long_page_comes_in_pieces(nodes: FakeNodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = (await nodes.api.get("/clients")).data
+    filtered = (await nodes.api.get("/clients", _like_clientid="c")).data
+    monkeypatch.setattr(node_listing, "PIECE", 2)
+    nodes.hub.calls.clear()
+    assert (await nodes.api.get("/clients")).data == whole
+    assert nodes.hub.methods_asked(N2) == ["Clients.count", *["Clients.piece"] * 3]
+    assert (await nodes.api.get("/clients", _like_clientid="c")).data == filtered == whole
+    assert await all_pages(nodes, "/clients", 3, _like_clientid="c") == whole
+
+
+@pytest.mark.parametrize("path", LISTINGS)
+async def test_a_node_that_does_not_answer_is_named(nodes: FakeNodes, path: str) -> None:
+    nodes.hub.silent.add(N2)
+    reply = await nodes.api.get(path)
+    assert [row["node"] for row in reply.data] == [N1] * 3 + [N3] * 2
+    assert reply.meta == {"page": 1, "limit": 10_000, "count": 5, "hasnext": False, "missing_nodes": [N2]}
+    nodes.hub.stop(N2)
+    assert "missing_nodes" not in (await nodes.api.get(path)).meta
+    nodes.hub.silent.add(N3)
+    nodes.be_strict()
+    assert_refused(await nodes.api.get(path), 500, 101, "cluster.strict_fanout")
+
+
+@pytest.mark.parametrize("strict", [False, True])
+async def test_a_node_that_goes_silent_amid_the_answer(nodes: FakeNodes, strict: bool) -> None:
+    if strict:
+        nodes.be_strict()
+
+    async def gone(asking: str, argument: bytes) -> bytes:
+        nodes.hub.silent.add(N2)
+        from taipan.broker.core.cluster import NodeUnreachable
+
+        raise NodeUnreachable(N2)
+
+    nodes.hub.handlers[N2]["operations.Clients.piece"] = gone
+    reply = await nodes.api.get("/clients")
+    if strict:
+        assert_refused(reply, 500, 101, N2)
+    else:
+        assert [row["node"] for row in reply.data] == [N1] * 3 + [N3] * 2
+        assert reply.meta["missing_nodes"] == [N2]
+
+
+@pytest.mark.parametrize("path", ["/nodes/{node}/clients", "/nodes/{node}/subscriptions"])
+async def test_the_listing_of_one_node(nodes: FakeNodes, path: str) -> None:
+    other = path.format(node=N2)
+    reply = await nodes.api.get(other)
+    assert [row["node"] for row in reply.data] == [N2] * 5
+    assert reply.meta == {"page": 1, "limit": 10_000, "count": 5, "hasnext": False}
+    assert (await nodes[1].api.get(other)).json == reply.json
+    assert (await nodes.api.get(other, _limit=2, _page=3)).meta["hasnext"] is False
+    assert len((await nodes.api.get(other, clientid="c2-1")).data) == 1
+    assert (await nodes.api.get(other, clientid="c1-1")).data == []
+    nodes.hub.silent.add(N2)
+    assert_refused(await nodes.api.get(other), 500, 101, N2)
+    assert len((await nodes.api.get(path.format(node=N1))).data) == 3
+    nodes.hub.stop(N2)
+    assert_refused(await nodes.api.get(other), 500, 101, "stopped")
+    assert_refused(await nodes.api.get(path.format(node="n9@host")), 404, 102, "n9@host")
+
+
+async def test_wrong_conditions_are_refused_before_anybody_is_asked(nodes: FakeNodes) -> None:
+    assert_refused(await nodes.api.get("/clients", ip_address="nowhere"), 400, 108, "ip_address")
+    assert_refused(await nodes.api.get("/subscriptions", qos=1, _match_topic="a/#/b"), 400, 115, "_match_topic")
+    assert_refused(await nodes.api.get(f"/nodes/{N2}/clients", ip_address="nowhere"), 400, 108, "ip_address")
+    assert nodes.hub.calls == []
+
+
+async def test_by_user_name(nodes: FakeNodes) -> None:
+    reply = await nodes.api.get("/clients/username/even")
+    assert [row["clientid"] for row in reply.data] == ["c1-1", "c2-1", "c2-3", "c3-1"]
+    assert "meta" not in reply.json
+    assert [row["clientid"] for row in (await nodes.api.get(f"/nodes/{N2}/clients/username/even")).data] == [
+        "c2-1",
+        "c2-3",
+    ]
+    assert [row["clientid"] for row in await all_pages(nodes, "/clients/username/even", 3)] == [
+        "c1-1",
+        "c2-1",
+        "c2-3",
+        "c3-1",
+    ]
+    nodes.hub.silent.add(N2)
+    reply = await nodes.api.get("/clients/username/even")
+    assert [row["clientid"] for row in reply.data] == ["c1-1", "c3-1"]
+    assert reply.meta == {"missing_nodes": [N2]}
+
+
+async def test_the_routes_of_a_filter(nodes: FakeNodes) -> None:
+    for place in (0, 2):
+        await nodes[place].leave_session(f"more-{place}", "common")
+    assert (await nodes.api.get("/routes/common")).data == [
+        {"topic": "common", "node": N1},
+        {"topic": "common", "node": N3},
+    ]
+    assert (await nodes.api.get("/routes/none")).data == []
+    nodes.hub.silent.add(N3)
+    reply = await nodes.api.get("/routes/common")
+    assert reply.data == [{"topic": "common", "node": N1}] and reply.meta == {"missing_nodes": [N3]}
