@@ -188,7 +188,7 @@ def _listeners(
 
 
 def _listener(
-    document: ConfigDocument, raw: Any, path: KeyPath, zones: dict[str, ZoneSettings | None]
+    document: ConfigDocument, raw: object, path: KeyPath, zones: dict[str, ZoneSettings | None]
 ) -> tuple[ListenerSettings, ZoneSettings] | None:
     if not isinstance(raw, dict):
         document.report(path, f"expected a table, got {shown(raw)}")
@@ -219,7 +219,7 @@ def _check_overlap(document: ConfigDocument, bind: str, path: KeyPath, taken: It
             return
 
 
-def _check_misplaced(document: ConfigDocument, table: Mapping[str, Any], path: KeyPath) -> None:
+def _check_misplaced(document: ConfigDocument, table: Mapping[str, object], path: KeyPath) -> None:
     """A zone's key that stands where zones, or the big tables, are named."""
     for key, value in table.items():
         if key in ZoneSettings.__struct_fields__ and not isinstance(value, dict):

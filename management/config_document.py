@@ -93,7 +93,7 @@ class ConfigDocument:
                 node = node[step]
             self._origins[path] = origin
 
-    def convert(self, raw: Any, kind: type[msgspec.Struct], path: KeyPath) -> Any:
+    def convert(self, raw: object, kind: type[msgspec.Struct], path: KeyPath) -> Any:
         """``raw`` as the struct ``kind``, ``None`` where it cannot be one. What is wrong in it is reported."""
         self.refuse(self._faults(raw, kind, path))
         try:
@@ -101,7 +101,7 @@ class ConfigDocument:
         except msgspec.ValidationError:
             return None
 
-    def _faults(self, raw: Any, kind: type[msgspec.Struct], path: KeyPath) -> Iterator[Fault]:
+    def _faults(self, raw: object, kind: type[msgspec.Struct], path: KeyPath) -> Iterator[Fault]:
         if not isinstance(raw, dict):
             yield Fault(path, f"expected a table, got {shown(raw)}")
             return
@@ -112,11 +112,11 @@ class ConfigDocument:
                 raw = {name: value for name, value in raw.items() if name != key}
         yield from self._validator.faults(raw, kind, path)
 
-    def check_keys(self, table: Mapping[str, Any], known: Collection[str], path: KeyPath) -> None:
+    def check_keys(self, table: Mapping[str, object], known: Collection[str], path: KeyPath) -> None:
         """Report keys that are not ``known``, with the nearest of those."""
         self.refuse(unknown_keys(table, known, path))
 
-    def check_finite(self, value: Any, path: KeyPath = ()) -> None:
+    def check_finite(self, value: object, path: KeyPath = ()) -> None:
         """Report inf and nan, wherever they stand in ``value``."""
         if isinstance(value, float) and not math.isfinite(value):
             self.report(path, f"expected a finite number, got {value}")
@@ -152,7 +152,7 @@ class ConfigDocument:
         return _BEHIND_THE_FILE, f"{self._file or 'configuration'}: {_dotted(path)}: {what}"
 
 
-def _override_value(text: str, kind: Any) -> Any:
+def _override_value(text: str, kind: object) -> Any:
     """``text`` as a TOML value, as a string where it is none or where a string is what the key wants."""
     try:
         value = tomllib.loads(f"value = {text}")

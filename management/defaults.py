@@ -41,7 +41,7 @@ def as_toml() -> str:
     return "\n".join(lines)
 
 
-def _keys(struct: type[msgspec.Struct], place: str, given: Mapping[str, Any], off: str = "") -> Iterator[str]:
+def _keys(struct: type[msgspec.Struct], place: str, given: Mapping[str, object], off: str = "") -> Iterator[str]:
     """The keys of a table, its own tables last; ``off``: put before what is not in force."""
     notes = _notes(struct)
     tables = []
@@ -80,7 +80,7 @@ def _default(field: msgspec.structs.FieldInfo) -> Any:
     return _example(field.type) if field.default is msgspec.NODEFAULT else field.default
 
 
-def _example(kind: Any) -> Any:
+def _example(kind: object) -> Any:
     """Some value that the type allows, for a key that has no default."""
     members = [each for each in union_members(kind) if each is not type(None)]
     value: Any
@@ -94,7 +94,7 @@ def _example(kind: Any) -> Any:
     raise AssertionError(f"no example of {kind}")
 
 
-def _toml(value: Any) -> str:
+def _toml(value: object) -> str:
     if isinstance(value, Mapping):
         inside = ", ".join(f"{json.dumps(key, ensure_ascii=False)} = {_toml(each)}" for key, each in value.items())
         return f"{{ {inside} }}" if inside else "{}"

@@ -12,7 +12,7 @@ from taipan.broker.config import ListenerSettings, ZoneSettings
 from .toml_lines import KeyPath
 
 
-def type_at(roots: Mapping[str, Any], path: KeyPath) -> Any:
+def type_at(roots: Mapping[str, object], path: KeyPath) -> Any:
     """The type of the settings field at ``path``, ``None`` where there is no such field.
 
     ``roots``: the types of the top-level keys.
@@ -33,7 +33,7 @@ def type_at(roots: Mapping[str, Any], path: KeyPath) -> Any:
     return kind
 
 
-def union_members(kind: Any) -> tuple[Any, ...]:
+def union_members(kind: object) -> tuple[Any, ...]:
     """What it may be: the members of a union, the types of literals, or itself alone."""
     if typing.get_origin(kind) is typing.Annotated:
         kind = typing.get_args(kind)[0]
@@ -44,7 +44,7 @@ def union_members(kind: Any) -> tuple[Any, ...]:
     return (kind,)
 
 
-def member_type(kind: Any) -> Any:
+def member_type(kind: object) -> Any:
     """What a list, tuple or dict holds."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (list, tuple) and arguments:
@@ -54,18 +54,18 @@ def member_type(kind: Any) -> Any:
     return None
 
 
-def is_list(kind: Any) -> bool:
+def is_list(kind: object) -> bool:
     return any(typing.get_origin(member) in (list, tuple) for member in union_members(kind))
 
 
-def struct_of(kind: Any) -> type[msgspec.Struct] | None:
+def struct_of(kind: object) -> type[msgspec.Struct] | None:
     for member in union_members(kind):
         if isinstance(member, type) and issubclass(member, msgspec.Struct):
             return member
     return None
 
 
-def struct_in(kind: Any) -> type[msgspec.Struct] | None:
+def struct_in(kind: object) -> type[msgspec.Struct] | None:
     """The struct that a field is, or is a list of."""
     return struct_of(kind) or next(
         (found for member in union_members(kind) if (found := struct_of(member_type(member))) is not None), None

@@ -88,7 +88,7 @@ def _like(pattern: str, words: str) -> ValueRule:
 
 
 def _filled(words: str) -> ValueRule:
-    def check(value: Any) -> Iterator[Fault]:
+    def check(value: object) -> Iterator[Fault]:
         if not value:
             yield Fault((), f"expected {words}")
 
@@ -98,7 +98,7 @@ def _filled(words: str) -> ValueRule:
 def _parsed(parse: Callable[[Any], object], empty: bool = False) -> ValueRule:
     """What ``parse`` takes. ``empty``: an empty text too, which says that there is none."""
 
-    def check(value: Any) -> Iterator[Fault]:
+    def check(value: object) -> Iterator[Fault]:
         try:
             if value or not empty:
                 parse(value)

@@ -53,7 +53,7 @@ class Validator:
         self._table = table
         self._rules: ValueRules = rules or {}
 
-    def faults(self, value: Any, kind: Any, place: KeyPath = ()) -> Iterator[Fault]:
+    def faults(self, value: object, kind: object, place: KeyPath = ()) -> Iterator[Fault]:
         """Everything in ``value`` that is not as ``kind`` has it; a value without faults converts."""
         struct, member = struct_of(kind), _member(kind)
         if struct is not None and isinstance(value, dict):
@@ -94,7 +94,7 @@ class Validator:
                 what = f"needs the key {quoted(key)}" if self._table == "table" else f"{key} is missing"
                 yield Fault(place, what, missing=True)
 
-    def _of_whole(self, value: Any, kind: Any, place: KeyPath) -> Iterator[Fault]:
+    def _of_whole(self, value: object, kind: object, place: KeyPath) -> Iterator[Fault]:
         try:
             msgspec.convert(value, kind, strict=self._strict)
         except msgspec.ValidationError:
@@ -108,7 +108,7 @@ def unknown_keys(value: Collection[str], known: Collection[str], place: KeyPath)
             yield Fault(place + (key,), f"unknown key{nearest(key, known)}")
 
 
-def _member(kind: Any) -> Any:
+def _member(kind: object) -> Any:
     """What it holds, where it may be a list, a tuple of any length or a mapping."""
     for each in union_members(kind):
         arguments = typing.get_args(each)
@@ -120,14 +120,14 @@ def _member(kind: Any) -> Any:
     return None
 
 
-def _holds(kind: Any, *wanted: type) -> bool:
+def _holds(kind: object, *wanted: type) -> bool:
     return any(typing.get_origin(each) in wanted for each in union_members(kind))
 
 
 # In words
 
 
-def expected(kind: Any, table: str = "table") -> str:
+def expected(kind: object, table: str = "table") -> str:
     """``kind`` in words: what is allowed, in which unit. ``a whole number of seconds from 0 to 65535``."""
     if typing.get_origin(kind) is Annotated:
         inner, *metas = typing.get_args(kind)
@@ -158,7 +158,7 @@ def expected(kind: Any, table: str = "table") -> str:
     return _KINDS.get(only, "another value")
 
 
-def _list(kind: Any, table: str, meta: Meta) -> str:
+def _list(kind: object, table: str, meta: Meta) -> str:
     if meta.max_length == 0:
         return "an empty list"
     text = "a list" if meta.max_length is None else f"a list of at most {meta.max_length}"
@@ -192,14 +192,14 @@ def _number(value: float) -> str:
     return str(int(value)) if value == int(value) else str(value)
 
 
-def _alternatives(kind: Any) -> tuple[Any, ...]:
+def _alternatives(kind: object) -> tuple[Any, ...]:
     """The members of a union as they are written, ``Annotated`` kept."""
     if typing.get_origin(kind) in (typing.Union, type(int | str)):
         return typing.get_args(kind)
     return (kind,)
 
 
-def _literals(kind: Any) -> tuple[Any, ...]:
+def _literals(kind: object) -> tuple[Any, ...]:
     if typing.get_origin(kind) is Literal:
         return typing.get_args(kind)
     alternatives = [each for each in _alternatives(kind) if each not in (type(None), msgspec.UnsetType)]
@@ -212,7 +212,7 @@ def _one_of(words: list[str]) -> str:
     return words[0] if len(words) == 1 else f"one of {', '.join(words)}"
 
 
-def shown(value: Any, table: str = "table") -> str:
+def shown(value: object, table: str = "table") -> str:
     """What was given, short enough for a line."""
     if isinstance(value, str):
         return quoted(value if len(value) <= _MAX_SHOWN_LENGTH else value[:_MAX_SHOWN_LENGTH] + "...")
@@ -223,7 +223,7 @@ def shown(value: Any, table: str = "table") -> str:
     return one_line(_json(value))[:_MAX_SHOWN_LENGTH]
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -43,7 +43,7 @@ class Columns(Mapping[str, Any]):
             value = self._values[name] = self._makers[name](self._source)
             return value
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: object = None) -> Any:
         """The column, or `default` where the event has none of that name."""
         values = self._values
         if name in values:
@@ -105,7 +105,7 @@ def _decode(payload: str | bytes) -> Any:
     return value
 
 
-def _check_depth(value: Any) -> None:
+def _check_depth(value: object) -> None:
     level = [value]
     for _ in range(MAX_DEPTH):
         inner: list[Any] = []

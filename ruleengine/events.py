@@ -77,7 +77,7 @@ def _connected_at(event: Event) -> Any:
     return UNDEFINED if client is None else _milliseconds(client.connected_at + event.environment.skew())
 
 
-def _of(whose: Callable[[Event], _Who | None], read: Callable[[_Who], Any]) -> Maker:
+def _of(whose: Callable[[Event], _Who | None], read: Callable[[_Who], object]) -> Maker:
     """A column about a client; undefined where there is none, or it has no such value."""
 
     def make(event: Event) -> Any:
@@ -218,7 +218,7 @@ _UNLISTED: Final = frozenset({"event", "timestamp", "node", "headers", "mountpoi
 
 
 def _kind(
-    topic: str, titles: tuple[str, str], texts: tuple[str, str], *makers: Mapping[str, Maker], **examples: Any
+    topic: str, titles: tuple[str, str], texts: tuple[str, str], *makers: Mapping[str, Maker], **examples: object
 ) -> EventKind:
     made: dict[str, Maker] = dict(_ALWAYS)
     for each in makers:

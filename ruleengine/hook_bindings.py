@@ -152,7 +152,7 @@ class HookBindings:
         kind: EventKind,
         client: ClientInfo | None,
         message: Message | None,
-        facts: Mapping[str, Any] | None = None,
+        facts: Mapping[str, object] | None = None,
     ) -> None:
         if message is not None and not self._rule_index.sees(message.topic):
             return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from .events import EVENTS, MESSAGE_PUBLISH
 from .params import Param, ParamError
@@ -29,7 +28,7 @@ def output_names(statement: Statement) -> frozenset[str]:
     return frozenset(names)
 
 
-def check_placeholders(params: Mapping[str, Any], declared: Iterable[Param], names: frozenset[str]) -> None:
+def check_placeholders(params: Mapping[str, object], declared: Iterable[Param], names: frozenset[str]) -> None:
     """Raises ParamError for a template that reads a name which no row can have.
 
     A default that was not given explicitly is accepted, as by EMQX: it renders as ``undefined``.
@@ -45,7 +44,7 @@ def check_placeholders(params: Mapping[str, Any], declared: Iterable[Param], nam
                     raise ParamError(param.name, f"{placeholder} is not selected by the rule, which gives {known}")
 
 
-def _texts(value: Any) -> Iterable[str]:
+def _texts(value: object) -> Iterable[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):

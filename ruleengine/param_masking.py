@@ -14,7 +14,7 @@ _TEXT: Final = ("file",)
 """Of a file that came with its text; the name of one is no secret."""
 
 
-def shown(params: Mapping[str, Any], declared: tuple[Param, ...]) -> dict[str, Any]:
+def shown(params: Mapping[str, object], declared: tuple[Param, ...]) -> dict[str, Any]:
     """``params`` without secrets."""
     files = _names(declared, "file")
     masked: dict[str, Any] = mask(params, _names(declared, "password"))
@@ -24,7 +24,9 @@ def shown(params: Mapping[str, Any], declared: tuple[Param, ...]) -> dict[str, A
     }
 
 
-def given_back(given: Mapping[str, Any], stored: Mapping[str, Any], declared: tuple[Param, ...]) -> dict[str, Any]:
+def given_back(
+    given: Mapping[str, object], stored: Mapping[str, object], declared: tuple[Param, ...]
+) -> dict[str, Any]:
     """``given`` with what ``stored`` has in the place of each mask. Raises RuleEngineError where it has none."""
     files = {name for name in _names(declared, "file") if isinstance(given.get(name), Mapping)}
     try:
@@ -38,14 +40,16 @@ def given_back(given: Mapping[str, Any], stored: Mapping[str, Any], declared: tu
     return restored
 
 
-def actions_given_back(given: Any, stored: Sequence[StoredAction], types: Mapping[str, ActionType]) -> Any:
+def actions_given_back(given: object, stored: Sequence[StoredAction], types: Mapping[str, ActionType]) -> Any:
     """The same for the actions of a rule; what is no list of actions is returned as it is."""
     if not isinstance(given, (list, tuple)):
         return given
     return [_action_given_back(each, index, stored, types) for index, each in enumerate(given)]
 
 
-def _action_given_back(given: Any, index: int, stored: Sequence[StoredAction], types: Mapping[str, ActionType]) -> Any:
+def _action_given_back(
+    given: object, index: int, stored: Sequence[StoredAction], types: Mapping[str, ActionType]
+) -> Any:
     if not isinstance(given, Mapping) or not isinstance(given.get("params"), Mapping):
         return given
     kind = types.get(given["name"]) if isinstance(given.get("name"), str) else None
@@ -57,7 +61,7 @@ def _action_given_back(given: Any, index: int, stored: Sequence[StoredAction], t
 
 
 def _counterpart(
-    given: Mapping[str, Any], index: int, stored: Sequence[StoredAction], declared: tuple[Param, ...]
+    given: Mapping[str, object], index: int, stored: Sequence[StoredAction], declared: tuple[Param, ...]
 ) -> StoredAction | None:
     """The stored action that this one was: one with the same masked parameters, else the one of its index."""
     here = list(stored[index : index + 1])

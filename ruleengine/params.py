@@ -148,7 +148,7 @@ class Param:
             raise ParamError(self.name, f"expected {number(self.range[0])} to {number(self.range[1])}")
         return value
 
-    def gives(self, value: Any) -> bool:
+    def gives(self, value: object) -> bool:
         """Whether ``value`` is given: a form sends an empty text for a choice that was not filled in."""
         return value != "" or self.enum is None or "" in self.enum
 
@@ -164,7 +164,7 @@ def _file(name: str, value: dict[str, Any] | None) -> str | dict[str, str]:
     return {"filename": filename[:_SHOWN], "file": text} if text else ""
 
 
-def one_of(values: Iterable[Any]) -> str:
+def one_of(values: Iterable[object]) -> str:
     """Allowed values as JSON has them."""
     return ", ".join(json.dumps(each, ensure_ascii=False) for each in values)
 
@@ -174,7 +174,7 @@ def number(value: float) -> str:
     return str(int(value)) if value == int(value) else str(value)
 
 
-def _given(value: Any) -> str:
+def _given(value: object) -> str:
     """A wrong value as JSON has it, short enough for a line."""
     if isinstance(value, dict):
         return "an object"
@@ -183,7 +183,7 @@ def _given(value: Any) -> str:
     return json.dumps(value)[:_SHOWN]
 
 
-def check_params(given: Mapping[str, Any], params: tuple[Param, ...]) -> dict[str, Any]:
+def check_params(given: Mapping[str, object], params: tuple[Param, ...]) -> dict[str, Any]:
     """``given`` checked, defaults filled in; undeclared keys are kept. Raises ParamError."""
     checked = dict(given)
     for param in params:
@@ -198,7 +198,7 @@ def check_params(given: Mapping[str, Any], params: tuple[Param, ...]) -> dict[st
     return checked
 
 
-def _is_a(value: Any, kind: str) -> bool:
+def _is_a(value: object, kind: str) -> bool:
     if isinstance(value, bool):
         return kind == "boolean"
     return isinstance(value, _TYPES[kind])

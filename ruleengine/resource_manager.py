@@ -147,7 +147,7 @@ class ResourceManager:
                 logger.log(level, "resource_unusable resource=%s reason=%s", row.id, error.message)
 
     async def create(
-        self, type: str, config: Mapping[str, Any], id: str | None = None, description: str = ""
+        self, type: str, config: Mapping[str, object], id: str | None = None, description: str = ""
     ) -> ResourceRecord:
         """The record of a new resource, whether its other side can be reached or not: its first attempt is waited for,
         at most ``FIRST_TRY`` seconds."""
@@ -155,7 +155,9 @@ class ResourceManager:
             entry = await self._create(type, config, id, description)
             return self.lookup(entry.stored.id)
 
-    async def _create(self, type: str, config: Mapping[str, Any], id: str | None, description: str) -> ManagedResource:
+    async def _create(
+        self, type: str, config: Mapping[str, object], id: str | None, description: str
+    ) -> ManagedResource:
         id = new_id("resource", id, self._entries, reserved=PROBE)
         if len(self._entries) >= self._node.settings.max_resources:
             raise RuleEngineError(WRONG, "there are as many resources as ruleengine.max_resources allows")
@@ -171,7 +173,7 @@ class ResourceManager:
         await self._first_try(entry)
         return entry
 
-    async def test(self, type: str, config: Mapping[str, Any], id: str | None = None) -> None:
+    async def test(self, type: str, config: Mapping[str, object], id: str | None = None) -> None:
         """Whether it could be reached, with nothing stored; what is masked is that of the resource ``id``.
 
         Raises RuleEngineError.
@@ -220,7 +222,7 @@ class ResourceManager:
         self.users.retry_suspended()
 
     async def update(
-        self, id: str, config: Mapping[str, Any] | None = None, description: str | None = None
+        self, id: str, config: Mapping[str, object] | None = None, description: str | None = None
     ) -> ResourceRecord:
         """The record after the change. A new configuration is tried first, as EMQX does; what the answers mask stays
         as it was. It is refused while an enabled rule uses the resource, unless that could not be started."""
@@ -228,7 +230,7 @@ class ResourceManager:
             await self._update(id, config, description)
             return self.lookup(id)
 
-    async def _update(self, id: str, config: Mapping[str, Any] | None, description: str | None) -> None:
+    async def _update(self, id: str, config: Mapping[str, object] | None, description: str | None) -> None:
         entry = self.get(id)
         row = entry.stored
         if description is not None:
@@ -427,12 +429,12 @@ class ResourceManager:
         return kind
 
     @staticmethod
-    def _unmasked(kind: ResourceType, config: Mapping[str, Any], stored: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _unmasked(kind: ResourceType, config: Mapping[str, object], stored: Mapping[str, object]) -> Mapping[str, Any]:
         expect("config", config, Mapping, "an object")
         return given_back(config, stored, kind.params)
 
     @staticmethod
-    def _check(kind: ResourceType, config: Mapping[str, Any]) -> dict[str, Any]:
+    def _check(kind: ResourceType, config: Mapping[str, object]) -> dict[str, Any]:
         expect("config", config, Mapping, "an object")
         try:
             return check_params(config, kind.params)

@@ -131,7 +131,7 @@ class RuleManager:
     async def create(
         self,
         rawsql: str,
-        actions: Sequence[Mapping[str, Any]],
+        actions: Sequence[Mapping[str, object]],
         id: str | None = None,
         description: str = "",
         enabled: bool = True,
@@ -144,7 +144,7 @@ class RuleManager:
     async def _create(
         self,
         rawsql: str,
-        actions: Sequence[Mapping[str, Any]],
+        actions: Sequence[Mapping[str, object]],
         id: str | None,
         description: str,
         enabled: bool,
@@ -166,7 +166,7 @@ class RuleManager:
         self._put(rule, None)
         return rule
 
-    async def update(self, id: str, changes: Mapping[str, Any]) -> RuleRecord:
+    async def update(self, id: str, changes: Mapping[str, object]) -> RuleRecord:
         """The record after changing any of ``rawsql``, ``actions``, ``description``, ``enabled``,
         ``on_action_failed``; the rest stays."""
         async with self._lock:
@@ -305,7 +305,7 @@ class RuleManager:
         trace = self.get(id).trace
         return [] if trace is None else trace.records()
 
-    async def test_sql(self, rawsql: str, ctx: Mapping[str, Any]) -> Any:
+    async def test_sql(self, rawsql: str, ctx: Mapping[str, object]) -> Any:
         """What a rule would select from an example: a row, or for FOREACH the list of rows."""
         expect("rawsql", rawsql, str, "a string")
         expect("ctx", ctx, Mapping, "an object")
@@ -459,13 +459,13 @@ class RuleManager:
 
     # Checking
 
-    def _check_actions(self, given: Sequence[Mapping[str, Any]], names: frozenset[str]) -> tuple[StoredAction, ...]:
+    def _check_actions(self, given: Sequence[Mapping[str, object]], names: frozenset[str]) -> tuple[StoredAction, ...]:
         expect("actions", given, Sequence, "an array")
         count = [0]
         return tuple(self._check_action(each, names, 1, count) for each in given)
 
     def _check_action(
-        self, given: Mapping[str, Any], names: frozenset[str], depth: int, count: list[int]
+        self, given: Mapping[str, object], names: frozenset[str], depth: int, count: list[int]
     ) -> StoredAction:
         count[0] += 1
         if count[0] > MAX_ACTIONS:
@@ -501,7 +501,7 @@ class RuleManager:
                 raise RuleEngineError.of_param(error) from error
             self._check_stored(action.fallbacks, names)
 
-    def _check_resource(self, kind: ActionType, params: Mapping[str, Any]) -> None:
+    def _check_resource(self, kind: ActionType, params: Mapping[str, object]) -> None:
         if not kind.resource_types:
             return
         id = params.get(RESOURCE)
@@ -528,6 +528,6 @@ class RuleManager:
         return self._last_number
 
 
-def _check_on_failed(value: Any) -> None:
+def _check_on_failed(value: object) -> None:
     if value not in ON_FAILED:
         raise RuleEngineError(WRONG, f"on_action_failed: expected {' or '.join(ON_FAILED)}")

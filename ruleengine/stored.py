@@ -52,7 +52,7 @@ class StoredResource(msgspec.Struct, frozen=True):
 Stored = TypeVar("Stored", StoredRule, StoredResource)
 
 
-def expect(key: str, value: Any, kind: type[Any], words: str) -> None:
+def expect(key: str, value: object, kind: type[Any], words: str) -> None:
     """Raises RuleEngineError where the value is of another kind. A text is no Sequence here, true no int."""
     if not isinstance(value, kind) or (kind is not str and isinstance(value, str | bool)):
         raise RuleEngineError(WRONG, f"{key}: expected {words}")

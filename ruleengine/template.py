@@ -56,7 +56,7 @@ class Template:
         """Whether it is one placeholder and nothing else."""
         return len(self._pieces) == 3 and not self._pieces[0] and not self._pieces[2]
 
-    def value(self, row: Mapping[str, Any]) -> Any:
+    def value(self, row: Mapping[str, object]) -> Any:
         """What a ``single`` template stands for, as it is: a number, a boolean, binary; text otherwise."""
         if self.single:
             piece = self._pieces[1]
@@ -65,7 +65,7 @@ class Template:
                 return _read(row, piece.path, Budget())
         return self.render(row)
 
-    def render(self, row: Mapping[str, Any]) -> str | bytes:
+    def render(self, row: Mapping[str, object]) -> str | bytes:
         """The text; binary where a value that is not UTF-8 went in. ValueError: more output than is allowed."""
         budget = Budget()
         if not self.text:
@@ -85,7 +85,7 @@ class Template:
         return "".join(parts)
 
     def _render_binary(
-        self, row: Mapping[str, Any], before: list[str], part: bytes, index: int, budget: Budget
+        self, row: Mapping[str, object], before: list[str], part: bytes, index: int, budget: Budget
     ) -> str | bytes:
         """The rest of ``render`` from the first binary value on."""
         parts = ["".join(before).encode(), part]
@@ -96,12 +96,12 @@ class Template:
             parts.append(text.encode() if isinstance(text, str) else text)
         return restore(b"".join(parts))
 
-    def render_bytes(self, row: Mapping[str, Any]) -> bytes:
+    def render_bytes(self, row: Mapping[str, object]) -> bytes:
         """The text as UTF-8, or the binary: what goes into a payload or a body."""
         rendered = self.render(row)
         return rendered.encode("utf-8", "surrogatepass") if isinstance(rendered, str) else rendered
 
-    def render_each(self, row: Mapping[str, Any], escape: Callable[[str | bytes], str]) -> str:
+    def render_each(self, row: Mapping[str, object], escape: Callable[[str | bytes], str]) -> str:
         """The text with each value, but not the literal parts, passed through ``escape``."""
         budget = Budget()
         parts: list[str] = []
@@ -119,7 +119,7 @@ def always_reserved(topic: Template) -> bool:
     return reserved(f"{topic.beginning}x" if topic.placeholders else topic.text)
 
 
-def _text(row: Mapping[str, Any], piece: _Placeholder, budget: Budget) -> str | bytes:
+def _text(row: Mapping[str, object], piece: _Placeholder, budget: Budget) -> str | bytes:
     path = piece.path
     value = row.get(path[0], UNDEFINED) if len(path) == 1 else _read(row, path, budget)
     if piece.as_json:
@@ -127,7 +127,7 @@ def _text(row: Mapping[str, Any], piece: _Placeholder, budget: Budget) -> str | 
     return value if type(value) is str else value_text(value, budget)
 
 
-def _read(row: Mapping[str, Any], path: tuple[str, ...], budget: Budget) -> Any:
+def _read(row: Mapping[str, object], path: tuple[str, ...], budget: Budget) -> Any:
     value = row.get(path[0], UNDEFINED)
     for key in path[1:]:
         value = read_key(value, key, budget)

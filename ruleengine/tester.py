@@ -24,7 +24,7 @@ from .sql.scope import FunctionEnvironment
 NO_MATCH = "SQL Not Match"
 
 
-def test_sql(statement: Statement, given: Mapping[str, Any], settings: RuleEngineSettings, node: str) -> Any:
+def test_sql(statement: Statement, given: Mapping[str, object], settings: RuleEngineSettings, node: str) -> Any:
     """The row, for FOREACH the list of rows, empty where no element is left.
 
     ``given`` stands over the example columns of the event.

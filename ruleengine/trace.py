@@ -18,7 +18,7 @@ MAX_TRACED_ROWS: Final = 20
 MAX_TRACED_ACTIONS: Final = 100
 
 
-def sample(value: Any) -> str:
+def sample(value: object) -> str:
     """A value as JSON, cut to what fits into a trace; what has no JSON, or is too large, as a word in brackets."""
     try:
         text = encode_json(_beginning(value, [MAX_TEXT_LENGTH + 16]), Budget())

@@ -65,12 +65,12 @@ def _is_more_than_placeholders(text: str) -> bool:
     return _SCHEME.fullmatch(_PLACEHOLDERS.sub("", text)) is None
 
 
-def mask(value: Any, declared: Collection[str] = ()) -> Any:
+def mask(value: object, declared: Collection[str] = ()) -> Any:
     """``value`` as JSON has it, with its secrets masked. ``declared``: further members that are."""
     return _mask("", value, lambda name: name in declared)
 
 
-def _mask(name: str, value: Any, declared: Callable[[str], bool]) -> Any:
+def _mask(name: str, value: object, declared: Callable[[str], bool]) -> Any:
     if isinstance(value, str):
         if value and (declared(name) or (is_secret(name) and _is_more_than_placeholders(value))):
             return MASK
@@ -84,12 +84,12 @@ def _mask(name: str, value: Any, declared: Callable[[str], bool]) -> Any:
     return value
 
 
-def restore(given: Any, stored: Any, declared: Collection[str] = ()) -> Any:
+def restore(given: object, stored: object, declared: Collection[str] = ()) -> Any:
     """``given`` with each mask replaced by what ``stored`` has there. Raises Masked where that is something else."""
     return _restore("", "", given, stored, lambda name: name in declared)
 
 
-def _restore(place: str, name: str, given: Any, stored: Any, declared: Callable[[str], bool]) -> Any:
+def _restore(place: str, name: str, given: object, stored: object, declared: Callable[[str], bool]) -> Any:
     if isinstance(given, str):
         if MASK not in given:
             return given

@@ -236,7 +236,7 @@ def overview(commands: Iterable[Command]) -> list[str]:
     return lines
 
 
-def key_line(key: str, value: Any, width: int) -> str:
+def key_line(key: str, value: object, width: int) -> str:
     """``sysdescr  : Taipan``: the key cut or padded to ``width``."""
     return f"{key[:width]:<{width}}: {value}"
 
@@ -251,7 +251,7 @@ def word(flag: bool) -> str:
     return "true" if flag else "false"
 
 
-def told(value: Any) -> Any:
+def told(value: object) -> Any:
     """A value as a line has it; ``-`` where there is none."""
     if isinstance(value, bool):
         return word(value)

@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -73,11 +73,11 @@ class Output:
         """A sign of life."""
         self._writer.write(frame(b"o", b""))
 
-    async def json(self, value: Any) -> None:
+    async def json(self, value: object) -> None:
         self._pending += json_text(value) + b"\n"
         await self._checkpoint()
 
-    async def _json(self, data: Any) -> None:
+    async def _json(self, data: object) -> None:
         if isinstance(data, list):
             data = everything(data, lambda row: row)
         if data is None:
@@ -125,7 +125,7 @@ def printable(line: str) -> bytes:
     return one_line(line).encode("utf-8", "backslashreplace") + b"\n"
 
 
-def json_text(value: Any) -> bytes:
+def json_text(value: object) -> bytes:
     """JSON, with escapes for what a terminal would act upon."""
     text = _encode(value).decode("utf-8")
     return (text if text.isprintable() else _UNPRINTABLE.sub(_escaped, text)).encode("utf-8")

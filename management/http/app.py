@@ -3,7 +3,6 @@
 import inspect
 import logging
 from collections.abc import Iterable
-from typing import Any
 
 from aiohttp import web
 
@@ -44,7 +43,7 @@ class Application:
         return application
 
     @web.middleware
-    async def _receive(self, request: web.Request, handler: Any) -> web.StreamResponse:
+    async def _receive(self, request: web.Request, handler: object) -> web.StreamResponse:
         """Every request, those too whose target is no path and that aiohttp's router does not know."""
         connection = connection_of(request)
         connection.request_begins()

@@ -31,7 +31,7 @@ class HttpProtocol(web.RequestHandler):
         super().__init__(manager, loop=loop, max_line_size=MAX_LINE_LENGTH, **options)
         self.connection = connection
 
-    def log_exception(self, *args: Any, **kw: Any) -> None:
+    def log_exception(self, *args: object, **kw: object) -> None:
         """A caller who goes amid the answer, or whose body breaks its headers' word, is no fault of the node."""
         error = kw.get("exc_info") or sys.exception()
         if isinstance(error, (ConnectionError, web.RequestPayloadError)):

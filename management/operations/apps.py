@@ -5,7 +5,7 @@ import hmac
 import re
 import secrets
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -110,7 +110,7 @@ class Apps:
         await wait_until_stored(self._tables)
         return secret
 
-    async def update(self, app_id: str, **changes: Any) -> None:
+    async def update(self, app_id: str, **changes: object) -> None:
         """``changes``: ``name``, ``desc``, ``status``, ``expired``; what is not among them stays."""
         app = self._changeable(app_id)
         if app is None:

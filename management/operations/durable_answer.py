@@ -18,7 +18,7 @@ _MIN_INTEGER: Final = -(2**63)
 _MAX_INTEGER: Final = 2**64 - 1
 
 
-def check_storable(key: str, value: Any) -> None:
+def check_storable(key: str, value: object) -> None:
     """Raises Refusal where it is nested too deeply or has integers of more than 64 bits. ``key``: what it is."""
     level = [value]
     for _ in range(MAX_DEPTH):

@@ -72,7 +72,7 @@ class _Operation:
         self.arguments = msgspec.msgpack.Decoder(msgspec.defstruct("Arguments", fields, kw_only=True))
         self.answer = msgspec.msgpack.Decoder(types["return"])
 
-    def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    def encode(self, args: tuple[object, ...], kwargs: dict[str, Any]) -> bytes:
         return _encode(self.signature.bind(*args, **kwargs).arguments)
 
     async def run(self, argument: bytes) -> Any:
@@ -110,7 +110,7 @@ class NodeCalls:
 
     # --------------------------------------------------------------- answering
 
-    def serve(self, *functions: Callable[..., Any]) -> None:
+    def serve(self, *functions: Callable[..., object]) -> None:
         """From now on other nodes may ask for these operations."""
         for function in functions:
             operation = _Operation(function)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from taipan.broker.observability.stats import NAMES as STATS
 from taipan.broker.server import Server
@@ -201,5 +201,5 @@ def _label_text(labels: Labels) -> str:
     return "{" + ",".join(f'{name}="{_escape(value)}"' for name, value in labels) + "}"
 
 
-def _escape(value: Any) -> str:
+def _escape(value: object) -> str:
     return str(value).replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

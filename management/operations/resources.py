@@ -1,7 +1,6 @@
 """Resources: the connections that actions share, and their types."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 
@@ -58,7 +57,7 @@ class Resources:
         return all(each.is_alive for each in self.lookup(resource_id).status or ())
 
     async def create(
-        self, kind: str, config: Mapping[str, Any], resource_id: str | None = None, description: str = ""
+        self, kind: str, config: Mapping[str, object], resource_id: str | None = None, description: str = ""
     ) -> ResourceRecord:
         """Its record without ``status``; it is there although the other side may not answer yet."""
         check_store_writable(self._tables)
@@ -69,14 +68,14 @@ class Resources:
         record.status = msgspec.UNSET
         return record
 
-    async def test(self, kind: str, config: Mapping[str, Any], resource_id: str | None = None) -> None:
+    async def test(self, kind: str, config: Mapping[str, object], resource_id: str | None = None) -> None:
         """Whether such a resource can be reached; nothing is stored. A masked secret is that of ``resource_id``."""
         check_storable("config", config)
         with engine_refusals():
             await self._engine.resources.test(kind, config, resource_id)
 
     async def update(
-        self, resource_id: str, config: Mapping[str, Any] | None = None, description: str | None = None
+        self, resource_id: str, config: Mapping[str, object] | None = None, description: str | None = None
     ) -> ResourceRecord:
         """What is given changes; a secret given masked stays as it is."""
         check_store_writable(self._tables)

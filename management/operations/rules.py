@@ -67,7 +67,7 @@ class Rules:
     async def create(
         self,
         rawsql: str,
-        actions: Sequence[Mapping[str, Any]],
+        actions: Sequence[Mapping[str, object]],
         id: str | None = None,
         description: str = "",
         enabled: bool = True,
@@ -82,7 +82,7 @@ class Rules:
         await wait_until_stored(self._tables)
         return record
 
-    async def update(self, rule_id: str, changes: Mapping[str, Any]) -> RuleRecord:
+    async def update(self, rule_id: str, changes: Mapping[str, object]) -> RuleRecord:
         """Its record after changing any of what ``create`` takes but ``id``; the rest stays.
 
         Actions that are the same as before stay, with their ids and what they have begun; a secret that comes masked
@@ -112,7 +112,7 @@ class Rules:
         with engine_refusals():
             self._engine.rules.reset_metrics(rule_id)
 
-    async def test(self, rawsql: str, ctx: Mapping[str, Any]) -> Any:
+    async def test(self, rawsql: str, ctx: Mapping[str, object]) -> Any:
         """What the SQL selects from an example: a row, for FOREACH the list of rows."""
         with engine_refusals():
             return await self._engine.rules.test_sql(rawsql, ctx)
@@ -143,7 +143,7 @@ class Rules:
         return self._engine.rules.record(rule)
 
 
-def _are(stored: Sequence[StoredAction], given: Any) -> bool:
+def _are(stored: Sequence[StoredAction], given: object) -> bool:
     """Whether these actions are those that are stored, their ids aside."""
     return _plain([_given(each) for each in stored]) == _plain(given)
 
@@ -152,7 +152,7 @@ def _given(action: StoredAction) -> dict[str, Any]:
     return {"name": action.name, "params": action.params, "fallbacks": [_given(each) for each in action.fallbacks]}
 
 
-def _plain(value: Any) -> bytes:
+def _plain(value: object) -> bytes:
     return msgspec.json.encode(value, order="sorted")
 
 

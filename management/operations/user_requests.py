@@ -41,7 +41,7 @@ class UserRequests:
         self._requests: OrderedDict[str, UserRequest] = OrderedDict()
 
     async def once(
-        self, key: str, body: Any, users: int, work: Callable[[Callable[[int], None]], Awaitable[Any]]
+        self, key: str, body: object, users: int, work: Callable[[Callable[[int], None]], Awaitable[object]]
     ) -> Any:
         """Do ``work``, or wait for the same that is being done already, or give the answer that it had.
 
@@ -79,7 +79,7 @@ class UserRequests:
                 state |= {"state": "failed", "message": str(error) or type(error).__name__}
         return state
 
-    async def _run(self, request: UserRequest, work: Callable[[Callable[[int], None]], Awaitable[Any]]) -> Any:
+    async def _run(self, request: UserRequest, work: Callable[[Callable[[int], None]], Awaitable[object]]) -> Any:
         try:
             return await work(request.progress)
         finally:

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ..functions.values import float_text
 from ..params import Param, ParamError, Text, read_retry_for, retry_for_param
@@ -68,7 +68,7 @@ def sanitise(name: str) -> str:
     return _NOT_IN_NAMES.sub("_", name)
 
 
-def _value(value: Any) -> int | float:
+def _value(value: object) -> int | float:
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         value = int(value) if value.lstrip("+-").isdigit() else float(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
@@ -78,7 +78,7 @@ def _value(value: Any) -> int | float:
     return value
 
 
-def _timestamp(value: Any, now: float) -> int:
+def _timestamp(value: object, now: float) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63:
         return value
     if isinstance(value, str) and _INTEGER.fullmatch(value):
@@ -103,7 +103,7 @@ def _tags(row: Row) -> dict[str, str]:
     return made
 
 
-def _tag(name: str, value: Any) -> str:
+def _tag(name: str, value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):

@@ -127,7 +127,7 @@ class Republish:
         return {USER_PROPERTY: pairs} if pairs else NO_PROPERTIES
 
 
-def _one_of(key: str, value: Any, choices: dict[Any, Any]) -> Any:
+def _one_of(key: str, value: object, choices: dict[Any, Any]) -> Any:
     """What a fixed value means, or the one placeholder that stands for it. Raises ParamError."""
     if isinstance(value, str) and "${" in value:
         template = Template(value)

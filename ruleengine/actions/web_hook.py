@@ -1,6 +1,6 @@
 """The action ``data_to_webserver``: one HTTP request for each row, through a ``web_hook`` resource."""
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from ..params import Param, ParamError, Text, read_retry_for, retry_for_param
@@ -88,7 +88,7 @@ def _text(value: str | bytes) -> str:
     return value
 
 
-def _header(name: str, value: Any) -> tuple[Template, Template]:
+def _header(name: str, value: object) -> tuple[Template, Template]:
     named = Template(name)
     if not named.placeholders:
         header_name("headers", name)

@@ -49,7 +49,7 @@ def deadline(at: float, retry_for: float | None) -> float:
     return 0.0 if retry_for is None else at + retry_for
 
 
-def encode_row(row: Mapping[str, Any]) -> bytes:
+def encode_row(row: Mapping[str, object]) -> bytes:
     """A row as bytes; whatever a rule can select comes back as it was."""
     try:
         return _encoder.encode(row if type(row) is dict else dict(row))
@@ -62,7 +62,7 @@ def decode_row(data: bytes) -> dict[str, Any]:
     return _decoder.decode(data)
 
 
-def _storable(value: Any) -> Any:
+def _storable(value: object) -> Any:
     """The value with what MessagePack has no type for as extensions."""
     if type(value) is int and not -(2**63) <= value < 2**64:
         return msgspec.msgpack.Ext(_LARGE_INTEGER, str(value).encode())
@@ -83,7 +83,7 @@ def _printable(key: str) -> str:
     return key.encode("utf-8", "replace").decode()
 
 
-def _encode_other(value: Any) -> Any:
+def _encode_other(value: object) -> Any:
     if value is UNDEFINED:
         return msgspec.msgpack.Ext(_UNDEFINED, b"")
     raise TypeError(f"a {type(value).__name__} is no value of a row")

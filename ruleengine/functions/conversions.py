@@ -16,19 +16,19 @@ _EXACT: Final = Context(prec=600)
 
 
 @register("str", ANY, context=True)
-def to_text(context: FunctionContext, value: Any) -> str | bytes:
+def to_text(context: FunctionContext, value: object) -> str | bytes:
     """The value as text."""
     return value_text(value, context.budget)
 
 
 @register("str_utf8", ANY, context=True)
-def to_utf8_text(context: FunctionContext, value: Any) -> str | bytes:
+def to_utf8_text(context: FunctionContext, value: object) -> str | bytes:
     """The value as text; here the same as `str`."""
     return value_text(value, context.budget)
 
 
 @register("bool", ANY)
-def to_boolean(value: Any) -> bool:
+def to_boolean(value: object) -> bool:
     """True of true, 1, 1.0 and 'true'; false of their opposites; anything else is refused."""
     if type(value) is bool:
         return value
@@ -41,7 +41,7 @@ def to_boolean(value: Any) -> bool:
     raise ValueError(f"{describe(value)} is no truth value: expected true, false, 1, 0, 'true' or 'false'")
 
 
-def _number(value: Any) -> int | float | None:
+def _number(value: object) -> int | float | None:
     if type(value) is int or type(value) is float:
         return value
     if type(value) is str:
@@ -52,7 +52,7 @@ def _number(value: Any) -> int | float | None:
 
 
 @register("int", ANY)
-def to_integer(value: Any) -> int:
+def to_integer(value: object) -> int:
     """The integer: floats and their text go down to the next one, true is 1 and false 0."""
     if type(value) is bool:
         return int(value)
@@ -63,7 +63,7 @@ def to_integer(value: Any) -> int:
 
 
 @register("float", ANY)
-def to_float(value: Any) -> float:
+def to_float(value: object) -> float:
     """The number as a float; a boolean is refused."""
     number = _number(value)
     if number is None:
@@ -85,7 +85,7 @@ def float_to_text(number: float, decimals: int) -> str:
 
 
 @register("map", ANY, context=True)
-def to_map(context: FunctionContext, value: Any) -> dict[str, Any]:
+def to_map(context: FunctionContext, value: object) -> dict[str, Any]:
     """The map that a JSON text holds; a map is itself."""
     if type(value) is dict:
         return value
@@ -113,66 +113,66 @@ def from_hex(text: str) -> bytes:
 
 
 @register("is_null", ANY)
-def is_null(value: Any) -> bool:
+def is_null(value: object) -> bool:
     """Whether the value is undefined; JSON null is a value."""
     return value is UNDEFINED
 
 
 @register("is_not_null", ANY)
-def is_not_null(value: Any) -> bool:
+def is_not_null(value: object) -> bool:
     """Whether the value is anything but undefined."""
     return value is not UNDEFINED
 
 
 @register("is_null_var", ANY)
-def is_null_var(value: Any) -> bool:
+def is_null_var(value: object) -> bool:
     """Whether the value is undefined or JSON null."""
     return value is UNDEFINED or value is None
 
 
 @register("is_not_null_var", ANY)
-def is_not_null_var(value: Any) -> bool:
+def is_not_null_var(value: object) -> bool:
     """Whether the value is neither undefined nor JSON null."""
     return value is not UNDEFINED and value is not None
 
 
 @register("is_str", ANY)
-def is_text(value: Any) -> bool:
+def is_text(value: object) -> bool:
     """Whether the value is a string, binary ones too."""
     return type(value) is str or type(value) is bytes
 
 
 @register("is_bool", ANY)
-def is_boolean(value: Any) -> bool:
+def is_boolean(value: object) -> bool:
     """Whether the value is true or false."""
     return type(value) is bool
 
 
 @register("is_int", ANY)
-def is_integer(value: Any) -> bool:
+def is_integer(value: object) -> bool:
     """Whether the value is an integer."""
     return type(value) is int
 
 
 @register("is_float", ANY)
-def is_float(value: Any) -> bool:
+def is_float(value: object) -> bool:
     """Whether the value is a float."""
     return type(value) is float
 
 
 @register("is_num", ANY)
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> bool:
     """Whether the value is an integer or a float."""
     return type(value) is int or type(value) is float
 
 
 @register("is_map", ANY)
-def is_map(value: Any) -> bool:
+def is_map(value: object) -> bool:
     """Whether the value is a map."""
     return type(value) is dict
 
 
 @register("is_array", ANY)
-def is_array(value: Any) -> bool:
+def is_array(value: object) -> bool:
     """Whether the value is a list."""
     return type(value) is list

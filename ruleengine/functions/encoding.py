@@ -26,7 +26,7 @@ def from_base64(data: bytes) -> bytes:
 
 
 @register("json_encode", ANY, context=True)
-def to_json(context: FunctionContext, value: Any) -> str:
+def to_json(context: FunctionContext, value: object) -> str:
     """Compact JSON; undefined becomes null, and binary Base64."""
     return encode_json(value, context.budget)
 

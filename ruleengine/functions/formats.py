@@ -22,7 +22,7 @@ def _quoted(text: str) -> str:
     return '"' + "".join(_ESCAPES.get(each, each) for each in text) + '"'
 
 
-def _term(value: Any, pretty: bool, budget: Budget, depth: int = 0) -> str:
+def _term(value: object, pretty: bool, budget: Budget, depth: int = 0) -> str:
     """The value as Erlang writes a term; `pretty` shows printable bytes as text, as `~p` does and `~w` does not."""
     budget.step()
     if depth > MAX_DEPTH:
@@ -66,7 +66,7 @@ def _shortest(number: float) -> str:
     return f"{digits if '.' in digits else digits + '.0'}e{int(exponent)}"
 
 
-def _plain(value: Any, budget: Budget) -> str:
+def _plain(value: object, budget: Budget) -> str:
     """What `~s` prints: strings, words such as true, lists of characters and strings; no number."""
     if type(value) is str:
         return value
@@ -85,7 +85,7 @@ def _plain(value: Any, budget: Budget) -> str:
     raise ValueError(f"~s got {describe(value)}, expected a string")
 
 
-def _integer(value: Any, base: int, upper: bool, directive: str) -> str:
+def _integer(value: object, base: int, upper: bool, directive: str) -> str:
     if type(value) is not int:
         raise ValueError(f"~{directive} got {describe(value)}, expected an integer")
     if not 2 <= base <= 36:
@@ -99,7 +99,7 @@ def _integer(value: Any, base: int, upper: bool, directive: str) -> str:
     return ("-" if value < 0 else "") + (digits.upper() if upper else digits)
 
 
-def _float(value: Any, directive: str, precision: int | None) -> str:
+def _float(value: object, directive: str, precision: int | None) -> str:
     if type(value) is not float:
         raise ValueError(f"~{directive} got {describe(value)}, expected a float")
     precision = 6 if precision is None else precision
@@ -144,13 +144,13 @@ def sprintf(template: str, values: list[Any], budget: Budget) -> str:
     return "".join([*parts, template[end:]])
 
 
-def _next(given: Iterator[Any], what: str) -> Any:
+def _next(given: Iterator[object], what: str) -> Any:
     for value in given:
         return value
     raise ValueError(f"there is no value for {what}")
 
 
-def _size(text: str | None, given: Iterator[Any], what: str) -> int | None:
+def _size(text: str | None, given: Iterator[object], what: str) -> int | None:
     if text is None:
         return None
     if text != "*":
@@ -163,7 +163,7 @@ def _size(text: str | None, given: Iterator[Any], what: str) -> int | None:
     return size
 
 
-def _directive(match: re.Match[str], given: Iterator[Any], budget: Budget) -> str:
+def _directive(match: re.Match[str], given: Iterator[object], budget: Budget) -> str:
     width = _size(match[1], given, "width")
     precision = _size(match[2], given, "precision")
     fill = match[3] or " "
@@ -200,7 +200,7 @@ def _directive(match: re.Match[str], given: Iterator[Any], budget: Budget) -> st
 
 
 @register("sprintf", TEXT, more=ANY, context=True)
-def format_values(context: FunctionContext, template: str, *values: Any) -> str:
+def format_values(context: FunctionContext, template: str, *values: object) -> str:
     """The format with its directives replaced by the values that follow."""
     return sprintf(template, list(values), context.budget)
 

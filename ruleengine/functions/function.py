@@ -72,14 +72,14 @@ class Kind:
     def either(self, other: Kind) -> Kind:
         """A kind that accepts what this or the other one accepts."""
 
-        def take(value: Any) -> Any:
+        def take(value: object) -> Any:
             taken = self.take(value)
             return other.take(value) if taken is REFUSED else taken
 
         return Kind(f"{self.name} or {other.name}", take)
 
 
-def _text(value: Any) -> Any:
+def _text(value: object) -> Any:
     if type(value) is str:
         return value
     if type(value) is bytes:
@@ -87,7 +87,7 @@ def _text(value: Any) -> Any:
     return REFUSED
 
 
-def _bytes(value: Any) -> Any:
+def _bytes(value: object) -> Any:
     if type(value) is str:
         return value.encode()
     return value if type(value) is bytes else REFUSED

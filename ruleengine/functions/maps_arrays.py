@@ -13,7 +13,7 @@ from .values import MAX_DEPTH, decode_json, describe, same
 KEY: Final = Kind("a string", lambda value: value if type(value) is str else REFUSED)
 
 
-def walk(value: Any, path: Sequence[str], missing: Any, budget: Budget) -> Any:
+def walk(value: object, path: Sequence[str], missing: object, budget: Budget) -> Any:
     """What lies at the end of the path, through maps and through JSON texts that hold maps; else `missing`."""
     for key in path:
         if type(value) is str or type(value) is bytes:
@@ -36,13 +36,13 @@ def new() -> dict[str, Any]:
 
 
 @register("map_get", KEY, ANY, ANY, optional=1, context=True)
-def get_at(context: FunctionContext, path: str, value: Any, missing: Any = UNDEFINED) -> Any:
+def get_at(context: FunctionContext, path: str, value: object, missing: object = UNDEFINED) -> Any:
     """What stands at a path such as 'a.b', or the default; a stored null is null."""
     return walk(value, path.split("."), missing, context.budget)
 
 
 @register("map_put", KEY, ANY, ANY, context=True)
-def put_at(context: FunctionContext, path: str, new_value: Any, value: Any) -> dict[str, Any]:
+def put_at(context: FunctionContext, path: str, new_value: object, value: object) -> dict[str, Any]:
     """A map with a value at a path such as 'a.b'; what is missing on the way is made, what is no map gives way."""
     keys = path.split(".")
     if len(keys) > MAX_DEPTH:
@@ -66,13 +66,13 @@ def _copy(value: dict[str, Any], budget: Budget) -> dict[str, Any]:
 
 
 @register("mget", KEY, MAP, ANY, optional=1)
-def get(key: str, value: dict[str, Any], missing: Any = UNDEFINED) -> Any:
+def get(key: str, value: dict[str, Any], missing: object = UNDEFINED) -> Any:
     """What stands under the key, taken literally, or the default."""
     return value.get(key, missing)
 
 
 @register("mput", KEY, ANY, MAP, context=True)
-def put(context: FunctionContext, key: str, new_value: Any, value: dict[str, Any]) -> dict[str, Any]:
+def put(context: FunctionContext, key: str, new_value: object, value: dict[str, Any]) -> dict[str, Any]:
     """A map with a value under the key, taken literally."""
     return {**_copy(value, context.budget), key: new_value}
 
@@ -146,7 +146,7 @@ def last(elements: list[Any]) -> Any:
 
 
 @register("contains", ANY, LIST, context=True)
-def contains(context: FunctionContext, value: Any, elements: list[Any]) -> bool:
+def contains(context: FunctionContext, value: object, elements: list[Any]) -> bool:
     """Whether the list has exactly this element; 1.0 is not in [1]."""
     context.budget.step(len(elements))
     return any(same(value, each, context.budget) for each in elements)

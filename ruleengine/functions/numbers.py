@@ -56,7 +56,7 @@ def modulo(left: int, right: int) -> int:
 
 
 @register("eq", ANY, ANY, context=True)
-def equals(context: FunctionContext, left: Any, right: Any) -> bool:
+def equals(context: FunctionContext, left: object, right: object) -> bool:
     """Equality by value: 1 is 1.0, and no string is a number."""
     return equal(left, right, context.budget)
 

@@ -28,7 +28,7 @@ class FunctionStore:
         self.forget = forget
         self.size = 0
 
-    def put(self, key: Any, key_size: int, value: Any, budget: Budget) -> None:
+    def put(self, key: object, key_size: int, value: object, budget: Budget) -> None:
         """Keep the value; ValueError where it is too large or the store is full."""
         size = key_size + measure(value, budget)
         if size > MAX_VALUE:
@@ -43,7 +43,7 @@ class FunctionStore:
         while len(self.entries) > MAX_ENTRIES or self.size > MAX_BYTES:
             self.delete(next(iter(self.entries)))
 
-    def get(self, key: Any, missing: Any) -> Any:
+    def get(self, key: object, missing: object) -> Any:
         """The value, or `missing`."""
         entry = self.entries.get(key)
         if entry is None:
@@ -52,7 +52,7 @@ class FunctionStore:
             self.entries[key] = self.entries.pop(key)
         return entry[0]
 
-    def delete(self, key: Any) -> None:
+    def delete(self, key: object) -> None:
         """Forget the key, known or not."""
         entry = self.entries.pop(key, None)
         if entry is not None:
@@ -72,14 +72,14 @@ def _client_store(context: FunctionContext) -> tuple[FunctionStore, str]:
 
 
 @register("kv_store_put", KEY, ANY, context=True)
-def kv_put(context: FunctionContext, key: str, value: Any) -> Any:
+def kv_put(context: FunctionContext, key: str, value: object) -> Any:
     """Keep a value under the key for all rules of this node, as long as it runs; answers the value."""
     _node_store(context).put(key, len(key), value, context.budget)
     return value
 
 
 @register("kv_store_get", KEY, ANY, optional=1, context=True)
-def kv_get(context: FunctionContext, key: str, missing: Any = UNDEFINED) -> Any:
+def kv_get(context: FunctionContext, key: str, missing: object = UNDEFINED) -> Any:
     """The value kept under the key, or the default."""
     return _node_store(context).get(key, missing)
 
@@ -92,7 +92,7 @@ def kv_delete(context: FunctionContext, key: str) -> bool:
 
 
 @register("proc_dict_put", KEY, ANY, context=True)
-def client_put(context: FunctionContext, key: str, value: Any) -> Any:
+def client_put(context: FunctionContext, key: str, value: object) -> Any:
     """Keep a value under the key for the client of this event; answers the value."""
     store, client_id = _client_store(context)
     store.put((client_id, key), len(client_id) + len(key), value, context.budget)

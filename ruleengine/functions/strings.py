@@ -157,7 +157,7 @@ def find(text: str, wanted: str, side: str = "leading") -> str:
     return "" if position < 0 else text[position:]
 
 
-def _as_text(context: FunctionContext, value: Any) -> str:
+def _as_text(context: FunctionContext, value: object) -> str:
     text = value_text(value, context.budget)
     return text.decode("utf-8", "surrogateescape") if isinstance(text, bytes) else text
 

@@ -29,7 +29,7 @@ _FLOAT = re.compile(r"[+-]?[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?", re.ASCII)
 _PRINTABLE: Final = frozenset([*range(32, 127), *range(160, 256), 8, 9, 10, 11, 12, 13, 27])
 
 
-def describe(value: Any) -> str:
+def describe(value: object) -> str:
     """The value in some words for an error: short, and never the whole of a large one."""
     if value is UNDEFINED:
         return "undefined"
@@ -66,12 +66,12 @@ def restore(text: str | bytes) -> str | bytes:
         return text
 
 
-def same(left: Any, right: Any, budget: Budget, depth: int = 0) -> bool:
+def same(left: object, right: object, budget: Budget, depth: int = 0) -> bool:
     """Exact equality: 1 and 1.0 differ, true and 1 differ, in lists and maps too."""
     return _equal(left, right, budget, True, depth)
 
 
-def equal(left: Any, right: Any, budget: Budget) -> bool:
+def equal(left: object, right: object, budget: Budget) -> bool:
     """Equality by value: 1 is 1.0, in lists and maps too; no string is a number, and true is not 1."""
     return _equal(left, right, budget, False, 0)
 
@@ -118,7 +118,7 @@ def float_text(number: float) -> str:
     return text
 
 
-def value_text(value: Any, budget: Budget) -> str | bytes:
+def value_text(value: object, budget: Budget) -> str | bytes:
     """The value as `str()` and templates print it: text as it is, lists and maps as JSON, undefined by its name.
 
     A list of the codes of printable characters is text, as EMQX has it.
@@ -180,7 +180,7 @@ def measure(value: Any, budget: Budget) -> int:
     raise ValueError(f"the value is nested deeper than {MAX_DEPTH}")
 
 
-def _other_json(value: Any) -> Any:
+def _other_json(value: object) -> Any:
     if value is UNDEFINED:
         return None
     if isinstance(value, bytes):
@@ -188,7 +188,7 @@ def _other_json(value: Any) -> Any:
     raise ValueError(f"{describe(value)} has no JSON")
 
 
-def encode_json(value: Any, budget: Budget) -> str:
+def encode_json(value: object, budget: Budget) -> str:
     """Compact JSON with its characters unescaped; undefined becomes null, and binary becomes base64."""
     budget.take_bytes(measure(value, budget))
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_other_json)

@@ -56,7 +56,7 @@ def read_ingress(given: list[Any]) -> list[Ingress]:
     return read
 
 
-def _read(index: int, given: Any) -> Ingress:
+def _read(index: int, given: object) -> Ingress:
     if not isinstance(given, dict):
         raise ParamError("ingress", f"[{index}]: expected an object")
     if "remote_topic" not in given:

@@ -159,7 +159,7 @@ class MqttBridge:
         return next((each.remote_topic for each in self.ingress if matches(each.remote_topic, topic)), None)
 
     def send(
-        self, action: str, key: str, message: Forward, row: Mapping[str, Any], retry_for: float | None = None
+        self, action: str, key: str, message: Forward, row: Mapping[str, object], retry_for: float | None = None
     ) -> None:
         """Take a message; its outcome is told to the report of the action. Raises ActionFailed."""
         now = self._clock.now()

@@ -75,7 +75,7 @@ class OpenTsdb(HttpResource):
         point: DataPoint,
         options: PutOptions,
         max_batch: int,
-        row: Mapping[str, Any],
+        row: Mapping[str, object],
         retry_for: float | None = None,
     ) -> None:
         """Take a point, to be sent with at most ``max_batch`` others of this action. Raises ActionFailed."""

@@ -99,7 +99,7 @@ def server_name(config: Mapping[str, Any]) -> str | None:
     return config.get("server_name_indication") or None
 
 
-def asked_name(config: Mapping[str, Any]) -> str | None:
+def asked_name(config: Mapping[str, object]) -> str | None:
     """The name to ask the server for instead of its host's; None: the host's."""
     name = server_name(config)
     return None if name == NO_CHECK else name

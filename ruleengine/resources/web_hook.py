@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -39,7 +39,7 @@ def header_name(key: str, name: str) -> str:
     return sent
 
 
-def header_value(key: str, value: Any) -> str:
+def header_value(key: str, value: object) -> str:
     """A header's value. Raises ParamError."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ParamError(key, "the values of headers are texts")
@@ -76,7 +76,7 @@ class WebHook(HttpResource):
         )
 
     def send(
-        self, action: str, key: str, request: HttpRequest, row: Mapping[str, Any], retry_for: float | None = None
+        self, action: str, key: str, request: HttpRequest, row: Mapping[str, object], retry_for: float | None = None
     ) -> None:
         """Take a request; its outcome goes to the report of the action. Raises ActionFailed."""
         now = self._clock.now()

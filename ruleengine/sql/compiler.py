@@ -83,7 +83,7 @@ class Program:
             raise EvaluationError(clause, str(error)) from error
         return self._rows(scope, elements) if self.is_foreach else [output]
 
-    def _rows(self, scope: Scope, elements: Any) -> list[dict[str, Any]]:
+    def _rows(self, scope: Scope, elements: object) -> list[dict[str, Any]]:
         """All rows, or the error of the first that fails."""
         rows: list[dict[str, Any]] = []
         if type(elements) is not list:

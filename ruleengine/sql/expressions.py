@@ -175,7 +175,7 @@ class Expressions:
             return None
         keys = [expression.name, *(step.name for step in expression.steps if isinstance(step, Key))]
 
-        def find(base: Any, budget: Budget) -> Any:
+        def find(base: object, budget: Budget) -> Any:
             for key in keys:
                 base = read_key(base, key, budget)
             return base
@@ -329,7 +329,7 @@ def _greater_than(left: Evaluate, fixed: int | float) -> Evaluate:
     return evaluate
 
 
-def _swapped(operate: Operation, left: Any, right: Any, budget: Budget) -> Any:
+def _swapped(operate: Operation, left: object, right: object, budget: Budget) -> Any:
     """The operation on exchanged operands, which are evaluated from the left all the same."""
     return operate(right, left, budget)
 
@@ -359,16 +359,16 @@ def _slice(path: Evaluate, first: int, last: int) -> Evaluate:
     return lambda scope: read_slice(path(scope), first, last, scope.budget)
 
 
-def _step_key(key: str, scope: Scope, value: Any, base: Any) -> Any:
+def _step_key(key: str, scope: Scope, value: object, base: object) -> Any:
     return read_key(value, key, scope.budget)
 
 
-def _step_nowhere(scope: Scope, value: Any, base: Any) -> Any:
+def _step_nowhere(scope: Scope, value: object, base: object) -> Any:
     return UNDEFINED
 
 
 def _step_index(
-    evaluate: Evaluate, within: Callable[[Any, Budget], Any] | None, scope: Scope, value: Any, base: Any
+    evaluate: Evaluate, within: Callable[[Any, Budget], object] | None, scope: Scope, value: object, base: object
 ) -> Any:
     index = evaluate(scope)
     if index is UNDEFINED and within is not None:
@@ -376,7 +376,7 @@ def _step_index(
     return read_index(value, index, scope.budget)
 
 
-def _whole(index: Any) -> int | None:
+def _whole(index: object) -> int | None:
     return index if type(index) is int else None
 
 

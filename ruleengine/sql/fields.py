@@ -75,13 +75,13 @@ def compile_place(path: Path, expressions: Expressions) -> Callable[[Scope, Any]
     name = path.name
     if not path.steps:
 
-        def put(scope: Scope, value: Any) -> None:
+        def put(scope: Scope, value: object) -> None:
             scope.results[name] = value
 
         return put
     steps, before = expressions.steps(path), expressions.column(name)
 
-    def put_inside(scope: Scope, value: Any) -> None:
+    def put_inside(scope: Scope, value: object) -> None:
         holder = before(scope) if name not in scope.results else scope.results[name]
         stored = store(holder, steps(scope), value, scope.budget, False)
         if stored is not UNDEFINED:

@@ -18,7 +18,7 @@ TAIL: Final = "tail"
 """As the index of a store: behind the last element. Keys are wrapped in a tuple, so that none is taken for it."""
 
 
-def read_key(value: Any, key: str, budget: Budget) -> Any:
+def read_key(value: object, key: str, budget: Budget) -> Any:
     """The member of an object, or of a text that is the JSON of one; undefined where there is none."""
     if type(value) is dict:
         return value.get(key, UNDEFINED)
@@ -29,7 +29,7 @@ def read_key(value: Any, key: str, budget: Budget) -> Any:
     return UNDEFINED
 
 
-def read_index(value: Any, index: Any, budget: Budget) -> Any:
+def read_index(value: object, index: object, budget: Budget) -> Any:
     """The element of a list, counted from 1 or, negative, from the end; undefined where there is none."""
     if type(value) is str or type(value) is bytes:
         value = _decode(value, budget)
@@ -40,7 +40,7 @@ def read_index(value: Any, index: Any, budget: Budget) -> Any:
     return UNDEFINED
 
 
-def read_slice(value: Any, first: int, last: int, budget: Budget) -> list[Any]:
+def read_slice(value: object, first: int, last: int, budget: Budget) -> list[Any]:
     """The elements from `first` to `last`, both included; none of them 0."""
     if type(value) is str or type(value) is bytes:
         value = _decode(value, budget)
@@ -54,7 +54,7 @@ def read_slice(value: Any, first: int, last: int, budget: Budget) -> list[Any]:
     return part
 
 
-def store(holder: Any, steps: list[Any], value: Any, budget: Budget, create: bool) -> Any:
+def store(holder: object, steps: list[Any], value: object, budget: Budget, create: bool) -> Any:
     """A copy of `holder` with `value` at the end of `steps`: a key in a tuple, an index, or `TAIL`.
 
     What is missing on the way is created, what cannot hold it replaced; a text that is JSON is decoded first. An index
@@ -67,7 +67,7 @@ def store(holder: Any, steps: list[Any], value: Any, budget: Budget, create: boo
     return _store(holder, steps, 0, value, budget, create)
 
 
-def _store(holder: Any, steps: list[Any], at: int, value: Any, budget: Budget, create: bool) -> Any:
+def _store(holder: object, steps: list[Any], at: int, value: object, budget: Budget, create: bool) -> Any:
     if at == len(steps):
         return value
     if type(holder) is str or type(holder) is bytes:

@@ -18,12 +18,12 @@ MAX_BITS: Final = 8192
 _NUMBER, _NAME, _OBJECT, _LIST, _TEXT = range(5)
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> bool:
     """Whether it is an integer or a float."""
     return type(value) is int or type(value) is float
 
 
-def equals(left: Any, right: Any, budget: Budget) -> bool:
+def equals(left: object, right: object, budget: Budget) -> bool:
     """`=`: by value; a text beside a number is read as one, and beside a boolean the boolean is its name."""
     if type(left) is type(right) and type(left) is not list and type(left) is not dict:
         return bool(left == right)
@@ -32,21 +32,21 @@ def equals(left: Any, right: Any, budget: Budget) -> bool:
     return equal(*_coerce(left, right), budget)
 
 
-def less(left: Any, right: Any, budget: Budget) -> bool:
+def less(left: object, right: object, budget: Budget) -> bool:
     """`<`: numbers < names (false, null, true) < objects < lists < texts; nothing is less than undefined, or more."""
     if left is UNDEFINED or right is UNDEFINED:
         return False
     return _order(*_coerce(left, right), budget) < 0
 
 
-def at_most(left: Any, right: Any, budget: Budget) -> bool:
+def at_most(left: object, right: object, budget: Budget) -> bool:
     """`<=`: less or equal; two undefined are."""
     if left is UNDEFINED or right is UNDEFINED:
         return left is right
     return _order(*_coerce(left, right), budget) <= 0
 
 
-def matches_filter(topic: Any, topic_filter: Any, budget: Budget) -> bool:
+def matches_filter(topic: object, topic_filter: object, budget: Budget) -> bool:
     """`=~`: whether a Topic Name matches a Topic Filter; two undefined do, one does not."""
     if topic is UNDEFINED or topic_filter is UNDEFINED:
         return topic is topic_filter
@@ -92,7 +92,7 @@ def divide(left: Any, right: Any, budget: Budget) -> float:
     return result
 
 
-def divide_whole(left: Any, right: Any, budget: Budget) -> int:
+def divide_whole(left: object, right: object, budget: Budget) -> int:
     """`div`: integers, truncated towards zero."""
     if type(left) is not int or type(right) is not int:
         raise _refuse("div", left, right)
@@ -102,7 +102,7 @@ def divide_whole(left: Any, right: Any, budget: Budget) -> int:
     return quotient if (left < 0) == (right < 0) else -quotient
 
 
-def remainder(left: Any, right: Any, budget: Budget) -> int:
+def remainder(left: object, right: object, budget: Budget) -> int:
     """`mod`: of integers, with the sign of the left one."""
     if type(left) is not int or type(right) is not int:
         raise _refuse("mod", left, right)
@@ -119,7 +119,7 @@ def negate(value: Any) -> Any:
     raise ValueError(f"- needs a number, not {describe(value)}")
 
 
-def affirm(value: Any) -> Any:
+def affirm(value: object) -> Any:
     """Unary `+`."""
     if is_number(value):
         return value
@@ -139,11 +139,11 @@ def _to_bytes(value: str | bytes) -> bytes:
     return value.encode() if isinstance(value, str) else value
 
 
-def _refuse(operator: str, left: Any, right: Any) -> ValueError:
+def _refuse(operator: str, left: object, right: object) -> ValueError:
     return ValueError(f"{operator} cannot take {describe(left)} and {describe(right)}")
 
 
-def _coerce(left: Any, right: Any) -> tuple[Any, Any]:
+def _coerce(left: object, right: object) -> tuple[Any, Any]:
     if type(right) is str:
         if is_number(left):
             return left, parse_number(right)
@@ -157,7 +157,7 @@ def _coerce(left: Any, right: Any) -> tuple[Any, Any]:
     return left, right
 
 
-def _rank(value: Any) -> int:
+def _rank(value: object) -> int:
     if is_number(value):
         return _NUMBER
     if type(value) is dict:

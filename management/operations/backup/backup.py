@@ -145,7 +145,7 @@ class Backup:
     # ------------------------------------------------------------------ import
 
     async def import_body(
-        self, chunks: Sequence[bytes | bytearray], env: Mapping[str, Any] | None = None, dry_run: bool = False
+        self, chunks: Sequence[bytes | bytearray], env: Mapping[str, object] | None = None, dry_run: bool = False
     ) -> JsonObject | None:
         """Import a body in ``chunks``: an exported file, a download of EMQX 4.x, or the name of a file that is here.
 
@@ -167,7 +167,7 @@ class Backup:
             wanted = {**env_of(document), **wanted}
         return await self._import(document, wanted, dry_run)
 
-    async def import_name(self, name: str, env: Mapping[str, Any], dry_run: bool = False) -> JsonObject | None:
+    async def import_name(self, name: str, env: Mapping[str, object], dry_run: bool = False) -> JsonObject | None:
         """Import a file of the backup directory, or by its absolute path one inside the data directory."""
         if name.startswith("/"):
             path = await asyncio.to_thread(self.files.inside, name)
@@ -175,7 +175,7 @@ class Backup:
             path = self.files.place(name)
         return await self._import_file(path, env, dry_run)
 
-    async def import_path(self, path: str, env: Mapping[str, Any], dry_run: bool = False) -> JsonObject | None:
+    async def import_path(self, path: str, env: Mapping[str, object], dry_run: bool = False) -> JsonObject | None:
         """Import any file that the node may read. Raises Refusal."""
         if not path.startswith("/"):
             raise Refusal(WRONG, f"{path}: expected an absolute path")
@@ -183,21 +183,21 @@ class Backup:
             raise not_found("file", path.replace("\0", "\\0"))
         return await self._import_file(Path(os.path.realpath(path)), env, dry_run)
 
-    async def _import_file(self, path: Path, env: Mapping[str, Any], dry_run: bool) -> JsonObject | None:
+    async def _import_file(self, path: Path, env: Mapping[str, object], dry_run: bool) -> JsonObject | None:
         data = await asyncio.to_thread(self.files.read, path, self._settings.max_import, "max_import")
         document = await self._documents.read([data])
         if "file" in document.members and "version" not in document.members:
             document = await self._documents.inner(document)
         return await self._import(document, {**env_of(document), **env}, dry_run)
 
-    async def _import(self, document: Document, env: Mapping[str, Any], dry_run: bool) -> JsonObject | None:
+    async def _import(self, document: Document, env: Mapping[str, object], dry_run: bool) -> JsonObject | None:
         """Goes on to its end even where the caller is gone."""
         task = asyncio.create_task(self._import_alone(document, env, dry_run))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return await asyncio.shield(task)
 
-    async def _import_alone(self, document: Document, env: Mapping[str, Any], dry_run: bool) -> JsonObject | None:
+    async def _import_alone(self, document: Document, env: Mapping[str, object], dry_run: bool) -> JsonObject | None:
         async with self._lock:
             work = BackpressureSlice(self._server)
             max_payload = self._server.settings.retained.max_payload_size

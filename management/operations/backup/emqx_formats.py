@@ -119,7 +119,7 @@ class Record:
 # ------------------------------------------------------------------------ users
 
 
-def read_user(value: Any, login_kind: str, ours: bool, now: float) -> StoredUser:
+def read_user(value: object, login_kind: str, ours: bool, now: float) -> StoredUser:
     """A record of ``auth_mnesia``. ``login_kind``: what ``login`` is up to 4.2, which does not say."""
     record = Record(value)
     salted = "type" in record
@@ -129,7 +129,7 @@ def read_user(value: Any, login_kind: str, ours: bool, now: float) -> StoredUser
     return StoredUser(kind, record.name("login"), password, superuser, record.created_at(now))
 
 
-def read_old_user(value: Any, kind: str, ours: bool, now: float) -> StoredUser:
+def read_old_user(value: object, kind: str, ours: bool, now: float) -> StoredUser:
     """A record of ``auth_clientid`` or ``auth_username``, up to 4.2."""
     record = Record(value)
     return StoredUser(kind, record.name(kind), _password(record, True, ours), False, now)
@@ -179,7 +179,7 @@ def _stored_form(password: str) -> bytes:
 # ----------------------------------------------------------------- access rules
 
 
-def read_rule(value: Any, login_kind: str, now: float) -> AccessRule:
+def read_rule(value: object, login_kind: str, now: float) -> AccessRule:
     """A record of ``acl_mnesia``."""
     record = Record(value)
     if "type" in record:
@@ -214,7 +214,7 @@ def rule_record(rule: stored_rules.StoredAclRule) -> JsonObject:
 # ------------------------------------------------------------------------- bans
 
 
-def read_ban(value: Any, now: float) -> Ban:
+def read_ban(value: object, now: float) -> Ban:
     """A record of ``blacklist``."""
     record = Record(value)
     whom = record.get("who")
@@ -257,7 +257,7 @@ def ban_record(ban: Ban) -> JsonObject:
 # ----------------------------------------------------------------- applications
 
 
-def read_app(value: Any) -> App:
+def read_app(value: object) -> App:
     """A record of ``apps``: with the secret as it is (EMQX), or with its SHA-256 (ours)."""
     record = Record(value)
     app_id = record.text("id", least=1, most=256)
@@ -316,7 +316,7 @@ def read_resource(value: Any, old: bool) -> JsonObject:
     return {**value, "config": config, "description": description, "created_at": created_at}
 
 
-def _web_hook(config: Mapping[str, Any]) -> JsonObject:
+def _web_hook(config: Mapping[str, object]) -> JsonObject:
     """4.2's time-outs are numbers, and its content type stands beside the headers."""
     new = dict(config)
     for key in ("connect_timeout", "request_timeout"):
@@ -337,7 +337,7 @@ def _web_hook(config: Mapping[str, Any]) -> JsonObject:
     return new
 
 
-def _bridge_mqtt(config: Mapping[str, Any]) -> JsonObject:
+def _bridge_mqtt(config: Mapping[str, object]) -> JsonObject:
     new = {"pool_size": 8, **config}
     for key in ("ssl", "bridge_mode", "append", "verify"):
         if new.get(key) in ("on", "off"):
@@ -345,7 +345,7 @@ def _bridge_mqtt(config: Mapping[str, Any]) -> JsonObject:
     return new
 
 
-def web_hook_method(value: Any) -> str | None:
+def web_hook_method(value: object) -> str | None:
     """The method of an old ``web_hook`` resource that only an action can have now."""
     config = value.get("config") if isinstance(value, dict) and value.get("type") == "web_hook" else None
     method = config.get("method") if isinstance(config, dict) else None
@@ -366,7 +366,7 @@ def read_engine_rule(value: Any, methods: Mapping[str, str]) -> JsonObject:
     }
 
 
-def _actions(given: Any, methods: Mapping[str, str], where: str, depth: int = 0) -> list[JsonObject]:
+def _actions(given: object, methods: Mapping[str, str], where: str, depth: int = 0) -> list[JsonObject]:
     if not isinstance(given, list) or depth > 16:
         raise BadField(where, "expected an array, at most 16 deep")
     found = []

@@ -6,7 +6,7 @@ import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -169,7 +169,7 @@ class NewFile:
             pass  # What is thrown away need not be written.
         self._temporary.unlink(missing_ok=True)
 
-    def _guard(self, step: Callable[[], Any]) -> None:
+    def _guard(self, step: Callable[[], object]) -> None:
         try:
             step()
         except OSError as error:

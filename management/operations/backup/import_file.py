@@ -173,7 +173,7 @@ class ImportFile:
         rules: list[AccessRule] = []
         counts: dict[tuple[str, str], int] = {}
 
-        def read_one(value: Any) -> AccessRule:
+        def read_one(value: object) -> AccessRule:
             rule = read_rule(value, self._login_kind, self._now)
             counts[rule.subject] = counts.get(rule.subject, 0) + 1
             if counts[rule.subject] > MAX_RULES:

@@ -1,7 +1,7 @@
 """Passthrough records: what an imported file holds and this node has no use for, kept as it is for the next export."""
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -59,7 +59,7 @@ class PassthroughRecords:
             yield
 
 
-def identity_of(value: Any) -> str | None:
+def identity_of(value: object) -> str | None:
     """What tells a record from the others of its kind."""
     for key in _IDENTITIES:
         name = value.get(key) if isinstance(value, dict) else None

@@ -62,7 +62,7 @@ def retained_row(message: Message) -> JsonObject:
     }
 
 
-def read_retained(value: Any, max_payload: int) -> RetainedRecord:
+def read_retained(value: object, max_payload: int) -> RetainedRecord:
     """Raises BadField."""
     record = Record(value)
     topic = record.name("topic")
@@ -112,7 +112,7 @@ def _property(properties: Record, name: str) -> Any:
     return _sound(name, text)
 
 
-def _pairs(given: Any) -> list[tuple[str, str]]:
+def _pairs(given: object) -> list[tuple[str, str]]:
     pairs = []
     for pair in given if isinstance(given, list) else [None]:
         if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(each, str) for each in pair):
