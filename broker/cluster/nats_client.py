@@ -51,6 +51,7 @@ LONGEST_WRITE: Final = 60.0
 _DUPLICATE_WINDOW: Final = 2 * LONGEST_WRITE
 _HEARTBEAT: Final = 1.0
 """Seconds between signs of life of a watch's consumer; without three of them it is made anew."""
+_POLL: Final = 0.1
 _STARTING: Final = 15.0
 """Seconds that a start waits for buckets: servers that have started just now elect their leader first."""
 _UNREACHABLE_AGAIN: Final = 60.0
@@ -392,9 +393,9 @@ class NatsClient:
         for watch in list(self._watches):
             watch.stop()
         if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            while not self._task.done():  # asyncio.wait_for of Python 3.11 loses a cancellation now and then
+                self._task.cancel()
+                await asyncio.wait([self._task], timeout=_POLL)
             self._task = None
         for calls in (self.on_connected, self.on_disconnected, self.on_lost, self._handlers):
             calls.clear()

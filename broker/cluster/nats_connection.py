@@ -5,7 +5,9 @@ each connection is a client of its own: what is not sent when it breaks is gone,
 """
 
 import asyncio
+import errno
 import logging
+import os
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
@@ -181,12 +183,14 @@ class NatsConnection:
                     nkeys_seed=settings.nkey_file or None,
                     pending_size=-1,
                 )
+                if not self._nc.is_connected:  # the server has closed without a word
+                    raise ConnectionResetError(errno.ECONNRESET, "closed")
         except NatsRefused:
             await self.close()
             raise
         except Exception as error:
             await self.close()
-            raise self._why(error) from error
+            raise self._why(error, tls if secure else None) from error
         self._opened = True
         self._inbox = self._nc.new_inbox()
         try:
@@ -199,7 +203,7 @@ class NatsConnection:
         self._tasks = [asyncio.create_task(self._send()), asyncio.create_task(self._watch_over())]
         return self
 
-    def _why(self, error: Exception) -> Exception:
+    def _why(self, error: Exception, tls: ssl.SSLContext | None) -> Exception:
         """What is told of a connection that could not be made."""
         url = self.server.url
         while error.__cause__ is not None and isinstance(error, Unreachable):
@@ -214,8 +218,14 @@ class NatsConnection:
             return NatsRefused(f"no TLS with {url}: {error.reason or text}", "cluster.tls_cert")
         if "uthorization" in text or "uthentication" in text:
             return NatsRefused(f"{url} does not let this node in: {text}", credential_of(self._settings))
+        if isinstance(error, ConnectionError) and getattr(tls, "begun", False) and not self._settings.tls_cert:
+            # TLS 1.3: a server says after the handshake that it wants a certificate, or only closes.
+            what = "ended the connection after the TLS handshake: it seems to want a certificate of this node"
+            return NatsRefused(f"{url} {what}", "cluster.tls_cert")
         if "ertificate" in text:
             return NatsRefused(f"{url}: {text}", "cluster.tls_cert")
+        if isinstance(error, OSError) and error.errno:
+            text = os.strerror(error.errno)
         if isinstance(error, (TimeoutError, nats.errors.TimeoutError)):
             text = f"no answer within {self._settings.connect_timeout:g} s"
         return Unreachable(f"{url}: {text}")
@@ -256,7 +266,7 @@ class NatsConnection:
             with suppress(nats.errors.Error):
                 await subscription.unsubscribe()
         with suppress(Exception):  # whatever it says of a connection that is given up
-            async with asyncio.timeout(1.0):
+            async with asyncio.timeout(1.0 if self._opened else 0.2):
                 await self._nc.close()
 
     async def finish(self) -> None:

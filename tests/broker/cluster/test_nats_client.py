@@ -1,0 +1,343 @@
+"""NatsClient where things go wrong: servers that refuse, die, hang, come back empty; credentials and TLS."""
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import nkeys
+import pytest
+
+from taipan.broker.cluster.nats import NatsRefused, Unavailable, Unknown
+from taipan.broker.cluster.nats_client import NatsClient
+from taipan.broker.config import ClusterSettings
+
+from ...support.certificates import Certificates
+from ...support.nats_server import NatsServers
+from ...support.node import free_port
+from .test_nats_contract import Told, answered, until
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(60)]
+
+LARGEST = 1_000_000
+
+
+@asynccontextmanager
+async def client(urls: tuple[str, ...], name: str = "a", **settings: Any) -> AsyncIterator[NatsClient]:
+    made = NatsClient(ClusterSettings(servers=urls, **settings), name, LARGEST)
+    await made.start()
+    try:
+        yield made
+    finally:
+        await made.stop()
+
+
+async def refusal(urls: tuple[str, ...], **settings: Any) -> NatsRefused:
+    """Why ``start`` and ``probe`` refuse, which say the same."""
+    made = NatsClient(ClusterSettings(servers=urls, **settings), "a", LARGEST)
+    with pytest.raises(NatsRefused) as caught:
+        await made.start()
+    with pytest.raises(NatsRefused) as again:
+        await made.probe()
+    assert caught.value.setting == again.value.setting and "\n" not in str(caught.value)
+    assert str(caught.value).startswith(f"{caught.value.setting}: ")
+    return caught.value
+
+
+async def replicas(nats: NatsClient, bucket: str) -> int:
+    stream = json.loads(await nats.request(f"$JS.API.STREAM.INFO.KV_taipan-taipan-{bucket}", b"", 5.0))
+    return int(stream["config"]["num_replicas"])
+
+
+# ------------------------------------------------------------ lost connections
+
+
+async def test_subscriptions_watches_and_writes_last_over_a_restart(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with NatsServers() as servers, client(servers.urls) as a, client(servers.urls, "b") as b:
+        told = Told(b)
+        heard: list[bytes] = []
+        lost: list[str] = []
+        b.subscribe("taipan.t.x", lambda data, reply: heard.append(data) or b.publish(reply, data))
+        a.on_disconnected.append(lambda: lost.append("down"))
+        a.on_connected.append(lambda: lost.append("up"))
+        first = await a.write("rows", "k", b"1", 0, "n1")
+        await told.until(("k", b"1"))
+        await servers[0].kill()
+        await until(lambda: not a.connected and not b.connected)
+        assert not a.quorum
+        a.publish("taipan.t.x", b"dropped")
+        with pytest.raises(Unavailable, match="not connected"):
+            await a.request("taipan.t.x", b"", 1.0)
+        with pytest.raises(Unavailable, match="not connected"):
+            await a.read("rows", "k")
+        with pytest.raises(Unavailable, match="not connected"):
+            await a.write("rows", "k", b"2", first, "n2", timeout=0.05)
+        later = asyncio.create_task(a.write("rows", "k", b"3", first, "n3", timeout=20.0))
+        await servers[0].start()
+        assert await later > first
+        await told.until(("k", b"1"), ("k", b"3"))
+        assert told.values == [("k", b"1"), ("k", b"3")] and len(told.current) == 1
+        async with asyncio.timeout(20):
+            assert await answered(a, "taipan.t.x") == b""
+        assert set(heard) == {b""}
+        assert lost == ["down", "up"] and a.quorum
+    assert "nats_disconnected" in caplog.text and "nats_connected" in caplog.text
+
+
+@pytest.mark.slow
+async def test_a_server_that_hangs_is_left(caplog: pytest.LogCaptureFixture) -> None:
+    async with NatsServers() as servers, client(servers.urls) as a:
+        told = Told(a)
+        await until(lambda: bool(told.current))
+        servers[0].pause()
+        with pytest.raises(Unknown):
+            await a.write("rows", "k", b"1", 0, "n1", timeout=0.3)
+        began = asyncio.get_running_loop().time()
+        # More than the sockets' buffers hold, so that not even the close of the connection gets through.
+        for _ in range(20):
+            a.publish("taipan.t.x", b"x" * LARGEST)
+        await until(lambda: not a.connected)
+        assert asyncio.get_running_loop().time() - began < 5.0
+        servers[0].resume()
+        await until(lambda: a.connected and a.quorum)
+        # The write that had no answer may have been applied when the server went on: the same nonce tells.
+        written = await a.write("rows", "k", b"1", 0, "n1")
+        await told.until(("k", b"1"))
+        assert told.watch.revision == written and len(told.entries) == 1
+
+
+async def test_buckets_that_lost_their_data_are_told_and_begin_anew(caplog: pytest.LogCaptureFixture) -> None:
+    async with NatsServers() as servers, client(servers.urls) as a, client(servers.urls, "b") as b:
+        told = Told(b)
+        lost: list[str] = []
+        b.on_lost.append(lost.append)
+        for number in range(5):
+            await a.write("rows", f"k{number}", b"", 0, f"n{number}")
+        await until(lambda: told.watch.revision == 5)
+        await servers[0].kill()
+        servers[0].forget()
+        await servers[0].start()
+        await until(lambda: "rows" in lost)
+        assert await a.write("rows", "new", b"1", 0, "m") == 1
+        await told.until(("new", b"1"))
+        assert told.watch.revision == 1 and sorted(lost) == sorted(set(lost)) and len(lost) == 6
+    assert "nats_bucket_lost bucket=rows" in caplog.text
+
+
+@pytest.mark.slow
+async def test_a_bucket_that_somebody_deletes_is_made_again() -> None:
+    async with NatsServers() as servers, client(servers.urls) as a:
+        told = Told(a)
+        lost: list[str] = []
+        a.on_lost.append(lost.append)
+        await a.write("rows", "k", b"", 0, "n")
+        await told.until(("k", b""))
+        await a.request("$JS.API.STREAM.DELETE.KV_taipan-taipan-rows", b"", 5.0)
+        await until(lambda: lost == ["rows"])
+        assert await a.write("rows", "new", b"", 0, "m") == 1
+        await told.until(("new", b""))
+
+
+async def test_without_a_server_at_the_start_it_comes_later(caplog: pytest.LogCaptureFixture) -> None:
+    async with NatsServers() as servers:
+        await servers[0].kill()
+        async with client(servers.urls) as a:
+            told = Told(a)
+            assert not a.connected and "nats_unreachable" in caplog.text and "cluster.servers" in caplog.text
+            with pytest.raises(NatsRefused, match=r"cluster.servers: nats://127.0.0.1:\d+: Connection refused$"):
+                await NatsClient(ClusterSettings(servers=servers.urls), "b", LARGEST).probe()
+            await servers[0].start()
+            await until(lambda: bool(told.current))
+            await a.write("rows", "k", b"1", 0, "n")
+            await told.until(("k", b"1"))
+
+
+async def test_what_a_server_holds_against_a_connection_ends_that_one_only() -> None:
+    """nats-py is closed for ever after such an error."""
+    async with NatsServers() as servers, client(servers.urls) as a:
+        subject = "taipan.t." + "x" * 5000
+        went: list[str] = []
+        a.on_disconnected.append(lambda: went.append("down"))
+        a.publish(subject, b"")  # the server's control line has at most 4096
+        await until(lambda: went == ["down"] and a.connected)
+        await a.write("rows", "k", b"1", 0, "n")
+
+
+async def test_a_value_that_does_not_fit_is_refused_and_nothing_breaks() -> None:
+    async with NatsServers() as servers, client(servers.urls) as a:
+        with pytest.raises(Unavailable, match="max_payload"):
+            await a.write("rows", "k", b"x" * a.max_payload, 0, "n")
+        assert a.connected
+
+
+# --------------------------------------------------------------- three servers
+
+
+@pytest.mark.slow
+async def test_three_servers_bear_the_loss_of_one() -> None:
+    async with NatsServers(3) as servers, client(servers.urls) as a, client(servers.urls, "b") as b:
+        assert await replicas(a, "rows") == 3
+        told = Told(b)
+        revision = await a.write("rows", "k", b"0", 0, "n0", timeout=20.0)
+        await told.until(("k", b"0"))
+        for number, server in enumerate(servers, 1):
+            await server.kill()
+            revision = await a.write("rows", "k", b"%d" % number, revision, f"n{number}", timeout=20.0)
+            await told.until(("k", b"%d" % number))
+            await server.start()
+            await until(lambda: a.quorum and b.quorum)
+        assert told.values == [("k", b"%d" % number) for number in range(4)]
+
+
+@pytest.mark.slow
+async def test_without_a_quorum_nothing_is_written_and_messages_pass() -> None:
+    async with NatsServers(3) as servers, client((servers.urls[0],)) as a:
+        await until(lambda: a.quorum)
+        await servers[1].kill()
+        await servers[2].kill()
+        await until(lambda: not a.quorum)
+        with pytest.raises((Unavailable, Unknown)):
+            await a.write("rows", "k", b"", 0, "n", timeout=1.5)
+        a.subscribe("taipan.t.x", lambda data, reply: a.publish(reply, data))
+        assert await answered(a, "taipan.t.x") == b""
+        await servers[1].start()
+        await until(lambda: a.quorum)
+        await a.write("rows", "k", b"", 0, "n", timeout=20.0)
+
+
+async def test_servers_that_know_nothing_of_each_other_are_refused() -> None:
+    async with NatsServers() as one, NatsServers() as other:
+        made = NatsClient(ClusterSettings(servers=one.urls + other.urls), "a", LARGEST)
+        with pytest.raises(NatsRefused, match=r"cluster.servers: .* is in no cluster of NATS servers, but 2 are named"):
+            await made.start()
+
+
+# -------------------------------------------------------- who we are, and TLS
+
+
+async def test_user_and_password() -> None:
+    async with NatsServers(more='authorization { user: "ann", password: "secret" }\n') as servers:
+        async with client(servers.urls, user="ann", password="secret") as a:
+            await a.write("rows", "k", b"", 0, "n")
+        wrong = await refusal(servers.urls, user="ann", password="wrong")
+        assert wrong.setting == "cluster.user" and "does not let this node in" in str(wrong)
+        assert (await refusal(servers.urls)).setting == "cluster.user"
+        assert (await refusal(servers.urls, token="t")).setting == "cluster.token"
+
+
+async def test_token() -> None:
+    async with NatsServers(more='authorization { token: "open" }\n') as servers:
+        async with client(servers.urls, token="open") as a:
+            assert a.quorum
+        assert (await refusal(servers.urls, token="wrong")).setting == "cluster.token"
+
+
+async def test_nkey(tmp_path: Path) -> None:
+    seeds = [nkeys.encode_seed(bytes([number]) * 32, nkeys.PREFIX_BYTE_USER) for number in (1, 2)]
+    public = nkeys.from_seed(bytearray(seeds[0])).public_key.decode()
+    for seed, name in zip(seeds, ("right", "other"), strict=True):
+        (tmp_path / name).write_bytes(seed + b"\n")
+    (tmp_path / "none").write_text("no seed")
+    async with NatsServers(more=f'authorization {{ users: [ {{ nkey: "{public}" }} ] }}\n') as servers:
+        async with client(servers.urls, nkey_file=str(tmp_path / "right")) as a:
+            assert a.quorum
+        assert (await refusal(servers.urls, nkey_file=str(tmp_path / "other"))).setting == "cluster.nkey_file"
+        wrong = await refusal(servers.urls, nkey_file=str(tmp_path / "none"))
+        assert "does not hold the seed of an NKey" in str(wrong)
+        wrong = await refusal(servers.urls, credentials_file=str(tmp_path / "none"))
+        assert wrong.setting == "cluster.credentials_file" and "does not hold credentials" in str(wrong)
+
+
+async def test_tls(certificates: Certificates, tmp_path: Path) -> None:
+    certfile, keyfile = certificates.issue("localhost")
+    more = f'tls {{ cert_file: "{certfile}", key_file: "{keyfile}" }}\n'
+    async with NatsServers(more=more) as servers:
+        plain = servers.urls
+        secure = tuple(url.replace("nats://127.0.0.1", "tls://localhost") for url in plain)
+        async with client(secure, tls_ca=certificates.ca) as a:
+            assert a.quorum
+        async with client(secure, tls_verify=False) as a:
+            assert a.quorum
+        wrong = await refusal(secure)
+        assert wrong.setting == "cluster.tls_ca" and "cannot be trusted" in str(wrong)
+        wrong = await refusal(plain)
+        assert wrong.setting == "cluster.servers" and "wants TLS" in str(wrong)
+    async with NatsServers() as servers:
+        secure = tuple(url.replace("nats://", "tls://") for url in servers.urls)
+        wrong = await refusal(secure, user="ann", password="secret")
+        assert wrong.setting == "cluster.servers" and "does not speak TLS" in str(wrong)
+
+
+async def test_a_certificate_of_the_node_where_the_server_wants_one(certificates: Certificates) -> None:
+    certfile, keyfile = certificates.issue("localhost")
+    mine, key = certificates.issue("node")
+    more = f'cert_file: "{certfile}", key_file: "{keyfile}", ca_file: "{certificates.ca}", verify: true'
+    async with NatsServers(more=f"tls {{ {more} }}\n") as servers:
+        secure = tuple(url.replace("nats://127.0.0.1", "tls://localhost") for url in servers.urls)
+        async with client(secure, tls_ca=certificates.ca, tls_cert=mine, tls_key=key) as a:
+            assert a.quorum
+        assert (await refusal(secure, tls_ca=certificates.ca)).setting == "cluster.tls_cert"
+        wrong = await refusal(secure, tls_ca=certificates.ca, tls_cert=key, tls_key=key)
+        assert wrong.setting == "cluster.tls_cert" and "cannot use" in str(wrong)
+        wrong = await refusal(secure, tls_ca=key)
+        assert wrong.setting == "cluster.tls_ca" and "cannot use" in str(wrong)
+
+
+async def test_a_missing_permission_is_named() -> None:
+    more = 'authorization { users: [ { user: a, password: p, permissions: { publish: "taipan.>" } } ] }\n'
+    async with NatsServers(more=more) as servers:
+        wrong = NatsClient(ClusterSettings(servers=servers.urls, user="a", password="p"), "a", LARGEST)
+        with pytest.raises(NatsRefused, match=r"^cluster.user: .*[Pp]ermissions"):
+            await wrong.start()
+
+
+# --------------------------------------------------------------- what it must be
+
+
+async def test_room_for_the_largest_packet() -> None:
+    async with NatsServers(more="max_payload: 1004095\n") as servers:
+        wrong = await refusal(servers.urls)
+    assert wrong.setting == "max_packet_size"
+    assert "is 1004095: set it to 1004096 or more there, or max_packet_size here to at most 999999" in str(wrong)
+
+
+async def test_without_jetstream() -> None:
+    async with NatsServers(more="max_payload: 4MB\njetstream: disabled\n") as servers:
+        wrong = NatsClient(ClusterSettings(servers=servers.urls), "a", LARGEST)
+        with pytest.raises(NatsRefused, match=r"^cluster.servers: .* has no JetStream: it is to be started with -js$"):
+            await wrong.probe()
+
+
+@asynccontextmanager
+async def greeting(version: str, *others: str) -> AsyncIterator[str]:
+    """A server that says only this version, of a cluster with ``others``, and answers PING."""
+    info = {"server_id": "x", "version": version, "max_payload": 8_000_000, "headers": True, "connect_urls": others}
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            writer.write(b"INFO " + json.dumps(info).encode() + b"\r\n")
+            while line := await reader.readline():
+                if line.startswith(b"PING"):
+                    writer.write(b"PONG\r\n")
+        writer.close()
+
+    port = free_port()
+    server = await asyncio.start_server(serve, "127.0.0.1", port)
+    try:
+        yield f"nats://127.0.0.1:{port}"
+    finally:
+        server.close()
+
+
+async def test_several_servers_that_are_too_old() -> None:
+    async with greeting("2.9.10") as one, greeting("2.10.25") as other:
+        wrong = await refusal((other, one))
+        assert wrong.setting == "cluster.servers"
+        assert f"{one} is NATS 2.9.10; more than one server must be 2.10.25 or newer" in str(wrong)
+    async with greeting("2.10.24", "127.0.0.1:1", "127.0.0.1:2") as one:
+        assert "NATS 2.10.24" in str(await refusal((one,)))
