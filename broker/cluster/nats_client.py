@@ -7,8 +7,10 @@ import asyncio
 import logging
 import ssl
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -43,6 +45,10 @@ ROOM: Final = 4096
 """What a message on a link may be larger than the packet in it."""
 OLDEST_OF_SEVERAL: Final = (2, 10, 25)
 """Before, several servers let two compare-and-sets on one key win."""
+DELETIONS_KEPT: Final = 3600.0
+"""Seconds after which a deletion itself is removed. A watch that was away for half of it begins anew."""
+_FORGOTTEN_AT_ONCE: Final = 100
+_MAX_DELETIONS: Final = 1_000_000
 ATTEMPT: Final = 1.0
 """Seconds after which a write, or any other question to the buckets, is sent again."""
 PAUSE: Final = 0.2
@@ -54,7 +60,8 @@ _HEARTBEAT: Final = 1.0
 _POLL: Final = 0.1
 _STARTING: Final = 15.0
 """Seconds that a start waits for buckets: servers that have started just now elect their leader first."""
-_UNREACHABLE_AGAIN: Final = 60.0
+_SAY_AGAIN: Final = 60.0
+"""Seconds between lines that say the same."""
 _LONGEST_BACKOFF: Final = 1.0
 _HEADROOM: Final = 512
 """Bytes of the headers of a write, which count for ``max_payload`` too."""
@@ -185,7 +192,7 @@ class NatsWatch:
     def stop(self) -> None:
         self._task.cancel()
         self._broken.set()
-        self._client.forget(self)
+        self._client.remove(self)
 
     def begin_anew(self, bucket: str) -> None:
         """The data of ``bucket`` is gone."""
@@ -207,13 +214,18 @@ class NatsWatch:
                 else:
                     logger.warning("nats_watch_failed bucket=%s error=%s", self.bucket, error)
                 await asyncio.sleep(PAUSE)
+            except Exception:
+                logger.exception("nats_watcher_failed bucket=%s", self.bucket)
+                await asyncio.sleep(_LONGEST_BACKOFF)
 
     async def _follow(self, connection: NatsConnection) -> None:
         """Tell what comes until the connection breaks, a message is missing, or the consumer is silent."""
+        client, loop = self._client, asyncio.get_running_loop()
+        if self.revision and loop.time() - self._heard > DELETIONS_KEPT / 2:
+            client.begin_anew(self.bucket)  # deletions may have been forgotten meanwhile
         self._broken = broken = asyncio.Event()
         self._consumed = 0
         inbox = connection.inbox()
-        client, loop = self._client, asyncio.get_running_loop()
 
         def on_message(message: Msg) -> None:
             if not broken.is_set() and not self._on_message(connection, message):
@@ -285,6 +297,8 @@ class NatsWatch:
         if revision > self.revision:
             self.revision = revision
             deleted = headers is not None and ("KV-Operation" in headers or "Nats-Marker-Reason" in headers)
+            if deleted and not self.current:
+                self._client.forget_later(self.bucket, message.subject, revision)  # who deleted it may be gone
             entry = Entry(message.subject[self._prefix :], None if deleted else message.data, revision)
             try:
                 self._on_entry(entry)
@@ -321,11 +335,14 @@ class NatsClient:
         self._quorum = False
         self._handlers: list[tuple[str, Callable[[bytes, str], None]]] = []
         self._watches: list[NatsWatch] = []
+        self._deletions: deque[tuple[float, str, str, int]] = deque()  # when to forget it, bucket, subject, revision
         self._created: dict[str, str] = {}  # when the bucket's stream was made
         self._missing = asyncio.Event()
         self._ready = asyncio.Event()  # connected, and the buckets are there
         self._is_connected = asyncio.Event()
         self._refused: NatsRefused | None = None
+        self._told_refusal = ""
+        self._tell_refusal = 0.0  # when it is told again
         self._settled = asyncio.Event()  # the first connection is ready, or refused
         self._dropped = 0
         self._task: asyncio.Task[None] | None = None
@@ -470,6 +487,9 @@ class NatsClient:
             except NatsRefused as error:
                 self._refuse(error)
                 await asyncio.sleep(_LONGEST_BACKOFF)
+            except Exception:
+                logger.exception("nats_client_failed server=%s", connection.server.url)
+                await asyncio.sleep(_LONGEST_BACKOFF)
             finally:
                 if keeping is not None:
                     keeping.cancel()
@@ -510,7 +530,7 @@ class NatsClient:
                     continue
                 return connection
             if loop.time() >= told:
-                told = loop.time() + _UNREACHABLE_AGAIN
+                told = loop.time() + _SAY_AGAIN
                 logger.warning("nats_unreachable error=%s setting=cluster.servers", "; ".join(errors))
             await asyncio.sleep(backoff)
             backoff = min(backoff * 2, _LONGEST_BACKOFF)
@@ -519,12 +539,15 @@ class NatsClient:
         if not self._settled.is_set():
             self._refused = error
             self._settled.set()
-        else:
+        elif (now := asyncio.get_running_loop().time()) >= self._tell_refusal or str(error) != self._told_refusal:
+            self._tell_refusal, self._told_refusal = now + _SAY_AGAIN, str(error)
             logger.error("nats_refused error=%s", error)
 
     def _learn(self, connection: NatsConnection) -> None:
-        known = {urlsplit(each.url).netloc for each in self._servers}
-        self._servers += [each for each in connection.servers if urlsplit(each.url).netloc not in known]
+        """The servers that are named, and those that the latest connection knows of."""
+        named = {urlsplit(url).netloc for url in self._settings.servers}
+        found = [each for each in connection.servers if urlsplit(each.url).netloc not in named]
+        self._servers = [each for each in self._servers if each.url in self._settings.servers] + found
 
     def _close(self, connection: NatsConnection) -> None:
         task = asyncio.create_task(connection.close())
@@ -598,7 +621,7 @@ class NatsClient:
         if connection is self._connection:
             self._missing.set()
 
-    def forget(self, watch: NatsWatch) -> None:
+    def remove(self, watch: NatsWatch) -> None:
         if watch in self._watches:
             self._watches.remove(watch)
 
@@ -620,6 +643,7 @@ class NatsClient:
             with suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
                     await self._missing.wait()
+            await self._forget_deletions(connection)
             number += 1
             bucket = BUCKETS[number % len(BUCKETS)]
             try:
@@ -634,6 +658,26 @@ class NatsClient:
             if self._missing.is_set() or (stream.error is not None and stream.error.err_code == _NO_STREAM):
                 since = asyncio.get_running_loop().time()
                 self._ready.clear()
+
+    def forget_later(self, bucket: str, subject: str, revision: int) -> None:
+        """A deletion stays in its bucket until it is removed: when everybody has heard of it."""
+        if len(self._deletions) < _MAX_DELETIONS:  # beyond it, the next start of a node sees those that were left
+            due = asyncio.get_running_loop().time() + DELETIONS_KEPT
+            self._deletions.append((due, bucket, subject, revision))
+
+    async def _forget_deletions(self, connection: NatsConnection) -> None:
+        now = asyncio.get_running_loop().time()
+        for _ in range(_FORGOTTEN_AT_ONCE):
+            if not self._deletions or self._deletions[0][0] > now:
+                return
+            _, bucket, subject, revision = self._deletions[0]
+            # What was written to the key since has a larger number and stays.
+            asked = {"filter": subject, "seq": revision + 1}
+            try:
+                await self.api(connection, f"STREAM.PURGE.{self.stream(bucket)}", asked)
+            except (NoResponders, NoAnswer, Unavailable):
+                return
+            self._deletions.popleft()
 
     async def _not_yet(self, connection: NatsConnection, error: Exception, waited: float) -> None:
         """The buckets could not be made: wait a moment, unless they never will."""
@@ -729,8 +773,11 @@ class NatsClient:
         if before is None or (before == stream.created and told <= stream.state.last_seq):
             return
         logger.error("nats_bucket_lost bucket=%s", bucket)
-        for call in list(self.on_lost):
-            self._call([lambda call=call: call(bucket)])  # type: ignore[misc]
+        self.begin_anew(bucket)
+
+    def begin_anew(self, bucket: str) -> None:
+        """What was told of a bucket does not count any more."""
+        self._call([partial(call, bucket) for call in self.on_lost])
         for watch in list(self._watches):
             watch.begin_anew(bucket)
 
@@ -769,6 +816,8 @@ class NatsClient:
                 ack = _Ack(error=_ApiError(description=str(error)))
             if ack.error is None:
                 self._quorum = True
+                if value is None:
+                    self.forget_later(bucket, subject, ack.seq)
                 return ack.seq
             reason = ack.error.description
             if ack.error.err_code in _WRONG_SEQUENCE:

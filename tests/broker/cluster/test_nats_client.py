@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -341,3 +342,60 @@ async def test_several_servers_that_are_too_old() -> None:
         assert f"{one} is NATS 2.9.10; more than one server must be 2.10.25 or newer" in str(wrong)
     async with greeting("2.10.24", "127.0.0.1:1", "127.0.0.1:2") as one:
         assert "NATS 2.10.24" in str(await refusal((one,)))
+
+
+async def test_deletions_do_not_stay_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def keys(nats: NatsClient) -> int:
+        stream = json.loads(await nats.request("$JS.API.STREAM.INFO.KV_taipan-taipan-sessions", b"", 5.0))
+        return int(stream["state"]["messages"])
+
+    async with NatsServers() as servers:
+        async with client(servers.urls) as a:
+            for number in range(3):
+                revision = await a.write("sessions", f"k{number}", b"1", 0, f"n{number}")
+                await a.write("sessions", f"k{number}", None, revision, f"d{number}")
+            await a.write("sessions", "k0", b"2", 0, "n4")
+            await a.write("sessions", "k1", b"2", 0, "n5")
+            assert await keys(a) == 3
+        monkeypatch.setattr("taipan.broker.cluster.nats_client.DELETIONS_KEPT", 2.0)
+        async with client(servers.urls) as a:
+            told = Told(a, "sessions")  # another node sees what the first one left
+            await until(lambda: bool(told.current))
+            assert told.values == [("k2", None), ("k0", b"2"), ("k1", b"2")]
+            revision = (await a.read("sessions", "k1") or told.entries[0]).revision
+            await a.write("sessions", "k1", None, revision, "d4")
+            async with asyncio.timeout(20):
+                while await keys(a) != 1:
+                    await asyncio.sleep(0.05)
+            assert (await a.read("sessions", "k0") or told.entries[0]).value == b"2"
+            assert await a.read("sessions", "k2") is None
+            await a.write("sessions", "k2", b"3", 0, "n6")
+
+
+async def test_a_watch_that_was_away_for_long_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with NatsServers() as servers, client(servers.urls) as a:
+        told = Told(a)
+        lost: list[str] = []
+        a.on_lost.append(lost.append)
+        await a.write("rows", "k", b"1", 0, "n")
+        await told.until(("k", b"1"))
+        monkeypatch.setattr("taipan.broker.cluster.nats_client.DELETIONS_KEPT", 0.0)
+        await servers[0].kill()
+        await servers[0].start()
+        await until(lambda: len(told.entries) == 2)
+        assert lost == ["rows"] and told.values == [("k", b"1"), ("k", b"1")] and len(told.current) == 2
+        told.watch.stop()
+
+
+async def test_a_node_without_a_cluster_knows_nothing_of_nats() -> None:
+    code = (
+        "import sys, taipan.management.node, taipan.management.api.index, taipan.broker.server\n"
+        "from taipan.management.config import load\n"
+        "from taipan.broker.loop.clock import Clock\n"
+        "taipan.broker.server.Server(load(None, ['durability.level=memory'], {}).broker, Clock())\n"
+        "sys.exit(', '.join(name for name in sys.modules if 'nats' in name.split('.') or 'nats_' in name or"
+        " name == 'nkeys') or 0)\n"
+    )
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stderr=asyncio.subprocess.PIPE)
+    _, said = await process.communicate()
+    assert process.returncode == 0, said.decode()
