@@ -2,6 +2,7 @@
 
 from taipan.ruleengine.records import ListedResource, ResourceTypeRecord
 
+from ..http.envelope import Extra, of_nodes
 from ..http.routes import Call, Routes
 
 routes = Routes("Resource types")
@@ -18,5 +19,5 @@ def show_resource_type(call: Call) -> ResourceTypeRecord:
 
 
 @routes.get("/resource_types/{name}/resources", "The resources of a type", reply=list[ListedResource])
-def list_resources_of_type(call: Call) -> list[ListedResource]:
-    return call.operations.resources.records(call.path["name"])
+async def list_resources_of_type(call: Call) -> list[ListedResource] | Extra:
+    return of_nodes(*await call.operations.resources.records(call.path["name"]))

@@ -7,6 +7,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from taipan.ruleengine.records import ListedResource, ResourceRecord
 
+from ..http.envelope import Extra, of_nodes
 from ..http.routes import Call, OnDemand, Routes
 from ..operations.listing import Listing, PageQuery
 from ..operations.refusal import wrong
@@ -50,13 +51,13 @@ class Count(msgspec.Struct):
 
 
 @routes.get("/resources", "The resources", reply=list[ListedResource])
-def list_resources(call: Call) -> list[ListedResource]:
-    return call.operations.resources.records()
+async def list_resources(call: Call) -> list[ListedResource] | Extra:
+    return of_nodes(*await call.operations.resources.records())
 
 
 @routes.get("/resources/{id}", "One resource", reply=ResourceRecord)
-def show_resource(call: Call) -> ResourceRecord:
-    return call.operations.resources.lookup(call.path["id"])
+async def show_resource(call: Call) -> ResourceRecord | Extra:
+    return of_nodes(*await call.operations.resources.lookup(call.path["id"]))
 
 
 @routes.post("/resources", "Create a resource, or test one", body=NewResource, reply=OnDemand(ResourceRecord))
@@ -120,5 +121,6 @@ def _ids(body: Chosen) -> list[int] | None:
 
 
 @routes.get("/resource_status/{id}", "Whether a resource is alive", reply=Liveness)
-def show_resource_status(call: Call) -> Liveness:
-    return Liveness(call.operations.resources.alive(call.path["id"]))
+async def show_resource_status(call: Call) -> Liveness | Extra:
+    alive, missing = await call.operations.resources.alive(call.path["id"])
+    return of_nodes(Liveness(alive), missing)

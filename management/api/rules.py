@@ -7,8 +7,9 @@ from msgspec import UNSET, Meta, UnsetType
 
 from taipan.ruleengine.records import EvaluationRecord, OnActionFailed, RuleRecord
 
+from ..http.envelope import Extra, of_nodes
 from ..http.routes import Call, Routes
-from ..operations.listing import Listing
+from ..operations.node_listing import Page
 from ..operations.refusal import missing
 from ..operations.rules import RulesQuery
 
@@ -63,7 +64,7 @@ class TraceSize(msgspec.Struct):
 
 
 @routes.get("/rules", "The rules, the newest first", query=RulesQuery, reply=list[RuleRecord])
-def list_rules(call: Call) -> Listing[RuleRecord]:
+def list_rules(call: Call) -> Page[RuleRecord]:
     query: RulesQuery = call.query
     rules = call.operations.rules
     if not query.enable_paging:
@@ -72,8 +73,8 @@ def list_rules(call: Call) -> Listing[RuleRecord]:
 
 
 @routes.get("/rules/{id}", "One rule", reply=RuleRecord)
-def show_rule(call: Call) -> RuleRecord:
-    return call.operations.rules.lookup(call.path["id"])
+async def show_rule(call: Call) -> RuleRecord | Extra:
+    return of_nodes(*await call.operations.rules.lookup(call.path["id"]))
 
 
 @routes.post("/rules", "Create a rule, or try its SQL", body=NewRule, reply=dict[str, Any] | list[dict[str, Any]])
@@ -101,8 +102,8 @@ async def update_rule(call: Call) -> RuleRecord:
 
 
 @routes.put("/rules/{id}/reset_metrics", "Zero what was counted of a rule and its actions")
-def reset_metrics(call: Call) -> None:
-    call.operations.rules.reset_metrics(call.path["id"])
+async def reset_metrics(call: Call) -> None:
+    await call.operations.rules.reset_metrics(call.path["id"])
 
 
 @routes.delete("/rules/{id}", "Delete a rule")
@@ -111,11 +112,11 @@ async def delete_rule(call: Call) -> None:
 
 
 @routes.get("/rules/{id}/trace", "The last evaluations of a rule, the oldest first", reply=list[EvaluationRecord])
-def show_rule_trace(call: Call) -> list[EvaluationRecord]:
+async def show_rule_trace(call: Call) -> list[EvaluationRecord] | Extra:
     """Empty until ``PUT`` has asked for them."""
-    return call.operations.rules.trace(call.path["id"])
+    return of_nodes(*await call.operations.rules.trace(call.path["id"]))
 
 
 @routes.put("/rules/{id}/trace", "Keep the last evaluations of a rule from now on", body=TraceSize)
-def keep_rule_trace(call: Call) -> None:
-    call.operations.rules.keep_trace(call.path["id"], call.body.size)
+async def keep_rule_trace(call: Call) -> None:
+    await call.operations.rules.keep_trace(call.path["id"], call.body.size)

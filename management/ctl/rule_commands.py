@@ -25,9 +25,10 @@ def list_rules(call: CommandCall) -> CommandResult:
 
 
 @commands.add("rules show <RuleId>", "Show a rule")
-def show_rule(call: CommandCall) -> CommandResult:
+async def show_rule(call: CommandCall) -> CommandResult:
     with _finding(call["RuleId"]):
-        return CommandResult(call.operations.rules.lookup(call["RuleId"]), _rule_line)
+        record, _ = await call.operations.rules.lookup(call["RuleId"])
+    return CommandResult(record, _rule_line)
 
 
 @commands.add(
@@ -66,9 +67,9 @@ async def delete_rule(call: CommandCall) -> CommandResult:
 
 
 @commands.add("rules reset-metrics <RuleId>", "Zero what was counted of a rule and its actions")
-def reset_metrics(call: CommandCall) -> CommandResult:
+async def reset_metrics(call: CommandCall) -> CommandResult:
     with _finding(call["RuleId"]):
-        call.operations.rules.reset_metrics(call["RuleId"])
+        await call.operations.rules.reset_metrics(call["RuleId"])
     return CommandResult(None, OK)
 
 
@@ -79,12 +80,13 @@ async def test_sql(call: CommandCall) -> CommandResult:
 
 
 @commands.add("rules trace <RuleId> [-n <Count>]", "Show the last evaluations, or keep so many of them from now on")
-def trace_rule(call: CommandCall) -> CommandResult:
+async def trace_rule(call: CommandCall) -> CommandResult:
     with _finding(call["RuleId"]):
         if call.get("Count") is not None:
-            call.operations.rules.keep_trace(call["RuleId"], call.integer("Count", 0, _MAX_SIZE))
+            await call.operations.rules.keep_trace(call["RuleId"], call.integer("Count", 0, _MAX_SIZE))
             return CommandResult(None, OK)
-        return CommandResult(call.operations.rules.trace(call["RuleId"]), lambda rows: map(_json, rows))
+        found, _ = await call.operations.rules.trace(call["RuleId"])
+    return CommandResult(found, lambda rows: map(_json, rows))
 
 
 @commands.add("rule-actions list", "List the actions that rules can have")
@@ -99,15 +101,16 @@ def show_action(call: CommandCall) -> CommandResult:
 
 
 @commands.add("resources list [-t <ResourceType>]", "List the resources, or those of a type")
-def list_resources(call: CommandCall) -> CommandResult:
-    rows = call.operations.resources.records(call.get("ResourceType"))
+async def list_resources(call: CommandCall) -> CommandResult:
+    rows, _ = await call.operations.resources.records(call.get("ResourceType"))
     return CommandResult(rows, lambda rows: map(_resource_line, rows))
 
 
 @commands.add("resources show <ResourceId>", "Show a resource")
-def show_resource(call: CommandCall) -> CommandResult:
+async def show_resource(call: CommandCall) -> CommandResult:
     with _finding(call["ResourceId"]):
-        return CommandResult(call.operations.resources.lookup(call["ResourceId"]), _resource_line)
+        record, _ = await call.operations.resources.lookup(call["ResourceId"])
+    return CommandResult(record, _resource_line)
 
 
 @commands.add(
@@ -161,7 +164,7 @@ def list_dead_letters(call: CommandCall) -> CommandResult:
 @commands.add("resources send-again <ResourceId> [-n <Number>]", "Send all rows that were set aside again, or one")
 async def send_dead_letters(call: CommandCall) -> CommandResult:
     with _finding(call["ResourceId"]):
-        call.operations.resources.lookup(call["ResourceId"])
+        await call.operations.resources.lookup(call["ResourceId"])
     count = await call.operations.resources.send_dead_letters(call["ResourceId"], _number(call))
     return CommandResult({"count": count}, f"{count} sent again")
 
@@ -169,7 +172,7 @@ async def send_dead_letters(call: CommandCall) -> CommandResult:
 @commands.add("resources clear-dead-letters <ResourceId> [-n <Number>]", "Forget the rows that were set aside, or one")
 async def clear_dead_letters(call: CommandCall) -> CommandResult:
     with _finding(call["ResourceId"]):
-        call.operations.resources.lookup(call["ResourceId"])
+        await call.operations.resources.lookup(call["ResourceId"])
     count = await call.operations.resources.remove_dead_letters(call["ResourceId"], _number(call))
     return CommandResult({"count": count}, f"{count} removed")
 

@@ -22,7 +22,7 @@ from ..operations.refusal import (
 
 logger = logging.getLogger(__name__)
 
-Row = TypeVar("Row")
+Data = TypeVar("Data")
 
 NOT_FOUND: Final = (UNKNOWN, NO_USER, NOT_ONLINE)
 _STATUS: Final = {WRONG_CREDENTIALS: 401, NO_CREDENTIALS: 401, RPC_ERROR: 500, **dict.fromkeys(NOT_FOUND, 404)}
@@ -41,7 +41,7 @@ class Extra:
         self.members = members
 
 
-def of_nodes(data: list[Row], missing: list[str]) -> list[Row] | Extra:
+def of_nodes(data: Data, missing: list[str]) -> Data | Extra:
     """``data`` that several nodes were asked for; ``meta`` names those that did not answer, if any."""
     return Extra(data, meta={"missing_nodes": missing}) if missing else data
 

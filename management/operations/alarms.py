@@ -50,4 +50,4 @@ class Alarms:
 
     async def forget_everywhere(self) -> None:
         """Clear those of all nodes. Raises Refusal."""
-        (await self._calls.everywhere(self.forget)).complete()
+        await self._calls.order_all(self.forget)

@@ -224,7 +224,7 @@ class Clients:
 
     async def clean_all_acl_caches(self) -> None:
         """Those of every client of all nodes. Raises Refusal."""
-        (await self._calls.everywhere(self.clean_acl_caches)).complete()
+        await self._calls.order_all(self.clean_acl_caches)
 
     # ----------------------------------------------- ordering, of clients of this node
 

@@ -10,7 +10,7 @@ from taipan.broker.server import Server
 from taipan.broker.transport.listener import Listener, ListenerError
 from taipan.broker.transport.tls import TlsError
 
-from .node_calls import Gathered, NodeCalls
+from .node_calls import NodeCalls
 from .refusal import RPC_ERROR, WRONG, Refusal, not_found
 
 logger = logging.getLogger(__name__)
@@ -118,8 +118,7 @@ class Listeners:
 
     async def restart_everywhere(self, name: str) -> None:
         """The same on all nodes. Raises Refusal."""
-        done: Gathered[None] = await self._calls.everywhere(self.restart, name)
-        done.complete()
+        await self._calls.order_all(self.restart, name)
 
     async def stop(self, name: str) -> str:
         """Close a listener's socket until it is restarted; who is connected stays. Where it was. Raises Refusal."""

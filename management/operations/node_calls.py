@@ -40,12 +40,6 @@ class Gathered(NamedTuple, Generic[R]):
     found: list[tuple[str, R]]
     missing: list[str]
 
-    def complete(self) -> "Gathered[R]":
-        """For an order, which counts only where all have it. Raises Refusal."""
-        if self.missing:
-            raise Unreachable(self.missing[0], "does not answer; on the others it is done")
-        return self
-
 
 class _Answer(msgspec.Struct, array_like=True, frozen=True):
     """What goes back over the wire: a refusal, or ``data``."""
@@ -183,6 +177,12 @@ class NodeCalls:
             else:
                 found.append((name, outcome))
         return Gathered(found, missing)
+
+    async def order_all(self, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Have it done on all running nodes. Raises the first Refusal of one of them."""
+        gathered: Gathered[object] = await self.everywhere(function, *args, **kwargs)
+        if gathered.missing:
+            raise Unreachable(gathered.missing[0], "does not answer; on the others it is done")
 
     def may_lack(self, missing: list[str]) -> list[str]:
         """The same. Raises Refusal where an answer that lacks a node is none (setting ``cluster.strict_fanout``)."""

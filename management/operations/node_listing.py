@@ -4,7 +4,7 @@ The nodes are asked how many each has; then those that have a part of the page a
 it is read. Where there are conditions nobody counts, and one node after another tells how many it passed over.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
@@ -57,6 +57,24 @@ class Rows(Protocol[Query, Record]):
 class NodeListing(Generic[Record]):
     """Iterate, then read ``has_next`` and ``missing``: the nodes that did not answer."""
 
+    def __init__(self, page: int, limit: int, count: int, meta: bool, missing: list[str]) -> None:
+        self.page = page
+        self.limit = limit
+        self.count = count
+        self.meta = meta
+        self.missing = missing
+        self.has_next = False
+
+    def __aiter__(self) -> AsyncIterator[Record | None]:
+        return self._records()
+
+    def _records(self) -> AsyncIterator[Record | None]:
+        raise NotImplementedError
+
+
+class Joined(NodeListing[Record], Generic[Query, Record]):
+    """The rows of one node behind those of another. ``counts``: how many each has."""
+
     def __init__(
         self,
         calls: NodeCalls,
@@ -68,20 +86,14 @@ class NodeListing(Generic[Record]):
         missing: list[str],
         meta: bool,
     ) -> None:
-        self.page = page
-        self.limit = limit
-        self.count = FILTERED if any(count == FILTERED for _, count in counts) else sum(count for _, count in counts)
-        self.missing = missing
-        self.has_next = False
-        self.meta = meta
+        filtered = any(count == FILTERED for _, count in counts)
+        super().__init__(page, limit, FILTERED if filtered else sum(count for _, count in counts), meta, missing)
         self._calls = calls
+        self._rows = rows
+        self._query = query
         self._counts = counts
-        self._records = self._walk(rows, query)
 
-    def __aiter__(self) -> AsyncIterator[Record | None]:
-        return self._records
-
-    async def _walk(self, rows: Rows[Query, Record], query: Query) -> AsyncIterator[Record | None]:
+    async def _records(self) -> AsyncIterator[Record | None]:
         skip, left = offset_of(self.page, self.limit), self.limit
         for node, count in self._counts:
             if 0 <= count <= skip:
@@ -93,7 +105,7 @@ class NodeListing(Generic[Record]):
             taken = 0
             try:
                 while True:
-                    piece: Piece[Record] = await self._calls.on(node, rows.piece, query, skip + taken, left)
+                    piece: Piece[Record] = await self._calls.on(node, self._rows.piece, self._query, skip + taken, left)
                     for row in piece.rows:
                         yield row
                     taken += len(piece.rows)
@@ -109,6 +121,37 @@ class NodeListing(Generic[Record]):
                 self.has_next = True
                 return
             skip = 0 if taken else max(0, skip - piece.skipped)
+
+
+class Completed(NodeListing[Record]):
+    """Rows of this node, each completed with what the other nodes have to say about it: ``complete`` is given some at
+    a time, and tells which nodes did not answer."""
+
+    def __init__(self, listing: Listing[Record], complete: Callable[[list[Record]], Awaitable[list[str]]]) -> None:
+        super().__init__(listing.page, listing.limit, listing.count, listing.meta, [])
+        self._listing = listing
+        self._complete = complete
+
+    async def _records(self) -> AsyncIterator[Record | None]:
+        some: list[Record] = []
+        for row in self._listing:
+            if row is None:
+                yield None
+                continue
+            some.append(row)
+            if len(some) == PIECE:
+                async for each in self._completed(some):
+                    yield each
+                some = []
+        async for each in self._completed(some):
+            yield each
+        self.has_next = self._listing.has_next
+
+    async def _completed(self, some: list[Record]) -> AsyncIterator[Record]:
+        if some:
+            self.missing = await self._complete(some)
+        for row in some:
+            yield row
 
 
 Page = Listing[Record] | NodeListing[Record]
@@ -133,6 +176,6 @@ async def listing_of(
     rows.count(query)  # what is wrong with the query is told before anybody is asked
     if node is not None:
         counts = [(node, await calls.on(node, rows.count, query))]
-        return NodeListing(calls, rows, query, page, limit, counts, [], meta)
+        return Joined(calls, rows, query, page, limit, counts, [], meta)
     found, missing = await calls.everywhere(rows.count, query)
-    return NodeListing(calls, rows, query, page, limit, found, calls.may_lack(missing), meta)
+    return Joined(calls, rows, query, page, limit, found, calls.may_lack(missing), meta)

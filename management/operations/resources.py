@@ -7,11 +7,12 @@ import msgspec
 from taipan.ruleengine.delivery.buffered_row import decode_row
 from taipan.ruleengine.delivery.dead_letters import DeadLetter
 from taipan.ruleengine.engine import RuleEngine
-from taipan.ruleengine.records import ListedResource, ResourceRecord, ResourceTypeRecord
+from taipan.ruleengine.records import ListedResource, ResourceRecord, ResourceStatus, ResourceTypeRecord
 from taipan.ruleengine.trace import sample
 
 from .durable_answer import check_storable, check_store_writable, wait_until_stored
 from .listing import Listing
+from .node_calls import NodeCalls
 from .refusal import engine_refusals
 
 
@@ -32,9 +33,11 @@ class DeadLetterRecord(msgspec.Struct, kw_only=True):
 class Resources:
     """What is refused is refused with Refusal; a change is on disk when its call returns. Secrets are masked."""
 
-    def __init__(self, engine: RuleEngine) -> None:
+    def __init__(self, engine: RuleEngine, calls: NodeCalls) -> None:
         self._engine = engine
         self._tables = engine.server.tables
+        self._calls = calls
+        calls.serve(self.statuses, self.start_here)
 
     def types(self) -> list[ResourceTypeRecord]:
         return [each.record() for each in self._engine.resource_types.values()]
@@ -43,18 +46,38 @@ class Resources:
         with engine_refusals():
             return self._engine.resources.type(name).record()
 
-    def records(self, kind: str | None = None) -> list[ListedResource]:
-        """All, or those of one type; ``status`` tells whether each is alive."""
+    async def records(self, kind: str | None = None) -> tuple[list[ListedResource], list[str]]:
+        """All, or those of one type; ``status`` tells whether each is alive on all nodes. And the nodes that did not
+        answer."""
         with engine_refusals():
-            return self._engine.resources.records(kind)
+            records = self._engine.resources.records(kind)
+        if not self._calls.clustered:
+            return records, []
+        found, missing = await self._calls.everywhere(self.statuses, [record.id for record in records])
+        for record in records:
+            record.status = all(statuses[record.id].is_alive for _, statuses in found if record.id in statuses)
+        return records, self._calls.may_lack(missing)
 
-    def lookup(self, resource_id: str) -> ResourceRecord:
+    async def lookup(self, resource_id: str) -> tuple[ResourceRecord, list[str]]:
+        """A resource with its status on each node, and the nodes that did not answer."""
         with engine_refusals():
-            return self._engine.resources.lookup(resource_id)
+            record = self._engine.resources.lookup(resource_id)
+        if not self._calls.clustered:
+            return record, []
+        found, missing = await self._calls.everywhere(self.statuses, [resource_id])
+        record.status = [statuses[resource_id] for _, statuses in found if resource_id in statuses]
+        return record, self._calls.may_lack(missing)
 
-    def alive(self, resource_id: str) -> bool:
-        """Whether it is alive on all nodes."""
-        return all(each.is_alive for each in self.lookup(resource_id).status or ())
+    def statuses(self, resource_ids: list[str]) -> dict[str, ResourceStatus]:
+        """How those of these fare that this node has."""
+        resources = self._engine.resources
+        known = {each: resources.lookup(each).status for each in resource_ids if each in resources}
+        return {each: status[0] for each, status in known.items() if status}
+
+    async def alive(self, resource_id: str) -> tuple[bool, list[str]]:
+        """Whether it is alive on all nodes that answer, and those that do not."""
+        record, missing = await self.lookup(resource_id)
+        return all(each.is_alive for each in record.status or ()), missing
 
     async def create(
         self, kind: str, config: Mapping[str, object], resource_id: str | None = None, description: str = ""
@@ -86,7 +109,11 @@ class Resources:
         return record
 
     async def start(self, resource_id: str) -> None:
-        """Try at once to reach it."""
+        """Try at once to reach it, from all nodes."""
+        await self._calls.order_all(self.start_here, resource_id)
+
+    async def start_here(self, resource_id: str) -> None:
+        """Try it from this node."""
         with engine_refusals():
             await self._engine.resources.start(resource_id)
 

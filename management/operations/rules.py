@@ -1,19 +1,29 @@
 """Rules: what the rule engine does with messages and events, and the actions that it offers."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import msgspec
 
 from taipan.broker.mqtt.topics import matches, valid_filter
 from taipan.ruleengine.engine import RuleEngine
 from taipan.ruleengine.param_masking import actions_given_back
-from taipan.ruleengine.records import ActionTypeRecord, EvaluationRecord, RuleEventRecord, RuleRecord
+from taipan.ruleengine.records import (
+    ActionMetrics,
+    ActionTypeRecord,
+    EvaluationRecord,
+    RuleActionRecord,
+    RuleEventRecord,
+    RuleMetrics,
+    RuleRecord,
+)
 from taipan.ruleengine.rule import Rule
 from taipan.ruleengine.stored import StoredAction
 
 from .durable_answer import check_storable, check_store_writable, wait_until_stored
 from .listing import FILTERED, Listing, PageQuery, everything, searched
+from .node_calls import NodeCalls
+from .node_listing import Completed, Page
 from .refusal import BAD_TOPIC, Refusal, engine_refusals
 
 Matches = Callable[[Rule], bool]
@@ -38,15 +48,32 @@ class RulesQuery(PageQuery, kw_only=True):
     enable_paging: bool = True
 
 
+class RuleFigures(msgspec.Struct):
+    """What one node counted of a rule and, by their ids, of its actions."""
+
+    rule: RuleMetrics
+    actions: dict[str, ActionMetrics]
+
+    @classmethod
+    def of(cls, record: RuleRecord) -> Self:
+        """``record``: of one node."""
+        return cls(record.metrics[0], {action.id: action.metrics[0] for action in _actions(record.actions)})
+
+
 class Rules:
     """What is refused is refused with Refusal; a change is on disk when its call returns."""
 
-    def __init__(self, engine: RuleEngine) -> None:
+    def __init__(self, engine: RuleEngine, calls: NodeCalls) -> None:
         self._engine = engine
         self._tables = engine.server.tables
+        self._calls = calls
+        calls.serve(self.figures, self.reset_metrics_here, self.trace_here, self.keep_trace_here)
 
-    def search(self, query: RulesQuery, max_rows: int) -> Listing[RuleRecord]:
+    def search(self, query: RulesQuery, max_rows: int) -> Page[RuleRecord]:
         """One page of the rules that the query leaves, the newest first. Raises Refusal for a bad ``match_for``."""
+        return self._completed(self._search(query, max_rows))
+
+    def _search(self, query: RulesQuery, max_rows: int) -> Listing[RuleRecord]:
         rules = self._engine.rules.all()[::-1]
         page, limit = query.page, query.rows(max_rows)
         conditions = list(_conditions(query))
@@ -55,14 +82,36 @@ class Rules:
         matching = searched(rules, _all_of(conditions))
         return Listing(matching, page, limit, self._record, FILTERED)
 
-    def everything(self, query: RulesQuery) -> Listing[RuleRecord]:
+    def everything(self, query: RulesQuery) -> Page[RuleRecord]:
         """All that the query leaves, the oldest first."""
         matching = searched(self._engine.rules.all(), _all_of(list(_conditions(query))))
-        return everything(matching, self._record)
+        return self._completed(everything(matching, self._record))
 
-    def lookup(self, rule_id: str) -> RuleRecord:
+    def _completed(self, listing: Listing[RuleRecord]) -> Page[RuleRecord]:
+        return Completed(listing, self._add_figures) if self._calls.clustered else listing
+
+    async def lookup(self, rule_id: str) -> tuple[RuleRecord, list[str]]:
+        """A rule, and the nodes that did not answer."""
         with engine_refusals():
-            return self._engine.rules.lookup(rule_id)
+            record = self._engine.rules.lookup(rule_id)
+        return record, await self._add_figures([record])
+
+    def figures(self, rule_ids: list[str]) -> dict[str, RuleFigures]:
+        """What this node counted of those that it has."""
+        rules = self._engine.rules
+        return {each: RuleFigures.of(rules.lookup(each)) for each in rule_ids if each in rules}
+
+    async def _add_figures(self, records: list[RuleRecord]) -> list[str]:
+        """What the nodes counted of these rules, in the order of the nodes; the nodes that did not answer."""
+        if not self._calls.clustered:
+            return []
+        found, missing = await self._calls.everywhere(self.figures, [record.id for record in records])
+        for record in records:
+            counted = [figures[record.id] for _, figures in found if record.id in figures]
+            record.metrics = [each.rule for each in counted]
+            for action in _actions(record.actions):
+                action.metrics = [each.actions[action.id] for each in counted if action.id in each.actions]
+        return self._calls.may_lack(missing)
 
     async def create(
         self,
@@ -80,6 +129,7 @@ class Rules:
             actions = actions_given_back(actions, (), self._engine.action_types)
             record = await self._engine.rules.create(rawsql, actions, id, description, enabled, on_action_failed)
         await wait_until_stored(self._tables)
+        await self._add_figures([record])
         return record
 
     async def update(self, rule_id: str, changes: Mapping[str, object]) -> RuleRecord:
@@ -99,6 +149,7 @@ class Rules:
                     changes["actions"] = actions
             record = await self._engine.rules.update(rule_id, changes)
         await wait_until_stored(self._tables)
+        await self._add_figures([record])
         return record
 
     async def delete(self, rule_id: str) -> None:
@@ -107,8 +158,12 @@ class Rules:
             await self._engine.rules.delete(rule_id)
         await wait_until_stored(self._tables)
 
-    def reset_metrics(self, rule_id: str) -> None:
-        """Zero what was counted of a rule and its actions."""
+    async def reset_metrics(self, rule_id: str) -> None:
+        """Zero what all nodes counted of a rule and its actions."""
+        await self._calls.order_all(self.reset_metrics_here, rule_id)
+
+    def reset_metrics_here(self, rule_id: str) -> None:
+        """What this node counted."""
         with engine_refusals():
             self._engine.rules.reset_metrics(rule_id)
 
@@ -117,13 +172,24 @@ class Rules:
         with engine_refusals():
             return await self._engine.rules.test_sql(rawsql, ctx)
 
-    def trace(self, rule_id: str) -> list[EvaluationRecord]:
-        """The last evaluations of a rule, the oldest first; empty unless they are kept."""
+    async def trace(self, rule_id: str) -> tuple[list[EvaluationRecord], list[str]]:
+        """The last evaluations of a rule by all nodes, the oldest first, empty unless they are kept; and the nodes that
+        did not answer."""
+        found, missing = await self._calls.everywhere(self.trace_here, rule_id)
+        rows = [row for _, evaluations in found for row in evaluations]
+        return sorted(rows, key=lambda row: row.at), self._calls.may_lack(missing)
+
+    def trace_here(self, rule_id: str) -> list[EvaluationRecord]:
+        """Those of this node."""
         with engine_refusals():
             return self._engine.rules.traced(rule_id)
 
-    def keep_trace(self, rule_id: str, size: int) -> None:
-        """Keep the last ``size`` evaluations from now on; 0: none any more."""
+    async def keep_trace(self, rule_id: str, size: int) -> None:
+        """Let all nodes keep the last ``size`` evaluations from now on; 0: none any more."""
+        await self._calls.order_all(self.keep_trace_here, rule_id, size)
+
+    def keep_trace_here(self, rule_id: str, size: int) -> None:
+        """Keep those of this node."""
         with engine_refusals():
             self._engine.rules.trace(rule_id, size)
 
@@ -141,6 +207,13 @@ class Rules:
 
     def _record(self, rule: Rule) -> RuleRecord:
         return self._engine.rules.record(rule)
+
+
+def _actions(actions: Sequence[RuleActionRecord]) -> Iterator[RuleActionRecord]:
+    """These and all their fallbacks."""
+    for action in actions:
+        yield action
+        yield from _actions(action.fallbacks)
 
 
 def _are(stored: Sequence[StoredAction], given: object) -> bool:
