@@ -6,6 +6,7 @@ from . import (
     access_commands,
     app_commands,
     client_commands,
+    cluster_commands,
     data_commands,
     node_commands,
     rule_commands,
@@ -28,6 +29,7 @@ COMMANDS: Final[list[Command]] = [
     command
     for each in (
         node_commands.commands,
+        cluster_commands.commands,
         client_commands.commands,
         traffic_commands.commands,
         access_commands.commands,

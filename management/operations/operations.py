@@ -14,6 +14,7 @@ from .explain import Explain
 from .listeners import Listeners
 from .logs import Logs
 from .loss import LossOfRows
+from .membership import Membership
 from .monitoring import Modules, Monitoring
 from .node_calls import NodeCalls
 from .nodes import Nodes
@@ -40,6 +41,7 @@ class Operations:
         self.settings = settings
         self.calls = NodeCalls(server)
         self.nodes = Nodes(server, self.calls)
+        self.membership = Membership(server, self.calls)
         owners = Owners(server, self.calls)
         self.clients = Clients(server, self.calls, owners)
         self.subscriptions = Subscriptions(server, self.calls, owners)

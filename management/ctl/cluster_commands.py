@@ -1,0 +1,58 @@
+"""cluster: which nodes there are, and this one's place among them."""
+
+from collections.abc import Awaitable
+from typing import Final
+
+from ..operations.membership import ClusterStatus
+from ..operations.refusal import WRONG
+from .command import CommandCall, CommandResult, Commands, Failure, telling
+
+commands = Commands()
+
+_IGNORE: Final = "Ignore."
+
+
+@commands.add("cluster status", "Show which nodes run and which are stopped")
+def show_status(call: CommandCall) -> CommandResult:
+    return CommandResult(call.operations.membership.status(), _status_line)
+
+
+@commands.add("cluster join <Node>", "After cluster leave: take part again, in the cluster that has this node")
+async def join(call: CommandCall) -> CommandResult:
+    node = _another(call, "it joins no other than its own cluster")
+    return await _changed(call, call.operations.membership.join(node), "Join the cluster", "join the cluster")
+
+
+@commands.add("cluster leave", "Take no part any more, after a restart either, until cluster join")
+async def leave(call: CommandCall) -> CommandResult:
+    return await _changed(call, call.operations.membership.leave(), "Leave the cluster", "leave the cluster")
+
+
+@commands.add("cluster force-leave <Node>", "Remove a stopped node that does not come back; what it had ends")
+async def force_leave(call: CommandCall) -> CommandResult:
+    node = _another(call, "it removes itself by cluster leave")
+    removal = call.operations.membership.force_leave(node)
+    return await _changed(call, removal, "Remove the node from cluster", "remove the node from cluster")
+
+
+def _another(call: CommandCall, otherwise: str) -> str:
+    node = call["Node"]
+    if node == call.operations.membership.node:
+        raise Failure(WRONG, f"{node} is this node: {otherwise}", _IGNORE)
+    return node
+
+
+async def _changed(call: CommandCall, change: Awaitable[None], did: str, do: str) -> CommandResult:
+    with telling(lambda refusal: f"Failed to {do}: {refusal.message}"):
+        await change
+    status = call.operations.membership.status()
+    return CommandResult(status, lambda now: [f"{did} successfully.", _status_line(now)])
+
+
+def _status_line(status: ClusterStatus) -> str:
+    running, stopped = _list(status.running_nodes), _list(status.stopped_nodes)
+    return f"Cluster status: #{{running_nodes => {running},stopped_nodes => {stopped}}}"
+
+
+def _list(names: list[str]) -> str:
+    return "[" + ",".join(f"'{name}'" for name in names) + "]"

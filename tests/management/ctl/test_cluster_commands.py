@@ -1,0 +1,89 @@
+"""cluster, and the commands that are about all nodes."""
+
+import pytest
+
+from tests.support.api import managed_node
+from tests.support.ctl import ctl, ctl_json, done
+from tests.support.fake_cluster import fake_nodes
+
+pytestmark = pytest.mark.asyncio
+
+N1, N2 = "n1@host", "n2@host"
+
+
+async def test_status() -> None:
+    async with fake_nodes(2) as nodes:
+        line = "Cluster status: #{running_nodes => ['n1@host','n2@host'],stopped_nodes => []}"
+        assert await done(nodes[0], "cluster", "status") == [line]
+        nodes.hub.stop(N2)
+        line = "Cluster status: #{running_nodes => ['n1@host'],stopped_nodes => ['n2@host']}"
+        assert await done(nodes[0], "cluster", "status") == [line]
+        assert await ctl_json(nodes[0], "cluster", "status") == {"running_nodes": [N1], "stopped_nodes": [N2]}
+
+
+async def test_leave_and_join() -> None:
+    async with fake_nodes(2) as nodes:
+        status = "Cluster status: #{running_nodes => ['n1@host','n2@host'],stopped_nodes => []}"
+        said = await ctl(nodes[0], "cluster", "join", N2)
+        assert (said.status, said.lines) == (1, ["Failed to join the cluster: it is a member already"])
+        assert await done(nodes[0], "cluster", "leave") == ["Leave the cluster successfully.", status]
+        said = await ctl(nodes[0], "cluster", "leave")
+        assert (said.status, said.lines) == (1, ["Failed to leave the cluster: it has left already"])
+        said = await ctl(nodes[0], "cluster", "join", "n9@host")
+        assert said.status == 1 and "n9@host is no member" in said.out and "cluster.servers" in said.out
+        assert nodes[0].server.cluster.left  # type: ignore[attr-defined]
+        assert await done(nodes[0], "cluster", "join", N2) == ["Join the cluster successfully.", status]
+        said = await ctl(nodes[0], "cluster", "join", N1)
+        assert (said.status, said.lines) == (1, ["Ignore."])
+
+
+async def test_force_leave() -> None:
+    async with fake_nodes(2) as nodes:
+        said = await ctl(nodes[0], "cluster", "force-leave", N2)
+        assert (said.status, said.lines) == (1, [f"Failed to remove the node from cluster: {N2} is not Stopped"])
+        said = await ctl(nodes[0], "cluster", "force-leave", N1)
+        assert (said.status, said.lines) == (1, ["Ignore."])
+        nodes.hub.stop(N2)
+        assert await done(nodes[0], "cluster", "force-leave", N2) == [
+            "Remove the node from cluster successfully.",
+            "Cluster status: #{running_nodes => ['n1@host'],stopped_nodes => []}",
+        ]
+        assert nodes.hub.gone == [N2]
+
+
+async def test_a_node_without_a_cluster() -> None:
+    async with managed_node() as node:
+        (line,) = await done(node, "cluster", "status")
+        assert line == f"Cluster status: #{{running_nodes => ['{node.name}'],stopped_nodes => []}}"
+        for words in (("leave",), ("join", N2), ("force-leave", N2)):
+            said = await ctl(node, "cluster", *words)
+            assert said.status == 1 and "cluster.servers" in said.out
+
+
+async def test_listings_are_of_all_nodes() -> None:
+    async with fake_nodes(2) as nodes:
+        for place, node in enumerate(nodes.nodes, 1):
+            await node.leave_session(f"c{place}", f"t/{place}", username=f"u{place}")
+        lines = await done(nodes[0], "clients", "list")
+        assert [line.split(",")[0] for line in lines] == ["Client(c1", "Client(c2"]
+        at_home = await done(nodes[1], "clients", "show", "c2")
+
+        def facts(line: str) -> dict[str, str]:
+            return dict(part.split("=") for part in line.removesuffix(")").split(", ")[1:])
+
+        for line in (lines[1], *await done(nodes[0], "clients", "show", "c2")):
+            far, near = facts(line), facts(at_home[0])
+            for time in ("created_at", "connected_at", "disconnected_at"):
+                assert int(far.pop(time)) == int(near.pop(time)) // 1000 * 1000
+            assert far.keys() == facts(at_home[0]).keys() - {"created_at", "connected_at", "disconnected_at"}
+            assert far == near
+        assert await done(nodes[0], "subscriptions", "list") == ["c1 -> t/1", "c2 -> t/2"]
+        assert await done(nodes[0], "subscriptions", "show", "c2") == ["c2 -> t/2"]
+        assert await done(nodes[0], "routes", "list") == [f"t/1 -> {N1}", f"t/2 -> {N2}"]
+        assert await done(nodes[0], "routes", "show", "t/2") == [f"t/2 -> {N2}"]
+        assert [row["node"] for row in await ctl_json(nodes[0], "clients", "list")] == [N1, N2]
+        assert await done(nodes[0], "subscriptions", "add", "c2", "more", "1") == ["ok"]
+        assert await done(nodes[1], "subscriptions", "show", "c2") == ["c2 -> t/2", "c2 -> more"]
+        assert await done(nodes[0], "acl", "cache-clean", "node", N2) == ["ACL cache drain start OK"]
+        assert await done(nodes[0], "clients", "kick", "c2") == ["ok"]
+        assert await done(nodes[0], "clients", "list") == lines[:1]
