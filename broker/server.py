@@ -349,6 +349,8 @@ class Server:
             if self.store is not None:
                 self._recover(loop)
                 await self.store.flush()
+            if self._nats_cluster is None:
+                self._end_internal_sessions()
             for call in self.on_recovered:
                 call()
             if self.tables.unreadable:
@@ -404,6 +406,17 @@ class Server:
             self.alarms.activate("store_damaged", self.store.damage, details)
         self._tell_loss(self.store)
 
+    def _end_internal_sessions(self) -> None:
+        """What waited for other nodes, where there are none any more."""
+        for session in list(self.broker.sessions.internal.values()):
+            logger.warning(
+                "link_dropped session=%s messages=%s setting=cluster.servers",
+                session.client_id.lstrip("\0"),
+                session.queued + len(session.inflight),
+            )
+            self.metrics.refusals.add("cluster_link_dropped", session.queued + len(session.inflight))
+            self.broker.end_session(session, "no_cluster", self.clock.now())
+
     def _tell_loss(self, store: Store) -> None:
         loss = store.loss
         details = {"file": str(store.file), "setting": "node.data_dir"}
@@ -450,6 +463,10 @@ class Server:
         self.alarms.activate("store_trouble", f"{message}: {trouble}", details)
 
     def _zone_of(self, listener: str) -> tuple[ZoneSettings, Limits]:
+        if self._nats_cluster is not None:
+            internal = self._nats_cluster.zone_of(listener)
+            if internal is not None:
+                return internal
         facts = self._facts.get(listener)
         if facts is None:  # a listener that is gone: its sessions go by what the first one has
             facts = next(iter(self._facts.values()), None)
@@ -594,7 +611,8 @@ class Server:
 
     @staticmethod
     def _any_refuses(settings: BrokerSettings) -> bool:
-        return any(zone.queue_full == "refuse" for zone in settings.listener_zones)
+        """Whether a queue refuses: a zone's, or that of a link to another node."""
+        return settings.cluster is not None or any(zone.queue_full == "refuse" for zone in settings.listener_zones)
 
     # --------------------------------------------------------------- recurring
 
@@ -605,14 +623,14 @@ class Server:
         if skew != self._skew:
             logger.warning("wall_clock_set by_seconds=%.3f", skew - self._skew)
             self._skew = skew
-            self._to_date = list(self.broker.sessions)
+            self._to_date = list(self.broker.sessions.all())
         for _ in range(min(len(self._to_date), _DATED_PER_SWEEP)):
             session = self._to_date.pop()
             if session.durable and not session.connected:
                 self._durability().sessions.left(session)
         self.broker.sweep_retained(now, _RETAINED_PER_SWEEP)
         if not self._to_sweep:
-            self._to_sweep = list(self.broker.sessions)
+            self._to_sweep = list(self.broker.sessions.all())
         self.broker.sweep_sessions(self._to_sweep, now)
         if any(facts.zone.retry_interval for facts in self._facts.values()):
             for channel in list(self.context.channels.values()):

@@ -10,7 +10,7 @@ from typing import Final
 
 from ..access.decision import Decision
 from ..core.delayed_topic import with_mountpoint, without_mountpoint
-from ..core.outcome import CLIENT, NO_SUBSCRIBERS, QUEUE_FULL, REFUSED, STORE_TROUBLE, Outcome
+from ..core.outcome import CLIENT, LINK_FULL, NO_SUBSCRIBERS, QUEUE_FULL, REFUSED, STORE_TROUBLE, Outcome
 from ..mqtt import encoder, reason_codes
 from ..mqtt.constants import MAX_STRING, PUBACK, PUBREC, REASON_STRING, TOPIC_ALIAS, V5
 from ..mqtt.errors import ProtocolError
@@ -318,7 +318,7 @@ def _negative(channel: Channel, message: Message, code: int) -> None:
 
 def _refused(channel: Channel, message: Message, outcome: Outcome, now: float) -> Waiting:
     """``Broker.accept`` has not taken it."""
-    if outcome is not QUEUE_FULL and outcome is not STORE_TROUBLE:
+    if outcome is not QUEUE_FULL and outcome is not LINK_FULL and outcome is not STORE_TROUBLE:
         _refuse(channel, message, outcome)
         return None
     if _refuse_for_now(channel, message, outcome, now):
@@ -380,8 +380,13 @@ async def _wait_until_taken(channel: Channel, session: Session, message: Message
             continue
         if context.clock.now() > give_up:
             # Unread, it could be long gone. If not, it comes back and sends again what has no acknowledgement.
-            detail = "queue_full = refuse, and no room for long"
-            disconnect(channel, reason_codes.QUOTA_EXCEEDED, detail, "quota_exceeded", QUEUE_FULL.setting)
+            disconnect(
+                channel,
+                reason_codes.QUOTA_EXCEEDED,
+                refusal.detail or "queue_full = refuse, and no room for long",
+                "quota_exceeded",
+                refusal.setting,
+            )
             return
         await asyncio.sleep(_RETRY_AFTER)
 

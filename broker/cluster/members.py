@@ -16,7 +16,7 @@ import msgspec
 
 from ..core.cluster import RUNNING, STOPPED, SUSPECT, ChangeRefused, Member
 from .context import ClusterContext
-from .nats import Entry, NatsRefused, NoAnswer, NoResponders, Unavailable, Unknown, WrongRevision
+from .nats import Entry, NatsRefused, NoAnswer, NoResponders, Unavailable, Unknown, Watch, WrongRevision
 from .wire import (
     FORCED_OUT,
     OLD_INCARNATION,
@@ -104,7 +104,8 @@ class Members:
     """``peers``: the other nodes by name, stopped ones too. ``joined``: whether this node has its record.
 
     ``on_change`` is called after the status or the identity of a node changed, with the status before; ``on_removed``
-    when a node is forced out or has left; ``on_joined`` each time this node has become a member.
+    when a node is forced out or has left; ``on_joined`` each time this node has become a member; ``on_current`` when
+    all nodes that were known at the start are in ``peers``.
     """
 
     def __init__(self, context: ClusterContext) -> None:
@@ -122,6 +123,7 @@ class Members:
         self.on_change: list[Callable[[Peer, str], None]] = []
         self.on_removed: list[Callable[[Peer], None]] = []
         self.on_joined: list[Callable[[], None]] = []
+        self.on_current: list[Callable[[], None]] = []
         self.key = node_key(context.node)
         self._subject = context.subject("alive")
         self._revision = 0
@@ -131,6 +133,7 @@ class Members:
         self._answering = False
         self._last_tick = 0.0
         self._disconnected_at: float | None = None
+        self._watch: Watch | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._joining: asyncio.Task[None] | None = None
         self._probing: asyncio.Task[None] | None = None
@@ -168,7 +171,8 @@ class Members:
         self._nats.on_disconnected.append(self._disconnected)
         self._nats.on_lost.append(self._lost)
         self._nats.subscribe(self._subject, self._heard)
-        self._nats.watch(BUCKET, self._entry, lambda: None)
+        if not self.left:
+            self._watch = self._nats.watch(BUCKET, self._entry, self._is_current)
         # An identity that is not on disk could come a second time.
         await self._context.tables.stored()
         if self._nats.connected and not self.left:
@@ -402,6 +406,10 @@ class Members:
         self._context.alarms.activate("cluster_refused", what, {"setting": "node.name"})
         logger.error("cluster_membership_lost reason=%s", what)
 
+    def _is_current(self) -> None:
+        for call in self.on_current:
+            call()
+
     def _rejoin(self) -> None:
         """NATS has lost our record."""
         self.joined = False
@@ -543,6 +551,10 @@ class Members:
             raise ChangeRefused(f"NATS takes no writes now: {error}") from None
         self._beat(leaving=True)
         self.joined = False
+        if self._watch is not None:
+            self._watch.stop()
+        for peer in list(self.peers.values()):
+            self._remove(peer)
         self._set_left(True)
         await self._context.tables.stored()
 
@@ -554,6 +566,7 @@ class Members:
             await self._join()
         except (Unavailable, Unknown, NoAnswer, NatsRefused) as error:
             raise ChangeRefused(str(error) or "NATS does not answer") from None
+        self._watch = self._nats.watch(BUCKET, self._entry, self._is_current)
         self._set_left(False)
         await self._context.tables.stored()
 

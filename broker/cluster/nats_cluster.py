@@ -6,7 +6,7 @@ from random import Random
 from typing import Final
 
 from ..channel.context import ChannelContext
-from ..config import BrokerSettings
+from ..config import BrokerSettings, ZoneSettings
 from ..core.broker import Broker
 from ..core.cluster import Handler, Member, NodeUnreachable
 from ..core.outcome import Outcome
@@ -14,17 +14,23 @@ from ..loop.clock import Clock
 from ..observability.alarms import Alarms
 from ..persistence.tables import Tables
 from ..session.client_info import ClientInfo
+from ..session.limits import Limits
 from ..session.session import Session
 from .calls import Calls
 from .context import ClusterContext
+from .link import LISTENER, Links, link_limits
+from .link_receiver import LinkReceiver
 from .members import Members
 from .nats import Nats
+from .routes import Routes
 from .rows import Rows
 
 logger = logging.getLogger(__name__)
 
 ROWS_TIMEOUT: Final = 10.0
 """Seconds that a start waits for the rows of the cluster, where NATS is there."""
+_LAST_FRAMES: Final = 2.0
+"""Seconds that messages for other nodes have to leave when the node stops."""
 
 
 class NatsCluster:
@@ -46,10 +52,14 @@ class NatsCluster:
     ) -> None:
         self.context = ClusterContext(settings, nats, broker, channels, tables, alarms, clock, rng, version)
         self.nats = nats
+        self.strict_subscribe = self.context.settings.strict_subscribe
         # The parts, each made of the context and of those above it.
         self.membership = Members(self.context)
         self.calls = Calls(self.context)
         self.rows = Rows(self.context)
+        self.routes = Routes(self.context, self.membership, self.calls)
+        self.links = Links(self.context, self.membership, self.calls, self.routes)
+        self.receiver = LinkReceiver(self.context, self.membership, self.calls)
 
     async def start(self) -> None:
         """Become a member. Where NATS is not there, the node serves its own clients, and joins when it is.
@@ -58,6 +68,9 @@ class NatsCluster:
         """
         self.membership.identify()
         self.calls.start()
+        self.receiver.start()
+        self.links.start()
+        self.routes.start()
         await self.nats.start()
         await self.membership.start()
         if self.membership.left:
@@ -66,13 +79,24 @@ class NatsCluster:
         self.rows.start()
         if self.nats.connected and not await self.rows.wait_until_joined(ROWS_TIMEOUT):
             logger.warning("cluster_rows_not_read seconds=%s detail=%s", ROWS_TIMEOUT, "those of this node count")
+        if not await self.routes.wait_until_current(self.context.settings.stopped_after):
+            logger.warning(
+                "cluster_routes_unknown detail=%s setting=cluster.servers", "other nodes get no messages yet"
+            )
 
     async def stop(self) -> None:
         """The clients are gone: take no part any more."""
         self.rows.stop()
+        await self.links.stop(_LAST_FRAMES)
+        await self.routes.stop()
         await self.membership.stop()
+        self.receiver.stop()
         await self.calls.stop()
         await self.nats.stop()
+
+    def zone_of(self, listener: str) -> tuple[ZoneSettings, Limits] | None:
+        """What a recovered session has that is internal; ``None``: that is none of its listeners."""
+        return (ZoneSettings(), link_limits(self.context.settings)) if listener == LISTENER else None
 
     # ----------------------------------------------------- core.cluster.Cluster
 
@@ -81,6 +105,9 @@ class NatsCluster:
 
     def claim(self, client: ClientInfo, clean_start: bool, expiry: int) -> Awaitable[Outcome | None] | None:
         return None
+
+    async def subscribed(self, filters: list[str]) -> None:
+        await self.routes.known_everywhere(filters)
 
     def session_ended(self, session: Session) -> None:
         pass
@@ -102,9 +129,12 @@ class NatsCluster:
         self.rows.start()
 
     async def leave(self) -> None:
+        await self.routes.withdraw()
         await self.membership.leave()
         self.rows.stop()
         self.rows.forget()
 
     async def force_leave(self, node: str) -> None:
+        keys = self.routes.keys_of(node)
         await self.membership.force_leave(node)
+        await self.routes.delete(keys)

@@ -8,7 +8,7 @@ no new version; anything else is.
 import logging
 from collections.abc import Callable
 from hashlib import blake2b
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -66,6 +66,10 @@ class Refusals:
         self._now = now
         # (reason, whose) -> when the next line may come
         self._told: dict[tuple[str, str], float] = {}
+
+    def count(self, reason: str) -> None:
+        """Count only: it is put right, and may come often."""
+        self._counts.add("cluster_" + reason)
 
     def add(self, reason: str, node: str, setting: str, times: int = 1) -> None:
         """``node``: whose it was, ``setting``: the key that decides about it."""
@@ -145,8 +149,12 @@ class Wire:
         self._start = bytes((version, OLDEST)) + len(header).to_bytes(2, "big") + header
 
     def write(self, body: object) -> bytes:
-        """``body``: a struct of this module."""
+        """``body``: a struct of this module, or a tuple with its fields."""
         return self._start + self._encode(body)
+
+    def body(self, body: object) -> bytes:
+        """The body alone."""
+        return self._encode(body)
 
     def reader(self, kind: type[BodyT]) -> Reader[BodyT]:
         return Reader(self, kind)
@@ -228,3 +236,85 @@ class Reply(msgspec.Struct, array_like=True, frozen=True):
     failure: str
     size: int
     part: bytes
+
+
+# ---------------------------------------------------------------------- routes
+
+
+class RouteRecord(msgspec.Struct, array_like=True, frozen=True):
+    """Bucket ``routes``: a node has subscribers of this filter. Of a Shared Subscription (``$share/...``) it has so
+    many ``members``, of which so many are ``connected``."""
+
+    filter: str
+    members: int = 0
+    connected: int = 0
+
+
+# ----------------------------------------------------------------------- links
+
+
+class PublisherRecord(msgspec.Struct, array_like=True, frozen=True):
+    """Who published a message: ``mqtt.message.Publisher``."""
+
+    client_id: str
+    username: str | None
+    proved_by: str
+    mountpoint: str
+    listener: str
+    peer_host: str
+    proto_ver: int
+    is_superuser: bool
+
+
+class MessageRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A message. ``flags``: QoS in two bits, RETAIN as the third. ``publisher``: index in the frame, -1 the node
+    itself. ``age``: milliseconds since it was published. ``group``: it is for a member of this Shared Subscription
+    only, or for a session, with these Subscription ``identifiers``."""
+
+    topic: str
+    payload: bytes
+    flags: int
+    publisher: int
+    age: int
+    id: str
+    properties: dict[int, Any] | None = None
+    hops: int = 0
+    group: str = ""
+    identifiers: tuple[int, ...] = ()
+
+
+class Frame(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Messages for another node. ``number`` grows with every frame. Those of QoS 1 and 2 have the sequence numbers from
+    ``first`` on; there is none between ``after`` and ``first``. ``part``: of the body of a frame that is larger than
+    NATS takes, this piece of so many, with these bytes; then there is nothing else."""
+
+    number: int
+    after: int
+    first: int
+    publishers: list[PublisherRecord]
+    messages: list[MessageRecord]
+    part: tuple[int, int, bytes] | None = None
+
+
+class LinkAck(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """To the node with this ``uid`` and ``incarnation``. ``frame``: the newest that came. ``sequence``: all up to this
+    number is on disk. ``gap``: the messages after ``taken`` are missing."""
+
+    uid: str
+    incarnation: int
+    frame: int
+    sequence: int
+    gap: bool = False
+
+
+class Hello(msgspec.Struct, array_like=True, frozen=True):
+    """A link begins. ``after``: the last number before those that it has to send, should nothing be known of it."""
+
+    after: int
+
+
+class HelloAnswer(msgspec.Struct, array_like=True, frozen=True):
+    """``taken``: the last number that came; ``stored``: up to which all is on disk."""
+
+    taken: int
+    stored: int

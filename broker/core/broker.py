@@ -38,6 +38,7 @@ from .cluster import Cluster, SingleNode
 from .delayed_topic import reserved, split
 from .hooks import Hooks
 from .outcome import (
+    LINK_FULL,
     NO_MEMORY,
     NO_SUBSCRIBERS,
     NOT_DELAYED,
@@ -61,6 +62,12 @@ WILL_STEPS: Final = 8
 
 PUBLISH_STEPS = 1
 """Deliveries that a published message counts as, in the loop budget, beside those to its subscribers."""
+
+# How far a message is routed: to all subscribers; to those of this node; to those of this node but for Shared
+# Subscriptions, without retaining it.
+EVERYWHERE: Final = 0
+THIS_NODE: Final = 1
+FROM_A_NODE: Final = 2
 
 _WALK_STEPS = 2000
 _SESSIONS_PER_SWEEP = 1000
@@ -170,8 +177,12 @@ class Broker:
             refused = _SHORT_OF_MEMORY if self._short_for(message) else self.retained.refusal(message)
             if refused:
                 return _NOT_RETAINED[refused][0]
-        if self.refusing and message.qos and not delayed and self.would_refuse(message):
-            return QUEUE_FULL
+        if self.refusing and message.qos and not delayed:
+            if self.would_refuse(message):
+                return QUEUE_FULL
+            for node in self.router.match(message.topic).remote:
+                if node.session.would_refuse(message, node):
+                    return LINK_FULL
         return None
 
     def cannot_store(self, topic: str, retain: bool) -> bool:
@@ -214,11 +225,12 @@ class Broker:
         return count
 
     def publish_internal(self, message: Message) -> int:
-        """Route what the node says of itself below ``$SYS``: uncounted and without hooks, but rules select from it."""
+        """Route what the node says of itself below ``$SYS``: uncounted, without hooks and to no other node, but rules
+        select from it."""
         rules = self.rule_index
         if rules is not None and rules.get(message.topic, True):
             self.on_rule_match(message)
-        return self.route(message)
+        return self.route(message, THIS_NODE)
 
     def attach_rules(self, index: Mapping[str, object] | None, on_match: Callable[[Message], None]) -> None:
         """From now on ``on_match`` is called with each message on a topic that ``index`` has or does not know."""
@@ -230,9 +242,10 @@ class Broker:
         rules = self.rule_index
         return self.router.reaches(topic) or (rules is not None and bool(rules.get(topic, True)))
 
-    def route(self, message: Message) -> int:
-        """Retain and deliver, and nothing else that ``publish`` does."""
-        if message.retain:
+    def route(self, message: Message, scope: int = EVERYWHERE) -> int:
+        """Retain and deliver, and nothing else that ``publish`` does; how many subscriptions matched, another node
+        counting as one."""
+        if message.retain and scope != FROM_A_NODE:
             self._retain(message)
         router = self.router
         route = router.recent.get(message.topic)
@@ -249,13 +262,29 @@ class Broker:
                     self._deliver_unless_local(message, subscription)
                 else:
                     subscription.session.deliver(message, subscription)
+        if route.remote and scope == EVERYWHERE:
+            count += self._deliver_remote(message, route.remote)
+        if count:
             if message.plain1 is not None or message.plain2 is not None:
                 message.release_plain()
-        if route.groups:
+        if route.groups and scope != FROM_A_NODE:
             for group in route.groups:
                 if self._deliver_shared(message, group):
                     count += 1
         return count
+
+    def route_local(self, message: Message) -> int:
+        """Deliver what another node has accepted: it has run the hooks and rules, and picked of each Shared
+        Subscription."""
+        return self.route(message, FROM_A_NODE)
+
+    def _deliver_remote(self, message: Message, nodes: tuple[Subscription, ...]) -> int:
+        budget = self.budget
+        budget.deliveries += len(nodes)
+        budget.bytes += len(nodes) * (len(message.frame) + 64)
+        for subscription in nodes:
+            subscription.session.deliver(message, subscription)
+        return len(nodes)
 
     def would_refuse(self, message: Message) -> bool:
         """Whether a matching session's queue is full in a zone that says ``queue_full = "refuse"``."""
@@ -275,8 +304,10 @@ class Broker:
         if retain and not topic.startswith("$SYS"):
             return True
         route = self.router.match(topic)
-        return any(each.qos and each.session.durable for each in route.targets) or any(
-            each.qos and each.session.durable for group in route.groups for each in group.members()
+        return (
+            any(each.qos and each.session.durable for each in route.targets)
+            or any(each.session.durable for each in route.remote)
+            or any(each.qos and each.session.durable for group in route.groups for each in group.members())
         )
 
     def _deliver_unless_local(self, message: Message, subscription: Subscription) -> None:
@@ -490,6 +521,21 @@ class Broker:
             self.durability.sessions.ended(session, owed)
         return True
 
+    def open_internal(self, client: ClientInfo, limits: Limits, now: float) -> Session:
+        """The session of a part of the node: the one that was recovered, or a new one. It outlives the process where
+        anything does, and ends by ``end_session`` only."""
+        session = self.sessions.internal.get(client.client_id)
+        if session is None:
+            session = Session(client, limits, self, now, NEVER_EXPIRES)
+            session.account = self.account
+            self.sessions.add(session)
+            if self.durability is not None:
+                self.durability.sessions.opened(session)
+        else:
+            session.client = client
+            session.limits = limits
+        return session
+
     def leave(self, session: Session, will: Message | None, will_delay: int, now: float, reason: str) -> None:
         """A client's connection is over: its session waits or ends, its will goes out now or later."""
         session.detach()
@@ -534,7 +580,8 @@ class Broker:
         """The end of a session: its will, its subscriptions, and what shared subscriptions give to others."""
         if not self.sessions.remove(session):
             return
-        self.throttled_log.events.add(session.client_id, now, "session_ended", reason, "-")
+        if not session.internal:
+            self.throttled_log.events.add(session.client_id, now, "session_ended", reason, "-")
         self._stop_timers(session)
         for subscription in session.subscriptions.values():
             self.router.unsubscribe(subscription)
@@ -547,6 +594,8 @@ class Broker:
         if self.durability is not None and session.durable:
             # After the others have it: there is no moment in which no session holds a message.
             self.durability.sessions.ended(session, owed)
+        if session.internal:
+            return
         self.cluster.session_ended(session)
         if reason == "discarded":
             return
@@ -660,6 +709,10 @@ class Broker:
     def delivery_dropped(self, session: Session, delivery: Delivery, reason: str) -> None:
         """Count a delivery that will not happen (``session.protocols`` names the reasons) and fire the hook."""
         metrics = self.metrics
+        if session.internal:
+            metrics.refusals.add("cluster_link_" + reason)
+            self.throttled_log.dropped(session.client_id, delivery.message.topic, reason, self.clock.now())
+            return
         if reason == SESSION_QUEUE_FULL:
             metrics.delivery_dropped_queue_full += 1
         elif reason == QOS0_MSG:

@@ -45,9 +45,10 @@ Handler = Callable[[str, bytes], Awaitable[bytes]]
 
 
 class Cluster(Protocol):
-    """``clustered``: whether there may be other nodes."""
+    """``clustered``: whether there may be other nodes. ``strict_subscribe``: SUBACK waits until they know of it."""
 
     clustered: bool
+    strict_subscribe: bool
 
     def members(self) -> list[Member]:
         """All known nodes by name, this one and stopped ones too."""
@@ -56,6 +57,9 @@ class Cluster(Protocol):
         """A client was let in: make its session this node's, before it is opened here. ``None``: go on at once.
 
         The awaitable gives why the client must be refused, or ``None``."""
+
+    async def subscribed(self, filters: list[str]) -> None:
+        """Until all running nodes know that these filters have subscribers here."""
 
     def session_ended(self, session: Session) -> None:
         """A session of this node is over."""
@@ -96,6 +100,7 @@ class SingleNode:
     """A node without ``[cluster]``."""
 
     clustered: bool = False
+    strict_subscribe: bool = False
 
     def __init__(self, name: str, version: str, since: float) -> None:
         self._member = Member(name, "", 0, RUNNING, since, version)
@@ -105,6 +110,9 @@ class SingleNode:
 
     def claim(self, client: ClientInfo, clean_start: bool, expiry: int) -> None:
         return None
+
+    async def subscribed(self, filters: list[str]) -> None:
+        pass
 
     def session_ended(self, session: Session) -> None:
         pass

@@ -33,6 +33,9 @@ DELAYED: Final = Outcome(reason_codes.SUCCESS)
 RESERVED: Final = Outcome(reason_codes.NOT_AUTHORIZED, "-", "reserved for the server")
 NOT_DELAYED: Final = Outcome(reason_codes.TOPIC_NAME_INVALID, "-", "expected $delayed/<seconds>/<topic>")
 QUEUE_FULL: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "queue_full")
+LINK_FULL: Final = Outcome(
+    reason_codes.QUOTA_EXCEEDED, "cluster.link_queue_messages or cluster.link_queue_bytes", "another node is away"
+)
 STORE_TROUBLE: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "node.data_dir", "nothing can be stored at present")
 NO_MEMORY: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "limits.memory", "the node has no memory for more")
 RETAINED_FULL: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "retained.max_messages")

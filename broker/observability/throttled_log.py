@@ -7,7 +7,17 @@ since its last line, without being a flood of its own.
 import logging
 from typing import Final
 
-from ..session.protocols import EXPIRED, MEMORY, NO_LOCAL, QOS0_MSG, QUEUE_FULL, REVOKED, TOO_LARGE, UNREADABLE
+from ..session.protocols import (
+    EXPIRED,
+    LINK_FULL,
+    MEMORY,
+    NO_LOCAL,
+    QOS0_MSG,
+    QUEUE_FULL,
+    REVOKED,
+    TOO_LARGE,
+    UNREADABLE,
+)
 from .client_events import ClientEvents
 from .log_text import shorten
 
@@ -26,6 +36,13 @@ _DROPS: Final[dict[str, tuple[int, str]]] = {
     MEMORY: (logging.WARNING, "limits.memory"),
     UNREADABLE: (logging.ERROR, "node.data_dir"),
 }
+_AWAY: Final = "cluster.link_queue_messages or cluster.link_queue_bytes"
+_INTERNAL_DROPS: Final[dict[str, tuple[int, str]]] = {
+    **_DROPS,
+    QUEUE_FULL: (logging.WARNING, _AWAY),
+    QOS0_MSG: (logging.DEBUG, "cluster.servers, while no connection leads to that node"),
+    LINK_FULL: (logging.WARNING, "cluster.link_credit"),
+}
 
 
 class ThrottledLog:
@@ -43,8 +60,9 @@ class ThrottledLog:
 
     def dropped(self, client_id: str, topic: str, reason: str, now: float) -> None:
         """A delivery will not happen; ``reason`` as in ``session.protocols``, ``now`` in unix seconds."""
-        level, setting = _DROPS[reason]
-        self.warn("delivery_dropped", client_id, topic, reason, setting, now, level)
+        internal = client_id.startswith("\0")  # of a part of the node, such as its link to another one
+        level, setting = (_INTERNAL_DROPS if internal else _DROPS)[reason]
+        self.warn("delivery_dropped", client_id.lstrip("\0"), topic, reason, setting, now, level)
 
     def warn(
         self,

@@ -51,7 +51,11 @@ def queue_properties(properties: Properties) -> Properties:
 
 def properties_of(body: records.StoredBody) -> Properties:
     """As they were before they were written down."""
-    properties = body.properties
+    return decoded_properties(body.properties)
+
+
+def decoded_properties(properties: Properties) -> Properties:
+    """The properties of a message, as MessagePack gives them back."""
     if not properties:
         return NO_PROPERTIES
     if USER_PROPERTY in properties:

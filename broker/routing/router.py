@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from ..mqtt.topics import has_wildcard
 from ..session.subscription import Subscription, merge
@@ -25,14 +25,21 @@ _Groups: TypeAlias = SharedGroup | dict[str, SharedGroup]
 class Route:
     """Who receives a topic. Immutable, so that a delivery may subscribe and unsubscribe meanwhile.
 
-    ``targets`` has at most one Subscription per session; of each of ``groups`` one member is to be picked.
+    ``targets`` has at most one Subscription per session; of each of ``groups`` one member is to be picked. ``remote``:
+    of the sessions whose clients are other nodes.
     """
 
-    __slots__ = ("groups", "targets")
+    __slots__ = ("groups", "remote", "targets")
 
-    def __init__(self, targets: tuple[Subscription, ...], groups: tuple[SharedGroup, ...]) -> None:
+    def __init__(
+        self,
+        targets: tuple[Subscription, ...],
+        groups: tuple[SharedGroup, ...],
+        remote: tuple[Subscription, ...] = (),
+    ) -> None:
         self.targets = targets
         self.groups = groups
+        self.remote = remote
 
     def __repr__(self) -> str:
         return f"Route({len(self.targets)} targets, {len(self.groups)} groups)"
@@ -42,12 +49,28 @@ EMPTY: Final = Route((), ())
 """The route of every topic without a subscription."""
 
 
+class RouteWatcher(Protocol):
+    """Is told which filters have subscribers of this node (``cluster.routes``)."""
+
+    def added(self, topic_filter: str) -> None:
+        """It has its first subscriber, Shared Subscriptions aside."""
+
+    def removed(self, topic_filter: str) -> None:
+        """Its last subscriber is gone."""
+
+    def group_changed(self, filter: str) -> None:
+        """A Shared Subscription (``$share/...``) has other members than before, perhaps none."""
+
+
 class Router:
     """All subscriptions of the node, by Topic Filter.
 
     ``strategy`` (``shared.STRATEGIES``) and ``rng`` are those of every Shared Subscription; ``cache_size`` is how many
     topics' routes are remembered, 0 for none. ``recent`` has the routes of topics that were asked for lately: whoever
     publishes looks there first, and calls ``match`` for any other.
+
+    ``remote``, ``None`` without a cluster: filter -> the nodes that have subscribers of it, as a mask of bits; bit n is
+    ``remote_targets[n]``, a Subscription of the session whose client is that node. ``watcher`` is told of changes.
     """
 
     __slots__ = (
@@ -59,11 +82,15 @@ class Router:
         "_rng",
         "_strategy",
         "_subscribers",
+        "_targets_of_mask",
         "_weight",
         "filter_bytes",
         "recent",
+        "remote",
+        "remote_targets",
         "shared_count",
         "subscription_count",
+        "watcher",
     )
 
     def __init__(self, strategy: str = "random", rng: random.Random | None = None, cache_size: int = 65536) -> None:
@@ -83,6 +110,10 @@ class Router:
         self.subscription_count = 0  # shared ones included
         self.filter_bytes = 0  # about: characters of the filters of all subscriptions
         self.shared_count = 0
+        self.watcher: RouteWatcher | None = None
+        self.remote: FilterIndex[int] | None = None
+        self.remote_targets: list[Subscription | None] = []
+        self._targets_of_mask: dict[int, tuple[Subscription, ...]] = {}
 
     # Changes
 
@@ -100,10 +131,14 @@ class Router:
                 self.shared_count += 1
                 self.subscription_count += 1
                 self.filter_bytes += len(subscription.filter)
+            if self.watcher is not None:
+                self.watcher.group_changed(subscription.filter)
             return old
         held = self._subscribers.get(topic_filter)
         if held is None:
             self._subscribers.put(topic_filter, subscription)
+            if self.watcher is not None:
+                self.watcher.added(topic_filter)
         elif isinstance(held, dict):
             old = held.get(session)
             held[session] = subscription
@@ -131,6 +166,8 @@ class Router:
             self.filter_bytes -= len(subscription.filter)
             if not len(group):
                 self._drop_group(group)
+            if self.watcher is not None:
+                self.watcher.group_changed(subscription.filter)
             return True
         held = self._subscribers.get(topic_filter)
         if held is None:
@@ -143,12 +180,56 @@ class Router:
                     self._subscribers.put(topic_filter, left)
         elif held.session is session:
             self._subscribers.remove(topic_filter)
+            if self.watcher is not None:
+                self.watcher.removed(topic_filter)
         else:
             return False
         self.subscription_count -= 1
         self.filter_bytes -= len(topic_filter)
         self._forget(topic_filter)
         return True
+
+    def set_remote(self, topic_filter: str, mask: int) -> None:
+        """Which other nodes have subscribers of this filter; 0: none."""
+        remote = self.remote
+        if remote is None:
+            remote = self.remote = FilterIndex()
+        if mask:
+            remote.put(topic_filter, mask)
+        else:
+            remote.remove(topic_filter)
+        self._forget(topic_filter)
+
+    def remote_mask(self, topic_filter: str) -> int:
+        """Which other nodes have subscribers of just this filter."""
+        return 0 if self.remote is None else self.remote.get(topic_filter) or 0
+
+    def set_remote_target(self, bit: int, target: Subscription | None) -> None:
+        """What gets the messages for a node; ``None``: there is none, whatever filters have this bit."""
+        targets = self.remote_targets
+        while len(targets) <= bit:
+            targets.append(None)
+        targets[bit] = target
+        self._targets_of_mask.clear()
+        self.recent = {}
+        self._older = {}
+        self._weight = 0
+
+    def _remote_of(self, topic: str) -> tuple[Subscription, ...]:
+        remote = self.remote
+        if remote is None:
+            return ()
+        mask = 0
+        for each in remote.match(topic):
+            mask |= each
+        if not mask:
+            return ()
+        found = self._targets_of_mask.get(mask)
+        if found is None:
+            targets = enumerate(self.remote_targets)
+            found = tuple([target for bit, target in targets if target is not None and mask >> bit & 1])
+            self._targets_of_mask[mask] = found
+        return found
 
     def _new_group(self, subscription: Subscription) -> SharedGroup:
         topic_filter = subscription.topic_filter
@@ -207,7 +288,8 @@ class Router:
         return route
 
     def reaches(self, topic: str) -> bool:
-        """Whether any session receives this Topic Name. Not remembered: for topics that hardly come again."""
+        """Whether a session of this node receives this Topic Name. Not remembered: for topics that hardly come
+        again."""
         route = self._find(topic)
         return bool(route.targets or route.groups)
 
@@ -245,9 +327,10 @@ class Router:
                 else:
                     matched.append(some)
             groups = tuple(matched)
-        if not targets and not groups:
+        remote = self._remote_of(topic)
+        if not targets and not groups and not remote:
             return EMPTY
-        return Route(targets, groups)
+        return Route(targets, groups, remote)
 
     def route_count(self) -> int:
         """How many distinct filters have subscribers, each ``$share/...`` filter counting as one."""

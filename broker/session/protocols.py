@@ -14,8 +14,9 @@ QUEUE_FULL: Final = "queue_full"
 QOS0_MSG: Final = "qos0_msg"
 EXPIRED: Final = "expired"
 NO_LOCAL: Final = "no_local"
-# Not EMQX's: the client may not read it any more; the disk does not give the paged-out message back; the node has no
-# memory for it.
+# Not EMQX's: too much is on its way to another node; the client may not read it any more; the disk does not give the
+# paged-out message back; the node has no memory for it.
+LINK_FULL: Final = "full"
 REVOKED: Final = "revoked"
 UNREADABLE: Final = "unreadable"
 MEMORY: Final = "memory"

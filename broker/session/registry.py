@@ -1,33 +1,48 @@
 """Client Identifier -> Session: at most one of each at a time [MQTT-3.1.4-3]."""
 
 from collections.abc import Iterator
+from itertools import chain
 
 from .session import Session
 
 
 class SessionRegistry:
-    """All sessions of the node, connected or not."""
+    """All sessions of the node, connected or not.
 
-    __slots__ = ("_sessions",)
+    ``internal``: those whose client is a part of the node, such as its link to another one; their Client Identifiers
+    begin with U+0000, which no string of MQTT has. Nothing here counts or finds them but ``all``.
+    """
+
+    __slots__ = ("_sessions", "internal")
 
     def __init__(self) -> None:
         self._sessions: dict[str, Session] = {}
+        self.internal: dict[str, Session] = {}
 
     def get(self, client_id: str) -> Session | None:
         return self._sessions.get(client_id)
 
     def add(self, session: Session) -> None:
         """:raises ValueError: a session of this Client Identifier is there already."""
-        if session.client_id in self._sessions:
+        sessions = self._of(session)
+        if session.client_id in sessions:
             raise ValueError(f"a session of {session.client_id!r} exists")
-        self._sessions[session.client_id] = session
+        sessions[session.client_id] = session
 
     def remove(self, session: Session) -> bool:
         """Forget it. False where another session has taken its place, or it was gone."""
-        if self._sessions.get(session.client_id) is not session:
+        sessions = self._of(session)
+        if sessions.get(session.client_id) is not session:
             return False
-        del self._sessions[session.client_id]
+        del sessions[session.client_id]
         return True
+
+    def _of(self, session: Session) -> dict[str, Session]:
+        return self.internal if session.internal else self._sessions
+
+    def all(self) -> Iterator[Session]:
+        """Internal ones too. Take a copy before anything is created or ended meanwhile."""
+        return chain(self._sessions.values(), self.internal.values())
 
     def __contains__(self, client_id: object) -> bool:
         return client_id in self._sessions

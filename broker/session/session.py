@@ -131,6 +131,11 @@ class Session:
         return self.journal is not None
 
     @property
+    def internal(self) -> bool:
+        """Whether its client is a part of the node (``registry``)."""
+        return self.client_id.startswith("\0")
+
+    @property
     def connected(self) -> bool:
         """Whether a client is there."""
         return self.writer is not None

@@ -111,7 +111,7 @@ def live_records(durability: Durability, broker: Broker, before: int) -> Iterato
     Much may happen between two of them: each says what is true when it is asked for. Messages that were written in
     batch ``before`` or later are left out.
     """
-    for session in list(broker.sessions):
+    for session in list(broker.sessions.all()):
         if session.durable:
             yield session_record(session, durability.skew())
             yield from _records_of(session)

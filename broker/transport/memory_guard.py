@@ -181,7 +181,7 @@ class MemoryGuard:
     def _rank(self) -> bool:
         """Find the largest queues, to be brought down to half of the largest one: a look at all sessions takes long
         where there are many, and serves many slices. False: nothing is queued."""
-        waiting = [each for each in self._broker.sessions if each.queued]
+        waiting = [each for each in self._broker.sessions.all() if each.queued]
         away = [each for each in waiting if not each.connected]
         largest = nlargest(_RANKED, away or waiting, key=_size_of_queue)
         if not largest:

@@ -13,6 +13,7 @@ from taipan.broker.config import ZoneSettings
 from taipan.broker.core.outcome import (
     FILTER_TOO_LONG,
     OPERATOR,
+    LINK_FULL,
     QUEUE_FULL,
     RESERVED,
     STORE_TROUBLE,
@@ -207,6 +208,8 @@ class PubSub:
         if outcome is QUEUE_FULL:
             setting = "a matching session's queue is full and its zone refuses then (setting queue_full)"
             raise Refusal(RPC_ERROR, f"{topic}: {setting}")
+        if outcome is LINK_FULL:
+            raise Refusal(RPC_ERROR, f"{topic}: {outcome.detail}, and too much waits for it (setting {outcome.setting})")
         if outcome.code == TOPIC_NAME_INVALID:
             raise Refusal(BAD_TOPIC, f"not a Topic Name: {topic!r}")
         if self._server.delayed.handles(message.topic) and not outcome.setting.startswith("retained."):

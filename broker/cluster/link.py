@@ -1,0 +1,330 @@
+"""Link: a durable session whose client is another node.
+
+Its queue, window, paging, bounds and journal are those of any session; ``LinkWriter`` makes frames of what it sends,
+and the other node's acknowledgements are cumulative: of frames for the link's credit, of sequence numbers when all up
+to there is on its disk. What gets lost on the way is sent again from the first that is not acknowledged.
+"""
+
+import asyncio
+import logging
+from typing import Final
+
+import msgspec
+
+from ..config import ClusterSettings, ZoneSettings
+from ..core.cluster import CallFailed, NodeUnreachable
+from ..mqtt.constants import MAX_PACKET_ID
+from ..mqtt.message import Publisher
+from ..session.client_info import ClientInfo
+from ..session.limits import Limits
+from ..session.subscription import Subscription
+from .calls import Calls
+from .context import ClusterContext
+from .link_writer import WINDOW, LinkWriter
+from .members import Members, Peer
+from .routes import Routes
+from .wire import OVERHEAD, Hello, HelloAnswer, LinkAck
+
+logger = logging.getLogger(__name__)
+
+LISTENER: Final = "\0link"
+"""What the sessions of links have for a listener."""
+PREFIX: Final = "\0link:"
+HELLO: Final = "link.hello"
+LOOK: Final = 0.5
+"""Seconds between two looks whether a link goes on."""
+STALLED: Final = 1.5
+"""Seconds without an acknowledgement of what was sent."""
+_HELLO_TIMEOUT: Final = 2.0
+_RETRY: Final = 0.2
+
+
+def link_limits(settings: ClusterSettings) -> Limits:
+    """The bounds of a link's session."""
+    return Limits(
+        max_inflight=WINDOW,
+        max_queued_messages=settings.link_queue_messages,
+        max_queued_bytes=settings.link_queue_bytes,
+        refuse_when_full=True,
+    )
+
+
+class Link:
+    """Messages for one other node. ``open``: the other node has said from where on it wants them."""
+
+    def __init__(self, context: ClusterContext, membership: Members, calls: Calls, routes: Routes, peer: Peer) -> None:
+        self._context = context
+        self._membership = membership
+        self._calls = calls
+        self.peer = peer
+        broker = context.broker
+        client = ClientInfo(context.node, ZoneSettings(), listener=LISTENER, client_id=PREFIX + peer.name)
+        self._limits = link_limits(context.settings)
+        self.session = broker.open_internal(client, self._limits, context.clock.now())
+        commit = None if broker.durability is None else broker.durability.commit
+        self._loop = asyncio.get_running_loop()
+        self._writer = LinkWriter(
+            self.session,
+            broker,
+            commit,
+            context.settings.link_credit,
+            f"{context.rng.getrandbits(64):016X}",
+            self._send,
+            self._loop.call_soon,
+        )
+        self._subject = context.subject("link", peer.name)
+        self.open = False
+        # Uid and incarnation of the other node that it was opened to.
+        self.of = ("", 0)
+        self._numbered = False
+        self._opening: asyncio.Task[None] | None = None
+        # Acknowledgements of earlier frames tell of gaps that are being filled.
+        self._resent_from = 0
+        self._progress = (0, 0)
+        self._progress_at = 0.0
+        self._watchdog: asyncio.TimerHandle | None = None
+        routes.attach(peer, Subscription(self.session, "#", 1, retain_as_published=True))
+
+    # -------------------------------------------------------------- open, close
+
+    def update(self) -> None:
+        """The other node, or the way to it, is another one than before."""
+        self.close()
+        if self._wanted and (self._opening is None or self._opening.done()):
+            self._opening = self._loop.create_task(self._keep_opening())
+
+    @property
+    def _wanted(self) -> bool:
+        return self.peer.running and self._context.nats.connected and self._membership.joined
+
+    def close(self) -> None:
+        """Send nothing for now; the session queues."""
+        if self.open:
+            self.open = False
+            self.session.detach()
+            self._writer.begin(self._writer.acked, self._writer.last)
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+            self._watchdog = None
+
+    async def stop(self) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.gather(self._opening, return_exceptions=True)
+        self.close()
+
+    async def _keep_opening(self) -> None:
+        while self._wanted and not self.open:
+            incarnation = (self.peer.uid, self.peer.incarnation)
+            question = msgspec.msgpack.encode(Hello(self._before_first))
+            try:
+                answer = await self._calls.call(self.peer.name, HELLO, question, _HELLO_TIMEOUT)
+            except (NodeUnreachable, CallFailed) as error:
+                logger.debug("link_hello_failed node=%s error=%s", self.peer.name, error)
+                await asyncio.sleep(_RETRY)
+                continue
+            if incarnation == (self.peer.uid, self.peer.incarnation) and self._wanted:
+                self._begin(msgspec.msgpack.decode(answer, type=HelloAnswer))
+
+    @property
+    def _before_first(self) -> int:
+        """The number before the first that is to be sent, as far as it is known here."""
+        if self._numbered:
+            return self._writer.acked
+        first = next(iter(self.session.inflight), 0)
+        return first - 1 if first else self.session.last_packet_id
+
+    def _begin(self, answer: HelloAnswer) -> None:
+        """The other node has all up to ``answer.stored`` on disk, and has taken all up to ``answer.taken``."""
+        session, writer = self.session, self._writer
+        inflight = list(session.inflight)
+        if not self._numbered:
+            # After a restart only Packet Identifiers are known, of far fewer messages than there are identifiers.
+            acked = answer.taken
+            if inflight:
+                ahead = (inflight[0] - answer.taken) % MAX_PACKET_ID
+                acked = answer.taken + (ahead if ahead <= MAX_PACKET_ID // 2 else ahead - MAX_PACKET_ID) - 1
+            writer.acked = acked
+            self._numbered = True
+        numbers = [writer.sequence_of(packet_id) for packet_id in inflight]
+        session.puback(*[each for each, number in zip(inflight, numbers, strict=True) if number <= answer.stored])
+        acked = max(writer.acked, answer.stored)
+        last = max([acked, answer.taken, writer.last, *numbers])
+        session.last_packet_id = (last - 1) % MAX_PACKET_ID + 1 if last else 0
+        writer.begin(acked, last)
+        self._resent_from = writer.frame + 1
+        self.open = True
+        self.of = (self.peer.uid, self.peer.incarnation)
+        self._progress_at = self._loop.time()
+        self._watchdog = self._loop.call_later(LOOK, self._look)
+        logger.info(
+            "link_opened node=%s incarnation=%s from=%s inflight=%s queued=%s",
+            self.peer.name,
+            self.peer.incarnation,
+            acked + 1,
+            len(session.inflight),
+            session.queued,
+        )
+        self._attach()
+
+    def _attach(self) -> None:
+        now = self._context.clock.now()
+        self.session.attach(self._writer, WINDOW, self._limits, now)
+        self.session.advance(now)
+
+    # --------------------------------------------------------------------- frames
+
+    def _send(
+        self, number: int, after: int, first: int, publishers: list[Publisher], messages: list[tuple[object, ...]]
+    ) -> int:
+        who = [
+            (
+                each.client_id,
+                each.username,
+                each.proved_by,
+                each.mountpoint,
+                each.listener,
+                each.peer_host,
+                each.proto_ver,
+                each.is_superuser,
+            )
+            for each in publishers
+        ]
+        wire, nats = self._context.wire, self._context.nats
+        data = wire.write((number, after, first, who, messages))
+        most = nats.max_payload
+        if len(data) <= most:
+            nats.publish(self._subject, data)
+            return len(data)
+        body = wire.body((number, after, first, who, messages))
+        step = most - OVERHEAD
+        parts = -(-len(body) // step)
+        for part in range(parts):
+            piece = (part, parts, body[part * step : (part + 1) * step])
+            nats.publish(self._subject, wire.write((number, after, first, (), (), piece)))
+        return len(body)
+
+    def acknowledged(self, ack: LinkAck) -> None:
+        """The other node has told how far it is."""
+        if not self.open:
+            return
+        session, writer = self.session, self._writer
+        news = writer.frames_came(ack.frame)
+        done = writer.acknowledged(ack.sequence)
+        if done:
+            session.puback(*done)
+        if ack.gap and ack.frame >= self._resent_from:
+            self._go_back()
+        elif done or news:
+            session.advance(self._context.clock.now())
+
+    def _go_back(self) -> None:
+        """Send again what is not acknowledged."""
+        writer = self._writer
+        self._context.refusals.count("link_gap")
+        self.session.detach()
+        writer.begin(writer.acked, writer.last)
+        self._resent_from = writer.frame + 1
+        self._attach()
+
+    def _look(self) -> None:
+        """Whether something is lost of which the other node cannot know: the last frames, or their acknowledgement."""
+        self._watchdog = self._loop.call_later(LOOK, self._look)
+        writer = self._writer
+        now = self._loop.time()
+        progress = (writer.acked, writer.oldest)
+        if progress != self._progress or (writer.credited and not self.session.inflight):
+            self._progress = progress
+            self._progress_at = now
+        elif now - self._progress_at > STALLED:
+            self._progress_at = now
+            if writer.credited:
+                writer.probe()
+            else:
+                logger.info("link_stalled node=%s inflight=%s", self.peer.name, len(self.session.inflight))
+                self.update()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is on its way or waits, or nothing can go at present."""
+        return not self.open or (not self.session.inflight and not self.session.queued and self._writer.credited)
+
+
+class Links:
+    """The links to all other nodes, by their names."""
+
+    def __init__(self, context: ClusterContext, membership: Members, calls: Calls, routes: Routes) -> None:
+        self._context = context
+        self._membership = membership
+        self._calls = calls
+        self._routes = routes
+        self._acks = context.wire.reader(LinkAck)
+        self.links: dict[str, Link] = {}
+        self._ended: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        nats = self._context.nats
+        nats.subscribe(self._context.subject("ack", self._context.node), self._acked)
+        nats.on_connected.append(self._update)
+        nats.on_disconnected.append(self._update)
+        self._membership.on_joined.append(self._update)
+        self._membership.on_change.append(self._changed)
+        self._membership.on_removed.append(self._removed)
+        self._membership.on_current.append(self._end_links_to_nobody)
+
+    async def stop(self, timeout: float) -> None:
+        """Wait until what was published has left, but no longer than ``timeout`` seconds."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        while not all(each.idle for each in self.links.values()) and loop.time() < deadline:
+            await asyncio.sleep(0.01)
+        for link in self.links.values():
+            await link.stop()
+
+    def _update(self) -> None:
+        for link in self.links.values():
+            link.update()
+
+    def _changed(self, peer: Peer, before: str) -> None:
+        link = self.links.get(peer.name)
+        if link is None:
+            link = self.links[peer.name] = Link(self._context, self._membership, self._calls, self._routes, peer)
+        elif link.peer is not peer:
+            link.peer = peer
+        if link.open and peer.running and link.of == (peer.uid, peer.incarnation):
+            return
+        link.update()
+
+    def _removed(self, peer: Peer) -> None:
+        link = self.links.pop(peer.name, None)
+        if link is not None:
+            self._ended.append(asyncio.get_running_loop().create_task(link.stop()))
+            self._end(PREFIX + peer.name)
+
+    def _end_links_to_nobody(self) -> None:
+        """All members are known: what was recovered for others is for nobody."""
+        for client_id in list(self._context.broker.sessions.internal):
+            if client_id.startswith(PREFIX) and client_id.removeprefix(PREFIX) not in self.links:
+                self._end(client_id)
+
+    def _end(self, client_id: str) -> None:
+        broker = self._context.broker
+        session = broker.sessions.internal.get(client_id)
+        if session is None:
+            return
+        node = client_id.removeprefix(PREFIX)
+        held = len(session.undelivered())
+        if held:
+            self._context.refusals.add("link_node_removed", node, "taipan-ctl cluster force-leave", held)
+        logger.info("link_ended node=%s dropped=%s", node, held)
+        broker.end_session(session, "node_removed", self._context.clock.now())
+
+    def _acked(self, data: bytes, _: str) -> None:
+        found = self._acks.message(data)
+        if found is None:
+            return
+        header, ack = found
+        wire = self._context.wire
+        link = self.links.get(header.node)
+        if link is not None and ack.uid == wire.uid and ack.incarnation == wire.incarnation:
+            link.acknowledged(ack)

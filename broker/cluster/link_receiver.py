@@ -1,0 +1,308 @@
+"""LinkReceiver: frames of other nodes, to this node's sessions; each message once, and in its order.
+
+What a message causes and the number up to which all is taken are written in one batch. An acknowledgement of that
+number leaves when the batch is on disk, one of the frame at the end of the iteration.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from ..config import ZoneSettings
+from ..core.cluster import CallFailed
+from ..loop.budget import DELIVERIES_PER_ITERATION
+from ..mqtt.message import Message
+from ..mqtt.packets import NO_PROPERTIES
+from ..persistence.paging import decoded_properties
+from ..session.client_info import ClientInfo
+from .calls import Calls
+from .context import ClusterContext
+from .link import HELLO
+from .members import Members, Peer
+from .wire import Frame, Hello, HelloAnswer, LinkAck, MessageRecord, PublisherRecord
+
+logger = logging.getLogger(__name__)
+
+TABLE: Final = "cluster_links"
+ASK_AGAIN: Final = 0.1
+"""Seconds until what is missing is asked for again."""
+_MAX_PUBLISHERS: Final = 8192
+_CONGESTED: Final = 0.005
+
+
+class LinkRow(msgspec.Struct, array_like=True, frozen=True):
+    """Row of table ``cluster_links``: up to which number all of this node's messages is taken."""
+
+    uid: str
+    taken: int
+
+
+class Incoming:
+    """The link of one other node to this one."""
+
+    __slots__ = (
+        "asked_at", "frame", "gap", "incarnation", "node", "part_number", "parts", "stored", "storing", "taken", "uid"
+    )  # fmt: skip
+
+    def __init__(self, node: str, uid: str, taken: int) -> None:
+        self.node = node
+        self.uid = uid
+        self.incarnation = 0
+        # The newest frame that came.
+        self.frame = 0
+        self.taken = self.stored = taken
+        # Batches that are not on disk yet, and up to which number all is in them.
+        self.storing: deque[tuple[int, int]] = deque()
+        self.gap = False
+        self.asked_at = 0.0
+        self.part_number = 0
+        self.parts: list[bytes] = []
+
+
+class LinkReceiver:
+    """Implements ``CommitWaiter`` of the group commit.
+
+    ``on_addressed`` gets what is for one member of a Shared Subscription or one session: the message, its record, and
+    the node that it comes from.
+    """
+
+    def __init__(self, context: ClusterContext, membership: Members, calls: Calls) -> None:
+        self._context = context
+        self._broker = context.broker
+        self._membership = membership
+        self._table = context.tables.open(TABLE, LinkRow)
+        self._frames = context.wire.reader(Frame)
+        self._body = msgspec.msgpack.Decoder(Frame).decode
+        self._incoming: dict[str, Incoming] = {}
+        self._publishers: dict[PublisherRecord, ClientInfo] = {}
+        self._queue: deque[tuple[Incoming, Frame]] = deque()
+        self._later: asyncio.Handle | None = None
+        self._to_tell: dict[Incoming, None] = {}
+        self._telling = False
+        self._again: asyncio.TimerHandle | None = None
+        self._stopped = False
+        self._loop: asyncio.AbstractEventLoop
+        self.on_addressed: Callable[[Message, MessageRecord, str], None] = self._nobody
+        calls.serve(HELLO, self._hello)
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._context.nats.subscribe(self._context.subject("link", self._context.node), self._came)
+        self._membership.on_removed.append(self._removed)
+
+    def stop(self) -> None:
+        """Take no more frames; what was taken is acknowledged, as far as it is on disk."""
+        self._stopped = True
+        self._queue.clear()
+        for handle in (self._later, self._again):
+            if handle is not None:
+                handle.cancel()
+        self._tell()
+
+    def _removed(self, peer: Peer) -> None:
+        self._incoming.pop(peer.name, None)
+        self._table.remove(peer.name)
+
+    def _nobody(self, message: Message, record: MessageRecord, node: str) -> None:
+        self._context.refusals.add("link_addressed", node, "-")
+
+    # ---------------------------------------------------------------------- hello
+
+    async def _hello(self, node: str, argument: bytes) -> bytes:
+        """Where another node is to begin."""
+        after = msgspec.msgpack.decode(argument, type=Hello).after
+        peer = self._membership.peers.get(node)
+        if peer is None or self._stopped:
+            raise CallFailed(f"{node} is no member here")
+        incoming = self._incoming.get(node)
+        if incoming is None or incoming.uid != peer.uid:
+            row = self._table.get(node)
+            known = row is not None and row.uid == peer.uid
+            taken = row.taken if row is not None and known else after
+            incoming = self._incoming[node] = Incoming(node, peer.uid, taken)
+            if not known:
+                self._table.put(node, LinkRow(peer.uid, taken))
+        if incoming.incarnation != peer.incarnation:
+            incoming.incarnation = peer.incarnation
+            incoming.frame = 0
+        incoming.gap = False
+        return msgspec.msgpack.encode(HelloAnswer(incoming.taken, incoming.stored))
+
+    # --------------------------------------------------------------------- frames
+
+    def _came(self, data: bytes, _: str) -> None:
+        found = self._frames.message(data)
+        if found is None or self._stopped:
+            return
+        header, frame = found
+        incoming = self._incoming.get(header.node)
+        if incoming is None or incoming.uid != header.uid or incoming.incarnation != header.incarnation:
+            self._context.refusals.count("link_without_hello")
+            return
+        if frame.part is not None:
+            whole = self._joined(incoming, frame)
+            if whole is None:
+                return
+            frame = whole
+        self._queue.append((incoming, frame))
+        if self._later is None:
+            self._process()
+
+    def _joined(self, incoming: Incoming, frame: Frame) -> Frame | None:
+        """The whole frame when this was the last piece of it that was missing."""
+        assert frame.part is not None
+        part, parts, data = frame.part
+        if part == 0:
+            incoming.part_number = frame.number
+            incoming.parts = []
+        if frame.number != incoming.part_number or part != len(incoming.parts):
+            return None  # it will be missed, and come again
+        incoming.parts.append(data)
+        if len(incoming.parts) < parts:
+            return None
+        body = b"".join(incoming.parts)
+        incoming.parts = []
+        try:
+            return self._body(body)
+        except msgspec.MsgspecError:
+            self._context.refusals.add("malformed", incoming.node, "-")
+            return None
+
+    def _process(self) -> None:
+        self._later = None
+        budget = self._broker.budget
+        queue = self._queue
+        while queue:
+            if budget.congested:
+                self._later = self._loop.call_later(_CONGESTED, self._process)
+                return
+            incoming, frame = queue.popleft()
+            self._take(incoming, frame)
+            if queue and budget.deliveries > DELIVERIES_PER_ITERATION:
+                self._later = self._loop.call_soon(self._process)
+                return
+
+    def _take(self, incoming: Incoming, frame: Frame) -> None:
+        fresh = frame.number > incoming.frame
+        if fresh:
+            incoming.frame = frame.number
+        self._tell_later(incoming)
+        if frame.after > incoming.taken:
+            incoming.gap = True
+            return
+        now = self._broker.clock.now()
+        before = taken = incoming.taken
+        sequence = frame.first - 1
+        publishers = [self._publisher(each, incoming.node) for each in frame.publishers]
+        for record in frame.messages:
+            if record.flags & 3:
+                sequence += 1
+                if sequence <= taken:
+                    continue
+                taken = sequence
+            elif not fresh:
+                continue
+            publisher = publishers[record.publisher] if record.publisher >= 0 else None
+            self._deliver(record, publisher, incoming.node, now)
+        if taken != before:
+            incoming.taken = taken
+            incoming.gap = False
+            self._store(incoming)
+
+    def _deliver(self, record: MessageRecord, publisher: ClientInfo | None, node: str, now: float) -> None:
+        flags = record.flags
+        properties = NO_PROPERTIES if record.properties is None else decoded_properties(record.properties)
+        message = Message(
+            record.topic, record.payload, flags & 3, flags & 4 != 0, properties, publisher, now - record.age / 1000
+        )
+        message.id = record.id
+        message.hops = record.hops
+        if properties and message.expired(now):
+            self._context.refusals.count("link_expired")
+        elif record.group:
+            self.on_addressed(message, record, node)
+        else:
+            self._broker.route_local(message)
+
+    def _publisher(self, record: PublisherRecord, node: str) -> ClientInfo:
+        client = self._publishers.get(record)
+        if client is None:
+            if len(self._publishers) >= _MAX_PUBLISHERS:
+                self._publishers.clear()
+            client = ClientInfo(
+                node,
+                ZoneSettings(),
+                listener=record.listener,
+                peer_host=record.peer_host,
+                client_id=record.client_id,
+                username=record.username,
+                proto_ver=record.proto_ver,
+                proved_by=record.proved_by,
+            )
+            client.mountpoint = record.mountpoint
+            client.is_superuser = record.is_superuser
+            self._publishers[record] = client
+        return client
+
+    # ------------------------------------------------------------ acknowledgements
+
+    def _store(self, incoming: Incoming) -> None:
+        self._table.put(incoming.node, LinkRow(incoming.uid, incoming.taken))
+        commit = self._context.tables.commit
+        if commit is None:
+            incoming.stored = incoming.taken
+            return
+        storing = incoming.storing
+        batch = commit.batch
+        if storing and storing[-1][0] == batch:
+            storing.pop()
+        storing.append((batch, incoming.taken))
+        commit.add_waiter(self)
+
+    def release(self, upto: int) -> bool:
+        waits = False
+        for incoming in self._incoming.values():
+            storing = incoming.storing
+            if storing and storing[0][0] <= upto:
+                while storing and storing[0][0] <= upto:
+                    incoming.stored = storing.popleft()[1]
+                self._tell_later(incoming)
+            waits = waits or bool(storing)
+        return waits
+
+    def abort(self) -> None:
+        """There is no connection to close."""
+
+    def _tell_later(self, incoming: Incoming) -> None:
+        self._to_tell[incoming] = None
+        if not self._telling:
+            self._telling = True
+            self._loop.call_soon(self._tell)
+
+    def _tell(self) -> None:
+        self._telling = False
+        told, self._to_tell = self._to_tell, {}
+        for incoming in told:
+            self._acknowledge(incoming)
+
+    def _acknowledge(self, incoming: Incoming) -> None:
+        gap = False
+        if incoming.gap:
+            now = self._loop.time()
+            gap = now - incoming.asked_at >= ASK_AGAIN
+            if gap:
+                incoming.asked_at = now
+            if self._again is None and not self._stopped:
+                self._again = self._loop.call_later(ASK_AGAIN, self._ask_again)
+        ack = LinkAck(incoming.uid, incoming.incarnation, incoming.frame, incoming.stored, gap)
+        self._context.nats.publish(self._context.subject("ack", incoming.node), self._context.wire.write(ack))
+
+    def _ask_again(self) -> None:
+        self._again = None
+        for incoming in self._incoming.values():
+            if incoming.gap:
+                self._tell_later(incoming)

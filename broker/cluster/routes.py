@@ -1,0 +1,435 @@
+"""Routes: the filters that have subscribers here, for the other nodes; and theirs, in this node's router.
+
+Each is a key of bucket ``routes``, ``<node>.<filter>`` as hashes. What the bucket has of this node is watched as all
+else is, and put right wherever it differs: after a start, after a write without an answer, after the bucket was lost.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Final
+
+from ..core.cluster import RUNNING, CallFailed, NodeUnreachable
+from ..session.subscription import Subscription
+from .calls import Calls
+from .context import ClusterContext
+from .members import Members, Peer
+from .nats import Entry, NoAnswer, Unavailable, Unknown, Watch, WrongRevision
+from .wire import RouteRecord, node_key, thing_key
+
+logger = logging.getLogger(__name__)
+
+BUCKET: Final = "routes"
+REACHED: Final = "routes.reached"
+MAX_WRITES: Final = 256
+"""Writes that are not answered yet."""
+RETRY: Final = 0.5
+_SLICE: Final = 2000
+"""Filters of a node that is gone, which are taken out of the router in one go."""
+_SHARE: Final = "$share/"
+
+
+class RemoteNode:
+    """What another node has: ``filters`` by the hash in their keys.
+
+    ``bit``: its place in the router's masks. ``stale``: keys that the bucket has lost, and that the node has still to
+    write again."""
+
+    __slots__ = ("bit", "filters", "groups", "key", "stale")
+
+    def __init__(self, key: str, bit: int) -> None:
+        self.key = key
+        self.bit = bit
+        self.filters: dict[bytes, str] = {}
+        self.groups: dict[bytes, RouteRecord] = {}
+        self.stale: set[bytes] = set()
+
+
+class Routes:
+    """Implements ``routing.router.RouteWatcher``.
+
+    ``on_group`` is called with a node's key, a ``$share/...`` filter, and how many members the group has there, in all
+    and connected.
+    """
+
+    def __init__(self, context: ClusterContext, membership: Members, calls: Calls) -> None:
+        self._context = context
+        self._nats = context.nats
+        self._membership = membership
+        self._calls = calls
+        self._router = context.broker.router
+        self._reader = context.wire.reader(RouteRecord)
+        self._key = node_key(context.node)
+        self._nodes: dict[str, RemoteNode] = {}
+        self._leaving: list[RemoteNode] = []
+        self._targets: dict[str, Subscription] = {}
+        self._watch: Watch | None = None
+        # What the bucket has of ours: filter -> revision; of groups also what is said there.
+        self._ours: dict[str, int] = {}
+        self._counts: dict[str, tuple[int, int]] = {}
+        # Filters of ours that are deleted, and at which revision, until the watch has told that.
+        self._deleted: dict[str, int] = {}
+        # Filters of ours that may have to be written or deleted, and those of which just that is being done.
+        self._pending: dict[str, None] = {}
+        self._active: dict[str, asyncio.Task[None]] = {}
+        self._waiting: list[tuple[set[str], asyncio.Future[None]]] = []
+        self._retry: asyncio.TimerHandle | None = None
+        self._stopped = False
+        self._current = asyncio.Event()
+        self.on_group: list[Callable[[str, str, int, int], None]] = []
+        calls.serve(REACHED, self._reached)
+
+    # -------------------------------------------------------------- start, stop
+
+    def start(self) -> None:
+        """The node has its sessions: tell others of their filters, and learn of theirs."""
+        self._router.watcher = self
+        self._nats.on_lost.append(self._lost)
+        self._nats.on_connected.append(self._pump)
+        self._membership.on_joined.append(self._joined)
+        self._membership.on_removed.append(lambda peer: self.forget(peer.key))
+        self._membership.on_change.append(self._changed)
+
+    async def stop(self) -> None:
+        self._stopped = True
+        self._router.watcher = None
+        if self._watch is not None:
+            self._watch.stop()
+        if self._retry is not None:
+            self._retry.cancel()
+        tasks = list(self._active.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def wait_until_current(self, timeout: float) -> bool:
+        """Until the routes that the bucket had at the start are in the router; False: not in time."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._current.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    # ------------------------------------------------------------------- ours
+
+    def added(self, topic_filter: str) -> None:
+        self._touch(topic_filter)
+
+    def removed(self, topic_filter: str) -> None:
+        self._touch(topic_filter)
+
+    def group_changed(self, filter: str) -> None:
+        self._touch(filter)
+
+    def _touch(self, filter: str) -> None:
+        self._pending[filter] = None
+        if self._watch is not None and self._watch.current:
+            self._pump()
+
+    def _wanted(self, filter: str) -> RouteRecord | None:
+        """What the bucket should have of a filter of ours."""
+        if not filter.startswith(_SHARE):
+            return RouteRecord(filter) if self._router.has(filter) else None
+        group = self._router.group(filter)
+        if group is None:
+            return None
+        members = group.members()
+        return RouteRecord(filter, len(members), sum(each.session.connected for each in members))
+
+    def _differs(self, filter: str, wanted: RouteRecord | None) -> bool:
+        if wanted is None or filter not in self._ours:
+            return (wanted is None) != (filter not in self._ours)
+        return wanted.members > 0 and self._counts.get(filter) != (wanted.members, wanted.connected)
+
+    def _pump(self) -> None:
+        """Begin as many writes as may be under way."""
+        if self._stopped or not self._membership.joined or self._retry is not None:
+            return
+        loop = asyncio.get_running_loop()
+        for filter in list(islice(self._pending, MAX_WRITES)):
+            if len(self._active) >= MAX_WRITES:
+                return
+            if filter in self._active:
+                continue  # it looks again when it is through
+            del self._pending[filter]
+            if self._differs(filter, self._wanted(filter)):
+                self._active[filter] = loop.create_task(self._write(filter))
+            else:
+                self._settled(filter)
+
+    async def _write(self, filter: str) -> None:
+        try:
+            await self._put_right(filter)
+        except (Unavailable, Unknown, NoAnswer) as error:
+            logger.debug("route_not_written filter=%s error=%s", filter, error)
+            self._pending[filter] = None
+            if self._retry is None:
+                self._retry = asyncio.get_running_loop().call_later(RETRY, self._try_again)
+        finally:
+            del self._active[filter]
+        self._settled(filter)
+        self._pump()
+
+    def _try_again(self) -> None:
+        self._retry = None
+        self._pump()
+
+    async def _put_right(self, filter: str) -> None:
+        key = f"{self._key}.{thing_key(filter)}"
+        while True:
+            wanted = self._wanted(filter)
+            if not self._differs(filter, wanted):
+                return
+            value = None if wanted is None else self._context.wire.write(wanted)
+            try:
+                revision = await self._nats.write(BUCKET, key, value, self._ours.get(filter, 0), self._context.nonce())
+            except WrongRevision:
+                # An earlier write of ours, whose answer was lost.
+                self._take(filter, await self._nats.read(BUCKET, key))
+                continue
+            except Unknown:
+                self._take(filter, await self._nats.read(BUCKET, key))
+                raise
+            self._note(filter, revision, wanted)
+
+    def _take(self, filter: str, entry: Entry | None) -> None:
+        """This is what the bucket has of a filter of ours."""
+        found = None if entry is None or entry.value is None else self._reader.value(entry.value)
+        self._note(filter, 0 if entry is None else entry.revision, None if found is None else found[1])
+
+    def _note(self, filter: str, revision: int, record: RouteRecord | None) -> None:
+        if record is None:
+            self._ours.pop(filter, None)
+            self._counts.pop(filter, None)
+            self._deleted[filter] = revision
+            return
+        self._ours[filter] = revision
+        if record.members:
+            self._counts[filter] = (record.members, record.connected)
+
+    def _settled(self, filter: str) -> None:
+        if not self._waiting or filter in self._pending or filter in self._active:
+            return
+        left = []
+        for filters, future in self._waiting:
+            filters.discard(filter)
+            if filters:
+                left.append((filters, future))
+            elif not future.done():
+                future.set_result(None)
+        self._waiting = left
+
+    async def written(self, filters: Iterable[str]) -> int:
+        """Until the bucket has what is true of these filters of ours; the revision by which it does."""
+        waited = set(filters)
+        open_ones = {each for each in waited if each in self._pending or each in self._active}
+        if open_ones:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append((open_ones, future))
+            await future
+        return max((self._ours.get(each, 0) for each in waited), default=0)
+
+    # ----------------------------------------------------------------- theirs
+
+    def _entry(self, entry: Entry) -> None:
+        node, _, hashed = entry.key.partition(".")
+        try:
+            key = bytes.fromhex(hashed)
+        except ValueError:
+            return
+        if entry.value is None:
+            if node == self._key:
+                self._forget_deleted(entry.revision)
+            elif node in self._nodes:
+                self._remove(self._nodes[node], key)
+            return
+        found = self._reader.value(entry.value)
+        if found is None:
+            return
+        record = found[1]
+        if node == self._key:
+            self._forget_deleted(entry.revision - 1)
+            self._own_entry(record, entry.revision)
+        else:
+            self._add(self._node(node), key, record)
+
+    def _node(self, key: str) -> RemoteNode:
+        node = self._nodes.get(key)
+        if node is None:
+            used = {each.bit for each in [*self._nodes.values(), *self._leaving]}
+            bit = next(bit for bit in range(len(used) + 1) if bit not in used)
+            node = self._nodes[key] = RemoteNode(key, bit)
+            self._router.set_remote_target(bit, self._targets.get(key))
+        return node
+
+    def _own_entry(self, record: RouteRecord, revision: int) -> None:
+        filter = record.filter
+        if revision <= max(self._ours.get(filter, 0), self._deleted.get(filter, 0)):
+            return
+        self._note(filter, revision, record)
+        if filter not in self._active and self._differs(filter, self._wanted(filter)):
+            self._touch(filter)
+
+    def _forget_deleted(self, upto: int) -> None:
+        while self._deleted:
+            filter = next(iter(self._deleted))
+            if self._deleted[filter] > upto:
+                return
+            del self._deleted[filter]
+
+    def _add(self, node: RemoteNode, key: bytes, record: RouteRecord) -> None:
+        node.stale.discard(key)
+        if record.filter.startswith(_SHARE):
+            node.groups[key] = record
+            self._tell_group(node, record.filter, record.members, record.connected)
+        elif key not in node.filters:
+            node.filters[key] = record.filter
+            self._set_bit(record.filter, node.bit, True)
+
+    def _remove(self, node: RemoteNode, key: bytes) -> None:
+        node.stale.discard(key)
+        filter = node.filters.pop(key, None)
+        if filter is not None:
+            self._set_bit(filter, node.bit, False)
+            return
+        group = node.groups.pop(key, None)
+        if group is not None:
+            self._tell_group(node, group.filter, 0, 0)
+
+    def _set_bit(self, filter: str, bit: int, on: bool) -> None:
+        mask = self._router.remote_mask(filter)
+        self._router.set_remote(filter, mask | 1 << bit if on else mask & ~(1 << bit))
+
+    def _tell_group(self, node: RemoteNode, filter: str, members: int, connected: int) -> None:
+        for call in self.on_group:
+            call(node.key, filter, members, connected)
+
+    def groups(self) -> Iterator[tuple[str, RouteRecord]]:
+        """The Shared Subscriptions of other nodes, each with the node's key."""
+        for node in self._nodes.values():
+            for record in node.groups.values():
+                yield node.key, record
+
+    def attach(self, peer: Peer, target: Subscription) -> None:
+        """What a node's subscribers are to receive is delivered to ``target``."""
+        self._targets[peer.key] = target
+        self._router.set_remote_target(self._node(peer.key).bit, target)
+
+    def forget(self, key: str) -> None:
+        """A node is no member any more: nothing is routed to it from now on."""
+        self._targets.pop(key, None)
+        node = self._nodes.pop(key, None)
+        if node is None:
+            return
+        self._router.set_remote_target(node.bit, None)
+        for group in node.groups.values():
+            self._tell_group(node, group.filter, 0, 0)
+        self._leaving.append(node)
+        if len(self._leaving) == 1:
+            self._take_out()
+
+    def _take_out(self) -> None:
+        """The filters of nodes that are gone leave the router, some at a time."""
+        node = self._leaving[0]
+        for key in list(islice(node.filters, _SLICE)):
+            self._set_bit(node.filters.pop(key), node.bit, False)
+        if not node.filters:
+            self._leaving.pop(0)
+        if self._leaving:
+            asyncio.get_running_loop().call_soon(self._take_out)
+
+    def keys_of(self, node: str) -> list[str]:
+        """What the bucket has of another node."""
+        key = node_key(node)
+        found = self._nodes.get(key)
+        return [] if found is None else [f"{key}.{each.hex()}" for each in (*found.filters, *found.groups)]
+
+    async def withdraw(self) -> None:
+        """This node leaves: delete what the bucket has of it."""
+        await self.delete([f"{self._key}.{thing_key(filter)}" for filter in self._ours])
+
+    async def delete(self, keys: list[str]) -> None:
+        """Delete from the bucket what is of a node that is a member no more."""
+        for at in range(0, len(keys), MAX_WRITES):
+            some = keys[at : at + MAX_WRITES]
+            writes = [self._nats.write(BUCKET, key, None, None, self._context.nonce()) for key in some]
+            for result in await asyncio.gather(*writes, return_exceptions=True):
+                if isinstance(result, (Unavailable, Unknown)):
+                    logger.warning("routes_left error=%s", result)
+                    return
+                if isinstance(result, BaseException):
+                    raise result
+
+    # -------------------------------------------------------- the whole bucket
+
+    def _is_current(self) -> None:
+        """All that was there has been told: what is ours and differs is put right."""
+        self._current.set()
+        for filter in list(self._ours):
+            self._pending[filter] = None
+        for filter in self._router.filters():
+            self._pending[filter] = None
+        loop = asyncio.get_running_loop()
+        for node in self._nodes.values():
+            if node.stale:
+                loop.call_later(self._context.settings.stopped_after, self._drop_stale, node)
+        self._pump()
+
+    def _lost(self, bucket: str) -> None:
+        """The bucket is empty. Nodes that run write theirs again; of the others all stays as it is."""
+        if bucket != BUCKET:
+            return
+        self._ours.clear()
+        self._counts.clear()
+        self._deleted.clear()
+        for node in self._nodes.values():
+            node.stale.update(node.filters, node.groups)
+
+    def _changed(self, peer: Peer, before: str) -> None:
+        node = self._nodes.get(peer.key)
+        if node is not None and node.stale and peer.status == RUNNING:
+            asyncio.get_running_loop().call_later(self._context.settings.stopped_after, self._drop_stale, node)
+
+    def _drop_stale(self, node: RemoteNode) -> None:
+        peer = next((each for each in self._membership.peers.values() if each.key == node.key), None)
+        if self._nodes.get(node.key) is node and peer is not None and peer.status == RUNNING:
+            for key in list(node.stale):
+                self._remove(node, key)
+
+    def _joined(self) -> None:
+        """A member, perhaps again: what the bucket has of this node may have been deleted meanwhile."""
+        if self._watch is not None:
+            self._watch.stop()
+        self._lost(BUCKET)
+        self._watch = self._nats.watch(BUCKET, self._entry, self._is_current)
+
+    # ------------------------------------------------------------------- reached
+
+    async def _reached(self, node: str, argument: bytes) -> bytes:
+        """Another node asks until this one routes by its change of a filter."""
+        revision = int(argument)
+        if self._watch is None or not await self._watch.reached(revision, self._context.settings.call_timeout):
+            raise CallFailed(f"revision {revision} of the routes is not reached")
+        return b""
+
+    async def reached_everywhere(self, revision: int) -> bool:
+        """Until every running node routes by what the bucket has at this revision; False: one has not answered."""
+        peers = [each.name for each in self._membership.running()]
+        asked = [self._calls.call(name, REACHED, b"%d" % revision) for name in peers]
+        results = await asyncio.gather(*asked, return_exceptions=True)
+        done = True
+        for name, result in zip(peers, results, strict=True):
+            if isinstance(result, (CallFailed, NodeUnreachable)):
+                logger.info("routes_not_reached node=%s error=%s", name, result)
+                done = False
+            elif isinstance(result, BaseException):
+                raise result
+        return done
+
+    async def known_everywhere(self, filters: Iterable[str]) -> None:
+        """Until every running node routes by these filters of ours."""
+        revision = await self.written(filters)
+        while not await self.reached_everywhere(revision):
+            await asyncio.sleep(RETRY)
