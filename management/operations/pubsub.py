@@ -209,7 +209,9 @@ class PubSub:
             setting = "a matching session's queue is full and its zone refuses then (setting queue_full)"
             raise Refusal(RPC_ERROR, f"{topic}: {setting}")
         if outcome is LINK_FULL:
-            raise Refusal(RPC_ERROR, f"{topic}: {outcome.detail}, and too much waits for it (setting {outcome.setting})")
+            raise Refusal(
+                RPC_ERROR, f"{topic}: {outcome.detail}, and too much waits for it (setting {outcome.setting})"
+            )
         if outcome.code == TOPIC_NAME_INVALID:
             raise Refusal(BAD_TOPIC, f"not a Topic Name: {topic!r}")
         if self._server.delayed.handles(message.topic) and not outcome.setting.startswith("retained."):
