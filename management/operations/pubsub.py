@@ -12,8 +12,8 @@ from msgspec import UNSET, Meta, UnsetType
 from taipan.broker.config import ZoneSettings
 from taipan.broker.core.outcome import (
     FILTER_TOO_LONG,
-    OPERATOR,
     LINK_FULL,
+    OPERATOR,
     QUEUE_FULL,
     RESERVED,
     STORE_TROUBLE,
