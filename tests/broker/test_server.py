@@ -10,7 +10,7 @@ import pytest
 
 from taipan.broker import server as module
 from taipan.broker.channel import closing
-from taipan.broker.config import BrokerSettings, ListenerSettings, ZoneSettings
+from taipan.broker.config import BrokerSettings, ClusterSettings, ListenerSettings, ZoneSettings
 from taipan.broker.core import broker as broker_module
 from taipan.broker.mqtt import constants as c
 from taipan.broker.mqtt import reason_codes as rc
@@ -223,16 +223,15 @@ def test_reload_takes_rules_and_limits() -> None:
         {"shared": {"strategy": "sticky"}},
         {"sys_topics": {"interval": 5}},
         {"listeners": [{"name": "new", "type": "tcp", "bind": "127.0.0.1:1"}]},
+        {"cluster": {"servers": ["nats://127.0.0.1:4222"]}},
     ],
 )
 def test_reload_refuses_what_needs_a_restart(change: dict[str, Any]) -> None:
     node = FakeNode()
     before = node.server.settings
+    kinds = {"listeners": tuple[ListenerSettings, ...], "cluster": ClusterSettings}
     keys = {
-        name: msgspec.convert(
-            value, tuple[ListenerSettings, ...] if name == "listeners" else type(getattr(before, name))
-        )
-        for name, value in change.items()
+        name: msgspec.convert(value, kinds.get(name, type(getattr(before, name)))) for name, value in change.items()
     }
     with pytest.raises(ValueError):
         node.server.reload(msgspec.structs.replace(before, **keys))
