@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cryptography import x509
 
@@ -92,7 +92,7 @@ class ExpiryAlarms:
         for name in self._names - due.keys():
             self._server.alarms.deactivate(name)
         for name, each in due.items():
-            details: Mapping[str, Any] = {"setting": each.setting, "file": each.file, "not_after": _date(each.ends)}
+            details: Mapping[str, object] = {"setting": each.setting, "file": each.file, "not_after": _date(each.ends)}
             self._server.alarms.activate(name, f"the certificate in {each.file} ends on {_date(each.ends)}", details)
         self._names = set(due)
 

@@ -83,7 +83,7 @@ TABLES: Final[dict[str, type[msgspec.Struct]]] = {
 OPTIONAL_TABLES: Final = ("cluster",)
 """Those whose absence says something."""
 
-_ROOTS: Final[dict[str, Any]] = {**TABLES, "listeners": list[ListenerSettings], "zones": dict[str, ZoneSettings]}
+_ROOTS: Final[dict[str, object]] = {**TABLES, "listeners": list[ListenerSettings], "zones": dict[str, ZoneSettings]}
 
 DEFAULT_LISTENERS: Final[tuple[dict[str, str], ...]] = (
     {"name": "default", "type": "tcp", "bind": "127.0.0.1:1883"},

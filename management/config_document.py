@@ -32,9 +32,9 @@ class ConfigError(Exception):
 class ConfigDocument:
     """The joined data and where each of its keys comes from."""
 
-    def __init__(self, roots: Mapping[str, Any], rules: ValueRules) -> None:
+    def __init__(self, roots: Mapping[str, object], rules: ValueRules) -> None:
         """``roots``: the types of the top-level keys. ``rules``: what values must be like beyond their types."""
-        self.data: dict[str, Any] = {}
+        self.data: dict[str, object] = {}
         self._roots = roots
         self._validator = Validator(rules=rules)
         self._file = ""

@@ -10,7 +10,7 @@ import json
 import textwrap
 import tokenize
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -74,16 +74,16 @@ def _needs_websocket(struct: type[msgspec.Struct], name: str) -> bool:
     return struct is ListenerSettings and name in WEBSOCKET_KEYS
 
 
-def _default(field: msgspec.structs.FieldInfo) -> Any:
+def _default(field: msgspec.structs.FieldInfo) -> object:
     if field.default_factory is not msgspec.NODEFAULT:
         return field.default_factory()
     return _example(field.type) if field.default is msgspec.NODEFAULT else field.default
 
 
-def _example(kind: object) -> Any:
+def _example(kind: object) -> object:
     """Some value that the type allows, for a key that has no default."""
     members = [each for each in union_members(kind) if each is not type(None)]
-    value: Any
+    value: object
     for value in ("", False, 1, 1.0, [1, 1.0], [], {}):
         if type(value) in members:
             return value

@@ -19,7 +19,7 @@ import re
 import sys
 import time
 from functools import lru_cache
-from typing import Any, Final, TextIO
+from typing import Final, TextIO
 
 from taipan.broker.observability.log_text import one_line, shorten
 
@@ -134,7 +134,7 @@ class JsonLines(TextLines):
     """One JSON object a line; what the message has as ``key=%s`` or ``key=%s:%s`` are members of their own."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, Any] = {"time": _time(record), "level": record.levelname, "logger": record.name}
+        line: dict[str, object] = {"time": _time(record), "level": record.levelname, "logger": record.name}
         event, fields = _event_and_fields(record)
         line["event"] = event
         for name, value in fields.items():
@@ -162,7 +162,7 @@ def _conversions_of(message: str) -> tuple[list[re.Match[str]], bool]:
     return found, all(match[0] == "%s" for match in found)
 
 
-def _conversions(record: logging.LogRecord) -> list[tuple[re.Match[str], Any]] | None:
+def _conversions(record: logging.LogRecord) -> list[tuple[re.Match[str], object]] | None:
     """Each ``%s`` of the message with its argument; ``None`` where they are not plainly side by side."""
     arguments = record.args
     if not isinstance(arguments, tuple) or not arguments or not isinstance(record.msg, str):
@@ -173,13 +173,13 @@ def _conversions(record: logging.LogRecord) -> list[tuple[re.Match[str], Any]] |
     return list(zip(found, arguments, strict=True))
 
 
-def _event_and_fields(record: logging.LogRecord) -> tuple[str, dict[str, Any]]:
+def _event_and_fields(record: logging.LogRecord) -> tuple[str, dict[str, object]]:
     """The message apart: what names it, and its fields. All of it is the event where a value stands outside a field."""
     conversions = _conversions(record)
     if conversions is None:
         return _message(record), {}
     words: list[str] = []
-    fields: dict[str, Any] = {}
+    fields: dict[str, object] = {}
     for word in re.finditer(r"\S+", str(record.msg)):
         values = [value for found, value in conversions if word.start() <= found.start() < word.end()]
         named = _FIELD.fullmatch(word[0])

@@ -3,7 +3,7 @@
 import asyncio
 import errno
 import logging
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from aiohttp import web
@@ -26,7 +26,7 @@ from .settings import ManagementSettings
 
 logger = logging.getLogger(__name__)
 
-RELOADED: Final[dict[str, Any]] = {"apps": [], "host_names": [], "allowed_origins": []}
+RELOADED: Final[dict[str, object]] = {"apps": [], "host_names": [], "allowed_origins": []}
 """What a reload may change, as it is unless it is set."""
 _STOP_TIMEOUT = 2.0
 _KEEP_ALIVE = 75.0

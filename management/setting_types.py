@@ -3,7 +3,7 @@
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -12,7 +12,7 @@ from taipan.broker.config import ListenerSettings, ZoneSettings
 from .toml_lines import KeyPath
 
 
-def type_at(roots: Mapping[str, object], path: KeyPath) -> Any:
+def type_at(roots: Mapping[str, object], path: KeyPath) -> object:
     """The type of the settings field at ``path``, ``None`` where there is no such field.
 
     ``roots``: the types of the top-level keys.
@@ -33,7 +33,7 @@ def type_at(roots: Mapping[str, object], path: KeyPath) -> Any:
     return kind
 
 
-def union_members(kind: object) -> tuple[Any, ...]:
+def union_members(kind: object) -> tuple[object, ...]:
     """What it may be: the members of a union, the types of literals, or itself alone."""
     if typing.get_origin(kind) is typing.Annotated:
         kind = typing.get_args(kind)[0]
@@ -44,7 +44,7 @@ def union_members(kind: object) -> tuple[Any, ...]:
     return (kind,)
 
 
-def member_type(kind: object) -> Any:
+def member_type(kind: object) -> object:
     """What a list, tuple or dict holds."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (list, tuple) and arguments:

@@ -119,7 +119,7 @@ def _each(rule: ValueRule) -> ValueRule:
 
 
 def _each_key(rule: ValueRule) -> ValueRule:
-    def check(value: dict[str, Any]) -> Iterator[Fault]:
+    def check(value: dict[str, object]) -> Iterator[Fault]:
         for key in value:
             yield from _below((key,), rule(key))
 

@@ -11,7 +11,7 @@ import ipaddress
 import socket
 import ssl
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from taipan.broker.observability.masking import mask_text
 
@@ -23,7 +23,7 @@ _ALERT: Final = 0.2
 """Seconds that a probe waits for the TLS alert of a server that refuses our certificate."""
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
 
-AddrInfo = tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, tuple[Any, ...]]
+AddrInfo = tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, tuple[object, ...]]
 
 
 class RefusedAddress(OSError):

@@ -10,7 +10,7 @@ from .functions.values import MAX_DEPTH, read_json
 from .undefined import UNDEFINED
 
 _UNREAD: Final = object()
-_NONE: Final[Mapping[str, Callable[[Any], Any]]] = MappingProxyType({})
+_NONE: Final[Mapping[str, Callable[[object], object]]] = MappingProxyType({})
 
 
 class Columns(Mapping[str, Any]):
@@ -25,25 +25,25 @@ class Columns(Mapping[str, Any]):
 
     def __init__(
         self,
-        values: dict[str, Any],
-        makers: Mapping[str, Callable[[Any], Any]] = _NONE,
-        source: Any = None,
+        values: dict[str, object],
+        makers: Mapping[str, Callable[[Any], object]] = _NONE,
+        source: object = None,
     ) -> None:
         self._values = values
         self._makers = makers
         self._source = source
-        self._json: Any = _UNREAD
+        self._json: object = _UNREAD
         self._json_error = ""
         self._shared: Columns | None = None
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> object:
         try:
             return self._values[name]
         except KeyError:
             value = self._values[name] = self._makers[name](self._source)
             return value
 
-    def get(self, name: str, default: object = None) -> Any:
+    def get(self, name: str, default: object = None) -> object:
         """The column, or `default` where the event has none of that name."""
         values = self._values
         if name in values:
@@ -68,7 +68,7 @@ class Columns(Mapping[str, Any]):
         """These are columns of another event of the same message: its decoded payload is used here too."""
         self._shared = other._shared or other
 
-    def payload_json(self) -> Any:
+    def payload_json(self) -> object:
         """The payload decoded as JSON, once for all rules; ValueError if it is none, each time.
 
         UNDEFINED where the event has no payload; a payload that is no text is taken as decoded.
@@ -90,7 +90,7 @@ class Columns(Mapping[str, Any]):
         return self._json
 
 
-def _decode(payload: str | bytes) -> Any:
+def _decode(payload: str | bytes) -> object:
     try:
         value = read_json(payload)
     except RecursionError:

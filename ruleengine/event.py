@@ -15,9 +15,9 @@ from .hops import hops_of
 from .params import Text
 from .records import RuleEventRecord
 
-Maker = Callable[["Event"], Any]
+Maker = Callable[["Event"], object]
 
-_NO_FACTS: Final[Mapping[str, Any]] = {}
+_NO_FACTS: Final[Mapping[str, object]] = {}
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class Event:
         at: float,
         client: ClientInfo | None = None,
         message: Message | None = None,
-        facts: Mapping[str, Any] = _NO_FACTS,
+        facts: Mapping[str, object] = _NO_FACTS,
     ) -> None:
         self.kind = kind
         self.environment = environment

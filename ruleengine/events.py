@@ -6,7 +6,7 @@ Names of topics, events, columns and reasons are EMQX 4.4's.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from taipan.broker.mqtt import properties as mqtt_properties
 from taipan.broker.mqtt.constants import RECEIVE_MAXIMUM, USER_PROPERTY, V5
@@ -33,9 +33,9 @@ def message_id(event: Event) -> str:
     return message.id
 
 
-def present_properties(properties: Properties) -> dict[str, Any]:
+def present_properties(properties: Properties) -> dict[str, object]:
     """Properties under their names in the standard; binary as text where it is UTF-8, user properties in two forms."""
-    presented: dict[str, Any] = {}
+    presented: dict[str, object] = {}
     for identifier, value in properties.items():
         if identifier == USER_PROPERTY:
             presented["User-Property"] = dict(value)
@@ -72,7 +72,7 @@ def _receiver(event: Event) -> ClientInfo | None:
     return event.client
 
 
-def _connected_at(event: Event) -> Any:
+def _connected_at(event: Event) -> object:
     client = _receiver(event)
     return UNDEFINED if client is None else _milliseconds(client.connected_at + event.environment.skew())
 
@@ -80,7 +80,7 @@ def _connected_at(event: Event) -> Any:
 def _of(whose: Callable[[Event], _Who | None], read: Callable[[_Who], object]) -> Maker:
     """A column about a client; undefined where there is none, or it has no such value."""
 
-    def make(event: Event) -> Any:
+    def make(event: Event) -> object:
         client = whose(event)
         if client is None:
             return UNDEFINED
@@ -111,17 +111,17 @@ def _receive_maximum(client: ClientInfo) -> int:
     return min(announced, client.zone.max_inflight or 65_535)
 
 
-def _headers(event: Event) -> dict[str, Any]:
+def _headers(event: Event) -> dict[str, object]:
     publisher = _publisher(event)
     if publisher is None or not publisher.peer_host:
         return {}
-    headers: dict[str, Any] = {"peerhost": publisher.peer_host, "protocol": "mqtt", "proto_ver": publisher.proto_ver}
+    headers: dict[str, object] = {"peerhost": publisher.peer_host, "protocol": "mqtt", "proto_ver": publisher.proto_ver}
     if publisher.username is not None:
         headers["username"] = publisher.username
     return headers
 
 
-def _payload(event: Event) -> Any:
+def _payload(event: Event) -> object:
     """Undefined where it is only on disk: of a message dropped from a queue that had outgrown its memory."""
     message = _message(event)
     return UNDEFINED if message.paged else _text_of(message.payload)
@@ -180,7 +180,7 @@ _SUBSCRIPTION: Final[dict[str, Maker]] = {
 }
 
 _COLUMN_ORDER: Final = ("event", "id", "reason", "reason_code", "from_clientid", "from_username", "clientid")
-_EXAMPLES: Final[dict[str, Any]] = {
+_EXAMPLES: Final[dict[str, object]] = {
     "id": "5C0E7A1D93B24F68A1B7C2D3E4F50617",
     "clientid": "c_emqx",
     "username": "u_emqx",

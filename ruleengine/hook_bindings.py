@@ -45,7 +45,7 @@ class HookBindings:
         self._runtime = runtime
         self._clock = broker.clock
         hooks = broker.hooks
-        self._points: dict[str, tuple[HookPoint[Any], Callable[..., Any]]] = {
+        self._points: dict[str, tuple[HookPoint[Any], Callable[..., object]]] = {
             events.MESSAGE_DELIVERED.topic: (hooks.message_delivered, self._message_delivered),
             events.MESSAGE_ACKED.topic: (hooks.message_acked, self._message_acked),
             events.MESSAGE_DROPPED.topic: (hooks.message_dropped, self._message_dropped),
@@ -135,8 +135,8 @@ class HookBindings:
 
     def _subscription(
         self, client: ClientInfo | None, subscription: Subscription
-    ) -> tuple[ClientInfo | None, None, dict[str, Any]]:
-        facts: dict[str, Any] = {"topic": subscription.filter, "qos": subscription.qos, "properties": {}}
+    ) -> tuple[ClientInfo | None, None, dict[str, object]]:
+        facts: dict[str, object] = {"topic": subscription.filter, "qos": subscription.qos, "properties": {}}
         if client is None:
             client = ClientInfo(self._runtime.environment.node, _ZONE, client_id=subscription.session.client_id)
         else:
@@ -144,7 +144,7 @@ class HookBindings:
         return client, None, facts
 
     @staticmethod
-    def _properties(client: ClientInfo) -> dict[str, Any]:
+    def _properties(client: ClientInfo) -> dict[str, object]:
         return {"properties": events.present_properties(client.packet_properties)}
 
     def _dispatch(

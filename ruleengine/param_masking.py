@@ -14,10 +14,10 @@ _TEXT: Final = ("file",)
 """Of a file that came with its text; the name of one is no secret."""
 
 
-def shown(params: Mapping[str, object], declared: tuple[Param, ...]) -> dict[str, Any]:
+def shown(params: Mapping[str, object], declared: tuple[Param, ...]) -> dict[str, object]:
     """``params`` without secrets."""
     files = _names(declared, "file")
-    masked: dict[str, Any] = mask(params, _names(declared, "password"))
+    masked: dict[str, object] = mask(params, _names(declared, "password"))
     return {
         name: mask(value, _TEXT) if name in files and isinstance(value, Mapping) else masked[name]
         for name, value in params.items()
@@ -26,11 +26,11 @@ def shown(params: Mapping[str, object], declared: tuple[Param, ...]) -> dict[str
 
 def given_back(
     given: Mapping[str, object], stored: Mapping[str, object], declared: tuple[Param, ...]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """``given`` with what ``stored`` has in the place of each mask. Raises RuleEngineError where it has none."""
     files = {name for name in _names(declared, "file") if isinstance(given.get(name), Mapping)}
     try:
-        restored: dict[str, Any] = restore(
+        restored: dict[str, object] = restore(
             {name: value for name, value in given.items() if name not in files}, stored, _names(declared, "password")
         )
         for name in files:

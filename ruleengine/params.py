@@ -87,8 +87,8 @@ class Param:
         format: str | None = None,
         range: tuple[float, float] | None = None,
         insist: bool = False,
-        schema: dict[str, Any] | None = None,
-        items: dict[str, Any] | None = None,
+        schema: dict[str, object] | None = None,
+        items: dict[str, object] | None = None,
         input: str | None = None,
     ) -> None:
         """``format``: ``url`` or a regular expression that must match the whole text. ``insist``: it must be given
@@ -124,7 +124,7 @@ class Param:
             input=UNSET if self.input is None else self.input,
         )
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: Any) -> object:
         """``value`` as the parameter has it. Raises ParamError."""
         types = [self.type] if isinstance(self.type, str) else self.type
         if value == [] and "object" in types and "array" not in types:
@@ -183,7 +183,7 @@ def _given(value: object) -> str:
     return json.dumps(value)[:_SHOWN]
 
 
-def check_params(given: Mapping[str, object], params: tuple[Param, ...]) -> dict[str, Any]:
+def check_params(given: Mapping[str, object], params: tuple[Param, ...]) -> dict[str, object]:
     """``given`` checked, defaults filled in; undeclared keys are kept. Raises ParamError."""
     checked = dict(given)
     for param in params:

@@ -7,7 +7,7 @@ import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
 from msgspec import UNSET
@@ -185,7 +185,7 @@ class ResourceManager:
         )
         await self._test(kind, self._check(kind, config))
 
-    async def _test(self, kind: ResourceType, config: dict[str, Any]) -> None:
+    async def _test(self, kind: ResourceType, config: dict[str, object]) -> None:
         row = check_stored(StoredResource(PROBE + secrets.token_hex(8), kind.name, config))
         instance = self._make(kind, row, probe=True)
         try:
@@ -403,7 +403,7 @@ class ResourceManager:
             if type is None or each.stored.type == type
         ]
 
-    def _shown_config(self, row: StoredResource) -> dict[str, Any]:
+    def _shown_config(self, row: StoredResource) -> dict[str, object]:
         kind = self.types.get(row.type)
         return shown(row.config, () if kind is None else kind.params)
 
@@ -429,12 +429,14 @@ class ResourceManager:
         return kind
 
     @staticmethod
-    def _unmasked(kind: ResourceType, config: Mapping[str, object], stored: Mapping[str, object]) -> Mapping[str, Any]:
+    def _unmasked(
+        kind: ResourceType, config: Mapping[str, object], stored: Mapping[str, object]
+    ) -> Mapping[str, object]:
         expect("config", config, Mapping, "an object")
         return given_back(config, stored, kind.params)
 
     @staticmethod
-    def _check(kind: ResourceType, config: Mapping[str, object]) -> dict[str, Any]:
+    def _check(kind: ResourceType, config: Mapping[str, object]) -> dict[str, object]:
         expect("config", config, Mapping, "an object")
         try:
             return check_params(config, kind.params)

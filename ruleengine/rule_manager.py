@@ -305,7 +305,7 @@ class RuleManager:
         trace = self.get(id).trace
         return [] if trace is None else trace.records()
 
-    async def test_sql(self, rawsql: str, ctx: Mapping[str, object]) -> Any:
+    async def test_sql(self, rawsql: str, ctx: Mapping[str, object]) -> object:
         """What a rule would select from an example: a row, or for FOREACH the list of rows."""
         expect("rawsql", rawsql, str, "a string")
         expect("ctx", ctx, Mapping, "an object")

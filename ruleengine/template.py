@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from taipan.broker.core.delayed_topic import reserved
 
@@ -56,7 +56,7 @@ class Template:
         """Whether it is one placeholder and nothing else."""
         return len(self._pieces) == 3 and not self._pieces[0] and not self._pieces[2]
 
-    def value(self, row: Mapping[str, object]) -> Any:
+    def value(self, row: Mapping[str, object]) -> object:
         """What a ``single`` template stands for, as it is: a number, a boolean, binary; text otherwise."""
         if self.single:
             piece = self._pieces[1]
@@ -127,7 +127,7 @@ def _text(row: Mapping[str, object], piece: _Placeholder, budget: Budget) -> str
     return value if type(value) is str else value_text(value, budget)
 
 
-def _read(row: Mapping[str, object], path: tuple[str, ...], budget: Budget) -> Any:
+def _read(row: Mapping[str, object], path: tuple[str, ...], budget: Budget) -> object:
     value = row.get(path[0], UNDEFINED)
     for key in path[1:]:
         value = read_key(value, key, budget)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from typing import Any
 
 from taipan.broker.mqtt.topics import matches
 
@@ -24,7 +23,7 @@ from .sql.scope import FunctionEnvironment
 NO_MATCH = "SQL Not Match"
 
 
-def test_sql(statement: Statement, given: Mapping[str, object], settings: RuleEngineSettings, node: str) -> Any:
+def test_sql(statement: Statement, given: Mapping[str, object], settings: RuleEngineSettings, node: str) -> object:
     """The row, for FOREACH the list of rows, empty where no element is left.
 
     ``given`` stands over the example columns of the event.
@@ -53,7 +52,7 @@ def test_sql(statement: Statement, given: Mapping[str, object], settings: RuleEn
         raise RuleEngineError(WRONG, str(error)) from error
     if rows is None:
         raise RuleEngineError(UNKNOWN, NO_MATCH)
-    found: Any = rows if program.is_foreach else rows[0]
+    found: object = rows if program.is_foreach else rows[0]
     try:
         # As the JSON that an action would send: what is undefined is null there.
         return json.loads(encode_json(found, Budget(settings.max_steps, settings.max_output)))

@@ -27,7 +27,7 @@ def sample(value: object) -> str:
     return text if len(text) <= MAX_TEXT_LENGTH else text[:MAX_TEXT_LENGTH] + "..."
 
 
-def _beginning(value: Any, left: list[int]) -> Any:
+def _beginning(value: Any, left: list[int]) -> object:
     """As much of a value as its JSON shows of it: most are small, and none is read beyond ``left`` characters."""
     kind = type(value)
     if kind is str or kind is bytes:
@@ -61,7 +61,7 @@ class Evaluation:
         self.rows: list[str] = []
         self.actions: list[TracedAction] = []
 
-    def passed(self, rows: list[dict[str, Any]]) -> None:
+    def passed(self, rows: list[dict[str, object]]) -> None:
         self.outcome = "passed"
         self.rows = [sample(row) for row in rows[:MAX_TRACED_ROWS]]
 

@@ -1,6 +1,6 @@
 """/auth_user: users by user name, which EMQX 4.1 calls the login."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -53,7 +53,7 @@ async def add_auth_user(call: Call) -> Extra:
 
 
 @routes.get("/auth_user_requests/{key}", "What came of a request with this Idempotency-Key", reply=RequestState)
-def lookup_auth_user_request(call: Call) -> dict[str, Any]:
+def lookup_auth_user_request(call: Call) -> dict[str, object]:
     state = call.operations.user_requests.state(call.path["key"])
     answer = state.get("data")
     if answer is not None:

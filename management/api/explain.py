@@ -20,10 +20,10 @@ class TopicQuery(msgspec.Struct):
     "The latest that happened to a client, with reasons and settings",
     reply=dict[str, Any],
 )
-def explain_client(call: Call) -> dict[str, Any]:
+def explain_client(call: Call) -> dict[str, object]:
     return call.operations.explain.client(call.path["clientid"])
 
 
 @routes.get("/explain", "Who would get a message to a topic", query=TopicQuery, reply=dict[str, Any])
-def explain_topic(call: Call) -> dict[str, Any]:
+def explain_topic(call: Call) -> dict[str, object]:
     return call.operations.explain.topic(call.query.topic)

@@ -1,7 +1,5 @@
 """/mqtt: publish, subscribe and unsubscribe on behalf of clients."""
 
-from typing import Any
-
 import msgspec
 from msgspec import UNSET, UnsetType
 
@@ -42,7 +40,7 @@ class SubscribedRecord(msgspec.Struct):
     body=Lenient(PublishRequest, NamelessPublishRequest),
     reply=OnDemand(MessageIds),
 )
-async def mqtt_publish(call: Call) -> dict[str, Any] | None:
+async def mqtt_publish(call: Call) -> dict[str, object] | None:
     request: PublishRequest = call.body
     ids = await call.operations.pubsub.publish(request)
     if request.ids is UNSET:
@@ -56,7 +54,7 @@ async def mqtt_publish(call: Call) -> dict[str, Any] | None:
     body=Lenient(list[PublishRequest], list[NamelessPublishRequest]),
     reply=list[PublishedRecord],
 )
-async def mqtt_publish_batch(call: Call) -> list[dict[str, Any]]:
+async def mqtt_publish_batch(call: Call) -> list[dict[str, object]]:
     return await call.operations.pubsub.publish_batch(call.body)
 
 
@@ -66,7 +64,7 @@ async def mqtt_subscribe(call: Call) -> None:
 
 
 @routes.post("/mqtt/subscribe_batch", "Subscribe clients", body=list[SubscribeRequest], reply=list[SubscribedRecord])
-async def mqtt_subscribe_batch(call: Call) -> list[dict[str, Any]]:
+async def mqtt_subscribe_batch(call: Call) -> list[dict[str, object]]:
     return await call.operations.pubsub.subscribe_batch(call.body)
 
 
@@ -78,5 +76,5 @@ async def mqtt_unsubscribe(call: Call) -> None:
 @routes.post(
     "/mqtt/unsubscribe_batch", "Unsubscribe clients", body=list[UnsubscribeRequest], reply=list[SubscribedRecord]
 )
-async def mqtt_unsubscribe_batch(call: Call) -> list[dict[str, Any]]:
+async def mqtt_unsubscribe_batch(call: Call) -> list[dict[str, object]]:
     return await call.operations.pubsub.unsubscribe_batch(call.body)

@@ -1,7 +1,6 @@
 """clients, subscriptions, routes: who is there, who wants what, and orders about them."""
 
 from contextlib import AbstractContextManager
-from typing import Any
 
 from msgspec import UnsetType
 
@@ -91,7 +90,7 @@ def _online(otherwise: str) -> AbstractContextManager[None]:
 
 
 def _client_line(call: CommandCall, row: ClientRecord) -> str:
-    facts: dict[str, Any] = {
+    facts: dict[str, object] = {
         "username": row.username,
         "peername": f"{row.ip_address}:{row.port}",
         "clean_start": word(row.clean_start),

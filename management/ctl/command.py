@@ -33,7 +33,7 @@ class CommandResult:
 
     __slots__ = ("data", "text")
 
-    def __init__(self, data: Any, text: Lines) -> None:
+    def __init__(self, data: object, text: Lines) -> None:
         self.data = data
         self.text = text
 
@@ -251,7 +251,7 @@ def word(flag: bool) -> str:
     return "true" if flag else "false"
 
 
-def told(value: object) -> Any:
+def told(value: object) -> object:
     """A value as a line has it; ``-`` where there is none."""
     if isinstance(value, bool):
         return word(value)

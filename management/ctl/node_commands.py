@@ -1,7 +1,7 @@
 """status, broker, vm, log: the node itself."""
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from ..operations.monitoring import ModuleRecord
 from ..operations.runtime import runtime
@@ -101,12 +101,12 @@ def set_handler_level(call: CommandCall) -> CommandResult:
     return CommandResult(call.operations.logs.set_handler_level(call["HandlerId"], call["Level"]), str)
 
 
-def _level_lines(levels: list[dict[str, Any]]) -> Iterator[str]:
+def _level_lines(levels: list[dict[str, object]]) -> Iterator[str]:
     for each in levels:
         yield f"Logger(name={each['logger']}, level={each['level']})"
 
 
-def _handler_lines(handlers: list[dict[str, Any]]) -> Iterator[str]:
+def _handler_lines(handlers: list[dict[str, object]]) -> Iterator[str]:
     for each in handlers:
         fields = ", ".join(f"{key}={each[key]}" for key in ("id", "level", "destination", "status"))
         yield f"LogHandler({fields})"

@@ -193,7 +193,7 @@ def _number(call: CommandCall) -> list[int] | None:
 
 
 def _rule_options(call: CommandCall) -> dict[str, Any]:
-    given: dict[str, Any] = {}
+    given: dict[str, object] = {}
     if call.get("On") is not None:
         given["enabled"] = call.flag("On")
     if call.get("Then") is not None:
@@ -210,7 +210,7 @@ def _actions(name: str, text: str) -> list[Any]:
     return actions
 
 
-def _object(name: str, text: str) -> dict[str, Any]:
+def _object(name: str, text: str) -> dict[str, object]:
     value = parse(text.encode())
     if not isinstance(value, dict):
         raise wrong(name, "expected a JSON object")

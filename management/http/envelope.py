@@ -104,7 +104,7 @@ async def _stream(request: web.Request, listing: Page[Any]) -> web.StreamRespons
         raise ConnectionResetError("a listing broke off") from None
 
 
-async def _stream_into(response: web.StreamResponse, request: web.Request, listing: Page[Any]) -> web.StreamResponse:
+async def _stream_into(response: web.StreamResponse, request: web.Request, listing: Page[object]) -> web.StreamResponse:
     pending = bytearray(b'{"data":[')
     comma = b""
     work = CooperativeSlice(_SLICE)
@@ -121,7 +121,7 @@ async def _stream_into(response: web.StreamResponse, request: web.Request, listi
                 pending.clear()
             await work.next()
     pending += b"]"
-    meta: dict[str, Any] = {}
+    meta: dict[str, object] = {}
     if listing.meta:
         meta = {"page": listing.page, "limit": listing.limit, "count": listing.count, "hasnext": listing.has_next}
     if isinstance(listing, NodeListing) and listing.missing:

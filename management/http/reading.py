@@ -23,7 +23,7 @@ _SLOWEST: Final = 16_384
 """Bytes a second from which a body is not too slow."""
 
 
-def read_query(request: web.Request, kind: type[Any]) -> Any:
+def read_query(request: web.Request, kind: type[object]) -> object:
     """The query string as ``kind``; unknown keys are ignored, of a key given twice the first counts."""
     given: dict[str, str] = {}
     for key, value in request.rel_url.query.items():
@@ -31,7 +31,7 @@ def read_query(request: web.Request, kind: type[Any]) -> Any:
     return convert(given, kind, strict=False)
 
 
-async def read_body(request: web.Request, kind: object, most: int, setting: str, timeout: float) -> Any:
+async def read_body(request: web.Request, kind: object, most: int, setting: str, timeout: float) -> object:
     """The body as ``kind``; where that is an object, keys that are in the query string win over the body's."""
     data = b"".join(await read_chunks(request, most, setting, timeout))
     member = _member_of(kind)
@@ -49,10 +49,10 @@ async def read_body(request: web.Request, kind: object, most: int, setting: str,
     return convert(value, kind, strict=not (isinstance(value, dict) and request.rel_url.query))
 
 
-async def _read_members(data: bytes, member: object) -> list[Any]:
+async def _read_members(data: bytes, member: object) -> list[object]:
     """A long array, its members converted in stretches that let others run."""
     raw: list[msgspec.Raw] = parse(data, list[msgspec.Raw])
-    found: list[Any] = []
+    found: list[object] = []
     work = CooperativeSlice()
     for index, each in enumerate(raw):
         found.append(convert(parse(each), member, place=f"[{index}]"))
@@ -98,7 +98,7 @@ async def read_chunks(request: web.Request, most: int, setting: str, timeout: fl
     return chunks
 
 
-def convert(value: object, kind: object, strict: bool = True, place: str = "") -> Any:
+def convert(value: object, kind: object, strict: bool = True, place: str = "") -> object:
     """``value`` as ``kind``. Raises Refusal 107 for a key that is missing, 108 for anything else.
 
     ``place``: where it stands in the body.

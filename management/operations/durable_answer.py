@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 from taipan.broker.persistence.tables import NotAgreed, RowTooLarge, Tables
 
@@ -22,7 +22,7 @@ def check_storable(key: str, value: object) -> None:
     """Raises Refusal where it is nested too deeply or has integers of more than 64 bits. ``key``: what it is."""
     level = [value]
     for _ in range(MAX_DEPTH):
-        inner: list[Any] = []
+        inner: list[object] = []
         for each in level:
             if isinstance(each, int) and not _MIN_INTEGER <= each <= _MAX_INTEGER:
                 raise wrong(key, "an integer has more than 64 bits")

@@ -1,7 +1,7 @@
 """Explain: why something happened to a client, and who would get a message, in the words of log and settings."""
 
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from taipan.broker.mqtt.constants import NEVER_EXPIRES
 from taipan.broker.mqtt.topics import valid_name
@@ -22,7 +22,7 @@ class Explain:
     def __init__(self, server: Server) -> None:
         self._server = server
 
-    def client(self, client_id: str) -> dict[str, Any]:
+    def client(self, client_id: str) -> dict[str, object]:
         """Whether it is here, its session, and the latest that happened to it, newest first.
 
         Raises Refusal for a client that has neither connection nor session and that nothing is remembered of.
@@ -40,7 +40,7 @@ class Explain:
             "events": [_event(each, self._server.clock.skew) for each in events],
         }
 
-    def topic(self, topic: str) -> dict[str, Any]:
+    def topic(self, topic: str) -> dict[str, object]:
         """Who would get a message published to ``topic`` now, and through which filter; at most 1000 of them."""
         if not valid_name(topic):
             raise Refusal(BAD_TOPIC, f"not a topic name: {topic}")
@@ -63,7 +63,7 @@ class Explain:
         }
 
 
-def _event(event: ClientEvent, skew: float) -> dict[str, Any]:
+def _event(event: ClientEvent, skew: float) -> dict[str, object]:
     return {
         "event": event.event,
         "reason": event.reason,
@@ -76,7 +76,7 @@ def _event(event: ClientEvent, skew: float) -> dict[str, Any]:
     }
 
 
-def _session(session: Session, skew: float) -> dict[str, Any]:
+def _session(session: Session, skew: float) -> dict[str, object]:
     limits = session.limits
     never = session.expiry_interval == NEVER_EXPIRES
     return {
@@ -97,7 +97,7 @@ def _session(session: Session, skew: float) -> dict[str, Any]:
     }
 
 
-def _receiver(subscription: Subscription) -> dict[str, Any]:
+def _receiver(subscription: Subscription) -> dict[str, object]:
     session = subscription.session
     return {
         "clientid": session.client_id,

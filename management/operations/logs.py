@@ -45,7 +45,7 @@ class Logs:
                 found.append({"logger": name, "level": level_name(logger.level)})
         return found
 
-    def handlers(self) -> list[dict[str, Any]]:
+    def handlers(self) -> list[dict[str, object]]:
         """Where the log goes. ``id`` is the handler's place, or its name where it has one."""
         return [_record(place, handler) for place, handler in enumerate(logging.getLogger().handlers)]
 
@@ -85,7 +85,7 @@ def _unknown(level: str) -> Refusal:
     return wrong("level", f"expected one of {', '.join(LEVELS)}, not {level}")
 
 
-def _record(place: int, handler: logging.Handler) -> dict[str, Any]:
+def _record(place: int, handler: logging.Handler) -> dict[str, object]:
     stream = getattr(handler, "stream", None)
     destination = getattr(stream, "name", None) or type(handler).__name__
     return {

@@ -154,9 +154,9 @@ def _checked(filter: str) -> str:
     return filter
 
 
-def _properties(message: Message) -> dict[str, Any]:
+def _properties(message: Message) -> dict[str, object]:
     """Its MQTT 5.0 properties by the names that /mqtt/publish takes."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for identifier, name in (
         (c.PAYLOAD_FORMAT_INDICATOR, "payload_format_indicator"),
         (c.MESSAGE_EXPIRY_INTERVAL, "message_expiry_interval"),

@@ -1,7 +1,7 @@
 """Rules: what the rule engine does with messages and events, and the actions that it offers."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import msgspec
 
@@ -167,7 +167,7 @@ class Rules:
         with engine_refusals():
             self._engine.rules.reset_metrics(rule_id)
 
-    async def test(self, rawsql: str, ctx: Mapping[str, object]) -> Any:
+    async def test(self, rawsql: str, ctx: Mapping[str, object]) -> object:
         """What the SQL selects from an example: a row, for FOREACH the list of rows."""
         with engine_refusals():
             return await self._engine.rules.test_sql(rawsql, ctx)
@@ -221,7 +221,7 @@ def _are(stored: Sequence[StoredAction], given: object) -> bool:
     return _plain([_given(each) for each in stored]) == _plain(given)
 
 
-def _given(action: StoredAction) -> dict[str, Any]:
+def _given(action: StoredAction) -> dict[str, object]:
     return {"name": action.name, "params": action.params, "fallbacks": [_given(each) for each in action.fallbacks]}
 
 

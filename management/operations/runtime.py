@@ -1,7 +1,7 @@
 """The runtime: what this process has of the machine, in the words that ``emqx_ctl vm`` has for its own."""
 
 import os
-from typing import Any, Final
+from typing import Final
 
 from taipan.broker.loop.cooperative_slice import CooperativeSlice
 
@@ -10,7 +10,7 @@ from .nodes import Nodes
 _DESCRIPTORS: Final = "/dev/fd"
 
 
-async def runtime(nodes: Nodes) -> dict[str, Any]:
+async def runtime(nodes: Nodes) -> dict[str, object]:
     """``<group>/<name>`` and its value.
 
     ``memory`` is bytes of the machine and of this process, ``process`` threads, ``ports`` whatever is open: to Python

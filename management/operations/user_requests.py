@@ -28,7 +28,7 @@ class UserRequest:
         self.users = users
         self.done = 0
         self.ended = 0.0
-        self.task: asyncio.Task[Any] | None = None
+        self.task: asyncio.Task[object] | None = None
 
     def progress(self, done: int) -> None:
         self.done = done
@@ -69,7 +69,7 @@ class UserRequests:
         request = self._requests.get(key)
         if request is None:
             raise Refusal(NO_USER, f"no request {key} in the last {_KEPT_FOR / 60:.0f} minutes")
-        state: dict[str, Any] = {"state": "running", "users": request.users, "done": request.done}
+        state: dict[str, object] = {"state": "running", "users": request.users, "done": request.done}
         task = request.task
         if task is not None and task.done():
             error = asyncio.CancelledError() if task.cancelled() else task.exception()

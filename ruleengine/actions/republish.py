@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final, TypeVar
 
 from taipan.broker.config import ZoneSettings
 from taipan.broker.core.outcome import REFUSED, RESERVED, RULE
@@ -20,8 +21,10 @@ from ..params import Param, ParamError, Text, one_of
 from ..template import Template, always_reserved
 from .action import ActionContext, ActionFailed, ActionType, Row
 
-_RETAIN: Final[dict[Any, bool]] = {True: True, False: False, "true": True, "false": False, "1": True, "0": False}
-_QOS: Final[dict[Any, int]] = {0: 0, 1: 1, 2: 2, "0": 0, "1": 1, "2": 2}
+Choice = TypeVar("Choice")
+
+_RETAIN: Final[dict[object, bool]] = {True: True, False: False, "true": True, "false": False, "1": True, "0": False}
+_QOS: Final[dict[object, int]] = {0: 0, 1: 1, 2: 2, "0": 0, "1": 1, "2": 2}
 _MAX_USER_PROPERTIES: Final = 100
 
 
@@ -127,7 +130,7 @@ class Republish:
         return {USER_PROPERTY: pairs} if pairs else NO_PROPERTIES
 
 
-def _one_of(key: str, value: object, choices: dict[Any, Any]) -> Any:
+def _one_of(key: str, value: object, choices: Mapping[object, Choice]) -> Choice | Template:
     """What a fixed value means, or the one placeholder that stands for it. Raises ParamError."""
     if isinstance(value, str) and "${" in value:
         template = Template(value)
@@ -140,7 +143,7 @@ def _one_of(key: str, value: object, choices: dict[Any, Any]) -> Any:
         raise ParamError(key, f"expected one of {one_of(choices)}, or one placeholder") from None
 
 
-def _chosen(key: str, value: Template, row: Row, choices: dict[Any, Any]) -> Any:
+def _chosen(key: str, value: Template, row: Row, choices: Mapping[object, Choice]) -> Choice:
     """What the value of a placeholder means. Raises ValueError."""
     found = value.value(row)
     try:

@@ -57,12 +57,12 @@ def encode_row(row: Mapping[str, object]) -> bytes:
         return _encoder.encode(_storable(dict(row)))
 
 
-def decode_row(data: bytes) -> dict[str, Any]:
+def decode_row(data: bytes) -> dict[str, object]:
     """The row that ``encode_row`` was given. Raises ValueError."""
     return _decoder.decode(data)
 
 
-def _storable(value: object) -> Any:
+def _storable(value: object) -> object:
     """The value with what MessagePack has no type for as extensions."""
     if type(value) is int and not -(2**63) <= value < 2**64:
         return msgspec.msgpack.Ext(_LARGE_INTEGER, str(value).encode())
@@ -83,13 +83,13 @@ def _printable(key: str) -> str:
     return key.encode("utf-8", "replace").decode()
 
 
-def _encode_other(value: object) -> Any:
+def _encode_other(value: object) -> object:
     if value is UNDEFINED:
         return msgspec.msgpack.Ext(_UNDEFINED, b"")
     raise TypeError(f"a {type(value).__name__} is no value of a row")
 
 
-def _decode_other(code: int, data: memoryview) -> Any:
+def _decode_other(code: int, data: memoryview) -> object:
     if code == _UNDEFINED:
         return UNDEFINED
     if code == _LARGE_INTEGER:

@@ -1,12 +1,12 @@
 """The outcome of a row: ``ActionFailed`` at once, or through a ``Report`` later."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from ..event import Event
 
-Row = Mapping[str, Any]
+Row = Mapping[str, object]
 
 
 class ActionFailed(Exception):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from typing import Any, Final
+from typing import Final
 
 from ..undefined import UNDEFINED
 from .function import BYTES, INTEGER, MAX_BITS, one_of, register
@@ -75,7 +75,7 @@ def sub_bits(
     form: str = "integer",
     sign: str = "unsigned",
     endian: str = "big",
-) -> Any:
+) -> object:
     """So many bits from the beginning, or from a position counted from 1, as an integer, a float or a string.
 
     Where fewer are left it takes these; from the end on it is undefined.
@@ -115,7 +115,7 @@ def _little(bits: int, count: int) -> int:
     return low | (bits & ((1 << rest) - 1)) << (size * 8)
 
 
-def _float(bits: int, count: int, endian: str) -> Any:
+def _float(bits: int, count: int, endian: str) -> object:
     order = ">" if endian == "big" else "<"
     (number,) = struct.unpack(order + _FLOATS[count], bits.to_bytes(count // 8, "big"))
     return number if math.isfinite(number) else UNDEFINED

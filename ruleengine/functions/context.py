@@ -23,7 +23,7 @@ _COLUMNS: Final = {
 
 def _answer_column(name: str, column: str) -> None:
     @register(name, context=True)
-    def answer(context: FunctionContext) -> Any:
+    def answer(context: FunctionContext) -> object:
         return context.columns.get(column, UNDEFINED)
 
 
@@ -32,13 +32,13 @@ for _name, _column in _COLUMNS.items():
 
 
 @register("null")
-def undefined() -> Any:
+def undefined() -> object:
     """The value of what is missing."""
     return UNDEFINED
 
 
 @register("topic", INTEGER, optional=1, context=True)
-def topic(context: FunctionContext, level: int | None = None) -> Any:
+def topic(context: FunctionContext, level: int | None = None) -> object:
     """The topic, or one level of it, counted from 1."""
     name = context.columns.get("topic", UNDEFINED)
     if level is None:
@@ -75,7 +75,7 @@ def payload(context: FunctionContext, path: str | None = None) -> Any:
     return walk(found, path.split("."), UNDEFINED, context.budget)
 
 
-def _entries(context: FunctionContext, entries: list[Any], qos: int | None) -> list[str]:
+def _entries(context: FunctionContext, entries: list[object], qos: int | None) -> list[str]:
     """The topics of a list of `{topic, qos}`, those of one QoS where it is given."""
     context.budget.step(len(entries))
     return [
@@ -86,12 +86,12 @@ def _entries(context: FunctionContext, entries: list[Any], qos: int | None) -> l
 
 
 @register("contains_topic", LIST, TEXT, INTEGER, optional=1, context=True)
-def contains_topic(context: FunctionContext, entries: list[Any], wanted: str, qos: int | None = None) -> bool:
+def contains_topic(context: FunctionContext, entries: list[object], wanted: str, qos: int | None = None) -> bool:
     """Whether a list of `{topic, qos}` has this very topic, with this QoS where it is given."""
     return wanted in _entries(context, entries, qos)
 
 
 @register("contains_topic_match", LIST, TEXT, INTEGER, optional=1, context=True)
-def contains_topic_match(context: FunctionContext, entries: list[Any], filter: str, qos: int | None = None) -> bool:
+def contains_topic_match(context: FunctionContext, entries: list[object], filter: str, qos: int | None = None) -> bool:
     """Whether a list of `{topic, qos}` has a topic that the filter matches, with this QoS where it is given."""
     return any(filter != "" and matches(filter, name) for name in _entries(context, entries, qos))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from decimal import ROUND_HALF_UP, Context, Decimal
-from typing import Any, Final
+from typing import Final
 
 from ..undefined import UNDEFINED
 from .function import ANY, BYTES, FLOAT, INTEGER, TEXT, FunctionContext, register
@@ -85,7 +85,7 @@ def float_to_text(number: float, decimals: int) -> str:
 
 
 @register("map", ANY, context=True)
-def to_map(context: FunctionContext, value: object) -> dict[str, Any]:
+def to_map(context: FunctionContext, value: object) -> dict[str, object]:
     """The map that a JSON text holds; a map is itself."""
     if type(value) is dict:
         return value

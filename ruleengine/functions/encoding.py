@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Any
 
 from .function import ANY, BYTES, FunctionContext, register
 from .values import decode_json, encode_json
@@ -32,6 +31,6 @@ def to_json(context: FunctionContext, value: object) -> str:
 
 
 @register("json_decode", BYTES, context=True)
-def from_json(context: FunctionContext, data: bytes) -> Any:
+def from_json(context: FunctionContext, data: bytes) -> object:
     """The value of a JSON text."""
     return decode_json(data, context.budget)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from ..budget import Budget
 from ..undefined import UNDEFINED
@@ -128,7 +128,7 @@ def _field(text: str, width: int | None, fill: str, cut: bool, budget: Budget) -
     return text.ljust(-width, fill) if width < 0 else text.rjust(width, fill)
 
 
-def sprintf(template: str, values: list[Any], budget: Budget) -> str:
+def sprintf(template: str, values: list[object], budget: Budget) -> str:
     """The format with its directives replaced; ValueError for an unknown one, and for too few or too many values."""
     given = iter(values)
     parts: list[str] = []
@@ -144,7 +144,7 @@ def sprintf(template: str, values: list[Any], budget: Budget) -> str:
     return "".join([*parts, template[end:]])
 
 
-def _next(given: Iterator[object], what: str) -> Any:
+def _next(given: Iterator[object], what: str) -> object:
     for value in given:
         return value
     raise ValueError(f"there is no value for {what}")
@@ -206,6 +206,6 @@ def format_values(context: FunctionContext, template: str, *values: object) -> s
 
 
 @register("sprintf_s", TEXT, LIST, context=True)
-def format_list(context: FunctionContext, template: str, values: list[Any]) -> str:
+def format_list(context: FunctionContext, template: str, values: list[object]) -> str:
     """The format with its directives replaced by the values of a list."""
     return sprintf(template, values, context.budget)

@@ -72,14 +72,14 @@ class Kind:
     def either(self, other: Kind) -> Kind:
         """A kind that accepts what this or the other one accepts."""
 
-        def take(value: object) -> Any:
+        def take(value: object) -> object:
             taken = self.take(value)
             return other.take(value) if taken is REFUSED else taken
 
         return Kind(f"{self.name} or {other.name}", take)
 
 
-def _text(value: object) -> Any:
+def _text(value: object) -> object:
     if type(value) is str:
         return value
     if type(value) is bytes:
@@ -87,13 +87,13 @@ def _text(value: object) -> Any:
     return REFUSED
 
 
-def _bytes(value: object) -> Any:
+def _bytes(value: object) -> object:
     if type(value) is str:
         return value.encode()
     return value if type(value) is bytes else REFUSED
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: Any) -> object:
     kind = type(value)
     return value if kind is int or (kind is float and math.isfinite(value)) else REFUSED
 
@@ -118,7 +118,7 @@ MAP: Final = Kind("a map", lambda value: value if type(value) is dict else REFUS
 FUNCTIONS: Final[dict[str, Function]] = {}
 
 
-def _checked(result: Any, budget: Budget) -> Any:
+def _checked(result: Any, budget: Budget) -> object:
     """The result as SQL may have it: text or binary decided, no number out of bounds, its size paid for."""
     kind = type(result)
     if kind is str or kind is bytes:
@@ -168,14 +168,14 @@ def register(
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         if name in FUNCTIONS:
             raise ValueError(f"there is a function {name} already")
-        answer: Callable[..., Any] = function
+        answer: Callable[..., object] = function
 
-        def call(given: FunctionContext, arguments: list[Any]) -> Any:
+        def call(given: FunctionContext, arguments: list[object]) -> object:
             count = len(arguments)
             if count < least or (most is not None and count > most):
                 raise FunctionError(f"{name} takes {_arity(least, most)} arguments, not {count}")
             cost = 1
-            taken: list[Any] = [given] if context else []
+            taken: list[object] = [given] if context else []
             for index, value in enumerate(arguments):
                 if type(value) is str or type(value) is bytes:
                     cost += len(value) // BYTES_PER_STEP

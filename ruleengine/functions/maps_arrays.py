@@ -13,7 +13,7 @@ from .values import MAX_DEPTH, decode_json, describe, same
 KEY: Final = Kind("a string", lambda value: value if type(value) is str else REFUSED)
 
 
-def walk(value: object, path: Sequence[str], missing: object, budget: Budget) -> Any:
+def walk(value: object, path: Sequence[str], missing: object, budget: Budget) -> object:
     """What lies at the end of the path, through maps and through JSON texts that hold maps; else `missing`."""
     for key in path:
         if type(value) is str or type(value) is bytes:
@@ -30,19 +30,19 @@ def walk(value: object, path: Sequence[str], missing: object, budget: Budget) ->
 
 
 @register("map_new")
-def new() -> dict[str, Any]:
+def new() -> dict[str, object]:
     """An empty map."""
     return {}
 
 
 @register("map_get", KEY, ANY, ANY, optional=1, context=True)
-def get_at(context: FunctionContext, path: str, value: object, missing: object = UNDEFINED) -> Any:
+def get_at(context: FunctionContext, path: str, value: object, missing: object = UNDEFINED) -> object:
     """What stands at a path such as 'a.b', or the default; a stored null is null."""
     return walk(value, path.split("."), missing, context.budget)
 
 
 @register("map_put", KEY, ANY, ANY, context=True)
-def put_at(context: FunctionContext, path: str, new_value: object, value: object) -> dict[str, Any]:
+def put_at(context: FunctionContext, path: str, new_value: object, value: object) -> dict[str, object]:
     """A map with a value at a path such as 'a.b'; what is missing on the way is made, what is no map gives way."""
     keys = path.split(".")
     if len(keys) > MAX_DEPTH:
@@ -60,43 +60,43 @@ def put_at(context: FunctionContext, path: str, new_value: object, value: object
     return result
 
 
-def _copy(value: dict[str, Any], budget: Budget) -> dict[str, Any]:
+def _copy(value: dict[str, object], budget: Budget) -> dict[str, Any]:
     budget.step(len(value))
     return dict(value)
 
 
 @register("mget", KEY, MAP, ANY, optional=1)
-def get(key: str, value: dict[str, Any], missing: object = UNDEFINED) -> Any:
+def get(key: str, value: dict[str, object], missing: object = UNDEFINED) -> object:
     """What stands under the key, taken literally, or the default."""
     return value.get(key, missing)
 
 
 @register("mput", KEY, ANY, MAP, context=True)
-def put(context: FunctionContext, key: str, new_value: object, value: dict[str, Any]) -> dict[str, Any]:
+def put(context: FunctionContext, key: str, new_value: object, value: dict[str, object]) -> dict[str, object]:
     """A map with a value under the key, taken literally."""
     return {**_copy(value, context.budget), key: new_value}
 
 
 @register("map_keys", MAP)
-def keys(value: dict[str, Any]) -> list[str]:
+def keys(value: dict[str, object]) -> list[str]:
     """The keys, in the map's order."""
     return list(value)
 
 
 @register("map_values", MAP)
-def values(value: dict[str, Any]) -> list[Any]:
+def values(value: dict[str, object]) -> list[object]:
     """The values, in the map's order."""
     return list(value.values())
 
 
 @register("map_to_entries", MAP)
-def entries(value: dict[str, Any]) -> list[dict[str, Any]]:
+def entries(value: dict[str, object]) -> list[dict[str, object]]:
     """A map of `key` and `value` for each pair, in the map's order."""
     return [{"key": key, "value": each} for key, each in value.items()]
 
 
 @register("nth", INTEGER, LIST)
-def nth(position: int, elements: list[Any]) -> Any:
+def nth(position: int, elements: list[object]) -> object:
     """The element at a position, counted from 1."""
     if not 1 <= position <= len(elements):
         raise ValueError(f"there is no element {position} in a list of {len(elements)}")
@@ -104,16 +104,16 @@ def nth(position: int, elements: list[Any]) -> Any:
 
 
 @register("length", LIST)
-def length(elements: list[Any]) -> int:
+def length(elements: list[object]) -> int:
     """How many elements."""
     return len(elements)
 
 
 @register("sublist", INTEGER, INTEGER.either(LIST), LIST, optional=1)
-def sublist(first: int, second: int | list[Any], third: list[Any] | None = None) -> list[Any]:
+def sublist(first: int, second: int | list[object], third: list[object] | None = None) -> list[object]:
     """So many elements from the beginning, or from a position counted from 1."""
-    count: int | list[Any]
-    elements: int | list[Any]
+    count: int | list[object]
+    elements: int | list[object]
     if third is None:
         start, count, elements = 1, first, second
     else:
@@ -130,7 +130,7 @@ def sublist(first: int, second: int | list[Any], third: list[Any] | None = None)
 
 
 @register("first", LIST)
-def first(elements: list[Any]) -> Any:
+def first(elements: list[object]) -> object:
     """The first element."""
     if not elements:
         raise ValueError("the list is empty")
@@ -138,7 +138,7 @@ def first(elements: list[Any]) -> Any:
 
 
 @register("last", LIST)
-def last(elements: list[Any]) -> Any:
+def last(elements: list[object]) -> object:
     """The last element."""
     if not elements:
         raise ValueError("the list is empty")
@@ -146,7 +146,7 @@ def last(elements: list[Any]) -> Any:
 
 
 @register("contains", ANY, LIST, context=True)
-def contains(context: FunctionContext, value: object, elements: list[Any]) -> bool:
+def contains(context: FunctionContext, value: object, elements: list[object]) -> bool:
     """Whether the list has exactly this element; 1.0 is not in [1]."""
     context.budget.step(len(elements))
     return any(same(value, each, context.budget) for each in elements)

@@ -13,7 +13,7 @@ _TEXT: Final = (str, bytes)
 
 
 @register("+", ANY, ANY)
-def add(left: Any, right: Any) -> Any:
+def add(left: Any, right: Any) -> object:
     """Sum of two numbers, or two strings joined; never one of each."""
     if type(left) in (int, float) and type(right) in (int, float):
         return left + right

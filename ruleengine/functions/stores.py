@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from ..budget import Budget
 from ..undefined import UNDEFINED
@@ -24,7 +24,7 @@ class FunctionStore:
     __slots__ = ("entries", "forget", "size")
 
     def __init__(self, forget: bool) -> None:
-        self.entries: dict[Any, tuple[Any, int]] = {}
+        self.entries: dict[object, tuple[object, int]] = {}
         self.forget = forget
         self.size = 0
 
@@ -43,7 +43,7 @@ class FunctionStore:
         while len(self.entries) > MAX_ENTRIES or self.size > MAX_BYTES:
             self.delete(next(iter(self.entries)))
 
-    def get(self, key: object, missing: object) -> Any:
+    def get(self, key: object, missing: object) -> object:
         """The value, or `missing`."""
         entry = self.entries.get(key)
         if entry is None:
@@ -72,14 +72,14 @@ def _client_store(context: FunctionContext) -> tuple[FunctionStore, str]:
 
 
 @register("kv_store_put", KEY, ANY, context=True)
-def kv_put(context: FunctionContext, key: str, value: object) -> Any:
+def kv_put(context: FunctionContext, key: str, value: object) -> object:
     """Keep a value under the key for all rules of this node, as long as it runs; answers the value."""
     _node_store(context).put(key, len(key), value, context.budget)
     return value
 
 
 @register("kv_store_get", KEY, ANY, optional=1, context=True)
-def kv_get(context: FunctionContext, key: str, missing: object = UNDEFINED) -> Any:
+def kv_get(context: FunctionContext, key: str, missing: object = UNDEFINED) -> object:
     """The value kept under the key, or the default."""
     return _node_store(context).get(key, missing)
 
@@ -92,7 +92,7 @@ def kv_delete(context: FunctionContext, key: str) -> bool:
 
 
 @register("proc_dict_put", KEY, ANY, context=True)
-def client_put(context: FunctionContext, key: str, value: object) -> Any:
+def client_put(context: FunctionContext, key: str, value: object) -> object:
     """Keep a value under the key for the client of this event; answers the value."""
     store, client_id = _client_store(context)
     store.put((client_id, key), len(client_id) + len(key), value, context.budget)
@@ -100,7 +100,7 @@ def client_put(context: FunctionContext, key: str, value: object) -> Any:
 
 
 @register("proc_dict_get", KEY, context=True)
-def client_get(context: FunctionContext, key: str) -> Any:
+def client_get(context: FunctionContext, key: str) -> object:
     """The value kept under the key for the client of this event."""
     store, client_id = _client_store(context)
     return store.get((client_id, key), UNDEFINED)

@@ -5,7 +5,7 @@ Bytes that are not UTF-8 travel through as one character each.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from ..undefined import UNDEFINED
 from .function import BYTES, INTEGER, LIST, TEXT, FunctionContext, one_of, register
@@ -169,7 +169,7 @@ def _join(context: FunctionContext, separator: str, parts: list[str]) -> str:
 
 # One argument is the list, two are separator and list: the order that EMQX has.
 @register("join_to_string", _SEPARATOR_OR_LIST, LIST, optional=1, context=True)
-def join(context: FunctionContext, first: str | list[Any], second: list[Any] | None = None) -> str:
+def join(context: FunctionContext, first: str | list[object], second: list[object] | None = None) -> str:
     """The elements as `str` prints them, joined by a separator, ', ' when none is given."""
     if second is None:
         if isinstance(first, str):
@@ -184,7 +184,7 @@ def join(context: FunctionContext, first: str | list[Any], second: list[Any] | N
 
 
 @register("join_to_sql_values_string", LIST, context=True)
-def join_sql(context: FunctionContext, elements: list[Any]) -> str:
+def join_sql(context: FunctionContext, elements: list[object]) -> str:
     """The elements as SQL literals joined by ', ': strings quoted, quotes in them doubled, NULL for what is missing."""
     context.budget.step(len(elements))
     parts = []

@@ -153,7 +153,7 @@ def measure(value: Any, budget: Budget) -> int:
     size = 0
     level = [value]
     for depth in range(MAX_DEPTH + 1):
-        inner: list[Any] = []
+        inner: list[object] = []
         budget.step(len(level))
         for each in level:
             kind = type(each)
@@ -180,7 +180,7 @@ def measure(value: Any, budget: Budget) -> int:
     raise ValueError(f"the value is nested deeper than {MAX_DEPTH}")
 
 
-def _other_json(value: object) -> Any:
+def _other_json(value: object) -> object:
     if value is UNDEFINED:
         return None
     if isinstance(value, bytes):
@@ -194,7 +194,7 @@ def encode_json(value: object, budget: Budget) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_other_json)
 
 
-def decode_json(text: str | bytes, budget: Budget) -> Any:
+def decode_json(text: str | bytes, budget: Budget) -> object:
     """The value of a JSON text, nested at most 64 deep; ValueError for what is no JSON."""
     budget.take_bytes(len(text))
     try:
@@ -207,7 +207,7 @@ def decode_json(text: str | bytes, budget: Budget) -> Any:
     return value
 
 
-def read_json(text: str | bytes) -> Any:
+def read_json(text: str | bytes) -> object:
     """The value of a JSON text of any depth; ValueError for what is no JSON, or has more than `MAX_VALUES`."""
     size = len(text)
     if size <= _SMALL:

@@ -206,10 +206,10 @@ class Connection:
                 await self._stream.write(last)
                 await self._stream.close()
 
-    def _spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def _spawn(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
         self._tasks.append(self._loop.create_task(self._guard(work)))
 
-    async def _guard(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _guard(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
         try:
             await work()
         except OSError as error:

@@ -1,6 +1,6 @@
 """Ingress: what a bridge fetches from the other broker, and where it is published here."""
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -36,7 +36,7 @@ class Ingress(msgspec.Struct, frozen=True, kw_only=True):
         return rendered if isinstance(rendered, str) else ""
 
 
-def read_ingress(given: list[Any]) -> list[Ingress]:
+def read_ingress(given: list[object]) -> list[Ingress]:
     """The subscriptions of a bridge's configuration. Raises ParamError."""
     if len(given) > _MAX_SUBSCRIPTIONS:
         raise ParamError("ingress", f"more than {_MAX_SUBSCRIPTIONS} subscriptions")

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -126,7 +126,7 @@ def outcomes_of(reply: Reply, points: list[DataPoint]) -> list[DeliveryOutcome]:
     return outcomes
 
 
-def _failures(body: bytes) -> tuple[int | None, list[tuple[dict[str, Any], str]]]:
+def _failures(body: bytes) -> tuple[int | None, list[tuple[dict[str, object], str]]]:
     """How many points failed, and those that the answer names, with its reason; None: it has no count."""
     try:
         answer = json.loads(body)
@@ -144,7 +144,7 @@ def _failures(body: bytes) -> tuple[int | None, list[tuple[dict[str, Any], str]]
     return failed, named
 
 
-def _same(point: DataPoint, reported: dict[str, Any]) -> bool:
+def _same(point: DataPoint, reported: dict[str, object]) -> bool:
     return (
         reported.get("metric") == point.metric
         and str(reported.get("timestamp")) == str(point.timestamp)
@@ -152,7 +152,7 @@ def _same(point: DataPoint, reported: dict[str, Any]) -> bool:
     )
 
 
-def _wire(point: DataPoint) -> dict[str, Any]:
+def _wire(point: DataPoint) -> dict[str, object]:
     return {"metric": point.metric, "timestamp": point.timestamp, "value": point.value, "tags": point.tags}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import Final
 
 from taipan.broker.mqtt.topics import is_shared, valid_filter
 
@@ -51,7 +51,7 @@ class Program:
         self._incase = None if statement.incase is None else expressions.compile(statement.incase)
         self._do = None if statement.do is None else compile_fields(statement.do, expressions)
 
-    def run(self, columns: Columns, budget: Budget) -> list[dict[str, Any]] | None:
+    def run(self, columns: Columns, budget: Budget) -> list[dict[str, object]] | None:
         """The rows for one event: None where WHERE does not hold, one row from SELECT, any number from FOREACH.
 
         `EvaluationError` names the clause that failed. Values in rows may belong to the event: do not change them.
@@ -72,7 +72,7 @@ class Program:
                 output = {}
                 for write in self._writes:
                     write(scope, output)
-            elements: Any = None
+            elements: object = None
             if self.is_foreach:
                 elements = self._collection(scope)
                 self._place(scope, elements)
@@ -83,13 +83,13 @@ class Program:
             raise EvaluationError(clause, str(error)) from error
         return self._rows(scope, elements) if self.is_foreach else [output]
 
-    def _rows(self, scope: Scope, elements: object) -> list[dict[str, Any]]:
+    def _rows(self, scope: Scope, elements: object) -> list[dict[str, object]]:
         """All rows, or the error of the first that fails."""
-        rows: list[dict[str, Any]] = []
+        rows: list[dict[str, object]] = []
         if type(elements) is not list:
             return rows
         clause = "FOREACH"
-        everything: dict[str, Any] = {}
+        everything: dict[str, object] = {}
         try:
             if self._do is None:
                 everything = dict(scope.columns)
@@ -107,7 +107,7 @@ class Program:
                 if self._do is None:
                     rows.append({**everything, **inner.results})
                 else:
-                    output: dict[str, Any] = {}
+                    output: dict[str, object] = {}
                     for write in self._do:
                         write(inner, output)
                     rows.append(output)
@@ -121,7 +121,7 @@ def compile(
     functions: Mapping[str, Function],
     *,
     environment: FunctionEnvironment | None = None,
-    metadata: dict[str, Any] | None = None,
+    metadata: dict[str, object] | None = None,
     events: Collection[str] | None = None,
 ) -> Program:
     """The program of a statement; `SqlError` for an unknown function, a wrong arity, no Topic Filter that a rule can

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import partial
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from ..budget import Budget
 from ..functions.function import Function
@@ -35,9 +35,9 @@ from .error import SqlError
 from .paths import TAIL, read_index, read_key, read_slice
 from .scope import Scope
 
-Evaluate: TypeAlias = Callable[[Scope], Any]
-Read: TypeAlias = Callable[[Scope, Any, Any], Any]
-Operation: TypeAlias = Callable[[Any, Any, Budget], Any]
+Evaluate: TypeAlias = Callable[[Scope], object]
+Read: TypeAlias = Callable[[Scope, object, object], object]
+Operation: TypeAlias = Callable[[object, object, Budget], object]
 Value = TypeVar("Value")
 
 _ARITHMETIC: Final[dict[str, Operation]] = {
@@ -57,7 +57,7 @@ class Expressions:
     columns. `metadata` is the column of that name, which belongs to the rule and not to the event.
     """
 
-    def __init__(self, functions: Mapping[str, Function], metadata: dict[str, Any] | None) -> None:
+    def __init__(self, functions: Mapping[str, Function], metadata: dict[str, object] | None) -> None:
         self.functions = functions
         self.metadata = metadata
         self.named: set[str] = set()
@@ -95,7 +95,7 @@ class Expressions:
         """The closure of a condition, which holds when it answers True itself and nothing else."""
         return self.compile(expression)
 
-    def steps(self, path: Path) -> Callable[[Scope], list[Any]]:
+    def steps(self, path: Path) -> Callable[[Scope], list[object]]:
         """The closure that answers the steps of a path as `paths.store` takes them."""
         compiled = [self._stored_step(step) for step in path.steps]
         return lambda scope: [step(scope) for step in compiled]
@@ -126,7 +126,7 @@ class Expressions:
         if len(steps) == 1 and isinstance(steps[0], Key):
             key = steps[0].name
 
-            def read_one(scope: Scope) -> Any:
+            def read_one(scope: Scope) -> object:
                 value = outermost(scope)
                 if type(value) is dict:
                     return value.get(key, UNDEFINED)
@@ -135,7 +135,7 @@ class Expressions:
             return read_one
         reads = [self._read(step) for step in steps]
 
-        def read_all(scope: Scope) -> Any:
+        def read_all(scope: Scope) -> object:
             value = base = outermost(scope)
             for read in reads:
                 value = read(scope, value, base)
@@ -153,7 +153,7 @@ class Expressions:
         if name not in self.named:
             return lambda scope: scope.columns.payload_json()
 
-        def read(scope: Scope) -> Any:
+        def read(scope: Scope) -> object:
             value = column(scope)
             if (type(value) is str or type(value) is bytes) and value is scope.columns.get("payload"):
                 return scope.columns.payload_json()
@@ -169,13 +169,13 @@ class Expressions:
         evaluate = self.compile(step.expression)
         return partial(_step_index, evaluate, self._index_within(step.expression))
 
-    def _index_within(self, expression: Expression) -> Callable[[Any, Budget], Any] | None:
+    def _index_within(self, expression: Expression) -> Callable[[object, Budget], object] | None:
         """Where a bare name in an index is looked up when it is no column: in the value that the path starts from."""
         if not isinstance(expression, Path) or not all(isinstance(step, Key) for step in expression.steps):
             return None
         keys = [expression.name, *(step.name for step in expression.steps if isinstance(step, Key))]
 
-        def find(base: object, budget: Budget) -> Any:
+        def find(base: object, budget: Budget) -> object:
             for key in keys:
                 base = read_key(base, key, budget)
             return base
@@ -207,7 +207,7 @@ class Expressions:
         first = self.compile(chain.first)
         rest = [(_ARITHMETIC[term.operator], self.compile(term.operand)) for term in chain.rest]
 
-        def evaluate(scope: Scope) -> Any:
+        def evaluate(scope: Scope) -> object:
             value = first(scope)
             for operate, operand in rest:
                 value = operate(value, operand(scope), scope.budget)
@@ -234,7 +234,7 @@ class Expressions:
         invoke = function.call
         arguments = [self.compile(argument) for argument in call.arguments]
 
-        def evaluate(scope: Scope) -> Any:
+        def evaluate(scope: Scope) -> object:
             given = [argument(scope) for argument in arguments]
             try:
                 value = invoke(scope.context(), given)
@@ -256,7 +256,7 @@ class Expressions:
             conditions = [self.condition(branch.condition) for branch in case.branches]
             searched = list(zip(conditions, results, strict=True))
 
-            def search(scope: Scope) -> Any:
+            def search(scope: Scope) -> object:
                 for condition, result in searched:
                     if condition(scope) is True:
                         return result(scope)
@@ -267,7 +267,7 @@ class Expressions:
         candidates = [self.compile(branch.condition) for branch in case.branches]
         simple = list(zip(candidates, results, strict=True))
 
-        def choose(scope: Scope) -> Any:
+        def choose(scope: Scope) -> object:
             value = subject(scope)
             for candidate, result in simple:
                 if same(value, candidate(scope), scope.budget):
@@ -329,13 +329,13 @@ def _greater_than(left: Evaluate, fixed: int | float) -> Evaluate:
     return evaluate
 
 
-def _swapped(operate: Operation, left: object, right: object, budget: Budget) -> Any:
+def _swapped(operate: Operation, left: object, right: object, budget: Budget) -> object:
     """The operation on exchanged operands, which are evaluated from the left all the same."""
     return operate(right, left, budget)
 
 
 def _list(items: list[Evaluate]) -> Evaluate:
-    def evaluate(scope: Scope) -> list[Any]:
+    def evaluate(scope: Scope) -> list[object]:
         built = [item(scope) for item in items]
         # Lists of lists can double with every field: they are paid for by their size.
         if any(type(item) is list or type(item) is dict for item in built):
@@ -359,17 +359,17 @@ def _slice(path: Evaluate, first: int, last: int) -> Evaluate:
     return lambda scope: read_slice(path(scope), first, last, scope.budget)
 
 
-def _step_key(key: str, scope: Scope, value: object, base: object) -> Any:
+def _step_key(key: str, scope: Scope, value: object, base: object) -> object:
     return read_key(value, key, scope.budget)
 
 
-def _step_nowhere(scope: Scope, value: object, base: object) -> Any:
+def _step_nowhere(scope: Scope, value: object, base: object) -> object:
     return UNDEFINED
 
 
 def _step_index(
-    evaluate: Evaluate, within: Callable[[Any, Budget], object] | None, scope: Scope, value: object, base: object
-) -> Any:
+    evaluate: Evaluate, within: Callable[[object, Budget], object] | None, scope: Scope, value: object, base: object
+) -> object:
     index = evaluate(scope)
     if index is UNDEFINED and within is not None:
         index = within(base, scope.budget)

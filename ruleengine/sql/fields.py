@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from ..undefined import UNDEFINED
 from .ast import Call, Case, Field, ListOf, Literal, Path, Slice, Star
@@ -14,7 +14,7 @@ from .scope import Scope
 ITEM: Final = "item"
 """What an element of FOREACH is called when the collection has no alias."""
 
-Write: TypeAlias = Callable[[Scope, dict[str, Any]], None]
+Write: TypeAlias = Callable[[Scope, dict[str, object]], None]
 """Evaluates one field and stores it in the output, and in the scope's results where later fields may look."""
 
 
@@ -70,7 +70,7 @@ def element_path(collection: Field) -> Path:
     return collection.alias or Path(ITEM)
 
 
-def compile_place(path: Path, expressions: Expressions) -> Callable[[Scope, Any], None]:
+def compile_place(path: Path, expressions: Expressions) -> Callable[[Scope, object], None]:
     """The closure that stores a value under an alias in the scope's results."""
     name = path.name
     if not path.steps:
@@ -113,7 +113,7 @@ def _field(field: Field, number: int, expressions: Expressions) -> Write:
     name = plain_name(field, number)
     if name is not None:
 
-        def write(scope: Scope, output: dict[str, Any]) -> None:
+        def write(scope: Scope, output: dict[str, object]) -> None:
             output[name] = scope.results[name] = evaluate(scope)
 
         return write
@@ -125,7 +125,7 @@ def _field(field: Field, number: int, expressions: Expressions) -> Write:
     root, steps = path.name, expressions.steps(path)
     before = expressions.column(root)
 
-    def write_inside(scope: Scope, output: dict[str, Any]) -> None:
+    def write_inside(scope: Scope, output: dict[str, object]) -> None:
         value = evaluate(scope)
         way = steps(scope)
         stored = store(output.get(root, UNDEFINED), way, value, scope.budget, create)
@@ -143,8 +143,8 @@ def _as_path(expression: object) -> Path:
     return expression
 
 
-def _star(metadata: dict[str, Any] | None) -> Write:
-    def write(scope: Scope, output: dict[str, Any]) -> None:
+def _star(metadata: dict[str, object] | None) -> Write:
+    def write(scope: Scope, output: dict[str, object]) -> None:
         results = scope.results
         columns = scope.columns
         for name in columns:

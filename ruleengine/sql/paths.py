@@ -5,7 +5,7 @@ Nothing is changed in place: a decoded payload belongs to all rules that look at
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from ..budget import Budget
 from ..functions.values import decode_json, describe, measure
@@ -18,7 +18,7 @@ TAIL: Final = "tail"
 """As the index of a store: behind the last element. Keys are wrapped in a tuple, so that none is taken for it."""
 
 
-def read_key(value: object, key: str, budget: Budget) -> Any:
+def read_key(value: object, key: str, budget: Budget) -> object:
     """The member of an object, or of a text that is the JSON of one; undefined where there is none."""
     if type(value) is dict:
         return value.get(key, UNDEFINED)
@@ -29,7 +29,7 @@ def read_key(value: object, key: str, budget: Budget) -> Any:
     return UNDEFINED
 
 
-def read_index(value: object, index: object, budget: Budget) -> Any:
+def read_index(value: object, index: object, budget: Budget) -> object:
     """The element of a list, counted from 1 or, negative, from the end; undefined where there is none."""
     if type(value) is str or type(value) is bytes:
         value = _decode(value, budget)
@@ -40,7 +40,7 @@ def read_index(value: object, index: object, budget: Budget) -> Any:
     return UNDEFINED
 
 
-def read_slice(value: object, first: int, last: int, budget: Budget) -> list[Any]:
+def read_slice(value: object, first: int, last: int, budget: Budget) -> list[object]:
     """The elements from `first` to `last`, both included; none of them 0."""
     if type(value) is str or type(value) is bytes:
         value = _decode(value, budget)
@@ -54,7 +54,7 @@ def read_slice(value: object, first: int, last: int, budget: Budget) -> list[Any
     return part
 
 
-def store(holder: object, steps: list[Any], value: object, budget: Budget, create: bool) -> Any:
+def store(holder: object, steps: list[object], value: object, budget: Budget, create: bool) -> object:
     """A copy of `holder` with `value` at the end of `steps`: a key in a tuple, an index, or `TAIL`.
 
     What is missing on the way is created, what cannot hold it replaced; a text that is JSON is decoded first. An index
@@ -67,7 +67,7 @@ def store(holder: object, steps: list[Any], value: object, budget: Budget, creat
     return _store(holder, steps, 0, value, budget, create)
 
 
-def _store(holder: object, steps: list[Any], at: int, value: object, budget: Budget, create: bool) -> Any:
+def _store(holder: object, steps: list[object], at: int, value: object, budget: Budget, create: bool) -> object:
     if at == len(steps):
         return value
     if type(holder) is str or type(holder) is bytes:
@@ -103,7 +103,7 @@ def _position(index: int, size: int) -> int | None:
     return size + index if -size <= index < 0 else None
 
 
-def _decode(text: str | bytes, budget: Budget) -> Any:
+def _decode(text: str | bytes, budget: Budget) -> object:
     try:
         return decode_json(text, budget)
     except ValueError:

@@ -30,7 +30,7 @@ class Scope:
     __slots__ = ("_context", "budget", "columns", "environment", "results")
 
     def __init__(
-        self, columns: Columns, results: dict[str, Any], budget: Budget, environment: FunctionEnvironment
+        self, columns: Columns, results: dict[str, object], budget: Budget, environment: FunctionEnvironment
     ) -> None:
         self.columns = columns
         self.results = results

@@ -55,7 +55,7 @@ def matches_filter(topic: object, topic_filter: object, budget: Budget) -> bool:
     return matches(topic_filter, topic)
 
 
-def add(left: Any, right: Any, budget: Budget) -> Any:
+def add(left: Any, right: Any, budget: Budget) -> object:
     """`+`: the sum of numbers, or one text after the other."""
     if is_number(left) and is_number(right):
         return _bounded(left + right)
@@ -68,14 +68,14 @@ def add(left: Any, right: Any, budget: Budget) -> Any:
     raise _refuse("+", left, right)
 
 
-def subtract(left: Any, right: Any, budget: Budget) -> Any:
+def subtract(left: Any, right: Any, budget: Budget) -> object:
     """`-` between numbers."""
     if is_number(left) and is_number(right):
         return _bounded(left - right)
     raise _refuse("-", left, right)
 
 
-def multiply(left: Any, right: Any, budget: Budget) -> Any:
+def multiply(left: Any, right: Any, budget: Budget) -> object:
     """`*` between numbers."""
     if is_number(left) and is_number(right):
         return _bounded(left * right)
@@ -112,7 +112,7 @@ def remainder(left: object, right: object, budget: Budget) -> int:
     return -rest if left < 0 else rest
 
 
-def negate(value: Any) -> Any:
+def negate(value: Any) -> object:
     """Unary `-`."""
     if is_number(value):
         return -value
@@ -143,7 +143,7 @@ def _refuse(operator: str, left: object, right: object) -> ValueError:
     return ValueError(f"{operator} cannot take {describe(left)} and {describe(right)}")
 
 
-def _coerce(left: object, right: object) -> tuple[Any, Any]:
+def _coerce(left: object, right: object) -> tuple[object, object]:
     if type(right) is str:
         if is_number(left):
             return left, parse_number(right)
@@ -189,7 +189,7 @@ def _order(left: Any, right: Any, budget: Budget) -> int:
     return int(left > right) - int(left < right)
 
 
-def _order_lists(left: list[Any], right: list[Any], budget: Budget) -> int:
+def _order_lists(left: list[object], right: list[object], budget: Budget) -> int:
     budget.step(min(len(left), len(right)) + 1)
     for ours, theirs in zip(left, right, strict=False):
         order = _order(ours, theirs, budget)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -77,7 +77,7 @@ class Backup:
         self._settings = settings
         self._imported = server.tables.open("imported", Imported)
         self._lock = asyncio.Lock()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
         server.on_recovered.append(self.on_recovered)
         server.tables.export = self._export_before_join
 

@@ -3,7 +3,7 @@
 import codecs
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Any, Final
+from typing import Final
 
 from taipan.broker.server import Server
 
@@ -89,7 +89,7 @@ def filename_of(document: Document) -> str:
     return value
 
 
-def env_of(document: Document) -> dict[str, Any]:
+def env_of(document: Document) -> dict[str, object]:
     """The document's own ``env``. Raises Refusal 108."""
     value = document.member("env")
     if value is None:

@@ -56,15 +56,15 @@ class Record:
 
     __slots__ = ("_members",)
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         if not isinstance(value, dict):
             raise BadField("", "expected an object")
-        self._members: dict[str, Any] = value
+        self._members: dict[str, object] = value
 
     def __contains__(self, key: object) -> bool:
         return key in self._members
 
-    def get(self, key: str) -> Any:
+    def get(self, key: str) -> object:
         if key not in self._members:
             raise BadField(key, "is missing")
         return self._members[key]
@@ -244,7 +244,7 @@ def _charlist(codes: list[Any]) -> str:
 
 
 def ban_record(ban: Ban) -> JsonObject:
-    who: Any = [ord(char) for char in ban.who] if ban.kind == PEER_HOST else ban.who
+    who: object = [ord(char) for char in ban.who] if ban.kind == PEER_HOST else ban.who
     return {
         "who": {ban.kind: who},
         "by": ban.by,

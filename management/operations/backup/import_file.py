@@ -163,7 +163,7 @@ class ImportFile:
         yield from self._read_engine()
         yield from self._carry()
 
-    def _collect(self, section: str, read_one: Callable[[Any], Item], into: list[Item]) -> Iterator[None]:
+    def _collect(self, section: str, read_one: Callable[[object], Item], into: list[Item]) -> Iterator[None]:
         for item in self._section(section, read_one):
             if item is not None:
                 into.append(item)
@@ -297,20 +297,20 @@ class ImportFile:
         for span in self._document.sections.get(section, ()):
             yield self._value(span), self._document.raw(span)
 
-    def _single(self, section: str) -> Iterator[tuple[Any, str]]:
+    def _single(self, section: str) -> Iterator[tuple[object, str]]:
         if section in self._env:
             yield self._env[section], msgspec.json.encode(self._env[section]).decode()
         elif section in self._document.members:
             span = self._document.members[section]
             yield self._value(span), self._document.raw(span)
 
-    def _value(self, span: Span) -> Any:
+    def _value(self, span: Span) -> object:
         try:
             return self._document.value(span)
         except ValueError as error:
             return BadRecord(str(error))
 
-    def _section(self, section: str, read_one: Callable[[Any], Item]) -> Iterator[Item | None]:
+    def _section(self, section: str, read_one: Callable[[object], Item]) -> Iterator[Item | None]:
         """Each record as it is stored; ``None`` for a wrong one, which is noted."""
         if not self._is_list(section):
             if self._is_there(section):

@@ -1,7 +1,7 @@
 """Import plans on disk: what an import is about to store, so that a start can finish what a crash cut off."""
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -28,7 +28,7 @@ class _Part(msgspec.Struct, array_like=True):
     rows: msgspec.Raw
 
 
-_KINDS: Final[dict[str, Any]] = {
+_KINDS: Final[dict[str, object]] = {
     "users": list[StoredUser],
     "rules": list[AccessRule],
     "bans": list[Ban],

@@ -244,7 +244,7 @@ class Document:
         return ValueError(f"{what}: {self._text.place(at)}")
 
 
-def _no_constant(name: str) -> Any:
+def _no_constant(name: str) -> object:
     raise ValueError(f"{name} is no JSON")
 
 

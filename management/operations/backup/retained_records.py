@@ -96,7 +96,7 @@ def _identifier(name: str) -> int:
     return _IDENTIFIERS[name]
 
 
-def _property(properties: Record, name: str) -> Any:
+def _property(properties: Record, name: str) -> object:
     identifier = _IDENTIFIERS.get(name)
     if identifier == c.PAYLOAD_FORMAT_INDICATOR:
         return properties.integer(name, most=1)
