@@ -13,7 +13,7 @@ from typing import Any
 import nkeys
 import pytest
 
-from taipan.broker.cluster.nats import NatsRefused, Unavailable, Unknown
+from taipan.broker.cluster.nats import NatsRefused, NoAnswer, Unavailable, Unknown, WrongRevision
 from taipan.broker.cluster.nats_client import NatsClient
 from taipan.broker.config import ClusterSettings
 
@@ -399,3 +399,59 @@ async def test_a_node_without_a_cluster_knows_nothing_of_nats() -> None:
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stderr=asyncio.subprocess.PIPE)
     _, said = await process.communicate()
     assert process.returncode == 0, said.decode()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+async def test_increments_are_neither_lost_nor_doubled_while_servers_fail() -> None:
+    """Two nodes count up one key by compare-and-set; a server dies, one hangs, one comes back."""
+    async with NatsServers(3) as servers, client(servers.urls) as a, client(servers.urls, "b") as b:
+        told = Told(a)
+        await a.write("rows", "k", b"0", 0, "first", timeout=20.0)
+        done = [0, 0]
+        unknown = 0
+        going = True
+
+        async def count(number: int, nats: NatsClient) -> None:
+            nonlocal unknown
+            attempt = 0
+            while going:
+                attempt += 1
+                try:
+                    entry = await nats.read("rows", "k")
+                    assert entry is not None and entry.value is not None
+                    value = b"%d" % (int(entry.value) + 1)
+                    await nats.write("rows", "k", value, entry.revision, f"{number}-{attempt}", timeout=2.0)
+                    done[number] += 1
+                except Unknown:
+                    unknown += 1
+                except (Unavailable, NoAnswer, WrongRevision):
+                    await asyncio.sleep(0.001)
+
+        counting = [asyncio.create_task(count(number, nats)) for number, nats in enumerate((a, b))]
+
+        async def more() -> None:
+            """Both have gone on."""
+            before = list(done)
+            async with asyncio.timeout(30):
+                while any(now < was + 20 for now, was in zip(done, before, strict=True)):
+                    await asyncio.sleep(0.01)
+
+        await more()
+        for server in servers:
+            server.pause()
+            await more()
+            server.resume()
+            await more()
+            await server.kill()
+            await more()
+            await server.start()
+            await more()
+        going = False
+        await asyncio.gather(*counting)
+        entry = await a.read("rows", "k")
+        assert entry is not None and entry.value is not None
+        assert sum(done) <= int(entry.value) <= sum(done) + unknown, (done, unknown)
+        assert await told.watch.reached(entry.revision, 10.0)
+        values = [int(each.value or b"") for each in told.entries]
+        assert values == sorted(set(values)) and values[-1] == int(entry.value)
