@@ -12,6 +12,7 @@ happens again. Messages between two clients keep their order, but for ``disorder
 """
 
 import asyncio
+import contextvars
 import heapq
 import itertools
 from collections.abc import Awaitable, Callable, Set
@@ -127,6 +128,8 @@ class VirtualNats:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.Handle | None = None
         self._timer_due = 0.0
+        # What is on its way belongs to no node: it arrives also when its sender is gone.
+        self._context = contextvars.Context()
 
     def client(self, name: str) -> "VirtualNatsClient":
         """The connection of the node ``name``; another one for each start of the node."""
@@ -274,9 +277,9 @@ class VirtualNats:
             self._timer.cancel()
         self._timer_due = due
         if due <= self.now():
-            self._timer = self.loop.call_soon(self._run)
+            self._timer = self.loop.call_soon(self._run, context=self._context)
         else:
-            self._timer = self.loop.call_at(due, self._run)
+            self._timer = self.loop.call_at(due, self._run, context=self._context)
 
     def _run(self) -> None:
         self._timer = None
@@ -340,7 +343,7 @@ class VirtualNats:
             if self.side(client.name) != self.side(sender.name):
                 return
             for handler in list(client.handlers.get(subject, ())):
-                self._call(partial(handler, data, reply))
+                self._call(partial(client.context.run, handler, data, reply))
 
         self.send(CORE, (sender.name, client.name), arrive, late)
 
@@ -399,7 +402,7 @@ class VirtualNats:
         def arrive() -> None:
             if client.connection == connection and client.connected and bucket.life == life:
                 if self._quorum_side is not None and self.side(client.name) == self._quorum_side:
-                    watch.tell(bucket, until)
+                    client.context.run(watch.tell, bucket, until)
 
         self.send(WATCH, ("", client.name), arrive)
 
@@ -480,6 +483,9 @@ class VirtualNatsClient:
         self.started = False
         self.max_payload = 0
         self.connection = 0  # grows with each one
+        self.context = contextvars.copy_context()  # of who started it: its callbacks run there
+        # Told of everything that this node asks of NATS, before it is done.
+        self.on_operation: Callable[[str], None] = lambda _: None
         self.on_connected: list[Callable[[], None]] = []
         self.on_disconnected: list[Callable[[], None]] = []
         self.on_lost: list[Callable[[str], None]] = []
@@ -494,6 +500,7 @@ class VirtualNatsClient:
     async def start(self) -> None:
         if self.hub.refusal is not None:
             raise self.hub.refusal
+        self.context = contextvars.copy_context()
         self.started = True
         self.move()
 
@@ -529,7 +536,7 @@ class VirtualNatsClient:
         self.max_payload = self.hub.max_payload
         self._is_connected.set()
         for call in list(self.on_connected):
-            call()
+            self.context.run(call)
         for watch in self.watches:
             watch.behind = True
             self.hub.tell(watch)
@@ -541,7 +548,7 @@ class VirtualNatsClient:
         self.connection += 1
         self._is_connected.clear()
         for call in list(self.on_disconnected):
-            call()
+            self.context.run(call)
 
     @property
     def quorum(self) -> bool:
@@ -557,6 +564,7 @@ class VirtualNatsClient:
     # ---------------------------------------------------------- core messages
 
     def publish(self, subject: str, data: bytes) -> None:
+        self.on_operation(f"publish {subject}")
         if self.connected:
             self.hub.publish(self, subject, data)
 
@@ -564,6 +572,7 @@ class VirtualNatsClient:
         self.handlers.setdefault(subject, []).append(handler)
 
     async def request(self, subject: str, data: bytes, timeout: float) -> bytes:
+        self.on_operation(f"request {subject}")
         if not self.connected:
             raise Unavailable("not connected")
         inbox = f"_INBOX.{self.label}.{next(self._numbers)}"
@@ -589,11 +598,13 @@ class VirtualNatsClient:
     async def write(
         self, bucket: str, key: str, value: bytes | None, revision: int | None, nonce: str, timeout: float = 5.0
     ) -> int:
+        self.on_operation(f"write {bucket}")
         made = await self._ask(lambda: self.hub.write(bucket, key, value, revision, nonce), timeout, Unknown)
         assert isinstance(made, int)
         return made
 
     async def read(self, bucket: str, key: str) -> Entry | None:
+        self.on_operation(f"read {bucket}")
         entry = await self._ask(lambda: self.hub.buckets[bucket].last.get(key), 2.0, NoAnswer)
         assert entry is None or isinstance(entry, Entry)
         return entry

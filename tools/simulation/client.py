@@ -1,0 +1,294 @@
+"""MQTT 5.0 clients of the simulation: they keep to the standard, go from node to node, and write down what they see."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Ack, Connack, Connect, Disconnect, Suback, Subscribe, TopicFilter, Will
+from tests.support.wire import Packet, Publish, Reader, encode
+
+from .loop import NOBODY
+from .node import SimulatedNode, SimulatedTransport
+
+if TYPE_CHECKING:
+    from .world import World
+
+V5 = 5
+CONNACK_TIMEOUT = 40.0
+RETRY = (0.05, 1.0)
+
+
+class Sent:
+    """A message that a publisher sends. ``number``: of this publisher on this topic. ``again``: it was begun anew, when
+    nobody knew whether the first attempt had been taken."""
+
+    __slots__ = ("acknowledged", "again", "number", "publisher", "qos", "released", "retain", "topic")
+
+    def __init__(self, publisher: str, topic: str, number: int, qos: int, retain: bool) -> None:
+        self.publisher = publisher
+        self.topic = topic
+        self.number = number
+        self.qos = qos
+        self.retain = retain
+        self.released = False
+        self.acknowledged = False
+        self.again = False
+
+    @property
+    def payload(self) -> bytes:
+        return f"{self.publisher} {self.number} {self.qos}".encode()
+
+    def __repr__(self) -> str:
+        return f"{self.publisher}#{self.number} qos {self.qos} on {self.topic}"
+
+
+class SimulatedClient:
+    """``expiry``: of its session. ``filters``: what it subscribes to, each with its QoS; again where the session is
+    new. Publishes what is given to ``publish``, at most ``window`` messages at a time."""
+
+    def __init__(
+        self, world: "World", name: str, expiry: int, filters: dict[str, int] | None = None, will: Will | None = None
+    ) -> None:
+        self.world = world
+        self.rng = world.rng
+        self.name = name
+        self.expiry = expiry
+        self.filters = filters or {}
+        self.will = will
+        self.window = 10
+        self.online = False
+        self.subscribed = False
+        self.sessions = 0  # that it was told of as new
+        self.node: SimulatedNode | None = None
+        self.transport: SimulatedTransport | None = None
+        self.received: list[tuple[str, bytes, int, bool, bool]] = []  # topic, payload, QoS, DUP, RETAIN
+        self.waiting: list[Sent] = []
+        self.unacknowledged: dict[int, Sent] = {}
+        self.wanted: SimulatedNode | None = None  # where it connects next; None: anywhere
+        self.stopped = False
+        self._released: set[int] = set()  # QoS 2 identifiers that it has taken
+        self._numbers: dict[str, int] = {}
+        self._reader = Reader(V5)
+        self._packet_id = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    # -------------------------------------------------------------- connection
+
+    def connect(self) -> None:
+        """To some node; again and again until it is let in."""
+        if self.transport is not None or self.stopped:
+            return
+        nodes = [node for node in self.world.nodes if node.running]
+        if self.wanted is not None and self.wanted.running:
+            nodes = [self.wanted]
+        if not nodes:
+            self._retry()
+            return
+        self.wanted = None
+        node = self.node = self.rng.choice(nodes)
+        self._reader = Reader(V5)
+        self.world.note(f"{self.name} connects to {node.name}")
+        self.transport = node.connect(self)
+        properties: dict[int, object] = {c.SESSION_EXPIRY_INTERVAL: self.expiry, c.RECEIVE_MAXIMUM: 20}
+        self._send(Connect(V5, self.name, self.expiry == 0, 0, None, None, self.will, properties, False))  # type: ignore[arg-type]
+        self._timer = self.world.loop.call_later(CONNACK_TIMEOUT, self._no_answer, self.transport, context=NOBODY)
+
+    def _no_answer(self, transport: SimulatedTransport) -> None:
+        if transport is self.transport and not self.online:
+            self.world.wrong(f"{self.name} got no CONNACK from {self.node and self.node.name} in {CONNACK_TIMEOUT} s")
+            self.drop()
+
+    def _retry(self) -> None:
+        self.world.loop.call_later(self.rng.uniform(*RETRY), self.connect, context=NOBODY)
+
+    def drop(self) -> None:
+        """The network connection breaks, without a DISCONNECT."""
+        transport, node = self.transport, self.node
+        if transport is not None and node is not None:
+            self.world.note(f"{self.name} drops its connection")
+            node.enter(transport.reset)
+            self._gone()
+
+    def disconnect(self) -> None:
+        """DISCONNECT."""
+        transport, node = self.transport, self.node
+        if transport is not None and node is not None:
+            self.world.note(f"{self.name} disconnects")
+            self._send(Disconnect(0, {}))
+            self._gone()
+
+    def move(self, node: SimulatedNode | None = None) -> None:
+        """Connect somewhere else; the old connection may be there still."""
+        self.wanted = node
+        if self.rng.random() < 0.3 and self.online:
+            # Its half is open: the node learns of it by the takeover, or by our reset a moment later.
+            transport, old = self.transport, self.node
+            assert transport is not None and old is not None
+            self.world.note(f"{self.name} leaves its connection open")
+            self.world.loop.call_later(self.rng.uniform(0.0, 3.0), old.enter, transport.reset, context=NOBODY)
+            self._gone()
+        elif self.rng.random() < 0.5:
+            self.drop()
+        else:
+            self.disconnect()
+
+    def _gone(self) -> None:
+        self.transport = None
+        self.online = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._retry()
+
+    def lost(self, transport: SimulatedTransport) -> None:
+        """The node has closed, or died."""
+        if transport is self.transport:
+            self._gone()
+
+    def _send(self, packet: Packet) -> None:
+        assert self.node is not None and self.transport is not None
+        self.node.enter(self.transport.feed, encode(packet, V5))
+
+    def receive(self, transport: SimulatedTransport, data: bytes) -> None:
+        if transport is not self.transport:
+            return
+        for packet, _ in self._reader.feed(data):
+            if transport is self.transport:
+                self._take(packet)
+
+    # ----------------------------------------------------------------- packets
+
+    def _take(self, packet: Packet) -> None:
+        match packet:
+            case Connack():
+                self._connack(packet)
+            case Publish():
+                self._publish_received(packet)
+            case Ack(type=c.PUBACK | c.PUBREC | c.PUBCOMP):
+                self._acknowledged(packet)
+            case Ack():
+                self._released.discard(packet.packet_id)
+                self._answer(Ack(c.PUBCOMP, packet.packet_id))
+            case Suback():
+                if any(code >= 0x80 for code in packet.reason_codes):
+                    self.world.wrong(f"{self.name}: {packet}")
+                self.subscribed = True
+                self.world.subscribed(self)
+            case Disconnect():
+                self.world.note(f"{self.name} is sent away: {packet.reason_code:#x}")
+            case _:
+                self.world.wrong(f"{self.name} got {packet}")
+
+    def _connack(self, packet: Connack) -> None:
+        assert self.node is not None
+        self.world.note(f"{self.name} at {self.node.name}: {packet.reason_code:#x} present={packet.session_present}")
+        if packet.reason_code:
+            self.world.refused(self, packet.reason_code)
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self.online = True
+        self.world.accepted(self, packet.session_present)
+        if packet.session_present:
+            self._resend()
+        else:
+            self.sessions += 1
+            self.subscribed = False
+            self._released.clear()
+            self._begin_anew()
+        if self.filters and not self.subscribed:
+            entries = [TopicFilter(each, qos) for each, qos in self.filters.items()]
+            self._send(Subscribe(self._next_id(), entries, {}))
+        self._pump()
+
+    def _next_id(self) -> int:
+        while True:
+            self._packet_id = self._packet_id % 65_535 + 1
+            if self._packet_id not in self.unacknowledged:
+                return self._packet_id
+
+    def _resend(self) -> None:
+        for packet_id, sent in self.unacknowledged.items():
+            if sent.released:
+                self._send(Ack(c.PUBREL, packet_id))
+            else:
+                self._send(Publish(sent.topic, sent.payload, sent.qos, sent.retain, True, packet_id))
+
+    def _begin_anew(self) -> None:
+        """The node knows nothing of what was under way: it is sent as new messages, the order being kept."""
+        begun = list(self.unacknowledged.values())
+        self.unacknowledged.clear()
+        for sent in begun:
+            sent.again = True
+            sent.released = False
+        self.waiting[:0] = begun
+
+    # ------------------------------------------------------------ as publisher
+
+    def publish(self, topic: str, qos: int, retain: bool = False) -> Sent:
+        number = self._numbers[topic] = self._numbers.get(topic, 0) + 1
+        sent = Sent(self.name, topic, number, qos, retain)
+        self.world.sent(sent)
+        self.waiting.append(sent)
+        self._pump()
+        return sent
+
+    def _pump(self) -> None:
+        while self.online and self.waiting and len(self.unacknowledged) < self.window:
+            sent = self.waiting.pop(0)
+            packet_id = self._next_id() if sent.qos else 0
+            if sent.qos:
+                self.unacknowledged[packet_id] = sent
+            self._send(Publish(sent.topic, sent.payload, sent.qos, sent.retain, False, packet_id))
+
+    def _acknowledged(self, packet: Ack) -> None:
+        sent = self.unacknowledged.get(packet.packet_id)
+        if sent is None:
+            if packet.type == c.PUBREC:
+                self._answer(Ack(c.PUBREL, packet.packet_id, 0x92))
+            return
+        if packet.reason_code >= 0x80:
+            # Refused: it is sent again later, as a new one.
+            self.world.note(f"{self.name}: {sent} is refused with {packet.reason_code:#x}")
+            del self.unacknowledged[packet.packet_id]
+            self.world.publish_refused(sent, packet.reason_code)
+        elif packet.type == c.PUBREC:
+            sent.released = True
+            sent.acknowledged = True
+            self._answer(Ack(c.PUBREL, packet.packet_id))
+        else:
+            sent.acknowledged = True
+            del self.unacknowledged[packet.packet_id]
+        self._pump()
+
+    # ----------------------------------------------------------- as subscriber
+
+    def _publish_received(self, packet: Publish) -> None:
+        if packet.qos == 2:
+            if packet.packet_id not in self._released:
+                self._released.add(packet.packet_id)
+                self._write_down(packet)
+            self._answer(Ack(c.PUBREC, packet.packet_id))
+            return
+        self._write_down(packet)
+        if packet.qos == 1:
+            self._answer(Ack(c.PUBACK, packet.packet_id))
+
+    def _write_down(self, packet: Publish) -> None:
+        self.world.note(f"{self.name} has {packet.payload.decode()} on {packet.topic} dup={packet.dup}")
+        self.received.append((packet.topic, packet.payload, packet.qos, packet.dup, packet.retain))
+
+    def _answer(self, packet: Packet) -> None:
+        """At once, or a moment later: in between everything may happen."""
+        if self.transport is None:
+            return
+        if self.rng.random() < 0.8:
+            self._send(packet)
+        else:
+            self.world.loop.call_later(
+                self.rng.uniform(0.0, 0.5), self._answer_late, self.transport, packet, context=NOBODY
+            )
+
+    def _answer_late(self, transport: SimulatedTransport, packet: Packet) -> None:
+        if transport is self.transport and transport is not None:
+            self._send(packet)

@@ -1,0 +1,237 @@
+"""A node of the simulation: a real ``Server`` that listens nowhere, on a virtual clock, disk and network."""
+
+import asyncio
+import contextvars
+from random import Random
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from taipan.broker.channel.channel import ListenerFacts
+from taipan.broker.config import BrokerSettings, ZoneSettings
+from taipan.broker.loop.clock import Clock
+from taipan.broker.server import Server
+from taipan.broker.transport.connection import Connection
+from tests.support.virtual_nats import VirtualNats, VirtualNatsClient
+
+from .disk import SimulatedDisk, SimulatedStore
+from .loop import NOBODY, Life, life
+
+if TYPE_CHECKING:
+    from .client import SimulatedClient
+
+EPOCH = 1_700_000_000.0
+"""Unix seconds of the loop's time 0."""
+
+
+class VirtualClock(Clock):
+    """Both clocks are the loop's."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def now(self) -> float:
+        return EPOCH + self._loop.time()
+
+    @property
+    def skew(self) -> float:
+        return 0.0
+
+    def wall(self) -> float:
+        return self.now()
+
+
+class _Listener:
+    """What a Connection asks of its listener."""
+
+    name = label = "default"
+
+    def opened(self) -> None:
+        pass
+
+    def lingers(self, connection: Connection) -> None:
+        pass
+
+    def freed(self, connection: Connection) -> None:
+        pass
+
+    def closed(self, reason: str) -> None:
+        pass
+
+
+class SimulatedTransport(asyncio.Transport):
+    """One end of a connection in the node; the client takes what is written some time later, in order."""
+
+    def __init__(self, node: "SimulatedNode", client: "SimulatedClient") -> None:
+        super().__init__({"peername": ("192.0.2.1", 50_000), "sockname": ("127.0.0.1", 1883)})
+        self._node = node
+        self._client = client
+        self._loop = node.loop
+        self._protocol: Connection
+        self._closing = False
+        self._lost = False
+        self._reading = True
+        self._unread: list[bytes] = []
+
+    def open(self) -> None:
+        node = self._node
+        server = node.server
+        self._protocol = Connection(
+            node.listener,  # type: ignore[arg-type]
+            node.facts,
+            server.context,
+            server.flusher,
+            node.names,
+            server.connections,
+        )
+        node.transports[self] = None
+        self._protocol.connection_made(self)
+
+    # What the broker calls
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if not self._lost:
+            self._later(self._client.receive, self, bytes(data))
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def pause_reading(self) -> None:
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        if not self._reading:
+            self._reading = True
+            self._loop.call_soon(self._deliver)
+
+    def is_reading(self) -> bool:
+        return self._reading
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        self._lose()
+
+    def abort(self) -> None:
+        self._lose()
+
+    def _lose(self) -> None:
+        if not self._lost:
+            self._closing = self._lost = True
+            self._node.transports.pop(self, None)
+            self._loop.call_soon(self._protocol.connection_lost, None)
+            self._later(self._client.lost, self)
+
+    def _later(self, call: object, *args: object) -> None:
+        self._loop.call_soon(call, *args, context=NOBODY)  # type: ignore[arg-type]
+
+    # What the client does
+
+    def feed(self, data: bytes) -> None:
+        self._unread.append(data)
+        self._deliver()
+
+    def _deliver(self) -> None:
+        while self._unread and self._reading and not self._closing:
+            self._protocol.data_received(self._unread.pop(0))
+
+    def reset(self) -> None:
+        """The network connection breaks."""
+        if not self._lost:
+            self._closing = self._lost = True
+            self._node.transports.pop(self, None)
+            self._protocol.connection_lost(ConnectionResetError())
+
+
+class SimulatedNode:
+    """``start`` and ``kill`` again and again; the disk stays."""
+
+    def __init__(self, name: str, settings: BrokerSettings, hub: VirtualNats, loop: asyncio.AbstractEventLoop) -> None:
+        self.name = name
+        self.settings = settings
+        self.hub = hub
+        self.loop = loop
+        self.rng = Random(hub.rng.getrandbits(32))
+        self.disk = SimulatedDisk(self.rng)
+        self.listener = _Listener()
+        self.running = False
+        self.starting = False
+        self.lives = 0
+        self.life = Life(name)
+        self.context = contextvars.Context()
+        self.server: Server
+        self.nats: VirtualNatsClient
+        self.names: object
+        self.transports: dict[SimulatedTransport, None] = {}
+
+    async def start(self) -> None:
+        """Run again, with what the disk has. In the life of the node."""
+        self.lives += 1
+        self.life = Life(f"{self.name}.{self.lives}")
+        self.context = contextvars.Context()
+        self.context.run(life.set, self.life)
+        self.starting = True
+        await asyncio.wait([self.loop.create_task(self._start(), context=self.context)])
+
+    async def _start(self) -> None:
+        self.nats = self.hub.client(self.name)
+        server = self.server = Server(
+            self.settings, VirtualClock(self.loop), Random(self.rng.getrandbits(32)), nats=self.nats
+        )
+        zone = self.settings.zones["external"]
+        self.facts = ListenerFacts("default", zone, "external", server._limits_of(zone), "", True)
+        server._facts["default"] = self.facts
+        self.names = server._topic_names[zone.strict_strings]
+        if server.store is not None:
+            server.store = SimulatedStore(self.disk, self.life)
+        await server.start()
+        server.lag.stop()
+        server.ticker._interval = 0.5
+        self.starting = False
+        self.running = True
+
+    def connect(self, client: "SimulatedClient") -> SimulatedTransport:
+        """A network connection to this node."""
+        transport = SimulatedTransport(self, client)
+        transport._context = self.context.copy()  # type: ignore[attr-defined]
+        self.context.copy().run(transport.open)
+        return transport
+
+    def enter(self, call: object, *args: object) -> None:
+        """In the life of this node, as its own loop would."""
+        self.loop.call_soon(call, *args, context=self.context)  # type: ignore[arg-type]
+
+    def kill(self) -> None:
+        """As kill -9: from here on nothing of it is called. Its disk has what it has, its clients see the end."""
+        self.life.over = True
+        self.running = self.starting = False
+        if self.lives:
+            self.nats.kill()
+            store = self.server.store
+            if isinstance(store, SimulatedStore) and hasattr(store, "log"):
+                store.log.crash()
+        transports, self.transports = list(self.transports), {}
+        for transport in transports:
+            self.loop.call_soon(transport._client.lost, transport, context=NOBODY)
+
+
+def settings_of(name: str, level: str, cluster: dict[str, object]) -> BrokerSettings:
+    zone = msgspec.convert(
+        {"allow_anonymous": True, "session_expiry_interval": 86_400, "max_inflight": 20}, ZoneSettings
+    )
+    config = {
+        "node": {"name": name},
+        "durability": {"level": level},
+        "sys_topics": {"interval": 0, "heartbeat": 0},
+        "cluster": {"servers": ["nats://127.0.0.1:4222"], **cluster},
+    }
+    return msgspec.structs.replace(
+        msgspec.convert(config, BrokerSettings), listeners=(), listener_zones=(), zones={"external": zone}
+    )

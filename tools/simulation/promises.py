@@ -1,0 +1,147 @@
+"""What a cluster promises, checked when all is quiet again."""
+
+from typing import TYPE_CHECKING
+
+from taipan.broker.mqtt.topics import matches
+
+from .client import Sent, SimulatedClient
+
+if TYPE_CHECKING:
+    from .world import World
+
+
+def check(world: "World") -> None:
+    """Everything that is not as promised goes to ``world.wrong``."""
+    for subscriber in world.subscribers:
+        _received(world, subscriber)
+        _in_order(world, subscriber)
+    for group, members in world.groups.items():
+        _shared(world, group, members)
+    _owners(world)
+    _retained(world)
+    _tables(world)
+    _left_behind(world)
+
+
+def _counts(subscriber: SimulatedClient) -> dict[tuple[str, bytes], int]:
+    found: dict[tuple[str, bytes], int] = {}
+    for topic, payload, _, _, retain in subscriber.received:
+        if not retain:
+            found[topic, payload] = found.get((topic, payload), 0) + 1
+    return found
+
+
+def _qos(subscriber: SimulatedClient, sent: Sent) -> int:
+    """What it was subscribed with; -1: it was not."""
+    granted = [qos for each, qos in subscriber.filters.items() if matches(each, sent.topic)]
+    return min(sent.qos, max(granted)) if granted else -1
+
+
+def _received(world: "World", subscriber: SimulatedClient) -> None:
+    """Acknowledged QoS 1 at least once, QoS 2 exactly once, nothing at QoS 0 or 2 twice."""
+    counts = _counts(subscriber)
+    durable = subscriber.expiry > 0 and subscriber.sessions == 1
+    for sent in world.messages:
+        qos = _qos(subscriber, sent)
+        count = counts.get((sent.topic, sent.payload), 0)
+        if qos < 0:
+            if count:
+                world.wrong(f"{subscriber.name} got {sent}, which it did not subscribe to")
+            continue
+        if durable and qos and sent.acknowledged and not count:
+            world.wrong(f"{subscriber.name} never got {sent}, which was acknowledged")
+        if count > 1 and qos != 1 and not sent.again and subscriber.sessions == 1:
+            world.wrong(f"{subscriber.name} got {sent} {count} times")
+
+
+def _in_order(world: "World", subscriber: SimulatedClient) -> None:
+    """Of each publisher and topic, what came for the first time came in order."""
+    seen: set[tuple[str, bytes]] = set()
+    last: dict[tuple[str, str, str], int] = {}
+    for topic, payload, _, _, retain in subscriber.received:
+        if retain or (topic, payload) in seen:
+            continue
+        seen.add((topic, payload))
+        publisher, number, qos = payload.decode().split()
+        if (publisher, topic, int(number)) in world.out_of_order:
+            continue
+        # Order is promised among messages of one QoS.
+        key = (publisher, topic, qos)
+        if int(number) < last.get(key, 0):
+            world.wrong(f"{subscriber.name} got {publisher}#{number} on {topic} after #{last[key]}")
+        last[key] = int(number)
+
+
+def _shared(world: "World", group: str, members: list[SimulatedClient]) -> None:
+    """Acknowledged, and to some member once; twice only where a member's session ended or QoS 1 was sent again."""
+    topic_filter = group.split("/", 2)[2]
+    counts: dict[tuple[str, bytes], int] = {}
+    lost_session = any(member.sessions > 1 for member in members)
+    for member in members:
+        for key, count in _counts(member).items():
+            counts[key] = counts.get(key, 0) + count
+    for sent in world.messages:
+        if not matches(topic_filter, sent.topic):
+            continue
+        count = counts.get((sent.topic, sent.payload), 0)
+        if sent.qos and sent.acknowledged and not count and not lost_session:
+            world.wrong(f"no member of {group} got {sent}, which was acknowledged")
+        if count > 1 and sent.qos == 2 and not sent.again and not lost_session:
+            world.wrong(f"members of {group} got {sent} {count} times")
+
+
+def _owners(world: "World") -> None:
+    """A session is on one node."""
+    for client in world.clients:
+        nodes = [node.name for node in world.nodes if node.running and client.name in node.server.broker.sessions]
+        if len(nodes) > 1:
+            world.wrong(f"the session of {client.name} is on {' and '.join(nodes)}")
+        elif client.expiry and not nodes:
+            world.wrong(f"the session of {client.name} is nowhere")
+
+
+def _retained(world: "World") -> None:
+    """The same on every node, and of each topic the one that was acknowledged last, or a later one."""
+    if not world.has_retained:
+        return
+    found = []
+    for node in world.nodes:
+        retained = node.server.broker.retained
+        topics = sorted(retained.topics())
+        messages = {topic: retained.get(topic) for topic in topics}
+        found.append({topic: message.payload for topic, message in messages.items() if message is not None})
+    for node, each in zip(world.nodes[1:], found[1:], strict=True):
+        if each != found[0]:
+            world.wrong(f"retained of {world.nodes[0].name} {found[0]} and of {node.name} {each}")
+            return
+    last: dict[str, Sent] = {}
+    for sent in world.messages:
+        if sent.retain and sent.acknowledged:
+            last[sent.topic] = sent
+    for topic, sent in last.items():
+        payload = found[0].get(topic)
+        if payload is None or int(payload.split()[1]) < sent.number:
+            world.wrong(f"retained on {topic} is {payload!r}, though {sent} was acknowledged")
+
+
+def _tables(world: "World") -> None:
+    if not world.has_rows:
+        return
+    rows = [world.rows_of(node) for node in world.nodes]
+    for node, each in zip(world.nodes[1:], rows[1:], strict=True):
+        if each != rows[0]:
+            world.wrong(f"rows of {world.nodes[0].name} {rows[0]} and of {node.name} {each}")
+    for key, value in world.rows_acknowledged.items():
+        if rows[0].get(key) != value:
+            world.wrong(f"row {key} is {rows[0].get(key)!r}, though {value!r} was acknowledged last")
+
+
+def _left_behind(world: "World") -> None:
+    """No session of the cluster's own but the links, and no move that is not over."""
+    for node in world.nodes:
+        for name in getattr(node.server.broker.sessions, "internal", {}):
+            if not name.startswith("\0link:"):
+                world.wrong(f"{node.name} still has the session {name!r}")
+        table = node.server.tables.tables.get("handover") if hasattr(node.server.tables, "tables") else None
+        if table is not None and len(table):
+            world.wrong(f"{node.name} still has {len(table)} moves of sessions in hand")
