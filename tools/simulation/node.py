@@ -10,15 +10,18 @@ import msgspec
 from taipan.broker.channel.channel import ListenerFacts
 from taipan.broker.config import BrokerSettings, ZoneSettings
 from taipan.broker.loop.clock import Clock
+from taipan.broker.mqtt.decoder import TopicNames
+from taipan.broker.persistence.tables import Table
 from taipan.broker.server import Server
 from taipan.broker.transport.connection import Connection
-from tests.support.virtual_nats import VirtualNats, VirtualNatsClient
+from tests.support.virtual_nats import VirtualNatsClient
 
-from .disk import SimulatedDisk, SimulatedStore
+from .disk import SimulatedDisk, SimulatedLog, SimulatedStore
 from .loop import NOBODY, Life, life
 
 if TYPE_CHECKING:
     from .client import SimulatedClient
+    from .world import World
 
 EPOCH = 1_700_000_000.0
 """Unix seconds of the loop's time 0."""
@@ -150,15 +153,21 @@ class SimulatedTransport(asyncio.Transport):
             self._protocol.connection_lost(ConnectionResetError())
 
 
+class Row(msgspec.Struct, array_like=True, frozen=True):
+    """Of the table that all nodes share."""
+
+    value: str
+
+
 class SimulatedNode:
     """``start`` and ``kill`` again and again; the disk stays."""
 
-    def __init__(self, name: str, settings: BrokerSettings, hub: VirtualNats, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, name: str, settings: BrokerSettings, world: "World") -> None:
         self.name = name
         self.settings = settings
-        self.hub = hub
-        self.loop = loop
-        self.rng = Random(hub.rng.getrandbits(32))
+        self.world = world
+        self.loop = world.loop
+        self.rng = Random(world.rng.getrandbits(32))
         self.disk = SimulatedDisk(self.rng)
         self.listener = _Listener()
         self.running = False
@@ -168,7 +177,8 @@ class SimulatedNode:
         self.context = contextvars.Context()
         self.server: Server
         self.nats: VirtualNatsClient
-        self.names: object
+        self.names: TopicNames
+        self.rows: Table[Row]
         self.transports: dict[SimulatedTransport, None] = {}
 
     async def start(self) -> None:
@@ -181,7 +191,7 @@ class SimulatedNode:
         await asyncio.wait([self.loop.create_task(self._start(), context=self.context)])
 
     async def _start(self) -> None:
-        self.nats = self.hub.client(self.name)
+        self.nats = self.world.hub.client(self.name)
         server = self.server = Server(
             self.settings, VirtualClock(self.loop), Random(self.rng.getrandbits(32)), nats=self.nats
         )
@@ -191,16 +201,21 @@ class SimulatedNode:
         self.names = server._topic_names[zone.strict_strings]
         if server.store is not None:
             server.store = SimulatedStore(self.disk, self.life)
+        self.rows = server.tables.open("simulated", Row, shared=True)
         await server.start()
         server.lag.stop()
         server.ticker._interval = 0.5
         self.starting = False
         self.running = True
 
+    @property
+    def log(self) -> SimulatedLog:
+        assert isinstance(self.server.store, SimulatedStore)
+        return self.server.store.log
+
     def connect(self, client: "SimulatedClient") -> SimulatedTransport:
         """A network connection to this node."""
         transport = SimulatedTransport(self, client)
-        transport._context = self.context.copy()  # type: ignore[attr-defined]
         self.context.copy().run(transport.open)
         return transport
 

@@ -102,7 +102,7 @@ def _owners(world: "World") -> None:
 
 def _retained(world: "World") -> None:
     """The same on every node, and of each topic the one that was acknowledged last, or a later one."""
-    if not world.has_retained:
+    if "retained" not in world.features:
         return
     found = []
     for node in world.nodes:
@@ -125,15 +125,17 @@ def _retained(world: "World") -> None:
 
 
 def _tables(world: "World") -> None:
-    if not world.has_rows:
-        return
-    rows = [world.rows_of(node) for node in world.nodes]
+    """Rows are the same everywhere, and what was acknowledged is not lost to what came before it."""
+    rows = [{key: row.value for key, row in node.rows.items()} for node in world.nodes]
     for node, each in zip(world.nodes[1:], rows[1:], strict=True):
         if each != rows[0]:
             world.wrong(f"rows of {world.nodes[0].name} {rows[0]} and of {node.name} {each}")
-    for key, value in world.rows_acknowledged.items():
-        if rows[0].get(key) != value:
-            world.wrong(f"row {key} is {rows[0].get(key)!r}, though {value!r} was acknowledged last")
+    for key, changes in world.row_changes.items():
+        value = rows[0].get(key)
+        made = next((change for change in changes if change.value == value), None)
+        for change in changes:
+            if change.acknowledged and (made is None or made.end < change.start):
+                world.wrong(f"row {key} is {value!r}, though {change.value!r} was acknowledged later")
 
 
 def _left_behind(world: "World") -> None:
@@ -142,6 +144,6 @@ def _left_behind(world: "World") -> None:
         for name in getattr(node.server.broker.sessions, "internal", {}):
             if not name.startswith("\0link:"):
                 world.wrong(f"{node.name} still has the session {name!r}")
-        table = node.server.tables.tables.get("handover") if hasattr(node.server.tables, "tables") else None
-        if table is not None and len(table):
-            world.wrong(f"{node.name} still has {len(table)} moves of sessions in hand")
+        moves = [key for table, key, _ in node.server.tables.rows() if table == "handover"]
+        if moves:
+            world.wrong(f"{node.name} still has {len(moves)} moves of sessions in hand")

@@ -1,0 +1,67 @@
+"""``python -m tools.simulation --seeds 10000``: so many runs of a simulated cluster; exit status 1 if a promise broke."""
+
+import argparse
+import os
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+
+from .world import FEATURES, World
+
+CHUNK = 10
+
+
+def run_seed(seed: int, features: tuple[str, ...], trace: bool = False) -> list[str]:
+    return World(seed, features, print if trace else None).run()
+
+
+def run_seeds(seeds: range, features: tuple[str, ...]) -> dict[int, list[str]]:
+    """The seeds that failed, and what was wrong."""
+    found = {seed: run_seed(seed, features) for seed in seeds}
+    return {seed: wrong for seed, wrong in found.items() if wrong}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tools.simulation", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=100, help="how many")
+    parser.add_argument("--first", type=int, default=1, help="the first of them")
+    parser.add_argument("--seed", type=int, default=None, help="this one alone")
+    parser.add_argument("--trace", action="store_true", help="with --seed: everything that happens")
+    parser.add_argument("--features", default=",".join(FEATURES), help="what it is about, separated by commas")
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument("--failures", type=int, default=10, help="end after so many seeds have failed")
+    options = parser.parse_args()
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        # The order of a set of texts is the same again only so.
+        os.execve(sys.executable, [sys.executable, "-m", "tools.simulation", *sys.argv[1:]], {
+            **os.environ, "PYTHONHASHSEED": "0",
+        })  # fmt: skip
+    features = tuple(options.features.split(","))
+    if options.seed is not None:
+        wrong = run_seed(options.seed, features, options.trace)
+        for each in wrong:
+            print(each)
+        print("ok" if not wrong else f"FAILED seed {options.seed}")
+        return 1 if wrong else 0
+    began = time.monotonic()
+    end = options.first + options.seeds
+    failed: dict[int, list[str]] = {}
+    done = 0
+    with ProcessPoolExecutor(options.processes) as pool:
+        chunks = [range(first, min(first + CHUNK, end)) for first in range(options.first, end, CHUNK)]
+        for chunk, found in zip(chunks, pool.map(run_seeds, chunks, [features] * len(chunks)), strict=True):
+            done += len(chunk)
+            failed |= found
+            for seed, wrong in found.items():
+                print(f"FAILED python -m tools.simulation --seed {seed} --features {options.features}")
+                print(*(f"    {each}" for each in wrong[:3]), sep="\n", flush=True)
+            if len(failed) >= options.failures:
+                pool.shutdown(cancel_futures=True)
+                break
+    seconds = time.monotonic() - began
+    print(f"{'FAILED' if failed else 'ok'} seeds={done} failed={len(failed)} seconds={seconds:.0f}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,449 @@
+"""World: a cluster, its clients, and what happens to them; all of it by one seed."""
+
+import asyncio
+import gc
+import logging
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final
+
+from taipan.broker.core.cluster import RUNNING
+from taipan.broker.persistence.tables import NotAgreed
+from tests.support.virtual_nats import VirtualNats
+
+from . import promises
+from .client import Sent, SimulatedClient
+from .loop import NOBODY, Killed, VirtualLoop
+from .node import Row, SimulatedNode, settings_of
+
+NODES: Final = 3
+TOPICS: Final = ("t/1", "t/2", "t/3")
+SHARED_TOPICS: Final = ("s/1", "s/2")
+RETAINED_TOPICS: Final = ("r/1", "r/2", "r/3")
+ROWS: Final = ("one", "two", "three")
+DAY: Final = 86_400
+SETTLE: Final = 240.0
+"""Seconds after the last fault in which all must be quiet."""
+MAX_STEPS: Final = 1_500_000
+"""Callbacks of the loop that no run needs."""
+FEATURES: Final = ("members", "rows", "links", "ownership", "shared", "retained")
+
+
+class RowChange:
+    """A change of a row that some node was asked for; ``end``: when it was acknowledged."""
+
+    def __init__(self, value: str, start: float) -> None:
+        self.value = value
+        self.start = start
+        self.end = float("inf")
+        self.acknowledged = False
+
+
+class TooLong(Exception):
+    """The run does not end."""
+
+
+class _Errors(logging.Handler):
+    """What nodes log at ERROR, or with a traceback, is wrong."""
+
+    def __init__(self, world: "World") -> None:
+        super().__init__(logging.DEBUG)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.ERROR or record.exc_info:
+            text = logging.Formatter("%(name)s: %(message)s").format(record)
+            if not any(each in text for each in self._world.expected_errors):
+                self._world.wrong(text)
+        if self._world.trace is not None:
+            self._world.note(f"LOG {record.name.removeprefix('taipan.broker.')}: {record.getMessage()}")
+
+
+class World:
+    """``features``: what the run is about. ``trace`` is given a line for everything that happens."""
+
+    def __init__(
+        self, seed: int, features: tuple[str, ...] = FEATURES, trace: Callable[[str], None] | None = None
+    ) -> None:
+        self.seed = seed
+        self.features = features
+        self.trace = trace
+        self.rng = Random(seed)
+        self.loop = VirtualLoop()
+        self.hub = VirtualNats(Random(self.rng.getrandbits(32)), servers=3)
+        self.hub.trace = self.note if trace is not None else None
+        self.violations: list[str] = []
+        self.expected_errors: tuple[str, ...] = ()
+        self.nodes: list[SimulatedNode] = []
+        self.clients: list[SimulatedClient] = []
+        self.publishers: list[SimulatedClient] = []
+        self.subscribers: list[SimulatedClient] = []
+        self.groups: dict[str, list[SimulatedClient]] = {}
+        self.messages: list[Sent] = []
+        self.out_of_order: set[tuple[str, str, int]] = set()
+        self.row_changes: dict[str, list[RowChange]] = {}
+        self.kills = 0
+        self.starting: list[asyncio.Task[None]] = []
+        self._calm = False
+        level = "disk"
+        cluster: dict[str, object] = {"strict_subscribe": True, "takeover": "refuse"}
+        for number in range(NODES):
+            self.nodes.append(
+                SimulatedNode(f"n{number + 1}@127.0.0.1", settings_of(f"n{number + 1}@127.0.0.1", level, cluster), self)
+            )
+
+    # ----------------------------------------------------------- what is told
+
+    def note(self, text: str) -> None:
+        if self.trace is not None:
+            self.trace(f"{self.loop.time():10.4f} {text}")
+
+    def wrong(self, text: str) -> None:
+        self.violations.append(f"at {self.loop.time():.3f}: {text}")
+        self.note(f"WRONG {text}")
+
+    def sent(self, sent: Sent) -> None:
+        self.messages.append(sent)
+
+    def subscribed(self, client: SimulatedClient) -> None:
+        """It has its SUBACK."""
+
+    def accepted(self, client: SimulatedClient, present: bool) -> None:
+        """It has its CONNACK."""
+        if not client.expiry:
+            return
+        if client.sessions and not present:
+            self.wrong(f"{client.name} lost its session")
+        for node in self.nodes:
+            if node is not client.node and node.running and client.name in node.server.context.channels:
+                self.wrong(f"{client.name} is connected to {node.name}, too")
+
+    def refused(self, client: SimulatedClient, code: int) -> None:
+        """CONNACK with a Reason Code."""
+        if self._calm and code not in (0x88, 0x97):
+            self.wrong(f"{client.name} was refused with {code:#x}")
+
+    def publish_refused(self, sent: Sent, code: int) -> None:
+        """PUBACK or PUBREC with a Reason Code: what is not taken is sent again by nobody."""
+        if code not in (0x97, 0x88):
+            self.wrong(f"{sent} was refused with {code:#x}")
+
+    # ---------------------------------------------------------------- the run
+
+    def run(self) -> list[str]:
+        """What was not as promised."""
+        handler = _Errors(self)
+        log = logging.getLogger("taipan")
+        log.addHandler(handler)
+        level = log.level
+        log.setLevel(logging.INFO if self.trace is not None else logging.ERROR)
+        log.propagate = False
+        asyncio.set_event_loop(self.loop)
+        self.loop.set_exception_handler(self._unhandled)
+        gc.disable()
+        try:
+            self.loop.run_until_complete(self._run())
+        except TooLong as error:
+            self.wrong(str(error))
+        finally:
+            for node in self.nodes:
+                node.life.over = True
+            self.loop.set_exception_handler(lambda loop, context: None)
+            self.loop.close()
+            asyncio.set_event_loop(None)
+            log.removeHandler(handler)
+            log.setLevel(level)
+            log.propagate = True
+            gc.enable()
+        return self.violations
+
+    def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not isinstance(error, Killed) and "was destroyed but it is pending" not in context["message"]:
+            self.wrong(f"{context['message']}: {error!r}")
+
+    async def _run(self) -> None:
+        await asyncio.gather(*(node.start() for node in self.nodes))
+        await self._until("every node sees the others", self._all_running)
+        self._make_clients()
+        for client in self.clients:
+            client.connect()
+        await self._until("all are connected and subscribed", self._all_subscribed)
+        await self._until("quiet before the faults", self._quiet)
+        if self.violations:
+            return
+        for publisher in self.publishers:
+            self.loop.call_later(0.0, self._publish_on, publisher, context=NOBODY)
+        await self._faults()
+        await self._recover()
+        if not self.violations:
+            promises.check(self)
+
+    async def _until(self, what: str, holds: Callable[[], bool], seconds: float = SETTLE) -> bool:
+        deadline = self.loop.time() + seconds
+        while not holds():
+            if self.loop.time() > deadline:
+                self.wrong(f"not in {seconds:.0f} s: {what}; {self._state()}")
+                return False
+            if self.loop.steps > MAX_STEPS:
+                raise TooLong(f"{self.loop.steps} callbacks in {self.loop.time():.0f} s, waiting until {what}")
+            await asyncio.sleep(0.25)
+        return True
+
+    def _all_running(self) -> bool:
+        for node in self.nodes:
+            if not node.running:
+                return False
+            members = node.server.cluster.members()
+            if len(members) != NODES or any(member.status != RUNNING for member in members):
+                return False
+        return True
+
+    # ---------------------------------------------------------------- clients
+
+    def _make_clients(self) -> None:
+        durable = DAY if "ownership" in self.features or self.rng.random() < 2 else 0
+        if "links" not in self.features:
+            return
+        for number in range(self.rng.randint(2, 3)):
+            self.publishers.append(SimulatedClient(self, f"p{number}", durable))
+        for number in range(self.rng.randint(2, 4)):
+            filters = self.rng.choice([{"t/+": 2}, {"t/1": 1, "t/2": 2}, {"t/#": 1}, {"t/3": 2}])
+            self.subscribers.append(SimulatedClient(self, f"s{number}", durable, filters))
+        self.subscribers.append(SimulatedClient(self, "clean", 0, {"t/+": self.rng.randint(0, 2)}))
+        self.clients = [*self.publishers, *self.subscribers]
+        if "shared" in self.features:
+            for number in range(self.rng.randint(2, 3)):
+                member = SimulatedClient(self, f"m{number}", durable, {"$share/g/s/+": 2})
+                self.groups.setdefault("$share/g/s/+", []).append(member)
+                self.clients.append(member)
+
+    def _publish_on(self, publisher: SimulatedClient) -> None:
+        """Some messages, and again in a moment."""
+        if self._calm:
+            return
+        topics = list(TOPICS)
+        if "shared" in self.features:
+            topics += SHARED_TOPICS
+        for _ in range(self.rng.randint(1, 8)):
+            topic = self.rng.choice(topics)
+            publisher.publish(topic, self.rng.choice((0, 1, 1, 2, 2)))
+        if "retained" in self.features and self.rng.random() < 0.5:
+            publisher.publish(self.rng.choice(RETAINED_TOPICS), self.rng.randint(1, 2), retain=True)
+        self.loop.call_later(self.rng.expovariate(2.0), self._publish_on, publisher, context=NOBODY)
+
+    def _all_subscribed(self) -> bool:
+        return all(client.online and (client.subscribed or not client.filters) for client in self.clients)
+
+    # ------------------------------------------------------------------- rows
+
+    def change_row(self, node: SimulatedNode) -> None:
+        key = self.rng.choice(ROWS)
+        changes = self.row_changes.setdefault(key, [])
+        change = RowChange(f"{key}-{len(changes)}", self.loop.time())
+        changes.append(change)
+        self.loop.create_task(self._change_row(node, key, change), context=node.context.copy())
+
+    async def _change_row(self, node: SimulatedNode, key: str, change: RowChange) -> None:
+        tables = node.server.tables
+        assert tables.shared_rows is not None
+        if tables.in_trouble or tables.shared_rows.begin():
+            return
+        node.rows.put(key, Row(change.value))
+        stored = await tables.stored()
+        try:
+            await tables.shared_rows.agreed()
+        except NotAgreed as error:
+            self.note(f"row {key} = {change.value} at {node.name}: {error}")
+            return
+        if stored:
+            change.end = self.loop.time()
+            change.acknowledged = True
+            self.note(f"row {key} = {change.value} at {node.name} is acknowledged")
+
+    # ----------------------------------------------------------------- faults
+
+    async def _faults(self) -> None:
+        rng = self.rng
+        hub = self.hub
+        if rng.random() < 0.8:
+            hub.delay = (0.0, rng.choice((0.001, 0.01, 0.1, 0.5)))
+        if rng.random() < 0.5:
+            hub.drop = rng.choice((0.001, 0.02, 0.1))
+        if rng.random() < 0.5:
+            hub.repeat = rng.choice((0.001, 0.02, 0.1))
+        if rng.random() < 0.5:
+            hub.disorder = rng.choice((0.001, 0.02, 0.1))
+        if rng.random() < 0.3:
+            hub.lose_request = hub.lose_answer = rng.choice((0.01, 0.1))
+        for node in self.nodes:
+            node.disk.delay = (0.0, rng.choice((0.001, 0.01, 0.1)))
+        kinds: list[tuple[float, Callable[[], None]]] = [
+            (6.0, self._move_client),
+            (3.0, self._drop_client),
+            (2.0, self._kill_node),
+            (2.0, self._kill_at_operation),
+            (1.0, self._partition),
+            (1.0, self._cut_node),
+            (0.7, self._lose_leader),
+            (0.5, self._pause),
+            (0.7, self._stop_server),
+            (4.0 if "rows" in self.features else 0.0, self._change_some_row),
+        ]
+        # Not all kinds in every run, so that those that are there meet each other more often.
+        weights = [weight if rng.random() < 0.6 else 0.0 for weight, _ in kinds]
+        end = self.loop.time() + rng.uniform(3.0, 25.0)
+        pace = rng.choice((0.3, 1.0, 3.0))
+        while self.loop.time() < end and not self.violations:
+            await asyncio.sleep(rng.expovariate(pace))
+            if self.loop.steps > MAX_STEPS:
+                raise TooLong(f"{self.loop.steps} callbacks in {self.loop.time():.0f} s, among faults")
+            if any(weights):
+                rng.choices([call for _, call in kinds], weights)[0]()
+
+    def _some(self) -> SimulatedNode | None:
+        running = [node for node in self.nodes if node.running]
+        return self.rng.choice(running) if running else None
+
+    def _move_client(self) -> None:
+        if self.clients:
+            self.rng.choice(self.clients).move(self._some())
+
+    def _drop_client(self) -> None:
+        if self.clients:
+            self.rng.choice(self.clients).drop()
+
+    def _kill_node(self) -> None:
+        node = self._some()
+        if node is not None:
+            self.kill(node)
+
+    def kill(self, node: SimulatedNode) -> None:
+        self.note(f"kill {node.name}")
+        self.kills += 1
+        node.kill()
+        self.loop.call_later(self.rng.choice((0.1, 1.0, 5.0, 15.0)), self._start, node, context=NOBODY)
+
+    def _start(self, node: SimulatedNode) -> None:
+        if not node.running and not node.starting:
+            self.note(f"start {node.name}")
+            self.starting.append(self.loop.create_task(node.start()))
+
+    def _kill_at_operation(self) -> None:
+        """Before one of the next things that it asks of NATS or of its disk: so at every step of whatever it does."""
+        node = self._some()
+        if node is None:
+            return
+        about = self.rng.choice(("", "", "write", "write sessions", "request", "publish", "append"))
+        left = self.rng.randint(1, 30 if about in ("", "publish", "append") else 5)
+        owner = node.life
+
+        def operation(what: str) -> None:
+            nonlocal left
+            if owner.over or not what.startswith(about):
+                return
+            left -= 1
+            if left == 0:
+                self.note(f"{node.name} dies at: {what}")
+                self.kill(node)
+                raise Killed
+
+        self.note(f"{node.name} is to die at {about or 'any operation'} number {left}")
+        node.nats.on_operation = operation
+        node.log.on_append = lambda: operation("append")
+
+    def _partition(self) -> None:
+        names = [node.name for node in self.nodes]
+        self.rng.shuffle(names)
+        cut = self.rng.randint(1, len(names) - 1)
+        self.hub.partition(set(names[:cut]), set(names[cut:]), quorum=self.rng.choice((0, 1, None)))
+        self.loop.call_later(self.rng.choice((0.5, 4.0, 14.0)), self.hub.heal, context=NOBODY)
+
+    def _cut_node(self) -> None:
+        node = self.rng.choice(self.nodes)
+        self.hub.disconnect(node.name)
+        self.loop.call_later(self.rng.choice((0.1, 2.0, 12.0)), self.hub.connect, node.name, context=NOBODY)
+
+    def _lose_leader(self) -> None:
+        self.hub.lose_leader()
+
+    def _pause(self) -> None:
+        self.hub.pause()
+        self.loop.call_later(self.rng.choice((0.5, 3.0, 11.0)), self.hub.resume, context=NOBODY)
+
+    def _stop_server(self) -> None:
+        up = [number for number, is_up in enumerate(self.hub.up) if is_up]
+        if len(up) > 1:
+            number = self.rng.choice(up)
+            self.hub.stop_server(number)
+            self.loop.call_later(self.rng.choice((1.0, 6.0)), self.hub.start_server, number, context=NOBODY)
+
+    def _change_some_row(self) -> None:
+        node = self._some()
+        if node is not None:
+            self.change_row(node)
+
+    # --------------------------------------------------------------- recovery
+
+    async def _recover(self) -> None:
+        """No fault any more; everything must come to rest."""
+        if self.violations:
+            return
+        self.note("no faults any more")
+        self._calm = True
+        hub = self.hub
+        hub.drop = hub.repeat = hub.disorder = hub.lose_request = hub.lose_answer = 0.0
+        hub.delay = (0.0, 0.001)
+        hub.resume()
+        hub.heal()
+        for number in range(len(hub.up)):
+            if not hub.up[number]:
+                hub.start_server(number)
+        for node in self.nodes:
+            if node.running:
+                node.nats.on_operation = lambda _: None
+                node.log.on_append = lambda: None
+            hub.connect(node.name)
+            self._start(node)
+        await self._until("every node sees the others again", self._all_running)
+        if await self._until("all is quiet", self._quiet):
+            await asyncio.sleep(3.0)
+            await self._until("all is still quiet", self._quiet)
+
+    def _quiet(self) -> bool:
+        if not self._all_running() or not self._all_subscribed():
+            return False
+        if any(client.waiting or client.unacknowledged for client in self.clients):
+            return False
+        return not any(self._busy(node) for node in self.nodes)
+
+    def _busy(self, node: SimulatedNode) -> str:
+        broker = node.server.broker
+        if broker.durability is not None and broker.durability.commit.pending:
+            return f"{broker.durability.commit.pending} records to store"
+        for session in [*broker.sessions, *getattr(broker.sessions, "internal", {}).values()]:
+            if session.queued or session.inflight or session.replays is not None:
+                return f"{session!r} has {session.queued} queued and {len(session.inflight)} in flight"
+        return ""
+
+    def _state(self) -> str:
+        """What is not quiet."""
+        found = []
+        for node in self.nodes:
+            if not node.running:
+                found.append(f"{node.name} does not run")
+                continue
+            members = [f"{each.name} {each.status}" for each in node.server.cluster.members() if each.status != RUNNING]
+            found += [f"{node.name}: {each}" for each in members]
+            busy = self._busy(node)
+            if busy:
+                found.append(f"{node.name}: {busy}")
+        for client in self.clients:
+            if not client.online:
+                found.append(f"{client.name} is not connected")
+            elif client.filters and not client.subscribed:
+                found.append(f"{client.name} has no SUBACK from {client.node and client.node.name}")
+            elif client.waiting or client.unacknowledged:
+                first = next(iter(client.unacknowledged.values()), None)
+                found.append(f"{client.name} at {client.node and client.node.name} waits with {first}")
+        return "; ".join(found[:6])
