@@ -28,7 +28,7 @@ export TAIPAN_COMPILED := no
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run cluster test test-all compile test-compiled check format lint unused types cover fuzz bench bench-api bench-cluster bench-profile bench-compiled docs-tables conformance interop soak soak-cluster soak-disk clean
+.PHONY: help setup run cluster test test-all compile test-compiled check format lint unused types cover fuzz bench bench-api bench-cluster bench-profile bench-compiled docs-tables conformance interop soak soak-cluster soak-disk simulate clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -134,6 +134,9 @@ soak-cluster: setup compiled ## three NATS servers, three nodes, and what breaks
 
 soak-disk: setup ## a fake disk that loses power or fails at every single operation (EVERY=1 SEED=...)
 	@$(BIN)/python -m tools.soak.disk --every $(or $(EVERY),1) $(if $(SEED),--seed $(SEED))
+
+simulate: setup ## thousands of simulated clusters with every fault, each by a seed (SEEDS=10000 FIRST=1)
+	@$(BIN)/python -m tools.simulation --seeds $(or $(SEEDS),10000) --first $(or $(FIRST),1)
 
 clean: ## remove what setup and tests left behind
 	rm -rf $(VENV) $(NODE_DIR)/node_modules $(BENCH_DIR)/node_modules build dist *.egg-info htmlcov .coverage .coverage.* \

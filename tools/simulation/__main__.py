@@ -1,23 +1,28 @@
-"""``python -m tools.simulation --seeds 10000``: so many runs of a simulated cluster; exit status 1 if a promise broke."""
+"""``python -m tools.simulation --seeds 10000``: so many simulated clusters; exit status 1 if a promise was broken."""
 
 import argparse
 import os
 import sys
 import time
+import warnings
 from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
 
-from .world import FEATURES, World
+from .world import DEFAULT, NODES, World
 
 CHUNK = 10
 
 
-def run_seed(seed: int, features: tuple[str, ...], trace: bool = False) -> list[str]:
-    return World(seed, features, print if trace else None).run()
+def run_seed(seed: int, features: tuple[str, ...], nodes: int, trace: bool = False) -> list[str]:
+    # What dead nodes were about is collected some time later, and may complain.
+    sys.unraisablehook = lambda _: None
+    warnings.simplefilter("ignore", RuntimeWarning)
+    return World(seed, features, print if trace else None, nodes).run()
 
 
-def run_seeds(seeds: range, features: tuple[str, ...]) -> dict[int, list[str]]:
+def run_seeds(seeds: range, features: tuple[str, ...], nodes: int) -> dict[int, list[str]]:
     """The seeds that failed, and what was wrong."""
-    found = {seed: run_seed(seed, features) for seed in seeds}
+    found = {seed: run_seed(seed, features, nodes) for seed in seeds}
     return {seed: wrong for seed, wrong in found.items() if wrong}
 
 
@@ -27,7 +32,8 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=1, help="the first of them")
     parser.add_argument("--seed", type=int, default=None, help="this one alone")
     parser.add_argument("--trace", action="store_true", help="with --seed: everything that happens")
-    parser.add_argument("--features", default=",".join(FEATURES), help="what it is about, separated by commas")
+    parser.add_argument("--features", default=",".join(DEFAULT), help="what it is about, separated by commas")
+    parser.add_argument("--nodes", type=int, default=NODES)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--failures", type=int, default=10, help="end after so many seeds have failed")
     options = parser.parse_args()
@@ -38,7 +44,7 @@ def main() -> int:
         })  # fmt: skip
     features = tuple(options.features.split(","))
     if options.seed is not None:
-        wrong = run_seed(options.seed, features, options.trace)
+        wrong = run_seed(options.seed, features, options.nodes, options.trace)
         for each in wrong:
             print(each)
         print("ok" if not wrong else f"FAILED seed {options.seed}")
@@ -49,11 +55,14 @@ def main() -> int:
     done = 0
     with ProcessPoolExecutor(options.processes) as pool:
         chunks = [range(first, min(first + CHUNK, end)) for first in range(options.first, end, CHUNK)]
-        for chunk, found in zip(chunks, pool.map(run_seeds, chunks, [features] * len(chunks)), strict=True):
+        for chunk, found in zip(
+            chunks, pool.map(run_seeds, chunks, repeat(features), repeat(options.nodes)), strict=False
+        ):
             done += len(chunk)
             failed |= found
             for seed, wrong in found.items():
-                print(f"FAILED python -m tools.simulation --seed {seed} --features {options.features}")
+                about = f"--features {options.features} --nodes {options.nodes}"
+                print(f"FAILED python -m tools.simulation --seed {seed} {about}")
                 print(*(f"    {each}" for each in wrong[:3]), sep="\n", flush=True)
             if len(failed) >= options.failures:
                 pool.shutdown(cancel_futures=True)

@@ -247,7 +247,7 @@ class SimulatedClient:
             if packet.type == c.PUBREC:
                 self._answer(Ack(c.PUBREL, packet.packet_id, 0x92))
             return
-        if packet.reason_code >= 0x80:
+        if packet.reason_code >= 0x80 and packet.type != c.PUBCOMP:
             # Refused: it is sent again later, as a new one.
             self.world.note(f"{self.name}: {sent} is refused with {packet.reason_code:#x}")
             del self.unacknowledged[packet.packet_id]

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from taipan.broker.mqtt.topics import matches
 
 from .client import Sent, SimulatedClient
+from .node import SimulatedNode
 
 if TYPE_CHECKING:
     from .world import World
@@ -100,38 +101,50 @@ def _owners(world: "World") -> None:
             world.wrong(f"the session of {client.name} is nowhere")
 
 
+def retained_of(node: SimulatedNode) -> dict[str, bytes]:
+    retained = node.server.broker.retained
+    messages = {topic: retained.get(topic) for topic in sorted(retained.topics())}
+    return {topic: message.payload for topic, message in messages.items() if message is not None}
+
+
+def retained_agrees(world: "World") -> bool:
+    found = [retained_of(node) for node in world.nodes]
+    return "retained" not in world.features or all(each == found[0] for each in found)
+
+
 def _retained(world: "World") -> None:
-    """The same on every node, and of each topic the one that was acknowledged last, or a later one."""
+    """Of each topic the one that was acknowledged last, or a later one."""
     if "retained" not in world.features:
         return
-    found = []
-    for node in world.nodes:
-        retained = node.server.broker.retained
-        topics = sorted(retained.topics())
-        messages = {topic: retained.get(topic) for topic in topics}
-        found.append({topic: message.payload for topic, message in messages.items() if message is not None})
-    for node, each in zip(world.nodes[1:], found[1:], strict=True):
-        if each != found[0]:
-            world.wrong(f"retained of {world.nodes[0].name} {found[0]} and of {node.name} {each}")
-            return
-    last: dict[str, Sent] = {}
+    found = retained_of(world.nodes[0])
+    last: dict[tuple[str, str], Sent] = {}
     for sent in world.messages:
         if sent.retain and sent.acknowledged:
-            last[sent.topic] = sent
-    for topic, sent in last.items():
-        payload = found[0].get(topic)
-        if payload is None or int(payload.split()[1]) < sent.number:
+            last[sent.topic, sent.publisher] = sent
+    for (topic, publisher), sent in last.items():
+        payload = found.get(topic)
+        if payload is None:
+            world.wrong(f"nothing is retained on {topic}, though {sent} was acknowledged")
+            continue
+        by, number, _ = payload.decode().split()
+        if by == publisher and int(number) < sent.number:
             world.wrong(f"retained on {topic} is {payload!r}, though {sent} was acknowledged")
 
 
+def rows_of(node: SimulatedNode) -> dict[str, str]:
+    return {key: row.value for key, row in sorted(node.rows.items())}
+
+
+def rows_agree(world: "World") -> bool:
+    found = [rows_of(node) for node in world.nodes]
+    return all(each == found[0] for each in found)
+
+
 def _tables(world: "World") -> None:
-    """Rows are the same everywhere, and what was acknowledged is not lost to what came before it."""
-    rows = [{key: row.value for key, row in node.rows.items()} for node in world.nodes]
-    for node, each in zip(world.nodes[1:], rows[1:], strict=True):
-        if each != rows[0]:
-            world.wrong(f"rows of {world.nodes[0].name} {rows[0]} and of {node.name} {each}")
+    """What was acknowledged is not lost to what came before it."""
+    rows = rows_of(world.nodes[0])
     for key, changes in world.row_changes.items():
-        value = rows[0].get(key)
+        value = rows.get(key)
         made = next((change for change in changes if change.value == value), None)
         for change in changes:
             if change.acknowledged and (made is None or made.end < change.start):

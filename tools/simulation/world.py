@@ -27,6 +27,8 @@ SETTLE: Final = 240.0
 MAX_STEPS: Final = 1_500_000
 """Callbacks of the loop that no run needs."""
 FEATURES: Final = ("members", "rows", "links", "ownership", "shared", "retained")
+"""What a run may be about: without ``links`` there are no clients, without ``ownership`` each stays at its node."""
+DEFAULT: Final = ("members", "rows")
 
 
 class RowChange:
@@ -63,7 +65,11 @@ class World:
     """``features``: what the run is about. ``trace`` is given a line for everything that happens."""
 
     def __init__(
-        self, seed: int, features: tuple[str, ...] = FEATURES, trace: Callable[[str], None] | None = None
+        self,
+        seed: int,
+        features: tuple[str, ...] = FEATURES,
+        trace: Callable[[str], None] | None = None,
+        nodes: int = NODES,
     ) -> None:
         self.seed = seed
         self.features = features
@@ -87,7 +93,7 @@ class World:
         self._calm = False
         level = "disk"
         cluster: dict[str, object] = {"strict_subscribe": True, "takeover": "refuse"}
-        for number in range(NODES):
+        for number in range(nodes):
             self.nodes.append(
                 SimulatedNode(f"n{number + 1}@127.0.0.1", settings_of(f"n{number + 1}@127.0.0.1", level, cluster), self)
             )
@@ -195,14 +201,14 @@ class World:
             if not node.running:
                 return False
             members = node.server.cluster.members()
-            if len(members) != NODES or any(member.status != RUNNING for member in members):
+            if len(members) != len(self.nodes) or any(member.status != RUNNING for member in members):
                 return False
         return True
 
     # ---------------------------------------------------------------- clients
 
     def _make_clients(self) -> None:
-        durable = DAY if "ownership" in self.features or self.rng.random() < 2 else 0
+        durable = DAY
         if "links" not in self.features:
             return
         for number in range(self.rng.randint(2, 3)):
@@ -354,6 +360,8 @@ class World:
 
     def _partition(self) -> None:
         names = [node.name for node in self.nodes]
+        if len(names) == 1:
+            return
         self.rng.shuffle(names)
         cut = self.rng.randint(1, len(names) - 1)
         self.hub.partition(set(names[:cut]), set(names[cut:]), quorum=self.rng.choice((0, 1, None)))
@@ -415,7 +423,9 @@ class World:
             return False
         if any(client.waiting or client.unacknowledged for client in self.clients):
             return False
-        return not any(self._busy(node) for node in self.nodes)
+        if any(self._busy(node) for node in self.nodes):
+            return False
+        return promises.rows_agree(self) and promises.retained_agrees(self)
 
     def _busy(self, node: SimulatedNode) -> str:
         broker = node.server.broker
@@ -446,4 +456,6 @@ class World:
             elif client.waiting or client.unacknowledged:
                 first = next(iter(client.unacknowledged.values()), None)
                 found.append(f"{client.name} at {client.node and client.node.name} waits with {first}")
+        if not found:
+            found = [f"{node.name} has {promises.rows_of(node)} {promises.retained_of(node)}" for node in self.nodes]
         return "; ".join(found[:6])

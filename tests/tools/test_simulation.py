@@ -1,0 +1,85 @@
+"""The simulation of a cluster: some seeds of it, and that it finds what is wrong, the same each time."""
+
+import gc
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tools.simulation.client import SimulatedClient
+from tools.simulation.disk import SimulatedLog
+from tools.simulation.world import DEFAULT, World
+
+ROOT = Path(__file__).parents[2]
+SEEDS = 40
+ONE_NODE = ("members", "rows", "links", "ownership", "shared", "retained")
+"""On one node clients need nothing of the cluster but that it leaves them alone."""
+
+
+def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tools.simulation", "--processes", "1", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={**os.environ})
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    """What dead nodes were about is collected here, and may complain."""
+    before, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+        gc.collect()
+    sys.unraisablehook = before
+
+
+@pytest.mark.parametrize("first", range(1, SEEDS, 20))
+def test_a_slice_of_seeds(first: int) -> None:
+    done = simulate("--seeds", "20", "--first", str(first))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_clients_of_one_node() -> None:
+    done = simulate("--seeds", "10", "--nodes", "1", "--features", ",".join(ONE_NODE))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_seed_does_the_same_each_time() -> None:
+    first, second = (simulate("--seed", "5", "--trace").stdout.splitlines() for _ in range(2))
+    told = [[line for line in each if "restored sessions" not in line] for each in (first, second)]
+    assert len(told[0]) > 50 and told[0] == told[1]
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_message_that_is_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    write_down = SimulatedClient._write_down
+
+    def forget_one(self: SimulatedClient, packet: object) -> None:
+        if self.name != "s0" or len(self.received) != 3:
+            write_down(self, packet)  # type: ignore[arg-type]
+        else:
+            self.received.append(("", b"nobody 0 0", 0, False, False))
+
+    monkeypatch.setattr(SimulatedClient, "_write_down", forget_one)
+    wrong = [World(seed, ONE_NODE, nodes=1).run() for seed in range(1, 6)]
+    assert any("never got" in each for found in wrong for each in found), wrong
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_disk_that_forgets_what_it_has_stored_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forget(self: SimulatedLog) -> None:
+        for seq in sorted(self._disk.batches)[-3:-1]:
+            del self._disk.batches[seq]
+
+    monkeypatch.setattr(SimulatedLog, "crash", forget)
+    assert any(World(seed, ONE_NODE, nodes=1).run() for seed in range(1, 12))
+
+
+@pytest.mark.usefixtures("quiet")
+def test_nodes_that_do_not_hear_of_each_other_are_found() -> None:
+    world = World(1, DEFAULT)
+    world.hub.drop = 1.0
+    assert any("every node sees the others" in each for each in world.run())
