@@ -85,6 +85,11 @@ class SimulatedClient:
             self._retry()
             return
         self.wanted = None
+        if self.world.stays and self.node is not None:
+            nodes = [self.node] if self.node.running else []
+            if not nodes:
+                self._retry()
+                return
         node = self.node = self.rng.choice(nodes)
         self._reader = Reader(V5)
         self.world.note(f"{self.name} connects to {node.name}")

@@ -90,6 +90,7 @@ class World:
         self.row_changes: dict[str, list[RowChange]] = {}
         self.kills = 0
         self.starting: list[asyncio.Task[None]] = []
+        self.stays = "ownership" not in features
         self._calm = False
         level = "disk"
         cluster: dict[str, object] = {"strict_subscribe": True, "takeover": "refuse"}
