@@ -263,6 +263,7 @@ class Server:
             self.clock,
             self.broker.rng,
             self.version,
+            self._zone_of,
         )
 
     def _memory_part(self, name: str) -> int:

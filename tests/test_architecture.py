@@ -46,7 +46,7 @@ PARTS = (
     Part(
         "cluster",
         "broker.cluster",
-        "access channel core extensions loop mqtt observability persistence routing session settings store version",
+        "access channel core extensions log loop mqtt observability persistence routing session settings store version",
     ),
     Part("transport", "broker.transport", "channel core loop mqtt persistence session settings"),
     Part(

@@ -16,12 +16,16 @@ from ..persistence.tables import Tables
 from ..session.client_info import ClientInfo
 from ..session.limits import Limits
 from ..session.session import Session
+from ..store.restored import ZoneOf
 from .calls import Calls
+from .connected import Connected
 from .context import ClusterContext
+from .handover import Handover
 from .link import LISTENER, Links, link_limits
 from .link_receiver import LinkReceiver
 from .members import Members
 from .nats import Nats
+from .ownership import Ownership
 from .routes import Routes
 from .rows import Rows
 
@@ -49,7 +53,9 @@ class NatsCluster:
         clock: Clock,
         rng: Random,
         version: str,
+        zone_of: ZoneOf,
     ) -> None:
+        """``zone_of``: settings and limits by a listener's name."""
         self.context = ClusterContext(settings, nats, broker, channels, tables, alarms, clock, rng, version)
         self.nats = nats
         self.strict_subscribe = self.context.settings.strict_subscribe
@@ -60,6 +66,9 @@ class NatsCluster:
         self.routes = Routes(self.context, self.membership, self.calls)
         self.links = Links(self.context, self.membership, self.calls, self.routes)
         self.receiver = LinkReceiver(self.context, self.membership, self.calls)
+        self.handover = Handover(self.context, self.membership, self.calls, self.routes, zone_of)
+        self.connected = Connected(self.context, self.membership, self.calls)
+        self.ownership = Ownership(self.context, self.membership, self.handover, self.connected)
 
     async def start(self) -> None:
         """Become a member. Where NATS is not there, the node serves its own clients, and joins when it is.
@@ -67,6 +76,7 @@ class NatsCluster:
         :raises NatsRefused: this node may not, or this NATS cannot be used.
         """
         self.membership.identify()
+        self.handover.load()
         self.calls.start()
         self.receiver.start()
         self.links.start()
@@ -83,10 +93,16 @@ class NatsCluster:
             logger.warning(
                 "cluster_routes_unknown detail=%s setting=cluster.servers", "other nodes get no messages yet"
             )
+        await self.ownership.start()
+        self.handover.start()
+        self.connected.start()
 
     async def stop(self) -> None:
         """The clients are gone: take no part any more."""
         self.rows.stop()
+        await self.connected.stop()
+        await self.handover.stop()
+        await self.ownership.stop()
         await self.links.stop(_LAST_FRAMES)
         await self.routes.stop()
         await self.membership.stop()
@@ -104,16 +120,16 @@ class NatsCluster:
         return self.membership.members()
 
     def claim(self, client: ClientInfo, clean_start: bool, expiry: int) -> Awaitable[Outcome | None] | None:
-        return None
+        return self.ownership.claim(client, clean_start, expiry)
 
     async def subscribed(self, filters: list[str]) -> None:
         await self.routes.known_everywhere(filters)
 
     def session_ended(self, session: Session) -> None:
-        pass
+        self.ownership.session_ended(session)
 
     def owner_of(self, client_id: str) -> str | None:
-        return None
+        return self.ownership.owner_of(client_id)
 
     def serve(self, method: str, handler: Handler) -> None:
         self.calls.serve(method, handler)

@@ -410,9 +410,14 @@ class Routes:
     async def _reached(self, node: str, argument: bytes) -> bytes:
         """Another node asks until this one routes by its change of a filter."""
         revision = int(argument)
-        if self._watch is None or not await self._watch.reached(revision, self._context.settings.call_timeout):
+        if not await self.reached(revision):
             raise CallFailed(f"revision {revision} of the routes is not reached")
         return b""
+
+    async def reached(self, revision: int) -> bool:
+        """Until this node routes by what the bucket had at this revision; False: not in time."""
+        watch = self._watch
+        return watch is not None and await watch.reached(revision, self._context.settings.call_timeout)
 
     async def reached_everywhere(self, revision: int) -> bool:
         """Until every running node routes by what the bucket has at this revision; False: one has not answered."""

@@ -318,3 +318,46 @@ class HelloAnswer(msgspec.Struct, array_like=True, frozen=True):
 
     taken: int
     stored: int
+
+
+# ------------------------------------------------------------------- ownership
+
+
+class Owned(msgspec.Struct, array_like=True, frozen=True):
+    """Bucket ``sessions``: this node, with this data, has the session; ``node`` empty: nobody, and what a node that was
+    away still has of it is not wanted. ``owner``: see ``ClientInfo.owner``. ``clean_start``: it began anew, and what a
+    node that was away had before is not wanted."""
+
+    client_id: str
+    node: str
+    uid: str
+    owner: str = ""
+    clean_start: bool = False
+
+
+class Here(msgspec.Struct, array_like=True, frozen=True):
+    """A client has connected. ``stamp``: the higher one stays. ``owner``, ``username``: see ``ClientInfo``."""
+
+    client_id: str
+    stamp: int
+    owner: str
+    username: str | None
+    clean_start: bool
+
+
+class HereBatch(msgspec.Struct, array_like=True, frozen=True):
+    """``number``: of this message of this node; ``last``: it only says which was the last. ``stamp``: the highest that
+    the node has seen."""
+
+    number: int
+    last: bool
+    stamp: int
+    clients: list[Here]
+
+
+class SendAway(msgspec.Struct, array_like=True, frozen=True):
+    """The client with this stamp is to go: the session belongs to ``owner``."""
+
+    client_id: str
+    stamp: int
+    owner: str

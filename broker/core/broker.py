@@ -123,6 +123,8 @@ class Broker:
         self.budget = LoopBudget()
         self.account = account or MemoryAccount()
         self.rng = rng or Random()
+        self._id_prefix = f"{self.rng.getrandbits(64):016X}"
+        self._next_id = 0
         self.router = Router(settings.shared.strategy, self.rng)
         self.retained = RetainedStore(
             settings.retained.max_messages,
@@ -282,6 +284,10 @@ class Broker:
         budget = self.budget
         budget.deliveries += len(nodes)
         budget.bytes += len(nodes) * (len(message.frame) + 64)
+        if not message.id:
+            # Before anything of it is written down: by its id a node knows what comes to it by two ways.
+            self._next_id += 1
+            message.id = f"{self._id_prefix}{self._next_id:016X}"
         for subscription in nodes:
             subscription.session.deliver(message, subscription)
         return len(nodes)
@@ -462,8 +468,7 @@ class Broker:
                 self.durability.sessions.opened(session)
         else:
             self._stop_timers(session)
-            session.will = None  # [MQTT-3.1.3-9] the session goes on within the delay
-            self._will_gone(session)
+            self.drop_will(session)  # [MQTT-3.1.3-9] the session goes on within the delay
             session.expire_queued(now)
             session.disconnected_at = 0.0
             session.expiry_interval = expiry_interval
@@ -487,6 +492,11 @@ class Broker:
     def suspend_session(self, session: Session) -> None:
         """Another node may be about to have this session: neither it nor its will is due meanwhile."""
         self._stop_timers(session)
+
+    def drop_will(self, session: Session) -> None:
+        """Its will is not published: the session goes on, here or on another node."""
+        session.will = None
+        self._will_gone(session)
 
     def continue_session(self, session: Session, will_due: float, now: float) -> None:
         """It stays, or has come here: it ends when its time is over, unless its client comes. ``will_due``: when its
@@ -515,8 +525,7 @@ class Broker:
         session.subscriptions.clear()
         owed = session.undelivered()
         session.end()
-        session.will = None
-        self._will_gone(session)
+        self.drop_will(session)
         if self.durability is not None and session.durable:
             self.durability.sessions.ended(session, owed)
         return True

@@ -104,6 +104,7 @@ class ClientInfo(Publisher):
         "proved_client_id",
         "sock_host",
         "sock_port",
+        "stamp",
         "token",
         "traffic",
         "zone",
@@ -153,6 +154,7 @@ class ClientInfo(Publisher):
         self.packet_properties: Properties = NO_PROPERTIES
         self.acl_cache: object = None  # an access.acl_cache.AclCache
         self.token: object = None  # an access.jwt.Token
+        self.stamp = 0  # of its CONNECT, in a cluster: the higher one of two of one identifier stays
         self.traffic: Traffic | None = None
         self.dropped: dict[str, int] | None = None
 

@@ -35,6 +35,10 @@ class Replay:
         self._left.pop(subscription.filter, None)
         self._left[subscription.filter] = (messages, subscription)
 
+    def filters(self) -> list[str]:
+        """Of which something is still to be sent."""
+        return list(self._left)
+
     def stop(self, filter: str) -> None:
         """What is left of this filter is not sent."""
         self._left.pop(filter, None)

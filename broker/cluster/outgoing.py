@@ -1,0 +1,431 @@
+"""Outgoing: sessions that another node gets from here. What the steps are says ``handover``.
+
+Until the other node has the key, the session is this node's: its client is gone, nothing of it is lost, and if the
+other does not come back it goes on here.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from ..channel.identity import owner_before
+from ..channel.session_setup import take_over
+from ..core.cluster import CallFailed, NodeUnreachable
+from ..loop.timers import Timer
+from ..mqtt.message import Delivery
+from ..persistence.stored_message import stored_of
+from ..session.protocols import EXPIRED, UNREADABLE
+from ..session.session import Session
+from .calls import Calls
+from .context import ClusterContext
+from .nats import NoAnswer, Unavailable, Unknown
+from .session_transfer import (
+    BUSY,
+    DISCARDED,
+    END,
+    GONE,
+    MORE,
+    NOT_OURS,
+    OF_ANOTHER,
+    PIECE_BYTES,
+    PIECE_MESSAGES,
+    READY,
+    Done,
+    Fetch,
+    Offer,
+    Piece,
+    Prepare,
+    Prepared,
+    moved_delivery,
+    moved_session,
+)
+
+if TYPE_CHECKING:
+    from .ownership import Ownership
+
+logger = logging.getLogger(__name__)
+
+PREPARE: Final = "handover.prepare"
+FETCH: Final = "handover.fetch"
+DONE: Final = "handover.done"
+OFFER: Final = "handover.offer"
+CANCEL: Final = "handover.cancel"
+
+_OFFER_AGAIN: Final = 5.0
+
+
+class Leaving:
+    """A session that another node gets. ``confirmed``: that node has it."""
+
+    def __init__(self, session: Session, node: str, move: str) -> None:
+        self.session = session
+        self.node = node
+        self.move = move
+        self.confirmed = False
+        # The other node has not asked for it: it began the session anew while this node was away.
+        self.anew = False
+        self.will_due = 0.0
+        # The number of the last piece, and what it had.
+        self.number = 0
+        self.sent: list[Delivery] = []
+        self.left = asyncio.Event()
+        self.timer: asyncio.TimerHandle | None = None
+        self.lock = asyncio.Lock()
+
+
+class Outgoing:
+    """``leaves``: whether a session is on its way; ``left``: when it is not any more."""
+
+    def __init__(self, context: ClusterContext, calls: Calls, is_coming: Callable[[str], bool]) -> None:
+        self._context = context
+        self._broker = context.broker
+        self._calls = calls
+        self._is_coming = is_coming
+        self._leaving: dict[str, Leaving] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.on_gone: Callable[[str], None] = lambda client_id: None
+        self.step: Callable[[str], None] = lambda name: None
+        self.ownership: Ownership
+        calls.serve(PREPARE, self._prepare)
+        calls.serve(FETCH, self._fetch)
+        calls.serve(DONE, self._done)
+        calls.serve(CANCEL, self._cancel)
+
+    async def stop(self) -> None:
+        for leaving in self._leaving.values():
+            if leaving.timer is not None:
+                leaving.timer.cancel()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def leaves(self, client_id: str) -> bool:
+        return client_id in self._leaving
+
+    async def left(self, client_id: str, timeout: float) -> None:
+        leaving = self._leaving.get(client_id)
+        if leaving is None:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await leaving.left.wait()
+
+    # ------------------------------------------------------------------- prepare
+
+    async def _prepare(self, node: str, argument: bytes) -> bytes:
+        ask = msgspec.msgpack.decode(argument, type=Prepare)
+        return msgspec.msgpack.encode(self._prepared(node, ask))
+
+    def _prepared(self, node: str, ask: Prepare) -> Prepared:
+        client_id = ask.client_id
+        now = self._context.clock.now()
+        leaving = self._leaving.get(client_id)
+        if leaving is not None:
+            same = leaving.move == ask.move and leaving.node == node and not leaving.confirmed
+            return self._ready(leaving, now) if same else Prepared(BUSY)
+        if self.ownership.busy(client_id) or self._is_coming(client_id):
+            return Prepared(BUSY)
+        if not self.ownership.has(client_id):
+            return Prepared(NOT_OURS)
+        session = self._broker.sessions.get(client_id)
+        if session is None:
+            return Prepared(GONE)
+        owner = owner_before(session, ask.owner, ask.username) if ask.check_owner else ""
+        if owner:
+            return Prepared(OF_ANOTHER, f"the session belongs to {owner}")
+        channel = self._context.channels.channels.get(client_id)
+        if channel is not None:
+            take_over(channel, ask.clean_start, node)
+        elif ask.clean_start:
+            self._broker.discard_session(session, now)
+        if ask.clean_start:
+            return Prepared(DISCARDED)
+        session = self._broker.sessions.get(client_id)
+        if session is None:
+            return Prepared(GONE)
+        leaving = self._suspend(session, node, ask.move)
+        self.step("suspended")
+        return self._ready(leaving, now)
+
+    def _suspend(self, session: Session, node: str, move: str) -> Leaving:
+        leaving = self._leaving[session.client_id] = Leaving(session, node, move)
+        timer = session.will_timer
+        leaving.will_due = timer.when if isinstance(timer, Timer) else 0.0
+        self._broker.suspend_session(session)
+        self._wait_for_key(leaving)
+        return leaving
+
+    def _ready(self, leaving: Leaving, now: float) -> Prepared:
+        skew = self._context.clock.skew
+        return Prepared(READY, "", moved_session(leaving.session, leaving.will_due, now, skew))
+
+    # ------------------------------------------------------ who has the key then
+
+    def _wait_for_key(self, leaving: Leaving) -> None:
+        wait = self._context.settings.takeover_timeout
+        leaving.timer = asyncio.get_running_loop().call_later(wait, self._look, leaving)
+
+    def _look(self, leaving: Leaving) -> None:
+        leaving.timer = None
+        if not leaving.confirmed and not leaving.anew and self._leaving.get(leaving.session.client_id) is leaving:
+            task = asyncio.get_running_loop().create_task(self._settle(leaving))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _settle(self, leaving: Leaving) -> None:
+        """The other node has not come back. A write of its own may be late: the key is written once more, so that it
+        comes too late."""
+        session = leaving.session
+        try:
+            kept = await self.ownership.keep(session)
+        except (Unavailable, Unknown, NoAnswer) as error:
+            logger.info("session_kept_unknown client_id=%s error=%s", session.client_id, error)
+            self._wait_for_key(leaving)
+            return
+        if leaving.confirmed or self._leaving.get(session.client_id) is not leaving:
+            return
+        if not kept:
+            # It is the other's, which may not know of this attempt any more.
+            await self._offer(leaving)
+            return
+        self._keep(leaving)
+
+    def _keep(self, leaving: Leaving) -> None:
+        session = leaving.session
+        logger.info("session_kept client_id=%s node=%s", session.client_id, leaving.node)
+        self._forget(leaving)
+        self._broker.continue_session(session, leaving.will_due, self._context.clock.now())
+
+    def returned(self, client_id: str) -> None:
+        """Another node has written that the session is this node's: it could not take it."""
+        leaving = self._leaving.get(client_id)
+        if leaving is not None and not leaving.confirmed and not leaving.anew:
+            self._keep(leaving)
+
+    async def _cancel(self, node: str, argument: bytes) -> bytes:
+        """The other node does not take it, and has written nothing."""
+        done = msgspec.msgpack.decode(argument, type=Done)
+        leaving = self._leaving.get(done.client_id)
+        if leaving is not None and leaving.move == done.move and not leaving.confirmed:
+            self._keep(leaving)
+        return b""
+
+    def _forget(self, leaving: Leaving) -> None:
+        if leaving.timer is not None:
+            leaving.timer.cancel()
+            leaving.timer = None
+        if self._leaving.get(leaving.session.client_id) is leaving:
+            del self._leaving[leaving.session.client_id]
+        leaving.left.set()
+
+    # ------------------------------------------------------------------ the queue
+
+    async def _fetch(self, node: str, argument: bytes) -> bytes:
+        ask = msgspec.msgpack.decode(argument, type=Fetch)
+        return msgspec.msgpack.encode(await self._piece(node, ask))
+
+    async def _piece(self, node: str, ask: Fetch) -> Piece:
+        client_id = ask.client_id
+        leaving = self._leaving.get(client_id)
+        if leaving is None:
+            session = self._broker.sessions.get(client_id)
+            if session is None:
+                return Piece(GONE)
+            if self.ownership.owner_of(client_id) != node:
+                return Piece(BUSY)  # what it has written has not been told here
+            leaving = self._suspend(session, node, ask.move)
+        async with leaving.lock:
+            if leaving.move != ask.move:
+                if self.ownership.owner_of(client_id) != node:
+                    return Piece(BUSY)
+                leaving.move, leaving.node = ask.move, node
+            if not leaving.confirmed:
+                self._confirm(leaving, ask)
+            for topic_filter in ask.ended:
+                self._broker.unsubscribe(leaving.session, topic_filter)
+            if leaving.sent and ask.taken < leaving.number:
+                return self._made(leaving)
+            self._drop_sent(leaving, ask)
+            await self._context.tables.stored()
+            return await self._next(leaving, ask)
+
+    def _confirm(self, leaving: Leaving, ask: Fetch) -> None:
+        """The other node has the session, and what is in flight."""
+        session = leaving.session
+        leaving.confirmed = True
+        journal = session.journal
+        queue = session.queue
+        held = [each for each in session.inflight.values() if each is not None]
+        if ask.rest:
+            lost = sum(each.qos == 2 for each in held) + len(session.inflight) - len(held)
+            if lost:
+                self._broker.metrics.refusals.add("cluster_qos2_of_lost_session", lost)
+            again = [each for each in held if each.qos == 1]
+            held = [each for each in held if each.qos == 2]
+        else:
+            again = []
+        if journal is not None:
+            journal.done(session, held)
+            for packet_id, each in session.inflight.items():
+                if each is None:
+                    journal.completed(session, packet_id)
+            for packet_id in session.awaiting_rel or ():
+                journal.freed(session, packet_id)
+        session.inflight.clear()
+        session.inflight_bytes = 0
+        session.awaiting_rel = None
+        self._broker.drop_will(session)
+        leaving.sent = again
+        leaving.number = ask.taken + 1 if again else ask.taken
+        doubt = {(number, group) for number, group in ask.doubt}
+        if doubt and queue is not None:
+            # It has these: the node did not live to note that.
+            taken = [each for each in queue if _key(each) in doubt]
+            kept = [each for each in queue.clear() if _key(each) not in doubt]
+            for delivery in kept:
+                queue.push(delivery)
+            if journal is not None:
+                journal.done(session, taken)
+        self.step("confirmed")
+
+    def _drop_sent(self, leaving: Leaving, ask: Fetch) -> None:
+        session = leaving.session
+        if leaving.sent and session.journal is not None:
+            session.journal.done(session, [each for each in leaving.sent if each.qos])
+        leaving.sent = []
+        leaving.number = ask.taken
+
+    async def _next(self, leaving: Leaving, ask: Fetch) -> Piece:
+        session = leaving.session
+        durability = self._broker.durability
+        queue = session.queue
+        if queue is not None and durability is not None:
+            paged = [stored_of(each.message) for each in islice(queue, PIECE_MESSAGES) if each.message.paged]
+            await durability.paging.load([each for each in paged if each is not None])
+        self._fill(leaving)
+        if leaving.sent:
+            leaving.number = ask.taken + 1
+            return self._made(leaving)
+        if session.queued:
+            return Piece(MORE, ask.taken)  # what waits was paged out again
+        if not ask.routed and not ask.rest:
+            return Piece(MORE, ask.taken)
+        for subscription in session.subscriptions.values():
+            self._broker.router.unsubscribe(subscription)
+        return Piece(END, ask.taken)
+
+    def _fill(self, leaving: Leaving) -> None:
+        """The next piece."""
+        session = leaving.session
+        queue = session.queue
+        now = self._context.clock.now()
+        size = 0
+        while queue is not None and len(leaving.sent) < PIECE_MESSAGES and size < PIECE_BYTES:
+            delivery = queue.pop()
+            if delivery is None:
+                break
+            message = delivery.message
+            stored = stored_of(message)
+            lost = stored is not None and stored.lost
+            if message.expired(now) or (message.paged and lost):
+                if session.journal is not None and delivery.qos:
+                    session.journal.done(session, (delivery,))
+                self._broker.delivery_dropped(session, delivery, UNREADABLE if lost else EXPIRED)
+                continue
+            if message.paged:
+                queue.push_front(delivery)
+                break
+            leaving.sent.append(delivery)
+            size += delivery.size
+        if queue is not None and not len(queue):
+            session.queue = None
+
+    def _made(self, leaving: Leaving) -> Piece:
+        skew = self._context.clock.skew
+        return Piece(MORE, leaving.number, [moved_delivery(each, skew) for each in leaving.sent])
+
+    # -------------------------------------------------------------------- the end
+
+    async def _done(self, node: str, argument: bytes) -> bytes:
+        done = msgspec.msgpack.decode(argument, type=Done)
+        client_id = done.client_id
+        leaving = self._leaving.get(client_id)
+        session = self._broker.sessions.get(client_id)
+        if leaving is not None and leaving.move == done.move:
+            self._forget(leaving)
+        elif leaving is not None or session is None or self.ownership.owner_of(client_id) != node:
+            session = None  # it is another one
+        if session is not None:
+            self._broker.forget_session(session)
+            self.on_gone(client_id)
+            await self._context.tables.stored()
+        return b""
+
+    def session_ended(self, session: Session) -> None:
+        leaving = self._leaving.get(session.client_id)
+        if leaving is None or leaving.session is not session:
+            return
+        self._forget(leaving)
+        if leaving.sent and self._broker.durability is not None:
+            self._broker.durability.sessions.done(session, [each for each in leaving.sent if each.qos])
+
+    # ------------------------------------------------- a session that was taken away
+
+    def lost(self, session: Session, node: str, clean_start: bool) -> None:
+        """The bucket says that another node has this session: it is offered what there is of it here."""
+        client_id = session.client_id
+        leaving = self._leaving.get(client_id)
+        if leaving is not None:
+            if leaving.node == node:
+                return  # as it should be
+            self._forget(leaving)
+        channel = self._context.channels.channels.get(client_id)
+        if channel is not None:
+            take_over(channel, False, node)
+        if self._broker.sessions.get(client_id) is not session:
+            return
+        logger.warning("session_lost client_id=%s node=%s clean_start=%s", client_id, node, clean_start)
+        for subscription in session.subscriptions.values():
+            self._broker.router.unsubscribe(subscription)
+        if clean_start or not (session.inflight or session.queued):
+            self._broker.suspend_session(session)
+            self._broker.forget_session(session)
+            self.on_gone(client_id)
+            return
+        leaving = self._suspend(session, node, self._context.nonce())
+        leaving.anew = True
+        task = asyncio.get_running_loop().create_task(self._offer(leaving))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _offer(self, leaving: Leaving) -> None:
+        client_id = leaving.session.client_id
+        while self._leaving.get(client_id) is leaving and not leaving.confirmed:
+            node = self.ownership.owner_of(client_id)
+            offer = msgspec.msgpack.encode(Offer(client_id, leaving.move))
+            try:
+                answer = b"" if node is None else await self._calls.call(node, OFFER, offer)
+            except (NodeUnreachable, CallFailed):
+                answer = b""
+            if self._leaving.get(client_id) is not leaving or leaving.confirmed:
+                return
+            if answer == GONE.encode() or node is None or node == self._context.node:
+                if not leaving.anew:
+                    self._wait_for_key(leaving)
+                    return
+                logger.warning("session_rest_dropped client_id=%s node=%s reason=session_over", client_id, node)
+                self._forget(leaving)
+                self._broker.forget_session(leaving.session)
+                return
+            await asyncio.sleep(_OFFER_AGAIN)
+
+
+def _key(delivery: Delivery) -> tuple[int, str]:
+    stored = stored_of(delivery.message)
+    return (0 if stored is None else stored.number, delivery.group)

@@ -1,0 +1,527 @@
+"""Ownership: which node has the session of a Client Identifier. Bucket ``sessions`` has a key for each session that
+outlives its connection; beginning, moving and ending one is a compare-and-set on its key.
+
+A write whose answer does not come may be applied later. It is sent again with the same nonce until there is an answer;
+where there is none in time, ``_settle`` reads the key from the leader and writes it once more, so that the late one
+finds another revision.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Final, NamedTuple
+
+from ..channel.identity import SESSION_OWNER
+from ..core.cluster import STOPPED, CallFailed, NodeUnreachable
+from ..core.outcome import STORE_TROUBLE, Outcome
+from ..mqtt import reason_codes
+from ..session.client_info import ClientInfo
+from ..session.session import Session
+from .connected import Connected
+from .context import ClusterContext
+from .handover import Handover
+from .members import Members, Peer
+from .nats import Entry, NoAnswer, Unavailable, Unknown, Watch, WrongRevision
+from .session_transfer import BUSY, DISCARDED, GONE, OF_ANOTHER, READY, MovedSession
+from .wire import Owned, thing_key
+
+logger = logging.getLogger(__name__)
+
+BUCKET: Final = "sessions"
+RETRY: Final = 1.0
+SERVE_LOCAL: Final = "serve_local"
+_TIMEOUT: Final = "cluster.takeover_timeout"
+_PAUSE: Final = 0.02
+"""Seconds between two questions to a node that is busy with the session."""
+_PAUSE_UNREACHABLE: Final = 0.25
+_SETTLED_AT_A_TIME: Final = 200
+
+
+class Owner(NamedTuple):
+    """``node`` empty: nobody. ``revision``: of the bucket when that was written; it only grows."""
+
+    node: str
+    uid: str
+    revision: int
+
+
+class Ownership:
+    """Whose session is whose; ``claim`` is the way of a CONNECT to its session.
+
+    ``step`` is called with the name of each step of a claim that another node takes part in.
+    """
+
+    def __init__(self, context: ClusterContext, members: Members, handover: Handover, connected: Connected) -> None:
+        self._context = context
+        self._nats = context.nats
+        self._members = members
+        self._handover = handover
+        self._connected = connected
+        self._reader = context.wire.reader(Owned)
+        self._watch: Watch | None = None
+        self._current = asyncio.Event()
+        # By ``thing_key`` of the Client Identifier.
+        self._owners: dict[str, Owner] = {}
+        # Those that are this node's, with the Client Identifier.
+        self._ours: dict[str, str] = {}
+        # Names and uids of nodes, each once.
+        self._texts: dict[str, str] = {}
+        # Client Identifiers that something is being done about, with how many wait to do something.
+        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
+        # Whose key must be looked at: the session is over, or begun without one, or a write was not answered. What is
+        # to be written where such a write has taken the key from another node.
+        self._to_settle: dict[str, Owned | None] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._retry: asyncio.TimerHandle | None = None
+        self._stopped = False
+        self.step: Callable[[str], None] = lambda name: None
+        handover.ownership = self
+
+    # -------------------------------------------------------------- start, stop
+
+    async def start(self) -> None:
+        """The node has its sessions: learn whose they are, and say which are its own."""
+        self._nats.on_connected.append(self._pump)
+        self._members.on_joined.append(self._pump)
+        self._members.on_removed.append(self._removed)
+        self._watch = self._nats.watch(BUCKET, self._entry, self._is_current)
+        if not self._nats.connected:
+            return
+        try:
+            async with asyncio.timeout(self._context.settings.takeover_timeout):
+                await self._current.wait()
+        except TimeoutError:
+            logger.warning("cluster_sessions_unknown setting=cluster.takeover_timeout")
+
+    async def stop(self) -> None:
+        self._stopped = True
+        if self._watch is not None:
+            self._watch.stop()
+        if self._retry is not None:
+            self._retry.cancel()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _run(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # -------------------------------------------------------------- the bucket
+
+    def _entry(self, entry: Entry) -> None:
+        known = self._owners.get(entry.key)
+        if known is not None and entry.revision < known.revision:
+            return
+        found = None if entry.value is None else self._reader.value(entry.value)
+        if found is not None:
+            header, owned = found
+            self._note(entry.key, owned, entry.revision)
+            if header.node != self._context.node and self.has(owned.client_id):
+                self._handover.returned(owned.client_id)
+            return
+        if entry.value is None:
+            self._owners.pop(entry.key, None)
+            client_id = self._ours.pop(entry.key, None)
+            if client_id is not None:
+                self.settle_soon(client_id)
+
+    def _note(self, key: str, owned: Owned, revision: int) -> None:
+        """This is what the bucket says."""
+        client_id = owned.client_id
+        owner = self._owners[key] = Owner(self._text(owned.node), self._text(owned.uid), revision)
+        if self.is_ours(owner):
+            self._ours[key] = client_id
+            return
+        self._ours.pop(key, None)
+        session = self._context.broker.sessions.get(client_id)
+        if session is None:
+            return
+        if not owner.node:
+            self.settle_soon(client_id)
+        elif owner.node != self._context.node:
+            self._handover.lost(session, owner.node, owned.clean_start)
+
+    def _text(self, text: str) -> str:
+        return self._texts.setdefault(text, text)
+
+    def _is_current(self) -> None:
+        """All that was there has been told: sessions without a key get one, keys without a session are deleted."""
+        broker = self._context.broker
+        for client_id in self._ours.values():
+            if client_id not in broker.sessions:
+                self._to_settle[client_id] = None
+        for session in broker.sessions:
+            if persistent(session) and thing_key(session.client_id) not in self._owners:
+                self._to_settle[session.client_id] = None
+        for key, owner in list(self._owners.items()):
+            if owner.node == self._context.node and not self.is_ours(owner):
+                self._run(self._delete_key(key))  # of this node's earlier data, which is gone
+        self._current.set()
+        self._pump()
+
+    async def _delete_key(self, key: str) -> None:
+        owner = self._owners[key]
+        with contextlib.suppress(WrongRevision, Unknown, Unavailable):
+            await self._nats.write(BUCKET, key, None, owner.revision, self._context.nonce())
+
+    def _removed(self, peer: Peer) -> None:
+        """A node is out for good: its sessions are over."""
+        keys = [key for key, owner in self._owners.items() if owner.node == peer.name]
+        if keys:
+            self._run(self._end_sessions_of(peer.name, keys))
+
+    async def _end_sessions_of(self, node: str, keys: list[str]) -> None:
+        """Every node does so, and one of them finds the key there still."""
+        ended = 0
+        for key in keys:
+            owner = self._owners.get(key)
+            if owner is None or owner.node != node:
+                continue
+            with contextlib.suppress(WrongRevision, Unknown, Unavailable):
+                await self._nats.write(BUCKET, key, None, owner.revision, self._context.nonce())
+                ended += 1
+        if ended:
+            self._context.broker.metrics.refusals.add("cluster_session_of_removed_node", ended)
+        logger.warning("cluster_sessions_ended node=%s sessions=%s", node, ended)
+
+    # ----------------------------------------------------------------- questions
+
+    def owner_of(self, client_id: str) -> str | None:
+        """The other node that has this session."""
+        owner = self._owners.get(thing_key(client_id))
+        return None if owner is None or not owner.node or owner.node == self._context.node else owner.node
+
+    def owner(self, client_id: str) -> Owner | None:
+        """Who has it, as far as this node knows."""
+        return self._owners.get(thing_key(client_id))
+
+    def is_ours(self, owner: Owner) -> bool:
+        """Whether that is this node, with its present data."""
+        return owner.node == self._context.node and owner.uid == self._context.wire.uid
+
+    def peer(self, node: str) -> Peer | None:
+        """Another node; ``None``: it is no member any more."""
+        return self._members.peers.get(node)
+
+    def has(self, client_id: str) -> bool:
+        """Whether the bucket says that this node has it."""
+        return thing_key(client_id) in self._ours
+
+    def busy(self, client_id: str) -> bool:
+        """Whether something is being done about it, or has to be."""
+        return client_id in self._locks or client_id in self._to_settle
+
+    # --------------------------------------------------------------------- claim
+
+    def claim(self, client: ClientInfo, clean_start: bool, expiry: int) -> Awaitable[Outcome | None] | None:
+        """As ``core.cluster.Cluster.claim``."""
+        client_id = client.client_id
+        if self._members.left:
+            return None
+        if client_id not in self._locks and not self._handover.leaves(client_id):
+            owner = self._owners.get(thing_key(client_id))
+            if ((owner is None or not owner.node) and not expiry) or (owner is not None and self.is_ours(owner)):
+                self._connected.announce(client, clean_start)
+                return None
+        return self._claim(client, clean_start, expiry)
+
+    async def _claim(self, client: ClientInfo, clean_start: bool, expiry: int) -> Outcome | None:
+        loop = asyncio.get_running_loop()
+        client_id = client.client_id
+        async with self._locked(client_id):
+            refusal = await _Claim(self, client, clean_start, expiry).run()
+        if refusal is None:
+            self._connected.announce(client, clean_start)
+            loop.call_later(RETRY, self._look_at, client_id)  # the client may have gone meanwhile
+        return refusal
+
+    def _look_at(self, client_id: str) -> None:
+        if not self._stopped and client_id not in self._context.broker.sessions and self.has(client_id):
+            self.settle_soon(client_id)
+
+    @contextlib.asynccontextmanager
+    async def _locked(self, client_id: str) -> AsyncIterator[None]:
+        lock, waiting = self._locks.get(client_id) or (asyncio.Lock(), 0)
+        self._locks[client_id] = (lock, waiting + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, waiting = self._locks[client_id]
+            if waiting == 1:
+                del self._locks[client_id]
+            else:
+                self._locks[client_id] = (lock, waiting - 1)
+
+    async def take(
+        self, client: ClientInfo, node: str, clean_start: bool, before: Owner | None, timeout: float
+    ) -> bool:
+        """Write whose the session is, ``node`` empty: nobody's. False: the key was another one than ``before``.
+
+        :raises Unavailable: it was certainly not written.
+        :raises Unknown: it may be written, now or later; that is settled in the background.
+        """
+        client_id = client.client_id
+        uid = self._context.wire.uid if node else ""
+        owned = Owned(client_id, node, uid, client.owner, clean_start)
+        key = thing_key(client_id)
+        revision = 0 if before is None else before.revision
+        try:
+            value = self._context.wire.write(owned)
+            revision = await self._nats.write(BUCKET, key, value, revision, self._context.nonce(), timeout)
+        except WrongRevision:
+            await self.read(client_id)
+            return False
+        except Unknown:
+            node, uid = ("", "") if before is None else (before.node, before.uid)
+            self._to_settle[client_id] = Owned(client_id, node, uid)
+            self.settle_soon(client_id)
+            raise
+        self._note(key, owned, revision)
+        return True
+
+    async def read(self, client_id: str) -> Owned | None:
+        """What the leader has."""
+        key = thing_key(client_id)
+        entry = await self._nats.read(BUCKET, key)
+        if entry is None:
+            return None
+        self._entry(entry)
+        found = None if entry.value is None else self._reader.value(entry.value)
+        return None if found is None else found[1]
+
+    async def keep(self, session: Session) -> bool:
+        """Write once more that a session is this node's, so that a late write of another node finds another revision.
+        False: it is another node's."""
+        client_id = session.client_id
+        owned = await self.read(client_id)
+        owner = self.owner(client_id)
+        if owned is not None and (owner is None or not self.is_ours(owner)):
+            return False
+        ours = Owned(client_id, self._context.node, self._context.wire.uid, session.owner or "")
+        try:
+            await self._write(client_id, ours, 0 if owned is None or owner is None else owner.revision)
+        except WrongRevision:
+            return False
+        return True
+
+    # ---------------------------------------------------------------------- end
+
+    def session_ended(self, session: Session) -> None:
+        """As ``core.cluster.Cluster.session_ended``."""
+        client_id = session.client_id
+        self._handover.session_ended(session)
+        if self.has(client_id):
+            self.settle_soon(client_id)
+
+    def settle_soon(self, client_id: str) -> None:
+        """Its key may not be what it should: whoever waits for it goes first."""
+        self._to_settle.setdefault(client_id, None)
+        asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        if self._stopped or not self._current.is_set() or not self._nats.connected or self._retry is not None:
+            return
+        while self._to_settle and len(self._tasks) < _SETTLED_AT_A_TIME:
+            client_id = next(iter(self._to_settle))
+            self._run(self._settle_one(client_id, self._to_settle.pop(client_id)))
+
+    async def _settle_one(self, client_id: str, back: Owned | None) -> None:
+        try:
+            async with self._locked(client_id):
+                await self._settle(client_id, back)
+        except (Unavailable, Unknown, NoAnswer, WrongRevision) as error:
+            logger.debug("session_key_waits client_id=%s error=%s", client_id, error)
+            if self._to_settle.get(client_id) is None:
+                self._to_settle[client_id] = back
+            if self._retry is None and not self._stopped:
+                self._retry = asyncio.get_running_loop().call_later(RETRY, self._try_again)
+        else:
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _try_again(self) -> None:
+        self._retry = None
+        self._pump()
+
+    async def _settle(self, client_id: str, back: Owned | None) -> None:
+        """Make the key say what is so. ``back``: whose it was, where a write of ours was not answered."""
+        if self._handover.leaves(client_id):
+            return
+        key = thing_key(client_id)
+        entry = await self._nats.read(BUCKET, key)
+        if entry is not None:
+            self._entry(entry)
+        found = None if entry is None or entry.value is None else self._reader.value(entry.value)
+        owned = None if found is None else found[1]
+        revision = 0 if entry is None or entry.value is None else entry.revision
+        session = self._context.broker.sessions.get(client_id)
+        stays = session is not None and persistent(session)
+        ours = owned is not None and owned.node == self._context.node and owned.uid == self._context.wire.uid
+        if owned is not None and not ours:
+            if back is not None and owned.node == back.node:
+                await self._write(client_id, owned, revision)
+            elif not owned.node and session is not None:
+                # Its client began a new one with Clean Start while this node was away, and that is over.
+                self._context.broker.discard_session(session, self._context.clock.now())
+                await self._write(client_id, None, revision)
+        elif ours and not stays:
+            await self._write(client_id, back if back is not None and back.node else None, revision)
+        elif owned is None and stays and session is not None:
+            ours_now = Owned(client_id, self._context.node, self._context.wire.uid, session.owner or "")
+            await self._write(client_id, ours_now, revision)
+        elif owned is None and back is not None:
+            await self._write(client_id, None, revision)
+
+    async def _write(self, client_id: str, owned: Owned | None, revision: int) -> None:
+        key = thing_key(client_id)
+        value = None if owned is None else self._context.wire.write(owned)
+        made = await self._nats.write(BUCKET, key, value, revision, self._context.nonce())
+        if owned is not None:
+            self._note(key, owned, made)
+        else:
+            self._ours.pop(key, None)
+            self._owners[key] = Owner("", "", made)  # until the watch tells it, which may tell older ones before
+
+
+class _Claim:
+    """One CONNECT whose session is not simply this node's."""
+
+    def __init__(self, ownership: Ownership, client: ClientInfo, clean_start: bool, expiry: int) -> None:
+        self._ownership = ownership
+        self._context = ownership._context
+        self._handover = ownership._handover
+        self._client = client
+        self._clean_start = clean_start
+        self._expiry = expiry
+        self._loop = asyncio.get_running_loop()
+        self._deadline = self._loop.time() + self._context.settings.takeover_timeout
+        self._why = ""
+
+    @property
+    def _left(self) -> float:
+        return self._deadline - self._loop.time()
+
+    async def run(self) -> Outcome | None:
+        """Why the client is refused, or ``None``."""
+        ownership, client_id = self._ownership, self._client.client_id
+        while self._left > 0:
+            if self._handover.leaves(client_id):
+                await self._handover.left(client_id, self._left)
+                continue
+            owner = ownership.owner(client_id)
+            try:
+                if owner is not None and ownership.is_ours(owner):
+                    return None
+                if owner is None or not owner.node or owner.node == self._context.node:
+                    if not self._expiry or await self._take(owner):
+                        return None
+                    continue
+                done, refusal = await self._from(owner)
+                if done:
+                    return refusal
+            except Unavailable as error:
+                return self._without_quorum(owner, str(error))
+            except (Unknown, NoAnswer) as error:
+                return Outcome(reason_codes.SERVER_UNAVAILABLE, _TIMEOUT, f"NATS did not answer: {error}")
+        return Outcome(reason_codes.SERVER_UNAVAILABLE, _TIMEOUT, self._why)
+
+    async def _take(self, owner: Owner | None) -> bool:
+        node = self._context.node if self._expiry else ""
+        return await self._ownership.take(self._client, node, self._clean_start, owner, max(self._left, _PAUSE))
+
+    def _without_quorum(self, owner: Owner | None, error: str) -> Outcome | None:
+        """Nothing can be written. A session that nobody has may begin here, and its key be written later."""
+        settings = self._context.settings
+        if settings.isolated == SERVE_LOCAL and (owner is None or not owner.node):
+            logger.warning(
+                "session_without_key client_id=%s setting=cluster.isolated error=%s", self._client.client_id, error
+            )
+            self._loop.call_later(RETRY, self._ownership.settle_soon, self._client.client_id)
+            return None
+        return Outcome(reason_codes.SERVER_UNAVAILABLE, "cluster.isolated", f"NATS takes no writes: {error}")
+
+    async def _from(self, owner: Owner) -> tuple[bool, Outcome | None]:
+        """Get the session from the node that has it: whether that is settled, and why the client is refused."""
+        client = self._client
+        step = self._ownership.step
+        move = self._context.nonce()
+        try:
+            prepared = await self._handover.prepare(owner.node, client, move, self._clean_start, self._left)
+        except (NodeUnreachable, CallFailed) as error:
+            self._why = f"{owner.node} has its session: {error}"
+            peer = self._ownership.peer(owner.node)
+            if peer is not None and peer.status != STOPPED and self._left > _PAUSE_UNREACHABLE:
+                await asyncio.sleep(_PAUSE_UNREACHABLE)
+                return False, None
+            return await self._without(owner)
+        step("prepared")
+        state = prepared.state
+        if state == OF_ANOTHER:
+            return True, Outcome(reason_codes.NOT_AUTHORIZED, SESSION_OWNER, prepared.detail)
+        if state in (GONE, DISCARDED):
+            return (not self._expiry or await self._take(owner)), None
+        if state != READY or prepared.session is None:
+            self._why = f"{owner.node} is busy with its session"
+            await asyncio.sleep(_PAUSE)
+            if state != BUSY:
+                await self._ownership.read(client.client_id)
+            return False, None
+        return await self._move(owner, move, prepared.session)
+
+    async def _move(self, owner: Owner, move: str, moved: MovedSession) -> tuple[bool, Outcome | None]:
+        handover, step = self._handover, self._ownership.step
+        client_id = self._client.client_id
+        taken = False
+        try:
+            handover.adopt(client_id, owner.node, move, moved)
+            step("adopted")
+            if not await self._context.tables.stored():
+                handover.cancel(client_id)
+                return True, STORE_TROUBLE
+            step("stored")
+            taken = await self._ownership.take(self._client, self._context.node, False, owner, max(self._left, _PAUSE))
+        except Unknown:
+            raise
+        except BaseException:
+            handover.cancel(client_id)
+            raise
+        finally:
+            if not taken:
+                handover.drop(client_id)
+        if not taken:
+            return False, None
+        step("taken")
+        handover.begin(client_id)
+        return True, None
+
+    async def _without(self, owner: Owner) -> tuple[bool, Outcome | None]:
+        """Its node is away."""
+        client = self._client
+        settings = self._context.settings
+        detail = f"{owner.node} has its session and does not answer"
+        owned = await self._ownership.read(client.client_id)
+        if self._ownership.owner(client.client_id) != owner or owned is None:
+            return False, None
+        if self._handover.checks_owner and owned.owner not in ("", client.owner):
+            return True, Outcome(reason_codes.NOT_AUTHORIZED, SESSION_OWNER, f"the session belongs to {owned.owner}")
+        if settings.takeover == "refuse" and not self._clean_start:
+            return True, Outcome(reason_codes.SERVER_UNAVAILABLE, "cluster.takeover", detail)
+        if not await self._take(owner):
+            return False, None
+        self._context.broker.metrics.refusals.add("cluster_session_begun_anew")
+        logger.warning(
+            "session_begun_anew client_id=%s node=%s setting=cluster.takeover clean_start=%s",
+            client.client_id,
+            owner.node,
+            self._clean_start,
+        )
+        return True, None
+
+
+def persistent(session: Session) -> bool:
+    """Whether it outlives its connection, or did when it began."""
+    return session.expiry_interval > 0 or session.durable

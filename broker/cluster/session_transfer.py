@@ -1,0 +1,241 @@
+"""The form in which a session moves between nodes: all of it but its queue at once, its queue in pieces.
+
+It is made of the records of the store, so that a session that moves keeps what one keeps over a restart.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from ..core.broker import Broker
+from ..mqtt.message import Delivery, Message
+from ..persistence.log import records
+from ..persistence.record_mapping import body_of, session_record, subscription_record
+from ..persistence.stored_message import stored_of
+from ..session.session import Session
+from ..store.restored import ZoneOf, restored_client, restored_message, restored_session
+
+# What became of the question for a session (``Prepared.state``).
+READY: Final = "ready"
+"""It is here and waits to be fetched."""
+GONE: Final = "gone"
+"""There is none."""
+BUSY: Final = "busy"
+"""It is just coming, going or beginning: ask again."""
+NOT_OURS: Final = "not_ours"
+"""The bucket says that another node has it."""
+OF_ANOTHER: Final = "of_another"
+"""It belongs to somebody else; nothing was done."""
+DISCARDED: Final = "discarded"
+
+# What a node says to the next piece (``Piece.state``); GONE and BUSY also.
+MORE: Final = "more"
+END: Final = "end"
+
+PIECE_MESSAGES: Final = 256
+PIECE_BYTES: Final = 262_144
+
+
+class Prepare(msgspec.Struct, array_like=True, frozen=True):
+    """A client wants its session on the node that asks. ``move``: this attempt, never used again. ``owner``: see
+    ``ClientInfo.owner``; ``check_owner``: whether a session of another is refused."""
+
+    client_id: str
+    move: str
+    owner: str
+    username: str | None
+    check_owner: bool
+    clean_start: bool
+
+
+class MovedDelivery(msgspec.Struct, array_like=True, frozen=True):
+    """``number``: of the message in the store it comes from; 0: it is in none."""
+
+    body: records.StoredBody
+    qos: int
+    retain: bool
+    identifiers: tuple[int, ...]
+    group: str
+    number: int
+
+
+class MovedWill(msgspec.Struct, array_like=True, frozen=True):
+    """``due_in``: seconds until it is published."""
+
+    body: records.StoredBody
+    due_in: float
+    mountpoint: str
+    listener: str
+
+
+class MovedSession(msgspec.Struct, array_like=True, frozen=True):
+    """``inflight``: in order of sending, ``None`` where PUBREL is out. ``received``: Packet Identifiers of QoS 2, each
+    with its age. ``replays``: filters whose retained messages are still to be sent. Dates are of the wall clock."""
+
+    record: records.SessionStored
+    subscriptions: list[records.SubscriptionStored]
+    inflight: list[tuple[int, MovedDelivery | None]]
+    received: dict[int, float]
+    replays: list[str]
+    queued: int
+    mqueue_dropped: int
+    dropped: dict[str, int]
+    will: MovedWill | None
+
+
+class Prepared(msgspec.Struct, array_like=True, frozen=True):
+    """``detail``: why not, for the log."""
+
+    state: str
+    detail: str = ""
+    session: MovedSession | None = None
+
+
+class Fetch(msgspec.Struct, array_like=True, frozen=True):
+    """The next piece of a session's queue. ``taken``: the number of the last piece that is on disk here, ``doubt``
+    which messages that had. ``rest``: nothing else was moved, so what is in flight is wanted, too. ``ended``: filters
+    that it is not subscribed to any more. ``routed``: every node sends its new messages here."""
+
+    client_id: str
+    move: str
+    taken: int
+    doubt: list[tuple[int, str]]
+    rest: bool
+    ended: list[str]
+    routed: bool
+
+
+class Piece(msgspec.Struct, array_like=True, frozen=True):
+    state: str
+    number: int = 0
+    deliveries: list[MovedDelivery] = []
+
+
+class Done(msgspec.Struct, array_like=True, frozen=True):
+    """All of a session has come, or is not wanted any more."""
+
+    client_id: str
+    move: str
+
+
+class Offer(msgspec.Struct, array_like=True, frozen=True):
+    """A node has the rest of a session that is another node's by now."""
+
+    client_id: str
+    move: str
+
+
+def moved_delivery(delivery: Delivery, skew: float) -> MovedDelivery:
+    message = delivery.message
+    stored = stored_of(message)
+    return MovedDelivery(
+        body_of(message, skew),
+        delivery.qos,
+        delivery.retain,
+        delivery.identifiers,
+        delivery.group,
+        0 if stored is None else stored.number,
+    )
+
+
+def moved_session(session: Session, will_due: float, now: float, skew: float) -> MovedSession:
+    """Of a session whose client is not connected here. ``will_due``: when its delayed will is due. ``skew``: what makes
+    dates of times (``loop.clock``)."""
+    inflight = [
+        (packet_id, None if delivery is None else moved_delivery(delivery, skew))
+        for packet_id, delivery in session.inflight.items()
+    ]
+    return MovedSession(
+        session_record(session, skew),
+        [subscription_record(session, each) for each in session.subscriptions.values()],
+        inflight,
+        {packet_id: now - at for packet_id, at in (session.awaiting_rel or {}).items()},
+        [] if session.replays is None else session.replays.filters(),
+        session.queued,
+        session.mqueue_dropped,
+        dict(session.client.dropped or {}),
+        None if session.will is None else _moved_will(session.will, will_due - now, skew),
+    )
+
+
+def _moved_will(will: Message, due_in: float, skew: float) -> MovedWill:
+    publisher = will.publisher
+    mountpoint, listener = ("", "") if publisher is None else (publisher.mountpoint, publisher.listener)
+    return MovedWill(body_of(will, skew), due_in, mountpoint, listener)
+
+
+class Receiver:
+    """Makes sessions and messages of what comes. Messages of one publisher share its ``ClientInfo``."""
+
+    def __init__(self, broker: Broker, zone_of: ZoneOf) -> None:
+        self._broker = broker
+        self._zone_of = zone_of
+
+    def session(self, moved: MovedSession) -> Session:
+        """The session with its subscriptions; what it holds comes by ``hold``, once it is in the broker."""
+        clock = self._broker.clock
+        skew, record = clock.skew, moved.record
+        record.created_at -= skew
+        record.connected_at -= skew
+        if record.disconnected_at:
+            record.disconnected_at -= skew
+        session = restored_session(record, moved.subscriptions, self._broker, self._zone_of)
+        session.mqueue_dropped = moved.mqueue_dropped
+        session.client.dropped = dict(moved.dropped) or None
+        return session
+
+    def hold(self, session: Session, moved: MovedSession) -> float:
+        """Take in what the session holds besides its queue; when its will is due."""
+        broker = self._broker
+        now = broker.clock.now()
+        journal = session.journal
+        for packet_id, each in moved.inflight:
+            delivery = None if each is None else self.delivery(each)
+            if journal is not None:
+                if delivery is None:
+                    journal.released(session, _RELEASED, packet_id)
+                else:
+                    journal.hold(session, delivery)
+                    journal.sent(session, delivery, packet_id)
+            session.inflight[packet_id] = delivery
+        if moved.received:
+            session.awaiting_rel = {packet_id: now - age for packet_id, age in moved.received.items()}
+            if journal is not None:
+                for packet_id, at in session.awaiting_rel.items():
+                    journal.received(session, packet_id, at)
+        will = moved.will
+        if will is None:
+            return 0.0
+        session.will = message = self._will(will)
+        due = now + will.due_in
+        if broker.durability is not None:
+            session.will_number = broker.durability.node.will_stored(message, int(will.due_in) + 1, due)
+        return due
+
+    def delivery(self, moved: MovedDelivery) -> Delivery:
+        return Delivery(self._message(moved.body), moved.qos, moved.retain, tuple(moved.identifiers), moved.group)
+
+    def _message(self, body: records.StoredBody, listener: str = "", mountpoint: str = "") -> Message:
+        clock = self._broker.clock
+        publisher = None
+        if body.client_id is not None:
+            publisher = restored_client(
+                self._broker, self._zone_of, body.client_id, body.username, body.proved, listener
+            )
+            publisher.mountpoint = mountpoint
+        message = restored_message(body, body.topic, publisher, clock.wall())
+        message.timestamp -= clock.skew
+        return message
+
+    def _will(self, will: MovedWill) -> Message:
+        return self._message(will.body, will.listener, will.mountpoint)
+
+
+_RELEASED: Final = Delivery(Message(""), 2)
+"""Of a QoS 2 delivery whose PUBREL is out: the message is its client's and nobody needs it."""
+
+
+def keys_of(deliveries: Iterable[MovedDelivery]) -> list[tuple[int, str]]:
+    """Which messages of the other node's store these are."""
+    return [(each.number, each.group) for each in deliveries if each.number]

@@ -1,0 +1,249 @@
+"""A session moves between nodes with all that it has: over real sockets, each node with a store of its own."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Will
+from tests.support.peer import TIMEOUT, Peer
+from tests.support.wire import Ack, Publish
+
+from ...support.cluster_nodes import ClusterNodes, cluster_nodes
+
+pytestmark = pytest.mark.asyncio
+
+versions = pytest.mark.parametrize("version", [4, 5])
+
+
+@pytest_asyncio.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[ClusterNodes]:
+    async with cluster_nodes(2, directory=tmp_path, level="disk") as nodes:
+        yield nodes
+
+
+async def until(what: object, holds: bool = True) -> None:
+    """Until what is called gives that."""
+    assert callable(what)
+    async with asyncio.timeout(TIMEOUT):
+        while bool(what()) is not holds:
+            await asyncio.sleep(0.005)
+
+
+def has(cluster: ClusterNodes, number: int, client_id: str) -> bool:
+    return client_id in cluster[number].server.broker.sessions
+
+
+async def until_moved(cluster: ClusterNodes, client_id: str, origin: int = 0, target: int = 1) -> None:
+    """Until nothing of a session is left where it was."""
+    await until(lambda: not has(cluster, origin, client_id) and has(cluster, target, client_id))
+    internal = cluster[target].server.broker.sessions.internal
+    await until(lambda: not [each for each in internal if "staging" in each])
+
+
+async def received(peer: Peer, count: int) -> list[bytes]:
+    """So many messages, acknowledged."""
+    return [(await peer.expect_publish()).payload for _ in range(count)]
+
+
+@versions
+async def test_an_offline_session_moves_with_its_queue(cluster: ClusterNodes, version: int) -> None:
+    old = await cluster[0].client("s", version, expiry=3600)
+    await old.subscribe("a/+", qos=2)
+    await old.subscribe("b", qos=1)
+    await old.drop()
+    publisher = await cluster[0].client("p")
+    for number in range(10):
+        await publisher.publish(f"a/{number}", b"%d" % number, qos=number % 3)
+    await publisher.publish("b", b"last", qos=2)
+    new = await cluster[1].client("s", version, expiry=3600, session_present=True)
+    expected = [b"%d" % number for number in range(10) if number % 3] + [b"last"]
+    assert await received(new, len(expected)) == expected
+    await until_moved(cluster, "s")
+    await new.nothing()
+    await publisher.publish("a/x", b"after", qos=1)
+    await new.expect_publish("a/x", b"after", 1)
+    near = await cluster[1].client("near")
+    await near.publish("b", b"near", qos=1)
+    await new.expect_publish("b", b"near", 1)
+
+
+@versions
+async def test_a_connected_client_is_sent_away_when_it_connects_to_another_node(
+    cluster: ClusterNodes, version: int
+) -> None:
+    """[MQTT-3.1.4-3] holds for all nodes."""
+    old = await cluster[0].client("s", version, expiry=3600)
+    await old.subscribe("t", qos=1)
+    new = await cluster[1].client("s", version, expiry=3600, session_present=True)
+    await old.expect_disconnect(0x8E)
+    publisher = await cluster[0].client("p")
+    await publisher.publish("t", b"1", qos=1)
+    await new.expect_publish("t", b"1", 1)
+    await until_moved(cluster, "s")
+    again = await cluster[0].client("s", version, expiry=3600, session_present=True)
+    await new.expect_disconnect(0x8E)
+    await publisher.publish("t", b"2", qos=1)
+    await again.expect_publish("t", b"2", 1)
+    await until_moved(cluster, "s", 1, 0)
+
+
+@versions
+async def test_what_is_in_flight_goes_on_with_its_packet_identifiers(cluster: ClusterNodes, version: int) -> None:
+    """QoS 1 and 2 unacknowledged are sent again, a PUBREL is repeated, a QoS 2 message of the client's own is known
+    [MQTT-4.4.0-1]."""
+    publisher = await cluster[0].client("p")
+    old = await cluster[0].client("s", version, expiry=3600)
+    await old.subscribe("t", qos=2)
+    await old.subscribe("own", qos=0)
+    for number in range(3):
+        await publisher.publish("t", b"%d" % number, qos=1 if number == 0 else 2)
+    first = await old.expect(Publish, payload=b"0")
+    second = await old.expect(Publish, payload=b"1")
+    third = await old.expect(Publish, payload=b"2")
+    await old.pubrec(third.packet_id)
+    await old.expect(Ack, type=c.PUBREL, packet_id=third.packet_id)
+    await old.send(Publish("own", b"once", 2, packet_id=77))
+    await old.answer(Ack, type=c.PUBREC, packet_id=77)
+    await old.answer(Publish, payload=b"once")
+    await old.drop()
+    new = await cluster[1].client("s", version, expiry=3600, session_present=True)
+    again = await new.expect(Publish, payload=b"0", packet_id=first.packet_id, dup=True)
+    await new.puback(again.packet_id)
+    again = await new.expect(Publish, payload=b"1", packet_id=second.packet_id, dup=True, qos=2)
+    await new.expect(Ack, type=c.PUBREL, packet_id=third.packet_id)
+    await new.pubcomp(third.packet_id)
+    await new.pubrec(again.packet_id)
+    await new.expect(Ack, type=c.PUBREL, packet_id=again.packet_id)
+    await new.pubcomp(again.packet_id)
+    await new.send(Publish("own", b"once", 2, dup=True, packet_id=77))
+    await new.expect(Ack, type=c.PUBREC, packet_id=77)
+    await new.pubrel(77)
+    await new.expect(Ack, type=c.PUBCOMP, packet_id=77)
+    await new.nothing()
+    await until_moved(cluster, "s")
+
+
+async def test_a_delayed_will_stays_unpublished_when_the_client_is_back_elsewhere(cluster: ClusterNodes) -> None:
+    """[MQTT-3.1.3-9]"""
+    watcher = await cluster[0].client("w")
+    await watcher.subscribe("will")
+    will = Will("will", b"dead", properties={c.WILL_DELAY_INTERVAL: 5})
+    old = await cluster[0].client("s", expiry=3600, will=will)
+    await old.drop()
+    await until(lambda: cluster[0].server.broker.sessions.get("s").connected, False)  # type: ignore[union-attr]
+    await cluster[1].client("s", expiry=3600, session_present=True)
+    await until_moved(cluster, "s")
+    await cluster[0].pass_time(10)
+    await cluster[1].pass_time(10)
+    await watcher.nothing()
+
+
+async def test_clean_start_ends_the_session_on_the_other_node(cluster: ClusterNodes) -> None:
+    old = await cluster[0].client("s", expiry=3600)
+    await old.subscribe("t", qos=1)
+    new = await cluster[1].client("s", clean_start=True, properties={c.SESSION_EXPIRY_INTERVAL: 60})
+    assert not new.connack.session_present
+    await old.expect_disconnect(0x8E)
+    assert not has(cluster, 0, "s")
+    assert cluster[0].server.metrics.session_discarded == 1
+    await until(lambda: cluster[0].server.cluster.owner_of("s") == cluster.name(1))
+
+
+@versions
+async def test_two_clients_without_a_session_that_stays(cluster: ClusterNodes, version: int) -> None:
+    old = await cluster[0].client("s", version)
+    new = await cluster[1].client("s", version)
+    await old.expect_disconnect(0x8E)
+    await new.nothing()
+
+
+@versions
+async def test_of_two_at_once_one_stays(cluster: ClusterNodes, version: int) -> None:
+    for expiry in (0, 3600):
+        peers = [cluster[number % 2].peer(version) for number in range(6)]
+        connecting = (
+            peer.connect(f"s{expiry}", not expiry, properties={c.SESSION_EXPIRY_INTERVAL: expiry}) for peer in peers
+        )
+        # Some are sent away before they are answered.
+        results = await asyncio.gather(*connecting, return_exceptions=True)
+        assert not all(isinstance(each, BaseException) for each in results)
+
+        def connected(client_id: str = f"s{expiry}") -> int:
+            return sum(client_id in cluster[number].server.context.channels for number in range(2))
+
+        await until(lambda: connected() == 1)
+        await cluster.wait_until_quiet()
+        assert connected() == 1
+
+
+async def test_a_thousand_queued_messages_come_in_order(cluster: ClusterNodes) -> None:
+    await cluster[0].leave_session("s", "t", qos=1)
+    publisher = await cluster[0].client("p")
+    for start in range(0, 1000, 20):
+        for number in range(start, start + 20):
+            await publisher.send(Publish("t", b"%d" % number, 1, packet_id=number + 1))
+        for number in range(start, start + 20):
+            await publisher.answer(Ack, type=c.PUBACK, packet_id=number + 1)
+    new = await cluster[1].client("s", 4, clean_start=False, session_present=True)
+    assert await received(new, 1000) == [b"%d" % number for number in range(1000)]
+    await until_moved(cluster, "s")
+    await new.nothing()
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_nothing_is_lost_or_comes_twice_while_messages_arrive(cluster: ClusterNodes, qos: int) -> None:
+    publishers = [await cluster[number].client(f"p{number}") for number in range(2)]
+    watcher = await cluster[1].client("same")
+    await watcher.subscribe("t/#", qos=qos)
+    subscriber = await cluster[0].client("s", expiry=3600)
+    await subscriber.subscribe("t/#", qos=qos)
+    count = 150
+    got: list[bytes] = []
+    unreleased: set[int] = set()  # of the client's Session State [MQTT-4.3.3-10]
+
+    async def publish(publisher: Peer) -> None:
+        for number in range(count):
+            await publisher.publish(f"t/{publisher.client_id}", b"%s %d" % (publisher.client_id.encode(), number), qos)
+
+    async def read(peer: Peer) -> None:
+        while True:
+            packet = await peer.receive()
+            if isinstance(packet, Publish):
+                if packet.qos == 2:
+                    if packet.packet_id not in unreleased:
+                        got.append(packet.payload)
+                    unreleased.add(packet.packet_id)
+                    await peer.pubrec(packet.packet_id)
+                else:
+                    if not packet.dup or packet.payload not in got:
+                        got.append(packet.payload)
+                    await peer.puback(packet.packet_id)
+            elif isinstance(packet, Ack) and packet.type == c.PUBREL:
+                unreleased.discard(packet.packet_id)
+                await peer.pubcomp(packet.packet_id)
+
+    async def move() -> None:
+        peer, at = subscriber, 0
+        while True:
+            reading = asyncio.ensure_future(read(peer))
+            await asyncio.sleep(0.05)
+            at = 1 - at
+            new = cluster[at].peer()
+            await new.connect("s", False, properties={c.SESSION_EXPIRY_INTERVAL: 3600}, session_present=True)
+            await asyncio.wait([reading])
+            reading.exception()
+            peer = new
+            if len(set(got)) >= 2 * count:
+                return
+
+    moving = asyncio.ensure_future(move())
+    await asyncio.gather(*(publish(publisher) for publisher in publishers))
+    async with asyncio.timeout(20):
+        await moving
+    for publisher in publishers:
+        name = publisher.client_id.encode()
+        assert [each for each in got if each.startswith(name)] == [b"%s %d" % (name, n) for n in range(count)]

@@ -1,0 +1,187 @@
+"""Whose a session is, when nodes die, pause, are cut off and come back."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taipan.broker.cluster.nats_cluster import NatsCluster
+from taipan.broker.cluster.ownership import BUCKET
+from taipan.broker.cluster.wire import thing_key
+from taipan.broker.core.cluster import STOPPED
+from taipan.broker.mqtt import constants as c
+from tests.support.peer import TIMEOUT, Peer
+from tests.support.users import PASSWORD, users
+
+from ...support.cluster_nodes import ClusterNodes, cluster_nodes
+
+pytestmark = pytest.mark.asyncio
+
+QUICK = {"suspect_after": 1.2, "stopped_after": 1.5, "takeover_timeout": 4, "call_timeout": 1}
+
+
+def own(cluster: ClusterNodes, number: int) -> NatsCluster:
+    made = cluster[number].server.cluster
+    assert isinstance(made, NatsCluster)
+    return made
+
+
+async def until(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(TIMEOUT):
+        while not holds():
+            await asyncio.sleep(0.005)
+
+
+def sessions(cluster: ClusterNodes, number: int) -> set[str]:
+    return {session.client_id for session in cluster[number].server.broker.sessions}
+
+
+def owner(cluster: ClusterNodes, client_id: str) -> bytes | None:
+    return cluster.hub.buckets[BUCKET].value(thing_key(client_id))
+
+
+async def attempt(peer: Peer, client_id: str, **connect: Any) -> int:
+    connack = await peer.connect(client_id, expect=None, **connect)
+    return connack.reason_code
+
+
+async def test_a_key_is_there_as_long_as_the_session(tmp_path: Path) -> None:
+    async with cluster_nodes(2, directory=tmp_path) as cluster:
+        client = await cluster[0].client("s", expiry=3600)
+        assert owner(cluster, "s") is not None
+        await until(lambda: own(cluster, 1).owner_of("s") == cluster.name(0))
+        await client.disconnect(properties={c.SESSION_EXPIRY_INTERVAL: 0})
+        await until(lambda: owner(cluster, "s") is None and own(cluster, 1).owner_of("s") is None)
+        await cluster[0].client("t")
+        assert owner(cluster, "t") is None
+
+
+async def test_another_users_session_is_refused_as_on_one_node(tmp_path: Path) -> None:
+    """Whoever is not its owner neither gets it nor disturbs its client."""
+    access = {"users": users("alice", "mallory")}
+    async with cluster_nodes(2, directory=tmp_path, level="disk", access=access) as cluster:
+        for expiry in (3600, 0):
+            client_id = f"s{expiry}"
+            mine = await cluster[0].client(client_id, expiry=expiry, username="alice", password=PASSWORD)
+            await mine.subscribe("t", qos=1)
+            for clean_start in (False, True):
+                other = cluster[1].peer()
+                properties = {c.SESSION_EXPIRY_INTERVAL: expiry}
+                credentials = {"username": "mallory", "password": PASSWORD}
+                if expiry:
+                    await other.connect(client_id, clean_start, properties=properties, expect=0x87, **credentials)
+                else:
+                    await other.connect(client_id, clean_start, properties=properties, **credentials)
+                    await other.expect_disconnect(0x87)
+            await mine.publish("t", b"undisturbed", qos=1)
+            await mine.expect_publish("t", b"undisturbed", 1)
+        refused = cluster[1].server.metrics.refusals
+        assert refused.snapshot()["session_of_another"] == 2
+
+
+async def test_a_session_of_a_killed_node_begins_anew_and_what_it_held_follows(tmp_path: Path) -> None:
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        await cluster[0].leave_session("s", "t", qos=2)
+        publisher = await cluster[0].client("p")
+        for number in range(3):
+            await publisher.publish("t", b"%d" % number, qos=2)
+        await cluster.kill(0)
+        new = await cluster[1].client("s", expiry=3600, session_present=False)
+        await new.subscribe("t", qos=2)
+        near = await cluster[1].client("near")
+        await near.publish("t", b"new", qos=2)
+        await new.expect_publish("t", b"new", 2)
+        await cluster.start(0)
+        for number in range(3):
+            await new.expect_publish("t", b"%d" % number, 2)
+        await until(lambda: "s" not in sessions(cluster, 0))
+        await new.nothing()
+
+
+async def test_or_is_refused_where_the_setting_says_so(tmp_path: Path) -> None:
+    refuse = {**QUICK, "takeover": "refuse"}
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=refuse) as cluster:
+        await cluster[0].leave_session("s", "t")
+        await cluster.kill(0)
+        peer = cluster[1].peer()
+        await peer.connect("s", False, properties={c.SESSION_EXPIRY_INTERVAL: 60}, expect=0x88)
+        events = cluster[1].server.broker.throttled_log.events.of("s")
+        assert events[-1].setting == "cluster.takeover"
+        await cluster.start(0)
+        await cluster.wait_until_running()
+        await cluster[1].client("s", expiry=60, session_present=True)
+
+
+async def test_a_node_that_was_cut_off_sends_its_client_away(tmp_path: Path) -> None:
+    async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        old = await cluster[2].client("s", expiry=3600)
+        await old.subscribe("t", qos=1)
+        cluster.partition({0, 1}, {2})
+        await until(lambda: own(cluster, 0).membership.peers[cluster.name(2)].status == STOPPED)
+        new = await cluster[0].client("s", expiry=3600, session_present=False)
+        await old.nothing()
+        cluster.heal()
+        await old.expect_disconnect(0x8E)
+        await until(lambda: "s" not in sessions(cluster, 2))
+        await new.nothing()
+        assert own(cluster, 2).owner_of("s") == cluster.name(0)
+
+
+async def test_a_node_without_quorum_goes_on_with_its_sessions(tmp_path: Path) -> None:
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        await cluster[1].leave_session("ours", "t")
+        await cluster[0].leave_session("theirs", "t")
+        await until(lambda: own(cluster, 1).owner_of("theirs") == cluster.name(0))
+        cluster.partition({0}, {1})
+        await cluster[1].client("ours", expiry=3600, session_present=True)
+        await cluster[1].client("none")
+        theirs = cluster[1].peer()
+        await theirs.connect("theirs", False, properties={c.SESSION_EXPIRY_INTERVAL: 60}, expect=0x88)
+        begun = await cluster[1].client("new", expiry=3600)
+        await begun.subscribe("t", qos=1)
+        assert owner(cluster, "new") is None
+        cluster.heal()
+        await until(lambda: own(cluster, 0).owner_of("new") == cluster.name(1))
+        await begun.nothing()
+
+
+async def test_an_unanswered_write_leaves_no_key_behind(tmp_path: Path) -> None:
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        cluster.hub.lose_answer = 1.0
+        peer = cluster[0].peer()
+        await peer.connect("s", False, properties={c.SESSION_EXPIRY_INTERVAL: 60}, expect=0x88)
+        assert owner(cluster, "s") is not None
+        cluster.hub.lose_answer = 0.0
+        await until(lambda: owner(cluster, "s") is None)
+        await cluster[1].client("s", expiry=60, session_present=False)
+
+
+async def test_an_unanswered_write_gives_the_session_back(tmp_path: Path) -> None:
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        await cluster[0].leave_session("s", "t")
+        publisher = await cluster[0].client("p")
+        own(cluster, 1).ownership.step = lambda name: setattr(cluster.hub, "lose_answer", float(name == "stored"))
+        peer = cluster[1].peer()
+        await peer.connect("s", False, properties={c.SESSION_EXPIRY_INTERVAL: 60}, expect=0x88)
+        cluster.hub.lose_answer = 0.0
+        await publisher.publish("t", b"kept", qos=1)
+        own(cluster, 1).ownership.step = lambda name: None
+        await until(lambda: own(cluster, 1).owner_of("s") == cluster.name(0))
+        again = await cluster[1].client("s", expiry=60, session_present=True)
+        await again.expect_publish("t", b"kept", 1)
+
+
+async def test_a_client_that_leaves_meanwhile_leaves_its_session_whole(tmp_path: Path) -> None:
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        await cluster[0].leave_session("s", "t")
+        publisher = await cluster[0].client("p")
+        await publisher.publish("t", b"kept", qos=1)
+        gone = cluster[1].peer()
+        own(cluster, 1).ownership.step = lambda name: gone.abort() if name == "adopted" else None
+        with pytest.raises(AssertionError):
+            await gone.connect("s", False, properties={c.SESSION_EXPIRY_INTERVAL: 60})
+        await until(lambda: "s" in sessions(cluster, 1) and "s" not in sessions(cluster, 0))
+        again = await cluster[0].client("s", expiry=60, session_present=True)
+        await again.expect_publish("t", b"kept", 1)
