@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from .events import EVENTS, MESSAGE_PUBLISH
-from .params import Param, ParamError
+from .params import RESOURCE, Param, ParamError
 from .sql.ast import Field, Path, Slice, Star, Statement
 from .sql.fields import element_path, plain_name
 from .template import Template
@@ -34,7 +34,7 @@ def check_placeholders(params: Mapping[str, object], declared: Iterable[Param], 
     A default that was not given explicitly is accepted, as by EMQX: it renders as ``undefined``.
     """
     for param in declared:
-        if param.name == "$resource" or params.get(param.name) == param.default:
+        if param.name == RESOURCE or params.get(param.name) == param.default:
             continue
         for text in _texts(params.get(param.name)):
             for path in Template(text).placeholders:

@@ -35,6 +35,8 @@ _NAMES: Final = {
     "object": "an object",
     "array": "a list",
 }
+RESOURCE: Final = "$resource"
+"""The parameter of an action that names its resource."""
 _SHOWN: Final = 60
 MAX_FILE: Final = 262_144
 """Characters of a file that is given with its text."""
@@ -223,6 +225,18 @@ def read_duration(key: str, text: str, least: float = 0.001, most: float = 86_40
     if not least <= seconds <= most:
         raise ParamError(key, f"expected {number(least)} to {number(most)} seconds")
     return seconds
+
+
+def resource_param(type: str) -> Param:
+    """The resource of an action, which is of this type."""
+    return Param(
+        RESOURCE,
+        0,
+        "string",
+        Text("Resource ID", "资源 ID"),
+        Text(f"A {type} resource", f"{type} 类型的资源"),
+        required=True,
+    )
 
 
 def retry_for_param(order: int) -> Param:

@@ -19,7 +19,7 @@ from .events import EVENTS
 from .functions.registry import FUNCTIONS
 from .hook_bindings import HookBindings
 from .output_names import check_placeholders, output_names
-from .params import ParamError, check_params
+from .params import RESOURCE, ParamError, check_params
 from .records import EvaluationRecord, RuleRecord
 from .resource_manager import ResourceManager
 from .resources.resource import NodeContext
@@ -40,7 +40,6 @@ from .trace import RuleTrace
 logger = logging.getLogger(__name__)
 
 TABLE: Final = "rules"
-RESOURCE: Final = "$resource"
 MAX_ACTIONS: Final = 100
 """Of one rule, its fallbacks included."""
 MAX_FALLBACK_DEPTH: Final = 8

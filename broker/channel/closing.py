@@ -173,30 +173,17 @@ def end(channel: Channel, reason: str, detail: str = "", setting: str = "") -> N
         _leave(channel, reason, now, told)
     event = "client_disconnected" if told else "client_refused"
     context.broker.throttled_log.events.add(client.client_id, now, event, reason, setting, detail=detail)
-    if told:
-        context.metrics.disconnects.add(reason)
-        logger.info(
-            "client_disconnected client_id=%s username=%s peer=%s listener=%s reason=%s setting=%s detail=%s",
-            client.client_id,
-            client.username,
-            client.peer,
-            channel.listener.name,
-            reason,
-            setting,
-            detail,
-        )
-    else:
-        context.metrics.refusals.add(reason)
-        logger.info(
-            "client_refused client_id=%s username=%s peer=%s listener=%s reason=%s setting=%s detail=%s",
-            client.client_id,
-            client.username,
-            client.peer,
-            channel.listener.name,
-            reason,
-            setting,
-            detail,
-        )
+    (context.metrics.disconnects if told else context.metrics.refusals).add(reason)
+    logger.info(
+        event + " client_id=%s username=%s peer=%s listener=%s reason=%s setting=%s detail=%s",
+        client.client_id,
+        client.username,
+        client.peer,
+        channel.listener.name,
+        reason,
+        setting,
+        detail,
+    )
     channel.exchange = None
     channel.connect = None
     if channel.pending_check is not None:

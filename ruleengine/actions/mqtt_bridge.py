@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 from taipan.broker.core.delayed_topic import reserved
 from taipan.broker.mqtt.topics import has_wildcard, valid_name
 
-from ..params import Param, ParamError, Text, read_retry_for, retry_for_param
+from ..params import RESOURCE, Param, ParamError, Text, read_retry_for, resource_param, retry_for_param
 from ..resources.mqtt_bridge import Forward, MqttBridge
 from ..template import Template, always_reserved
 from .action import ActionContext, ActionFailed, ActionType, Row
@@ -24,7 +24,7 @@ class DataToMqttBroker:
         self._find_resource = context.resource
         self._buffers = context.node.buffers
         self._max_hops = context.node.settings.max_hops
-        self._resource_id: str = context.params["$resource"]
+        self._resource_id: str = context.params[RESOURCE]
         topic = context.params["forward_topic"]
         if has_wildcard(topic):
             raise ParamError("forward_topic", "a topic that is published to has no wildcards")
@@ -75,8 +75,7 @@ TYPE: Final = ActionType(
     Text("Publish each row on another MQTT broker", "将每条数据发布到另一个 MQTT 服务器"),
     DataToMqttBroker,
     (
-        Param("$resource", 0, "string", Text("Resource ID", "资源 ID"),
-              Text("A bridge_mqtt resource", "bridge_mqtt 类型的资源"), required=True),
+        resource_param("bridge_mqtt"),
         Param("forward_topic", 1, "string", Text("Forward Topic", "转发消息主题"),
               Text("Template of the topic there, behind the mount point; empty: the topic of the message",
                    "对端主题的模板 (挂载点之后);留空则为原消息的主题"), default=""),

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from ..functions.values import float_text
-from ..params import Param, ParamError, Text, read_retry_for, retry_for_param
+from ..params import RESOURCE, Param, ParamError, Text, read_retry_for, resource_param, retry_for_param
 from ..resources.opentsdb import DataPoint, OpenTsdb, PutOptions
 from ..undefined import UNDEFINED
 from .action import ActionContext, ActionFailed, ActionType, Row
@@ -33,7 +33,7 @@ class DataToOpenTsdb:
         self._find_resource = context.resource
         self._buffers = context.node.buffers
         self._clock = context.node.clock
-        self._resource_id: str = params["$resource"]
+        self._resource_id: str = params[RESOURCE]
         for name in ("max_batch_size", "sync_timeout"):
             if not isinstance(params[name], int):
                 raise ParamError(name, "expected a whole number")
@@ -120,8 +120,7 @@ TYPE: Final = ActionType(
          "将每条数据保存为数据点:metric、tags、value,可选 timestamp"),
     DataToOpenTsdb,
     (
-        Param("$resource", 0, "string", Text("Resource ID", "资源 ID"),
-              Text("A backend_opentsdb resource", "backend_opentsdb 类型的资源"), required=True),
+        resource_param("backend_opentsdb"),
         Param("details", 1, "boolean", Text("Details", "详细信息"),
               Text("Have the server name the points that it did not store, with the reason",
                    "让服务器返回未能存储的数据点及原因"), default=False),

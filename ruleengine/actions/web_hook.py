@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from ..params import Param, ParamError, Text, read_retry_for, retry_for_param
+from ..params import RESOURCE, Param, ParamError, Text, read_retry_for, resource_param, retry_for_param
 from ..resources.web_hook import HttpRequest, WebHook, header_name, header_value
 from ..template import Template
 from .action import ActionContext, ActionFailed, ActionType, Row
@@ -30,7 +30,7 @@ class DataToWebServer:
         self._id = context.id
         self._find_resource = context.resource
         self._buffers = context.node.buffers
-        self._resource_id: str = params["$resource"]
+        self._resource_id: str = params[RESOURCE]
         self._method: str | None = params.get("method")
         self._body = Template(params.get("body") or params.get("payload_tmpl") or "")
         path = params.get("path", "")
@@ -106,8 +106,7 @@ TYPE: Final = ActionType(
     Text("Send each row to an HTTP server", "将每条数据发送到 HTTP 服务器"),
     DataToWebServer,
     (
-        Param("$resource", 0, "string", Text("Resource ID", "资源 ID"),
-              Text("A web_hook resource", "web_hook 类型的资源"), required=True),
+        resource_param("web_hook"),
         Param("method", 1, "string", Text("Method", "请求方法"),
               Text("The method of the request; the resource's where none is given. GET and DELETE have no body",
                    "请求方法,未指定时使用资源的方法;GET 与 DELETE 不带请求体"), enum=_METHODS),

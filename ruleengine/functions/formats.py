@@ -22,17 +22,25 @@ def _quoted(text: str) -> str:
     return '"' + "".join(_ESCAPES.get(each, each) for each in text) + '"'
 
 
-def _term(value: object, pretty: bool, budget: Budget, depth: int = 0) -> str:
-    """The value as Erlang writes a term; `pretty` shows printable bytes as text, as `~p` does and `~w` does not."""
-    budget.step()
-    if depth > MAX_DEPTH:
-        raise ValueError(f"the value is nested deeper than {MAX_DEPTH}")
+def _word(value: object) -> str | None:
+    """The value where it is one that a word stands for."""
     if value is UNDEFINED:
         return "undefined"
     if value is None:
         return "null"
     if type(value) is bool:
         return "true" if value else "false"
+    return None
+
+
+def _term(value: object, pretty: bool, budget: Budget, depth: int = 0) -> str:
+    """The value as Erlang writes a term; `pretty` shows printable bytes as text, as `~p` does and `~w` does not."""
+    budget.step()
+    if depth > MAX_DEPTH:
+        raise ValueError(f"the value is nested deeper than {MAX_DEPTH}")
+    word = _word(value)
+    if word is not None:
+        return word
     if type(value) is float:
         return _shortest(value)
     if type(value) is list:
@@ -72,12 +80,9 @@ def _plain(value: object, budget: Budget) -> str:
         return value
     if type(value) is bytes:
         return value.decode("utf-8", "surrogateescape")
-    if value is UNDEFINED:
-        return "undefined"
-    if value is None:
-        return "null"
-    if type(value) is bool:
-        return "true" if value else "false"
+    word = _word(value)
+    if word is not None:
+        return word
     if type(value) is list:
         budget.step(len(value))
     if type(value) is list and all(type(each) is str or (type(each) is int and 0 <= each < 256) for each in value):
