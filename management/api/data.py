@@ -1,14 +1,13 @@
 """/data: export what operators have stored as a file, and import it."""
 
-import asyncio
-import os
-from typing import Any, Final
+from contextlib import aclosing
+from typing import Any
 
 import msgspec
 from aiohttp import web
 from msgspec import UNSET, UnsetType
 
-from ..http.envelope import json_response, status_of
+from ..http.envelope import Extra, json_response, of_nodes, status_of
 from ..http.reading import parse
 from ..http.routes import Call, OnDemand, Raw, Routes, UnparsedBody
 from ..operations.backup.documents import is_blank
@@ -18,8 +17,6 @@ from ..operations.loss import LossRecord
 from ..operations.refusal import MISSING, Refusal, wrong
 
 routes = Routes("Data export and import")
-
-_CHUNK: Final = 262_144
 
 
 class ImportQuery(msgspec.Struct, kw_only=True):
@@ -97,8 +94,8 @@ async def export_data(call: Call) -> ExportRecord:
 
 
 @routes.get("/data/export", "Files that are there", reply=list[ExportRecord])
-async def list_exports(call: Call) -> list[ExportRecord]:
-    return await call.operations.backup.listing()
+async def list_exports(call: Call) -> list[ExportRecord] | Extra:
+    return of_nodes(*await call.operations.backup.listing())
 
 
 @routes.delete("/data/export/{filename}", "Delete a file")
@@ -114,21 +111,16 @@ async def delete_file(call: Call) -> None:
 @routes.get("/data/file/{filename}", "The contents of a file", reply=Raw({"application/json": {"type": "object"}}))
 async def get_file(call: Call) -> web.StreamResponse:
     """As they are, without an envelope (specification, Data export and import)."""
-    files = call.operations.backup.files
-    opened, size = await asyncio.to_thread(files.open, files.place(call.path["filename"]))
-    try:
-        response = web.StreamResponse(headers={"Content-Type": "application/json", "Content-Length": str(size)})
-        await response.prepare(call.request)
-        left = 0 if call.request.method == "HEAD" else size
-        while left:
-            data = await asyncio.to_thread(os.read, opened, min(left, _CHUNK))
-            if not data:
-                break  # cut off meanwhile; the connection closes short of what was announced
-            await response.write(data)
-            left -= len(data)
-        await response.write_eof()
-    finally:
-        os.close(opened)
+    backup, name = call.operations.backup, call.path["filename"]
+    node, size = await backup.find(name)
+    response = web.StreamResponse(headers={"Content-Type": "application/json", "Content-Length": str(size)})
+    await response.prepare(call.request)
+    if call.request.method != "HEAD":
+        # One that is cut off meanwhile closes short of what was announced.
+        async with aclosing(backup.pieces(node, name, size)) as pieces:
+            async for piece in pieces:
+                await response.write(piece)
+    await response.write_eof()
     return response
 
 

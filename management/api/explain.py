@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from ..http.envelope import Extra, of_nodes
 from ..http.routes import Call, Routes
 
 routes = Routes("Explain")
@@ -20,10 +21,10 @@ class TopicQuery(msgspec.Struct):
     "The latest that happened to a client, with reasons and settings",
     reply=dict[str, Any],
 )
-def explain_client(call: Call) -> dict[str, object]:
-    return call.operations.explain.client(call.path["clientid"])
+async def explain_client(call: Call) -> dict[str, Any] | Extra:
+    return of_nodes(*await call.operations.explain.client(call.path["clientid"]))
 
 
 @routes.get("/explain", "Who would get a message to a topic", query=TopicQuery, reply=dict[str, Any])
-def explain_topic(call: Call) -> dict[str, object]:
-    return call.operations.explain.topic(call.query.topic)
+async def explain_topic(call: Call) -> dict[str, Any] | Extra:
+    return of_nodes(*await call.operations.explain.topic(call.query.topic))

@@ -1,5 +1,6 @@
 """/slow_subscriptions: who took longest to acknowledge."""
 
+from ..http.envelope import Extra, of_nodes
 from ..http.routes import Call, Routes
 from ..operations.slow_subscriptions import SlowRecord
 
@@ -7,10 +8,10 @@ routes = Routes("Slow subscriptions")
 
 
 @routes.get("/slow_subscriptions", "The slowest subscriptions", reply=list[SlowRecord])
-def get_history(call: Call) -> list[SlowRecord]:
-    return call.operations.slow_subscriptions.listing()
+async def get_history(call: Call) -> list[SlowRecord] | Extra:
+    return of_nodes(*await call.operations.slow_subscriptions.listing())
 
 
 @routes.delete("/slow_subscriptions", "Forget the slow subscriptions")
-def clear_history(call: Call) -> None:
-    call.operations.slow_subscriptions.clear()
+async def clear_history(call: Call) -> None:
+    await call.operations.slow_subscriptions.clear()

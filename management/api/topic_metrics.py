@@ -2,6 +2,7 @@
 
 import msgspec
 
+from ..http.envelope import Extra, of_nodes
 from ..http.routes import Call, Routes
 from ..operations.topic_metrics import TopicMetricsRecord
 
@@ -15,13 +16,13 @@ class TopicBody(msgspec.Struct):
 
 
 @routes.get("/topic-metrics", "What was counted of all topics", reply=list[TopicMetricsRecord])
-def list_all_topic_metrics(call: Call) -> list[TopicMetricsRecord]:
-    return call.operations.topic_metrics.records()
+async def list_all_topic_metrics(call: Call) -> list[TopicMetricsRecord] | Extra:
+    return of_nodes(*await call.operations.topic_metrics.records())
 
 
 @routes.get("/topic-metrics/{topic}", "What was counted of a topic", reply=dict[str, int | float])
-def list_topic_metrics(call: Call) -> dict[str, int | float]:
-    return call.operations.topic_metrics.get(call.path["topic"])
+async def list_topic_metrics(call: Call) -> dict[str, int | float] | Extra:
+    return of_nodes(*await call.operations.topic_metrics.get(call.path["topic"]))
 
 
 @routes.post("/topic-metrics", "Count a topic", body=TopicBody)

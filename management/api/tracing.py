@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from taipan.broker.extensions.tracing import Kind
 
-from ..http.envelope import Extra
+from ..http.envelope import Extra, of_nodes
 from ..http.routes import Call, Raw, Routes
 from ..operations.times import from_rfc3339
 from ..operations.tracing import TraceRecord
@@ -36,15 +36,16 @@ class Stopped(msgspec.Struct):
 
 
 class LogQuery(msgspec.Struct):
-    """Which piece of the file."""
+    """Which piece of the file; of the node that is asked, or of ``node``."""
 
     position: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] = 0
     bytes: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)] = 1000
+    node: str | None = None
 
 
 @routes.get("/trace", "The traces", reply=list[TraceRecord])
-def list_trace(call: Call) -> list[TraceRecord]:
-    return call.operations.tracing.listing()
+async def list_trace(call: Call) -> list[TraceRecord] | Extra:
+    return of_nodes(*await call.operations.tracing.listing())
 
 
 @routes.post("/trace", "Begin a trace", body=NewTrace, reply=TraceRecord)
@@ -88,7 +89,7 @@ async def download_zip_log(call: Call) -> web.Response:
 
 
 @routes.get("/trace/{name}/log", "A piece of the file of a trace", query=LogQuery, reply=str)
-def stream_log_file(call: Call) -> Extra:
+async def stream_log_file(call: Call) -> Extra:
     query: LogQuery = call.query
-    text, position = call.operations.tracing.log(call.path["name"], query.position, query.bytes)
+    text, position = await call.operations.tracing.log(call.path["name"], query.position, query.bytes, query.node)
     return Extra(text, meta={"position": position, "bytes": query.bytes})

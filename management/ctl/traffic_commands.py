@@ -94,16 +94,15 @@ async def clean_retained(call: CommandCall) -> CommandResult:
 
 
 @commands.add("topic-metrics list", "Show what was counted of each topic that is counted")
-def list_topic_metrics(call: CommandCall) -> CommandResult:
-    return CommandResult(call.operations.topic_metrics.records(), _topic_lines)
+async def list_topic_metrics(call: CommandCall) -> CommandResult:
+    records, _ = await call.operations.topic_metrics.records()
+    return CommandResult(records, _topic_lines)
 
 
 @commands.add("topic-metrics show <Topic>", "Show what was counted of a topic")
-def show_topic_metrics(call: CommandCall) -> CommandResult:
-    return CommandResult(
-        call.operations.topic_metrics.get(call["Topic"]),
-        lambda values: [key_line(name, value, _METRIC_WIDTH) for name, value in values.items()],
-    )
+async def show_topic_metrics(call: CommandCall) -> CommandResult:
+    found, _ = await call.operations.topic_metrics.get(call["Topic"])
+    return CommandResult(found, lambda values: [key_line(name, value, _METRIC_WIDTH) for name, value in values.items()])
 
 
 @commands.add("topic-metrics add <Topic>", "Count the messages of a topic")
@@ -126,15 +125,16 @@ def _topic_lines(rows: list[TopicMetricsRecord]) -> Iterator[str]:
 
 
 @commands.add("slow-subs list", "List the subscriptions that took longest")
-def list_slow_subscriptions(call: CommandCall) -> CommandResult:
+async def list_slow_subscriptions(call: CommandCall) -> CommandResult:
     keys = ("clientid", "topic", "timespan", "last_update_time")
+    found, _ = await call.operations.slow_subscriptions.listing()
     return CommandResult(
-        call.operations.slow_subscriptions.listing(),
+        found,
         lambda rows: [f"SlowSub({', '.join(f'{key}={getattr(row, key)}' for key in keys)})" for row in rows],
     )
 
 
 @commands.add("slow-subs clean", "Forget them")
-def clean_slow_subscriptions(call: CommandCall) -> CommandResult:
-    call.operations.slow_subscriptions.clear()
+async def clean_slow_subscriptions(call: CommandCall) -> CommandResult:
+    await call.operations.slow_subscriptions.clear()
     return CommandResult(None, OK)

@@ -47,11 +47,9 @@ def _alarm_line(row: AlarmRecord) -> str:
 
 
 @commands.add("traces list", "List the traces")
-def list_traces(call: CommandCall) -> CommandResult:
-    return CommandResult(
-        call.operations.tracing.listing(),
-        lambda rows: [_traces_line(row) for row in rows] or "Cluster Trace is empty",
-    )
+async def list_traces(call: CommandCall) -> CommandResult:
+    found, _ = await call.operations.tracing.listing()
+    return CommandResult(found, lambda rows: [_traces_line(row) for row in rows] or "Cluster Trace is empty")
 
 
 @commands.add(
@@ -81,8 +79,9 @@ async def delete_traces(call: CommandCall) -> CommandResult:
 
 
 @commands.add("trace list", "List the traces that run")
-def list_trace(call: CommandCall) -> CommandResult:
-    rows = [row for row in call.operations.tracing.listing() if row.status == "running"]
+async def list_trace(call: CommandCall) -> CommandResult:
+    found, _ = await call.operations.tracing.listing()
+    rows = [row for row in found if row.status == "running"]
     return CommandResult(rows, lambda rows: [_trace_line(call, row) for row in rows])
 
 
@@ -98,11 +97,8 @@ async def start_trace(call: CommandCall) -> CommandResult:
 @commands.add("trace stop <Type> <Value>", "End the traces of a client, topic or ip_address")
 async def stop_trace(call: CommandCall) -> CommandResult:
     kind = _KINDS[call.choice("Type", *_KINDS)]
-    running = [
-        row
-        for row in call.operations.tracing.listing()
-        if row.type == kind and row.condition == call["Value"] and row.status != "stopped"
-    ]
+    found, _ = await call.operations.tracing.listing()
+    running = [row for row in found if row.type == kind and row.condition == call["Value"] and row.status != "stopped"]
     if not running:
         refusal = Refusal(UNKNOWN, f"no trace of {kind} {call['Value']} runs")
         raise Failure(refusal.code, refusal.message, _trace_error(refusal))
@@ -139,13 +135,15 @@ def _trace_line(call: CommandCall, row: TraceRecord) -> str:
 
 
 @commands.add("explain client <ClientId>", "Tell what happened to a client lately, and why")
-def explain_client(call: CommandCall) -> CommandResult:
-    return CommandResult(call.operations.explain.client(call["ClientId"]), _explained_client)
+async def explain_client(call: CommandCall) -> CommandResult:
+    found, _ = await call.operations.explain.client(call["ClientId"])
+    return CommandResult(found, _explained_client)
 
 
 @commands.add("explain topic <Topic>", "Tell who would get a message that is published to a topic now")
-def explain_topic(call: CommandCall) -> CommandResult:
-    return CommandResult(call.operations.explain.topic(call["Topic"]), _explained_topic)
+async def explain_topic(call: CommandCall) -> CommandResult:
+    found, _ = await call.operations.explain.topic(call["Topic"])
+    return CommandResult(found, _explained_topic)
 
 
 def _explained_client(data: dict[str, Any]) -> Iterator[str]:

@@ -10,29 +10,48 @@ from taipan.broker.server import Server
 from taipan.broker.session.session import Session
 from taipan.broker.session.subscription import Subscription
 
+from .node_calls import NodeCalls
+from .owners import may_have
 from .refusal import BAD_TOPIC, NOT_ONLINE, Refusal
 from .times import local_text
 
 _RECEIVERS: Final = 1000
+_MEMBERS: Final = 100
+"""That are shown of one shared subscription."""
 
 
 class Explain:
     """Answers from what the broker remembers; nothing is changed by asking."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, calls: NodeCalls) -> None:
         self._server = server
+        self._calls = calls
+        calls.serve(self.client_here, self.topic_here)
 
-    def client(self, client_id: str) -> dict[str, object]:
-        """Whether it is here, its session, and the latest that happened to it, newest first.
+    async def client(self, client_id: str) -> tuple[dict[str, Any], list[str]]:
+        """Whether it is connected, its session, and the latest that happened to it, newest first; and the nodes that
+        did not answer. In a cluster an event says at which node.
 
         Raises Refusal for a client that has neither connection nor session and that nothing is remembered of.
         """
+        answers, missing = await self._calls.everywhere(self.client_here, client_id)
+        found = [(node, facts) for node, facts in answers if facts is not None]
+        if not found:
+            raise may_have(missing[0], client_id) if missing else _unknown(client_id)
+        _, explained = next((each for each in found if each[1]["session"] is not None), found[0])
+        if self._calls.clustered:
+            events = [{**event, "node": node} for node, facts in found for event in facts["events"]]
+            explained["events"] = sorted(events, key=lambda event: event["last_at"], reverse=True)
+        return explained, self._calls.may_lack(missing)
+
+    def client_here(self, client_id: str) -> dict[str, Any] | None:
+        """What this node knows of it, if anything."""
         broker = self._server.broker
         session = broker.sessions.get(client_id)
         events = broker.throttled_log.events.of(client_id)
         connected = client_id in self._server.context.channels
         if session is None and not events:
-            raise Refusal(NOT_ONLINE, f"nothing is known of client {client_id}")
+            return None
         return {
             "clientid": client_id,
             "connected": connected,
@@ -40,10 +59,27 @@ class Explain:
             "events": [_event(each, self._server.clock.skew) for each in events],
         }
 
-    def topic(self, topic: str) -> dict[str, object]:
-        """Who would get a message published to ``topic`` now, and through which filter; at most 1000 of them."""
+    async def topic(self, topic: str) -> tuple[dict[str, Any], list[str]]:
+        """Who would get a message published to ``topic`` now, and through which filter, at most 1000 of them; and the
+        nodes that did not answer. In a cluster a receiver says at which node."""
         if not valid_name(topic):
             raise Refusal(BAD_TOPIC, f"not a topic name: {topic}")
+        if not self._calls.clustered:
+            return self.topic_here(topic), []
+        found, missing = await self._calls.everywhere(self.topic_here, topic)
+        explained = dict(found)[self._calls.name]
+        receivers = [{**each, "node": node} for node, facts in found for each in facts["receivers"]]
+        explained["receivers"] = receivers[:_RECEIVERS]
+        explained["receivers_count"] = sum(facts["receivers_count"] for _, facts in found)
+        members: dict[str, list[str]] = {}
+        for _, facts in found:
+            for group in facts["shared"]:
+                members.setdefault(group["topic"], []).extend(group["members"])
+        explained["shared"] = [{"topic": filter, "members": each[:_MEMBERS]} for filter, each in members.items()]
+        return explained, self._calls.may_lack(missing)
+
+    def topic_here(self, topic: str) -> dict[str, Any]:
+        """Who would get it at this node."""
         broker = self._server.broker
         route = broker.router.match(topic)
         retained = broker.retained.get(topic)
@@ -54,7 +90,7 @@ class Explain:
             "shared": [
                 {
                     "topic": group.filter,
-                    "members": [member.session.client_id for member in islice(group.members(), 100)],
+                    "members": [member.session.client_id for member in islice(group.members(), _MEMBERS)],
                 }
                 for group in route.groups
             ],
@@ -63,7 +99,11 @@ class Explain:
         }
 
 
-def _event(event: ClientEvent, skew: float) -> dict[str, object]:
+def _unknown(client_id: str) -> Refusal:
+    return Refusal(NOT_ONLINE, f"nothing is known of client {client_id}")
+
+
+def _event(event: ClientEvent, skew: float) -> dict[str, Any]:
     return {
         "event": event.event,
         "reason": event.reason,

@@ -4,6 +4,7 @@ import msgspec
 
 from taipan.broker.server import Server
 
+from .node_calls import NodeCalls
 from .refusal import UNKNOWN, Refusal
 
 
@@ -20,11 +21,20 @@ class SlowRecord(msgspec.Struct):
 class SlowRanking:
     """Raises Refusal while ``slow_subscriptions.enabled`` is off."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, calls: NodeCalls) -> None:
         self._server = server
+        self._calls = calls
+        calls.serve(self.slowest, self.clear_here)
 
-    def listing(self) -> list[SlowRecord]:
-        """EMQX's records, the slowest first; ``timespan`` and ``last_update_time`` in milliseconds."""
+    async def listing(self) -> tuple[list[SlowRecord], list[str]]:
+        """The slowest of all nodes first, as many as one node keeps; and the nodes that did not answer."""
+        found, missing = await self._calls.everywhere(self.slowest)
+        rows = [row for _, slowest in found for row in slowest]
+        rows.sort(key=lambda row: -row.timespan)
+        return rows[: self._server.slow_subscriptions.settings.top], self._calls.may_lack(missing)
+
+    def slowest(self) -> list[SlowRecord]:
+        """EMQX's records of this node, the slowest first."""
         self._check()
         return [
             SlowRecord(
@@ -37,7 +47,12 @@ class SlowRanking:
             for each in self._server.slow_subscriptions.ranking()
         ]
 
-    def clear(self) -> None:
+    async def clear(self) -> None:
+        """Forget those of all nodes."""
+        await self._calls.order_all(self.clear_here)
+
+    def clear_here(self) -> None:
+        """Those of this node."""
         self._check()
         self._server.slow_subscriptions.clear()
 

@@ -7,6 +7,7 @@ from taipan.broker.mqtt.topics import valid_name
 from taipan.broker.server import Server
 
 from .durable_answer import check_store_writable, wait_until_stored
+from .node_calls import NodeCalls
 from .refusal import BAD_TOPIC, EXISTS, WRONG, Refusal, not_found
 
 Values = dict[str, int | float]
@@ -28,8 +29,10 @@ class TopicMetricsRecord(msgspec.Struct):
 class TopicCounts:
     """The topics that an operator wants counted. ``module`` counts."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, calls: NodeCalls) -> None:
         self._server = server
+        self._calls = calls
+        calls.serve(self.counted)
         self.module = TopicMetrics(server.hooks, server.timers, server.clock)
         self._table = server.tables.open("topic_metrics", CountedTopic, shared=True)
         self._table.on_taken.append(self._taken)
@@ -46,14 +49,22 @@ class TopicCounts:
         elif new is not None and topic not in self.module and len(self.module) < MAX_TOPICS:
             self.module.add(topic)
 
-    def records(self) -> list[TopicMetricsRecord]:
-        """In the order in which they were added."""
-        return [TopicMetricsRecord(topic, self.module.snapshot(topic)) for topic in self.module.topics()]
+    async def records(self) -> tuple[list[TopicMetricsRecord], list[str]]:
+        """What all nodes counted, in the order in which the topics were added; and the nodes that did not answer."""
+        topics = list(self.module.topics())
+        found, missing = await self._calls.everywhere(self.counted, topics)
+        records = [TopicMetricsRecord(topic, _sum([values.get(topic, {}) for _, values in found])) for topic in topics]
+        return records, self._calls.may_lack(missing)
 
-    def get(self, topic: str) -> Values:
-        """What was counted of one topic. Raises Refusal."""
+    async def get(self, topic: str) -> tuple[Values, list[str]]:
+        """What was counted of one topic, the same way. Raises Refusal."""
         self._check(topic)
-        return self.module.snapshot(topic)
+        found, missing = await self._calls.everywhere(self.counted, [topic])
+        return _sum([values.get(topic, {}) for _, values in found]), self._calls.may_lack(missing)
+
+    def counted(self, topics: list[str]) -> dict[str, Values]:
+        """What this node counted of those of these that it counts."""
+        return {topic: self.module.snapshot(topic) for topic in topics if topic in self.module}
 
     async def add(self, topic: str) -> None:
         """Count a topic. Raises Refusal."""
@@ -89,3 +100,9 @@ class TopicCounts:
             raise Refusal(BAD_TOPIC, f"not a Topic Name: {topic[:256]!r}")
         if topic not in self.module:
             raise not_found("counted topic", topic)
+
+
+def _sum(counted: list[Values]) -> Values:
+    """Counts and rates of several nodes as one."""
+    names = dict.fromkeys(name for values in counted for name in values)
+    return {name: round(sum(values.get(name, 0) for values in counted), 2) for name in names}

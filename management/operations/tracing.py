@@ -5,7 +5,7 @@ import io
 import zipfile
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -16,6 +16,7 @@ from taipan.broker.mqtt.topics import valid_filter
 from taipan.broker.server import Server
 
 from .durable_answer import check_store_writable, wait_until_stored
+from .node_calls import NodeCalls, Unreachable
 from .refusal import EXISTS, Refusal, missing, not_found, wrong
 from .times import LATEST, rfc3339
 
@@ -47,12 +48,23 @@ class TraceRecord(msgspec.Struct, kw_only=True):
 class Traces:
     """What an operator may do with traces. Raises Refusal for names that are unknown and conditions that are wrong."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, calls: NodeCalls) -> None:
         self._server = server
         self._tracing = server.tracing
+        self._calls = calls
+        calls.serve(self.sizes, self.log_here, self.piece)
 
-    def listing(self) -> list[TraceRecord]:
-        return [self.record(trace) for trace in self._tracing.traces()]
+    async def listing(self) -> tuple[list[TraceRecord], list[str]]:
+        """All traces, with the bytes that each node has; and the nodes that did not answer."""
+        records = [self.record(trace) for trace in self._tracing.traces()]
+        found, missing = await self._calls.everywhere(self.sizes)
+        for record in records:
+            record.log_size = {node: sizes[record.name] for node, sizes in found if record.name in sizes}
+        return records, self._calls.may_lack(missing)
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of the file of each trace on this node."""
+        return {trace.name: self._tracing.size(trace.name) for trace in self._tracing.traces()}
 
     def record(self, trace: Trace) -> TraceRecord:
         """EMQX's record: the condition stands under the name of its kind; ``log_size`` is bytes by node."""
@@ -112,8 +124,12 @@ class Traces:
             self._tracing.delete(trace.name)
         await wait_until_stored(self._server.tables)
 
-    def log(self, name: str, position: int, size: int) -> tuple[str, int]:
-        """A piece of the file from byte ``position`` on, and the position behind it; never half a character."""
+    async def log(self, name: str, position: int, size: int, node: str | None = None) -> tuple[str, int]:
+        """A piece of a node's file from byte ``position`` on, and the position behind it; never half a character."""
+        return await self._calls.on(node or self._calls.name, self.log_here, name, position, size)
+
+    def log_here(self, name: str, position: int, size: int) -> tuple[str, int]:
+        """The same of this node's file."""
         path = self._path(name)
         position = min(position, path.stat().st_size)
         with path.open("rb") as file:
@@ -122,10 +138,34 @@ class Traces:
         text = data.decode("utf-8", "ignore")
         return text, position + (len(text.encode()) if text else len(data))
 
+    def piece(self, name: str, position: int) -> bytes:
+        """Some bytes of this node's file from ``position`` on; none at its end."""
+        with self._path(name).open("rb") as file:
+            file.seek(position)
+            return file.read(MAX_READ)
+
     async def archive(self, name: str) -> bytes:
-        """The file as a zip archive."""
+        """The file as a zip archive; in a cluster those of all nodes that answer. Raises Refusal."""
         path = self._path(name)
-        return await asyncio.to_thread(_zip, path)
+        if not self._calls.clustered:
+            return await asyncio.to_thread(_zip, path)
+        made = io.BytesIO()
+        missing = []
+        with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+            for node in self._calls.running():
+                try:
+                    with archive.open(f"{node}_{path.name}", "w") as file:
+                        await self._copy(node, name, file)
+                except Unreachable:
+                    missing.append(node)
+        self._calls.may_lack(missing)
+        return made.getvalue()
+
+    async def _copy(self, node: str, name: str, file: IO[bytes]) -> None:
+        position = 0
+        while data := await self._calls.on(node, self.piece, name, position):
+            await asyncio.to_thread(file.write, data)
+            position += len(data)
 
     def _path(self, name: str) -> Path:
         if self._tracing.get(name) is None:

@@ -11,7 +11,7 @@ last one. A start that finds a plan without that row carries it out again, befor
 import asyncio
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -31,6 +31,7 @@ from ...settings import ManagementSettings
 from ..apps import App, Apps
 from ..backpressure_slice import BackpressureSlice
 from ..durable_answer import check_store_writable, wait_until_stored
+from ..node_calls import Gathered, NodeCalls, Unreachable
 from ..refusal import MISSING, NOT_JSON, WRONG, Refusal, not_found
 from ..users import Users
 from .documents import Documents, dry_run_of, env_of, filename_of, is_blank
@@ -65,7 +66,13 @@ class Backup:
     """One import or export at a time."""
 
     def __init__(
-        self, server: Server, engine: RuleEngine, users: Users, apps: Apps, settings: ManagementSettings
+        self,
+        server: Server,
+        engine: RuleEngine,
+        users: Users,
+        apps: Apps,
+        settings: ManagementSettings,
+        calls: NodeCalls,
     ) -> None:
         self.files = BackupFiles(server.settings.node.data_dir, server.settings.node.name)
         self.passthrough = PassthroughRecords(server.tables)
@@ -75,6 +82,8 @@ class Backup:
         self._users = users
         self._apps = apps
         self._settings = settings
+        self._calls = calls
+        calls.serve(self.listing_here, self.delete_here, self.size, self.piece)
         self._imported = server.tables.open("imported", Imported)
         self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[object]] = set()
@@ -99,12 +108,74 @@ class Backup:
         record = await self.export_file()
         return str(self.files.path / record.filename)
 
-    async def listing(self) -> list[ExportRecord]:
+    async def listing(self) -> tuple[list[ExportRecord], list[str]]:
+        """The files of all nodes, the oldest first; and the nodes that did not answer."""
+        answers: Gathered[list[ExportRecord]] = await self._calls.everywhere(self.listing_here)
+        records = [record for _, files in answers.found for record in files]
+        return sorted(records, key=attrgetter("created_at")), self._calls.may_lack(answers.missing)
+
+    async def listing_here(self) -> list[ExportRecord]:
+        """Those of this node."""
         return await asyncio.to_thread(self.files.listing)
 
     async def delete(self, name: str) -> None:
+        """On this node, or on the first that has it. Raises Refusal 102."""
+        node, _ = await self.find(name)
+        return await self._calls.on(node, self.delete_here, name)
+
+    async def delete_here(self, name: str) -> None:
         """Raises Refusal 102."""
         await asyncio.to_thread(self.files.delete, name)
+
+    async def find(self, name: str) -> tuple[str, int]:
+        """Which node has a file, this one first, and its size. Raises Refusal 102."""
+        self.files.place(name)
+        size = await self.size(name)
+        if size is not None:
+            return self._calls.name, size
+        answers: Gathered[int | None] = await self._calls.everywhere(self.size, name)
+        for node, its_size in answers.found:
+            if its_size is not None:
+                return node, its_size
+        if answers.missing:
+            raise Unreachable(answers.missing[0], f"does not answer, it may have file {name[:256]}")
+        raise not_found("file", name[:256])
+
+    async def size(self, name: str) -> int | None:
+        """Of a file of this node, if it is there."""
+        try:
+            opened, size = await asyncio.to_thread(self.files.open, self.files.place(name))
+        except Refusal:
+            return None
+        os.close(opened)
+        return size
+
+    async def pieces(self, node: str, name: str, size: int) -> AsyncGenerator[bytes, None]:
+        """A file of a node, until it ends or was cut off meanwhile."""
+        offset = 0
+        if node != self._calls.name:
+            while offset < size:
+                piece: bytes = await self._calls.on(node, self.piece, name, offset)
+                if not piece:
+                    return
+                yield piece[: size - offset]
+                offset += len(piece)
+            return
+        opened, _ = await asyncio.to_thread(self.files.open, self.files.place(name))
+        try:
+            while offset < size and (data := await asyncio.to_thread(os.read, opened, min(size - offset, _CHUNK))):
+                yield data
+                offset += len(data)
+        finally:
+            os.close(opened)
+
+    async def piece(self, name: str, offset: int) -> bytes:
+        """Some bytes of a file of this node. Raises Refusal 102."""
+        opened, _ = await asyncio.to_thread(self.files.open, self.files.place(name))
+        try:
+            return await asyncio.to_thread(os.pread, opened, _CHUNK, offset)
+        finally:
+            os.close(opened)
 
     async def upload(self, chunks: Sequence[bytes | bytearray], given: Mapping[str, str] | None = None) -> ExportRecord:
         """Keep a JSON object as a file; its record. Raises Refusal.
