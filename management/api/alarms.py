@@ -3,7 +3,7 @@
 import msgspec
 
 from ..http.envelope import Extra
-from ..http.routes import Call, Routes
+from ..http.routes import Call, OfNodes, Routes
 from ..operations.alarms import AlarmRecord, Which
 
 routes = Routes("Alarms")
@@ -31,7 +31,7 @@ async def _of_node(call: Call, which: Which) -> list[AlarmRecord]:
     return await call.on_node(call.operations.alarms.records, which)
 
 
-@routes.get("/alarms", "Alarms of all nodes", reply=list[NodeAlarms])
+@routes.get("/alarms", "Alarms of all nodes", reply=OfNodes(list[NodeAlarms]))
 async def list_all_alarms(call: Call) -> list[NodeAlarms] | Extra:
     return await _of_all_nodes(call, "all")
 
@@ -41,12 +41,12 @@ async def list_node_alarms(call: Call) -> list[AlarmRecord]:
     return await _of_node(call, "all")
 
 
-@routes.get("/alarms/activated", "Active alarms of all nodes", reply=list[NodeAlarms])
+@routes.get("/alarms/activated", "Active alarms of all nodes", reply=OfNodes(list[NodeAlarms]))
 async def list_all_activated_alarms(call: Call) -> list[NodeAlarms] | Extra:
     return await _of_all_nodes(call, "activated")
 
 
-@routes.get("/alarms/present", "Active alarms, by their 4.0 and 4.1 name", reply=list[NodeAlarms])
+@routes.get("/alarms/present", "Active alarms, by their 4.0 and 4.1 name", reply=OfNodes(list[NodeAlarms]))
 async def list_present_alarms(call: Call) -> list[NodeAlarms] | Extra:
     return await _of_all_nodes(call, "activated")
 
@@ -56,12 +56,12 @@ async def list_node_activated_alarms(call: Call) -> list[AlarmRecord]:
     return await _of_node(call, "activated")
 
 
-@routes.get("/alarms/deactivated", "Alarms of all nodes that are over", reply=list[NodeAlarms])
+@routes.get("/alarms/deactivated", "Alarms of all nodes that are over", reply=OfNodes(list[NodeAlarms]))
 async def list_all_deactivated_alarms(call: Call) -> list[NodeAlarms] | Extra:
     return await _of_all_nodes(call, "deactivated")
 
 
-@routes.get("/alarms/history", "Alarms that are over, by their 4.0 and 4.1 name", reply=list[NodeAlarms])
+@routes.get("/alarms/history", "Alarms that are over, by their 4.0 and 4.1 name", reply=OfNodes(list[NodeAlarms]))
 async def list_alarm_history(call: Call) -> list[NodeAlarms] | Extra:
     return await _of_all_nodes(call, "deactivated")
 

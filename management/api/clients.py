@@ -5,7 +5,7 @@ from typing import ClassVar
 import msgspec
 
 from ..http.envelope import Extra, of_nodes
-from ..http.routes import Call, Routes
+from ..http.routes import Call, OfNodes, Routes
 from ..operations.client_record import ClientRecord
 from ..operations.clients import AclCacheEntry, ClientsQuery
 from ..operations.listing import PageQuery
@@ -48,7 +48,7 @@ async def list_clients(call: Call) -> Page[ClientRecord]:
     )
 
 
-@routes.get("/clients/{clientid}", "A client", reply=list[ClientRecord])
+@routes.get("/clients/{clientid}", "A client", reply=OfNodes(list[ClientRecord]))
 @routes.get("/nodes/{node}/clients/{clientid}", "A client of a node", reply=list[ClientRecord])
 async def lookup_client(call: Call) -> list[ClientRecord] | Extra:
     if "node" in call.path:

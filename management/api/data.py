@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from ..http.envelope import Extra, json_response, of_nodes, status_of
 from ..http.reading import parse
-from ..http.routes import Call, OnDemand, Raw, Routes, UnparsedBody
+from ..http.routes import Call, OfNodes, OnDemand, Raw, Routes, UnparsedBody
 from ..operations.backup.documents import is_blank
 from ..operations.backup.files import ExportRecord
 from ..operations.backup.import_file import ImportRefused
@@ -93,7 +93,7 @@ async def export_data(call: Call) -> ExportRecord:
     return await call.operations.backup.export_file()
 
 
-@routes.get("/data/export", "Files that are there", reply=list[ExportRecord])
+@routes.get("/data/export", "Files that are there", reply=OfNodes(list[ExportRecord]))
 async def list_exports(call: Call) -> list[ExportRecord] | Extra:
     return of_nodes(*await call.operations.backup.listing())
 

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from ..http.envelope import Extra, of_nodes
-from ..http.routes import Call, Routes
+from ..http.routes import Call, OfNodes, Routes
 
 routes = Routes("Explain")
 
@@ -19,12 +19,12 @@ class TopicQuery(msgspec.Struct):
 @routes.get(
     "/clients/{clientid}/explain",
     "The latest that happened to a client, with reasons and settings",
-    reply=dict[str, Any],
+    reply=OfNodes(dict[str, Any]),
 )
 async def explain_client(call: Call) -> dict[str, Any] | Extra:
     return of_nodes(*await call.operations.explain.client(call.path["clientid"]))
 
 
-@routes.get("/explain", "Who would get a message to a topic", query=TopicQuery, reply=dict[str, Any])
+@routes.get("/explain", "Who would get a message to a topic", query=TopicQuery, reply=OfNodes(dict[str, Any]))
 async def explain_topic(call: Call) -> dict[str, Any] | Extra:
     return of_nodes(*await call.operations.explain.topic(call.query.topic))

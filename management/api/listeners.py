@@ -3,7 +3,7 @@
 import msgspec
 
 from ..http.envelope import Extra
-from ..http.routes import Call, Routes
+from ..http.routes import Call, OfNodes, Routes
 from ..operations.listeners import ListenerRecord
 
 routes = Routes("Listeners")
@@ -16,7 +16,7 @@ class NodeListeners(msgspec.Struct):
     listeners: list[ListenerRecord]
 
 
-@routes.get("/listeners", "Listeners of all nodes", reply=list[NodeListeners])
+@routes.get("/listeners", "Listeners of all nodes", reply=OfNodes(list[NodeListeners]))
 async def list_listeners(call: Call) -> list[NodeListeners] | Extra:
     return await call.on_all(NodeListeners, call.operations.listeners.records)
 

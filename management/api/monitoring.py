@@ -6,7 +6,7 @@ import msgspec
 from aiohttp import web
 
 from ..http.envelope import Extra
-from ..http.routes import Call, Raw, Routes
+from ..http.routes import Call, OfNodes, Raw, Routes
 from ..operations.prometheus import CONTENT_TYPE
 
 routes = Routes("Metrics and stats")
@@ -33,7 +33,7 @@ class PrometheusQuery(msgspec.Struct):
     type: Literal["json", "prometheus"] = "json"
 
 
-@routes.get("/metrics", "Counters of all nodes", reply=list[NodeMetrics])
+@routes.get("/metrics", "Counters of all nodes", reply=OfNodes(list[NodeMetrics]))
 async def list_all_metrics(call: Call) -> list[NodeMetrics] | Extra:
     return await call.on_all(NodeMetrics, call.operations.monitoring.metrics)
 
@@ -43,7 +43,7 @@ async def list_node_metrics(call: Call) -> dict[str, int]:
     return await call.on_node(call.operations.monitoring.metrics)
 
 
-@routes.get("/stats", "Gauges of all nodes", reply=list[NodeStats])
+@routes.get("/stats", "Gauges of all nodes", reply=OfNodes(list[NodeStats]))
 async def list_all_stats(call: Call) -> list[NodeStats] | Extra:
     return await call.on_all(NodeStats, call.operations.monitoring.stats)
 

@@ -3,7 +3,7 @@
 from taipan.ruleengine.records import ListedResource, ResourceTypeRecord
 
 from ..http.envelope import Extra, of_nodes
-from ..http.routes import Call, Routes
+from ..http.routes import Call, OfNodes, Routes
 
 routes = Routes("Resource types")
 
@@ -18,6 +18,6 @@ def show_resource_type(call: Call) -> ResourceTypeRecord:
     return call.operations.resources.type(call.path["name"])
 
 
-@routes.get("/resource_types/{name}/resources", "The resources of a type", reply=list[ListedResource])
+@routes.get("/resource_types/{name}/resources", "The resources of a type", reply=OfNodes(list[ListedResource]))
 async def list_resources_of_type(call: Call) -> list[ListedResource] | Extra:
     return of_nodes(*await call.operations.resources.records(call.path["name"]))

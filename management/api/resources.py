@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, UnsetType
 from taipan.ruleengine.records import ListedResource, ResourceRecord
 
 from ..http.envelope import Extra, of_nodes
-from ..http.routes import Call, OnDemand, Routes
+from ..http.routes import Call, OfNodes, OnDemand, Routes
 from ..operations.listing import Listing, PageQuery
 from ..operations.refusal import wrong
 from ..operations.resources import DeadLetterRecord
@@ -50,12 +50,12 @@ class Count(msgspec.Struct):
     count: int
 
 
-@routes.get("/resources", "The resources", reply=list[ListedResource])
+@routes.get("/resources", "The resources", reply=OfNodes(list[ListedResource]))
 async def list_resources(call: Call) -> list[ListedResource] | Extra:
     return of_nodes(*await call.operations.resources.records())
 
 
-@routes.get("/resources/{id}", "One resource", reply=ResourceRecord)
+@routes.get("/resources/{id}", "One resource", reply=OfNodes(ResourceRecord))
 async def show_resource(call: Call) -> ResourceRecord | Extra:
     return of_nodes(*await call.operations.resources.lookup(call.path["id"]))
 
@@ -120,7 +120,7 @@ def _ids(body: Chosen) -> list[int] | None:
     return None if body.ids is UNSET else body.ids
 
 
-@routes.get("/resource_status/{id}", "Whether a resource is alive", reply=Liveness)
+@routes.get("/resource_status/{id}", "Whether a resource is alive", reply=OfNodes(Liveness))
 async def show_resource_status(call: Call) -> Liveness | Extra:
     alive, missing = await call.operations.resources.alive(call.path["id"])
     return of_nodes(Liveness(alive), missing)

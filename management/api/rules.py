@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, UnsetType
 from taipan.ruleengine.records import EvaluationRecord, OnActionFailed, RuleRecord
 
 from ..http.envelope import Extra, of_nodes
-from ..http.routes import Call, Routes
+from ..http.routes import Call, OfNodes, Routes
 from ..operations.node_listing import Page
 from ..operations.refusal import missing
 from ..operations.rules import RulesQuery
@@ -72,7 +72,7 @@ def list_rules(call: Call) -> Page[RuleRecord]:
     return rules.search(query, call.operations.settings.max_row_limit)
 
 
-@routes.get("/rules/{id}", "One rule", reply=RuleRecord)
+@routes.get("/rules/{id}", "One rule", reply=OfNodes(RuleRecord))
 async def show_rule(call: Call) -> RuleRecord | Extra:
     return of_nodes(*await call.operations.rules.lookup(call.path["id"]))
 
@@ -111,7 +111,9 @@ async def delete_rule(call: Call) -> None:
     await call.operations.rules.delete(call.path["id"])
 
 
-@routes.get("/rules/{id}/trace", "The last evaluations of a rule, the oldest first", reply=list[EvaluationRecord])
+@routes.get(
+    "/rules/{id}/trace", "The last evaluations of a rule, the oldest first", reply=OfNodes(list[EvaluationRecord])
+)
 async def show_rule_trace(call: Call) -> list[EvaluationRecord] | Extra:
     """Empty until ``PUT`` has asked for them."""
     return of_nodes(*await call.operations.rules.trace(call.path["id"]))

@@ -1,13 +1,13 @@
 """/slow_subscriptions: who took longest to acknowledge."""
 
 from ..http.envelope import Extra, of_nodes
-from ..http.routes import Call, Routes
+from ..http.routes import Call, OfNodes, Routes
 from ..operations.slow_subscriptions import SlowRecord
 
 routes = Routes("Slow subscriptions")
 
 
-@routes.get("/slow_subscriptions", "The slowest subscriptions", reply=list[SlowRecord])
+@routes.get("/slow_subscriptions", "The slowest subscriptions", reply=OfNodes(list[SlowRecord]))
 async def get_history(call: Call) -> list[SlowRecord] | Extra:
     return of_nodes(*await call.operations.slow_subscriptions.listing())
 

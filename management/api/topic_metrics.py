@@ -3,7 +3,7 @@
 import msgspec
 
 from ..http.envelope import Extra, of_nodes
-from ..http.routes import Call, Routes
+from ..http.routes import Call, OfNodes, Routes
 from ..operations.topic_metrics import TopicMetricsRecord
 
 routes = Routes("Topic metrics")
@@ -15,12 +15,12 @@ class TopicBody(msgspec.Struct):
     topic: str
 
 
-@routes.get("/topic-metrics", "What was counted of all topics", reply=list[TopicMetricsRecord])
+@routes.get("/topic-metrics", "What was counted of all topics", reply=OfNodes(list[TopicMetricsRecord]))
 async def list_all_topic_metrics(call: Call) -> list[TopicMetricsRecord] | Extra:
     return of_nodes(*await call.operations.topic_metrics.records())
 
 
-@routes.get("/topic-metrics/{topic}", "What was counted of a topic", reply=dict[str, int | float])
+@routes.get("/topic-metrics/{topic}", "What was counted of a topic", reply=OfNodes(dict[str, int | float]))
 async def list_topic_metrics(call: Call) -> dict[str, int | float] | Extra:
     return of_nodes(*await call.operations.topic_metrics.get(call.path["topic"]))
 

@@ -9,7 +9,7 @@ from msgspec import Meta
 from taipan.broker.extensions.tracing import Kind
 
 from ..http.envelope import Extra, of_nodes
-from ..http.routes import Call, Raw, Routes
+from ..http.routes import Call, OfNodes, Raw, Routes
 from ..operations.times import from_rfc3339
 from ..operations.tracing import TraceRecord
 
@@ -43,7 +43,7 @@ class LogQuery(msgspec.Struct):
     node: str | None = None
 
 
-@routes.get("/trace", "The traces", reply=list[TraceRecord])
+@routes.get("/trace", "The traces", reply=OfNodes(list[TraceRecord]))
 async def list_trace(call: Call) -> list[TraceRecord] | Extra:
     return of_nodes(*await call.operations.tracing.listing())
 

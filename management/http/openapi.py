@@ -10,7 +10,7 @@ from taipan.broker.loop.cooperative_slice import CooperativeSlice
 
 from ..operations.listing import PageQuery
 from ..settings import ManagementSettings
-from .routes import PREFIXES, Endpoint, Lenient, OnDemand, OrEmpty, Raw, Schema, UnparsedBody
+from .routes import PREFIXES, Endpoint, Lenient, OfNodes, OnDemand, OrEmpty, Raw, Schema, UnparsedBody
 
 _REF: Final = "#/components/schemas/{name}"
 _JSON: Final = "application/json"
@@ -21,6 +21,12 @@ _ABOUT: Final = (
     "for success, anything else with a `message` that says why. Path parameters are percent-decoded once, so a topic's "
     "`/` is `%2F`. Of the body's keys, those that are in the query string win."
 )
+
+_MISSING: Final = {
+    "type": "array",
+    "items": {"type": "string"},
+    "description": "Nodes of the cluster that did not answer and are left out",
+}
 
 _FAILURES: Final = {
     "400": "The request is wrong: a missing key, a wrong value, no JSON, an invalid topic, or something that is there "
@@ -107,9 +113,11 @@ class _Schemas:
                     "limit": {"type": "integer"},
                     "count": {"type": "integer", "minimum": -1},
                     "hasnext": {"type": "boolean"},
+                    "missing_nodes": _MISSING,
                 },
                 "required": ["page", "limit", "count", "hasnext"],
             },
+            "NodesMeta": {"type": "object", "properties": {"missing_nodes": _MISSING}, "required": ["missing_nodes"]},
         }
 
     def of(self, kind: object) -> Schema:
@@ -121,7 +129,7 @@ class _Schemas:
         """The type that a body or a reply is about."""
         if isinstance(kind, Lenient):
             return kind.of(self._error_status)
-        if isinstance(kind, OrEmpty | OnDemand | UnparsedBody):
+        if isinstance(kind, OrEmpty | OnDemand | OfNodes | UnparsedBody):
             return kind.kind
         return None if isinstance(kind, Raw) else kind
 
@@ -195,7 +203,11 @@ def _success(endpoint: Endpoint, schemas: _Schemas) -> Schema:
             required.append("data")
     if endpoint.query is not None and issubclass(endpoint.query, PageQuery):
         properties["meta"] = {"$ref": _REF.format(name="PageMeta")}
-        if not endpoint.query.pages_on_demand:
+        if endpoint.query.pages_on_demand:
+            properties["meta"] = {"anyOf": [properties["meta"], {"$ref": _REF.format(name="NodesMeta")}]}
+        else:
             required.append("meta")
+    if isinstance(endpoint.reply, OfNodes):
+        properties["meta"] = {"$ref": _REF.format(name="NodesMeta")}
     schema = {"type": "object", "properties": properties, "required": required}
     return {"description": endpoint.descr, "content": {_JSON: {"schema": schema}}}

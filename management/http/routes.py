@@ -80,6 +80,15 @@ class OrEmpty:
         self.kind = kind
 
 
+class OfNodes:
+    """An endpoint's ``reply`` of this type, for which nodes are asked; ``meta`` may name some that did not answer."""
+
+    __slots__ = ("kind",)
+
+    def __init__(self, kind: Any) -> None:
+        self.kind = kind
+
+
 class OnDemand:
     """An endpoint's ``reply`` of this type where the request asks for it; else the answer has no ``data``."""
 

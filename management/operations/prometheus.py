@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from taipan.broker.core.cluster import STOPPED
 from taipan.broker.observability.stats import NAMES as STATS
 from taipan.broker.server import Server
 
@@ -78,9 +79,17 @@ class Prometheus:
             "emqx_vm_process_messages_in_queues": 0 if durability is None else durability.commit.pending,
             "emqx_vm_total_memory": memory_total(),
             "emqx_vm_used_memory": memory_used(),
-            "emqx_cluster_nodes_running": int(self._monitoring.running),
-            "emqx_cluster_nodes_stopped": int(not self._monitoring.running),
+            **self._nodes(),
         }
+
+    def _nodes(self) -> dict[str, Number]:
+        running = int(self._monitoring.running)
+        stopped = 1 - running
+        for member in self._server.cluster.members():
+            if member.name != self._server.settings.node.name:
+                stopped += member.status == STOPPED
+                running += member.status != STOPPED
+        return {"emqx_cluster_nodes_running": running, "emqx_cluster_nodes_stopped": stopped}
 
     def _processor(self) -> tuple[float, float]:
         """Per cent of the machine's processors in use and idle since the last scrape; 0 and 0 where unknown."""
