@@ -1,7 +1,7 @@
 """Explain: why something happened to a client, and who would get a message, in the words of log and settings."""
 
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from taipan.broker.mqtt.constants import NEVER_EXPIRES
 from taipan.broker.mqtt.topics import valid_name
