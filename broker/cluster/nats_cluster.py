@@ -26,15 +26,16 @@ from .link_receiver import LinkReceiver
 from .members import Members
 from .nats import Nats
 from .ownership import Ownership
+from .retained import Retained
 from .routes import Routes
 from .rows import Rows
 
 logger = logging.getLogger(__name__)
 
-ROWS_TIMEOUT: Final = 10.0
-"""Seconds that a start waits for the rows of the cluster, where NATS is there."""
+READ_TIMEOUT: Final = 10.0
+"""Seconds that a start waits for the rows and retained messages of the cluster, where NATS is there."""
 _LAST_FRAMES: Final = 2.0
-"""Seconds that messages for other nodes have to leave when the node stops."""
+"""Seconds that what is for other nodes has to leave when the node stops."""
 
 
 class NatsCluster:
@@ -63,6 +64,7 @@ class NatsCluster:
         self.membership = Members(self.context)
         self.calls = Calls(self.context)
         self.rows = Rows(self.context)
+        self.retained = Retained(self.context)
         self.routes = Routes(self.context, self.membership, self.calls)
         self.links = Links(self.context, self.membership, self.calls, self.routes)
         self.receiver = LinkReceiver(self.context, self.membership, self.calls)
@@ -84,11 +86,15 @@ class NatsCluster:
         await self.nats.start()
         await self.membership.start()
         if self.membership.left:
-            self.rows.stop()
+            self._stop_sharing()
             return
         self.rows.start()
-        if self.nats.connected and not await self.rows.wait_until_joined(ROWS_TIMEOUT):
-            logger.warning("cluster_rows_not_read seconds=%s detail=%s", ROWS_TIMEOUT, "those of this node count")
+        self.retained.start()
+        if self.nats.connected:
+            if not await self.rows.wait_until_joined(READ_TIMEOUT):
+                logger.warning("cluster_rows_not_read seconds=%s detail=%s", READ_TIMEOUT, "those of this node count")
+            if not await self.retained.wait_until_joined(READ_TIMEOUT):
+                logger.warning("cluster_retained_not_read seconds=%s", READ_TIMEOUT)
         if not await self.routes.wait_until_current(self.context.settings.stopped_after):
             logger.warning(
                 "cluster_routes_unknown detail=%s setting=cluster.servers", "other nodes get no messages yet"
@@ -97,9 +103,14 @@ class NatsCluster:
         self.handover.start()
         self.connected.start()
 
+    def _stop_sharing(self) -> None:
+        self.retained.stop()
+        self.rows.stop()
+
     async def stop(self) -> None:
         """The clients are gone: take no part any more."""
-        self.rows.stop()
+        await self.retained.flush(_LAST_FRAMES)
+        self._stop_sharing()
         await self.connected.stop()
         await self.handover.stop()
         await self.ownership.stop()
@@ -143,12 +154,14 @@ class NatsCluster:
     async def join(self) -> None:
         await self.membership.join()
         self.rows.start()
+        self.retained.start()
 
     async def leave(self) -> None:
         await self.routes.withdraw()
         await self.membership.leave()
-        self.rows.stop()
+        self._stop_sharing()
         self.rows.forget()
+        self.retained.forget()
 
     async def force_leave(self, node: str) -> None:
         keys = self.routes.keys_of(node)

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from ..persistence.tables import NotAgreed
+from .bucket_life import AGAIN, NEVER, RECORD, BucketLife, BucketRecord, Version
 from .context import ClusterContext
 from .nats import Entry, NoAnswer, Unavailable, Unknown, Watch, WrongRevision
 from .wire import MALFORMED, OVERHEAD, thing_key
@@ -23,8 +24,6 @@ from .wire import MALFORMED, OVERHEAD, thing_key
 logger = logging.getLogger(__name__)
 
 BUCKET: Final = "rows"
-RECORD: Final = "bucket"
-"""The key of ``BucketRecord``; those of rows are 32 hexadecimal digits."""
 
 LOST: Final = "another node changed the same at the same time: its change counts, this one was undone"
 NOT_THERE: Final = "the cluster takes no changes: it has no quorum, or NATS cannot be reached; nothing was changed"
@@ -35,15 +34,10 @@ _MIB: Final = 1_048_576
 _AT_ONCE: Final = 32
 """Writes that are under way."""
 _PROBE: Final = 2.0
-_AGAIN: Final = 0.5
 _MAX_WAIT: Final = 10.0
 _MAX_GONE: Final = 10_000
 """Rows that are gone and of which it is remembered when."""
 
-Version = tuple[int, int]
-"""The generation of the bucket and the revision in it, by which the newer of two rows is found."""
-
-_NEVER: Final[Version] = (0, 0)
 _OTHER_BUCKET: Final = -1
 
 
@@ -54,25 +48,6 @@ class RowValue(msgspec.Struct, array_like=True, frozen=True):
     key: str
     row: bytes
     version: Version | None = None
-
-
-class BucketRecord(msgspec.Struct, array_like=True, frozen=True):
-    """Which bucket it is. ``generation`` grows with each that was lost, ``by`` is the uid of the node that made it.
-
-    ``filled``: how far the nodes that filled it had read the one before."""
-
-    id: str
-    generation: int
-    by: str
-    filled: Version = _NEVER
-
-
-class Joined(msgspec.Struct, array_like=True, frozen=True):
-    """The bucket that this node's rows are of."""
-
-    cluster: str
-    id: str
-    generation: int
 
 
 class RowVersion(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -157,8 +132,7 @@ class Rows:
         self._tables = tables = context.tables
         self._nonce = context.nonce
         self._values = context.wire.reader(RowValue)
-        self._records = context.wire.reader(BucketRecord)
-        self._joined = tables.open("rows_joined", Joined)
+        self._life = BucketLife(context, BUCKET, "rows_joined")
         self._versions = tables.open("row_versions", RowVersion)
         # The tombstones among these, the oldest first.
         self._gone: dict[str, None] = {}
@@ -222,7 +196,10 @@ class Rows:
 
     def forget(self) -> None:
         """This node leaves the cluster: its rows are its own from now on, and the next join is a first one."""
-        self._joined.remove(RECORD)
+        self._life.forget()
+        self._forget_versions()
+
+    def _forget_versions(self) -> None:
         for name, _ in list(self._versions.items()):
             self._versions.remove(name)
         self._gone.clear()
@@ -358,7 +335,7 @@ class Rows:
                     return None
             except Unknown:
                 change.end(UNSURE)
-            await asyncio.sleep(_AGAIN)
+            await asyncio.sleep(AGAIN)
 
     async def _winner(self, change: _Change) -> Entry:
         """What the bucket has in place of a change."""
@@ -367,7 +344,7 @@ class Rows:
                 entry = await self._nats.read(BUCKET, change.name)
             except (Unavailable, NoAnswer):
                 change.end(UNSURE)
-                await asyncio.sleep(_AGAIN)
+                await asyncio.sleep(AGAIN)
                 continue
             return Entry(change.name, None, 0) if entry is None else entry
 
@@ -406,7 +383,7 @@ class Rows:
 
     def _on_lost(self, bucket: str) -> None:
         if bucket == BUCKET and self._watch is not None:
-            logger.warning("cluster_rows_lost detail=%s", "the bucket is filled again from the tables of the nodes")
+            logger.warning("cluster_rows_lost detail=%s", "the bucket is read again, and filled where it is new")
             self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -433,12 +410,11 @@ class Rows:
             change.told = entry
 
     def _record_told(self, entry: Entry) -> None:
-        joined = self._joined.get(RECORD)
-        body = None if entry.value is None else self._records.value(entry.value)
-        if body is not None and joined is not None and joined.id == body[1].id:
-            self.generation = body[1].generation
-            if joined.generation != self.generation:
-                self._joined.put(RECORD, msgspec.structs.replace(joined, generation=self.generation))
+        joined, record = self._life.joined, self._life.decode(entry.value)
+        if record is not None and joined is not None and joined.id == record.id:
+            self.generation = record.generation
+            if joined.generation != record.generation:
+                self._life.join(record)
 
     def _apply(self, entry: Entry) -> None:
         """Take what another node has written."""
@@ -501,17 +477,15 @@ class Rows:
     async def _join(self) -> None:
         """Take the rows of the bucket, or give it ours where it is new."""
         try:
-            joined = self._joined.get(RECORD)
-            if joined is not None and joined.cluster != self._wire.cluster:
-                joined = None
-                for name, _ in list(self._versions.items()):
-                    self._versions.remove(name)
-            record = await self._record(joined)
+            joined = self._life.joined
+            if joined is None:  # what it knows is of another cluster
+                self._forget_versions()
+            record = await self._life.find()
             if joined is not None and joined.id == record.id:
                 pass
             elif joined is not None:
                 await self._fill(record, lost=True)
-                await self._filled(self._reached())
+                await self._life.filled(self._reached())
             elif record.by == self._wire.uid or not self._has_rows():
                 await self._fill(record, lost=False)
             else:
@@ -525,44 +499,7 @@ class Rows:
         return any(entry.value is not None and entry.key != RECORD for entry in self._seen.values())
 
     def _reached(self) -> Version:
-        return max((each.version for each in self._versions.values()), default=_NEVER)
-
-    async def _record(self, joined: Joined | None) -> BucketRecord:
-        """Which bucket it is. A new one gets its record from the first node that comes."""
-        while True:
-            try:
-                entry = await self._nats.read(BUCKET, RECORD)
-                read = None if entry is None or entry.value is None else self._records.value(entry.value)
-                if read is None:
-                    generation = 1 if joined is None else joined.generation + 1
-                    record = BucketRecord(self._nonce(), generation, self._wire.uid)
-                    await self._put_record(record, 0)
-                    return record
-                record = read[1]
-                if joined is None or joined.id == record.id or joined.generation < record.generation:
-                    return record
-                assert entry is not None
-                record = msgspec.structs.replace(record, generation=joined.generation + 1)
-                await self._put_record(record, entry.revision)
-                return record
-            except (Unavailable, Unknown, NoAnswer, WrongRevision):
-                await asyncio.sleep(_AGAIN)
-
-    async def _put_record(self, record: BucketRecord, revision: int) -> None:
-        await self._nats.write(BUCKET, RECORD, self._wire.write(record), revision, self._nonce())
-
-    async def _filled(self, reached: Version) -> None:
-        """Tell that the bucket has what was there up to then."""
-        while True:
-            try:
-                entry = await self._nats.read(BUCKET, RECORD)
-                read = None if entry is None or entry.value is None else self._records.value(entry.value)
-                if entry is None or read is None or read[1].filled >= reached:
-                    return
-                await self._put_record(msgspec.structs.replace(read[1], filled=reached), entry.revision)
-                return
-            except (Unavailable, Unknown, NoAnswer, WrongRevision):
-                await asyncio.sleep(_AGAIN)
+        return max((each.version for each in self._versions.values()), default=NEVER)
 
     async def _fill(self, record: BucketRecord, lost: bool) -> None:
         """Give the bucket what it lacks. ``lost``: there was one before, of which others may know more or less."""
@@ -588,7 +525,7 @@ class Rows:
 
     def _version_of(self, table: str, key: str) -> Version:
         known = self._versions.get(_version_key(table, key))
-        return _NEVER if known is None else known.version
+        return NEVER if known is None else known.version
 
     async def _offer(
         self, record: BucketRecord, table: str, key: str, value: bytes | None, version: Version | None
@@ -619,7 +556,7 @@ class Rows:
 
     async def _read_again(self, name: str) -> Entry | None:
         while True:
-            await asyncio.sleep(_AGAIN)
+            await asyncio.sleep(AGAIN)
             try:
                 return await self._nats.read(BUCKET, name)
             except (Unavailable, NoAnswer):
@@ -637,7 +574,7 @@ class Rows:
                 break
             except Exception as error:  # nothing is replaced before it is somewhere else
                 logger.error("cluster_rows_not_exported setting=node.data_dir error=%s", error)
-                await asyncio.sleep(2 * _AGAIN)
+                await asyncio.sleep(2 * AGAIN)
         logger.warning(
             "cluster_rows_replaced count=%s file=%s detail=%s",
             count,
@@ -670,7 +607,7 @@ class Rows:
             name = thing_key(f"{table}\0{key}")
             if name not in self._changes and name not in unreadable:
                 self._take(table, key, None, (record.generation, self._last))
-        self._joined.put(RECORD, Joined(self._wire.cluster, record.id, record.generation))
+        self._life.join(record)
         logger.info("cluster_rows_joined rows=%s generation=%s", len(self._known), record.generation)
         self._ready.set()
 

@@ -34,7 +34,7 @@ from ..session.queue import EXPIRY_SLICE
 from ..session.registry import SessionRegistry
 from ..session.session import Session
 from ..session.subscription import Subscription, without_no_local
-from .cluster import Cluster, SingleNode
+from .cluster import Cluster, RetainedChanges, SingleNode
 from .delayed_topic import reserved, split
 from .hooks import Hooks
 from .outcome import (
@@ -46,6 +46,7 @@ from .outcome import (
     QUEUE_FULL,
     REFUSED,
     RESERVED,
+    RETAINED_ALONE,
     RETAINED_BYTES_FULL,
     RETAINED_FULL,
     RETAINED_TOO_LARGE,
@@ -143,6 +144,8 @@ class Broker:
         # Whether any zone refuses messages for a full queue rather than dropping the oldest.
         self.refusing = False
         self.throttled_log = ThrottledLog()
+        # Tells the other nodes of a cluster what is retained.
+        self.retained_changes: RetainedChanges | None = None
         # What outlives the process; None at durability level ``memory``.
         self.durability: Durability | None = None
         # The other nodes. The server sets it.
@@ -175,6 +178,9 @@ class Broker:
         delayed = self._delayed is not None and self._delayed.handles(message.topic)
         if (message.qos or message.retain or delayed) and self.cannot_store(message.topic, message.retain):
             return STORE_TROUBLE
+        changes = self.retained_changes
+        if changes is not None and message.retain and message.qos and not changes.writable:
+            return RETAINED_ALONE
         if source.must_retain and message.retain:
             refused = _SHORT_OF_MEMORY if self._short_for(message) else self.retained.refusal(message)
             if refused:
@@ -369,11 +375,41 @@ class Broker:
                 "retain_refused", client_id, message.topic, reason, outcome.setting, message.timestamp
             )
             self.metrics.refusals.add("retained_" + reason)
-        elif self.durability is not None and not message.topic.startswith("$SYS"):
-            if done == CLEARED:
-                self.durability.node.retained_cleared(message.topic)
-            elif done != ABSENT:
-                self.durability.node.retained_stored(message, done == STORED)
+        elif not message.topic.startswith("$SYS"):
+            self._journal_retained(message, done)
+            if self.retained_changes is not None:
+                self.retained_changes.changed(message.topic)
+        self.metrics.messages_retained = len(self.retained)
+
+    def _journal_retained(self, message: Message, done: int) -> None:
+        if self.durability is None:
+            return
+        if done == CLEARED:
+            self.durability.node.retained_cleared(message.topic)
+        elif done != ABSENT:
+            self.durability.node.retained_stored(message, done == STORED)
+
+    def take_retained(self, message: Message) -> bool:
+        """What another node has retained, or cleared (an empty payload); whether it is so here, too."""
+        done = self.retained.put(message, True)
+        refused = _NOT_RETAINED.get(done)
+        if refused is None:
+            self._journal_retained(message, done)
+            self.metrics.messages_retained = len(self.retained)
+            return True
+        outcome, reason = refused
+        now = self.clock.now()
+        self.throttled_log.warn("retain_refused", "-", message.topic, reason, outcome.setting, now)
+        self.metrics.refusals.add("retained_" + reason)
+        return False
+
+    def clear_retained(self, topic: str) -> None:
+        """An operator's order."""
+        if self.retained.delete(topic) and not topic.startswith("$SYS"):
+            if self.durability is not None:
+                self.durability.node.retained_cleared(topic)
+            if self.retained_changes is not None:
+                self.retained_changes.changed(topic)
         self.metrics.messages_retained = len(self.retained)
 
     def _short_for(self, message: Message) -> bool:

@@ -96,6 +96,16 @@ class Cluster(Protocol):
         """
 
 
+class RetainedChanges(Protocol):
+    """Is told what is retained and cleared on this node. ``writable``: whether the other nodes can be told."""
+
+    @property
+    def writable(self) -> bool: ...
+
+    def changed(self, topic: str) -> None:
+        """The retained message of a topic is another one, or there is none any more."""
+
+
 class SingleNode:
     """A node without ``[cluster]``."""
 

@@ -42,6 +42,10 @@ RETAINED_FULL: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "retained.max_messag
 RETAINED_BYTES_FULL: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "retained.max_bytes")
 RETAINED_TOO_LARGE: Final = Outcome(reason_codes.QUOTA_EXCEEDED, "retained.max_payload_size")
 
+RETAINED_ALONE: Final = Outcome(
+    reason_codes.QUOTA_EXCEEDED, "cluster.servers", "the cluster has no quorum: nothing can be retained at present"
+)
+
 FILTER_INVALID: Final = Outcome(reason_codes.TOPIC_FILTER_INVALID)
 FILTER_TOO_DEEP: Final = Outcome(reason_codes.TOPIC_FILTER_INVALID, "max_topic_levels")
 FILTER_TOO_LONG: Final = Outcome(reason_codes.TOPIC_FILTER_INVALID, "mountpoint", "too long with the mount point")

@@ -99,11 +99,11 @@ class RetainedStore:
         self._max_payload_size = max_payload_size
         self._expiry_interval = expiry_interval
 
-    def put(self, message: Message) -> int:
+    def put(self, message: Message, agreed: bool = False) -> int:
         """Store a message in place of its topic's earlier one, or clear the topic if the payload is empty.
 
         Returns STORED, REPLACED, CLEARED, ABSENT (nothing to clear), FULL (of messages), FULL_BYTES or TOO_LARGE; the
-        last three change nothing.
+        last three change nothing. ``agreed``: all nodes of a cluster have it, and so a bound may be passed a little.
         """
         topic = message.topic
         size = message.payload_size
@@ -111,7 +111,7 @@ class RetainedStore:
             # An empty payload removes, and is not stored itself [MQTT-3.3.1-6] [MQTT-3.3.1-7]
             # [3.1.1 MQTT-3.3.1-10] [3.1.1 MQTT-3.3.1-11].
             return CLEARED if self.delete(topic) else ABSENT
-        refused = self.refusal(message)
+        refused = self.refusal(message, agreed)
         if refused:
             return refused
         old = self._messages.get(topic)
@@ -130,16 +130,19 @@ class RetainedStore:
         self._insert(topic)
         return STORED
 
-    def refusal(self, message: Message) -> int:
+    def refusal(self, message: Message, agreed: bool = False) -> int:
         """Why ``put`` would not store this: TOO_LARGE, FULL or FULL_BYTES; 0: it would."""
         size = message.payload_size
         if size == 0:
             return 0
         if 0 < self._max_payload_size < size:
             return TOO_LARGE
-        if 0 < self._max_messages <= len(self._messages) and message.topic not in self._messages:
+        # What nodes take at the same moment goes a little beyond what each may have, and they all take it.
+        most = self._max_messages + (self._max_messages // 10 + 16 if agreed else 0)
+        if self._max_messages > 0 and most <= len(self._messages) and message.topic not in self._messages:
             return FULL
-        if self._max_bytes and self.bytes + self.grows_by(message) > self._max_bytes:
+        most = self._max_bytes + (self._max_bytes // 10 if agreed else 0)
+        if self._max_bytes and self.bytes + self.grows_by(message) > most:
             return FULL_BYTES
         return 0
 

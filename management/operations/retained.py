@@ -133,15 +133,14 @@ class Retained:
         durability = broker.durability
         if durability is not None and durability.commit.trouble is not None:
             raise Refusal(RPC_ERROR, TROUBLE)
+        if broker.retained_changes is not None and not broker.retained_changes.writable:
+            raise Refusal(RPC_ERROR, "the cluster has no quorum: nothing was changed")
         work = BackpressureSlice(self._server)
         count = 0
         for topic in broker.retained.walk(filter, 0 if not has_wildcard(filter) else _STEPS):
             if topic:
                 count += self.find(topic) is not None
-                broker.retained.delete(topic)
-                if durability is not None and not topic.startswith("$SYS"):
-                    durability.node.retained_cleared(topic)
-                broker.metrics.messages_retained = len(broker.retained)
+                broker.clear_retained(topic)
             await work.checkpoint()
         if count:
             await wait_until_stored(self._server.tables)

@@ -440,6 +440,8 @@ class Backup:
         outcome = broker.retained.put(message)
         if broker.durability is not None:
             broker.durability.node.retained_stored(message, outcome == STORED)
+        if broker.retained_changes is not None:
+            broker.retained_changes.changed(message.topic)
         broker.metrics.messages_retained = len(broker.retained)
 
     def _publisher(self, client_id: str | None, username: str | None) -> ClientInfo | None:

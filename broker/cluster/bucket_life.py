@@ -1,0 +1,109 @@
+"""BucketLife: which bucket it is that a node has read, so that one that was lost with its servers is filled again."""
+
+import asyncio
+from typing import Final
+
+import msgspec
+
+from .context import ClusterContext
+from .nats import NoAnswer, Unavailable, Unknown, WrongRevision
+
+RECORD: Final = "bucket"
+"""The key of ``BucketRecord``; those of everything else are 32 hexadecimal digits."""
+
+AGAIN: Final = 0.5
+"""Seconds between two attempts."""
+
+Version = tuple[int, int]
+"""The generation of a bucket and a revision in it: of two the newer one is found by it."""
+
+NEVER: Final[Version] = (0, 0)
+
+
+class BucketRecord(msgspec.Struct, array_like=True, frozen=True):
+    """Which bucket it is. ``generation`` grows with each that was lost, ``by`` is the uid of the node that made it.
+
+    ``filled``: how far the nodes that filled it had read the one before."""
+
+    id: str
+    generation: int
+    by: str
+    filled: Version = NEVER
+
+
+class Joined(msgspec.Struct, array_like=True, frozen=True):
+    """The bucket that what this node has is of; ``reached``: it knows of all changes up to this revision."""
+
+    cluster: str
+    id: str
+    generation: int
+    reached: int = 0
+
+
+class BucketLife:
+    """Of one bucket. ``table``: where this node remembers it."""
+
+    def __init__(self, context: ClusterContext, bucket: str, table: str) -> None:
+        self._context = context
+        self._nats = context.nats
+        self._bucket = bucket
+        self._records = context.wire.reader(BucketRecord)
+        self._table = context.tables.open(table, Joined)
+
+    @property
+    def joined(self) -> Joined | None:
+        """The bucket of this cluster that this node was the last to read; ``None``: it was in another cluster, or in
+        none."""
+        joined = self._table.get(RECORD)
+        return joined if joined is not None and joined.cluster == self._context.name else None
+
+    def join(self, record: BucketRecord, reached: int = 0) -> None:
+        """What this node has is of this bucket from now on."""
+        self._table.put(RECORD, Joined(self._context.name, record.id, record.generation, reached))
+
+    def reached(self, revision: int) -> None:
+        """This node knows of all changes up to this one."""
+        joined = self.joined
+        if joined is not None and joined.reached != revision:
+            self._table.put(RECORD, msgspec.structs.replace(joined, reached=revision))
+
+    def forget(self) -> None:
+        self._table.remove(RECORD)
+
+    def decode(self, value: bytes | None) -> BucketRecord | None:
+        read = None if value is None else self._records.value(value)
+        return None if read is None else read[1]
+
+    async def find(self) -> BucketRecord:
+        """Which bucket it is. A new one gets its record from the first node that comes."""
+        joined = self.joined
+        while True:
+            try:
+                entry = await self._nats.read(self._bucket, RECORD)
+                record = None if entry is None else self.decode(entry.value)
+                if entry is None or record is None:
+                    generation = 1 if joined is None else joined.generation + 1
+                    record = BucketRecord(self._context.nonce(), generation, self._context.wire.uid)
+                    await self._write(record, 0)
+                elif joined is not None and joined.id != record.id and joined.generation >= record.generation:
+                    record = msgspec.structs.replace(record, generation=joined.generation + 1)
+                    await self._write(record, entry.revision)
+                return record
+            except (Unavailable, Unknown, NoAnswer, WrongRevision):
+                await asyncio.sleep(AGAIN)
+
+    async def filled(self, version: Version) -> None:
+        """Tell all that the bucket has what was there up to then."""
+        while True:
+            try:
+                entry = await self._nats.read(self._bucket, RECORD)
+                record = None if entry is None else self.decode(entry.value)
+                if entry is None or record is None or record.filled >= version:
+                    return
+                await self._write(msgspec.structs.replace(record, filled=version), entry.revision)
+                return
+            except (Unavailable, Unknown, NoAnswer, WrongRevision):
+                await asyncio.sleep(AGAIN)
+
+    async def _write(self, record: BucketRecord, revision: int) -> None:
+        await self._nats.write(self._bucket, RECORD, self._context.wire.write(record), revision, self._context.nonce())

@@ -1,0 +1,547 @@
+"""Retained messages: the same on all nodes, in the order of bucket ``retained``.
+
+A change counts on this node at once. Whether it is the last one the bucket decides, and every node follows it; so does
+this one, where another node's came later. A SUBSCRIBE reads this node's store and waits for nobody.
+"""
+
+import asyncio
+import heapq
+import logging
+from collections import deque
+from collections.abc import Awaitable
+from typing import Final
+
+import msgspec
+
+from ..config import ZoneSettings
+from ..mqtt.message import Message
+from ..mqtt.topics import valid_name
+from ..persistence.log import records
+from ..persistence.record_mapping import retained_record
+from ..session.limits import Limits
+from ..store.restored import restored_client, restored_message
+from .bucket_life import AGAIN, NEVER, RECORD, BucketLife, BucketRecord, Version
+from .context import ClusterContext
+from .nats import Entry, NoAnswer, Unavailable, Unknown, Watch, WrongRevision
+from .wire import MALFORMED, thing_key
+
+logger = logging.getLogger(__name__)
+
+BUCKET: Final = "retained"
+SWEEP: Final = 1.0
+TOO_LARGE: Final = "retained_too_large"
+_AT_ONCE: Final = 64
+"""Writes that are under way."""
+_PER_SWEEP: Final = 1000
+_LATER: Final = 60.0
+"""Seconds after which a node takes out of the bucket what has expired, where the one that wrote it has not."""
+
+
+class RetainedValue(msgspec.Struct, array_like=True, frozen=True):
+    """A retained message as the bucket has it, its time being a date. ``mountpoint``: its publisher's. ``version``: it
+    was written by a node that had read a bucket before this one, which was lost, up to there."""
+
+    body: records.StoredBody
+    mountpoint: str
+    version: Version | None = None
+
+
+class Unwritten(msgspec.Struct, array_like=True, frozen=True):
+    """Row: what this node has of a topic is a change that the bucket may not have yet. ``base``: what the bucket had
+    (bucket and revision), ``at``: the date of it."""
+
+    bucket: str
+    base: int
+    at: float
+
+
+class _Change:
+    """A topic whose retained message was changed here. ``base``: what this node knew of when it was; ``count`` grows
+    with each change; ``late``: an attempt to write it has failed. ``told``: what the watch has told meanwhile."""
+
+    __slots__ = ("at", "base", "count", "late", "name", "told", "topic")
+
+    def __init__(self, name: str, topic: str, base: int, at: float) -> None:
+        self.name = name
+        self.topic = topic
+        self.base = base
+        self.at = at
+        self.count = 0
+        self.late = False
+        self.told: Entry | None = None
+
+
+class _Known:
+    """What the bucket has of a topic."""
+
+    __slots__ = ("revision", "topic")
+
+    def __init__(self, topic: str, revision: int) -> None:
+        self.topic = topic
+        self.revision = revision
+
+
+class Retained:
+    """``core.cluster.RetainedChanges`` of a node of a cluster.
+
+    ``write_timeout``: seconds for a write. ``generation``: how many buckets there were, the present one included.
+    """
+
+    def __init__(self, context: ClusterContext) -> None:
+        self._context = context
+        self._nats = context.nats
+        self._wire = context.wire
+        self._broker = context.broker
+        self._clock = context.clock
+        self._values = context.wire.reader(RetainedValue)
+        self._life = BucketLife(context, BUCKET, "retained_joined")
+        self._rows = context.tables.open("retained_unwritten", Unwritten)
+        zones = context.node_settings.listener_zones
+        self._zone = zones[0] if zones else ZoneSettings()
+        self.write_timeout = 5.0
+        self.generation = 0
+        self._watch: Watch | None = None
+        self._last = 0
+        self._ready = asyncio.Event()
+        self._seen: dict[str, Entry] = {}
+        self._known: dict[str, _Known] = {}
+        self._changes: dict[str, _Change] = {}
+        self._queue: deque[_Change] = deque()
+        self._workers = 0
+        # (date, key, revision): what has expired by then
+        self._expiring: list[tuple[float, str, int]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._joining: asyncio.Task[None] | None = None
+        context.nats.on_lost.append(self._on_lost)
+        context.broker.retained_changes = self
+
+    # ------------------------------------------------------------- start, stop
+
+    def start(self) -> None:
+        """Give the bucket what it does not have yet, and follow it."""
+        self._broker.retained_changes = self
+        for topic, row in list(self._rows.items()):
+            change = self._change(topic, row.base, row.at)
+            change.late = True
+            joined = self._life.joined
+            if joined is None or joined.id != row.bucket:
+                change.base = 0
+        self._last = 0
+        self._watch = self._nats.watch(BUCKET, self._on_entry, self._on_current)
+        self._spawn(self._sweep())
+
+    def stop(self) -> None:
+        """Follow no more. What is retained stays."""
+        self._broker.retained_changes = None
+        if self._watch is not None:
+            self._watch.stop()
+            self._watch = None
+        if self.joined:
+            self._life.reached(self._last)
+        for task in [*self._tasks]:
+            task.cancel()
+        self._begin_anew()
+        self._changes.clear()
+        self._queue.clear()
+
+    async def flush(self, timeout: float) -> None:
+        """Until the bucket has what was changed here, where it can be reached."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout
+        while self._changes and self.writable and loop.time() < end:
+            await asyncio.sleep(0.01)
+
+    def forget(self) -> None:
+        """This node leaves the cluster: what it has is its own from now on."""
+        self._life.forget()
+        for topic, _ in list(self._rows.items()):
+            self._rows.remove(topic)
+
+    @property
+    def joined(self) -> bool:
+        """Whether this node has what the cluster has, and follows it."""
+        return self._ready.is_set()
+
+    @property
+    def pending(self) -> int:
+        """Topics whose change the bucket does not have yet."""
+        return len(self._changes)
+
+    async def wait_until_joined(self, timeout: float) -> bool:
+        try:
+            async with asyncio.timeout(timeout):
+                await self._ready.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _spawn(self, work: Awaitable[None]) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # ---------------------------------------------------------- changes of ours
+
+    @property
+    def writable(self) -> bool:
+        return self._nats.connected and self._nats.quorum
+
+    def changed(self, topic: str) -> None:
+        name = thing_key(topic)
+        known = self._known.get(name)
+        change = self._changes.get(name)
+        if change is None and known is None and self.joined and self._broker.retained.get(topic) is None:
+            return  # cleared, and no node has any
+        change = self._change(topic, 0 if known is None else known.revision, self._clock.wall())
+        change.at = self._clock.wall()
+        if change.told is not None:
+            change.base = max(change.base, change.told.revision)
+        joined = self._life.joined
+        # In the same batch as the message itself: what is acknowledged outlives this process, and is written then.
+        self._rows.put(topic, Unwritten("" if joined is None else joined.id, change.base, change.at))
+
+    def _change(self, topic: str, base: int, at: float) -> _Change:
+        name = thing_key(topic)
+        change = self._changes.get(name)
+        if change is None:
+            change = self._changes[name] = _Change(name, topic, base, at)
+            self._queue.append(change)
+            if self._workers < _AT_ONCE:
+                self._workers += 1
+                self._spawn(self._work())
+        change.count += 1
+        return change
+
+    async def _work(self) -> None:
+        try:
+            while self._queue:
+                await self._write(self._queue.popleft())
+        finally:
+            self._workers -= 1
+
+    async def _write(self, change: _Change) -> None:
+        """Until the bucket has it, or something newer."""
+        while True:
+            await self._ready.wait()
+            count = change.count
+            message = self._broker.retained.get(change.topic)
+            data = None if message is None else self._encoded(message, None)
+            if data is not None and len(data) > self._nats.max_payload > 0:
+                self._wire.refusals.add(TOO_LARGE, self._context.node, "max_payload of the NATS server")
+                self._done(change, 0)
+                return
+            revision = await self._write_value(change, data)
+            if revision is None:
+                continue
+            if revision < 0:
+                return
+            change.base = revision
+            self._has(change, data, revision)
+            if change.count == count:
+                self._done(change, revision)
+                return
+
+    async def _write_value(self, change: _Change, data: bytes | None) -> int | None:
+        """Its revision; ``None``: it is to be tried again; -1: the bucket has something newer.
+
+        Always by compare-and-set, so that an attempt without an answer cannot come after what follows it.
+        """
+        known = self._known.get(change.name)
+        entry: Entry | None = None
+        base = 0 if known is None else known.revision
+        try:
+            while True:
+                if change.late or entry is not None:
+                    entry = await self._nats.read(BUCKET, change.name)
+                    there = None if entry is None else self._read(entry)
+                    base = 0 if entry is None or entry.value is None else entry.revision
+                    if entry is not None and entry.revision > change.base:
+                        own = None if data is None else self._values.value(data)
+                        if there is not None and own is not None and own[1].body == there[1].body:
+                            return entry.revision  # it was written after all
+                        if self._newer(there, data, change):
+                            self._done(change, 0, entry)
+                            return -1
+                    if data is None and base == 0:
+                        return 0 if entry is None else entry.revision
+                elif data is None and base == 0:
+                    return 0
+                try:
+                    nonce = self._context.nonce()
+                    revision = await self._nats.write(BUCKET, change.name, data, base, nonce, self.write_timeout)
+                except WrongRevision:  # another node's came before this one
+                    entry = Entry(change.name, None, base)
+                    continue
+                change.late = False
+                return revision
+        except (Unavailable, Unknown, NoAnswer):
+            change.late = True
+            await asyncio.sleep(AGAIN)
+            return None
+
+    def _newer(self, there: tuple[str, RetainedValue] | None, data: bytes | None, change: _Change) -> bool:
+        """Whether what another node has written, before it knew of this change or this node of that, is to stay."""
+        if there is None:
+            return data is not None  # it was cleared, and it is not known when
+        return (there[1].body.timestamp, there[0]) > (change.at, self._context.node)
+
+    def _has(self, change: _Change, data: bytes | None, revision: int) -> None:
+        if data is None:
+            self._known.pop(change.name, None)
+        else:
+            self._known[change.name] = _Known(change.topic, revision)
+            message = self._broker.retained.get(change.topic)
+            if message is not None:
+                self._will_expire(change.name, message, revision, 0.0)
+
+    def _done(self, change: _Change, revision: int, entry: Entry | None = None) -> None:
+        """The bucket has it, or (``entry``) something newer."""
+        self._changes.pop(change.name, None)
+        self._rows.remove(change.topic)
+        for newer in (entry, change.told):
+            if newer is None or newer.revision <= revision or not self.joined:
+                continue
+            if newer.value is None:
+                self._known.setdefault(change.name, _Known(change.topic, 0))
+            self._told(newer)
+
+    def _encoded(self, message: Message, version: Version | None) -> bytes:
+        if not message.id:
+            message.id = self._context.nonce().upper()
+        record = retained_record(message, self._clock.skew)
+        return self._wire.write(RetainedValue(record.body, record.mountpoint, version))
+
+    # ------------------------------------------------------- changes of others
+
+    def _on_entry(self, entry: Entry) -> None:
+        self._last = entry.revision
+        if self.joined:
+            self._told(entry)
+        else:
+            self._seen[entry.key] = entry
+
+    def _on_current(self) -> None:
+        if not self.joined and self._joining is None:
+            self._joining = self._spawn(self._join())
+
+    def _on_lost(self, bucket: str) -> None:
+        if bucket == BUCKET and self._watch is not None:
+            logger.warning("cluster_retained_lost detail=%s", "the bucket is read again, and filled where it is new")
+            self._life.reached(self._last)
+            self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._ready.clear()
+        self._last = 0
+        self._seen = {}
+        self._known = {}
+        self._expiring = []
+        if self._joining is not None:
+            self._joining.cancel()
+            self._joining = None
+
+    def _told(self, entry: Entry) -> None:
+        if entry.key == RECORD:
+            return
+        known = self._known.get(entry.key)
+        if known is not None and entry.revision <= known.revision:
+            return
+        change = self._changes.get(entry.key)
+        if change is None:
+            self._apply(entry)
+        elif change.told is None or change.told.revision < entry.revision:
+            change.told = entry
+
+    def _apply(self, entry: Entry) -> None:
+        if entry.value is None:
+            known = self._known.pop(entry.key, None)
+            if known is not None:
+                self._broker.take_retained(Message(known.topic, b"", retain=True))
+            return
+        read = self._read(entry)
+        if read is None:
+            return
+        _, value = read
+        message = self._message(value)
+        self._known[entry.key] = _Known(message.topic, entry.revision)
+        self._will_expire(entry.key, message, entry.revision, _LATER)
+        if self._broker.retained.expired(message, self._clock.now()) or not self._broker.take_retained(message):
+            # What was there before is not what the others have.
+            self._broker.take_retained(Message(message.topic, b"", retain=True))
+
+    def _read(self, entry: Entry) -> tuple[str, RetainedValue] | None:
+        """The node that wrote it, and what."""
+        read = None if entry.value is None or entry.key == RECORD else self._values.value(entry.value)
+        if read is None:
+            return None
+        header, value = read
+        topic = value.body.topic
+        if thing_key(topic) != entry.key or topic.startswith("$SYS") or not topic or not valid_name(topic):
+            self._wire.refusals.add(MALFORMED, header.node, "-")
+            return None
+        return header.node, value
+
+    def _message(self, value: RetainedValue) -> Message:
+        body = value.body
+        publisher = None
+        if body.client_id is not None:
+            zone = self._zone
+            publisher = restored_client(
+                self._broker, lambda _: (zone, Limits()), body.client_id, body.username, body.proved
+            )
+            publisher.mountpoint = value.mountpoint
+        known = self._broker.retained.get(body.topic)
+        topic = body.topic if known is None else known.topic
+        skew = self._clock.skew
+        if skew:
+            body = msgspec.structs.replace(body, timestamp=body.timestamp - skew)
+        return restored_message(body, topic, publisher, self._clock.now())
+
+    # ------------------------------------------------------------------ expiry
+
+    def _will_expire(self, name: str, message: Message, revision: int, later: float) -> None:
+        deadline = self._broker.retained.deadline(message)
+        if deadline is not None:
+            heapq.heappush(self._expiring, (deadline + later, name, revision))
+
+    async def _sweep(self) -> None:
+        """Take out of the bucket what has expired, and note how far this node has read."""
+        while True:
+            await asyncio.sleep(SWEEP)
+            if not self.joined:
+                continue
+            self._life.reached(self._last)
+            now = self._clock.now()
+            for _ in range(_PER_SWEEP):
+                if not self._expiring or self._expiring[0][0] > now or not self.joined:
+                    break
+                due, name, revision = heapq.heappop(self._expiring)
+                known = self._known.get(name)
+                if known is None or known.revision != revision or name in self._changes:
+                    continue
+                try:
+                    await self._nats.write(BUCKET, name, None, revision, self._context.nonce(), self.write_timeout)
+                except (Unavailable, Unknown):
+                    heapq.heappush(self._expiring, (due, name, revision))
+                    break
+                except WrongRevision:
+                    continue
+
+    # -------------------------------------------------------------------- join
+
+    async def _join(self) -> None:
+        try:
+            joined = self._life.joined
+            record = await self._life.find()
+            if joined is not None and joined.id == record.id:
+                pass
+            elif joined is not None:
+                reached = (joined.generation, joined.reached)
+                await self._fill(record, reached)
+                await self._life.filled(reached)
+            elif record.by == self._wire.uid or not self._has_any():
+                await self._fill(record, None)
+            self._mirror(record, joined is None)
+        finally:
+            if self._joining is asyncio.current_task():
+                self._joining = None
+
+    def _has_any(self) -> bool:
+        return any(entry.value is not None and entry.key != RECORD for entry in self._seen.values())
+
+    async def _fill(self, record: BucketRecord, reached: Version | None) -> None:
+        """Give the bucket what it lacks. ``reached``: how far this node had read the one that was lost."""
+        topics = [topic for topic in self._broker.retained.topics() if not topic.startswith("$SYS")]
+        logger.info("cluster_retained_filled messages=%s lost=%s", len(topics), reached is not None)
+        left = iter(topics)
+
+        async def offer_some() -> None:
+            for topic in left:
+                await self._offer(record, topic, reached)
+
+        tasks = [asyncio.ensure_future(offer_some()) for _ in range(_AT_ONCE)]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _offer(self, record: BucketRecord, topic: str, reached: Version | None) -> None:
+        name = thing_key(topic)
+        if name in self._changes:
+            return
+        entry = self._seen.get(name)
+        while True:
+            message = self._broker.retained.get(topic)
+            if message is None or self._broker.retained.expired(message, self._clock.now()):
+                return
+            read = None if entry is None else self._read(entry)
+            base = 0
+            if read is not None:
+                assert entry is not None
+                if reached is None or read[1].version is None or read[1].version >= reached:
+                    return
+                base = entry.revision
+            elif entry is not None and entry.value is None and reached is not None:
+                return
+            elif reached is not None and reached < record.filled:
+                return  # who knew more has cleared it
+            data = self._encoded(message, reached or NEVER)
+            try:
+                revision = await self._nats.write(BUCKET, name, data, base, self._context.nonce(), self.write_timeout)
+            except (WrongRevision, Unknown, Unavailable):
+                entry = await self._read_again(name)
+                continue
+            known = self._seen.get(name)
+            if known is None or known.revision < revision:
+                self._seen[name] = Entry(name, data, revision)
+            return
+
+    async def _read_again(self, name: str) -> Entry | None:
+        while True:
+            await asyncio.sleep(AGAIN)
+            try:
+                return await self._nats.read(BUCKET, name)
+            except (Unavailable, NoAnswer):
+                continue
+
+    def _mirror(self, record: BucketRecord, first: bool) -> None:
+        """From now on this node has what the bucket has."""
+        broker = self._broker
+        self.generation = record.generation
+        seen, self._seen = self._seen, {}
+        own = {topic for topic in broker.retained.topics() if not topic.startswith("$SYS")}
+        unreadable: set[str] = set()
+        self._ready.set()
+        for entry in sorted(seen.values(), key=lambda entry: entry.revision):
+            read = self._read(entry)
+            if read is None:
+                if entry.value is not None and entry.key != RECORD:
+                    unreadable.add(entry.key)
+                continue
+            body = read[1].body
+            own.discard(body.topic)
+            there = broker.retained.get(body.topic)
+            if entry.key in self._changes or (there is not None and _same(there, body)):
+                self._known[entry.key] = _Known(body.topic, entry.revision)
+                if there is not None:
+                    self._will_expire(entry.key, there, entry.revision, _LATER)
+            else:
+                self._apply(entry)
+        gone = 0
+        for topic in own:
+            name = thing_key(topic)
+            if name not in self._changes and name not in unreadable:
+                gone += 1
+                broker.take_retained(Message(topic, b"", retain=True))
+        if first and gone:
+            logger.warning(
+                "cluster_retained_replaced count=%s detail=%s", gone, "the cluster did not have what this node had"
+            )
+        self._life.join(record, self._last)
+        logger.info("cluster_retained_joined messages=%s generation=%s", len(self._known), record.generation)
+
+
+def _same(message: Message, body: records.StoredBody) -> bool:
+    return message.id == body.id and message.payload == body.payload and message.qos == body.qos

@@ -1,0 +1,317 @@
+"""Retained messages in a cluster: the same on all nodes, in one order, whatever fails meanwhile."""
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from taipan.broker.cluster.nats_cluster import NatsCluster
+from taipan.broker.cluster.retained import BUCKET, Retained
+from taipan.broker.mqtt.constants import MESSAGE_EXPIRY_INTERVAL, USER_PROPERTY
+from tests.support.api import ApiClient, assert_refused
+from tests.support.cluster_nodes import ClusterNodes, cluster_nodes
+from tests.support.node import Node
+from tests.support.virtual_nats import VirtualNats
+
+pytestmark = pytest.mark.asyncio
+
+QUOTA_EXCEEDED = 0x97
+
+
+def part(node: Node) -> Retained:
+    cluster = node.server.cluster
+    assert isinstance(cluster, NatsCluster)
+    cluster.retained.write_timeout = 0.5
+    return cluster.retained
+
+
+def payloads(node: Node) -> dict[str, bytes]:
+    store = node.server.broker.retained
+    found = {}
+    for topic in store.topics():
+        message = store.get(topic)
+        if message is not None and not topic.startswith("$SYS"):
+            found[topic] = message.payload
+    return found
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def until_same(cluster: ClusterNodes, **wanted: bytes) -> None:
+    """Until all nodes have just these."""
+    await until(lambda: all(payloads(node) == wanted for node in cluster.nodes.values()))
+
+
+async def retain(node: Node, topic: str, payload: bytes, qos: int = 1, **more: Any) -> None:
+    client = await node.client()
+    await client.publish(topic, payload, qos=qos, retain=True, **more)
+    await client.ping()
+
+
+@pytest.mark.parametrize("level", ["memory", "disk"])
+async def test_what_is_retained_on_one_node_is_read_on_another_with_all_that_belongs_to_it(level: str) -> None:
+    async with cluster_nodes(2, level=level) as cluster:
+        publisher = await cluster[0].client("p")
+        properties = {USER_PROPERTY: [("a", "b"), ("a", "c")]}
+        await publisher.publish("t", b"x", qos=2, retain=True, properties=properties)
+        await until_same(cluster, t=b"x")
+        subscriber = await cluster[1].client("s")
+        await subscriber.subscribe("t", qos=2)
+        got = await subscriber.expect_publish()
+        assert (got.topic, got.payload, got.retain, got.qos) == ("t", b"x", True, 2)
+        assert got.properties[USER_PROPERTY] == properties[USER_PROPERTY]
+        message = cluster[1].server.broker.retained.get("t")
+        assert message is not None and message.publisher is not None
+        assert message.publisher.client_id == "p"
+        await publisher.publish("t", b"", qos=1, retain=True)
+        await until_same(cluster)
+
+
+async def test_of_two_that_retain_at_once_all_nodes_have_the_same_one() -> None:
+    async with cluster_nodes(3) as cluster:
+        cluster.hub.delay = (0.0, 0.01)
+        for number in range(20):
+            await asyncio.gather(*(retain(cluster[each], "t", b"%d %d" % (each, number)) for each in range(3)))
+        await until(lambda: not any(part(node).pending for node in cluster.nodes.values()) and cluster.hub.quiet)
+        assert payloads(cluster[0]) == payloads(cluster[1]) == payloads(cluster[2])
+        assert payloads(cluster[0])["t"].endswith(b" 19")
+
+
+async def test_subscribe_waits_for_no_nats_and_qos_0_is_given_to_the_others_later() -> None:
+    async with cluster_nodes(2) as cluster:
+        part(cluster[0])
+        await retain(cluster[1], "before", b"x")
+        await until_same(cluster, before=b"x")
+        cluster.partition({0}, {1}, quorum=1)
+        await until(lambda: not cluster.clients[0].quorum)
+        await retain(cluster[0], "alone", b"y", qos=0)
+        client = await cluster[0].client()
+        await client.subscribe("#")
+        assert {(await client.expect_publish()).topic for _ in range(2)} == {"before", "alone"}
+        cluster.heal()
+        await until_same(cluster, before=b"x", alone=b"y")
+
+
+@pytest.mark.parametrize("version", [4, 5])
+async def test_qos_1_is_refused_without_a_quorum_as_on_a_full_disk(version: int) -> None:
+    async with cluster_nodes(1) as cluster:
+        cluster.partition({0}, quorum=None)
+        await until(lambda: not cluster.clients[0].quorum)
+        client = await cluster[0].client(version=version)
+        if version == 5:
+            await client.publish("t", b"x", qos=1, retain=True, expect=QUOTA_EXCEEDED)
+        else:
+            await client.publish("t", b"x", qos=1, retain=True, expect=None)
+            await client.ping()
+        assert payloads(cluster[0]) == {}
+        await client.publish("t", b"x", qos=1)  # what is not retained goes on
+
+
+async def test_what_was_retained_last_stays_when_the_partition_ends() -> None:
+    async with cluster_nodes(2) as cluster:
+        part(cluster[0])
+        await retain(cluster[1], "old", b"0")
+        await retain(cluster[1], "new", b"0")
+        await until_same(cluster, old=b"0", new=b"0")
+        cluster.partition({0}, {1}, quorum=1)
+        await until(lambda: not cluster.clients[0].quorum)
+        await retain(cluster[0], "old", b"alone", qos=0)
+        cluster[1].clock.shift = 10
+        await retain(cluster[1], "old", b"later")
+        await retain(cluster[1], "new", b"earlier")
+        cluster[0].clock.shift = 20
+        await retain(cluster[0], "new", b"alone", qos=0)
+        cluster.heal()
+        await until_same(cluster, old=b"later", new=b"alone")
+
+
+async def test_an_acknowledged_message_survives_a_kill_before_nats_has_it() -> None:
+    async with cluster_nodes(2, level="disk") as cluster:
+        await retain(cluster[0], "t", b"first")
+        await until_same(cluster, t=b"first")
+        cluster.hub.lose_request = 1.0  # NATS hears nothing of it, and nobody knows that yet
+        await retain(cluster[0], "t", b"second")
+        await retain(cluster[0], "u", b"new")
+        await cluster.kill(0)
+        cluster.hub.lose_request = 0.0
+        assert payloads(cluster[1]) == {"t": b"first"}
+        await cluster.start(0)
+        await until_same(cluster, t=b"second", u=b"new")
+
+
+async def test_a_clear_that_was_acknowledged_survives_a_kill_before_nats_has_it() -> None:
+    async with cluster_nodes(2, level="disk") as cluster:
+        await retain(cluster[0], "t", b"first")
+        await until_same(cluster, t=b"first")
+        cluster.hub.lose_request = 1.0
+        await retain(cluster[0], "t", b"")
+        await cluster.kill(0)
+        cluster.hub.lose_request = 0.0
+        await cluster.start(0)
+        await until_same(cluster)
+
+
+async def test_a_node_that_comes_back_has_what_was_changed_meanwhile() -> None:
+    async with cluster_nodes(2, level="disk") as cluster:
+        for topic in ("stays", "changes", "goes"):
+            await retain(cluster[0], topic, b"1")
+        await until_same(cluster, stays=b"1", changes=b"1", goes=b"1")
+        await cluster.stop(1)
+        await retain(cluster[0], "changes", b"2")
+        await retain(cluster[0], "goes", b"")
+        await retain(cluster[0], "comes", b"1")
+        await until(lambda: not part(cluster[0]).pending)
+        await cluster.start(1)
+        await until_same(cluster, stays=b"1", changes=b"2", comes=b"1")
+
+
+async def test_a_new_node_takes_what_the_cluster_has() -> None:
+    async with cluster_nodes(2) as cluster:
+        await cluster.stop(1)
+        client = await cluster[0].client()
+        for number in range(200):
+            await client.publish(f"t/{number}", b"x", qos=1, retain=True)
+        await until(lambda: not part(cluster[0]).pending)
+        await cluster.start(1)
+        assert len(payloads(cluster[1])) == 200
+
+
+async def test_a_lost_bucket_is_filled_again_while_the_nodes_run() -> None:
+    async with cluster_nodes(2) as cluster:
+        for topic in ("a", "b", "c"):
+            await retain(cluster[0], topic, b"1")
+        await retain(cluster[1], "b", b"2")
+        await retain(cluster[1], "c", b"")
+        await until_same(cluster, a=b"1", b=b"2")
+        cluster.hub.lose_bucket(BUCKET)
+        await until(lambda: all(part(node).joined and part(node).generation == 2 for node in cluster.nodes.values()))
+        await until_same(cluster, a=b"1", b=b"2")
+        await retain(cluster[1], "d", b"3")
+        await until_same(cluster, a=b"1", b=b"2", d=b"3")
+
+
+async def test_after_a_loss_a_node_that_was_away_brings_nothing_back() -> None:
+    async with cluster_nodes(2, level="disk") as cluster:
+        await retain(cluster[0], "stays", b"1")
+        await retain(cluster[0], "goes", b"1")
+        await until_same(cluster, stays=b"1", goes=b"1")
+        await cluster.stop(1)
+        await retain(cluster[0], "stays", b"2")
+        await retain(cluster[0], "goes", b"")
+        await until(lambda: not part(cluster[0]).pending)
+        cluster.hub.lose_bucket(BUCKET)
+        await until(lambda: part(cluster[0]).joined and part(cluster[0]).generation == 2)
+        await cluster.start(1)
+        await until_same(cluster, stays=b"2")
+
+
+async def test_all_nodes_and_nats_are_killed_and_everything_is_there_again() -> None:
+    async with cluster_nodes(2, level="disk") as cluster:
+        await retain(cluster[0], "t", b"1")
+        await until_same(cluster, t=b"1")
+        await retain(cluster[1], "u", b"1")
+        await until_same(cluster, t=b"1", u=b"1")
+        await cluster.kill(0)
+        await cluster.kill(1)
+        cluster.hub.lose_bucket(BUCKET)
+        await cluster.start(1)
+        await cluster.start(0)
+        await until_same(cluster, t=b"1", u=b"1")
+
+
+async def test_what_has_expired_is_gone_everywhere_and_from_the_bucket() -> None:
+    async with cluster_nodes(2) as cluster:
+        await retain(cluster[0], "t", b"x", properties={MESSAGE_EXPIRY_INTERVAL: 100})
+        await until_same(cluster, t=b"x")
+        for node in cluster.nodes.values():
+            await node.pass_time(101)
+        client = await cluster[1].client()
+        await client.subscribe("#")
+        await client.nothing()
+        bucket = cluster.hub.buckets[BUCKET]
+        await until(lambda: [entry.value for entry in bucket.last.values()].count(None) == 1)
+        await until_same(cluster)
+
+
+async def test_a_node_that_may_keep_less_says_so_and_keeps_nothing_old() -> None:
+    async with cluster_nodes(2) as cluster:
+        small = cluster[1].server.broker.retained
+        small.resize(0, 5)
+        await retain(cluster[0], "t", b"12345")
+        await until_same(cluster, t=b"12345")
+        await retain(cluster[0], "t", b"123456")
+        await until(lambda: payloads(cluster[1]) == {})
+        assert cluster[1].server.metrics.refusals.snapshot()["retained_too_large"] == 1
+        assert payloads(cluster[0]) == {"t": b"123456"}
+
+
+async def test_bounds_that_two_nodes_reach_at_once_leave_them_with_the_same() -> None:
+    async with cluster_nodes(2, retained={"max_messages": 10}) as cluster:
+        cluster.hub.delay = (0.01, 0.02)
+        await asyncio.gather(
+            *(retain(cluster[each], f"{each}/{number}", b"x", qos=0) for each in (0, 1) for number in range(10))
+        )
+        await until(lambda: not any(part(node).pending for node in cluster.nodes.values()) and cluster.hub.quiet)
+        assert payloads(cluster[0]) == payloads(cluster[1])
+        assert 10 <= len(payloads(cluster[0])) <= 20
+
+
+async def test_an_operator_deletes_everywhere_and_not_without_a_quorum() -> None:
+    async with cluster_nodes(2, managed=True) as cluster:
+        api: ApiClient = cluster.managed_node(1).api
+        await retain(cluster[0], "a/1", b"x")
+        await retain(cluster[0], "b", b"x")
+        await until_same(cluster, **{"a/1": b"x", "b": b"x"})
+        assert (await api.delete("/retained/a%2F%23")).data == {"count": 1}
+        await until_same(cluster, b=b"x")
+        cluster.partition({0}, {1}, quorum=None)
+        await until(lambda: not cluster.clients[1].quorum)
+        assert_refused(await api.delete("/retained/b"), 500, 101, "quorum")
+        assert payloads(cluster[1]) == {"b": b"x"}
+
+
+async def test_what_a_rule_and_the_api_retain_is_retained_everywhere() -> None:
+    async with cluster_nodes(2, managed=True) as cluster:
+        a = cluster.managed_node(0).api
+        republish = {"name": "republish", "params": {"target_topic": "out", "target_retain": True}}
+        body = {"rawsql": 'SELECT * FROM "in"', "actions": [republish]}
+        assert (await a.post("/rules", body)).code == 0
+        publish = {"topic": "in", "payload": "x", "qos": 1, "clientid": "c"}
+        assert (await a.post("/mqtt/publish", publish)).code == 0
+        assert (await a.post("/mqtt/publish", {**publish, "topic": "api", "retain": True})).code == 0
+        await until(lambda: set(payloads(cluster[1])) >= {"api"})
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_under_every_fault_all_nodes_end_with_the_same(seed: int) -> None:
+    rng = Random(seed)
+    hub = VirtualNats(Random(seed), servers=3)
+    hub.election = (0.05, 0.2)
+    async with cluster_nodes(3, hub=hub) as cluster:
+        parts = [part(node) for node in cluster.nodes.values()]
+        hub.delay = (0.0, 0.004)
+        hub.lose_request = hub.lose_answer = 0.05
+        clients = [await cluster[number].client() for number in range(3)]
+        for number in range(80):
+            fault = rng.randrange(20)
+            if fault == 0:
+                hub.lose_leader()
+            elif fault == 1:
+                cluster.partition({0}, {1, 2}, quorum=1)
+            elif fault == 2:
+                cluster.heal()
+            payload = b"" if rng.randrange(4) == 0 else b"%d" % number
+            await rng.choice(clients).publish(f"t/{rng.randrange(5)}", payload, qos=0, retain=True)
+            await asyncio.sleep(0.002)
+        cluster.heal()
+        hub.lose_request = hub.lose_answer = 0.0
+        await until(lambda: not any(each.pending for each in parts) and hub.quiet)
+        bucket = hub.buckets[BUCKET]
+        await until(lambda: all(each._last == bucket.revision for each in parts))
+        assert payloads(cluster[0]) == payloads(cluster[1]) == payloads(cluster[2])
