@@ -104,8 +104,12 @@ class LinkReceiver:
         self._tell()
 
     def _removed(self, peer: Peer) -> None:
-        self._incoming.pop(peer.name, None)
-        self._table.remove(peer.name)
+        self.forget(peer.name)
+
+    def forget(self, node: str) -> None:
+        """Nothing was ever taken from this node."""
+        self._incoming.pop(node, None)
+        self._table.remove(node)
 
     def _nobody(self, message: Message, record: MessageRecord, node: str) -> None:
         self._context.refusals.add("link_addressed", node, "-")

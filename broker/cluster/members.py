@@ -375,6 +375,7 @@ class Members:
             peer = self.peers[record.node] = Peer(record, entry.revision, self._context.clock.wall())
             self._by_key[peer.key] = peer
             self._tell(peer, "")
+            self._greet()
             return
         same = peer.uid == record.uid and peer.incarnation == record.incarnation
         peer.record = record
@@ -388,6 +389,12 @@ class Members:
             peer.heard = -1e9
             peer.since = self._context.clock.wall()
             self._tell(peer, before)
+            self._greet()
+
+    def _greet(self) -> None:
+        """Another node has started: it need not wait for the next heartbeat."""
+        if self.joined:
+            self._beat()
 
     def _own_entry(self, record: MemberRecord, revision: int) -> None:
         ours = record.uid == self._wire.uid and record.incarnation == self._wire.incarnation

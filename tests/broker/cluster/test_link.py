@@ -1,0 +1,280 @@
+"""Links between whole nodes, with all that can go wrong on the way and at both ends."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from taipan.broker.cluster.link import PREFIX, Link
+from taipan.broker.cluster.nats_cluster import NatsCluster
+from taipan.broker.core.cluster import STOPPED
+from taipan.broker.mqtt.constants import PUBACK, PUBCOMP, PUBREC
+from taipan.broker.mqtt.reason_codes import NO_MATCHING_SUBSCRIBERS, QUOTA_EXCEEDED, SUCCESS
+from tests.support.cluster_nodes import ClusterNodes, cluster_nodes
+from tests.support.node import Node
+from tests.support.peer import Closed, Peer
+from tests.support.virtual_nats import VirtualNats
+from tests.support.wire import Ack, Publish
+
+pytestmark = pytest.mark.asyncio
+
+QUICK = {"suspect_after": 1.5, "stopped_after": 2.5, "strict_subscribe": True}
+
+
+def parts(node: Node) -> NatsCluster:
+    assert isinstance(node.server.cluster, NatsCluster)
+    return node.server.cluster
+
+
+def link(cluster: ClusterNodes, number: int, other: int) -> Link:
+    return parts(cluster[number]).links.links[cluster.name(other)]
+
+
+async def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def opened(cluster: ClusterNodes) -> None:
+    await until(
+        lambda: all(
+            link(cluster, each, other).open for each in cluster.nodes for other in cluster.nodes if each != other
+        )
+    )
+
+
+async def take_all(node: Node, client_id: str, last: bytes) -> list[bytes]:
+    """What a persistent session gets until ``last``, everything acknowledged."""
+    subscriber = await node.client(client_id, expiry=1000)
+    got = []
+    while not got or got[-1] != last:
+        got.append((await subscriber.expect_publish()).payload)
+    await subscriber.close()
+    return got
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_what_is_lost_repeated_or_out_of_order_on_the_way_arrives_once_and_in_order(qos: int) -> None:
+    async with cluster_nodes(2, level="disk", cluster=QUICK) as cluster:
+        subscriber, publisher = await cluster[1].client("s"), await cluster[0].client("p")
+        await subscriber.subscribe("t", qos=2)
+        await opened(cluster)
+        hub = cluster.hub
+        hub.drop = hub.repeat = hub.disorder = 0.2
+        hub.late = 0.05
+        for number in range(200):
+            await publisher.publish("t", b"%d" % number, qos=qos)
+        hub.drop = hub.repeat = hub.disorder = 0.0
+        for number in range(200):
+            await subscriber.expect_publish("t", b"%d" % number)
+        await cluster.wait_until_quiet()
+        await subscriber.nothing()
+
+
+async def test_qos_0_is_not_repeated() -> None:
+    async with cluster_nodes(2, cluster=QUICK) as cluster:
+        subscriber, publisher = await cluster[1].client("s"), await cluster[0].client("p")
+        await subscriber.subscribe("t", qos=0)
+        await opened(cluster)
+        cluster.hub.repeat = 1.0
+        for number in range(50):
+            await publisher.publish("t", b"%d" % number)
+        for number in range(50):
+            await subscriber.expect_publish("t", b"%d" % number)
+        await subscriber.nothing()
+
+
+@pytest.mark.parametrize("level", ["memory", "disk"])
+@pytest.mark.parametrize("who", [0, 1])
+async def test_a_link_goes_on_after_a_restart_of_either_side(level: str, who: int) -> None:
+    async with cluster_nodes(2, level=level, cluster=QUICK) as cluster:
+        for end in (cluster.kill, cluster.stop):
+            await end(who)
+            await cluster.start(who)
+            await cluster.wait_until_running()
+            await opened(cluster)
+            subscriber, publisher = await cluster[1].client("s"), await cluster[0].client("p")
+            await subscriber.subscribe("t", qos=2)
+            for number in range(20):
+                await publisher.publish("t", b"%d" % number, qos=number % 3)
+                await subscriber.expect_publish("t", b"%d" % number)
+            await subscriber.close()
+            await publisher.close()
+
+
+async def test_what_a_stopped_node_is_owed_waits_for_it_over_a_restart_of_this_one() -> None:
+    async with cluster_nodes(2, level="disk", cluster=QUICK) as cluster:
+        subscriber = await cluster[1].client("s", expiry=1000)
+        await subscriber.subscribe("t", qos=2)
+        await subscriber.close()
+        await cluster.kill(1)
+        publisher = await cluster[0].client("p")
+        for number in range(50):
+            assert await publisher.publish("t", b"%d" % number, qos=1 + number % 2) == SUCCESS
+        await cluster.kill(0)
+        await cluster.start(0)
+        await cluster.start(1)
+        assert await take_all(cluster[1], "s", b"49") == [b"%d" % number for number in range(50)]
+
+
+class Publisher:
+    """Publishes numbers in turn at QoS 2 and 1 until it is stopped, and goes on after a lost connection as a client
+    must: what was not answered is sent again under its Packet Identifier."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.stopped = False
+        self._packet_id = 1
+        self._phase = "new"
+
+    async def run(self, node: Node) -> None:
+        """Until it is stopped or the connection ends."""
+        try:
+            peer = await node.client("p", expiry=1000)
+            while not self.stopped:
+                await self._one(peer)
+        except (AssertionError, OSError, Closed):
+            pass  # its node was killed
+
+    async def _one(self, peer: Peer) -> None:
+        qos = 1 + self.number % 2
+        payload = b"%d" % self.number
+        if self._phase != "rel":
+            dup, self._phase = self._phase == "sent", "sent"
+            await peer.send(Publish("t", payload, qos, False, dup, self._packet_id))
+            await peer.answer(Ack, type=PUBACK if qos == 1 else PUBREC, packet_id=self._packet_id)
+        if qos == 2:
+            self._phase = "rel"
+            await peer.pubrel(self._packet_id)
+            await peer.answer(Ack, type=PUBCOMP, packet_id=self._packet_id)
+        self.number += 1
+        self._packet_id += 1
+        self._phase = "new"
+
+
+@pytest.mark.parametrize("who", [0, 1])
+async def test_acknowledged_messages_survive_kills_in_the_midst_of_them(who: int) -> None:
+    """QoS 1 at least once, QoS 2 once."""
+    async with cluster_nodes(2, level="disk", cluster=QUICK) as cluster:
+        subscriber = await cluster[1].client("s", expiry=1000)
+        await subscriber.subscribe("#", qos=2)
+        await subscriber.close()
+        cluster.hub.delay = (0.0, 0.003)
+        publisher = Publisher()
+        for life in range(4):
+            publisher.stopped = False
+            task = asyncio.ensure_future(publisher.run(cluster[0]))
+            await asyncio.sleep(0.2 + 0.07 * life)
+            await cluster.kill(who)
+            if who == 1:
+                await asyncio.sleep(0.1)
+                publisher.stopped = True
+            await task
+            await cluster.start(who)
+            await cluster.wait_until_running()
+        acknowledged = publisher.number
+        assert acknowledged > 20
+        last = await cluster[0].client("last")
+        await last.publish("t", b"end", qos=1)
+        got = [int(each) for each in (await take_all(cluster[1], "s", b"end"))[:-1]]
+        assert set(got) >= set(range(acknowledged))
+        twice = [each for each in got if each % 2]
+        assert len(twice) == len(set(twice))
+        firsts = list(dict.fromkeys(got))
+        assert firsts == sorted(firsts)
+
+
+async def test_a_full_link_refuses_and_names_its_setting(caplog: pytest.LogCaptureFixture) -> None:
+    async with cluster_nodes(2, cluster={**QUICK, "link_queue_messages": 10}) as cluster:
+        subscriber = await cluster[1].client("s", expiry=1000)
+        await subscriber.subscribe("t", qos=1)
+        await cluster.kill(1)
+        publisher = await cluster[0].client("p")
+        await until(lambda: parts(cluster[0]).membership.peers[cluster.name(1)].status == STOPPED)
+        for _ in range(10):
+            assert await publisher.publish("t", b"1", qos=1) == SUCCESS
+        assert await publisher.publish("t", b"1", qos=1, expect=QUOTA_EXCEEDED) == QUOTA_EXCEEDED
+        assert "setting=cluster.link_queue_messages" in caplog.text
+        await publisher.publish("t", b"0", qos=0)
+        assert cluster[0].server.metrics.refusals.snapshot()["cluster_link_qos0_msg"] == 1
+
+
+async def test_qos_0_beyond_the_credit_of_a_link_is_dropped_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    async with cluster_nodes(2, cluster={**QUICK, "link_credit": 20_000}) as cluster:
+        subscriber, publisher = await cluster[1].client("s"), await cluster[0].client("p")
+        await subscriber.subscribe("t", qos=1)
+        await opened(cluster)
+        cluster.hub.delays[cluster.name(0), cluster.name(1)] = (0.5, 0.5)
+        for _ in range(30):
+            await publisher.send(Publish("t", bytes(1000)))
+        await publisher.publish("t", b"last", qos=1)
+        cluster.hub.delays.clear()
+        dropped = cluster[0].server.metrics.refusals.snapshot()["cluster_link_full"]
+        assert 5 < dropped < 20
+        assert "reason=full setting=cluster.link_credit" in caplog.text
+        for _ in range(30 - dropped):
+            await subscriber.expect_publish("t", bytes(1000))
+        await subscriber.expect_publish("t", b"last")
+
+
+async def test_a_message_larger_than_nats_takes_crosses_in_parts() -> None:
+    hub = VirtualNats(max_payload=65536)
+    async with cluster_nodes(2, cluster=QUICK, hub=hub) as cluster:
+        subscriber, publisher = await cluster[1].client("s"), await cluster[0].client("p")
+        await subscriber.subscribe("t", qos=2)
+        await opened(cluster)
+        payload = bytes(range(256)) * 2000
+        for qos in (0, 1, 2):
+            await publisher.publish("t", payload, qos=qos)
+            await subscriber.expect_publish("t", payload, qos=qos)
+        hub.drop = 0.2
+        for _ in range(10):
+            await publisher.publish("t", payload, qos=1)
+        hub.drop = 0.0
+        for _ in range(10):
+            await subscriber.expect_publish("t", payload)
+
+
+async def test_what_waits_for_a_node_that_is_forced_out_is_dropped_and_counted() -> None:
+    async with cluster_nodes(3, level="disk", cluster=QUICK) as cluster:
+        subscriber = await cluster[1].client("s", expiry=1000)
+        await subscriber.subscribe("t", qos=1)
+        await cluster.kill(1)
+        publisher = await cluster[0].client("p")
+        await publisher.publish("t", b"1", qos=1)
+        name = cluster.name(1)
+        await until(lambda: parts(cluster[2]).membership.peers[name].status == STOPPED)
+        await parts(cluster[2]).force_leave(name)
+        await until(lambda: name not in parts(cluster[0]).links.links)
+        assert PREFIX + name not in cluster[0].server.broker.sessions.internal
+        assert cluster[0].server.metrics.refusals.snapshot()["cluster_link_node_removed"] == 1
+        assert await publisher.publish("t", b"2", qos=1) == NO_MATCHING_SUBSCRIBERS
+        await until(lambda: not any(each.value for each in cluster.hub.buckets["routes"].last.values()))
+
+
+async def test_the_numbers_go_on_beyond_the_last_packet_identifier() -> None:
+    async with cluster_nodes(2, level="disk", cluster=QUICK) as cluster:
+        subscriber = await cluster[1].client("s", expiry=1000)
+        await subscriber.subscribe("t", qos=1)
+        await opened(cluster)
+        there = link(cluster, 0, 1)
+        there.close()
+        there.session.last_packet_id = 65_530
+        there._numbered = False
+        parts(cluster[1]).receiver.forget(cluster.name(0))
+        there.update()
+        publisher = await cluster[0].client("p")
+        for number in range(20):
+            await publisher.publish("t", b"%d" % number, qos=1)
+            await subscriber.expect_publish("t", b"%d" % number)
+        await cluster.wait_until_quiet()
+        assert there._writer.acked == 65_550
+        await subscriber.close()
+        await cluster.kill(1)
+        for number in range(20, 40):
+            await publisher.publish("t", b"%d" % number, qos=1)
+        await cluster.kill(0)
+        await cluster.start(0)
+        await cluster.start(1)
+        assert await take_all(cluster[1], "s", b"39") == [b"%d" % number for number in range(20, 40)]
