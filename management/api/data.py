@@ -13,6 +13,7 @@ from ..http.routes import Call, OfNodes, OnDemand, Raw, Routes, UnparsedBody
 from ..operations.backup.documents import is_blank
 from ..operations.backup.files import ExportRecord
 from ..operations.backup.import_file import ImportRefused
+from ..operations.backup.json_document import JsonObject
 from ..operations.loss import LossRecord
 from ..operations.refusal import MISSING, Refusal, wrong
 
@@ -42,15 +43,15 @@ class ImportFile(msgspec.Struct, kw_only=True):
     version: str | UnsetType = UNSET
     filename: str | UnsetType = UNSET
     file: str | UnsetType = UNSET
-    env: dict[str, Any] | UnsetType = UNSET
+    env: JsonObject | UnsetType = UNSET
     dry_run: bool | UnsetType = UNSET
-    resources: list[dict[str, Any]] | UnsetType = UNSET
-    rules: list[dict[str, Any]] | UnsetType = UNSET
-    auth_mnesia: list[dict[str, Any]] | UnsetType = UNSET
-    acl_mnesia: list[dict[str, Any]] | UnsetType = UNSET
-    blacklist: list[dict[str, Any]] | UnsetType = UNSET
-    apps: list[dict[str, Any]] | UnsetType = UNSET
-    retained: list[dict[str, Any]] | UnsetType = UNSET
+    resources: list[JsonObject] | UnsetType = UNSET
+    rules: list[JsonObject] | UnsetType = UNSET
+    auth_mnesia: list[JsonObject] | UnsetType = UNSET
+    acl_mnesia: list[JsonObject] | UnsetType = UNSET
+    blacklist: list[JsonObject] | UnsetType = UNSET
+    apps: list[JsonObject] | UnsetType = UNSET
+    retained: list[JsonObject] | UnsetType = UNSET
 
 
 class DisabledRecord(msgspec.Struct, kw_only=True):
@@ -138,7 +139,7 @@ async def upload_file(call: Call) -> ExportRecord:
     reply=OnDemand(ImportRecord),
     max_body="max_import",
 )
-async def import_data(call: Call) -> web.Response | dict[str, Any] | None:
+async def import_data(call: Call) -> web.Response | JsonObject | None:
     """The body is the file, a download of EMQX 4.x (`file`), or names one that is here (`filename`)."""
     if is_blank(call.body):
         raise Refusal(MISSING, "the body is missing: expected an exported file, or the filename of one")

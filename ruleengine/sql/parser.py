@@ -104,17 +104,21 @@ class _Tokens:
             token = after
 
 
+Parts = list[Any]
+"""What the methods of ``_Builder`` made of the parts of a rule of the grammar, which decides their types."""
+
+
 class _Builder(Transformer[Token, Statement]):
     """Makes nodes while the text is parsed; the methods are named after the rules of the grammar."""
 
-    def start(self, parts: list[Any]) -> Statement:
+    def start(self, parts: Parts) -> Statement:
         statement: Statement = parts[0]
         return statement
 
-    def select(self, parts: list[Any]) -> Statement:
+    def select(self, parts: Parts) -> Statement:
         return Statement(False, parts[0], parts[1], parts[2][1] if len(parts) == 3 else None)
 
-    def foreach(self, parts: list[Any]) -> Statement:
+    def foreach(self, parts: Parts) -> Statement:
         fields, *rest = parts
         found = dict(part for part in rest if isinstance(part[0], str))
         sources = next(part for part in rest if not isinstance(part[0], str))
@@ -123,19 +127,19 @@ class _Builder(Transformer[Token, Statement]):
             raise SqlError.at(sources[0].position, "the last field of FOREACH is '*'", "a list to go through")
         return Statement(True, fields, sources, found.get("where"), found.get("do"), found.get("incase"))
 
-    def do(self, parts: list[Any]) -> tuple[str, Any]:
+    def do(self, parts: Parts) -> tuple[str, Any]:
         return "do", parts[0]
 
-    def incase(self, parts: list[Any]) -> tuple[str, Any]:
+    def incase(self, parts: Parts) -> tuple[str, Any]:
         return "incase", parts[0]
 
-    def where(self, parts: list[Any]) -> tuple[str, Any]:
+    def where(self, parts: Parts) -> tuple[str, Any]:
         return "where", parts[0]
 
-    def fields(self, parts: list[Any]) -> tuple[Star | Field, ...]:
+    def fields(self, parts: Parts) -> tuple[Star | Field, ...]:
         return tuple(parts)
 
-    def sources(self, parts: list[Any]) -> tuple[Source, ...]:
+    def sources(self, parts: Parts) -> tuple[Source, ...]:
         return tuple(parts)
 
     def source(self, parts: list[Token]) -> Source:
@@ -144,13 +148,13 @@ class _Builder(Transformer[Token, Statement]):
     def star(self, parts: list[Token]) -> Star:
         return Star()
 
-    def field(self, parts: list[Any]) -> Field:
+    def field(self, parts: Parts) -> Field:
         return Field(parts[0], parts[1] if len(parts) == 2 else None)
 
-    def alias(self, parts: list[Any]) -> Path:
+    def alias(self, parts: Parts) -> Path:
         return Path(_unquote(parts[0]), tuple(_tail(step) for step in parts[1:]))
 
-    def path(self, parts: list[Any]) -> Path | Literal:
+    def path(self, parts: Parts) -> Path | Literal:
         if len(parts) == 1 and parts[0].type == "NAME" and parts[0] in ("true", "false"):
             return Literal(parts[0] == "true")
         return Path(_unquote(parts[0]), tuple(parts[1:]))
@@ -158,30 +162,30 @@ class _Builder(Transformer[Token, Statement]):
     def segment(self, parts: list[Token]) -> Key:
         return Key(_unquote(parts[0]))
 
-    def index(self, parts: list[Any]) -> Index:
+    def index(self, parts: Parts) -> Index:
         return Index(parts[0])
 
     def value(self, parts: list[Path | Literal]) -> Expression:
         return parts[0]
 
-    def expr(self, parts: list[Any]) -> Logic:
+    def expr(self, parts: Parts) -> Logic:
         return Logic("or", tuple(parts))
 
-    def conjunction(self, parts: list[Any]) -> Logic:
+    def conjunction(self, parts: Parts) -> Logic:
         return Logic("and", tuple(parts))
 
-    def unary(self, parts: list[Any]) -> Unary:
+    def unary(self, parts: Parts) -> Unary:
         return Unary(parts[0].lower(), parts[1])
 
-    def compare(self, parts: list[Any]) -> Compare:
+    def compare(self, parts: Parts) -> Compare:
         left, operator, right = parts
         return Compare("!=" if operator == "<>" else str(operator), left, right)
 
-    def member(self, parts: list[Any]) -> Member:
+    def member(self, parts: Parts) -> Member:
         negated = isinstance(parts[1], Token)
         return Member(parts[0], tuple(parts[2 if negated else 1 :]), negated)
 
-    def chain(self, parts: list[Any]) -> Arithmetic:
+    def chain(self, parts: Parts) -> Arithmetic:
         operators = zip(parts[1::2], parts[2::2], strict=True)
         return Arithmetic(parts[0], tuple(Term(str(operator), operand) for operator, operand in operators))
 
@@ -206,7 +210,7 @@ class _Builder(Transformer[Token, Statement]):
             raise SqlError.at(_position(parts[0]), "the range ends before it begins")
         return Range(first, last)
 
-    def slice(self, parts: list[Any]) -> Slice:
+    def slice(self, parts: Parts) -> Slice:
         if not isinstance(parts[0], Path):
             raise SqlError.at(_position(parts[1]), "a boolean has no elements")
         first, last = _bounds(parts[1])
@@ -214,19 +218,19 @@ class _Builder(Transformer[Token, Statement]):
             raise SqlError.at(_position(parts[1]), "there is no element 0", "bounds from 1, or negative from the end")
         return Slice(parts[0], first, last)
 
-    def call(self, parts: list[Any]) -> Call:
+    def call(self, parts: Parts) -> Call:
         return Call(str(parts[0]), tuple(parts[1:]), _position(parts[0]))
 
-    def list_of(self, parts: list[Any]) -> ListOf:
+    def list_of(self, parts: Parts) -> ListOf:
         return ListOf(tuple(parts))
 
-    def when(self, parts: list[Any]) -> When:
+    def when(self, parts: Parts) -> When:
         return When(parts[0], parts[1])
 
-    def otherwise(self, parts: list[Any]) -> tuple[str, Any]:
+    def otherwise(self, parts: Parts) -> tuple[str, Any]:
         return "else", parts[0]
 
-    def case(self, parts: list[Any]) -> Case:
+    def case(self, parts: Parts) -> Case:
         subject = None if isinstance(parts[0], When) else parts[0]
         otherwise = parts[-1][1] if isinstance(parts[-1], tuple) else None
         return Case(subject, tuple(part for part in parts if isinstance(part, When)), otherwise)
