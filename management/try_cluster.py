@@ -14,8 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import aiohttp
+
 _NATS_STARTS_IN: Final = 10.0
 _NODE_STARTS_IN: Final = 60.0
+_KNOWN_IN: Final = 15.0
 _ENDS_IN: Final = 20.0
 _POLL: Final = 0.02
 _PORTS_TRIED: Final = 1000
@@ -150,8 +153,25 @@ class _Trial:
         files = [self._configure(number, nats_port, taken) for number in range(1, self._options.nodes + 1)]
         await asyncio.gather(*(self._start_node(*each) for each in files))
         first = files[0][3]
+        if not await self._know_each_other([management for _, _, _, management in files]):
+            print("the nodes do not know each other yet; their logs may say why", flush=True)
         print(f"all nodes: curl -u admin:{self._secret} http://127.0.0.1:{first}/api/v4/nodes", flush=True)
         print(f"data and logs: {self._directory}; Ctrl-C ends all", flush=True)
+
+    async def _know_each_other(self, ports: list[int]) -> bool:
+        """Whether each node lists all of them as running, in time."""
+        auth = aiohttp.BasicAuth("admin", self._secret)
+        with contextlib.suppress(TimeoutError, aiohttp.ClientError):
+            async with asyncio.timeout(_KNOWN_IN), aiohttp.ClientSession(auth=auth) as session:
+                for port in ports:
+                    while True:
+                        async with session.get(f"http://127.0.0.1:{port}/api/v4/nodes") as answer:
+                            rows = (await answer.json())["data"]
+                        if sum(row["node_status"] == "Running" for row in rows) >= len(ports):
+                            break
+                        await asyncio.sleep(_POLL)
+                return True
+        return False
 
     def _configure(self, number: int, nats_port: int, taken: set[int]) -> tuple[str, Path, int, int]:
         """Name, configuration file, MQTT port and management port of a node."""

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +47,9 @@ def section(title: str) -> str:
     return text.split(f"\n## {title}\n")[1].split("\n## ")[0]
 
 
-def here(text: str) -> str:
+def here(text: str, ports: Mapping[str, str] = PORTS) -> str:
     """The README's text with the ports of this test, and the programs and files where they are."""
-    for printed, ours in PORTS.items():
+    for printed, ours in ports.items():
         text = re.sub(rf"\b{printed}\b", ours, text)
     return text.replace(".venv/bin/", f"{BIN}/").replace("config/taipan.toml", str(ROOT / "config/taipan.toml"))
 
@@ -102,7 +102,8 @@ class Lines:
 class Terminal:
     """A bash that gets one block of the README after the other, in a directory of its own."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, ports: Mapping[str, str] = PORTS) -> None:
+        self._ports = ports
         self._process = subprocess.Popen(
             ["bash"],
             stdin=subprocess.PIPE,
@@ -120,7 +121,7 @@ class Terminal:
         self._blocks += 1
         done = f"--- block {self._blocks}, status "
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{here(block)}\necho '{done}'$?\n")
+        self._process.stdin.write(f"{here(block, self._ports)}\necho '{done}'$?\n")
         self._process.stdin.flush()
         *lines, status = self._lines.until(lambda line: line.startswith(done))
         assert status == f"{done}0", lines
