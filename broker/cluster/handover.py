@@ -30,7 +30,6 @@ from ..mqtt.message import Delivery
 from ..mqtt.topics import matches
 from ..routing.router import Router
 from ..session.client_info import ClientInfo
-from ..session.limits import Limits
 from ..session.protocols import NO_LOCAL, REVOKED
 from ..session.session import Session
 from ..session.subscription import Subscription
@@ -55,6 +54,7 @@ from .session_transfer import (
     Prepared,
     Receiver,
     keys_of,
+    with_qos0,
 )
 
 if TYPE_CHECKING:
@@ -290,7 +290,7 @@ class Handover:
         broker = self._broker
         client = session.client
         staged = ClientInfo(broker.node, client.zone, client_id=STAGING + session.client_id)
-        limits = _with_qos0(session.limits)
+        limits = with_qos0(session.limits)
         incoming.staging = staging = broker.open_internal(staged, limits, self._context.clock.now())
         staging.subscriptions.clear()
         for subscription in session.subscriptions.values():
@@ -545,19 +545,6 @@ class Handover:
             last = _last_of(link)
             while last is not None and _holds(link, last):
                 await asyncio.sleep(_PAUSE)
-
-
-def _with_qos0(limits: Limits) -> Limits:
-    """The same bounds for what waits only until the session is here."""
-    return Limits(
-        max_queued_messages=limits.max_queued_messages,
-        max_queued_bytes=limits.max_queued_bytes,
-        queue_qos0=True,
-        refuse_when_full=limits.refuse_when_full,
-        upgrade_qos=limits.upgrade_qos,
-        priorities=limits.priorities,
-        default_priority=limits.default_priority,
-    )
 
 
 def _encode(body: object) -> bytes:

@@ -43,6 +43,7 @@ from .session_transfer import (
     Prepared,
     moved_delivery,
     moved_session,
+    with_qos0,
 )
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Leaving:
         # The other node has not asked for it: it began the session anew while this node was away.
         self.anew = False
         self.will_due = 0.0
+        self.limits = session.limits
         # The number of the last piece, and what it had.
         self.number = 0
         self.sent: list[Delivery] = []
@@ -158,6 +160,7 @@ class Outgoing:
         timer = session.will_timer
         leaving.will_due = timer.when if isinstance(timer, Timer) else 0.0
         self._broker.suspend_session(session)
+        session.limits = with_qos0(session.limits)
         self._wait_for_key(leaving)
         return leaving
 
@@ -200,6 +203,7 @@ class Outgoing:
         session = leaving.session
         logger.info("session_kept client_id=%s node=%s", session.client_id, leaving.node)
         self._forget(leaving)
+        session.limits = leaving.limits
         self._broker.continue_session(session, leaving.will_due, self._context.clock.now())
 
     def returned(self, client_id: str) -> None:

@@ -83,6 +83,7 @@ class Ownership:
     async def start(self) -> None:
         """The node has its sessions: learn whose they are, and say which are its own."""
         self._nats.on_connected.append(self._pump)
+        self._nats.on_lost.append(self._lost)
         self._members.on_joined.append(self._pump)
         self._members.on_removed.append(self._removed)
         self._watch = self._nats.watch(BUCKET, self._entry, self._is_current)
@@ -162,6 +163,12 @@ class Ownership:
                 self._run(self._delete_key(key))  # of this node's earlier data, which is gone
         self._current.set()
         self._pump()
+
+    def _lost(self, bucket: str) -> None:
+        """The bucket is empty: every node that runs writes again what is its own."""
+        if bucket == BUCKET:
+            self._owners.clear()
+            self._ours.clear()
 
     async def _delete_key(self, key: str) -> None:
         owner = self._owners[key]

@@ -13,6 +13,7 @@ from ..mqtt.message import Delivery, Message
 from ..persistence.log import records
 from ..persistence.record_mapping import body_of, session_record, subscription_record
 from ..persistence.stored_message import stored_of
+from ..session.limits import Limits
 from ..session.session import Session
 from ..store.restored import ZoneOf, restored_client, restored_message, restored_session
 
@@ -234,6 +235,23 @@ class Receiver:
 
 _RELEASED: Final = Delivery(Message(""), 2)
 """Of a QoS 2 delivery whose PUBREL is out: the message is its client's and nobody needs it."""
+
+
+def with_qos0(limits: Limits) -> Limits:
+    """The same bounds; QoS 0 waits, too: the client is connected, only not to this session."""
+    return Limits(
+        limits.max_inflight,
+        limits.max_inflight_bytes,
+        limits.max_awaiting_rel,
+        limits.max_queued_messages,
+        limits.max_queued_bytes,
+        True,
+        limits.refuse_when_full,
+        limits.upgrade_qos,
+        limits.priorities,
+        limits.default_priority,
+        limits.retry_interval,
+    )
 
 
 def keys_of(deliveries: Iterable[MovedDelivery]) -> list[tuple[int, str]]:

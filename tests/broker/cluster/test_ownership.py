@@ -185,3 +185,44 @@ async def test_a_client_that_leaves_meanwhile_leaves_its_session_whole(tmp_path:
         await until(lambda: "s" in sessions(cluster, 1) and "s" not in sessions(cluster, 0))
         again = await cluster[0].client("s", expiry=60, session_present=True)
         await again.expect_publish("t", b"kept", 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["prepared", "adopted", "stored", "taken", "piece_taken", "fetched", "merged"])
+@pytest.mark.parametrize("killed", [0, 1])
+async def test_each_node_may_die_at_each_step(tmp_path: Path, step: str, killed: int) -> None:
+    """The session is on one node, whole, when both run again."""
+    settings = {**QUICK, "takeover": "refuse"}
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=settings) as cluster:
+        await cluster[0].leave_session("s", "t", qos=2)
+        publisher = await cluster[0].client("p")
+        messages = [b"%d" % number for number in range(5)]
+        for payload in messages:
+            await publisher.publish("t", payload, qos=2)
+        reached = asyncio.Event()
+
+        def at(name: str) -> None:
+            if name == step and not reached.is_set():
+                reached.set()
+                cluster.hub.disconnect(cluster.name(killed))
+                if killed == 1:
+                    raise asyncio.CancelledError  # it does nothing more
+
+        made = own(cluster, 1)
+        made.ownership.step = made.handover.step = at
+        peer = cluster[1].peer()
+        connecting = asyncio.ensure_future(
+            attempt(peer, "s", clean_start=False, properties={c.SESSION_EXPIRY_INTERVAL: 60})
+        )
+        await asyncio.wait_for(reached.wait(), TIMEOUT)
+        await cluster.kill(killed)
+        await asyncio.wait([connecting])
+        connecting.exception()
+        await cluster.start(killed)
+        await cluster.wait_until_running()
+        client = await cluster[1].client("s", expiry=60)
+        assert client.connack.session_present
+        got = [(await client.expect_publish()).payload for _ in messages]
+        assert sorted(got) == messages
+        await until(lambda: sessions(cluster, 1) == {"s"} and "s" not in sessions(cluster, 0))
+        await client.nothing()
