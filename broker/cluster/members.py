@@ -552,9 +552,12 @@ class Members:
             raise ChangeRefused(f"{self._context.node} has left the cluster {self._context.name} already")
         if not self.joined:
             raise ChangeRefused(f"{self._context.node} is no member of the cluster {self._context.name} now")
+        # Before the write: a record that is gone is written again by a node that has not left.
+        self.left = True
         try:
             await self._nats.write(BUCKET, self.key, None, None, self._context.nonce())
         except (Unavailable, Unknown) as error:
+            self.left = False
             raise ChangeRefused(f"NATS takes no writes now: {error}") from None
         self._beat(leaving=True)
         self.joined = False
@@ -575,6 +578,8 @@ class Members:
             raise ChangeRefused(str(error) or "NATS does not answer") from None
         self._watch = self._nats.watch(BUCKET, self._entry, self._is_current)
         self._set_left(False)
+        # Who is there is known when the own record is told.
+        await self._watch.reached(self._revision, self._context.settings.call_timeout)
         await self._context.tables.stored()
 
     async def force_leave(self, node: str) -> None:
