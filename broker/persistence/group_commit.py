@@ -250,6 +250,8 @@ class GroupCommit:
     def add_waiter(self, waiter: CommitWaiter) -> None:
         """Tell ``waiter`` when batches are on disk, until nothing of it waits any more."""
         self._waiting[waiter] = None
+        if not self._open:
+            self._wake()  # it may wait for an empty batch, which nothing else would end
 
     def batch_since(self, written: int) -> int:
         """The batch to wait for, for a caller that noted ``written`` before and has caused something since; 0: none."""
@@ -274,6 +276,8 @@ class GroupCommit:
             return False
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._futures.append((seq, future, not through_trouble))
+        if not self._open:
+            self._wake()
         return await future
 
     # ---------------------------------------------------------------- trouble

@@ -1,5 +1,7 @@
 """Durability: nothing is said before what it says is on the disk, in the order that MQTT wants; nothing else waits."""
 
+import asyncio
+
 import pytest
 
 from taipan.broker.channel.dispatcher import PUBLISHES_PER_ITERATION
@@ -351,6 +353,34 @@ async def test_clean_start_waits_for_the_end_of_a_session_whoever_ended_it(how: 
     (connack,) = client.received()
     assert isinstance(connack, Connack) and not connack.session_present
     assert "c" not in node.crash().broker.sessions
+
+
+class Waiter:
+    """A ``CommitWaiter`` that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.released: list[int] = []
+
+    def release(self, upto: int) -> bool:
+        self.released.append(upto)
+        return False
+
+    def abort(self) -> None:
+        pass
+
+
+async def test_who_begins_to_wait_for_an_empty_batch_waits_for_no_other_write() -> None:
+    """An answer that took seconds may promise what was written long ago."""
+    node = DurableFakeNode()
+    node.store()
+    commit = node.durability.commit
+    waiter = Waiter()
+    commit.add_waiter(waiter)
+    node.run()
+    assert waiter.released == [commit.batch]
+    stored = asyncio.ensure_future(commit.wait_until_durable(commit.batch))
+    await node.settle()
+    assert stored.done() and stored.result()
 
 
 async def test_what_is_caused_while_an_empty_batch_is_released_waits_for_the_disk() -> None:
