@@ -455,6 +455,9 @@ class VirtualWatch:
             self.current = False
             self.behind = True
             self.client.lost(self.bucket, bucket.life)
+        if self.behind:
+            # Of what has changed again meanwhile the server has no other value than the last.
+            until = bucket.revision
         for entry in bucket.log[self.revision : until]:
             if self._stopped:
                 return
