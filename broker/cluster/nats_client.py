@@ -5,7 +5,6 @@ The buckets are spoken to by the messages of JetStream's API, so that each answe
 
 import asyncio
 import logging
-import ssl
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -34,6 +33,7 @@ from .nats_connection import (
     NatsConnection,
     Server,
     Unreachable,
+    WatchedTls,
     check_credentials,
     credential_of,
     tls_context,
@@ -347,7 +347,7 @@ class NatsClient:
         self._dropped = 0
         self._task: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
-        self._tls: ssl.SSLContext | None = None
+        self._tls: WatchedTls  # by start and probe
         servers = [Server(url) for url in settings.servers]
         first = zlib.crc32(node.encode()) % len(servers)  # nodes begin with different ones
         self._servers = servers[first:] + servers[:first]

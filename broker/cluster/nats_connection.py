@@ -46,7 +46,7 @@ class Server(NamedTuple):
     name: str | None = None
 
 
-class _WatchedTls(ssl.SSLContext):
+class WatchedTls(ssl.SSLContext):
     """Tells whether a handshake was begun: nats-py goes on in plain text where the server does not ask for TLS."""
 
     begun = False
@@ -63,14 +63,12 @@ class _WatchedTls(ssl.SSLContext):
         return super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
 
 
-def tls_context(settings: ClusterSettings) -> ssl.SSLContext | None:
-    """For servers of ``tls://``; ``None`` where there are none.
+def tls_context(settings: ClusterSettings) -> WatchedTls:
+    """For servers of ``tls://``, and those of ``nats://`` that want it all the same.
 
     :raises NatsRefused: a file cannot be used.
     """
-    if not any(url.startswith("tls://") for url in settings.servers):
-        return None
-    context = _WatchedTls(ssl.PROTOCOL_TLS_CLIENT)
+    context = WatchedTls(ssl.PROTOCOL_TLS_CLIENT)
     if settings.tls_ca:
         try:
             context.load_verify_locations(settings.tls_ca)
@@ -147,7 +145,7 @@ class NatsConnection:
 
     # ------------------------------------------------------------- connection
 
-    async def open(self, tls: ssl.SSLContext | None) -> "NatsConnection":
+    async def open(self, tls: WatchedTls) -> "NatsConnection":
         """Connect.
 
         :raises NatsRefused: the server does not let us in.
@@ -155,12 +153,11 @@ class NatsConnection:
         """
         url, settings = self.server.url, self._settings
         secure = url.startswith("tls://")
-        if isinstance(tls, _WatchedTls):
-            tls.begun = False
+        tls.begun = False
 
         def token() -> str:
             # nats-py asks for it just before it sends who we are.
-            if secure and isinstance(tls, _WatchedTls) and not tls.begun:
+            if secure and not tls.begun:
                 raise NatsRefused(f"{url} does not speak TLS; nats:// is for a server without", "cluster.servers")
             return settings.token
 
@@ -174,7 +171,7 @@ class NatsConnection:
                     connect_timeout=settings.connect_timeout,  # type: ignore[arg-type]  # any number of seconds
                     ping_interval=1,
                     max_outstanding_pings=2,
-                    tls=tls if secure else None,
+                    tls=tls,
                     tls_hostname=self.server.name,
                     user=settings.user or None,
                     password=settings.password if settings.user else None,
@@ -190,11 +187,11 @@ class NatsConnection:
             raise
         except Exception as error:
             await self.close()
-            raise self._why(error, tls if secure else None) from error
+            raise self._why(error, tls.begun) from error
         self._opened = True
         self._inbox = self._nc.new_inbox()
         try:
-            if secure and isinstance(tls, _WatchedTls) and not tls.begun:
+            if secure and not tls.begun:
                 raise NatsRefused(f"{url} does not speak TLS; nats:// is for a server without", "cluster.servers")
             await self._subscribe(f"{self._inbox}.*", self._on_reply)
         except NatsRefused:
@@ -203,22 +200,22 @@ class NatsConnection:
         self._tasks = [asyncio.create_task(self._send()), asyncio.create_task(self._watch_over())]
         return self
 
-    def _why(self, error: Exception, tls: ssl.SSLContext | None) -> Exception:
-        """What is told of a connection that could not be made."""
+    def _why(self, error: Exception, tls: bool) -> Exception:
+        """What is told of a connection that could not be made. ``tls``: a handshake was begun."""
         url = self.server.url
         while error.__cause__ is not None and isinstance(error, Unreachable):
             error = error.__cause__  # type: ignore[assignment]  # what _on_error was called with
         text = str(error).removeprefix("nats: ").strip("'") or type(error).__name__
+        if tls and not url.startswith("tls://"):
+            return NatsRefused(f"{url} wants TLS: its address begins with tls://", "cluster.servers")
         if isinstance(error, (ssl.SSLCertVerificationError, ssl.CertificateError)):
-            if not url.startswith("tls://"):
-                return NatsRefused(f"{url} wants TLS: its address begins with tls://", "cluster.servers")
             what = getattr(error, "verify_message", "") or text
             return NatsRefused(f"the certificate of {url} cannot be trusted: {what}", "cluster.tls_ca")
         if isinstance(error, ssl.SSLError):
             return NatsRefused(f"no TLS with {url}: {error.reason or text}", "cluster.tls_cert")
         if "uthorization" in text or "uthentication" in text:
             return NatsRefused(f"{url} does not let this node in: {text}", credential_of(self._settings))
-        if isinstance(error, ConnectionError) and getattr(tls, "begun", False) and not self._settings.tls_cert:
+        if isinstance(error, ConnectionError) and tls and not self._settings.tls_cert:
             # TLS 1.3: a server says after the handshake that it wants a certificate, or only closes.
             what = "ended the connection after the TLS handshake: it seems to want a certificate of this node"
             return NatsRefused(f"{url} {what}", "cluster.tls_cert")

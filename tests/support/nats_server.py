@@ -1,5 +1,7 @@
 """Real ``nats-server`` processes on free loopback ports: one, or several as one cluster.
 
+``TAIPAN_TEST_NATS_SERVER=path`` lets the tests run with another version.
+
 async with NatsServers(3) as servers:
     servers.urls, servers[0].pause(), await servers[1].kill(), await servers[1].start()
 """
@@ -23,7 +25,9 @@ from .peer import TIMEOUT
 def nats_server_program() -> str:
     """The one of the environment that the tests run in, else that of the system; skips where there is none."""
     beside = str(Path(sys.executable).parent)
-    found = shutil.which("nats-server", path=os.pathsep.join([beside, os.environ.get("PATH", "")]))
+    found = os.environ.get("TAIPAN_TEST_NATS_SERVER") or shutil.which(
+        "nats-server", path=os.pathsep.join([beside, os.environ.get("PATH", "")])
+    )
     return found or absent("nats-server")
 
 
