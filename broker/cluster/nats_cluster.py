@@ -29,6 +29,7 @@ from .ownership import Ownership
 from .retained import Retained
 from .routes import Routes
 from .rows import Rows
+from .shared_groups import SharedGroups
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ class NatsCluster:
         self.routes = Routes(self.context, self.membership, self.calls)
         self.links = Links(self.context, self.membership, self.calls, self.routes)
         self.receiver = LinkReceiver(self.context, self.membership, self.calls)
+        self.shared_groups = SharedGroups(self.context, self.membership, self.routes, self.receiver)
         self.handover = Handover(self.context, self.membership, self.calls, self.routes, zone_of)
         self.connected = Connected(self.context, self.membership, self.calls)
         self.ownership = Ownership(self.context, self.membership, self.handover, self.connected)
@@ -83,6 +85,7 @@ class NatsCluster:
         self.receiver.start()
         self.links.start()
         self.routes.start()
+        self.shared_groups.start()
         await self.nats.start()
         await self.membership.start()
         if self.membership.left:
@@ -115,6 +118,7 @@ class NatsCluster:
         await self.handover.stop()
         await self.ownership.stop()
         await self.links.stop(_LAST_FRAMES)
+        self.shared_groups.stop()
         await self.routes.stop()
         await self.membership.stop()
         self.receiver.stop()

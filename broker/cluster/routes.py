@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Final
 
 from ..core.cluster import RUNNING, CallFailed, NodeUnreachable
+from ..mqtt.topics import is_shared
 from ..session.subscription import Subscription
 from .calls import Calls
 from .context import ClusterContext
@@ -27,7 +28,6 @@ MAX_WRITES: Final = 256
 RETRY: Final = 0.5
 _SLICE: Final = 2000
 """Filters of a node that is gone, which are taken out of the router in one go."""
-_SHARE: Final = "$share/"
 
 
 class RemoteNode:
@@ -50,7 +50,8 @@ class Routes:
     """Implements ``routing.router.RouteWatcher``.
 
     ``on_group`` is called with a node's key, a ``$share/...`` filter, and how many members the group has there, in all
-    and connected.
+    and connected; ``on_own_group`` when a group has other members of this node,
+    ``on_target`` when there is another target of the messages for a node, or none.
     """
 
     def __init__(self, context: ClusterContext, membership: Members, calls: Calls) -> None:
@@ -78,6 +79,8 @@ class Routes:
         self._stopped = False
         self._current = asyncio.Event()
         self.on_group: list[Callable[[str, str, int, int], None]] = []
+        self.on_own_group: list[Callable[[str], None]] = []
+        self.on_target: list[Callable[[str, Subscription | None], None]] = []
         calls.serve(REACHED, self._reached)
 
     # -------------------------------------------------------------- start, stop
@@ -122,6 +125,12 @@ class Routes:
 
     def group_changed(self, filter: str) -> None:
         self._touch(filter)
+        for call in self.on_own_group:
+            call(filter)
+
+    def recount(self, filter: str) -> None:
+        """Other members of a group of this node are connected than before."""
+        self._touch(filter)
 
     def _touch(self, filter: str) -> None:
         self._pending[filter] = None
@@ -130,10 +139,10 @@ class Routes:
 
     def _wanted(self, filter: str) -> RouteRecord | None:
         """What the bucket should have of a filter of ours."""
-        if not filter.startswith(_SHARE):
+        if not is_shared(filter):
             return RouteRecord(filter) if self._router.has(filter) else None
         group = self._router.group(filter)
-        if group is None:
+        if group is None or not len(group):
             return None
         members = group.members()
         return RouteRecord(filter, len(members), sum(each.session.connected for each in members))
@@ -281,7 +290,7 @@ class Routes:
 
     def _add(self, node: RemoteNode, key: bytes, record: RouteRecord) -> None:
         node.stale.discard(key)
-        if record.filter.startswith(_SHARE):
+        if is_shared(record.filter):
             node.groups[key] = record
             self._tell_group(node, record.filter, record.members, record.connected)
         elif key not in node.filters:
@@ -315,11 +324,19 @@ class Routes:
     def attach(self, peer: Peer, target: Subscription) -> None:
         """What a node's subscribers are to receive is delivered to ``target``."""
         self._targets[peer.key] = target
+        for call in self.on_target:
+            call(peer.key, target)
         self._router.set_remote_target(self._node(peer.key).bit, target)
+
+    def target(self, key: str) -> Subscription | None:
+        """What the messages for a node are delivered to."""
+        return self._targets.get(key)
 
     def forget(self, key: str) -> None:
         """A node is no member any more: nothing is routed to it from now on."""
         self._targets.pop(key, None)
+        for call in self.on_target:
+            call(key, None)
         node = self._nodes.pop(key, None)
         if node is None:
             return

@@ -6,7 +6,7 @@ itself through ``publish_internal``.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from random import Random
 from typing import Final, Protocol
 
@@ -277,9 +277,19 @@ class Broker:
                 message.release_plain()
         if route.groups and scope != FROM_A_NODE:
             for group in route.groups:
-                if self._deliver_shared(message, group):
+                if group.remote is not None and scope == EVERYWHERE:
+                    self._identify(message)
+                    if group.remote.deliver(message, ()):
+                        count += 1
+                elif self.deliver_shared(message, group):
                     count += 1
         return count
+
+    def _identify(self, message: Message) -> None:
+        """Before anything of it is written down: by its id a node knows what comes to it by two ways."""
+        if not message.id:
+            self._next_id += 1
+            message.id = f"{self._id_prefix}{self._next_id:016X}"
 
     def route_local(self, message: Message) -> int:
         """Deliver what another node has accepted: it has run the hooks and rules, and picked of each Shared
@@ -290,10 +300,7 @@ class Broker:
         budget = self.budget
         budget.deliveries += len(nodes)
         budget.bytes += len(nodes) * (len(message.frame) + 64)
-        if not message.id:
-            # Before anything of it is written down: by its id a node knows what comes to it by two ways.
-            self._next_id += 1
-            message.id = f"{self._id_prefix}{self._next_id:016X}"
+        self._identify(message)
         for subscription in nodes:
             subscription.session.deliver(message, subscription)
         return len(nodes)
@@ -306,7 +313,9 @@ class Broker:
         if any(subscription.session.would_refuse(message, subscription) for subscription in route.targets):
             return True
         return any(
-            all(member.session.would_refuse(message, member) for member in group.members()) for group in route.groups
+            all(member.session.would_refuse(message, member) for member in group.members())
+            and (group.remote is None or group.remote.would_refuse(message))
+            for group in route.groups
         )
 
     def needs_disk(self, topic: str, retain: bool) -> bool:
@@ -320,6 +329,7 @@ class Broker:
             any(each.qos and each.session.durable for each in route.targets)
             or any(each.session.durable for each in route.remote)
             or any(each.qos and each.session.durable for group in route.groups for each in group.members())
+            or any(group.remote is not None for group in route.groups)
         )
 
     def _deliver_unless_local(self, message: Message, subscription: Subscription) -> None:
@@ -334,11 +344,14 @@ class Broker:
         else:
             self.delivery_dropped(session, Delivery(message, subscription.qos), NO_LOCAL)
 
-    def _deliver_shared(self, message: Message, group: SharedGroup, exclude: tuple[Session, ...] = ()) -> bool:
+    def deliver_shared(
+        self, message: Message, group: SharedGroup, exclude: Collection[Session] = (), connected: bool = False
+    ) -> bool:
+        """Give it to one of this node's members; False: there is none, or (``connected``) none that is connected."""
         publisher = message.publisher
         publisher_id = "" if publisher is None else publisher.client_id
         subscription = group.pick(publisher_id, message.topic, exclude)
-        if subscription is None:
+        if subscription is None or (connected and not subscription.session.connected):
             return False
         if self.refusing and subscription.session.would_refuse(message, subscription):
             full = {each.session for each in group.members() if each.session.would_refuse(message, each)}
@@ -356,6 +369,17 @@ class Broker:
             return True
         session.deliver_shared(Delivery(message, qos, retain, subscription.identifiers, group.filter))
         return True
+
+    def deliver_addressed(self, message: Message, node: Subscription, group: str) -> None:
+        """Send another node what is for one of its members of a Shared Subscription."""
+        session = node.session
+        delivery = Delivery(message, 1 if message.qos else 0, group=group)
+        self.budget.deliveries += 1
+        self.budget.bytes += len(message.frame) + 64
+        if message.payload_at < 0 and self.durability is not None and (not session.durable or not message.qos):
+            self.durability.paging.deliver_when_loaded(session, delivery)
+        else:
+            session.deliver_shared(delivery)
 
     # --------------------------------------------------------------- retained
 
@@ -654,8 +678,15 @@ class Broker:
             self.delivery_dropped(session, delivery, EXPIRED)
             return
         # By its name: the group it came through may have lost all members and have been made anew since.
-        group = self.router.group(delivery.group) if delivery.group else None
-        if group is None or not self._deliver_shared(delivery.message, group, (session,)):
+        # One that was for another node also says which nodes had no member for it.
+        group = self.router.group(delivery.group.partition("\0")[0]) if delivery.group else None
+        if group is None:
+            passed = False
+        elif group.remote is not None:
+            passed = group.remote.deliver(delivery.message, (session,))
+        else:
+            passed = self.deliver_shared(delivery.message, group, (session,))
+        if not passed:
             self.delivery_dropped(session, delivery, reason)
 
     def withdraw(self, session: Session, deliveries: list[Delivery], now: float) -> None:

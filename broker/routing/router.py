@@ -123,9 +123,7 @@ class Router:
         topic_filter = subscription.topic_filter
         old: Subscription | None = None
         if subscription.group is not None:
-            group = self._groups.get(subscription.filter)
-            if group is None:
-                group = self._new_group(subscription)
+            group = self.group_of(subscription.filter, subscription.group, topic_filter)
             old = group.add(subscription)
             if old is None:
                 self.shared_count += 1
@@ -164,8 +162,7 @@ class Router:
             self.shared_count -= 1
             self.subscription_count -= 1
             self.filter_bytes -= len(subscription.filter)
-            if not len(group):
-                self._drop_group(group)
+            self.drop_if_empty(group)
             if self.watcher is not None:
                 self.watcher.group_changed(subscription.filter)
             return True
@@ -231,11 +228,13 @@ class Router:
             self._targets_of_mask[mask] = found
         return found
 
-    def _new_group(self, subscription: Subscription) -> SharedGroup:
-        topic_filter = subscription.topic_filter
-        name = subscription.group or ""
-        group = SharedGroup(name, topic_filter, subscription.filter, self._strategy, self._rng)
-        self._groups[subscription.filter] = group
+    def group_of(self, filter: str, name: str, topic_filter: str) -> SharedGroup:
+        """The Shared Subscription of this whole ``$share/...`` filter; where there is none, one without members."""
+        group = self._groups.get(filter)
+        if group is not None:
+            return group
+        group = SharedGroup(name, topic_filter, filter, self._strategy, self._rng)
+        self._groups[filter] = group
         held = self._groups_by_filter.get(topic_filter)
         if held is None:
             self._groups_by_filter.put(topic_filter, group)
@@ -245,6 +244,11 @@ class Router:
             self._groups_by_filter.put(topic_filter, {held.filter: held, group.filter: group})
         self._forget(topic_filter)
         return group
+
+    def drop_if_empty(self, group: SharedGroup) -> None:
+        """Forget a Shared Subscription that has no members, neither here nor elsewhere."""
+        if not len(group) and group.remote is None and self._groups.get(group.filter) is group:
+            self._drop_group(group)
 
     def _drop_group(self, group: SharedGroup) -> None:
         del self._groups[group.filter]
@@ -334,15 +338,17 @@ class Router:
 
     def route_count(self) -> int:
         """How many distinct filters have subscribers, each ``$share/...`` filter counting as one."""
-        return len(self._subscribers) + len(self._groups)
+        if self.remote is None:
+            return len(self._subscribers) + len(self._groups)
+        return len(self._subscribers) + sum([len(group) > 0 for group in self._groups.values()])
 
     def filters(self) -> Iterator[str]:
         """Every filter that has subscribers, shared ones as ``$share/...``. What changes meanwhile may be in or not."""
         yield from self._subscribers.filters()
-        yield from list(self._groups)
+        yield from [filter for filter, group in self._groups.items() if len(group)]
 
     def group(self, filter: str) -> SharedGroup | None:
-        """The Shared Subscription of this whole ``$share/...`` filter, ``None`` if it has no members."""
+        """The Shared Subscription of this whole ``$share/...`` filter, ``None`` if it has no members on any node."""
         return self._groups.get(filter)
 
     def has(self, topic_filter: str) -> bool:
@@ -350,14 +356,14 @@ class Router:
         return self._subscribers.get(topic_filter) is not None
 
     def groups_of(self, topic_filter: str) -> list[SharedGroup]:
-        """The Shared Subscriptions of just this filter, without their ``$share/...``."""
+        """The Shared Subscriptions of just this filter, without their ``$share/...``, that have members here."""
         held = self._groups_by_filter.get(topic_filter)
         if held is None:
             return []
-        return list(held.values()) if isinstance(held, dict) else [held]
+        return [group for group in (held.values() if isinstance(held, dict) else (held,)) if len(group)]
 
     def groups(self) -> Iterator[SharedGroup]:
-        """Every Shared Subscription that has members. Nothing may change until it is left."""
+        """Every Shared Subscription that has members on some node. Nothing may change until it is left."""
         yield from self._groups.values()
 
     def subscriptions(self, filter: str) -> list[Subscription]:

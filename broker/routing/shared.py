@@ -2,12 +2,13 @@
 
 import random
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 from zlib import crc32
 
 from ..session.subscription import Subscription
 
 if TYPE_CHECKING:
+    from ..mqtt.message import Message
     from ..session.session import Session
 
 V = TypeVar("V")
@@ -33,7 +34,7 @@ SEARCH: Final = 256  # members looked at for a connected one, per message
 SEARCH_READY: Final = 64  # of these, members looked at for a ready one after a connected one was seen
 
 
-class _PerPublisher(Generic[V]):
+class PerPublisher(Generic[V]):
     """What a group remembers of its publishers, at most ``MAX_PUBLISHERS`` of them: the longest unseen are forgotten.
 
     Two halves, the older of which goes at once when the newer is full, so that no call costs more than another.
@@ -63,6 +64,16 @@ class _PerPublisher(Generic[V]):
         self._newer[publisher_id] = value
 
 
+class RemoteMembers(Protocol):
+    """The members of a group on other nodes: ``cluster.shared_groups``."""
+
+    def deliver(self, message: "Message", exclude: "Collection[Session]") -> bool:
+        """Give it to one member, of this node (but for ``exclude``) or of another; False: there is none."""
+
+    def would_refuse(self, message: "Message") -> bool:
+        """Whether no other node takes it at present."""
+
+
 class SharedGroup:
     """All members of one ShareName and Topic Filter, of whom one gets each message.
 
@@ -75,6 +86,9 @@ class SharedGroup:
     - round robin, for each publisher on its own, beginning anywhere; or one round for the whole group;
     - sticky: a publisher's messages stay with one member until that leaves or goes offline;
     - by hash of the publisher's Client Identifier, or of the Topic Name: the same one while members stay the same.
+
+    ``remote``: its members on other nodes, ``None`` while there are none. Where there are some, ``connected`` is how
+    many of this node's members were connected a moment ago.
     """
 
     __slots__ = (
@@ -87,8 +101,10 @@ class SharedGroup:
         "_rng",
         "_rounds",
         "_turn",
+        "connected",
         "filter",
         "name",
+        "remote",
         "strategy",
         "topic_filter",
     )
@@ -98,15 +114,17 @@ class SharedGroup:
         self.topic_filter = topic_filter
         self.filter = filter
         self.strategy = strategy
+        self.remote: RemoteMembers | None = None
+        self.connected = 0
         self._rng = rng
         self._members: list[Subscription] = []
         self._places: dict[Session, int] = {}  # session -> its index in _members
         self._turn = -1  # index of the member that had the group's last message
         self._cursor = 0  # where the search for a connected member goes on
         self._hint = 0  # where one was found last
-        self._rounds: _PerPublisher[int] | None = _PerPublisher() if strategy == ROUND_ROBIN else None
+        self._rounds: PerPublisher[int] | None = PerPublisher() if strategy == ROUND_ROBIN else None
         # By Client Identifier, not by session: what ended must not stay in memory for it.
-        self._favourites: _PerPublisher[str] | None = _PerPublisher() if strategy == STICKY else None
+        self._favourites: PerPublisher[str] | None = PerPublisher() if strategy == STICKY else None
         self._by_client: dict[str, Subscription] | None = {} if strategy == STICKY else None
 
     def __len__(self) -> int:
@@ -168,9 +186,9 @@ class SharedGroup:
         elif strategy == ROUND_ROBIN_PER_GROUP:
             start = (self._turn + 1) % count
         elif strategy == HASH_TOPIC:
-            start = _hash(topic) % count
+            start = hash_of(topic) % count
         elif strategy == HASH_CLIENTID:
-            start = _hash(publisher_id) % count
+            start = hash_of(publisher_id) % count
         elif strategy == ROUND_ROBIN:
             assert self._rounds is not None
             turn = self._rounds.get(publisher_id)
@@ -260,6 +278,6 @@ class SharedGroup:
         return -1
 
 
-def _hash(text: str) -> int:
+def hash_of(text: str) -> int:
     # Not hash(): that differs from run to run, and a seeded run is to be repeatable.
     return crc32(text.encode("utf-8", "replace"))

@@ -1,0 +1,321 @@
+"""Shared Subscriptions over nodes: which node's member gets a message.
+
+The publisher's node chooses a node by how many members of each are connected. That node picks the member, as it does
+for its own messages; where its members have gone meanwhile it passes the message on.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection
+from random import Random
+from typing import Final
+
+from ..core.broker import Broker
+from ..core.cluster import RUNNING
+from ..mqtt.message import Message
+from ..mqtt.topics import is_shared, parse_filter
+from ..routing.shared import (
+    HASH_CLIENTID,
+    HASH_TOPIC,
+    RANDOM,
+    ROUND_ROBIN,
+    STICKY,
+    PerPublisher,
+    SharedGroup,
+    hash_of,
+)
+from ..session.client_info import ClientInfo
+from ..session.session import Session
+from ..session.subscription import Subscription
+from .context import ClusterContext
+from .link_receiver import LinkReceiver
+from .members import Members, Peer
+from .routes import Routes
+from .wire import MALFORMED, MessageRecord, node_key
+
+logger = logging.getLogger(__name__)
+
+RECOUNT: Final = 0.05
+"""Seconds within which other nodes are told how many members are connected."""
+MAX_HOPS: Final = 4
+"""Nodes that a message passes in search of a member."""
+LEFT: Final = "group_left"
+_BETWEEN: Final = "\0"
+
+
+class Share:
+    """What one node has of a group. ``running``: whether it can be given messages for its connected members."""
+
+    __slots__ = ("connected", "key", "members", "running", "target")
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.members = 0
+        self.connected = 0
+        self.running = False
+        self.target: Subscription | None = None
+
+
+class GroupShares:
+    """``routing.shared.RemoteMembers`` of one group: its members by node, this one included."""
+
+    __slots__ = ("_broker", "_favourites", "_group", "_key", "_order", "_rng", "_rounds", "_turn", "shares")
+
+    def __init__(self, group: SharedGroup, key: str, broker: Broker, rng: Random) -> None:
+        """``key``: of this node."""
+        self._group = group
+        self._key = key
+        self._broker = broker
+        self._rng = rng
+        self.shares: dict[str, Share] = {}
+        # By their keys, so that a hash finds the same node wherever the publisher is. None: this node.
+        self._order: list[Share | None] = [None]
+        self._turn = -1
+        self._rounds: PerPublisher[int] | None = PerPublisher() if group.strategy == ROUND_ROBIN else None
+        self._favourites: PerPublisher[str] | None = PerPublisher() if group.strategy == STICKY else None
+
+    def put(self, share: Share) -> None:
+        self.shares[share.key] = share
+        self._sort()
+
+    def remove(self, key: str) -> None:
+        if self.shares.pop(key, None) is not None:
+            self._sort()
+
+    def _sort(self) -> None:
+        keys = sorted([*self.shares, self._key])
+        self._order = [self.shares.get(key) for key in keys]
+
+    # --------------------------------------------------------- RemoteMembers
+
+    def deliver(self, message: Message, exclude: Collection[Session]) -> bool:
+        return self.search(message, exclude, ())
+
+    def search(self, message: Message, exclude: Collection[Session], hops: tuple[str, ...]) -> bool:
+        """Give it to a member of a node that is not among ``hops``: to a connected one, if there is any, else to one
+        that is offline."""
+        refused: list[Share] = []
+        tried_here = False
+        while len(hops) < MAX_HOPS:
+            weights = [self._connected(each, hops, refused, tried_here) for each in self._order]
+            total = sum(weights)
+            if not total:
+                break
+            share = self._choose(message, weights, total)
+            if share is None:
+                if self._broker.deliver_shared(message, self._group, exclude, True):
+                    return True
+                tried_here = True
+            elif self._takes(share, message):
+                self._send(share, message, hops)
+                return True
+            else:
+                refused.append(share)
+        if len(self._group) and self._broker.deliver_shared(message, self._group, exclude):
+            return True
+        offline = [each for each in self.shares.values() if each.members and each.target and each.key not in hops]
+        for share in sorted(offline, key=lambda each: (each in refused, not each.running, each.key)):
+            if len(hops) < MAX_HOPS:
+                self._send(share, message, hops)
+                return True
+        return False
+
+    def would_refuse(self, message: Message) -> bool:
+        return not any(each.target and self._takes(each, message) for each in self.shares.values())
+
+    @staticmethod
+    def _takes(share: Share, message: Message) -> bool:
+        target = share.target
+        return target is not None and not target.session.would_refuse(message, target)
+
+    def _connected(self, share: Share | None, hops: tuple[str, ...], refused: list[Share], tried_here: bool) -> int:
+        if share is None:
+            return 0 if tried_here else self._group.connected
+        if not share.running or share.target is None or share.key in hops or share in refused:
+            return 0
+        return share.connected
+
+    def _send(self, share: Share, message: Message, hops: tuple[str, ...]) -> None:
+        assert share.target is not None
+        address = _BETWEEN.join((self._group.filter, *hops, self._key)) if hops else self._group.filter
+        self._broker.deliver_addressed(message, share.target, address)
+
+    # --------------------------------------------------------------- strategies
+
+    def _choose(self, message: Message, weights: list[int], total: int) -> Share | None:
+        """A node, by the strategy of the group; every connected member of every node is one place."""
+        publisher = message.publisher
+        publisher_id = "" if publisher is None else publisher.client_id
+        strategy = self._group.strategy
+        if strategy == RANDOM:
+            place = int(self._rng.random() * total)
+        elif strategy == HASH_TOPIC:
+            place = hash_of(message.topic) % total
+        elif strategy == HASH_CLIENTID:
+            place = hash_of(publisher_id) % total
+        elif self._rounds is not None:
+            turn = self._rounds.get(publisher_id)
+            place = int(self._rng.random() * total) if turn is None else (turn + 1) % total
+            self._rounds.put(publisher_id, place)
+        elif self._favourites is not None:
+            return self._favourite(publisher_id, weights, total)
+        else:
+            place = self._turn = (self._turn + 1) % total
+        return self._at(place, weights)
+
+    def _favourite(self, publisher_id: str, weights: list[int], total: int) -> Share | None:
+        assert self._favourites is not None
+        key = self._favourites.get(publisher_id)
+        if key is not None:
+            for share, weight in zip(self._order, weights, strict=True):
+                if weight and key == (self._key if share is None else share.key):
+                    return share
+        share = self._at(int(self._rng.random() * total), weights)
+        self._favourites.put(publisher_id, self._key if share is None else share.key)
+        return share
+
+    def _at(self, place: int, weights: list[int]) -> Share | None:
+        for share, weight in zip(self._order, weights, strict=True):
+            place -= weight
+            if place < 0:
+                return share
+        raise AssertionError("the weights are those that were added up")
+
+
+class SharedGroups:
+    """Keeps ``SharedGroup.remote`` and ``connected`` as the nodes say, and takes what other nodes send for a group."""
+
+    def __init__(self, context: ClusterContext, membership: Members, routes: Routes, receiver: LinkReceiver) -> None:
+        self._context = context
+        self._broker = context.broker
+        self._router = context.broker.router
+        self._membership = membership
+        self._routes = routes
+        self._receiver = receiver
+        self._key = node_key(context.node)
+        self._recounted: set[str] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        self._routes.on_group.append(self._theirs)
+        self._routes.on_target.append(self._target)
+        self._routes.on_own_group.append(self._count)
+        self._membership.on_change.append(self._changed)
+        self._receiver.on_addressed = self._came
+        hooks = self._context.broker.hooks
+        hooks.client_connected.add(self._connected)
+        hooks.client_disconnected.add(self._disconnected)
+        for group in self._router.groups():
+            self._count(group.filter)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        hooks = self._context.broker.hooks
+        hooks.client_connected.remove(self._connected)
+        hooks.client_disconnected.remove(self._disconnected)
+
+    # ------------------------------------------------------------ members of ours
+
+    def _connected(self, client: ClientInfo) -> None:
+        self._recount(client.client_id)
+
+    def _disconnected(self, client: ClientInfo, reason: str) -> None:
+        self._recount(client.client_id)
+
+    def _recount(self, client_id: str) -> None:
+        session = self._broker.sessions.get(client_id)
+        if session is None:
+            return
+        for subscription in session.subscriptions.values():
+            if subscription.group is not None:
+                self._recounted.add(subscription.filter)
+        if self._recounted and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(RECOUNT, self._tell)
+
+    def _tell(self) -> None:
+        self._timer = None
+        filters, self._recounted = self._recounted, set()
+        for filter in filters:
+            self._count(filter)
+            self._routes.recount(filter)
+
+    def _count(self, filter: str) -> None:
+        group = self._router.group(filter)
+        if group is not None:
+            group.connected = sum([each.session.connected for each in group.members()])
+
+    # ---------------------------------------------------------- members of others
+
+    def _theirs(self, node: str, filter: str, members: int, connected: int) -> None:
+        group = self._router.group(filter)
+        if group is None:
+            if not members:
+                return
+            try:
+                name, topic_filter = parse_filter(filter)
+            except ValueError:
+                self._context.refusals.add(MALFORMED, node, "-")
+                return
+            group = self._router.group_of(filter, name or "", topic_filter)
+        shares = group.remote
+        if shares is None:
+            if not members:
+                return
+            shares = group.remote = GroupShares(group, self._key, self._broker, self._context.rng)
+            self._count(filter)
+        assert isinstance(shares, GroupShares)
+        if not members:
+            shares.remove(node)
+            if not shares.shares:
+                group.remote = None
+                self._router.drop_if_empty(group)
+            return
+        share = shares.shares.get(node)
+        if share is None:
+            share = Share(node)
+            share.target = self._routes.target(node)
+            share.running = self._runs(node)
+            shares.put(share)
+        share.members = members
+        share.connected = connected
+
+    def _runs(self, node: str) -> bool:
+        return any(peer.key == node and peer.status == RUNNING for peer in self._membership.peers.values())
+
+    def _target(self, node: str, target: Subscription | None) -> None:
+        for share in self._shares_of(node):
+            share.target = target
+
+    def _changed(self, peer: Peer, before: str) -> None:
+        for share in self._shares_of(peer.key):
+            share.running = peer.status == RUNNING
+
+    def _shares_of(self, node: str) -> list[Share]:
+        found = []
+        for group in self._router.groups():
+            if isinstance(group.remote, GroupShares) and node in group.remote.shares:
+                found.append(group.remote.shares[node])
+        return found
+
+    # ---------------------------------------------------------------- what comes
+
+    def _came(self, message: Message, record: MessageRecord, node: str) -> None:
+        """Another node has chosen this one."""
+        filter, *before = record.group.split(_BETWEEN)
+        if not is_shared(filter):
+            self._context.refusals.add(MALFORMED, node, "-")
+            return
+        hops = (*before, node_key(node)) if node_key(node) not in before else tuple(before)
+        group = self._router.group(filter)
+        if group is None:
+            passed = False
+        elif self._broker.deliver_shared(message, group, (), True):
+            return
+        elif isinstance(group.remote, GroupShares):
+            passed = group.remote.search(message, (), hops)
+        else:
+            passed = self._broker.deliver_shared(message, group)
+        if not passed:
+            self._context.refusals.add(LEFT, node, "-")
+            self._broker.metrics.messages_dropped_no_subscribers += 1
