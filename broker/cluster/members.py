@@ -103,6 +103,7 @@ def _text(error: Exception) -> str:
 class Members:
     """``peers``: the other nodes by name, stopped ones too. ``joined``: whether this node has its record.
 
+    ``on_isolated`` is called when ``isolated`` has changed.
     ``on_change`` is called after the status or the identity of a node changed, with the status before; ``on_removed``
     when a node is forced out or has left; ``on_joined`` each time this node has become a member; ``on_current`` when
     all nodes that were known at the start are in ``peers``.
@@ -120,6 +121,7 @@ class Members:
         self._by_key: dict[str, Peer] = {}
         self.joined = False
         self.left = False
+        self.on_isolated: list[Callable[[], None]] = []
         self.on_change: list[Callable[[Peer, str], None]] = []
         self.on_removed: list[Callable[[Peer], None]] = []
         self.on_joined: list[Callable[[], None]] = []
@@ -133,6 +135,7 @@ class Members:
         self._answering = False
         self._last_tick = 0.0
         self._disconnected_at: float | None = None
+        self._was_isolated = False
         self._watch: Watch | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._joining: asyncio.Task[None] | None = None
@@ -166,7 +169,7 @@ class Members:
         """
         self._loop = asyncio.get_running_loop()
         self._last_tick = self._loop.time()
-        self._disconnected_at = None if self._nats.connected else self._loop.time()
+        self._disconnected_at = None if self._nats.connected else -1e9
         self._nats.on_connected.append(self._connected)
         self._nats.on_disconnected.append(self._disconnected)
         self._nats.on_lost.append(self._lost)
@@ -195,7 +198,9 @@ class Members:
             self._beat(leaving=True)
 
     def _connected(self) -> None:
-        self._disconnected_at = None
+        if self.joined:
+            self._disconnected_at = None
+            self._look_whether_isolated()
         self._context.alarms.deactivate("nats_disconnected")
         logger.info("nats_connected")
         self._join_later()
@@ -214,7 +219,15 @@ class Members:
     def isolated(self) -> bool:
         """Whether this node has been without NATS, or is no member, for so long that others take it for stopped."""
         since = self._disconnected_at
-        return since is not None and self._loop.time() - since > self._context.settings.stopped_after
+        if since is None or self.left:
+            return False
+        return self._loop.time() - since > self._context.settings.stopped_after
+
+    def _look_whether_isolated(self) -> None:
+        if self.isolated != self._was_isolated:
+            self._was_isolated = not self._was_isolated
+            for call in self.on_isolated:
+                call()
 
     # --------------------------------------------------------------------- join
 
@@ -251,6 +264,8 @@ class Members:
         except WrongRevision:
             await self._look_again()
         self.joined = True
+        self._disconnected_at = None if self._nats.connected else self._loop.time()
+        self._look_whether_isolated()
         self._context.alarms.deactivate("cluster_refused")
         logger.info("cluster_joined node=%s incarnation=%s", self._context.node, self._wire.incarnation)
         self._beat()
@@ -452,6 +467,7 @@ class Members:
                 peer.heard += late
         if self.joined:
             self._beat()
+        self._look_whether_isolated()
         self._look()
         if self._nats.connected and self._number % PROBE == 0 and (self._probing is None or self._probing.done()):
             self._probing = self._loop.create_task(self._probe())

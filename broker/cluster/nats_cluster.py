@@ -21,6 +21,7 @@ from .calls import Calls
 from .connected import Connected
 from .context import ClusterContext
 from .handover import Handover
+from .isolation import Isolation
 from .link import LISTENER, Links, link_limits
 from .link_receiver import LinkReceiver
 from .members import Members
@@ -63,6 +64,7 @@ class NatsCluster:
         self.strict_subscribe = self.context.settings.strict_subscribe
         # The parts, each made of the context and of those above it.
         self.membership = Members(self.context)
+        self.isolation = Isolation(self.context, self.membership)
         self.calls = Calls(self.context)
         self.rows = Rows(self.context)
         self.retained = Retained(self.context)
@@ -135,7 +137,7 @@ class NatsCluster:
         return self.membership.members()
 
     def claim(self, client: ClientInfo, clean_start: bool, expiry: int) -> Awaitable[Outcome | None] | None:
-        return self.ownership.claim(client, clean_start, expiry)
+        return self.isolation.refusal() or self.ownership.claim(client, clean_start, expiry)
 
     async def subscribed(self, filters: list[str]) -> None:
         await self.routes.known_everywhere(filters)

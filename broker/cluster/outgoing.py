@@ -165,8 +165,7 @@ class Outgoing:
         return leaving
 
     def _ready(self, leaving: Leaving, now: float) -> Prepared:
-        skew = self._context.clock.skew
-        return Prepared(READY, "", moved_session(leaving.session, leaving.will_due, now, skew))
+        return Prepared(READY, "", moved_session(leaving.session, leaving.will_due, now))
 
     # ------------------------------------------------------ who has the key then
 
@@ -351,8 +350,8 @@ class Outgoing:
             session.queue = None
 
     def _made(self, leaving: Leaving) -> Piece:
-        skew = self._context.clock.skew
-        return Piece(MORE, leaving.number, [moved_delivery(each, skew) for each in leaving.sent])
+        now = self._context.clock.now()
+        return Piece(MORE, leaving.number, [moved_delivery(each, now) for each in leaving.sent])
 
     # -------------------------------------------------------------------- the end
 

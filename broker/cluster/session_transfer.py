@@ -1,6 +1,7 @@
 """The form in which a session moves between nodes: all of it but its queue at once, its queue in pieces.
 
-It is made of the records of the store, so that a session that moves keeps what one keeps over a restart.
+It is made of the records of the store, so that a session that moves keeps what one keeps over a restart. Where those
+have dates, it has seconds from now, so that the clocks of the nodes need not agree.
 """
 
 from collections.abc import Iterable
@@ -72,7 +73,7 @@ class MovedWill(msgspec.Struct, array_like=True, frozen=True):
 
 class MovedSession(msgspec.Struct, array_like=True, frozen=True):
     """``inflight``: in order of sending, ``None`` where PUBREL is out. ``received``: Packet Identifiers of QoS 2, each
-    with its age. ``replays``: filters whose retained messages are still to be sent. Dates are of the wall clock."""
+    with its age. ``replays``: filters whose retained messages are still to be sent."""
 
     record: records.SessionStored
     subscriptions: list[records.SubscriptionStored]
@@ -127,11 +128,11 @@ class Offer(msgspec.Struct, array_like=True, frozen=True):
     move: str
 
 
-def moved_delivery(delivery: Delivery, skew: float) -> MovedDelivery:
+def moved_delivery(delivery: Delivery, now: float) -> MovedDelivery:
     message = delivery.message
     stored = stored_of(message)
     return MovedDelivery(
-        body_of(message, skew),
+        body_of(message, -now),
         delivery.qos,
         delivery.retain,
         delivery.identifiers,
@@ -140,15 +141,14 @@ def moved_delivery(delivery: Delivery, skew: float) -> MovedDelivery:
     )
 
 
-def moved_session(session: Session, will_due: float, now: float, skew: float) -> MovedSession:
-    """Of a session whose client is not connected here. ``will_due``: when its delayed will is due. ``skew``: what makes
-    dates of times (``loop.clock``)."""
+def moved_session(session: Session, will_due: float, now: float) -> MovedSession:
+    """Of a session whose client is not connected here. ``will_due``: when its delayed will is due."""
     inflight = [
-        (packet_id, None if delivery is None else moved_delivery(delivery, skew))
+        (packet_id, None if delivery is None else moved_delivery(delivery, now))
         for packet_id, delivery in session.inflight.items()
     ]
     return MovedSession(
-        session_record(session, skew),
+        session_record(session, -now),
         [subscription_record(session, each) for each in session.subscriptions.values()],
         inflight,
         {packet_id: now - at for packet_id, at in (session.awaiting_rel or {}).items()},
@@ -156,14 +156,14 @@ def moved_session(session: Session, will_due: float, now: float, skew: float) ->
         session.queued,
         session.mqueue_dropped,
         dict(session.client.dropped or {}),
-        None if session.will is None else _moved_will(session.will, will_due - now, skew),
+        None if session.will is None else _moved_will(session.will, will_due - now, now),
     )
 
 
-def _moved_will(will: Message, due_in: float, skew: float) -> MovedWill:
+def _moved_will(will: Message, due_in: float, now: float) -> MovedWill:
     publisher = will.publisher
     mountpoint, listener = ("", "") if publisher is None else (publisher.mountpoint, publisher.listener)
-    return MovedWill(body_of(will, skew), due_in, mountpoint, listener)
+    return MovedWill(body_of(will, -now), due_in, mountpoint, listener)
 
 
 class Receiver:
@@ -175,12 +175,10 @@ class Receiver:
 
     def session(self, moved: MovedSession) -> Session:
         """The session with its subscriptions; what it holds comes by ``hold``, once it is in the broker."""
-        clock = self._broker.clock
-        skew, record = clock.skew, moved.record
-        record.created_at -= skew
-        record.connected_at -= skew
-        if record.disconnected_at:
-            record.disconnected_at -= skew
+        now, record = self._broker.clock.now(), moved.record
+        record.created_at += now
+        record.connected_at += now
+        record.disconnected_at += now
         session = restored_session(record, moved.subscriptions, self._broker, self._zone_of)
         session.mqueue_dropped = moved.mqueue_dropped
         session.client.dropped = dict(moved.dropped) or None
@@ -218,15 +216,14 @@ class Receiver:
         return Delivery(self._message(moved.body), moved.qos, moved.retain, tuple(moved.identifiers), moved.group)
 
     def _message(self, body: records.StoredBody, listener: str = "", mountpoint: str = "") -> Message:
-        clock = self._broker.clock
         publisher = None
         if body.client_id is not None:
             publisher = restored_client(
                 self._broker, self._zone_of, body.client_id, body.username, body.proved, listener
             )
             publisher.mountpoint = mountpoint
-        message = restored_message(body, body.topic, publisher, clock.wall())
-        message.timestamp -= clock.skew
+        message = restored_message(body, body.topic, publisher, 0.0)
+        message.timestamp += self._broker.clock.now()
         return message
 
     def _will(self, will: MovedWill) -> Message:

@@ -11,17 +11,57 @@ from typing import Any
 
 import pytest
 
-from taipan.broker.core.cluster import RUNNING
+from taipan.broker.cluster.nats import NatsRefused
+from taipan.broker.cluster.nats_cluster import NatsCluster
+from taipan.broker.core.cluster import RUNNING, STOPPED, SUSPECT
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.reason_codes import (
+    QUOTA_EXCEEDED,
+    SERVER_UNAVAILABLE,
+    SESSION_TAKEN_OVER,
+    SUCCESS,
+    USE_ANOTHER_SERVER,
+)
+from tests.support.api import assert_refused
+from tests.support.cluster_nodes import ClusterNodes, cluster_nodes
 from tests.support.nats_credentials import KINDS, nats_credentials
 from tests.support.nats_server import NatsServers
 from tests.support.node import Node, free_port, make_settings
+from tests.support.peer import Peer
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio, pytest.mark.timeout(120)]
+
+VERSIONS = (4, 5)
+QUICK = {"suspect_after": 2.0, "stopped_after": 3.0, "takeover_timeout": 2.0, "strict_subscribe": True}
+NOT_AVAILABLE = {4: 3, 5: SERVER_UNAVAILABLE}
+"""What CONNACK has for it in 3.1.1 and in 5.0."""
 
 
 def statuses(node: Node) -> dict[str, str]:
     return {each.name: each.status for each in node.server.cluster.members()}
+
+
+def refused(node: Node, reason: str) -> int:
+    """How often the node has counted it."""
+    return node.server.metrics.refusals.snapshot().get(f"cluster_{reason}", 0)
+
+
+def quick(directory: Path, count: int = 3, **options: Any) -> contextlib.AbstractAsyncContextManager[ClusterNodes]:
+    """Nodes with stores on a virtual NATS, which see soon that one is gone."""
+    cluster = {**QUICK, **options.pop("cluster", {})}
+    return cluster_nodes(count, directory=directory, level="disk", cluster=cluster, **options)
+
+
+async def until_stopped(cluster: ClusterNodes, number: int, *others: int) -> None:
+    """Until these nodes take that one for Stopped."""
+    name = cluster.name(number)
+    await until(lambda: all(statuses(cluster[other]).get(name) == STOPPED for other in others))
+
+
+async def payloads(peer: Peer, count: int) -> list[bytes]:
+    """So many messages, acknowledged."""
+    return [(await peer.expect_publish()).payload for _ in range(count)]
 
 
 @asynccontextmanager
@@ -70,6 +110,319 @@ def told(errors: str) -> list[str]:
     return [line for line in errors.splitlines() if line.startswith("taipan: ")]
 
 
+# ------------------------------------------------------------------------ nodes
+
+
+async def test_a_node_dies(tmp_path: Path) -> None:
+    """Its clients go elsewhere. What it owes is on its disk, what it is owed on the disks of the others; it comes back
+    with its data, and everything flows, once."""
+    async with quick(tmp_path) as cluster:
+        for version in VERSIONS:
+            for name, topic in (("stays", "t"), ("goes", "u")):
+                client = await cluster[1].client(f"{name}-{version}", version, expiry=3600)
+                await client.subscribe(topic, qos=2)
+                await client.drop()
+            far = await cluster[2].client(f"far-{version}", version, expiry=3600)
+            await far.subscribe("far", qos=2)
+            await far.drop()
+        cluster.partition({0, 2}, {1})
+        for version in VERSIONS:
+            publisher = await cluster[1].client(f"p-{version}", version)
+            for qos in (1, 2):
+                assert await publisher.publish("far", b"owed by it, %d" % version, qos=qos, expect=SUCCESS) == SUCCESS
+                await publisher.publish("u", b"queued, %d" % version, qos=qos)
+        await cluster.kill(1)
+        cluster.heal()
+        await until_stopped(cluster, 1, 0, 2)
+        assert f"node_down/{cluster.name(1)}" in cluster[0].server.alarms.active
+
+        publishers = [await cluster[number].client(f"q-{number}") for number in (0, 2)]
+        for number, publisher in zip((0, 2), publishers, strict=True):
+            for qos in (1, 2):
+                await publisher.publish("t", b"owed to it by %d" % number, qos=qos, expect=SUCCESS)
+        gone = {}
+        for version in VERSIONS:
+            gone[version] = await cluster[0].client(f"goes-{version}", version, expiry=3600, session_present=False)
+            await gone[version].subscribe("u", qos=2)
+        await publishers[1].publish("u", b"live", qos=2)
+        for client in gone.values():
+            await client.expect_publish("u", b"live", 2)
+        await cluster.kill(2)
+        await cluster.start(2)
+
+        await cluster.start(1)
+        for version in VERSIONS:
+            far = await cluster[2].client(f"far-{version}", version, expiry=3600, session_present=True)
+            assert await payloads(far, 4) == [b"owed by it, 4"] * 2 + [b"owed by it, 5"] * 2
+            stays = await cluster[1].client(f"stays-{version}", version, expiry=3600, session_present=True)
+            found = await payloads(stays, 4)
+            assert sorted(found) == [b"owed to it by 0"] * 2 + [b"owed to it by 2"] * 2
+            assert await payloads(gone[version], 4) == [b"queued, 4"] * 2 + [b"queued, 5"] * 2
+            await cluster.wait_until_quiet()
+            for client in (far, stays, gone[version]):
+                await client.nothing()
+        for node in (cluster[0], cluster[2]):
+            await until(lambda node=node: statuses(node)[cluster.name(1)] == RUNNING)
+        assert not cluster[0].server.alarms.active
+
+
+async def test_a_node_is_lost_for_good(tmp_path: Path) -> None:
+    """force-leave ends its sessions and drops what was queued for it, with reasons; it may not come back with that
+    data."""
+    async with quick(tmp_path) as cluster:
+        for version in VERSIONS:
+            client = await cluster[1].client(f"c-{version}", version, expiry=3600)
+            await client.subscribe("t", qos=1)
+        await cluster.kill(1)
+        await until_stopped(cluster, 1, 0, 2)
+        publisher = await cluster[0].client("p")
+        for number in range(3):
+            await publisher.publish("t", b"%d" % number, qos=1, expect=SUCCESS)
+
+        await cluster[0].server.cluster.force_leave(cluster.name(1))
+        left = {cluster.name(0): RUNNING, cluster.name(2): RUNNING}
+        await until(lambda: statuses(cluster[0]) == left and statuses(cluster[2]) == left)
+        await until(lambda: sum(refused(cluster[n], "session_of_removed_node") for n in (0, 2)) == len(VERSIONS))
+        assert refused(cluster[0], "link_node_removed") == 3
+        assert not cluster[0].server.alarms.active
+        for version in VERSIONS:
+            await cluster[2].client(f"c-{version}", version, expiry=3600, session_present=False)
+        with pytest.raises(NatsRefused, match=r"node.data_dir: .* was forced out of the cluster taipan"):
+            await cluster.start(1)
+
+
+# ------------------------------------------------------------------------- NATS
+
+
+async def numbers(publisher: Peer, topic: str, first: int, last: int) -> None:
+    """Publish these, the half of them with QoS 2."""
+    for number in range(first, last):
+        await publisher.publish(topic, b"%d" % number, qos=1 + number % 2, expect=SUCCESS)
+
+
+async def test_one_nats_server_of_three_dies(tmp_path: Path) -> None:
+    """Clients notice nothing; a new session that outlives its connection waits for the servers' new leader."""
+    async with NatsServers(3) as servers, nodes_on(list(servers.urls), tmp_path, 3) as nodes:
+        pairs = []
+        for version in VERSIONS:
+            topic = f"t/{version}"
+            subscriber = await nodes[version - 4].client(f"s-{version}", version, expiry=3600)
+            await subscriber.subscribe(topic, qos=2)
+            publisher = await nodes[2].client(f"p-{version}", 9 - version)
+            pairs.append((topic, publisher, subscriber))
+        for victim, first in enumerate(range(0, 300, 100)):
+            publishing = [
+                asyncio.create_task(numbers(publisher, topic, first, first + 100)) for topic, publisher, _ in pairs
+            ]
+            await servers[victim].kill()
+            for version in VERSIONS:
+                await nodes[1].client(f"new-{victim}-{version}", version, expiry=3600, session_present=False)
+            await asyncio.gather(*publishing)
+            for _, _, subscriber in pairs:
+                assert await payloads(subscriber, 100) == [b"%d" % number for number in range(first, first + 100)]
+            await servers[victim].start()
+            await until(lambda: all(node.server.cluster.nats.quorum for node in nodes))
+        for _, _, subscriber in pairs:
+            await subscriber.nothing()
+
+
+async def test_no_quorum(tmp_path: Path) -> None:
+    """Publish and deliver go on between nodes; changes of rows are refused with code 101; an alarm until it is over."""
+    async with quick(tmp_path, 2, managed=True) as cluster:
+        everybody = {cluster.name(number) for number in range(2)}
+        api = cluster.managed_node(0).api
+        clients = [
+            (await cluster[0].client(f"s-{each}", each), await cluster[1].client(f"p-{each}", each))
+            for each in VERSIONS
+        ]
+        for subscriber, _ in clients:
+            await subscriber.subscribe("t", qos=2)
+        cluster.hub.partition(everybody, quorum=None)
+        await until(lambda: all("nats_no_quorum" in cluster[number].server.alarms.active for number in range(2)))
+        for _, publisher in clients:
+            for qos in range(3):
+                await publisher.publish("t", b"%d" % qos, qos=qos)
+        for subscriber, _ in clients:
+            assert sorted(await payloads(subscriber, 6)) == [b"0", b"0", b"1", b"1", b"2", b"2"]
+        user = {"username": "u", "password": "secret"}
+        assert_refused(await api.post("/auth_username", user), 500, 101)
+        assert statuses(cluster[0]) == dict.fromkeys(everybody, RUNNING)
+        cluster.heal()
+        await until(lambda: not any(cluster[number].server.alarms.active for number in range(2)))
+        assert (await api.post("/auth_username", user)).code == 0
+        assert (await cluster.managed_node(1).api.get("/auth_username/u")).data
+
+
+class Isolated:
+    """Two nodes that lose NATS, with clients of both versions on the first one."""
+
+    def __init__(self, cluster: ClusterNodes) -> None:
+        self.cluster = cluster
+        self.near: list[Peer] = []
+        self.publishers: dict[int, Peer] = {}
+
+    async def begin(self) -> None:
+        for version in VERSIONS:
+            near = await self.cluster[0].client(f"near-{version}", version)
+            await near.subscribe("near", qos=1)
+            self.near.append(near)
+            far = await self.cluster[1].client(f"far-{version}", version, expiry=3600)
+            await far.subscribe("far", qos=1)
+            await far.drop()
+            self.publishers[version] = await self.cluster[0].client(f"p-{version}", version)
+        self.cluster.hub.stop_server(0)
+        await until(lambda: "nats_disconnected" in self.cluster[0].server.alarms.active)
+        await until_stopped(self.cluster, 1, 0)
+
+    async def serves_its_own(self) -> None:
+        """Those who are connected talk to each other."""
+        for publisher in self.publishers.values():
+            await publisher.publish("near", b"near", qos=1)
+        for near in self.near:
+            assert await payloads(near, len(VERSIONS)) == [b"near"] * len(VERSIONS)
+
+    async def refuses_new(self) -> None:
+        for version in VERSIONS:
+            for expiry in (0, 3600):
+                await self.cluster[0].client(f"new-{version}", version, expiry=expiry, expect=NOT_AVAILABLE[version])
+
+    async def end(self, owed: list[bytes]) -> None:
+        """NATS is back."""
+        self.cluster.hub.start_server(0)
+        await self.cluster.wait_until_running()
+        await until(lambda: self.cluster.clients[0].quorum)
+        for version in VERSIONS:
+            far = await self.cluster[1].client(f"far-{version}", version, expiry=3600, session_present=True)
+            assert await payloads(far, len(owed)) == owed
+            await self.cluster[0].client(f"new-{version}", version, expiry=3600)
+        await until(lambda: not self.cluster[0].server.alarms.active)
+
+
+async def test_nats_is_gone_serve_local(tmp_path: Path) -> None:
+    """A node serves its own clients, new ones too; what others are owed waits on its disk, within its bounds."""
+    settings = {"isolated": "serve_local", "link_queue_messages": 4}
+    async with quick(tmp_path, 2, cluster=settings) as cluster:
+        isolated = Isolated(cluster)
+        await isolated.begin()
+        await isolated.serves_its_own()
+        for version in VERSIONS:
+            await cluster[0].client(f"new-{version}", version, expiry=3600, session_present=False)
+        owed = [b"0", b"1", b"2", b"3"]
+        for number, payload in enumerate(owed):
+            await isolated.publishers[VERSIONS[number % 2]].publish("far", payload, qos=1, expect=SUCCESS)
+        await isolated.publishers[5].publish("far", b"more", qos=1, expect=QUOTA_EXCEEDED)
+        await isolated.serves_its_own()
+        await isolated.end(owed)
+
+
+async def test_nats_is_gone_refuse_new(tmp_path: Path) -> None:
+    """Who is connected stays; nobody else gets in until NATS is back."""
+    async with quick(tmp_path, 2, cluster={"isolated": "refuse_new"}) as cluster:
+        isolated = Isolated(cluster)
+        await isolated.begin()
+        await isolated.refuses_new()
+        await isolated.serves_its_own()
+        await isolated.publishers[4].publish("far", b"owed", qos=1, expect=SUCCESS)
+        await isolated.end([b"owed"])
+
+
+async def test_nats_is_gone_close_all(tmp_path: Path) -> None:
+    """Nobody is connected until NATS is back."""
+    async with quick(tmp_path, 2, cluster={"isolated": "close_all"}) as cluster:
+        isolated = Isolated(cluster)
+        await isolated.begin()
+        for client in (*isolated.near, *isolated.publishers.values()):
+            await client.expect_disconnect(USE_ANOTHER_SERVER)
+        await isolated.refuses_new()
+        await isolated.end([])
+
+
+async def test_partition(tmp_path: Path) -> None:
+    """The minority changes no ownership and no rows and serves its clients; on healing links drain, and who got a
+    session last keeps it."""
+    async with quick(tmp_path, managed=True) as cluster:
+        majority, minority = {}, {}
+        for version in VERSIONS:
+            majority[version] = await cluster[0].client(f"a-{version}", version, expiry=3600)
+            minority[version] = await cluster[2].client(f"b-{version}", version, expiry=3600)
+            for client in (majority[version], minority[version]):
+                await client.subscribe("t", qos=1)
+        publisher = await cluster[2].client("p")
+        cluster.partition({0, 1}, {2})
+        await until_stopped(cluster, 2, 0, 1)
+        await until_stopped(cluster, 0, 2)
+        await until_stopped(cluster, 1, 2)
+
+        for version in VERSIONS:
+            await cluster[2].client(f"a-{version}", version, expiry=3600, expect=NOT_AVAILABLE[version])
+        user = {"username": "u", "password": "secret"}
+        assert_refused(await cluster.managed_node(2).api.post("/auth_username", user), 500, 101)
+        await publisher.publish("t", b"of the minority", qos=1, expect=SUCCESS)
+        for version in VERSIONS:
+            await minority[version].expect_publish("t", b"of the minority", 1)
+            await majority[version].nothing()
+        assert (await cluster.managed_node(0).api.post("/auth_username", user)).code == 0
+        taken = {}
+        for version in VERSIONS:
+            taken[version] = await cluster[1].client(f"b-{version}", version, expiry=3600, session_present=False)
+            await taken[version].subscribe("t", qos=1)
+
+        cluster.heal()
+        await cluster.wait_until_running()
+        for version in VERSIONS:
+            await minority[version].expect_disconnect(SESSION_TAKEN_OVER)
+            await majority[version].expect_publish("t", b"of the minority", 1)
+        await until(lambda: cluster[2].server.stored_users.get("username", "u") is not None)
+        other = await cluster[0].client("q")
+        await other.publish("t", b"healed", qos=1)
+        for version in VERSIONS:
+            await taken[version].expect_publish("t", b"healed", 1)
+            await majority[version].expect_publish("t", b"healed", 1)
+        owners = {cluster[number].server.cluster.owner_of(f"b-{version}") for version in VERSIONS for number in (0, 2)}
+        assert owners == {cluster.name(1)}
+        await until(lambda: not any(cluster[number].server.alarms.active for number in range(3)))
+
+
+# ----------------------------------------------------------------------- clocks
+
+
+async def test_the_wall_clock_jumps(tmp_path: Path) -> None:
+    """Nothing happens: nobody is missed, messages cross with their expiry, sessions move, the latest client stays."""
+    async with quick(tmp_path, 2) as cluster:
+        seen: list[str] = []
+        for number in range(2):
+            seam = cluster[number].server.cluster
+            assert isinstance(seam, NatsCluster)
+            seam.membership.on_change.append(lambda peer, before: seen.append(peer.status))
+        days = 86_400.0 * 365
+        for jumps in ((days, -days), (-days, days)):
+            for number, jump in enumerate(jumps):
+                cluster[number].clock.jump = jump
+            for version in VERSIONS:
+                subscriber = await cluster[0].client(f"s-{version}", version, expiry=3600)
+                await subscriber.subscribe("t", qos=1)
+            publisher = await cluster[1].client("p")
+            await publisher.publish("t", b"live", qos=1, properties={c.MESSAGE_EXPIRY_INTERVAL: 60})
+            for version in VERSIONS:
+                moved = await cluster[1].client(f"s-{version}", version, expiry=3600, session_present=True)
+                message = await moved.expect_publish("t", b"live", 1)
+                if version == 5:
+                    assert message.properties[c.MESSAGE_EXPIRY_INTERVAL] in (59, 60)
+                again = await cluster[0].client(f"s-{version}", version, expiry=3600, session_present=True)
+                await moved.expect_disconnect(SESSION_TAKEN_OVER)
+                await again.nothing()
+            for version in VERSIONS:
+                old = await cluster[0].client(f"c-{version}", version)
+                await cluster[1].client(f"c-{version}", version)
+                await old.expect_disconnect(SESSION_TAKEN_OVER)
+                new = await cluster[0].client(f"c-{version}", version)
+                await new.nothing()
+        assert SUSPECT not in seen and STOPPED not in seen
+
+
+# ------------------------------------------------------------ names, credentials
+
+
 async def test_two_nodes_of_one_name(tmp_path: Path) -> None:
     """The second does not start, and says where the first is; the first goes on."""
     async with NatsServers() as servers, nodes_on(list(servers.urls), tmp_path) as (first, other):
@@ -84,7 +437,6 @@ async def test_two_nodes_of_one_name(tmp_path: Path) -> None:
         assert statuses(other) == {"n1@127.0.0.1": RUNNING, "n2@127.0.0.1": RUNNING}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 async def test_credentials_of_nats(kind: str, tmp_path: Path) -> None:
     """The right ones make a cluster; with wrong ones a node does not start and says in one line which setting it is,

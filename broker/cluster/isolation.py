@@ -1,0 +1,59 @@
+"""Isolation: what a node does with clients while it is without NATS, and so without the other nodes
+(``cluster.isolated``)."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import Final
+
+from ..channel.closing import disconnect
+from ..core.outcome import Outcome
+from ..mqtt import reason_codes
+from .context import ClusterContext
+from .members import Members
+
+logger = logging.getLogger(__name__)
+
+SERVE_LOCAL: Final = "serve_local"
+CLOSE_ALL: Final = "close_all"
+_SETTING: Final = "cluster.isolated"
+_DETAIL: Final = "this node is without the other nodes of the cluster"
+_CLOSED_AT_ONCE: Final = 200
+
+
+class Isolation:
+    """``refusal`` is asked at every CONNECT."""
+
+    def __init__(self, context: ClusterContext, members: Members) -> None:
+        self._context = context
+        self._members = members
+        members.on_isolated.append(self._changed)
+
+    def refusal(self) -> Awaitable[Outcome] | None:
+        """Why nobody may connect now."""
+        if self._context.settings.isolated == SERVE_LOCAL or not self._members.isolated:
+            return None
+        return self._refuse()
+
+    async def _refuse(self) -> Outcome:
+        return Outcome(reason_codes.SERVER_UNAVAILABLE, _SETTING, _DETAIL)
+
+    def _changed(self) -> None:
+        policy = self._context.settings.isolated
+        if not self._members.isolated:
+            logger.info("cluster_isolation_over")
+            return
+        logger.warning("cluster_isolated policy=%s setting=%s", policy, _SETTING)
+        if policy == CLOSE_ALL:
+            self._close_some()
+
+    def _close_some(self) -> None:
+        """Some at a time."""
+        if not self._members.isolated:
+            return
+        channels = self._context.channels.channels
+        for channel in list(channels.values())[:_CLOSED_AT_ONCE]:
+            code = reason_codes.USE_ANOTHER_SERVER  # SERVER_UNAVAILABLE is no code of DISCONNECT
+            disconnect(channel, code, _DETAIL, reason_codes.name(code), _SETTING)
+        if channels:
+            asyncio.get_running_loop().call_soon(self._close_some)
