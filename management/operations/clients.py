@@ -103,10 +103,12 @@ class Clients:
         return await listing_of(self._calls, self, query, page, limit, node)
 
     async def find(self, client_id: str) -> tuple[list[ClientRecord], list[str]]:
-        """The record of a client, if there is one on any node; and the nodes that did not answer."""
+        """The record of a client, if there is one on any node; and the nodes that may have it and do not answer."""
         found = await self._owners.find([client_id])
-        node = found.nodes.get(client_id, self._calls.name)
-        return await self._calls.on(node, self.lookup, client_id), self._calls.may_lack(found.missing)
+        node = found.nodes.get(client_id)
+        if node is None:
+            return [], self._calls.may_lack(found.missing)
+        return await self._calls.on(node, self.lookup, client_id), []
 
     def count(self, query: ClientsQuery) -> int:
         """How many this node has. Raises Refusal for a condition that is none."""

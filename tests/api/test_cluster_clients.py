@@ -86,6 +86,9 @@ async def test_missing_nodes_are_named_where_a_client_is_not_found(nodes: FakeNo
     assert reply.data == [] and reply.meta == {"missing_nodes": [N2]}
     nodes.be_strict()
     assert_refused(await nodes.api.get("/clients/there"), 500, 101, "cluster.strict_fanout")
+    await nodes[2].client("elsewhere")
+    reply = await nodes.api.get("/clients/elsewhere")
+    assert reply.data[0]["node"] == N3 and "meta" not in reply.json  # it is on no other
 
 
 async def test_subscriptions_of_a_client(nodes: FakeNodes) -> None:

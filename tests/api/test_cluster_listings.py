@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from taipan.broker.session.client_info import ClientInfo
+from taipan.broker.session.limits import Limits
 from taipan.management.operations import node_listing
 from tests.support.api import assert_refused
 from tests.support.fake_cluster import FakeNodes, fake_nodes
@@ -181,3 +183,24 @@ async def test_the_routes_of_a_filter(nodes: FakeNodes) -> None:
     nodes.hub.silent.add(N3)
     reply = await nodes.api.get("/routes/common")
     assert reply.data == [{"topic": "common", "node": N1}] and reply.meta == {"missing_nodes": [N3]}
+
+
+async def test_a_deep_page_fetches_that_page_alone() -> None:
+    """Rows that are fetched are those that are shown, whatever stands before and behind them."""
+    async with fake_nodes(3) as nodes:
+        for place, node in enumerate(nodes.nodes):
+            broker, zone = node.server.broker, node.settings.listener_zones[0]
+            for number in range(2000):
+                client = ClientInfo("node", zone, client_id=f"c{place + 1}-{number:04}")
+                broker.open_session(client, True, 100, Limits(), 0.0)
+        nodes.hub.octets.clear()
+        reply = await nodes.api.get("/clients", _page=31, _limit=100)
+        assert [row["clientid"] for row in reply.data] == [f"c2-{number:04}" for number in range(1000, 1100)]
+        assert reply.meta == {"page": 31, "limit": 100, "count": 6000, "hasnext": True}
+        assert [method for _, _, method in nodes.hub.calls] == [
+            "operations.Clients.count",
+            "operations.Clients.count",
+            "operations.Clients.piece",
+        ]
+        a_row = len(reply.octets) // 100
+        assert sum(nodes.hub.octets) < 1.2 * 100 * a_row

@@ -38,6 +38,8 @@ class Hub:
         """Nodes that do not answer, though nobody knows it yet."""
         self.calls: list[tuple[str, str, str]] = []
         """Who asked whom what."""
+        self.octets: list[int] = []
+        """Of each answer."""
         self.owners: dict[str, str] = {}
         self.gone: list[str] = []
 
@@ -89,7 +91,9 @@ class FakeCluster:
         handler = self._hub.handlers[node].get(method)
         if handler is None:
             raise CallFailed(f"unknown method {method}")
-        return await handler(self._name, argument)
+        answer = await handler(self._name, argument)
+        self._hub.octets.append(len(answer))
+        return answer
 
     async def join(self) -> None:
         if not self.left:
