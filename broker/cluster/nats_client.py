@@ -124,7 +124,6 @@ class _Replica(msgspec.Struct):
 
 
 class _StreamCluster(msgspec.Struct):
-    leader: str = ""
     replicas: list[_Replica] = []
 
 
@@ -493,15 +492,15 @@ class NatsClient:
             finally:
                 if keeping is not None:
                     keeping.cancel()
-                if self.connected and self._connection is not None:
-                    self.connected = False
-                    self._ready.clear()
-                    self._is_connected.clear()
+                was, self.connected = self.connected, False
+                self._ready.clear()
+                self._is_connected.clear()
             logger.warning("nats_disconnected server=%s reason=%s", connection.server.url, connection.error or "lost")
             self._connection = None
             self._quorum = False
             self._close(connection)
-            self._call(self.on_disconnected)
+            if was:
+                self._call(self.on_disconnected)
             # The one that broke comes last.
             self._servers.sort(key=lambda each: each.url == connection.server.url)
 

@@ -180,6 +180,7 @@ async def test_a_value_that_does_not_fit_is_refused_and_nothing_breaks() -> None
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(150)
 async def test_three_servers_bear_the_loss_of_one() -> None:
     async with NatsServers(3) as servers, client(servers.urls) as a, client(servers.urls, "b") as b:
         assert await replicas(a, "rows") == 3
@@ -196,6 +197,7 @@ async def test_three_servers_bear_the_loss_of_one() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(150)
 async def test_without_a_quorum_nothing_is_written_and_messages_pass() -> None:
     async with NatsServers(3) as servers, client((servers.urls[0],)) as a:
         await until(lambda: a.quorum)
@@ -208,7 +210,7 @@ async def test_without_a_quorum_nothing_is_written_and_messages_pass() -> None:
         assert await answered(a, "taipan.t.x") == b""
         await servers[1].start()
         await until(lambda: a.quorum)
-        await a.write("rows", "k", b"", 0, "n", timeout=20.0)
+        await a.write("rows", "k", b"", 0, "n", timeout=50.0)
 
 
 async def test_servers_that_know_nothing_of_each_other_are_refused() -> None:
