@@ -13,7 +13,7 @@ from taipan.broker.access.stored_rules import ALL, CLIENT_ID, MAX_RULES, PUB, PU
 from taipan.broker.loop.cooperative_slice import CooperativeSlice
 from taipan.broker.server import Server
 
-from .durable_answer import check_store_writable, wait_until_stored
+from .durable_answer import check_store_writable, rows_of_a_size, wait_until_stored
 from .listing import FILTERED, PAUSE_EVERY, Listing, everything, searched
 from .refusal import BAD_TOPIC, WRONG, Refusal, missing, not_found
 
@@ -188,7 +188,8 @@ class Acl:
             check_store_writable(self._server.tables)
             work = CooperativeSlice()
             for rule in rules:
-                put(rule)
+                with rows_of_a_size():
+                    put(rule)
                 if work.over:
                     self._server.access.authorization.forget_decisions()
                     await work.next()

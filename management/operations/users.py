@@ -16,7 +16,7 @@ from taipan.broker.channel.user_changes import disconnect, proved_to_be, tell_ri
 from taipan.broker.loop.cooperative_slice import SLICE, CooperativeSlice
 from taipan.broker.server import Server
 
-from .durable_answer import check_store_writable, wait_until_stored
+from .durable_answer import check_store_writable, rows_of_a_size, wait_until_stored
 from .listing import FILTERED, Listing, searched
 from .refusal import EXISTS, NO_USER, RPC_ERROR, WRONG, Refusal, missing
 
@@ -147,7 +147,8 @@ class Users:
         # Another request may have been quicker.
         if hash is not None and not self._taken(user.name, kind):
             check_store_writable(self._server.tables)
-            self._users.put(kind, user.name, hash, user.is_superuser)
+            with rows_of_a_size():
+                self._users.put(kind, user.name, hash, user.is_superuser)
             outcome[user.name] = OK
 
     def first_user(self) -> str | None:
@@ -182,7 +183,8 @@ class Users:
         user = self._existing(name, kind)
         check_store_writable(self._server.tables)
         superuser = user.is_superuser if is_superuser is None else is_superuser
-        self._users.put(kind, name, hashed, superuser)
+        with rows_of_a_size():
+            self._users.put(kind, name, hashed, superuser)
         if superuser != user.is_superuser:
             await self.tell_connected({name})
         await wait_until_stored(self._server.tables)
