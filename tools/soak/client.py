@@ -137,7 +137,8 @@ class Client:
         asked = time.monotonic()
         if clean_start:
             self.ending()
-        self.unsure = True
+        # A session that was there stays, whether or not this is answered.
+        self.unsure = unsure or clean_start or not held
         replaced = self._replaced
         self._replaced = replaced or (self.expiry < FOREVER and not self._must_be_there())
         connack = await self.ask(

@@ -47,19 +47,24 @@ FAULTS = (
 
 
 class MovingPublisher(Publisher):
-    """Publishes by any node. Order is promised for what it publishes by one of them without a break."""
+    """Publishes by any node. Order is promised for what it publishes by one of them without going to another."""
 
     stay = 0
+    at = 0
+    """The port of the node that it stays at."""
 
     @property
     def source(self) -> str:
         return f"{self.client_id}@{self.stay}"
 
     def opened(self, present: bool) -> None:
-        self.stay += 1
-        for message, _ in self.unfinished.values():
-            if message is not None:
-                message.publisher = self.source
+        if self.at != self.port:
+            self.at = self.port
+            self.stay += 1
+            for message, _ in self.unfinished.values():
+                if message is not None:
+                    # Which of the two nodes takes it is open, so it has no order with anything else.
+                    message.publisher = message.name
         super().opened(present)
 
     def _refused(self, packet: Ack, message: Published | None, publish: Publish | None) -> None:
@@ -196,14 +201,14 @@ class ClusterSoak:
             await node.kill()
             return node.start
         if fault == "pause node":
-            node.signal(signal.SIGSTOP)
-            return _later(lambda: node.signal(signal.SIGCONT))
+            node.send_signal(signal.SIGSTOP)
+            return _later(lambda: node.send_signal(signal.SIGCONT))
         if fault == "kill nats":
             await server.kill()
             return server.start
         if fault == "pause nats":
-            server.signal(signal.SIGSTOP)
-            return _later(lambda: server.signal(signal.SIGCONT))
+            server.send_signal(signal.SIGSTOP)
+            return _later(lambda: server.send_signal(signal.SIGCONT))
         if fault in ("cut up", "cut down", "cut both"):
             directions = ("up", "down") if fault == "cut both" else (fault.removeprefix("cut "),)
             for proxy in node.proxies:

@@ -68,13 +68,13 @@ cluster {{ name: "soak", listen: "127.0.0.1:{self.route_port}", no_advertise: tr
                 nats_server(), "-c", str(self.directory / "nats.conf"), stdout=log, stderr=log
             )
 
-    def signal(self, number: int) -> None:
+    def send_signal(self, number: int) -> None:
         if self.process is not None and self.process.returncode is None:
             self.process.send_signal(number)
 
     async def kill(self) -> None:
         if self.process is not None:
-            self.signal(signal.SIGKILL)
+            self.send_signal(signal.SIGKILL)
             await self.process.wait()
 
 
@@ -114,7 +114,7 @@ queue_memory = {queue_memory}
 [cluster]
 servers = [{servers}]
 name = "soak"
-suspect_after = 1.5
+suspect_after = 2.0
 stopped_after = 4.0
 takeover_timeout = 4.0
 takeover = "refuse"
@@ -173,7 +173,7 @@ secret = "{APP[1]}"
                 log.write(data)
                 log.flush()
 
-    def signal(self, number: int) -> None:
+    def send_signal(self, number: int) -> None:
         process = self.process
         if process is not None and process.returncode is None:
             self.promises.note(f"{signal.Signals(number).name} to {self.name} pid={process.pid}")
@@ -185,7 +185,7 @@ secret = "{APP[1]}"
         """Signal it and wait for its end."""
         process = self.process
         assert process is not None
-        self.signal(how)
+        self.send_signal(how)
         try:
             async with asyncio.timeout(START):
                 await process.wait()
@@ -249,12 +249,12 @@ class Processes:
     async def close(self) -> None:
         for node in self.nodes:
             if node.process is not None and node.process.returncode is None:
-                node.signal(signal.SIGCONT)
+                node.send_signal(signal.SIGCONT)
                 await node.kill()
             for proxy in node.proxies:
                 await proxy.stop()
         for server in self.servers:
-            server.signal(signal.SIGCONT)
+            server.send_signal(signal.SIGCONT)
             await server.kill()
 
 
