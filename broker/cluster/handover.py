@@ -38,7 +38,7 @@ from .calls import Calls
 from .context import ClusterContext
 from .link import PREFIX as LINK_PREFIX
 from .members import Members
-from .outgoing import CANCEL, DONE, FETCH, OFFER, PREPARE, Outgoing
+from .outgoing import CANCEL, DONE, FETCH, FRESH, OFFER, PREPARE, Outgoing
 from .routes import Routes
 from .session_transfer import (
     BUSY,
@@ -443,8 +443,9 @@ class Handover:
         if peer is None:
             logger.warning("handover_ended client_id=%s node=%s reason=node_removed", incoming.client_id, node)
             return False
-        if peer.status == STOPPED and incoming.staging is not None and incoming.session is not None:
-            # Its client has waited long enough: what that node still has comes when it is back.
+        fresh = self._context.settings.takeover == FRESH
+        if fresh and peer.status == STOPPED and incoming.staging is not None and incoming.session is not None:
+            # Its client has waited long enough: what that node still has comes when it is back, after newer messages.
             logger.warning("handover_interrupted client_id=%s node=%s error=%s", incoming.client_id, node, error)
             self._merge(incoming, incoming.session)
         await asyncio.sleep(_PAUSE_UNREACHABLE)

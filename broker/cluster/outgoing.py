@@ -57,6 +57,9 @@ DONE: Final = "handover.done"
 OFFER: Final = "handover.offer"
 CANCEL: Final = "handover.cancel"
 
+FRESH: Final = "fresh"
+"""Setting ``cluster.takeover``: a client need not wait for a node that is away."""
+
 _OFFER_AGAIN: Final = 5.0
 
 
@@ -394,9 +397,15 @@ class Outgoing:
         if self._broker.sessions.get(client_id) is not session:
             return
         logger.warning("session_lost client_id=%s node=%s clean_start=%s", client_id, node, clean_start)
-        for subscription in session.subscriptions.values():
-            self._broker.router.unsubscribe(subscription)
-        if clean_start or not (session.inflight or session.queued):
+        if clean_start or self._context.settings.takeover == FRESH:
+            for subscription in session.subscriptions.values():
+                self._broker.router.unsubscribe(subscription)
+            empty = not (session.inflight or session.queued)
+        else:
+            # No session begins anew while its node is away: it was on its way when this node ended, and what other
+            # nodes still have for it comes here first.
+            empty = False
+        if clean_start or empty:
             self._broker.suspend_session(session)
             self._broker.forget_session(session)
             self.on_gone(client_id)

@@ -132,6 +132,8 @@ class ClusterSoak:
             await self.processes.close()
         self._complaints()
         kept = not self.promises.violations
+        if not kept:
+            (self.directory / "violations").write_text("\n\n".join(self.promises.violations))
         if kept:
             shutil.rmtree(self.directory)
         return kept
@@ -327,10 +329,20 @@ class ClusterSoak:
             connected = sum(client.connected for client in self.clients)
             await self._patiently(f"/clients has {connected} rows on each node", lambda: self._counted(connected))
             await self._patiently("retained messages are the same everywhere", self._retained_equal)
+        if promises.owed():
+            await self._note_sessions()
         for client in self.clients:
             if client.connected:
                 client.disconnect()
         promises.settle()
+
+    async def _note_sessions(self) -> None:
+        """Where the sessions are that do not get what is owed to them, for whoever looks for the reason."""
+        for node in self.nodes:
+            rows = await asyncio.to_thread(_clients, node)
+            keys = ("clientid", "node", "connected", "mqueue_len", "inflight", "awaiting_rel")
+            lines = [" ".join(f"{key}={row.get(key)}" for key in keys) for row in rows or ()]
+            (self.directory / f"clients-{node.number}").write_text("\n".join(lines))
 
     async def _again(self, client: Client) -> bool:
         await self._connect(client, self.rng.choice(self.nodes))
@@ -370,18 +382,23 @@ def _later(do: Callable[[], object]) -> Callable[[], Awaitable[object]]:
     return mend
 
 
-def _connected_clients(node: ClusterNode) -> int:
-    """How many connected clients the node says that the cluster has; -1: no answer."""
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{node.api_port}/api/v4/clients?_limit=1000&conn_state=connected"
-    )
+def _clients(node: ClusterNode) -> list[dict[str, Any]] | None:
+    """The clients that the node says the cluster has; ``None``: no answer, or not of all nodes."""
+    request = urllib.request.Request(f"http://127.0.0.1:{node.api_port}/api/v4/clients?_limit=1000")
     request.add_header("Authorization", "Basic " + base64.b64encode(":".join(APP).encode()).decode())
     try:
         with urllib.request.urlopen(request, timeout=8) as answer:
             body = json.loads(answer.read())
     except OSError:
-        return -1
-    return -1 if body["meta"].get("missing_nodes") else len(body["data"])
+        return None
+    rows: list[dict[str, Any]] = body["data"]
+    return None if body["meta"].get("missing_nodes") else rows
+
+
+def _connected_clients(node: ClusterNode) -> int:
+    """How many of them are connected; -1: no answer."""
+    rows = _clients(node)
+    return -1 if rows is None else sum(row["connected"] for row in rows)
 
 
 def main() -> int:

@@ -114,6 +114,41 @@ async def test_or_is_refused_where_the_setting_says_so(tmp_path: Path) -> None:
         await cluster[1].client("s", expiry=60, session_present=True)
 
 
+async def test_a_session_whose_node_died_as_it_moved_waits_for_all_of_it(tmp_path: Path) -> None:
+    """What that node held, and what other nodes had for it, comes first, once and in order, with ``refuse``."""
+    refuse = {**QUICK, "takeover": "refuse"}
+    async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=refuse) as cluster:
+        old = await cluster[0].client("s", expiry=3600)
+        await old.subscribe("t", qos=2)
+        near, far = await cluster[0].client("near"), await cluster[2].client("far")
+        router = cluster[2].server.broker.router
+        await until(lambda: router.remote_mask("t"))
+        await old.drop()
+        await near.publish("t", b"1", qos=2)
+        cluster.partition({0, 1}, {2})
+        await far.publish("t", b"2", qos=2)  # waits for the first node
+
+        def dies(step: str) -> None:
+            if step == "taken":
+                cluster.partition({1}, {0}, {2})
+
+        own(cluster, 1).ownership.step = dies
+        new = await cluster[1].client("s", expiry=3600, session_present=True)
+        await cluster.kill(0)
+        cluster.heal()
+        await until(lambda: router.remote_mask("t").bit_count() == 2)
+        await until(lambda: own(cluster, 1).members()[0].status == STOPPED)
+        await far.publish("t", b"3", qos=2)
+        await new.nothing()
+        await cluster.start(0)
+        for number in range(1, 4):
+            await new.expect_publish("t", b"%d" % number, 2)
+        await until(lambda: "s" not in sessions(cluster, 0))
+        await new.nothing()
+        await far.publish("t", b"4", qos=2)
+        await new.expect_publish("t", b"4", 2)
+
+
 async def test_a_node_that_was_cut_off_sends_its_client_away(tmp_path: Path) -> None:
     async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
         old = await cluster[2].client("s", expiry=3600)
