@@ -514,6 +514,7 @@ class VirtualNatsClient:
         """The process of the node is gone: nothing is sent, nothing is called back."""
         self.started = False
         self.connected = False
+        self._is_connected.clear()
         self.connection += 1
         self.handlers.clear()
         self.watches.clear()

@@ -1,0 +1,156 @@
+"""Each node routes by the subscriptions of all."""
+
+import asyncio
+import gc
+import tracemalloc
+from collections.abc import Callable
+
+import pytest
+
+from taipan.broker.cluster.nats import Entry
+from taipan.broker.cluster.nats_cluster import NatsCluster
+from taipan.broker.cluster.wire import RouteRecord, node_key, thing_key
+from tests.support.cluster_nodes import cluster_nodes
+from tests.support.node import Node
+from tests.support.virtual_nats import VirtualNats
+
+pytestmark = pytest.mark.asyncio
+
+QUICK = {"suspect_after": 1.5, "stopped_after": 2.5, "strict_subscribe": True}
+MOST_BYTES = 400
+
+
+def parts(node: Node) -> NatsCluster:
+    assert isinstance(node.server.cluster, NatsCluster)
+    return node.server.cluster
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(15):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def reaches(node: Node, topic: str) -> int:
+    """How many other nodes get a message on this topic."""
+    return len(node.server.broker.router.match(topic).remote)
+
+
+def keys(hub: VirtualNats) -> int:
+    return sum(each.value is not None for each in hub.buckets["routes"].last.values())
+
+
+async def test_a_route_is_there_with_the_first_subscriber_and_gone_with_the_last() -> None:
+    async with cluster_nodes(3, cluster=QUICK) as cluster:
+        first, second = await cluster[1].client("1"), await cluster[1].client("2")
+        await first.subscribe("site/+/state")
+        await second.subscribe("site/+/state")
+        third = await cluster[2].client("3")
+        await third.subscribe("site/#")
+        assert reaches(cluster[0], "site/1/state") == 2
+        assert reaches(cluster[0], "site/1") == 1
+        assert reaches(cluster[1], "site/1/state") == 1
+        assert keys(cluster.hub) == 2
+        await first.unsubscribe("site/+/state")
+        await third.unsubscribe("site/#")
+        await until(lambda: keys(cluster.hub) == 1)
+        assert reaches(cluster[0], "site/1/state") == 1
+        await second.close()
+        await until(lambda: keys(cluster.hub) == 0)
+        await until(lambda: reaches(cluster[0], "site/1/state") == 0)
+
+
+async def test_quick_changes_end_in_what_is_true() -> None:
+    async with cluster_nodes(2, cluster={**QUICK, "strict_subscribe": False}) as cluster:
+        cluster.hub.delay = (0.0, 0.01)
+        cluster.hub.lose_answer = cluster.hub.lose_request = 0.1
+        clients = [await cluster[1].client(f"c{number}") for number in range(5)]
+        for turn in range(20):
+            for number, client in enumerate(clients):
+                await client.subscribe(f"t/{number}")
+                if turn % 2 or number != 4:
+                    await client.unsubscribe(f"t/{number}")
+        for client in clients[1:]:
+            await client.subscribe("t/last")
+        cluster.hub.lose_answer = cluster.hub.lose_request = 0.0
+        router = cluster[1].server.broker.router
+        await until(lambda: keys(cluster.hub) == router.route_count())
+        filters = set(router.filters())
+        await until(lambda: all(reaches(cluster[0], each) for each in filters))
+        assert "t/last" in filters
+
+
+async def test_a_node_that_starts_again_puts_its_routes_right() -> None:
+    async with cluster_nodes(2, level="disk", cluster=QUICK) as cluster:
+        stays, goes = await cluster[1].client("stays", expiry=1000), await cluster[1].client("goes")
+        await stays.subscribe("stays", qos=1)
+        await goes.subscribe("goes", qos=1)
+        await cluster.kill(1)
+        assert reaches(cluster[0], "stays") == reaches(cluster[0], "goes") == 1
+        await cluster.start(1)
+        await until(lambda: reaches(cluster[0], "goes") == 0)
+        assert reaches(cluster[0], "stays") == 1
+
+
+async def test_routes_that_nats_has_lost_are_written_again_and_none_is_missing_meanwhile() -> None:
+    async with cluster_nodes(3, level="disk", cluster=QUICK) as cluster:
+        for number in (1, 2):
+            client = await cluster[number].client(f"c{number}", expiry=1000)
+            await client.subscribe(f"t/{number}", qos=1)
+        await cluster.kill(2)
+        cluster.hub.lose_bucket("routes")
+        await until(lambda: keys(cluster.hub) == 1)
+        await asyncio.sleep(0.1)
+        # The stopped node's subscribers are owed what is published now.
+        assert reaches(cluster[0], "t/1") == reaches(cluster[0], "t/2") == 1
+        await cluster.start(2)
+        await until(lambda: keys(cluster.hub) == 2)
+        assert reaches(cluster[0], "t/2") == 1
+
+
+async def test_members_of_a_shared_subscription_are_told_with_how_many_are_connected() -> None:
+    async with cluster_nodes(2, cluster=QUICK) as cluster:
+        seen: list[tuple[str, str, int, int]] = []
+        parts(cluster[0]).routes.on_group.append(lambda *group: seen.append(group))
+        first, second = await cluster[1].client("1"), await cluster[1].client("2")
+        await first.subscribe("$share/g/t")
+        await second.subscribe("$share/g/t")
+        key = node_key(cluster.name(1))
+        assert seen[-1] == (key, "$share/g/t", 2, 2)
+        await first.close()
+        await second.close()
+        await until(lambda: seen[-1] == (key, "$share/g/t", 0, 0))
+        assert reaches(cluster[0], "t") == 0
+
+
+async def test_a_node_that_leaves_takes_its_routes_along() -> None:
+    async with cluster_nodes(2, cluster=QUICK) as cluster:
+        client = await cluster[1].client("c")
+        await client.subscribe("t")
+        assert reaches(cluster[0], "t") == 1
+        await parts(cluster[1]).leave()
+        await until(lambda: reaches(cluster[0], "t") == 0 and keys(cluster.hub) == 0)
+        await parts(cluster[1]).join()
+        await until(lambda: reaches(cluster[0], "t") == 1)
+
+
+@pytest.mark.slow
+async def test_100_000_routes_of_another_node_take_at_most_400_bytes_each() -> None:
+    count = 100_000
+    async with cluster_nodes(2, cluster={**QUICK, "strict_subscribe": False}) as cluster:
+        routes, wire = parts(cluster[0]).routes, parts(cluster[1]).context.wire
+        key = node_key(cluster.name(1))
+        gc.collect()
+        tracemalloc.start()
+        try:
+            before = tracemalloc.get_traced_memory()[0]
+            for number in range(count):
+                filter = f"site/{number:06}/+/state" if number % 2 else f"site/{number:06}/machine/state"
+                routes._entry(Entry(f"{key}.{thing_key(filter)}", wire.write(RouteRecord(filter)), number + 1))
+            gc.collect()
+            each = (tracemalloc.get_traced_memory()[0] - before) / count
+        finally:
+            tracemalloc.stop()
+        assert reaches(cluster[0], "site/000001/x/state") == 1
+        assert each <= MOST_BYTES, f"{each:.0f} bytes"
+        print(f"{each:.0f} bytes")

@@ -1,0 +1,99 @@
+"""What comes from other nodes is read, or refused and counted with a reason."""
+
+import msgspec
+import pytest
+
+from taipan.broker.cluster.wire import OLDEST, VERSION, Heartbeat, Refusals, Wire
+from taipan.broker.observability.metrics import Reasons
+
+BEAT = Heartbeat(7, (OLDEST, VERSION), ["k1", "k2"])
+
+
+class Now:
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def wire(cluster: str = "c", node: str = "n1@h") -> tuple[Wire, Reasons, Now]:
+    counts, now = Reasons(), Now()
+    made = Wire(cluster, node, Refusals(counts, now))
+    made.identify("u" * 32, 3)
+    return made, counts, now
+
+
+def test_what_one_node_writes_another_reads() -> None:
+    here, counts, _ = wire()
+    there, _, _ = wire(node="n2@h")
+    found = here.reader(Heartbeat).message(there.write(BEAT))
+    assert found is not None
+    header, body = found
+    assert (header.cluster, header.node, header.uid, header.incarnation) == ("c", "n2@h", "u" * 32, 3)
+    assert body == BEAT
+    assert counts.snapshot() == {}
+
+
+def test_fields_that_a_later_version_adds_are_passed_over() -> None:
+    here, _, _ = wire()
+    data = here.write((*msgspec.to_builtins(BEAT), "new"))
+    found = here.reader(Heartbeat).value(data)
+    assert found is not None
+    assert found[1] == BEAT
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda data: b"", "truncated"),
+        (lambda data: data[:3], "truncated"),
+        (lambda data: data[:20], "truncated"),
+        (lambda data: data[:-2], "malformed"),
+        (lambda data: bytes((VERSION + 1, VERSION + 1)) + data[2:], "newer_version"),
+        (lambda data: bytes((OLDEST - 1, OLDEST - 1)) + data[2:], "older_version"),
+        (lambda data: data[:4] + b"\xc1" + data[5:], "malformed"),
+        (lambda data: wire("other")[0].write(BEAT), "other_cluster"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(change: object, reason: str) -> None:
+    here, counts, _ = wire()
+    assert callable(change)
+    data = change(wire(node="n2@h")[0].write(BEAT))
+    assert here.reader(Heartbeat).message(data) is None
+    assert counts.snapshot() == {f"cluster_{reason}": 1}
+
+
+def test_every_truncation_is_refused() -> None:
+    here, counts, _ = wire()
+    data = wire(node="n2@h")[0].write(BEAT)
+    for end in range(len(data)):
+        assert here.reader(Heartbeat).message(data[:end]) is None
+    assert sum(counts.snapshot().values()) == len(data)
+
+
+def test_a_newer_version_that_this_one_can_read_is_read() -> None:
+    here, counts, _ = wire()
+    data = wire(node="n2@h")[0].write(BEAT)
+    assert here.reader(Heartbeat).message(bytes((VERSION + 1, VERSION)) + data[2:]) is not None
+    assert counts.snapshot() == {}
+
+
+def test_who_is_not_admitted_is_not_read_but_its_values_are() -> None:
+    here, _, _ = wire()
+    here.admits = lambda header: False
+    data = wire(node="n2@h")[0].write(BEAT)
+    assert here.reader(Heartbeat).message(data) is None
+    assert here.reader(Heartbeat).value(data) is not None
+
+
+def test_a_refusal_is_logged_once_a_minute_with_its_setting(caplog: pytest.LogCaptureFixture) -> None:
+    here, counts, now = wire()
+    data = wire("other", "n2@h")[0].write(BEAT)
+    for _ in range(3):
+        here.reader(Heartbeat).message(data)
+    assert caplog.text.count("cluster_refused node=n2@h reason=other_cluster setting=cluster.name") == 1
+    now.seconds = 61.0
+    here.reader(Heartbeat).message(data)
+    assert caplog.text.count("reason=other_cluster") == 2
+    assert counts.snapshot() == {"cluster_other_cluster": 4}
