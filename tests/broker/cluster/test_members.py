@@ -38,7 +38,8 @@ async def running(hub: VirtualNats, *names: str) -> AsyncIterator[list[Server]]:
         yield servers
     finally:
         for each in servers:
-            await each.stop()
+            if not each.context.closing:
+                await each.stop()
 
 
 async def until(condition: Callable[[], bool]) -> None:
