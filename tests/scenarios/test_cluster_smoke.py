@@ -1,0 +1,48 @@
+"""Three real nodes over a real NATS server, by the command as it is installed: what a cluster is for, in one test."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from taipan.broker.mqtt import constants as c
+from tests.support.cluster_processes import ClusterProcesses
+from tests.support.peer import Peer
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(90)]
+
+
+async def test_three_nodes(tmp_path: Path) -> None:
+    """Each knows the three; a message crosses at each QoS, a session moves with its queue, everybody stops in order."""
+    async with ClusterProcesses(3, tmp_path) as cluster:
+        for number in range(3):
+            nodes = await cluster.ask(number, "/nodes")
+            assert [each["node"] for each in nodes] == [node.name for node in cluster.nodes]
+        old, new = Peer(cluster[1].tcp, 4), Peer(cluster[2].ws, 5)
+        publisher = Peer(cluster[0].tcp, 5)
+        await old.connect("old", clean_start=False)
+        await new.connect("new", clean_start=False, properties={c.SESSION_EXPIRY_INTERVAL: 3600})
+        await publisher.connect("publisher")
+        for subscriber in (old, new):
+            await subscriber.subscribe("t/+", qos=2)
+        for qos in range(3):
+            await publisher.publish(f"t/{qos}", b"crosses", qos=qos)
+            for subscriber in (old, new):
+                await subscriber.expect_publish(f"t/{qos}", b"crosses", qos)
+        for subscriber in (old, new):
+            await subscriber.drop()
+        for qos in (1, 2):
+            await publisher.publish(f"t/{qos}", b"waits", qos=qos)
+        moved = [Peer(cluster[2].tcp, 4), Peer(cluster[0].ws, 5)]
+        await moved[0].connect("old", clean_start=False, session_present=True)
+        await moved[1].connect(
+            "new", clean_start=False, properties={c.SESSION_EXPIRY_INTERVAL: 3600}, session_present=True
+        )
+        for subscriber in moved:
+            for qos in (1, 2):
+                await subscriber.expect_publish(f"t/{qos}", b"waits", qos)
+        places = [("new", cluster[0].name), ("old", cluster[2].name), ("publisher", cluster[0].name)]
+        while sorted((row["clientid"], row["node"]) for row in await cluster.ask(1, "/clients")) != places:
+            await asyncio.sleep(0.02)  # what has moved is forgotten where it was a moment later
+        for peer in (*moved, publisher, old, new):
+            await peer.close()
