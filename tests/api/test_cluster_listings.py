@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from taipan.broker.core.cluster import NodeUnreachable
 from taipan.broker.session.client_info import ClientInfo
 from taipan.broker.session.limits import Limits
 from taipan.management.operations import node_listing
@@ -54,20 +55,20 @@ async def test_all_rows_in_order_of_the_nodes(nodes: FakeNodes, path: str) -> No
 
 
 @pytest.mark.parametrize("path", LISTINGS)
-@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 8, 9, 10, 11])
-async def test_pages_have_each_row_once(nodes: FakeNodes, path: str, limit: int) -> None:
+async def test_pages_have_each_row_once(nodes: FakeNodes, path: str) -> None:
     whole = (await nodes.api.get(path)).data
-    assert await all_pages(nodes, path, limit) == whole
+    for limit in (1, 2, 3, 4, 5, 8, 9, 10, 11):
+        assert await all_pages(nodes, path, limit) == whole, limit
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3, 5, 6])
-async def test_pages_with_conditions(nodes: FakeNodes, limit: int) -> None:
+async def test_pages_with_conditions(nodes: FakeNodes) -> None:
     whole = (await nodes.api.get("/clients", username="odd")).data
     assert [row["clientid"] for row in whole] == ["c1-0", "c1-2", "c2-0", "c2-2", "c2-4", "c3-0"]
-    assert await all_pages(nodes, "/clients", limit, username="odd") == whole
     assert (await nodes.api.get("/clients", username="odd")).meta["count"] == -1
-    rows = await all_pages(nodes, "/subscriptions", limit, _match_topic="t/+", qos=1)
-    assert Counter(row["node"] for row in rows) == {N1: 3, N2: 5, N3: 2}
+    for limit in (1, 2, 3, 5, 6):
+        assert await all_pages(nodes, "/clients", limit, username="odd") == whole, limit
+        rows = await all_pages(nodes, "/subscriptions", limit, _match_topic="t/+", qos=1)
+        assert Counter(row["node"] for row in rows) == {N1: 3, N2: 5, N3: 2}, limit
 
 
 async def test_no_rows_are_asked_for(nodes: FakeNodes) -> None:
@@ -114,8 +115,6 @@ async def test_a_node_that_goes_silent_amid_the_answer(nodes: FakeNodes, strict:
 
     async def gone(asking: str, argument: bytes) -> bytes:
         nodes.hub.silent.add(N2)
-        from taipan.broker.core.cluster import NodeUnreachable
-
         raise NodeUnreachable(N2)
 
     nodes.hub.handlers[N2]["operations.Clients.piece"] = gone
