@@ -45,6 +45,8 @@ MODULES = (
     "persistence/record_mapping",
     "persistence/stored_message",
     "observability/metrics",
+    "cluster/link_receiver",
+    "cluster/link_writer",
     "channel/acknowledgements",
     "channel/authorization",
     "channel/closing",

@@ -116,7 +116,8 @@ class Link:
     async def _keep_opening(self) -> None:
         while self._wanted and not self.open:
             incarnation = (self.peer.uid, self.peer.incarnation)
-            question = msgspec.msgpack.encode(Hello(self._before_first))
+            acked = self._writer.acked if self._numbered else 0
+            question = msgspec.msgpack.encode(Hello(self._before_first, acked))
             try:
                 answer = await self._calls.call(self.peer.name, HELLO, question, _HELLO_TIMEOUT)
             except (NodeUnreachable, CallFailed) as error:
@@ -175,7 +176,13 @@ class Link:
     # --------------------------------------------------------------------- frames
 
     def _send(
-        self, number: int, after: int, first: int, publishers: list[Publisher], messages: list[tuple[object, ...]]
+        self,
+        number: int,
+        after: int,
+        first: int,
+        publishers: list[Publisher],
+        messages: list[tuple[object, ...]],
+        runs: list[tuple[object, ...]],
     ) -> int:
         who = [
             (
@@ -191,17 +198,17 @@ class Link:
             for each in publishers
         ]
         wire, nats = self._context.wire, self._context.nats
-        data = wire.write((number, after, first, who, messages))
+        data = wire.write((number, after, first, who, messages, runs))
         most = nats.max_payload
         if len(data) <= most:
             nats.publish(self._subject, data)
             return len(data)
-        body = wire.body((number, after, first, who, messages))
+        body = wire.body((number, after, first, who, messages, runs))
         step = most - OVERHEAD
         parts = -(-len(body) // step)
         for part in range(parts):
             piece = (part, parts, body[part * step : (part + 1) * step])
-            nats.publish(self._subject, wire.write((number, after, first, (), (), piece)))
+            nats.publish(self._subject, wire.write((number, after, first, (), (), (), piece)))
         return len(body)
 
     def acknowledged(self, ack: LinkAck) -> None:

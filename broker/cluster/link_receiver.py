@@ -15,6 +15,7 @@ import msgspec
 from ..config import ZoneSettings
 from ..core.cluster import CallFailed
 from ..loop.budget import DELIVERIES_PER_ITERATION
+from ..mqtt.decoder import Decoder, Packet, TopicNames
 from ..mqtt.message import Message
 from ..mqtt.packets import NO_PROPERTIES
 from ..persistence.paging import decoded_properties
@@ -23,7 +24,7 @@ from .calls import Calls
 from .context import ClusterContext
 from .link import HELLO
 from .members import Members, Peer
-from .wire import Frame, Hello, HelloAnswer, LinkAck, MessageRecord, PublisherRecord
+from .wire import Frame, Hello, HelloAnswer, LinkAck, MessageRecord, PublisherRecord, RunRecord
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +33,22 @@ ASK_AGAIN: Final = 0.1
 """Seconds until what is missing is asked for again."""
 _MAX_PUBLISHERS: Final = 8192
 _CONGESTED: Final = 0.005
+ROW_EVERY: Final = 8192
+"""Numbers after which the row is written whatever came. With the window of a link it is far less than there are Packet
+Identifiers, so that these tell the numbers, even if both nodes have died."""
+_MAX_PACKET: Final = 268_435_456
+
+
+def new_decoder() -> Decoder:
+    """Of the packets of a run."""
+    return Decoder(TopicNames(False), _MAX_PACKET, _MAX_PACKET)
+
+
+def _messages_only(packets: list[Packet]) -> bool:
+    for packet in packets:
+        if not isinstance(packet, Message):
+            return False
+    return True
 
 
 class LinkRow(msgspec.Struct, array_like=True, frozen=True):
@@ -45,7 +62,8 @@ class Incoming:
     """The link of one other node to this one."""
 
     __slots__ = (
-        "asked_at", "frame", "gap", "incarnation", "node", "part_number", "parts", "stored", "storing", "taken", "uid"
+        "asked_at", "frame", "gap", "incarnation", "node", "part_number", "parts", "row", "stored", "storing", "taken",
+        "uid",
     )  # fmt: skip
 
     def __init__(self, node: str, uid: str, taken: int) -> None:
@@ -55,6 +73,8 @@ class Incoming:
         # The newest frame that came.
         self.frame = 0
         self.taken = self.stored = taken
+        # What the row says.
+        self.row = taken
         # Batches that are not on disk yet, and up to which number all is in them.
         self.storing: deque[tuple[int, int]] = deque()
         self.gap = False
@@ -80,6 +100,7 @@ class LinkReceiver:
         self._incoming: dict[str, Incoming] = {}
         self._publishers: dict[PublisherRecord, ClientInfo] = {}
         self._queue: deque[tuple[Incoming, Frame]] = deque()
+        self._decoder = new_decoder()
         self._later: asyncio.Handle | None = None
         self._to_tell: dict[Incoming, None] = {}
         self._telling = False
@@ -118,7 +139,8 @@ class LinkReceiver:
 
     async def _hello(self, node: str, argument: bytes) -> bytes:
         """Where another node is to begin."""
-        after = msgspec.msgpack.decode(argument, type=Hello).after
+        hello = msgspec.msgpack.decode(argument, type=Hello)
+        after = hello.after
         peer = self._membership.peers.get(node)
         if peer is None or self._stopped:
             raise CallFailed(f"{node} is no member here")
@@ -126,7 +148,7 @@ class LinkReceiver:
         if incoming is None or incoming.uid != peer.uid:
             row = self._table.get(node)
             known = row is not None and row.uid == peer.uid
-            taken = row.taken if row is not None and known else after
+            taken = max(row.taken, hello.acked) if row is not None and known else after
             incoming = self._incoming[node] = Incoming(node, peer.uid, taken)
             if not known:
                 self._table.put(node, LinkRow(peer.uid, taken))
@@ -199,23 +221,92 @@ class LinkReceiver:
             incoming.gap = True
             return
         now = self._broker.clock.now()
-        before = taken = incoming.taken
+        taken = incoming.taken
+        commit = self._context.tables.commit
+        written = 0 if commit is None else commit.written
         sequence = frame.first - 1
         publishers = [self._publisher(each, incoming.node) for each in frame.publishers]
-        for record in frame.messages:
+        place = 0
+        for run in frame.runs:
+            sequence = self._take_records(incoming, frame, place, run.before, publishers, sequence, fresh, now)
+            place = run.before
+            sequence = self._take_run(incoming, run, publishers, sequence, fresh, now)
+            if sequence < 0:
+                return
+        sequence = self._take_records(incoming, frame, place, len(frame.messages), publishers, sequence, fresh, now)
+        if incoming.taken == taken:
+            return
+        incoming.gap = False
+        if commit is not None and commit.written == written and incoming.taken - incoming.row < ROW_EVERY:
+            # Nothing of it is on disk: should this node die now, there is nobody left who was to have it.
+            if not incoming.storing:
+                incoming.stored = incoming.taken
+            else:
+                incoming.storing[-1] = (incoming.storing[-1][0], incoming.taken)
+            return
+        self._store(incoming)
+
+    def _take_records(
+        self,
+        incoming: Incoming,
+        frame: Frame,
+        place: int,
+        end: int,
+        publishers: list[ClientInfo],
+        sequence: int,
+        fresh: bool,
+        now: float,
+    ) -> int:
+        """Take the frame's messages from ``place`` to ``end``; the number of the last one. ``fresh``: those of QoS 0
+        have not come yet."""
+        for record in frame.messages[place:end] if place or end < len(frame.messages) else frame.messages:
             if record.flags & 3:
                 sequence += 1
-                if sequence <= taken:
+                if sequence <= incoming.taken:
                     continue
-                taken = sequence
+                incoming.taken = sequence
             elif not fresh:
                 continue
-            publisher = publishers[record.publisher] if record.publisher >= 0 else None
+            publisher = publishers[record.publisher] if 0 <= record.publisher < len(publishers) else None
             self._deliver(record, publisher, incoming.node, now)
-        if taken != before:
-            incoming.taken = taken
-            incoming.gap = False
-            self._store(incoming)
+        return sequence
+
+    def _take_run(
+        self,
+        incoming: Incoming,
+        run: RunRecord,
+        publishers: list[ClientInfo],
+        sequence: int,
+        fresh: bool,
+        now: float,
+    ) -> int:
+        """The same for a run of packets; -1: it cannot be read, and nothing of the frame from there on is taken."""
+        decoder = self._decoder
+        decoder.version = run.version
+        packets = decoder.feed(run.packets)
+        if decoder.pending or not _messages_only(packets):
+            self._context.refusals.add("malformed", incoming.node, "-")
+            self._decoder = new_decoder()
+            return -1
+        publisher = publishers[run.publisher] if 0 <= run.publisher < len(publishers) else None
+        timestamp = now - run.age / 1000
+        ids = run.ids
+        broker = self._broker
+        for index, message in enumerate(packets):
+            assert isinstance(message, Message)
+            if message.qos:
+                sequence += 1
+                if sequence <= incoming.taken:
+                    continue
+                incoming.taken = sequence
+            elif not fresh:
+                continue
+            message.publisher = publisher
+            message.timestamp = timestamp
+            if index < len(ids):
+                message.id = ids[index]
+            broker.route_local(message)
+        return sequence
 
     def _deliver(self, record: MessageRecord, publisher: ClientInfo | None, node: str, now: float) -> None:
         flags = record.flags
@@ -255,6 +346,7 @@ class LinkReceiver:
     # ------------------------------------------------------------ acknowledgements
 
     def _store(self, incoming: Incoming) -> None:
+        incoming.row = incoming.taken
         self._table.put(incoming.node, LinkRow(incoming.uid, incoming.taken))
         commit = self._context.tables.commit
         if commit is None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ..core.broker import Broker
-from ..mqtt.constants import MAX_PACKET_ID
+from ..mqtt.constants import MAX_PACKET_ID, V4, V5
 from ..mqtt.message import Delivery, Message, Publisher
 from ..persistence.group_commit import GroupCommit
 from ..session.protocols import LINK_FULL, QOS0_MSG
@@ -39,11 +39,11 @@ class LinkWriter:
         commit: GroupCommit | None,
         credit: int,
         id_prefix: str,
-        send: Callable[[int, int, int, list[Publisher], list[tuple[object, ...]]], int],
+        send: Callable[[int, int, int, list[Publisher], list[tuple[object, ...]], list[tuple[object, ...]]], int],
         later: Callable[[Callable[[], None]], object],
     ) -> None:
-        """``send``: number, after, first, publishers and messages of a frame; returns its bytes. ``later``: the loop's
-        ``call_soon``. ``id_prefix``: of ids of messages that have none."""
+        """``send``: number, after, first, publishers, messages and runs of a frame; returns its bytes. ``later``: the
+        loop's ``call_soon``. ``id_prefix``: of ids of messages that have none."""
         self.writable = True
         self.acked = 0
         self.last = 0
@@ -159,6 +159,12 @@ class LinkWriter:
         publishers: list[Publisher] = []
         places: dict[Publisher, int] = {}
         messages: list[tuple[object, ...]] = []
+        # Runs of packets, and the one that is being collected.
+        runs: list[tuple[object, ...]] = []
+        packets: list[bytes] = []
+        ids: list[str] = []
+        run_place = run_version = run_age = 0
+        count = 0
         now = self._broker.clock.now()
         size = 0
         first = 0
@@ -174,7 +180,7 @@ class LinkWriter:
                 waiting.popleft()
                 self._waiting_bytes -= length
                 continue
-            if messages and size + length > FRAME_BYTES:
+            if count and size + length > FRAME_BYTES:
                 break
             if sequence:
                 if first and sequence != upto + 1:
@@ -193,26 +199,61 @@ class LinkWriter:
                     publishers.append(publisher)
                 else:
                     place = found
-            messages.append(self._record(message, delivery, place, now))
-        if not messages:
+            count += 1
+            age = int((now - message.timestamp) * 1000)
+            if age < 0:
+                age = 0
+            packet, version = self._packet_of(message, delivery)
+            if not version:
+                if packets:
+                    runs.append((len(messages), run_place, run_version, run_age, ids, b"".join(packets)))
+                    packets, ids = [], []
+                messages.append(self._record(message, delivery, place, age))
+                continue
+            if packets and (place != run_place or version != run_version or age != run_age):
+                runs.append((len(messages), run_place, run_version, run_age, ids, b"".join(packets)))
+                packets, ids = [], []
+            if not packets:
+                run_place, run_version, run_age = place, version, age
+            packets.append(packet)
+            if message.id or ids:
+                while len(ids) < len(packets) - 1:
+                    ids.append("")
+                ids.append(message.id)
+        if packets:
+            runs.append((len(messages), run_place, run_version, run_age, ids, b"".join(packets)))
+        if not count:
             return False
         after = self._sent_upto
         self._sent_upto = upto
         self.frame += 1
-        sent = self._send(self.frame, after, first or upto + 1, publishers, messages)
+        sent = self._send(self.frame, after, first or upto + 1, publishers, messages, runs)
         self._sent.append((self.frame, sent))
         self.unacked_bytes += sent
         return True
 
-    def _record(self, message: Message, delivery: Delivery | None, place: int, now: float) -> tuple[object, ...]:
+    def _packet_of(self, message: Message, delivery: Delivery | None) -> tuple[bytes, int]:
+        """The PUBLISH packet that says all there is to say of it, and of which version; 0: there is none."""
+        if message.properties or message.hops or (delivery is not None and (delivery.group or delivery.identifiers)):
+            return b"", 0
+        if message.qos:
+            return (message.frame, message.frame_version) if message.packet_id_at else (b"", 0)
+        if message.retain:
+            return b"", 0
+        packet = message.wire0_v3
+        if packet is not None:
+            return packet, V4
+        packet = message.wire0_v5
+        return (b"", 0) if packet is None else (packet, V5)
+
+    def _record(self, message: Message, delivery: Delivery | None, place: int, age: int) -> tuple[object, ...]:
         """As ``wire.MessageRecord``."""
-        if not message.id:
+        if message.qos and not message.id:
             message.id = f"{self._id_prefix}{self._next_id:016X}"
             self._next_id += 1
         flags = message.qos | (_RETAIN if message.retain else 0)
-        age = int((now - message.timestamp) * 1000)
         payload = message.frame[message.payload_at :] if message.payload_at else message.frame
-        head = (message.topic, payload, flags, place, age if age > 0 else 0, message.id)
+        head = (message.topic, payload, flags, place, age, message.id)
         properties = message.properties
         if delivery is not None and (delivery.group or delivery.identifiers):
             return (*head, properties or None, message.hops, delivery.group, delivery.identifiers)
@@ -223,7 +264,7 @@ class LinkWriter:
     def probe(self) -> None:
         """An empty frame, to be acknowledged."""
         self.frame += 1
-        sent = self._send(self.frame, self._sent_upto, self._sent_upto + 1, [], [])
+        sent = self._send(self.frame, self._sent_upto, self._sent_upto + 1, [], [], [])
         self._sent.append((self.frame, sent))
         self.unacked_bytes += sent
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from ..core.cluster import RUNNING, CallFailed, NodeUnreachable
 from ..mqtt.topics import is_shared
-from ..session.subscription import Subscription
+from ..session.subscription import Subscription, VolatileSubscription
 from .calls import Calls
 from .context import ClusterContext
 from .members import Members, Peer
@@ -28,13 +28,16 @@ MAX_WRITES: Final = 256
 RETRY: Final = 0.5
 _SLICE: Final = 2000
 """Filters of a node that is gone, which are taken out of the router in one go."""
+VOLATILE: Final = 1
+DURABLE: Final = 2
+"""A node's pair of bits in the router's masks: where no durable session has a filter, and where one has."""
 
 
 class RemoteNode:
     """What another node has: ``filters`` by the hash in their keys.
 
-    ``bit``: its place in the router's masks. ``stale``: keys that the bucket has lost, and that the node has still to
-    write again."""
+    ``bit``: the first of its two in the router's masks. ``stale``: keys that the bucket has lost, and that the node has
+    still to write again."""
 
     __slots__ = ("bit", "filters", "groups", "key", "stale")
 
@@ -69,6 +72,9 @@ class Routes:
         # What the bucket has of ours: filter -> revision; of groups also what is said there.
         self._ours: dict[str, int] = {}
         self._counts: dict[str, tuple[int, int]] = {}
+        # Filters of ours that durable sessions have or had; and those of which the bucket says so.
+        self._durable: set[str] = set()
+        self._durable_told: set[str] = set()
         # Filters of ours that are deleted, and at which revision, until the watch has told that.
         self._deleted: dict[str, int] = {}
         # Filters of ours that may have to be written or deleted, and those of which just that is being done.
@@ -120,7 +126,13 @@ class Routes:
     def added(self, topic_filter: str) -> None:
         self._touch(topic_filter)
 
+    def durable(self, filter: str) -> None:
+        if filter not in self._durable:
+            self._durable.add(filter)
+            self._touch(filter)
+
     def removed(self, topic_filter: str) -> None:
+        self._durable.discard(topic_filter)
         self._touch(topic_filter)
 
     def group_changed(self, filter: str) -> None:
@@ -140,7 +152,7 @@ class Routes:
     def _wanted(self, filter: str) -> RouteRecord | None:
         """What the bucket should have of a filter of ours."""
         if not is_shared(filter):
-            return RouteRecord(filter) if self._router.has(filter) else None
+            return RouteRecord(filter, durable=filter in self._durable) if self._router.has(filter) else None
         group = self._router.group(filter)
         if group is None or not len(group):
             return None
@@ -150,7 +162,9 @@ class Routes:
     def _differs(self, filter: str, wanted: RouteRecord | None) -> bool:
         if wanted is None or filter not in self._ours:
             return (wanted is None) != (filter not in self._ours)
-        return wanted.members > 0 and self._counts.get(filter) != (wanted.members, wanted.connected)
+        if wanted.members:
+            return self._counts.get(filter) != (wanted.members, wanted.connected)
+        return wanted.durable != (filter in self._durable_told)
 
     def _pump(self) -> None:
         """Begin as many writes as may be under way."""
@@ -212,11 +226,16 @@ class Routes:
         if record is None:
             self._ours.pop(filter, None)
             self._counts.pop(filter, None)
+            self._durable_told.discard(filter)
             self._deleted[filter] = revision
             return
         self._ours[filter] = revision
         if record.members:
             self._counts[filter] = (record.members, record.connected)
+        elif record.durable:
+            self._durable_told.add(filter)
+        else:
+            self._durable_told.discard(filter)
 
     def _settled(self, filter: str) -> None:
         if not self._waiting or filter in self._pending or filter in self._active:
@@ -268,9 +287,9 @@ class Routes:
         node = self._nodes.get(key)
         if node is None:
             used = {each.bit for each in [*self._nodes.values(), *self._leaving]}
-            bit = next(bit for bit in range(len(used) + 1) if bit not in used)
+            bit = next(bit for bit in range(0, 2 * len(used) + 2, 2) if bit not in used)
             node = self._nodes[key] = RemoteNode(key, bit)
-            self._router.set_remote_target(bit, self._targets.get(key))
+            self._set_targets(node)
         return node
 
     def _own_entry(self, record: RouteRecord, revision: int) -> None:
@@ -293,23 +312,25 @@ class Routes:
         if is_shared(record.filter):
             node.groups[key] = record
             self._tell_group(node, record.filter, record.members, record.connected)
-        elif key not in node.filters:
-            node.filters[key] = record.filter
-            self._set_bit(record.filter, node.bit, True)
+            return
+        node.filters[key] = record.filter
+        self._set_bits(record.filter, node.bit, DURABLE if record.durable else VOLATILE)
 
     def _remove(self, node: RemoteNode, key: bytes) -> None:
         node.stale.discard(key)
         filter = node.filters.pop(key, None)
         if filter is not None:
-            self._set_bit(filter, node.bit, False)
+            self._set_bits(filter, node.bit, 0)
             return
         group = node.groups.pop(key, None)
         if group is not None:
             self._tell_group(node, group.filter, 0, 0)
 
-    def _set_bit(self, filter: str, bit: int, on: bool) -> None:
+    def _set_bits(self, filter: str, bit: int, bits: int) -> None:
         mask = self._router.remote_mask(filter)
-        self._router.set_remote(filter, mask | 1 << bit if on else mask & ~(1 << bit))
+        wanted = mask & ~((VOLATILE | DURABLE) << bit) | bits << bit
+        if wanted != mask:
+            self._router.set_remote(filter, wanted)
 
     def _tell_group(self, node: RemoteNode, filter: str, members: int, connected: int) -> None:
         for call in self.on_group:
@@ -321,12 +342,20 @@ class Routes:
             for record in node.groups.values():
                 yield node.key, record
 
+    def _set_targets(self, node: RemoteNode) -> None:
+        target = self._targets.get(node.key)
+        volatile = target
+        if target is not None and target.session.durable:
+            volatile = VolatileSubscription(target.session, target.filter, target.qos, retain_as_published=True)
+        self._router.set_remote_target(node.bit, volatile)
+        self._router.set_remote_target(node.bit + 1, target)
+
     def attach(self, peer: Peer, target: Subscription) -> None:
         """What a node's subscribers are to receive is delivered to ``target``."""
         self._targets[peer.key] = target
         for call in self.on_target:
             call(peer.key, target)
-        self._router.set_remote_target(self._node(peer.key).bit, target)
+        self._set_targets(self._node(peer.key))
 
     def target(self, key: str) -> Subscription | None:
         """What the messages for a node are delivered to."""
@@ -340,7 +369,7 @@ class Routes:
         node = self._nodes.pop(key, None)
         if node is None:
             return
-        self._router.set_remote_target(node.bit, None)
+        self._set_targets(node)
         for group in node.groups.values():
             self._tell_group(node, group.filter, 0, 0)
         self._leaving.append(node)
@@ -351,7 +380,7 @@ class Routes:
         """The filters of nodes that are gone leave the router, some at a time."""
         node = self._leaving[0]
         for key in list(islice(node.filters, _SLICE)):
-            self._set_bit(node.filters.pop(key), node.bit, False)
+            self._set_bits(node.filters.pop(key), node.bit, 0)
         if not node.filters:
             self._leaving.pop(0)
         if self._leaving:
@@ -387,6 +416,8 @@ class Routes:
         for filter in list(self._ours):
             self._pending[filter] = None
         for filter in self._router.filters():
+            if any(each.session.durable for each in self._router.subscriptions(filter)):
+                self._durable.add(filter)
             self._pending[filter] = None
         loop = asyncio.get_running_loop()
         for node in self._nodes.values():
@@ -400,6 +431,7 @@ class Routes:
             return
         self._ours.clear()
         self._counts.clear()
+        self._durable_told.clear()
         self._deleted.clear()
         for node in self._nodes.values():
             node.stale.update(node.filters, node.groups)

@@ -243,11 +243,13 @@ class Reply(msgspec.Struct, array_like=True, frozen=True):
 
 class RouteRecord(msgspec.Struct, array_like=True, frozen=True):
     """Bucket ``routes``: a node has subscribers of this filter. Of a Shared Subscription (``$share/...``) it has so
-    many ``members``, of which so many are ``connected``."""
+    many ``members``, of which so many are ``connected``. ``durable``: a durable session has it, or had since the filter
+    has subscribers there; any other filter's messages need not survive the node."""
 
     filter: str
     members: int = 0
     connected: int = 0
+    durable: bool = False
 
 
 # ----------------------------------------------------------------------- links
@@ -283,16 +285,30 @@ class MessageRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
     identifiers: tuple[int, ...] = ()
 
 
+class RunRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Messages of one publisher as the PUBLISH packets that it sent, or that it could have sent, with nothing that
+    Topic Names, payloads and their flags do not say. ``before``: the place in the frame's messages of the one that
+    follows. ``version``: of the packets. ``age``: as of a message. ``ids``: of each, or none at all."""
+
+    before: int
+    publisher: int
+    version: int
+    age: int
+    ids: list[str]
+    packets: bytes
+
+
 class Frame(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Messages for another node. ``number`` grows with every frame. Those of QoS 1 and 2 have the sequence numbers from
-    ``first`` on; there is none between ``after`` and ``first``. ``part``: of the body of a frame that is larger than
-    NATS takes, this piece of so many, with these bytes; then there is nothing else."""
+    """Messages for another node, ``runs`` of them as packets. ``number`` grows with every frame. Those of QoS 1 and 2
+    have the sequence numbers from ``first`` on; there is none between ``after`` and ``first``. ``part``: of the body of
+    a frame that is larger than NATS takes, this piece of so many, with these bytes; then there is nothing else."""
 
     number: int
     after: int
     first: int
     publishers: list[PublisherRecord]
     messages: list[MessageRecord]
+    runs: list[RunRecord]
     part: tuple[int, int, bytes] | None = None
 
 
@@ -308,9 +324,12 @@ class LinkAck(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Hello(msgspec.Struct, array_like=True, frozen=True):
-    """A link begins. ``after``: the last number before those that it has to send, should nothing be known of it."""
+    """A link begins. ``after``: the last number before those that it has to send, should nothing be known of it.
+    ``acked``: up to which number all has been acknowledged, in this start of the node; what need not survive is
+    acknowledged without a word on disk."""
 
     after: int
+    acked: int = 0
 
 
 class HelloAnswer(msgspec.Struct, array_like=True, frozen=True):

@@ -33,7 +33,7 @@ from ..session.protocols import TOO_LARGE as DELIVERY_TOO_LARGE
 from ..session.queue import EXPIRY_SLICE
 from ..session.registry import SessionRegistry
 from ..session.session import Session
-from ..session.subscription import Subscription, without_no_local
+from ..session.subscription import Subscription, VolatileSubscription, without_no_local
 from .cluster import Cluster, RetainedChanges, SingleNode
 from .delayed_topic import reserved, split
 from .hooks import Hooks
@@ -271,7 +271,7 @@ class Broker:
                 else:
                     subscription.session.deliver(message, subscription)
         if route.remote and scope == EVERYWHERE:
-            count += self._deliver_remote(message, route.remote)
+            count += self._deliver_remote(message, route.remote, count + len(route.remote))
         if count:
             if message.plain1 is not None or message.plain2 is not None:
                 message.release_plain()
@@ -296,13 +296,18 @@ class Broker:
         Subscription."""
         return self.route(message, FROM_A_NODE)
 
-    def _deliver_remote(self, message: Message, nodes: tuple[Subscription, ...]) -> int:
+    def _deliver_remote(self, message: Message, nodes: tuple[Subscription, ...], ways: int) -> int:
+        """``ways``: in how many ways it goes on, those to other nodes with them."""
         budget = self.budget
         budget.deliveries += len(nodes)
         budget.bytes += len(nodes) * (len(message.frame) + 64)
-        self._identify(message)
+        if message.qos or ways > 1:
+            self._identify(message)
         for subscription in nodes:
-            subscription.session.deliver(message, subscription)
+            if message.qos and isinstance(subscription, VolatileSubscription):
+                subscription.session.deliver_volatile(message, subscription)
+            else:
+                subscription.session.deliver(message, subscription)
         return len(nodes)
 
     def would_refuse(self, message: Message) -> bool:
@@ -327,7 +332,7 @@ class Broker:
         route = self.router.match(topic)
         return (
             any(each.qos and each.session.durable for each in route.targets)
-            or any(each.session.durable for each in route.remote)
+            or any(each.session.durable and not isinstance(each, VolatileSubscription) for each in route.remote)
             or any(each.qos and each.session.durable for group in route.groups for each in group.members())
             or any(group.remote is not None for group in route.groups)
         )

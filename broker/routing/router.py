@@ -18,6 +18,8 @@ TARGETS_PER_TOPIC: Final = 16  # the cache holds at most this many targets and g
 # is in it soon, and what hardly comes again mostly costs no remembering and evicts no other.
 ADMISSION_ODDS: Final = 8
 
+_EVEN_BITS: Final = int("55" * 64, 16)  # of masks of remote nodes: 256 nodes
+
 _Subscribers: TypeAlias = "Subscription | dict[Session, Subscription]"
 _Groups: TypeAlias = SharedGroup | dict[str, SharedGroup]
 
@@ -52,6 +54,9 @@ EMPTY: Final = Route((), ())
 class RouteWatcher(Protocol):
     """Is told which filters have subscribers of this node (``cluster.routes``)."""
 
+    def durable(self, filter: str) -> None:
+        """A durable session has subscribed to this filter, the first or one more."""
+
     def added(self, topic_filter: str) -> None:
         """It has its first subscriber, Shared Subscriptions aside."""
 
@@ -70,7 +75,9 @@ class Router:
     publishes looks there first, and calls ``match`` for any other.
 
     ``remote``, ``None`` without a cluster: filter -> the nodes that have subscribers of it, as a mask of bits; bit n is
-    ``remote_targets[n]``, a Subscription of the session whose client is that node. ``watcher`` is told of changes.
+    ``remote_targets[n]``, a Subscription of the session whose client is that node. Bits are in pairs: an odd one, where
+    that node has durable sessions with the filter, takes the place of the even one before it. ``watcher`` is told of
+    changes.
     """
 
     __slots__ = (
@@ -148,6 +155,8 @@ class Router:
         if old is None:
             self.subscription_count += 1
             self.filter_bytes += len(topic_filter)
+        if self.watcher is not None and session.durable:
+            self.watcher.durable(topic_filter)
         self._forget(topic_filter)
         return old
 
@@ -223,8 +232,9 @@ class Router:
             return ()
         found = self._targets_of_mask.get(mask)
         if found is None:
+            alone = mask & ~(mask >> 1 & _EVEN_BITS)
             targets = enumerate(self.remote_targets)
-            found = tuple([target for bit, target in targets if target is not None and mask >> bit & 1])
+            found = tuple([target for bit, target in targets if target is not None and alone >> bit & 1])
             self._targets_of_mask[mask] = found
         return found
 

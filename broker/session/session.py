@@ -189,6 +189,24 @@ class Session:
         else:
             self._deliver_qos(delivery)
 
+    def deliver_volatile(self, message: Message, subscription: Subscription) -> None:
+        """The same for QoS 1 that nobody durable waits for: it is not written down, if it can go out at once."""
+        writer = self.writer
+        if (
+            writer is None
+            or not writer.writable
+            or self.queue is not None
+            or self.resend is not None
+            or len(self.inflight) >= self.window
+        ):
+            self.deliver(message, subscription)
+            return
+        packet_id = self._free_id(self.last_packet_id)
+        self.last_packet_id = packet_id
+        delivery = message.plain(1)
+        self.inflight[packet_id] = delivery
+        writer.send_publish(delivery, packet_id, False)
+
     def deliver_shared(self, delivery: Delivery) -> None:
         """Take a delivery that a shared subscription chose this session for."""
         if delivery.message.payload_at < 0:

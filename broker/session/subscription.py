@@ -77,6 +77,13 @@ class Subscription:
         return f"Subscription({self.filter!r}, qos={self.qos})"
 
 
+class VolatileSubscription(Subscription):
+    """Of a session that outlives the process, for what need not: nobody it is for has a durable session. It is not
+    written down where it goes out at once (``Session.deliver_volatile``)."""
+
+    __slots__ = ()
+
+
 def merge(overlapping: list[Subscription]) -> Subscription:
     """Several matching filters of one session as one delivery: highest QoS, all identifiers [MQTT-3.3.4-2..4].
 

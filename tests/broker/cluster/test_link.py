@@ -5,10 +5,12 @@ from collections.abc import Callable
 
 import pytest
 
+from taipan.broker.cluster import link_receiver
 from taipan.broker.cluster.link import PREFIX, Link
 from taipan.broker.cluster.nats_cluster import NatsCluster
+from taipan.broker.cluster.wire import Frame, RunRecord
 from taipan.broker.core.cluster import STOPPED
-from taipan.broker.mqtt.constants import PUBACK, PUBCOMP, PUBREC
+from taipan.broker.mqtt.constants import CONTENT_TYPE, PUBACK, PUBCOMP, PUBREC
 from taipan.broker.mqtt.reason_codes import NO_MATCHING_SUBSCRIBERS, QUOTA_EXCEEDED, SUCCESS
 from tests.support.cluster_nodes import ClusterNodes, cluster_nodes
 from tests.support.node import Node
@@ -278,3 +280,75 @@ async def test_the_numbers_go_on_beyond_the_last_packet_identifier() -> None:
         await cluster.start(0)
         await cluster.start(1)
         assert await take_all(cluster[1], "s", b"39") == [b"%d" % number for number in range(20, 40)]
+
+
+async def test_what_no_durable_session_waits_for_is_not_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_receiver, "ROW_EVERY", 100)
+    async with cluster_nodes(2, level="disk", cluster=QUICK) as cluster:
+        subscriber, publisher = await cluster[1].client("s"), await cluster[0].client("p")
+        await subscriber.subscribe("t", qos=2)
+        await opened(cluster)
+        commits = [node.server.tables.commit for node in (cluster[0], cluster[1])]
+        before = [0 if commit is None else commit.written for commit in commits]
+        for number in range(250):
+            await publisher.publish("t", b"%d" % number, qos=1)
+            await subscriber.expect_publish("t", b"%d" % number)
+        await cluster.wait_until_quiet()
+        written = [0 if commit is None else commit.written for commit in commits]
+        assert written[0] == before[0]
+        assert 0 < written[1] - before[1] <= 4  # its row, every 100 numbers
+        durable = await cluster[1].client("d", expiry=1000)
+        await durable.subscribe("t", qos=2)
+        await publisher.publish("t", b"250", qos=1)
+        assert commits[0] is not None and commits[0].written > written[0]
+        await durable.expect_publish("t", b"250")
+        await durable.close()
+        for number in range(251, 260):
+            await publisher.publish("t", b"%d" % number, qos=1 + number % 2)
+        await cluster.kill(1)
+        for number in range(260, 270):
+            await publisher.publish("t", b"%d" % number, qos=1 + number % 2)
+        await cluster.kill(0)
+        await cluster.start(0)
+        await cluster.start(1)
+        assert await take_all(cluster[1], "d", b"269") == [b"%d" % number for number in range(251, 270)]
+
+
+async def test_packets_and_messages_with_more_to_say_come_in_their_order() -> None:
+    async with cluster_nodes(2, cluster=QUICK) as cluster:
+        subscriber = await cluster[1].client("s")
+        plain, other = await cluster[0].client("p", version=4), await cluster[0].client("o")
+        await subscriber.subscribe("+", qos=2, retain_as_published=True)
+        await opened(cluster)
+        expected: dict[str, list[tuple[bytes, int, bool, object]]] = {"p": [], "o": []}
+        for number in range(60):
+            payload, qos, retain = b"%d" % number, number % 3, number % 7 == 0
+            properties = {CONTENT_TYPE: f"{number}"} if number % 4 == 0 else {}
+            await plain.send(Publish("p", payload, qos, retain, False, number + 1 if qos else 0))
+            await other.send(Publish("o", payload, qos, retain, False, number + 1 if qos else 0, properties))
+            expected["p"].append((payload, qos, retain, None))
+            expected["o"].append((payload, qos, retain, properties.get(CONTENT_TYPE)))
+        found: dict[str, list[tuple[bytes, int, bool, object]]] = {"p": [], "o": []}
+        for _ in range(120):
+            publish = await subscriber.expect_publish()
+            facts = (publish.payload, publish.qos, publish.retain, publish.properties.get(CONTENT_TYPE))
+            found[publish.topic].append(facts)
+        assert found == expected
+
+
+async def test_a_run_that_cannot_be_read_is_refused_and_counted() -> None:
+    async with cluster_nodes(2, cluster=QUICK) as cluster:
+        subscriber = await cluster[1].client("s")
+        await subscriber.subscribe("t", qos=1)
+        await opened(cluster)
+        receiver = parts(cluster[1]).receiver
+        incoming = receiver._incoming[cluster.name(0)]
+        good = b"\x30\x04\x00\x01tx"
+        for packets in (b"\x30\x7f\x00\x01t", b"\xc0\x00" + good, b"\x32\x03\x00\x01t", b"\x30"):
+            number = incoming.frame + 1
+            run = RunRecord(0, -1, 4, 0, [], packets)
+            receiver._take(incoming, Frame(number, incoming.taken, incoming.taken + 1, [], [], [run]))
+        assert cluster[1].server.metrics.refusals.snapshot()["cluster_malformed"] == 4
+        publisher = await cluster[0].client("p")
+        await publisher.publish("t", b"still there", qos=1)
+        await subscriber.expect_publish("t", b"still there")
