@@ -45,10 +45,7 @@ def new_decoder() -> Decoder:
 
 
 def _messages_only(packets: list[Packet]) -> bool:
-    for packet in packets:
-        if not isinstance(packet, Message):
-            return False
-    return True
+    return all([isinstance(packet, Message) for packet in packets])  # noqa: C419 - mypyc makes no generator of it
 
 
 class LinkRow(msgspec.Struct, array_like=True, frozen=True):
