@@ -91,7 +91,8 @@ max_inflight = 0
 enabled = false
 """
             if clustered:
-                config += f'[cluster]\nservers = ["nats://127.0.0.1:{nats_port}"]\nlink_queue_messages = 10000000\nstrict_subscribe = true\n'
+                config += f'[cluster]\nservers = ["nats://127.0.0.1:{nats_port}"]\n'
+                config += "link_queue_messages = 10000000\nstrict_subscribe = true\n"
             file = directory / f"n{number}.toml"
             file.write_text(config)
             self.port.append(port)
