@@ -69,9 +69,10 @@ class Ownership:
         self._texts: dict[str, str] = {}
         # Client Identifiers that something is being done about, with how many wait to do something.
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
-        # Whose key must be looked at: the session is over, or begun without one, or a write was not answered. What is
-        # to be written where such a write has taken the key from another node.
-        self._to_settle: dict[str, Owned | None] = {}
+        # Whose key must be looked at: the session is over, or begun without one, or a write was not answered.
+        self._to_settle: dict[str, None] = {}
+        # Where a write was not answered: whose the session was, for the key if that write has taken it.
+        self._unanswered: dict[str, Owned] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
         self._stopped = False
@@ -220,7 +221,7 @@ class Ownership:
 
     def busy(self, client_id: str) -> bool:
         """Whether something is being done about it, or has to be."""
-        return client_id in self._locks or client_id in self._to_settle
+        return client_id in self._locks or client_id in self._to_settle or client_id in self._unanswered
 
     # --------------------------------------------------------------------- claim
 
@@ -229,7 +230,8 @@ class Ownership:
         client_id = client.client_id
         if self._members.left:
             return None
-        if client_id not in self._locks and not self._handover.leaves(client_id):
+        busy = client_id in self._locks or client_id in self._unanswered
+        if not busy and not self._handover.leaves(client_id):
             owner = self._owners.get(thing_key(client_id))
             if ((owner is None or not owner.node) and not expiry) or (owner is not None and self.is_ours(owner)):
                 self._connected.announce(client, clean_start)
@@ -285,7 +287,7 @@ class Ownership:
             return False
         except Unknown:
             node, uid = ("", "") if before is None else (before.node, before.uid)
-            self._to_settle[client_id] = Owned(client_id, node, uid)
+            self._unanswered[client_id] = Owned(client_id, node, uid)
             self.settle_soon(client_id)
             raise
         self._note(key, owned, revision)
@@ -335,16 +337,16 @@ class Ownership:
             return
         while self._to_settle and len(self._tasks) < _SETTLED_AT_A_TIME:
             client_id = next(iter(self._to_settle))
-            self._run(self._settle_one(client_id, self._to_settle.pop(client_id)))
+            del self._to_settle[client_id]
+            self._run(self._settle_one(client_id))
 
-    async def _settle_one(self, client_id: str, back: Owned | None) -> None:
+    async def _settle_one(self, client_id: str) -> None:
         try:
             async with self._locked(client_id):
-                await self._settle(client_id, back)
+                await self._settle(client_id)
         except (Unavailable, Unknown, NoAnswer, WrongRevision) as error:
             logger.debug("session_key_waits client_id=%s error=%s", client_id, error)
-            if self._to_settle.get(client_id) is None:
-                self._to_settle[client_id] = back
+            self._to_settle[client_id] = None
             if self._retry is None and not self._stopped:
                 self._retry = asyncio.get_running_loop().call_later(RETRY, self._try_again)
         else:
@@ -354,10 +356,17 @@ class Ownership:
         self._retry = None
         self._pump()
 
-    async def _settle(self, client_id: str, back: Owned | None) -> None:
-        """Make the key say what is so. ``back``: whose it was, where a write of ours was not answered."""
+    async def settle_unanswered(self, client_id: str) -> None:
+        """Before anything else is done about this key, by whoever has its lock: a write may be there that was given
+        up."""
+        if client_id in self._unanswered:
+            await self._settle(client_id)
+
+    async def _settle(self, client_id: str) -> None:
+        """Make the key say what is so."""
         if self._handover.leaves(client_id):
             return
+        back = self._unanswered.get(client_id)
         key = thing_key(client_id)
         entry = await self._nats.read(BUCKET, key)
         if entry is not None:
@@ -382,6 +391,7 @@ class Ownership:
             await self._write(client_id, ours_now, revision)
         elif owned is None and back is not None:
             await self._write(client_id, None, revision)
+        self._unanswered.pop(client_id, None)
 
     async def _write(self, client_id: str, owned: Owned | None, revision: int) -> None:
         key = thing_key(client_id)
@@ -421,6 +431,8 @@ class _Claim:
                 continue
             owner = ownership.owner(client_id)
             try:
+                await ownership.settle_unanswered(client_id)
+                owner = ownership.owner(client_id)
                 if owner is not None and ownership.is_ours(owner):
                     return None
                 if owner is None or not owner.node or owner.node == self._context.node:
@@ -430,6 +442,8 @@ class _Claim:
                 done, refusal = await self._from(owner)
                 if done:
                     return refusal
+            except WrongRevision:
+                continue
             except Unavailable as error:
                 return self._without_quorum(owner, str(error))
             except (Unknown, NoAnswer) as error:
