@@ -105,8 +105,9 @@ class ApiClient:
         return await self.ask("DELETE", path, **query)
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
             await asyncio.sleep(0)
 
 

@@ -41,20 +41,23 @@ class ClusterProcess(NodeProcess):
             f'[[management.apps]]\nid = "{APP_ID}"\nsecret = "{SECRET}"\n'
         )
         super().__init__(config, env={"TAIPAN__MANAGEMENT__BIND": f"127.0.0.1:{management}"})
+        self.log = bytearray()
+        """What this start of it has said."""
         self._drains: list[asyncio.Task[None]] = []
 
     async def start(self, timeout: float = 50.0) -> "ClusterProcess":
+        self.log.clear()
         await super().start(timeout)
         assert self.process.stdout is not None and self.process.stderr is not None
         self._drains = [asyncio.create_task(self._drain(each)) for each in (self.process.stdout, self.process.stderr)]
         return self
 
     async def _drain(self, stream: asyncio.StreamReader) -> None:
-        while await stream.read(65_536):
-            pass
+        while data := await stream.read(65_536):
+            self.log += data
 
     async def end(self) -> int:
-        """SIGTERM; the exit status."""
+        """SIGTERM; the exit status. It may start again."""
         await self.api.close()
         if self.process.returncode is None:
             self.process.terminate()
