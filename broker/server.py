@@ -264,6 +264,7 @@ class Server:
             self.broker.rng,
             self.version,
             self._zone_of,
+            self._refusal_of_will,
         )
 
     def _memory_part(self, name: str) -> int:
@@ -397,7 +398,8 @@ class Server:
             )
             self.broker.durability = self.context.durability = self.delayed.durability = durability
             shed = self.guard.shed_at_once
-            self.store.recover(self.broker, self._zone_of, self.delayed.recover, self._refusal_of_will, shed)
+            hold = None if self._nats_cluster is None else self._nats_cluster.wills.hold
+            self.store.recover(self.broker, self._zone_of, self.delayed.recover, self._refusal_of_will, shed, hold)
         finally:
             if collecting:
                 gc.enable()

@@ -314,6 +314,8 @@ def _answer(channel: Channel, connect: Connect, connack: Connack, now: float) ->
         client.keep_alive,
         client.expiry_interval,
     )
+    if connect.will is not None:
+        context.cluster.will_changed(client.client_id)
     channel.link.accepted(client.keep_alive * zone.keep_alive_multiplier)
     if context.hooks.client_connected:
         context.hooks.client_connected(client)

@@ -137,7 +137,7 @@ class Handover:
         self._members = members
         self._calls = calls
         self._routes = routes
-        self._receiver = Receiver(context.broker, zone_of)
+        self.receiver = Receiver(context.broker, zone_of)
         self._rows = context.tables.open(TABLE, HandoverRow)
         self._id_rows = context.tables.open(IDS, IdsRow)
         self._coming: dict[str, Incoming] = {}
@@ -248,10 +248,10 @@ class Handover:
         """Make the session here; its subscriptions are not in force yet."""
         broker = self._broker
         incoming = self._coming[client_id] = Incoming(client_id, HandoverRow(node, move, ADOPTED))
-        session = self._receiver.session(moved)
+        session = self.receiver.session(moved)
         broker.adopt_session(session)
         incoming.session = session
-        incoming.will_due = self._receiver.hold(session, moved)
+        incoming.will_due = self.receiver.hold(session, moved)
         self._rows.put(client_id, incoming.row)
 
     def drop(self, client_id: str) -> None:
@@ -426,7 +426,7 @@ class Handover:
                     continue
                 ids.append(key)
                 incoming.ids.add(key)
-            delivery = self._receiver.delivery(each)
+            delivery = self.receiver.delivery(each)
             if incoming.ended and _is_over(incoming.ended, session, each):
                 self._broker.delivery_dropped(session, delivery, REVOKED)
                 continue

@@ -31,6 +31,7 @@ from .retained import Retained
 from .routes import Routes
 from .rows import Rows
 from .shared_groups import SharedGroups
+from .wills import RefusalOf, Wills
 
 logger = logging.getLogger(__name__)
 
@@ -57,8 +58,9 @@ class NatsCluster:
         rng: Random,
         version: str,
         zone_of: ZoneOf,
+        refusal_of_will: RefusalOf,
     ) -> None:
-        """``zone_of``: settings and limits by a listener's name."""
+        """``zone_of``: settings and limits by a listener's name. ``refusal_of_will``: as in ``store.recover``."""
         self.context = ClusterContext(settings, nats, broker, channels, tables, alarms, clock, rng, version)
         self.nats = nats
         self.strict_subscribe = self.context.settings.strict_subscribe
@@ -75,6 +77,7 @@ class NatsCluster:
         self.handover = Handover(self.context, self.membership, self.calls, self.routes, zone_of)
         self.connected = Connected(self.context, self.membership, self.calls)
         self.ownership = Ownership(self.context, self.membership, self.handover, self.connected)
+        self.wills = Wills(self.context, self.membership, self.ownership, self.handover.receiver, refusal_of_will)
 
     async def start(self) -> None:
         """Become a member. Where NATS is not there, the node serves its own clients, and joins when it is.
@@ -107,6 +110,7 @@ class NatsCluster:
         await self.ownership.start()
         self.handover.start()
         self.connected.start()
+        self.wills.start()
 
     def _stop_sharing(self) -> None:
         self.retained.stop()
@@ -116,6 +120,7 @@ class NatsCluster:
         """The clients are gone: take no part any more."""
         await self.retained.flush(_LAST_FRAMES)
         self._stop_sharing()
+        await self.wills.stop()
         await self.connected.stop()
         await self.handover.stop()
         await self.ownership.stop()
@@ -144,6 +149,9 @@ class NatsCluster:
 
     def session_ended(self, session: Session) -> None:
         self.ownership.session_ended(session)
+
+    def will_changed(self, client_id: str) -> None:
+        self.wills.changed(client_id)
 
     def owner_of(self, client_id: str) -> str | None:
         return self.ownership.owner_of(client_id)

@@ -213,9 +213,9 @@ class Receiver:
         return due
 
     def delivery(self, moved: MovedDelivery) -> Delivery:
-        return Delivery(self._message(moved.body), moved.qos, moved.retain, tuple(moved.identifiers), moved.group)
+        return Delivery(self.message(moved.body), moved.qos, moved.retain, tuple(moved.identifiers), moved.group)
 
-    def _message(self, body: records.StoredBody, listener: str = "", mountpoint: str = "") -> Message:
+    def message(self, body: records.StoredBody, listener: str = "", mountpoint: str = "") -> Message:
         publisher = None
         if body.client_id is not None:
             publisher = restored_client(
@@ -227,7 +227,7 @@ class Receiver:
         return message
 
     def _will(self, will: MovedWill) -> Message:
-        return self._message(will.body, will.listener, will.mountpoint)
+        return self.message(will.body, will.listener, will.mountpoint)
 
 
 _RELEASED: Final = Delivery(Message(""), 2)

@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from ..observability.metrics import Reasons
+from ..persistence.log import records
 
 logger = logging.getLogger(__name__)
 
@@ -380,3 +381,11 @@ class SendAway(msgspec.Struct, array_like=True, frozen=True):
     client_id: str
     stamp: int
     owner: str
+
+
+class WillRecord(msgspec.Struct, array_like=True, frozen=True):
+    """Bucket ``wills``. ``published_by``: another node has published it."""
+
+    client_id: str
+    will: records.WillStored
+    published_by: str = ""

@@ -632,6 +632,7 @@ class Broker:
                 # [MQTT-3.1.2-8] after the delay or at the session's end, whichever is first
                 due = now + will_delay
                 session.will_timer = self.timers.at(due, lambda: self._publish_will(session))
+                self.cluster.will_changed(session.client_id)
                 if self.durability is not None and session.will_number:
                     self.durability.node.will_stored(will, will_delay, due, session.will_number)
 
@@ -644,6 +645,7 @@ class Broker:
         session.will = will
         session.will_number = number
         session.will_timer = self.timers.at(due, lambda: self._publish_will(session))
+        self.cluster.will_changed(session.client_id)
 
     def _expire(self, session: Session) -> None:
         session.expiry_timer = None
@@ -717,6 +719,7 @@ class Broker:
         if self.timers.enough is not None and self.timers.enough():
             # One of many sessions whose connections end at once. On disk the will stays until it is published.
             number, session.will_number = session.will_number, 0
+            self.cluster.will_changed(session.client_id)
             self.timers.at(self.clock.now(), lambda: self._publish_late(will, number))
             return
         self.send_will(will)
@@ -744,6 +747,7 @@ class Broker:
         self.note_refusal("will_refused", client_id, topic, refusal, now)
 
     def _will_gone(self, session: Session) -> None:
+        self.cluster.will_changed(session.client_id)
         if session.will_number and self.durability is not None:
             self.durability.node.will_gone(session.will_number)
             session.will_number = 0

@@ -64,6 +64,9 @@ class Cluster(Protocol):
     def session_ended(self, session: Session) -> None:
         """A session of this node is over."""
 
+    def will_changed(self, client_id: str) -> None:
+        """The will of a client of this node is in force, waits for its delay, or is gone."""
+
     def owner_of(self, client_id: str) -> str | None:
         """The other node that has this client's session or connection; ``None``: this one, or nobody known."""
 
@@ -125,6 +128,9 @@ class SingleNode:
         pass
 
     def session_ended(self, session: Session) -> None:
+        pass
+
+    def will_changed(self, client_id: str) -> None:
         pass
 
     def owner_of(self, client_id: str) -> None:

@@ -23,6 +23,9 @@ from .restored import ZoneOf, restored_client, restored_message, restored_sessio
 
 logger = logging.getLogger(__name__)
 
+HoldWill = Callable[[int, Message, float, Session | None], None]
+"""Takes a will that must not be published here yet: its number, when it is due, its session."""
+
 RecordT = TypeVar("RecordT", bound=records.Record)
 
 _PROGRESS: Final = 100_000
@@ -240,18 +243,20 @@ def recover(
     delay: Callable[[Message, float, int], None],
     refusal_of_will: Callable[[Message, bool], Outcome | None],
     shed: Callable[[], None] = lambda: None,
+    hold_will: HoldWill | None = None,
 ) -> None:
     """Put what was read into ``broker``; sessions whose time is over end here, and wills go out that are due.
 
     ``zone_of`` tells settings and limits by a listener's name, ``delay`` takes a delayed message back.
     ``refusal_of_will`` says why a will's publisher may not publish it, None where it may; it is told whether the record
     is ``approved``. ``shed`` is called now and then: the node's memory may be less than it was.
+    ``hold_will``: takes the wills, which another node may have published; ``None``: they are published here.
     """
     started = time.perf_counter()
     recovery = _Recovery(state, broker, durability, zone_of, shed)
     recovery.sessions_and_retained()
     recovery.delayed(delay)
-    recovery.wills(refusal_of_will)
+    recovery.wills(refusal_of_will, hold_will)
     logger.info(
         "restored sessions=%s retained=%s messages=%s records=%s unreadable=%s seconds=%.3f",
         len(broker.sessions),
@@ -412,7 +417,7 @@ class _Recovery:
             self.durability.node.delayed[record.number] = record
             delay(self._message(record.body), record.due_at, record.number)
 
-    def wills(self, refusal_of: Callable[[Message, bool], Outcome | None]) -> None:
+    def wills(self, refusal_of: Callable[[Message, bool], Outcome | None], hold: HoldWill | None) -> None:
         """One whose client was connected when the node died is due after its delay; one that waited goes on waiting."""
         now = self.broker.clock.now()
         for record in self.state.wills.values():
@@ -433,7 +438,9 @@ class _Recovery:
                 continue
             session = None if client_id is None else self.broker.sessions.get(client_id)
             due = min(record.due_at or now + record.delay, now + record.delay)
-            if session is None or due <= now:
+            if hold is not None:
+                hold(record.number, message, due, session)
+            elif session is None or due <= now:
                 self.broker.send_will(message)
                 self.durability.node.will_gone(record.number)
             else:

@@ -23,7 +23,7 @@ from ..persistence.log.write_ahead_log import WriteAheadLog
 from ..persistence.tables import Tables
 from ..session.limits import Limits
 from .compaction import SLICE_BYTES, Compaction
-from .recovery import RecoveredState, read_batches, recover
+from .recovery import HoldWill, RecoveredState, read_batches, recover
 from .store_loss import MARKED, StoreLoss, find_loss
 
 logger = logging.getLogger(__name__)
@@ -156,12 +156,13 @@ class Store:
         delay: Callable[[Message, float, int], None],
         refusal_of_will: Callable[[Message, bool], Outcome | None],
         shed: Callable[[], None] = lambda: None,
+        hold_will: HoldWill | None = None,
     ) -> None:
         """Put what was read into the broker; the arguments are those of ``recovery.recover``."""
         state, self._state = self._state, None
         assert state is not None
         self._mark()
-        recover(state, broker, self.durability, zone_of, delay, refusal_of_will, shed)
+        recover(state, broker, self.durability, zone_of, delay, refusal_of_will, shed, hold_will)
 
     def _on_durable(self, seq: int) -> None:
         self.durability.on_durable(seq)

@@ -1,0 +1,347 @@
+"""Wills of nodes that die: one of the others publishes each, once.
+
+Bucket ``wills`` has a key for each will that is in force, ``<node key>.<key of the Client Identifier>``. It is written
+in the background after CONNACK; a node that dies before that publishes the will when it is back, as does one that is
+back before ``cluster.will_grace``. Who publishes a will of another node marks its key first, by compare-and-set; the
+node that comes back finds the mark and does not publish it again. Who dies between the two loses the will: there is
+never more than one.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Final
+
+from ..channel.closing import as_message, authorize_will
+from ..core.cluster import STOPPED
+from ..core.outcome import Outcome
+from ..loop.timers import Timer
+from ..mqtt.constants import WILL_DELAY_INTERVAL
+from ..mqtt.message import Message
+from ..persistence.log import records
+from ..persistence.record_mapping import body_of
+from ..session.session import Session
+from .context import ClusterContext
+from .members import Members, Peer
+from .nats import Entry, NoAnswer, Unavailable, Unknown, Watch, WrongRevision
+from .session_transfer import Receiver
+from .wire import WillRecord, thing_key
+
+if TYPE_CHECKING:
+    from .ownership import Ownership
+
+logger = logging.getLogger(__name__)
+
+BUCKET: Final = "wills"
+RETRY: Final = 1.0
+_WRITES: Final = 100
+"""At a time."""
+
+RefusalOf = Callable[[Message, bool], Outcome | None]
+"""Why the owner of a will may not publish it; the flag: it might when the record was written."""
+
+
+class Wills:
+    """``changed``: a will has come into force, waits, or is gone. ``hold``: one that the store had."""
+
+    def __init__(
+        self, context: ClusterContext, members: Members, ownership: "Ownership", receiver: Receiver, refusal: RefusalOf
+    ) -> None:
+        self._context = context
+        self._broker = context.broker
+        self._nats = context.nats
+        self._members = members
+        self._ownership = ownership
+        self._receiver = receiver
+        self._refusal = refusal
+        self._reader = context.wire.reader(WillRecord)
+        self._watch: Watch | None = None
+        self._prefix = members.key + "."
+        # Client Identifier -> the revision of its key. Client Identifiers whose key has to be looked at.
+        self._ours: dict[str, int] = {}
+        self._pending: dict[str, None] = {}
+        self._active: set[str] = set()
+        # Node key -> its keys, but for those that are marked.
+        self._theirs: dict[str, set[str]] = {}
+        # Out of the store: Client Identifier, number, will, when it is due, its session.
+        self._held: list[tuple[str, int, Message, float, Session | None]] = []
+        # Wills of this node that another one has published.
+        self._marked: set[str] = set()
+        self._retry: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timers: set[asyncio.TimerHandle] = set()
+        self._current = False
+        self._stopped = False
+
+    def start(self) -> None:
+        """The node has its sessions, and knows whose they are."""
+        self._nats.on_connected.append(self._pump)
+        self._nats.on_lost.append(self._lost)
+        self._members.on_joined.append(self._pump)
+        self._members.on_change.append(self._changed_status)
+        self._members.on_removed.append(self._removed)
+        self._watch = self._nats.watch(BUCKET, self._entry, self._is_current)
+
+    async def stop(self) -> None:
+        self._stopped = True
+        if self._watch is not None:
+            self._watch.stop()
+        for handle in self._timers:
+            handle.cancel()
+        if self._retry is not None:
+            self._retry.cancel()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _run(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _later(self, seconds: float, call: Callable[[], None]) -> None:
+        def due() -> None:
+            self._timers.discard(handle)
+            call()
+
+        handle = asyncio.get_running_loop().call_later(seconds, due)
+        self._timers.add(handle)
+
+    # --------------------------------------------------------------------- ours
+
+    def changed(self, client_id: str) -> None:
+        """The will of this client is in force, waits for its delay, or is gone."""
+        if self._stopped or client_id in self._pending:
+            return
+        if not self._pending and self._current:
+            asyncio.get_running_loop().call_soon(self._pump)
+        self._pending[client_id] = None
+
+    def _wanted(self, client_id: str) -> records.WillStored | None:
+        """What the bucket should have of a client's will."""
+        now, skew = self._context.clock.now(), self._context.clock.skew
+        channel = self._context.channels.channels.get(client_id)
+        if channel is not None:
+            will = channel.will
+            if will is None or channel.writer.session is None:
+                return None
+            message = as_message(channel, will, now)
+            approved = authorize_will(channel, will.topic, now) is None
+            delay = int(will.properties.get(WILL_DELAY_INTERVAL, 0))
+            client = channel.client
+            if channel.session is not None:
+                delay = min(delay, channel.session.expiry_interval)
+            return records.WillStored(
+                0, body_of(message, skew), delay, 0.0, client.mountpoint, client.listener, approved
+            )
+        session = self._broker.sessions.get(client_id)
+        if session is None or session.will is None or not isinstance(session.will_timer, Timer):
+            return None
+        publisher = session.will.publisher
+        mountpoint, listener = ("", "") if publisher is None else (publisher.mountpoint, publisher.listener)
+        due = session.will_timer.when + skew
+        return records.WillStored(0, body_of(session.will, skew), 0, due, mountpoint, listener, True)
+
+    def _pump(self) -> None:
+        if self._stopped or not self._current or self._retry is not None:
+            return
+        if not (self._members.joined and self._nats.connected):
+            return
+        for client_id in list(self._pending):
+            if len(self._active) >= _WRITES:
+                return
+            if client_id in self._active:
+                continue
+            del self._pending[client_id]
+            wanted = self._wanted(client_id)
+            if wanted is not None or client_id in self._ours:
+                self._active.add(client_id)
+                self._run(self._put(client_id, wanted))
+
+    async def _put(self, client_id: str, wanted: records.WillStored | None) -> None:
+        value = None if wanted is None else self._context.wire.write(WillRecord(client_id, wanted))
+        key = self._prefix + thing_key(client_id)
+        try:
+            made = await self._nats.write(BUCKET, key, value, self._ours.get(client_id, 0), self._context.nonce())
+        except (WrongRevision, Unknown, Unavailable, NoAnswer) as error:
+            self._pending[client_id] = None
+            await self._read_own(client_id, key, error)
+        else:
+            if wanted is None:
+                self._ours.pop(client_id, None)
+            else:
+                self._ours[client_id] = made
+        finally:
+            self._active.discard(client_id)
+        self._pump()
+
+    async def _read_own(self, client_id: str, key: str, error: Exception) -> None:
+        try:
+            if isinstance(error, WrongRevision):
+                entry = await self._nats.read(BUCKET, key)
+                if entry is None or entry.value is None:
+                    self._ours.pop(client_id, None)
+                else:
+                    self._entry(entry)
+                return
+        except (Unavailable, NoAnswer):
+            pass
+        if self._retry is None and not self._stopped:
+            self._retry = asyncio.get_running_loop().call_later(RETRY, self._try_again)
+
+    def _try_again(self) -> None:
+        self._retry = None
+        self._pump()
+
+    # --------------------------------------------------------------- the bucket
+
+    def _entry(self, entry: Entry) -> None:
+        node, _, _ = entry.key.partition(".")
+        if node != self._members.key:
+            keys = self._theirs.setdefault(node, set())
+            found = None if entry.value is None else self._reader.value(entry.value)
+            if found is None or found[1].published_by:
+                keys.discard(entry.key)
+            else:
+                keys.add(entry.key)
+            return
+        found = None if entry.value is None else self._reader.value(entry.value)
+        if found is None:
+            return
+        header, record = found
+        client_id = record.client_id
+        if entry.revision < self._ours.get(client_id, 0):
+            return
+        self._ours[client_id] = entry.revision
+        if record.published_by:
+            self._published_elsewhere(client_id, record.published_by)
+        elif header.uid != self._context.wire.uid and not self._current:
+            self._run(self._publish_own(entry.key))  # of this node's data before, at level memory
+
+    def _published_elsewhere(self, client_id: str, node: str) -> None:
+        """This node did not answer for long: its will is out."""
+        logger.warning("will_published_elsewhere client_id=%s node=%s setting=cluster.will_grace", client_id, node)
+        self._marked.add(client_id)
+        channel = self._context.channels.channels.get(client_id)
+        session = self._broker.sessions.get(client_id)
+        if channel is not None and self._current:
+            channel.will = None
+        if session is not None:
+            self._broker.drop_will(session)
+        self.changed(client_id)
+
+    def _is_current(self) -> None:
+        """All that was there has been told."""
+        self._current = True
+        self._publish_held()
+        for client_id in list(self._ours):
+            self._pending[client_id] = None
+        for client_id, channel in self._context.channels.channels.items():
+            if channel.will is not None:
+                self._pending[client_id] = None
+        for peer in self._members.peers.values():
+            if peer.status == STOPPED:
+                self._later(self._context.settings.will_grace, lambda peer=peer: self._publish_all_of(peer))  # type: ignore[misc]
+        self._pump()
+
+    def _lost(self, bucket: str) -> None:
+        if bucket == BUCKET:
+            self._ours.clear()
+            self._theirs.clear()
+
+    # --------------------------------------------------------- out of the store
+
+    def hold(self, number: int, will: Message, due: float, session: Session | None) -> None:
+        """A will that the store had: another node may have published it."""
+        client_id = "" if will.publisher is None else will.publisher.client_id
+        self._held.append((client_id, number, will, due, session))
+        if session is not None:
+            session.will, session.will_number = will, number
+
+    def _publish_held(self) -> None:
+        held, self._held = self._held, []
+        now = self._context.clock.now()
+        durability = self._broker.durability
+        assert durability is not None or not held
+        for client_id, number, will, due, session in held:
+            if session is not None and session.will is not will:
+                continue  # its client came back, or another node has published it
+            if session is not None and due > now:
+                self._broker.will_at(session, will, number, due)
+                continue
+            if session is not None:
+                session.will, session.will_number = None, 0
+            if client_id not in self._marked:
+                self._broker.send_will(will)
+            if durability is not None:
+                durability.node.will_gone(number)
+
+    async def _publish_own(self, key: str) -> None:
+        await self._publish_one(None, key, self._context.clock.wall())
+
+    # ------------------------------------------------------------------- theirs
+
+    def _changed_status(self, peer: Peer, before: str) -> None:
+        if peer.status == STOPPED and before != STOPPED:
+            self._later(self._context.settings.will_grace, lambda: self._publish_all_of(peer))
+
+    def _removed(self, peer: Peer) -> None:
+        """It is out for good: nobody waits for it."""
+        self._publish_all_of(peer, removed=True)
+
+    def _publish_all_of(self, peer: Peer, removed: bool = False) -> None:
+        if self._stopped or peer.status != STOPPED:
+            return
+        keys = list(self._theirs.get(peer.key, ()))
+        if keys:
+            logger.info("wills_of_stopped_node node=%s wills=%s", peer.name, len(keys))
+            self._run(self._publish_keys(peer, keys))
+        if removed:
+            self._theirs.pop(peer.key, None)
+
+    async def _publish_keys(self, peer: Peer, keys: list[str]) -> None:
+        for key in keys:
+            await self._publish_one(peer, key, peer.since)
+
+    async def _publish_one(self, peer: Peer | None, key: str, since: float) -> None:
+        """Publish the will of a key, where nobody has and its time has come. ``peer``: whose it is; ``None``: this
+        node's own, of before its start. ``since``: when its client was gone at the latest."""
+        while not self._stopped and (peer is None or peer.status == STOPPED):
+            try:
+                entry = await self._nats.read(BUCKET, key)
+                found = None if entry is None or entry.value is None else self._reader.value(entry.value)
+                if entry is None or found is None or found[1].published_by:
+                    return
+                record = found[1]
+                wait = (record.will.due_at or since + record.will.delay) - self._context.clock.wall()
+                if wait > 0:
+                    self._later(wait, lambda: self._run(self._publish_one(peer, key, since)))
+                    return
+                marked = WillRecord(record.client_id, record.will, self._context.node)
+                value = None if peer is None else self._context.wire.write(marked)
+                await self._nats.write(BUCKET, key, value, entry.revision, self._context.nonce())
+            except WrongRevision:
+                continue
+            except (Unavailable, Unknown, NoAnswer) as error:
+                # It may be marked by this node now: then it is published by none, which is better than by two.
+                logger.warning("will_not_claimed key=%s error=%s", key, error)
+                await asyncio.sleep(RETRY)
+                continue
+            self._publish(record, peer)
+            return
+
+    def _publish(self, record: WillRecord, peer: Peer | None) -> None:
+        will = record.will
+        client_id = record.client_id
+        delayed = bool(will.due_at or will.delay)
+        back = self._ownership.owner_of(client_id) not in (None, "" if peer is None else peer.name)
+        if delayed and (back or client_id in self._context.channels.channels):
+            return  # its client came back within the delay [MQTT-3.1.3-9]
+        message = self._receiver.message(will.body, will.listener, will.mountpoint)
+        refusal = self._refusal(message, will.approved)
+        if refusal is not None:
+            self._broker.will_refused(client_id, message.topic, refusal, self._context.clock.now())
+            return
+        logger.info("will_of_stopped_node client_id=%s node=%s", client_id, "-" if peer is None else peer.name)
+        self._broker.send_will(message)

@@ -1,0 +1,126 @@
+"""Wills of nodes that die are published once, by another node or by their own when it is back."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from taipan.broker.cluster.wills import BUCKET
+from taipan.broker.core.cluster import STOPPED
+from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Will
+from tests.support.peer import TIMEOUT
+
+from ...support.cluster_nodes import ClusterNodes, cluster_nodes
+
+pytestmark = pytest.mark.asyncio
+
+QUICK = {"suspect_after": 1.2, "stopped_after": 1.5, "will_grace": 0.5, "takeover_timeout": 4, "call_timeout": 1}
+
+
+async def until(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(TIMEOUT):
+        while not holds():
+            await asyncio.sleep(0.005)
+
+
+def keys(cluster: ClusterNodes) -> int:
+    """How many wills the bucket has."""
+    return sum(entry.value is not None for entry in cluster.hub.buckets[BUCKET].last.values())
+
+
+def status(cluster: ClusterNodes, number: int, other: int) -> str:
+    found = {member.name: member.status for member in cluster[number].server.cluster.members()}
+    return found[cluster.name(other)]
+
+
+async def test_a_will_has_a_key_as_long_as_it_is_in_force(tmp_path: Path) -> None:
+    async with cluster_nodes(2, directory=tmp_path) as cluster:
+        will = Will("will", b"x", properties={c.WILL_DELAY_INTERVAL: 30})
+        client = await cluster[0].client("s", expiry=60, will=will)
+        await until(lambda: keys(cluster) == 1)
+        await client.drop()
+        await until(lambda: not cluster[0].server.context.channels)
+        await cluster.wait_until_quiet()
+        assert keys(cluster) == 1
+        client = await cluster[0].client("s", expiry=60)
+        await until(lambda: keys(cluster) == 0)
+        await client.disconnect()
+        client = await cluster[0].client("t", will=will)
+        await until(lambda: keys(cluster) == 1)
+        await client.disconnect()
+        await until(lambda: keys(cluster) == 0)
+
+
+@pytest.mark.parametrize("level", ["memory", "disk"])
+async def test_a_will_of_a_node_that_dies_is_published_once(tmp_path: Path, level: str) -> None:
+    """Its clients are gone without DISCONNECT [MQTT-3.1.2-8]."""
+    async with cluster_nodes(3, directory=tmp_path, level=level, cluster=QUICK) as cluster:
+        await cluster[2].client("s", will=Will("will/1", b"dead", 1))
+        await cluster[2].client("t", expiry=60, will=Will("will/2", b"dead", 1))
+        await until(lambda: keys(cluster) == 2)
+        peers = [await cluster[number].client() for number in range(2)]
+        for peer in peers:
+            await peer.subscribe("will/#", qos=1)
+        await cluster.wait_until_quiet()
+        await cluster.kill(2)
+        for peer in peers:
+            assert {(await peer.expect_publish(payload=b"dead")).topic for _ in range(2)} == {"will/1", "will/2"}
+        await cluster.start(2)
+        await cluster.wait_until_running()
+        await until(lambda: keys(cluster) == 0)
+        await cluster.wait_until_quiet()
+        for peer in peers:
+            await peer.nothing()
+
+
+async def test_a_node_that_is_back_within_the_grace_publishes_its_own(tmp_path: Path) -> None:
+    patient = {**QUICK, "will_grace": 60}
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=patient) as cluster:
+        await cluster[1].client("s", will=Will("will", b"dead", 1))
+        await until(lambda: keys(cluster) == 1)
+        peer = await cluster[0].client()
+        await peer.subscribe("will", qos=1)
+        await cluster.wait_until_quiet()
+        await cluster.kill(1)
+        await until(lambda: status(cluster, 0, 1) == STOPPED)
+        await peer.nothing()
+        await cluster.start(1)
+        await peer.expect_publish("will", b"dead", 1)
+        await until(lambda: keys(cluster) == 0)
+        await peer.nothing()
+
+
+async def test_a_client_that_is_back_elsewhere_within_the_delay_has_no_will(tmp_path: Path) -> None:
+    """[MQTT-3.1.3-9]"""
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        will = Will("will", b"dead", 1, properties={c.WILL_DELAY_INTERVAL: 6})
+        await cluster[1].client("s", expiry=60, will=will)
+        await cluster[1].client("gone", expiry=60, will=Will("will", b"gone", 1, properties={c.WILL_DELAY_INTERVAL: 6}))
+        await until(lambda: keys(cluster) == 2)
+        peer = await cluster[0].client()
+        await peer.subscribe("will", qos=1)
+        await cluster.wait_until_quiet()
+        await cluster.kill(1)
+        await cluster[0].client("s", expiry=60, session_present=False)
+        await peer.expect_publish("will", b"gone", 1)
+        await peer.nothing()
+
+
+async def test_force_leave_publishes_the_wills_and_ends_the_sessions(tmp_path: Path) -> None:
+    patient = {**QUICK, "will_grace": 60}
+    async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=patient) as cluster:
+        await cluster[2].client("s", expiry=60, will=Will("will", b"dead", 1))
+        await until(lambda: keys(cluster) == 1)
+        peer = await cluster[0].client()
+        await peer.subscribe("will", qos=1)
+        await cluster.wait_until_quiet()
+        await cluster.kill(2)
+        await until(lambda: all(status(cluster, number, 2) == STOPPED for number in range(2)))
+        await cluster[0].server.cluster.force_leave(cluster.name(2))
+        await peer.expect_publish("will", b"dead", 1)
+        await until(lambda: cluster[1].server.cluster.owner_of("s") is None)
+        new = await cluster[1].client("s", expiry=60, session_present=False)
+        await new.nothing()
+        await peer.nothing()
