@@ -265,6 +265,7 @@ class Server:
             self.version,
             self._zone_of,
             self._refusal_of_will,
+            None if self.settings.durability.level == "memory" else Path(self.settings.node.data_dir),
         )
 
     def _memory_part(self, name: str) -> int:

@@ -17,6 +17,7 @@ from ..mqtt.constants import MAX_PACKET_ID
 from ..mqtt.message import Publisher
 from ..session.client_info import ClientInfo
 from ..session.limits import Limits
+from ..session.session import Session
 from ..session.subscription import Subscription
 from .calls import Calls
 from .context import ClusterContext
@@ -83,7 +84,7 @@ class Link:
         self._progress = (0, 0)
         self._progress_at = 0.0
         self._watchdog: asyncio.TimerHandle | None = None
-        routes.attach(peer, Subscription(self.session, "#", 1, retain_as_published=True))
+        routes.attach(peer.key, Subscription(self.session, "#", 1, retain_as_published=True))
 
     # -------------------------------------------------------------- open, close
 
@@ -301,6 +302,10 @@ class Links:
         if link.open and peer.running and link.of == (peer.uid, peer.incarnation):
             return
         link.update()
+
+    def recovered(self, node: str) -> Session | None:
+        """The session of the link to a node, where there was one before the restart."""
+        return self._context.broker.sessions.internal.get(PREFIX + node)
 
     def _removed(self, peer: Peer) -> None:
         link = self.links.pop(peer.name, None)

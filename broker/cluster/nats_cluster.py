@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable
+from pathlib import Path
 from random import Random
 from typing import Final
 
@@ -22,6 +23,7 @@ from .connected import Connected
 from .context import ClusterContext
 from .handover import Handover
 from .isolation import Isolation
+from .known_routes import KnownRoutes
 from .link import LISTENER, Links, link_limits
 from .link_receiver import LinkReceiver
 from .members import Members
@@ -59,8 +61,10 @@ class NatsCluster:
         version: str,
         zone_of: ZoneOf,
         refusal_of_will: RefusalOf,
+        directory: Path | None = None,
     ) -> None:
-        """``zone_of``: settings and limits by a listener's name. ``refusal_of_will``: as in ``store.recover``."""
+        """``zone_of``: settings and limits by a listener's name. ``refusal_of_will``: as in ``store.recover``.
+        ``directory``: the node's, where it keeps anything."""
         self.context = ClusterContext(settings, nats, broker, channels, tables, alarms, clock, rng, version)
         self.nats = nats
         self.strict_subscribe = self.context.settings.strict_subscribe
@@ -72,6 +76,7 @@ class NatsCluster:
         self.retained = Retained(self.context)
         self.routes = Routes(self.context, self.membership, self.calls)
         self.links = Links(self.context, self.membership, self.calls, self.routes)
+        self.known_routes = KnownRoutes(self.context, self.membership, self.routes, self.links, directory)
         self.receiver = LinkReceiver(self.context, self.membership, self.calls)
         self.shared_groups = SharedGroups(self.context, self.membership, self.routes, self.receiver)
         self.handover = Handover(self.context, self.membership, self.calls, self.routes, zone_of)
@@ -91,6 +96,7 @@ class NatsCluster:
         self.links.start()
         self.routes.start()
         self.shared_groups.start()
+        self.known_routes.start()
         await self.nats.start()
         await self.membership.start()
         if self.membership.left:
@@ -126,6 +132,7 @@ class NatsCluster:
         await self.ownership.stop()
         await self.links.stop(_LAST_FRAMES)
         self.shared_groups.stop()
+        await self.known_routes.stop()
         await self.routes.stop()
         await self.membership.stop()
         self.receiver.stop()

@@ -52,7 +52,8 @@ class RemoteNode:
 class Routes:
     """Implements ``routing.router.RouteWatcher``.
 
-    ``on_group`` is called with a node's key, a ``$share/...`` filter, and how many members the group has there, in all
+    ``changes`` counts what changes of the other nodes' routes. ``on_group`` is called with a node's key, a
+    ``$share/...`` filter, and how many members the group has there, in all
     and connected; ``on_own_group`` when a group has other members of this node,
     ``on_target`` when there is another target of the messages for a node, or none.
     """
@@ -66,6 +67,7 @@ class Routes:
         self._reader = context.wire.reader(RouteRecord)
         self._key = node_key(context.node)
         self._nodes: dict[str, RemoteNode] = {}
+        self.changes = 0
         self._leaving: list[RemoteNode] = []
         self._targets: dict[str, Subscription] = {}
         self._watch: Watch | None = None
@@ -308,6 +310,7 @@ class Routes:
             del self._deleted[filter]
 
     def _add(self, node: RemoteNode, key: bytes, record: RouteRecord) -> None:
+        self.changes += 1
         node.stale.discard(key)
         if is_shared(record.filter):
             node.groups[key] = record
@@ -317,6 +320,7 @@ class Routes:
         self._set_bits(record.filter, node.bit, DURABLE if record.durable else VOLATILE)
 
     def _remove(self, node: RemoteNode, key: bytes) -> None:
+        self.changes += 1
         node.stale.discard(key)
         filter = node.filters.pop(key, None)
         if filter is not None:
@@ -350,12 +354,28 @@ class Routes:
         self._router.set_remote_target(node.bit, volatile)
         self._router.set_remote_target(node.bit + 1, target)
 
-    def attach(self, peer: Peer, target: Subscription) -> None:
-        """What a node's subscribers are to receive is delivered to ``target``."""
-        self._targets[peer.key] = target
+    def attach(self, key: str, target: Subscription) -> None:
+        """What a node's subscribers are to receive is delivered to ``target``. ``key``: the node's."""
+        self._targets[key] = target
         for call in self.on_target:
-            call(peer.key, target)
-        self._set_targets(self._node(peer.key))
+            call(key, target)
+        self._set_targets(self._node(key))
+
+    def restore(self, key: str, records: list[RouteRecord]) -> None:
+        """What a node had when this was last known; what the bucket does not have any more goes later."""
+        node = self._node(key)
+        for record in records:
+            hashed = bytes.fromhex(thing_key(record.filter))
+            if hashed not in node.filters and hashed not in node.groups:
+                self._add(node, hashed, record)
+                node.stale.add(hashed)
+
+    def known(self) -> Iterator[tuple[str, list[RouteRecord]]]:
+        """The key of each other node, and what it has."""
+        for key, node in self._nodes.items():
+            masks = [(filter, self._router.remote_mask(filter) >> node.bit) for filter in node.filters.values()]
+            plain = [RouteRecord(filter, durable=mask & DURABLE > 0) for filter, mask in masks]
+            yield key, [*plain, *node.groups.values()]
 
     def target(self, key: str) -> Subscription | None:
         """What the messages for a node are delivered to."""
@@ -369,6 +389,7 @@ class Routes:
         node = self._nodes.pop(key, None)
         if node is None:
             return
+        self.changes += 1
         self._set_targets(node)
         for group in node.groups.values():
             self._tell_group(node, group.filter, 0, 0)

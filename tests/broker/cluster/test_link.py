@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from taipan.broker.cluster import link_receiver
+from taipan.broker.cluster import known_routes, link_receiver
 from taipan.broker.cluster.link import PREFIX, Link
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.wire import Frame, RunRecord
@@ -352,3 +352,33 @@ async def test_a_run_that_cannot_be_read_is_refused_and_counted() -> None:
         publisher = await cluster[0].client("p")
         await publisher.publish("t", b"still there", qos=1)
         await subscriber.expect_publish("t", b"still there")
+
+
+async def test_a_start_without_nats_still_knows_who_waits_for_what(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_routes, "SAVE_EVERY", 0.05)
+    async with cluster_nodes(2, level="disk", cluster={**QUICK, "stopped_after": 1.0, "suspect_after": 0.5}) as cluster:
+        subscriber = await cluster[1].client("s", expiry=1000)
+        await subscriber.subscribe("t", qos=1)
+        await subscriber.close()
+        saved = parts(cluster[0]).known_routes.file
+        assert saved is not None
+        await until(lambda: saved.exists() and b"t" in saved.read_bytes())
+        await cluster.kill(0)
+        cluster.partition({0}, {1}, quorum=1)
+        await cluster.start(0)
+        publisher = await cluster[0].client("p")
+        for number in range(10):
+            assert await publisher.publish("t", b"%d" % number, qos=1) == SUCCESS
+        cluster.heal()
+        await cluster.wait_until_running()
+        assert await take_all(cluster[1], "s", b"9") == [b"%d" % number for number in range(10)]
+
+
+async def test_a_damaged_file_of_routes_is_none(caplog: pytest.LogCaptureFixture) -> None:
+    async with cluster_nodes(2, level="disk", cluster=QUICK) as cluster:
+        saved = parts(cluster[0]).known_routes.file
+        assert saved is not None
+        await cluster.stop(0)
+        saved.write_bytes(b"\x93\x01\xa6taip")
+        await cluster.start(0)
+        assert "cluster_routes_not_loaded" in caplog.text
