@@ -1,6 +1,7 @@
 """``python -m tools.simulation --seeds 10000``: so many simulated clusters; exit status 1 if a promise was broken."""
 
 import argparse
+import logging
 import os
 import sys
 import time
@@ -15,6 +16,7 @@ CHUNK = 10
 
 def run_seed(seed: int, features: tuple[str, ...], nodes: int, trace: bool = False) -> list[str]:
     # What dead nodes were about is collected some time later, and may complain.
+    logging.getLogger("taipan").addHandler(logging.NullHandler())
     sys.unraisablehook = lambda _: None
     warnings.simplefilter("ignore", RuntimeWarning)
     return World(seed, features, print if trace else None, nodes).run()

@@ -20,9 +20,9 @@ RETRY = (0.05, 1.0)
 
 class Sent:
     """A message that a publisher sends. ``number``: of this publisher on this topic. ``again``: it was begun anew, when
-    nobody knew whether the first attempt had been taken."""
+    nobody knew whether the first attempt had been taken. ``node``: where it was acknowledged."""
 
-    __slots__ = ("acknowledged", "again", "number", "publisher", "qos", "released", "retain", "topic")
+    __slots__ = ("acknowledged", "again", "node", "number", "publisher", "qos", "released", "retain", "topic")
 
     def __init__(self, publisher: str, topic: str, number: int, qos: int, retain: bool) -> None:
         self.publisher = publisher
@@ -33,6 +33,7 @@ class Sent:
         self.released = False
         self.acknowledged = False
         self.again = False
+        self.node = ""
 
     @property
     def payload(self) -> bytes:
@@ -244,6 +245,8 @@ class SimulatedClient:
             packet_id = self._next_id() if sent.qos else 0
             if sent.qos:
                 self.unacknowledged[packet_id] = sent
+            elif self.node is not None:
+                sent.node = self.node.name
             self._send(Publish(sent.topic, sent.payload, sent.qos, sent.retain, False, packet_id))
 
     def _acknowledged(self, packet: Ack) -> None:
@@ -260,8 +263,11 @@ class SimulatedClient:
         elif packet.type == c.PUBREC:
             sent.released = True
             sent.acknowledged = True
+            sent.node = self.node.name if self.node is not None else ""
             self._answer(Ack(c.PUBREL, packet.packet_id))
         else:
+            if not sent.acknowledged:
+                sent.node = self.node.name if self.node is not None else ""
             sent.acknowledged = True
             del self.unacknowledged[packet.packet_id]
         self._pump()

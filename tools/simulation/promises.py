@@ -56,18 +56,21 @@ def _received(world: "World", subscriber: SimulatedClient) -> None:
 
 
 def _in_order(world: "World", subscriber: SimulatedClient) -> None:
-    """Of each publisher and topic, what came for the first time came in order."""
+    """Of each publisher and topic, what one node has acknowledged came in order, where it came for the first time. What
+    a publisher sends after it has moved may overtake what its node before has still to give to others."""
+    nodes = {(sent.publisher, sent.topic, sent.number): sent.node for sent in world.messages if not sent.again}
     seen: set[tuple[str, bytes]] = set()
-    last: dict[tuple[str, str, str], int] = {}
+    last: dict[tuple[str, str, str, str], int] = {}
     for topic, payload, _, _, retain in subscriber.received:
         if retain or (topic, payload) in seen:
             continue
         seen.add((topic, payload))
         publisher, number, qos = payload.decode().split()
-        if (publisher, topic, int(number)) in world.out_of_order:
-            continue
         # Order is promised among messages of one QoS.
-        key = (publisher, topic, qos)
+        node = nodes.get((publisher, topic, int(number)), "")
+        if not node:
+            continue
+        key = (publisher, topic, qos, node)
         if int(number) < last.get(key, 0):
             world.wrong(f"{subscriber.name} got {publisher}#{number} on {topic} after #{last[key]}")
         last[key] = int(number)

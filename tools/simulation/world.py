@@ -86,7 +86,6 @@ class World:
         self.subscribers: list[SimulatedClient] = []
         self.groups: dict[str, list[SimulatedClient]] = {}
         self.messages: list[Sent] = []
-        self.out_of_order: set[tuple[str, str, int]] = set()
         self.row_changes: dict[str, list[RowChange]] = {}
         self.kills = 0
         self.starting: list[asyncio.Task[None]] = []
