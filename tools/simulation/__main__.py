@@ -6,12 +6,11 @@ import os
 import sys
 import time
 import warnings
-from concurrent.futures import ProcessPoolExecutor
-from itertools import repeat
+from concurrent.futures import ProcessPoolExecutor, as_completed
 
 from .world import DEFAULT, NODES, World
 
-CHUNK = 10
+CHUNK = 5
 
 
 def run_seed(seed: int, features: tuple[str, ...], nodes: int, trace: bool = False) -> list[str]:
@@ -57,10 +56,10 @@ def main() -> int:
     done = 0
     with ProcessPoolExecutor(options.processes) as pool:
         chunks = [range(first, min(first + CHUNK, end)) for first in range(options.first, end, CHUNK)]
-        for chunk, found in zip(
-            chunks, pool.map(run_seeds, chunks, repeat(features), repeat(options.nodes)), strict=False
-        ):
-            done += len(chunk)
+        running = {pool.submit(run_seeds, chunk, features, options.nodes): chunk for chunk in chunks}
+        for future in as_completed(running):
+            found = future.result()
+            done += len(running[future])
             failed |= found
             for seed, wrong in found.items():
                 about = f"--features {options.features} --nodes {options.nodes}"

@@ -14,6 +14,10 @@ NOBODY: Final = contextvars.Context()
 """The context of what belongs to no node."""
 
 
+MAX_TURNS: Final = 5_000
+"""Iterations of the loop in which no time passes."""
+
+
 class Killed(BaseException):
     """Ends what a node is doing at the moment of its death."""
 
@@ -34,11 +38,16 @@ class Stuck(Exception):
     """Nothing is left to do, and nothing will be."""
 
 
+class Spinning(Exception):
+    """Much is done and no time passes."""
+
+
 class _Selector(selectors.BaseSelector):
     """Lets time pass in place of waiting. No file is ever ready."""
 
     def __init__(self) -> None:
         self.time = 0.0
+        self.turns = 0  # in which no time has passed
         self._keys: dict[Any, selectors.SelectorKey] = {}
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
@@ -53,6 +62,11 @@ class _Selector(selectors.BaseSelector):
             raise Stuck
         if timeout > 0:
             self.time += timeout
+            self.turns = 0
+        else:
+            self.turns += 1
+            if self.turns > MAX_TURNS:
+                raise Spinning
         return []
 
     def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
@@ -65,6 +79,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self.virtual = _Selector()
         self.steps = 0
+        self.latest: object = None
         super().__init__(self.virtual)
 
     def time(self) -> float:
@@ -84,6 +99,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def _call(self, owner: Life | None, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
         self.steps += 1
+        self.latest = callback
         if owner is not None and owner.over:
             return
         try:
