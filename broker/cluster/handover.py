@@ -527,7 +527,7 @@ class Handover:
                     asked.add(name)
                 elif not isinstance(result, (NodeUnreachable, CallFailed)):
                     raise result
-            if len(asked) < len(waiting):
+            if not asked.issuperset(waiting):
                 await asyncio.sleep(_PAUSE)
 
     async def _passed(self, node: str, argument: bytes) -> bytes:
