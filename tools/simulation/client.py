@@ -20,9 +20,12 @@ RETRY = (0.05, 1.0)
 
 class Sent:
     """A message that a publisher sends. ``number``: of this publisher on this topic. ``again``: it was begun anew, when
-    nobody knew whether the first attempt had been taken. ``node``: where it was acknowledged."""
+    nobody knew whether the first attempt had been taken. ``node``: where it was acknowledged. ``unrouted``: by
+    a node that had not read the routes of the others since its start, and says in its log that they get nothing."""
 
-    __slots__ = ("acknowledged", "again", "node", "number", "publisher", "qos", "released", "retain", "topic")
+    __slots__ = (
+        "acknowledged", "again", "node", "number", "publisher", "qos", "released", "retain", "topic", "unrouted",
+    )  # fmt: skip
 
     def __init__(self, publisher: str, topic: str, number: int, qos: int, retain: bool) -> None:
         self.publisher = publisher
@@ -34,6 +37,7 @@ class Sent:
         self.acknowledged = False
         self.again = False
         self.node = ""
+        self.unrouted = False
 
     @property
     def payload(self) -> bytes:
@@ -262,15 +266,21 @@ class SimulatedClient:
             self.world.publish_refused(sent, packet.reason_code)
         elif packet.type == c.PUBREC:
             sent.released = True
-            sent.acknowledged = True
-            sent.node = self.node.name if self.node is not None else ""
+            self._note_acknowledged(sent)
             self._answer(Ack(c.PUBREL, packet.packet_id))
         else:
             if not sent.acknowledged:
-                sent.node = self.node.name if self.node is not None else ""
-            sent.acknowledged = True
+                self._note_acknowledged(sent)
             del self.unacknowledged[packet.packet_id]
         self._pump()
+
+    def _note_acknowledged(self, sent: Sent) -> None:
+        assert self.node is not None
+        sent.acknowledged = True
+        sent.node = self.node.name
+        if not self.node.knows_routes:
+            sent.unrouted = True
+            self.world.unrouted += 1
 
     # ----------------------------------------------------------- as subscriber
 

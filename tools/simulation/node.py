@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from taipan.broker.channel.channel import ListenerFacts
+from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.config import BrokerSettings, ZoneSettings
 from taipan.broker.loop.clock import Clock
 from taipan.broker.mqtt.decoder import TopicNames
@@ -212,6 +213,13 @@ class SimulatedNode:
     def log(self) -> SimulatedLog:
         assert isinstance(self.server.store, SimulatedStore)
         return self.server.store.log
+
+    @property
+    def knows_routes(self) -> bool:
+        """Whether it has read the routes of the others since its start."""
+        cluster = self.server.cluster
+        assert isinstance(cluster, NatsCluster)
+        return cluster.routes._current.is_set()
 
     def connect(self, client: "SimulatedClient") -> SimulatedTransport:
         """A network connection to this node."""

@@ -28,7 +28,7 @@ MAX_STEPS: Final = 200_000
 """Callbacks of the loop that no run needs."""
 FEATURES: Final = ("members", "rows", "links", "ownership", "shared", "retained")
 """What a run may be about: without ``links`` there are no clients, without ``ownership`` each stays at its node."""
-DEFAULT: Final = ("members", "rows")
+DEFAULT: Final = ("members", "rows", "links")
 
 
 class RowChange:
@@ -88,6 +88,7 @@ class World:
         self.messages: list[Sent] = []
         self.row_changes: dict[str, list[RowChange]] = {}
         self.kills = 0
+        self.unrouted = 0
         self.starting: list[asyncio.Task[None]] = []
         self.stays = "ownership" not in features
         self._calm = False
