@@ -126,7 +126,11 @@ class Link:
                 await asyncio.sleep(_RETRY)
                 continue
             if incarnation == (self.peer.uid, self.peer.incarnation) and self._wanted:
-                self._begin(msgspec.msgpack.decode(answer, type=HelloAnswer))
+                came = msgspec.msgpack.decode(answer, type=HelloAnswer)
+                self._number(came.taken)
+                if self._writer.acked > max(came.taken, acked):
+                    continue  # it has forgotten in a crash what it had acknowledged: it is told
+                self._begin(came)
 
     @property
     def _before_first(self) -> int:
@@ -136,18 +140,22 @@ class Link:
         first = next(iter(self.session.inflight), 0)
         return first - 1 if first else self.session.last_packet_id
 
+    def _number(self, taken: int) -> None:
+        """After a restart only Packet Identifiers are known, of far fewer messages than there are identifiers."""
+        if self._numbered:
+            return
+        first = next(iter(self.session.inflight), 0)
+        acked = taken
+        if first:
+            ahead = (first - taken) % MAX_PACKET_ID
+            acked = taken + (ahead if ahead <= MAX_PACKET_ID // 2 else ahead - MAX_PACKET_ID) - 1
+        self._writer.acked = acked
+        self._numbered = True
+
     def _begin(self, answer: HelloAnswer) -> None:
         """The other node has all up to ``answer.stored`` on disk, and has taken all up to ``answer.taken``."""
         session, writer = self.session, self._writer
         inflight = list(session.inflight)
-        if not self._numbered:
-            # After a restart only Packet Identifiers are known, of far fewer messages than there are identifiers.
-            acked = answer.taken
-            if inflight:
-                ahead = (inflight[0] - answer.taken) % MAX_PACKET_ID
-                acked = answer.taken + (ahead if ahead <= MAX_PACKET_ID // 2 else ahead - MAX_PACKET_ID) - 1
-            writer.acked = acked
-            self._numbered = True
         numbers = [writer.sequence_of(packet_id) for packet_id in inflight]
         session.puback(*[each for each, number in zip(inflight, numbers, strict=True) if number <= answer.stored])
         acked = max(writer.acked, answer.stored)

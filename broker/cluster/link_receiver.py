@@ -149,6 +149,9 @@ class LinkReceiver:
             incoming = self._incoming[node] = Incoming(node, peer.uid, taken)
             if not known:
                 self._table.put(node, LinkRow(peer.uid, taken))
+        elif hello.acked > incoming.taken:
+            # Acknowledged before a crash of this node, and not written down.
+            incoming.taken = incoming.stored = hello.acked
         if incoming.incarnation != peer.incarnation:
             incoming.incarnation = peer.incarnation
             incoming.frame = 0
