@@ -15,7 +15,7 @@ NOBODY: Final = contextvars.Context()
 
 
 MAX_TURNS: Final = 5_000
-"""Iterations of the loop in which no time passes."""
+"""Iterations of the loop in which next to no time passes."""
 
 
 class Killed(BaseException):
@@ -47,7 +47,7 @@ class _Selector(selectors.BaseSelector):
 
     def __init__(self) -> None:
         self.time = 0.0
-        self.turns = 0  # in which no time has passed
+        self.turns = 0  # in which next to no time has passed
         self._keys: dict[Any, selectors.SelectorKey] = {}
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
@@ -64,6 +64,7 @@ class _Selector(selectors.BaseSelector):
             self.time += timeout
             self.turns = 0
         else:
+            self.time += 1e-9  # a timer may fire so much early: who waits on for the rest must not wait for ever
             self.turns += 1
             if self.turns > MAX_TURNS:
                 raise Spinning
