@@ -18,7 +18,9 @@ from ..channel.session_setup import take_over
 from ..core.cluster import CallFailed, NodeUnreachable
 from ..loop.timers import Timer
 from ..mqtt.message import Delivery
-from ..persistence.stored_message import stored_of
+from ..persistence.log import records
+from ..persistence.record_mapping import body_of
+from ..persistence.stored_message import StoredMessage, stored_of
 from ..session.protocols import EXPIRED, UNREADABLE
 from ..session.session import Session
 from .calls import Calls
@@ -256,7 +258,7 @@ class Outgoing:
             for topic_filter in ask.ended:
                 self._broker.unsubscribe(leaving.session, topic_filter)
             if leaving.sent and ask.taken < leaving.number:
-                return self._made(leaving)
+                return await self._made(leaving)
             self._drop_sent(leaving, ask)
             await self._context.tables.stored()
             return await self._next(leaving, ask)
@@ -317,7 +319,7 @@ class Outgoing:
         self._fill(leaving)
         if leaving.sent:
             leaving.number = ask.taken + 1
-            return self._made(leaving)
+            return await self._made(leaving)
         if session.queued:
             return Piece(MORE, ask.taken)  # what waits was paged out again
         if not ask.routed and not ask.rest:
@@ -352,9 +354,28 @@ class Outgoing:
         if queue is not None and not len(queue):
             session.queue = None
 
-    def _made(self, leaving: Leaving) -> Piece:
+    async def _made(self, leaving: Leaving) -> Piece:
+        """Asked for again, some of it may be paged out."""
+        session = leaving.session
+        durability = self._broker.durability
         now = self._context.clock.now()
-        return Piece(MORE, leaving.number, [moved_delivery(each, now) for each in leaving.sent])
+        bodies: dict[int, records.StoredBody] = {}
+
+        def take(stored: StoredMessage) -> None:
+            bodies[stored.number] = body_of(stored.message, -now)
+
+        number, sent = leaving.number, leaving.sent
+        if durability is not None:
+            found = [stored_of(each.message) for each in sent]
+            await durability.paging.load([each for each in found if each is not None], take)
+        moved = []
+        for each in sent:
+            stored = stored_of(each.message)
+            if stored is not None and stored.lost:
+                self._broker.delivery_dropped(session, each, UNREADABLE)
+            else:
+                moved.append(moved_delivery(each, now, None if stored is None else bodies[stored.number]))
+        return Piece(MORE, number, moved)
 
     # -------------------------------------------------------------------- the end
 

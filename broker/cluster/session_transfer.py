@@ -128,11 +128,12 @@ class Offer(msgspec.Struct, array_like=True, frozen=True):
     move: str
 
 
-def moved_delivery(delivery: Delivery, now: float) -> MovedDelivery:
+def moved_delivery(delivery: Delivery, now: float, body: records.StoredBody | None = None) -> MovedDelivery:
+    """``body``: of a message that may be paged out."""
     message = delivery.message
     stored = stored_of(message)
     return MovedDelivery(
-        body_of(message, -now),
+        body or body_of(message, -now),
         delivery.qos,
         delivery.retain,
         delivery.identifiers,

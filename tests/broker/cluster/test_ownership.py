@@ -149,6 +149,36 @@ async def test_a_session_whose_node_died_as_it_moved_waits_for_all_of_it(tmp_pat
         await new.expect_publish("t", b"4", 2)
 
 
+async def test_what_is_paged_out_before_it_is_asked_for_again_comes_whole(tmp_path: Path) -> None:
+    refuse = {**QUICK, "takeover": "refuse"}
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=refuse) as cluster:
+        await cluster[0].leave_session("s", "t", qos=1)
+        publisher = await cluster[0].client("p")
+        messages = [b"%d" % number * 500 for number in range(5)]
+        for payload in messages:
+            await publisher.publish("t", payload, qos=1)
+        durability = cluster[0].server.broker.durability
+        assert durability is not None
+        paging = durability.paging
+        asked = asyncio.Event()
+
+        def cut(step: str) -> None:
+            if step == "confirmed":
+                cluster.hub.disconnect(cluster.name(1))
+                asked.set()
+
+        own(cluster, 0).handover.outgoing.step = cut
+        new = await cluster[1].client("s", expiry=60, session_present=True)
+        await asyncio.wait_for(asked.wait(), TIMEOUT)
+        await until(lambda: paging.bytes)
+        paging.bound = 1
+        paging.evict()
+        await until(lambda: not paging.bytes)
+        cluster.hub.connect(cluster.name(1))
+        for payload in messages:
+            await new.expect_publish("t", payload, 1)
+
+
 async def test_a_node_that_was_cut_off_sends_its_client_away(tmp_path: Path) -> None:
     async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
         old = await cluster[2].client("s", expiry=3600)
