@@ -15,6 +15,7 @@ from taipan.broker.cluster.nats import NatsRefused
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.core.cluster import RUNNING, STOPPED, SUSPECT
 from taipan.broker.mqtt import constants as c
+from taipan.broker.mqtt.packets import Will
 from taipan.broker.mqtt.reason_codes import (
     QUOTA_EXCEEDED,
     SERVER_UNAVAILABLE,
@@ -167,11 +168,14 @@ async def test_a_node_dies(tmp_path: Path) -> None:
 
 
 async def test_a_node_is_lost_for_good(tmp_path: Path) -> None:
-    """force-leave ends its sessions and drops what was queued for it, with reasons; it may not come back with that
-    data."""
-    async with quick(tmp_path) as cluster:
+    """force-leave ends its sessions, publishes their wills once and drops what was queued for it, with reasons; it may
+    not come back with that data."""
+    async with quick(tmp_path, cluster={"will_grace": 3600}) as cluster:
+        watcher = await cluster[0].client("watcher")
+        await watcher.subscribe("will/#", qos=1)
         for version in VERSIONS:
-            client = await cluster[1].client(f"c-{version}", version, expiry=3600)
+            will = Will(f"will/{version}", b"lost", 1)
+            client = await cluster[1].client(f"c-{version}", version, expiry=3600, will=will)
             await client.subscribe("t", qos=1)
         await cluster.kill(1)
         await until_stopped(cluster, 1, 0, 2)
@@ -179,7 +183,9 @@ async def test_a_node_is_lost_for_good(tmp_path: Path) -> None:
         for number in range(3):
             await publisher.publish("t", b"%d" % number, qos=1, expect=SUCCESS)
 
+        await watcher.nothing()
         await cluster[0].server.cluster.force_leave(cluster.name(1))
+        assert {(await watcher.expect_publish(payload=b"lost")).topic for _ in VERSIONS} == {"will/4", "will/5"}
         left = {cluster.name(0): RUNNING, cluster.name(2): RUNNING}
         await until(lambda: statuses(cluster[0]) == left and statuses(cluster[2]) == left)
         await until(lambda: sum(refused(cluster[n], "session_of_removed_node") for n in (0, 2)) == len(VERSIONS))
@@ -187,6 +193,8 @@ async def test_a_node_is_lost_for_good(tmp_path: Path) -> None:
         assert not cluster[0].server.alarms.active
         for version in VERSIONS:
             await cluster[2].client(f"c-{version}", version, expiry=3600, session_present=False)
+        await cluster.wait_until_quiet()
+        await watcher.nothing()
         with pytest.raises(NatsRefused, match=r"node.data_dir: .* was forced out of the cluster taipan"):
             await cluster.start(1)
 
@@ -244,6 +252,7 @@ async def test_no_quorum(tmp_path: Path) -> None:
                 await publisher.publish("t", b"%d" % qos, qos=qos)
         for subscriber, _ in clients:
             assert sorted(await payloads(subscriber, 6)) == [b"0", b"0", b"1", b"1", b"2", b"2"]
+        assert await clients[1][1].publish("r", b"r", qos=1, retain=True, expect=QUOTA_EXCEEDED) == QUOTA_EXCEEDED
         user = {"username": "u", "password": "secret"}
         assert_refused(await api.post("/auth_username", user), 500, 101)
         assert statuses(cluster[0]) == dict.fromkeys(everybody, RUNNING)
