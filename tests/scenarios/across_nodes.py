@@ -5,7 +5,12 @@ from typing import Final, cast
 import pytest
 
 ONE_NODE: Final = "it starts the nodes that it is about"
-NOT_ACROSS: Final[dict[str, str]] = {}
+NOT_ACROSS: Final[dict[str, str]] = {
+    "test_metrics": "counters and gauges are of one node",
+    "test_session.test_queue_refuses_when_full": "the publisher's node does not see the queue of a session elsewhere",
+    "test_retained.test_of_a_publisher_who_lost_the_right_nothing_is_delivered": "it takes the right away on one node",
+    "test_offline_queue.test_each_session_is_known_by_its_client_identifier": "it looks into one node",
+}
 """The name of a module, or of a test of it after a dot, and the reason."""
 
 
