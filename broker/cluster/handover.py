@@ -81,7 +81,8 @@ _ASK_AGAIN: Final = 1.0
 
 class HandoverRow(msgspec.Struct, array_like=True, frozen=True):
     """Row of table ``handover``, by Client Identifier. ``taken``: the number of the last piece, ``doubt`` which
-    messages it had. ``rest``: nothing but the queue of a session that was begun anew here."""
+    messages it had. ``rest``: nothing but the queue of a session that was begun anew here. ``own``: filters that the
+    other node does not have. ``caught_up``: what waits in ``staging`` came after the other node's client was gone."""
 
     node: str
     move: str
@@ -89,6 +90,8 @@ class HandoverRow(msgspec.Struct, array_like=True, frozen=True):
     taken: int = 0
     doubt: list[tuple[int, str]] = []
     rest: bool = False
+    own: list[str] = []
+    caught_up: bool = False
 
 
 class IdsRow(msgspec.Struct, array_like=True, frozen=True):
@@ -305,6 +308,8 @@ class Handover:
         if incoming is None or incoming.staging is None or incoming.session is not subscription.session:
             return
         self._stage_one(incoming.staging, subscription)
+        if new:
+            self._put(incoming, msgspec.structs.replace(incoming.row, own=[*incoming.row.own, subscription.filter]))
         incoming.ended = [each for each in incoming.ended if each.filter != subscription.filter]
 
     def _unsubscribed(self, client: ClientInfo, subscription: Subscription) -> None:
@@ -320,6 +325,23 @@ class Handover:
     def _stage_one(self, staging: Session, subscription: Subscription) -> None:
         staged = staging.subscriptions[subscription.filter] = _for(staging, subscription)
         _subscribe_in_place(self._broker.router, subscription, staged)
+
+    def _drop_early(self, incoming: Incoming, staging: Session, session: Session) -> None:
+        """What was published before the other node's client was gone may have gone out there, and all of this has come
+        to that node."""
+        queue = staging.queue
+        if queue is not None:
+            own = [each for each in session.subscriptions.values() if each.filter in incoming.row.own]
+            early = []
+            for delivery in queue.clear():
+                topic = delivery.message.topic
+                if delivery.group or any(not each.group and matches(each.topic_filter, topic) for each in own):
+                    queue.push(delivery)
+                else:
+                    early.append(delivery)
+            if staging.journal is not None:
+                staging.journal.done(staging, [each for each in early if each.qos])
+        self._put(incoming, msgspec.structs.replace(incoming.row, caught_up=True))
 
     def _merge(self, incoming: Incoming, session: Session) -> None:
         """New messages go to the session itself from now on, after those that waited."""
@@ -508,6 +530,10 @@ class Handover:
         """Until every node sends its new messages here, and what it sent to the other node before has come there."""
         session = incoming.session
         if session is not None and incoming.staging is not None:
+            if not incoming.row.caught_up:
+                await self._wait_until_passed([self._context.node], 0)
+                if incoming.staging is not None:
+                    self._drop_early(incoming, incoming.staging, session)
             revision = await self._routes.written([each.filter for each in session.subscriptions.values()])
             await self._wait_until_passed([incoming.row.node], revision)
         incoming.routed = True

@@ -149,6 +149,28 @@ async def test_a_session_whose_node_died_as_it_moved_waits_for_all_of_it(tmp_pat
         await new.expect_publish("t", b"4", 2)
 
 
+async def test_a_message_that_comes_late_to_the_new_node_does_not_come_twice(tmp_path: Path) -> None:
+    async with cluster_nodes(3, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        old = await cluster[0].client("s", expiry=3600)
+        await old.subscribe("t", qos=2)
+        near = await cluster[1].client("near")
+        await near.subscribe("t", qos=2)
+        far = await cluster[2].client("far")
+        await until(lambda: cluster[2].server.broker.router.remote_mask("t").bit_count() == 2)
+        cluster.hub.delays[cluster.name(2), cluster.name(1)] = (0.8, 0.8)
+        await far.publish("t", b"1", qos=2)
+        await old.expect_publish("t", b"1", 2)
+        new = await cluster[1].client("s", expiry=3600, session_present=True)
+        await new.subscribe("u", qos=2)  # only here, while the rest of the session comes
+        await far.publish("t", b"2", qos=2)
+        await near.expect_publish("t", b"1", 2)
+        await near.publish("u", b"3", qos=2)
+        got = [(await new.expect_publish()).payload for _ in range(2)]
+        assert sorted(got) == [b"2", b"3"]
+        await until(lambda: "s" not in sessions(cluster, 0))
+        await new.nothing()
+
+
 async def test_what_is_paged_out_before_it_is_asked_for_again_comes_whole(tmp_path: Path) -> None:
     refuse = {**QUICK, "takeover": "refuse"}
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=refuse) as cluster:
