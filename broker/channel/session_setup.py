@@ -71,7 +71,9 @@ def accept(channel: Channel, connect: Connect, now: float, extra: Properties) ->
         # Whoever is refused disturbs no session, wherever it is.
         if _connack_properties_if_admitted(channel, connect, extra) is None:
             return None
-        claim = cluster.claim(client, connect.clean_start, client.expiry_interval)
+        claim = cluster.claim(
+            client, connect.clean_start, client.expiry_interval, lambda: channel.state == AUTHENTICATING
+        )
         if claim is not None:
             channel.state = AUTHENTICATING
             return _claim_first(channel, connect, claim, extra)

@@ -1,7 +1,7 @@
 """NatsCluster: the cluster of a node, assembled: what is built, started and stopped, in which order."""
 
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -148,8 +148,10 @@ class NatsCluster:
     def members(self) -> list[Member]:
         return self.membership.members()
 
-    def claim(self, client: ClientInfo, clean_start: bool, expiry: int) -> Awaitable[Outcome | None] | None:
-        return self.isolation.refusal() or self.ownership.claim(client, clean_start, expiry)
+    def claim(
+        self, client: ClientInfo, clean_start: bool, expiry: int, waits: Callable[[], bool]
+    ) -> Awaitable[Outcome | None] | None:
+        return self.isolation.refusal() or self.ownership.claim(client, clean_start, expiry, waits)
 
     async def subscribed(self, filters: list[str]) -> None:
         await self.routes.known_everywhere(filters)

@@ -225,7 +225,9 @@ class Ownership:
 
     # --------------------------------------------------------------------- claim
 
-    def claim(self, client: ClientInfo, clean_start: bool, expiry: int) -> Awaitable[Outcome | None] | None:
+    def claim(
+        self, client: ClientInfo, clean_start: bool, expiry: int, waits: Callable[[], bool]
+    ) -> Awaitable[Outcome | None] | None:
         """As ``core.cluster.Cluster.claim``."""
         client_id = client.client_id
         if self._members.left:
@@ -236,13 +238,15 @@ class Ownership:
             if ((owner is None or not owner.node) and not expiry) or (owner is not None and self.is_ours(owner)):
                 self._connected.announce(client, clean_start)
                 return None
-        return self._claim(client, clean_start, expiry)
+        return self._claim(client, clean_start, expiry, waits)
 
-    async def _claim(self, client: ClientInfo, clean_start: bool, expiry: int) -> Outcome | None:
+    async def _claim(
+        self, client: ClientInfo, clean_start: bool, expiry: int, waits: Callable[[], bool]
+    ) -> Outcome | None:
         loop = asyncio.get_running_loop()
         client_id = client.client_id
         async with self._locked(client_id):
-            refusal = await _Claim(self, client, clean_start, expiry).run()
+            refusal = await _Claim(self, client, clean_start, expiry, waits).run()
         if refusal is None:
             self._connected.announce(client, clean_start)
             loop.call_later(RETRY, self._look_at, client_id)  # the client may have gone meanwhile
@@ -407,8 +411,11 @@ class Ownership:
 class _Claim:
     """One CONNECT whose session is not simply this node's."""
 
-    def __init__(self, ownership: Ownership, client: ClientInfo, clean_start: bool, expiry: int) -> None:
+    def __init__(
+        self, ownership: Ownership, client: ClientInfo, clean_start: bool, expiry: int, waits: Callable[[], bool]
+    ) -> None:
         self._ownership = ownership
+        self._waits = waits
         self._context = ownership._context
         self._handover = ownership._handover
         self._client = client
@@ -426,6 +433,9 @@ class _Claim:
         """Why the client is refused, or ``None``."""
         ownership, client_id = self._ownership, self._client.client_id
         while self._left > 0:
+            if not self._waits():
+                # It may have its session elsewhere by now.
+                return Outcome(reason_codes.SERVER_UNAVAILABLE, "-", "the client has gone")
             if self._handover.leaves(client_id):
                 await self._handover.left(client_id, self._left)
                 continue

@@ -53,10 +53,12 @@ class Cluster(Protocol):
     def members(self) -> list[Member]:
         """All known nodes by name, this one and stopped ones too."""
 
-    def claim(self, client: ClientInfo, clean_start: bool, expiry: int) -> Awaitable[Outcome | None] | None:
+    def claim(
+        self, client: ClientInfo, clean_start: bool, expiry: int, waits: Callable[[], bool]
+    ) -> Awaitable[Outcome | None] | None:
         """A client was let in: make its session this node's, before it is opened here. ``None``: go on at once.
 
-        The awaitable gives why the client must be refused, or ``None``."""
+        The awaitable gives why the client must be refused, or ``None``. ``waits``: whether it is still there."""
 
     async def subscribed(self, filters: list[str]) -> None:
         """Until all running nodes know that these filters have subscribers here."""
@@ -121,7 +123,7 @@ class SingleNode:
     def members(self) -> list[Member]:
         return [self._member]
 
-    def claim(self, client: ClientInfo, clean_start: bool, expiry: int) -> None:
+    def claim(self, client: ClientInfo, clean_start: bool, expiry: int, waits: Callable[[], bool]) -> None:
         return None
 
     async def subscribed(self, filters: list[str]) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -70,7 +70,9 @@ class FakeCluster:
     def members(self) -> list[Member]:
         return [Member(name, name, 1, status, 0.0, "9.9.9") for name, status in sorted(self._hub.statuses.items())]
 
-    def claim(self, client: ClientInfo, clean_start: bool, expiry: int) -> Awaitable[Outcome | None] | None:
+    def claim(
+        self, client: ClientInfo, clean_start: bool, expiry: int, waits: Callable[[], bool]
+    ) -> Awaitable[Outcome | None] | None:
         return None
 
     def session_ended(self, session: Session) -> None:

@@ -316,6 +316,10 @@ class ClusterSoak:
         still, owed = time.monotonic(), promises.owed()
         while owed and time.monotonic() - still < QUIET:
             await asyncio.sleep(0.05)
+            for receiver in self.receivers:
+                if not receiver.connected:
+                    # An older CONNECT of it came later: a node was paused.
+                    await self._patiently(f"{receiver.client_id} connects", lambda r=receiver: self._again(r))
             left = promises.owed()
             if left != owed:
                 still, owed = time.monotonic(), left

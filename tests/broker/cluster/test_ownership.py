@@ -274,6 +274,23 @@ async def test_a_session_is_not_begun_anew_on_a_key_of_an_unanswered_write(tmp_p
         await cluster[1].client("s", expiry=60, session_present=True)
 
 
+async def test_a_client_that_has_gone_takes_no_session_from_one_that_is_there(tmp_path: Path) -> None:
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        old = await cluster[0].client("s", expiry=3600)
+        cluster.partition({0}, {1}, quorum=1)
+        gone = cluster[1].peer()
+        connecting = asyncio.ensure_future(attempt(gone, "s", clean_start=False))
+        ownership = own(cluster, 1).ownership
+        await until(lambda: ownership.busy("s"))
+        gone.abort()
+        with pytest.raises(AssertionError):
+            await connecting
+        cluster.heal()
+        await until(lambda: not ownership.busy("s"))
+        await old.nothing()
+        assert sessions(cluster, 0) == {"s"} and not sessions(cluster, 1)
+
+
 async def test_a_client_that_leaves_meanwhile_leaves_its_session_whole(tmp_path: Path) -> None:
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
         await cluster[0].leave_session("s", "t")
