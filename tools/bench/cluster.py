@@ -3,8 +3,8 @@
 Writes its section of ``docs/performance.md``. A NATS server and two or three nodes run as processes, each on cores as
 the system likes; figures of work are processor time, which holds up better than rates where all share two cores.
 
-- C1, C2: messages from node to node with QoS 0 and 1, of one pair and (m) of 500 pairs: processor time of both nodes a message, against that of a local
-  delivery on one node with ``[cluster]``; that of the NATS server apart.
+- C1, C2: messages from node to node with QoS 0 and 1, of one pair and (m) of 500 pairs: processor time of both nodes a
+  message, against that of a local delivery on one node with ``[cluster]``; that of the NATS server apart.
 - C3: latency at 5,000/s from node to node and on one node.
 - C4: from SUBACK on one node until a message of another node arrives.
 - C5: CONNECT to CONNACK for a session with 1,000 queued messages on another node.
