@@ -250,6 +250,9 @@ class Retained:
         known = self._known.get(change.name)
         entry: Entry | None = None
         base = 0 if known is None else known.revision
+        told = change.told
+        if told is not None and base < told.revision <= change.base:
+            base = 0 if told.value is None else told.revision
         try:
             while True:
                 if change.late or entry is not None:
@@ -299,12 +302,17 @@ class Retained:
         """The bucket has it, or (``entry``) something newer."""
         self._changes.pop(change.name, None)
         self._rows.remove(change.topic)
-        for newer in (entry, change.told):
-            if newer is None or newer.revision <= revision or not self.joined:
-                continue
-            if newer.value is None:
-                self._known.setdefault(change.name, _Known(change.topic, 0))
-            self._told(newer)
+        if change.told is not None and (entry is None or entry.revision < change.told.revision):
+            entry = change.told
+        if entry is None or entry.revision <= revision or not self.joined:
+            return
+        known = self._known.get(change.name)
+        if known is not None and entry.revision < known.revision:
+            return
+        if entry.value is None:
+            self._known.setdefault(change.name, _Known(change.topic, 0))
+        # Not by ``_told``: a node that has started knows the revision of what it has not taken yet.
+        self._apply(entry)
 
     def _encoded(self, message: Message, version: Version | None) -> bytes:
         if not message.id:

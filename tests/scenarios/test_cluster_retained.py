@@ -145,6 +145,19 @@ async def test_an_acknowledged_message_survives_a_kill_before_nats_has_it() -> N
         await until_same(cluster, t=b"second", u=b"new")
 
 
+async def test_what_another_retained_while_a_node_was_dead_replaces_what_nats_did_not_have() -> None:
+    async with cluster_nodes(2, level="disk") as cluster:
+        await retain(cluster[0], "t", b"first")
+        await until_same(cluster, t=b"first")
+        cluster.hub.lose_request = 1.0
+        await retain(cluster[0], "t", b"second")
+        await cluster.kill(0)
+        cluster.hub.lose_request = 0.0
+        await retain(cluster[1], "t", b"third")
+        await cluster.start(0)
+        await until_same(cluster, t=b"third")
+
+
 async def test_a_clear_that_was_acknowledged_survives_a_kill_before_nats_has_it() -> None:
     async with cluster_nodes(2, level="disk") as cluster:
         await retain(cluster[0], "t", b"first")

@@ -72,7 +72,7 @@ def _in_order(world: "World", subscriber: SimulatedClient) -> None:
             continue
         key = (publisher, topic, qos, node)
         if int(number) < last.get(key, 0):
-            world.wrong(f"{subscriber.name} got {publisher}#{number} on {topic} after #{last[key]}")
+            world.wrong(f"{subscriber.name} got {publisher}#{number} qos {qos} on {topic} after #{last[key]}")
         last[key] = int(number)
 
 
