@@ -219,6 +219,11 @@ class Ownership:
         """Whether the bucket says that this node has it."""
         return thing_key(client_id) in self._ours
 
+    def knows(self, client_id: str) -> bool:
+        """Whether a key of this node is what it should be: its session is here, or is over and the key soon will be.
+        Else it may have gone to another node, and the watch is behind."""
+        return client_id in self._context.broker.sessions or client_id in self._to_settle
+
     def busy(self, client_id: str) -> bool:
         """Whether something is being done about it, or has to be."""
         return client_id in self._locks or client_id in self._to_settle or client_id in self._unanswered
@@ -235,7 +240,8 @@ class Ownership:
         busy = client_id in self._locks or client_id in self._unanswered
         if not busy and not self._handover.leaves(client_id):
             owner = self._owners.get(thing_key(client_id))
-            if ((owner is None or not owner.node) and not expiry) or (owner is not None and self.is_ours(owner)):
+            ours = owner is not None and self.is_ours(owner) and self.knows(client_id)
+            if ours or ((owner is None or not owner.node) and not expiry):
                 self._connected.announce(client, clean_start)
                 return None
         return self._claim(client, clean_start, expiry, waits)
@@ -444,7 +450,11 @@ class _Claim:
                 await ownership.settle_unanswered(client_id)
                 owner = ownership.owner(client_id)
                 if owner is not None and ownership.is_ours(owner):
-                    return None
+                    if not ownership.knows(client_id):
+                        await ownership.read(client_id)
+                    if ownership.owner(client_id) == owner:
+                        return None
+                    continue
                 if owner is None or not owner.node or owner.node == self._context.node:
                     if not self._expiry or await self._take(owner):
                         return None

@@ -274,6 +274,17 @@ async def test_a_session_is_not_begun_anew_on_a_key_of_an_unanswered_write(tmp_p
         await cluster[1].client("s", expiry=60, session_present=True)
 
 
+async def test_a_session_is_found_again_by_a_node_that_learns_late_of_its_leaving(tmp_path: Path) -> None:
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
+        old = await cluster[0].client("s", expiry=3600)
+        await old.drop()
+        cluster.hub.delays["", cluster.name(0)] = (0.7, 0.7)
+        await (await cluster[1].client("s", expiry=3600, session_present=True)).drop()
+        await until(lambda: "s" not in sessions(cluster, 0))
+        assert own(cluster, 0).ownership.has("s")
+        await cluster[0].client("s", expiry=3600, session_present=True)
+
+
 async def test_a_client_that_has_gone_takes_no_session_from_one_that_is_there(tmp_path: Path) -> None:
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=QUICK) as cluster:
         old = await cluster[0].client("s", expiry=3600)
