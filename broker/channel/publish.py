@@ -10,7 +10,16 @@ from typing import Final
 
 from ..access.decision import Decision
 from ..core.delayed_topic import with_mountpoint, without_mountpoint
-from ..core.outcome import CLIENT, LINK_FULL, NO_SUBSCRIBERS, QUEUE_FULL, REFUSED, STORE_TROUBLE, Outcome
+from ..core.outcome import (
+    CLIENT,
+    LINK_FULL,
+    NO_SUBSCRIBERS,
+    QUEUE_FULL,
+    REFUSED,
+    RETAINED_ALONE,
+    STORE_TROUBLE,
+    Outcome,
+)
 from ..mqtt import encoder, reason_codes
 from ..mqtt.constants import MAX_STRING, PUBACK, PUBREC, REASON_STRING, TOPIC_ALIAS, V5
 from ..mqtt.errors import ProtocolError
@@ -42,6 +51,8 @@ _MAX_ALIAS_CHARACTERS: Final = 4_194_304
 _MAX_ALIAS_CHARACTERS_WHEN_SHORT: Final = 65_536  # when memory is short
 _RETRY_AFTER: Final = 0.05
 _MAX_WAIT: Final = 60.0
+_FOR_NOW: Final = (QUEUE_FULL, LINK_FULL, STORE_TROUBLE, RETAINED_ALONE)
+"""Why a message cannot be taken at present: a 3.x client, which cannot be told, waits."""
 _CHECK_CLIENT_EVERY: Final = 5.0
 _PUBACK: Final = b"\x40\x02"
 
@@ -318,7 +329,7 @@ def _negative(channel: Channel, message: Message, code: int) -> None:
 
 def _refused(channel: Channel, message: Message, outcome: Outcome, now: float) -> Waiting:
     """``Broker.accept`` has not taken it."""
-    if outcome is not QUEUE_FULL and outcome is not LINK_FULL and outcome is not STORE_TROUBLE:
+    if outcome not in _FOR_NOW:
         _refuse(channel, message, outcome)
         return None
     if _refuse_for_now(channel, message, outcome, now):
