@@ -40,6 +40,13 @@ _HELLO_TIMEOUT: Final = 2.0
 _RETRY: Final = 0.2
 
 
+class LinkRow(msgspec.Struct, array_like=True, frozen=True):
+    """Row of table ``cluster_links``: up to which number all of this node's messages is taken."""
+
+    uid: str
+    taken: int
+
+
 def link_limits(settings: ClusterSettings) -> Limits:
     """The bounds of a link's session."""
     return Limits(

@@ -22,7 +22,7 @@ from ..persistence.paging import decoded_properties
 from ..session.client_info import ClientInfo
 from .calls import Calls
 from .context import ClusterContext
-from .link import HELLO
+from .link import HELLO, LinkRow
 from .members import Members, Peer
 from .wire import Frame, Hello, HelloAnswer, LinkAck, MessageRecord, PublisherRecord, RunRecord
 
@@ -46,13 +46,6 @@ def new_decoder() -> Decoder:
 
 def _messages_only(packets: list[Packet]) -> bool:
     return all([isinstance(packet, Message) for packet in packets])  # noqa: C419 - mypyc makes no generator of it
-
-
-class LinkRow(msgspec.Struct, array_like=True, frozen=True):
-    """Row of table ``cluster_links``: up to which number all of this node's messages is taken."""
-
-    uid: str
-    taken: int
 
 
 class Incoming:
