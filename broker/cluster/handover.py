@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ..core.cluster import STOPPED, CallFailed, NodeUnreachable
-from ..mqtt.message import Delivery
+from ..mqtt.message import Delivery, Message
 from ..mqtt.topics import matches
 from ..routing.router import Router
 from ..session.client_info import ClientInfo
-from ..session.protocols import NO_LOCAL, REVOKED
+from ..session.protocols import NO_LOCAL, QOS0_MSG, REVOKED
 from ..session.session import Session
 from ..session.subscription import Subscription
 from ..store.restored import ZoneOf
@@ -74,6 +74,7 @@ FETCHING: Final = 1
 FINISHED: Final = 2
 """All of it is here; the other node is to forget it."""
 
+_ID_PREFIX: Final = 16
 _PAUSE: Final = 0.01
 _PAUSE_UNREACHABLE: Final = 0.5
 _ASK_AGAIN: Final = 1.0
@@ -119,6 +120,8 @@ class Incoming:
         self.will_due = 0.0
         # Of each message that has come from the other node: its id and group.
         self.ids: set[tuple[str, str]] = set()
+        # Of each publisher and topic, the id of the last one of QoS 0 among them.
+        self.last_qos0: dict[tuple[str | None, str], str] = {}
         # Subscriptions that are over since it came: what the other node's queue has of them is dropped.
         self.ended: list[Subscription] = []
         # Every node sends its new messages here, too.
@@ -250,6 +253,7 @@ class Handover:
     def adopt(self, client_id: str, node: str, move: str, moved: MovedSession) -> None:
         """Make the session here; its subscriptions are not in force yet."""
         broker = self._broker
+        self._forget_ids(client_id)  # of an earlier time
         incoming = self._coming[client_id] = Incoming(client_id, HandoverRow(node, move, ADOPTED))
         session = self.receiver.session(moved)
         broker.adopt_session(session)
@@ -357,6 +361,9 @@ class Handover:
             key = (message.id, delivery.group)
             if message.id and key in incoming.ids:
                 continue
+            if not message.qos and _is_overtaken(incoming, message):
+                self._broker.delivery_dropped(session, delivery, QOS0_MSG)
+                continue
             if message.publisher is not None and message.publisher.client_id == session.client_id:
                 if not delivery.group and _only_others(session, message.topic):
                     self._broker.delivery_dropped(session, delivery, NO_LOCAL)
@@ -448,6 +455,8 @@ class Handover:
                     continue
                 ids.append(key)
                 incoming.ids.add(key)
+                if not each.body.qos:
+                    incoming.last_qos0[each.body.client_id, each.body.topic] = each.body.id
             delivery = self.receiver.delivery(each)
             if incoming.ended and _is_over(incoming.ended, session, each):
                 self._broker.delivery_dropped(session, delivery, REVOKED)
@@ -488,7 +497,11 @@ class Handover:
         row = incoming.row
         done = _encode(Done(incoming.client_id, row.move))
         await self._context.tables.stored()
-        while row.node in self._members.peers:
+        client_id = incoming.client_id
+        # Where the session is that node's again, there is nothing to forget.
+        while row.node in self._members.peers and self.ownership.owner_of(client_id) != row.node:
+            if self._coming.get(client_id) is not incoming:
+                return
             try:
                 await self._calls.call(row.node, DONE, done)
                 break
@@ -498,15 +511,18 @@ class Handover:
         self.step("done")
 
     def _remove(self, incoming: Incoming) -> None:
-        self._rows.remove(incoming.client_id)
-        for key in [key for key, _ in self._id_rows.items() if key.startswith(incoming.client_id + "\0")]:
-            self._id_rows.remove(key)
         if self._coming.get(incoming.client_id) is incoming:
             del self._coming[incoming.client_id]
+            self._rows.remove(incoming.client_id)
+            self._forget_ids(incoming.client_id)
         if self._watched and not self._coming:
             self._watched = False
             self._broker.hooks.session_subscribed.remove(self._subscribed)
             self._broker.hooks.session_unsubscribed.remove(self._unsubscribed)
+
+    def _forget_ids(self, client_id: str) -> None:
+        for key in [key for key, _ in self._id_rows.items() if key.startswith(client_id + "\0")]:
+            self._id_rows.remove(key)
 
     async def _offered(self, node: str, argument: bytes) -> bytes:
         """A node that was away has the rest of a session that was begun anew here."""
@@ -613,6 +629,14 @@ def _is_over(ended: list[Subscription], session: Session, moved: MovedDelivery) 
     if not any(each.group is None and matches(each.topic_filter, topic) for each in ended):
         return False
     return not any(each.group is None and matches(each.topic_filter, topic) for each in session.subscriptions.values())
+
+
+def _is_overtaken(incoming: Incoming, message: Message) -> bool:
+    """Whether the other node missed this message of QoS 0, and has given what the publisher sent on the topic later.
+    Ids that a node has made since its start are alike but for the number that grows."""
+    publisher = message.publisher
+    last = incoming.last_qos0.get((None if publisher is None else publisher.client_id, message.topic), "")
+    return message.id < last and message.id[:_ID_PREFIX] == last[:_ID_PREFIX]
 
 
 def _last_of(link: Session) -> Delivery | None:

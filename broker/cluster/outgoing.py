@@ -384,9 +384,11 @@ class Outgoing:
         client_id = done.client_id
         leaving = self._leaving.get(client_id)
         session = self._broker.sessions.get(client_id)
-        if leaving is not None and leaving.move == done.move:
+        owned = self.ownership.owner_of(client_id) == node
+        if leaving is not None and (leaving.move == done.move or (owned and leaving.anew and not leaving.confirmed)):
+            # Or this node has started again after the other had all of it: what it would offer is over.
             self._forget(leaving)
-        elif leaving is not None or session is None or self.ownership.owner_of(client_id) != node:
+        elif leaving is not None or session is None or not owned:
             session = None  # it is another one
         if session is not None:
             self._broker.forget_session(session)

@@ -20,8 +20,9 @@ RETRY = (0.05, 1.0)
 
 class Sent:
     """A message that a publisher sends. ``number``: of this publisher on this topic. ``again``: it was begun anew, when
-    nobody knew whether the first attempt had been taken. ``node``: where it was acknowledged. ``unrouted``: by
-    a node that had not read the routes of the others since its start, and says in its log that they get nothing."""
+    nobody knew whether the first attempt had been taken. ``node``: the one that it was sent to; empty where
+    it was sent to several, and nobody knows which of them took it. ``unrouted``: acknowledged by a node that had not
+    read the routes of the others since its start, and says in its log that they get nothing."""
 
     __slots__ = (
         "acknowledged", "again", "node", "number", "publisher", "qos", "released", "retain", "topic", "unrouted",
@@ -64,6 +65,7 @@ class SimulatedClient:
         self.online = False
         self.subscribed = False
         self.sessions = 0  # that it was told of as new
+        self.begun: list[int] = []  # how many messages it had received when each of them began
         self.node: SimulatedNode | None = None
         self.transport: SimulatedTransport | None = None
         self.received: list[tuple[str, bytes, int, bool, bool]] = []  # topic, payload, QoS, DUP, RETAIN
@@ -203,6 +205,7 @@ class SimulatedClient:
             self._resend()
         else:
             self.sessions += 1
+            self.begun.append(len(self.received))
             self.subscribed = False
             self._released.clear()
             self._begin_anew()
@@ -222,6 +225,8 @@ class SimulatedClient:
             if sent.released:
                 self._send(Ack(c.PUBREL, packet_id))
             else:
+                if self.node is not None and sent.node != self.node.name:
+                    sent.node = ""
                 self._send(Publish(sent.topic, sent.payload, sent.qos, sent.retain, True, packet_id))
 
     def _begin_anew(self) -> None:
@@ -247,10 +252,10 @@ class SimulatedClient:
         while self.online and self.waiting and len(self.unacknowledged) < self.window:
             sent = self.waiting.pop(0)
             packet_id = self._next_id() if sent.qos else 0
+            if self.node is not None:
+                sent.node = self.node.name
             if sent.qos:
                 self.unacknowledged[packet_id] = sent
-            elif self.node is not None:
-                sent.node = self.node.name
             self._send(Publish(sent.topic, sent.payload, sent.qos, sent.retain, False, packet_id))
 
     def _acknowledged(self, packet: Ack) -> None:
@@ -277,7 +282,6 @@ class SimulatedClient:
     def _note_acknowledged(self, sent: Sent) -> None:
         assert self.node is not None
         sent.acknowledged = True
-        sent.node = self.node.name
         if not self.node.knows_routes:
             sent.unrouted = True
             self.world.unrouted += 1

@@ -56,12 +56,15 @@ def _received(world: "World", subscriber: SimulatedClient) -> None:
 
 
 def _in_order(world: "World", subscriber: SimulatedClient) -> None:
-    """Of each publisher and topic, what one node has acknowledged came in order, where it came for the first time. What
-    a publisher sends after it has moved may overtake what its node before has still to give to others."""
+    """Of each publisher and topic, what one node has taken came in order to one session, where it came for the first
+    time. What a publisher sends after it has moved may overtake what its node before has still to give to others."""
     nodes = {(sent.publisher, sent.topic, sent.number): sent.node for sent in world.messages if not sent.again}
     seen: set[tuple[str, bytes]] = set()
     last: dict[tuple[str, str, str, str], int] = {}
-    for topic, payload, _, _, retain in subscriber.received:
+    for index, (topic, payload, _, _, retain) in enumerate(subscriber.received):
+        if index in subscriber.begun:
+            seen.clear()
+            last.clear()
         if retain or (topic, payload) in seen:
             continue
         seen.add((topic, payload))
