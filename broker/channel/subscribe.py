@@ -120,7 +120,7 @@ def _subscribe_all(
         return until_answered(channel, _subscribe_in_slices(channel, session, packet, filters, identifiers, decided))
     else:
         codes = _subscribe_some(channel, session, packet, filters, identifiers, now, decided)
-        if context.cluster.strict_subscribe:
+        if context.cluster.strict_subscribe and channel.state == CONNECTED:
             return until_answered(channel, _answer_when_known(channel, session, packet, filters, codes))
     _answer(channel, session, Suback(packet.packet_id, codes), now)
     return None
@@ -130,7 +130,7 @@ async def _answer_when_known(
     channel: Channel, session: Session, packet: Subscribe, filters: list[TopicFilter], codes: list[int]
 ) -> None:
     """SUBACK when all nodes know of what was granted."""
-    pairs = zip(filters, codes, strict=False)  # fewer codes: the client was sent away
+    pairs = zip(filters, codes, strict=True)
     granted = [plan_filter(entry, channel.client).filter for entry, code in pairs if code < 0x80]
     await channel.context.cluster.subscribed(granted)
     if channel.state == CONNECTED and channel.session is session:
@@ -159,7 +159,7 @@ async def _subscribe_in_slices(
         codes += _subscribe_some(channel, session, packet, some, identifiers, now, decided)
     if decided and generation != channel.context.authorization.generation:
         channel.context.reviews.add(session)  # as in _subscribe_when_answered
-    if channel.context.cluster.strict_subscribe:
+    if channel.context.cluster.strict_subscribe and channel.state == CONNECTED:
         await _answer_when_known(channel, session, packet, filters, codes)
         return
     _answer(channel, session, Suback(packet.packet_id, codes), channel.context.clock.now())

@@ -92,12 +92,11 @@ class GroupShares:
         return self.search(message, exclude, ())
 
     def search(self, message: Message, exclude: Collection[Session], hops: tuple[str, ...]) -> bool:
-        """Give it to a member of a node that is not among ``hops``: to a connected one, if there is any, else to one
-        that is offline."""
+        """Give it to a member of a node that is not among ``hops``, where nobody was connected any more: to a connected
+        one, if there is any, else to one that is offline. This node is among them once it was tried."""
         refused: list[Share] = []
-        tried_here = False
-        while len(hops) < MAX_HOPS:
-            weights = [self._connected(each, hops, refused, tried_here) for each in self._order]
+        while len(hops) <= MAX_HOPS:
+            weights = [self._connected(each, hops, refused) for each in self._order]
             total = sum(weights)
             if not total:
                 break
@@ -105,7 +104,7 @@ class GroupShares:
             if share is None:
                 if self._broker.deliver_shared(message, self._group, exclude, True):
                     return True
-                tried_here = True
+                hops = (*hops, self._key)
             elif self._takes(share, message):
                 self._send(share, message, hops)
                 return True
@@ -113,9 +112,11 @@ class GroupShares:
                 refused.append(share)
         if len(self._group) and self._broker.deliver_shared(message, self._group, exclude):
             return True
+        if self._key not in hops:
+            hops = (*hops, self._key)
         offline = [each for each in self.shares.values() if each.members and each.target and each.key not in hops]
         for share in sorted(offline, key=lambda each: (each in refused, not each.running, each.key)):
-            if len(hops) < MAX_HOPS:
+            if len(hops) <= MAX_HOPS:
                 self._send(share, message, hops)
                 return True
         return False
@@ -128,17 +129,16 @@ class GroupShares:
         target = share.target
         return target is not None and not target.session.would_refuse(message, target)
 
-    def _connected(self, share: Share | None, hops: tuple[str, ...], refused: list[Share], tried_here: bool) -> int:
+    def _connected(self, share: Share | None, hops: tuple[str, ...], refused: list[Share]) -> int:
         if share is None:
-            return 0 if tried_here else self._group.connected
+            return 0 if self._key in hops else self._group.connected
         if not share.running or share.target is None or share.key in hops or share in refused:
             return 0
         return share.connected
 
     def _send(self, share: Share, message: Message, hops: tuple[str, ...]) -> None:
         assert share.target is not None
-        address = _BETWEEN.join((self._group.filter, *hops, self._key)) if hops else self._group.filter
-        self._broker.deliver_addressed(message, share.target, address)
+        self._broker.deliver_addressed(message, share.target, _BETWEEN.join((self._group.filter, *hops)))
 
     # --------------------------------------------------------------- strategies
 
@@ -212,8 +212,9 @@ class SharedGroups:
         if self._timer is not None:
             self._timer.cancel()
         hooks = self._context.broker.hooks
-        hooks.client_connected.remove(self._connected)
-        hooks.client_disconnected.remove(self._disconnected)
+        if self._connected in hooks.client_connected:  # not stopped before
+            hooks.client_connected.remove(self._connected)
+            hooks.client_disconnected.remove(self._disconnected)
 
     # ------------------------------------------------------------ members of ours
 
@@ -302,18 +303,17 @@ class SharedGroups:
 
     def _came(self, message: Message, record: MessageRecord, node: str) -> None:
         """Another node has chosen this one."""
-        filter, *before = record.group.split(_BETWEEN)
+        filter, *hops = record.group.split(_BETWEEN)
         if not is_shared(filter):
             self._context.refusals.add(MALFORMED, node, "-")
             return
-        hops = (*before, node_key(node)) if node_key(node) not in before else tuple(before)
         group = self._router.group(filter)
         if group is None:
             passed = False
         elif self._broker.deliver_shared(message, group, (), True):
             return
         elif isinstance(group.remote, GroupShares):
-            passed = group.remote.search(message, (), hops)
+            passed = group.remote.search(message, (), (*hops, self._key))
         else:
             passed = self._broker.deliver_shared(message, group)
         if not passed:

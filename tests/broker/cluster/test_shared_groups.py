@@ -154,10 +154,22 @@ def test_offline_members_only_where_nobody_is_connected_those_of_this_node_first
     assert broker.got == [OWN, "a"]
 
 
-def test_where_a_message_was_it_does_not_come_back_to_and_it_does_not_wander_for_ever() -> None:
+def test_a_node_that_has_somebody_connected_gets_back_what_it_gave_to_another() -> None:
+    """The count that it chose by may be older than the other's connections."""
+    made, broker = shares("round_robin", 1, a=1)
+    for _ in range(2):
+        made.deliver(message(), ())
+    assert sorted(broker.got) == ["a", OWN]
+    assert broker.addresses == ["$share/g/t"]  # it may come back
+    made, broker = shares("random", 0, a=1)  # and this is what the other does
+    assert made.search(message(), (), (OWN,))
+    assert broker.addresses == ["$share/g/t\0m"]
+
+
+def test_where_nobody_was_connected_a_message_does_not_come_back_to_and_it_does_not_wander_for_ever() -> None:
     made, broker = shares("random", 0, a=1, z=1)
-    assert made.search(message(), (), ("a",))
+    assert made.search(message(), (), ("a", OWN))
     assert broker.got == ["z"]
     assert broker.addresses == ["$share/g/t\0a\0m"]
-    assert not made.search(message(), (), ("a", "z"))
-    assert not made.search(message(), (), tuple(f"n{number}" for number in range(MAX_HOPS)))
+    assert not made.search(message(), (), ("a", "z", OWN))
+    assert not made.search(message(), (), (*(f"n{number}" for number in range(MAX_HOPS)), OWN))
