@@ -33,6 +33,8 @@ from .wire import (
 logger = logging.getLogger(__name__)
 
 HEARTBEAT: Final = 1.0
+_AGREES: Final = 2 * HEARTBEAT
+"""Seconds within which others notice what this node does."""
 BUCKET: Final = "members"
 TABLE: Final = "cluster"
 _SELF: Final = "node"
@@ -58,6 +60,7 @@ class Peer:
         "hears",
         "incarnation",
         "key",
+        "lost_at",
         "name",
         "record",
         "revision",
@@ -67,7 +70,7 @@ class Peer:
         "versions",
     )
 
-    def __init__(self, record: MemberRecord, revision: int, since: float) -> None:
+    def __init__(self, record: MemberRecord, revision: int, since: float, now: float) -> None:
         self.name = record.node
         self.key = node_key(record.node)
         self.uid = record.uid
@@ -77,6 +80,7 @@ class Peer:
         self.status = STOPPED
         self.since = since
         self.heard = -1e9
+        self.lost_at = now
         self.hears: list[str] = []
         self.versions = (OLDEST, VERSION)
 
@@ -387,7 +391,7 @@ class Members:
                 self._remove(peer)
             return
         if peer is None:
-            peer = self.peers[record.node] = Peer(record, entry.revision, self._context.clock.wall())
+            peer = self.peers[record.node] = Peer(record, entry.revision, self._context.clock.wall(), self._loop.time())
             self._by_key[peer.key] = peer
             self._tell(peer, "")
             self._greet()
@@ -402,6 +406,7 @@ class Members:
             # Until the new one is heard.
             peer.status = STOPPED
             peer.heard = -1e9
+            peer.lost_at = self._loop.time()
             peer.since = self._context.clock.wall()
             self._tell(peer, before)
             self._greet()
@@ -523,6 +528,7 @@ class Members:
         peer.since = self._context.clock.wall()
         alarms = self._context.alarms
         if status == STOPPED:
+            peer.lost_at = self._loop.time()
             details = {"node": peer.name, "setting": "cluster.stopped_after"}
             alarms.activate(f"node_down/{peer.name}", f"node {peer.name} is not heard any more", details)
         elif status == RUNNING:
@@ -531,12 +537,14 @@ class Members:
         self._tell(peer, before)
 
     def _judge(self) -> None:
-        """A node that is stopped for this one and heard by another is on the other side of a partition."""
+        """A node that is stopped for this one and heard by another is on the other side of a partition. Who has said so
+        only in a heartbeat of about that time was going to find out, or this node has just started."""
+        running = [each for each in self.peers.values() if each.status == RUNNING]
         lost = [each for each in self.peers.values() if each.status == STOPPED]
         cut = sorted(
             each.name
             for each in lost
-            if any(each.key in other.hears for other in self.peers.values() if other.status == RUNNING)
+            if any(each.key in other.hears and other.heard > each.lost_at + _AGREES for other in running)
         )
         if cut:
             details = {"nodes": ", ".join(cut)}

@@ -76,6 +76,35 @@ async def test_a_node_that_is_not_heard_is_suspect_and_then_stopped_and_back_whe
         assert "node_down/b@h" not in a.alarms.active
 
 
+async def test_who_starts_or_notices_first_that_another_is_gone_sees_no_partition() -> None:
+    hub = VirtualNats()
+    async with running(hub, "a@h", "b@h") as (a, _):
+        c = server(hub, "c@h", suspect_after=0.5, stopped_after=1.1)
+        raised: list[str] = []
+        activate = c.alarms.activate
+        c.alarms.activate = lambda name, *more: raised.append(name) or activate(name, *more)  # type: ignore[method-assign,func-returns-value]
+        hub.delays["b@h", "c@h"] = (0.3, 0.3)  # the other says that it hears b before b does
+        await c.start()
+        try:
+            await until(lambda: status(c, "a@h") == RUNNING and status(c, "b@h") == RUNNING)
+            hub.disconnect("b@h")
+            await until(lambda: status(c, "b@h") == STOPPED)
+            await until(lambda: status(a, "b@h") == STOPPED)
+            assert "node_down/b@h" in raised and "partition" not in raised
+        finally:
+            await c.stop()
+
+
+async def test_a_node_that_others_hear_and_this_one_does_not_is_behind_a_partition() -> None:
+    hub = VirtualNats()
+    async with running(hub, "a@h", "b@h", "c@h") as (a, _, c):
+        await until(lambda: status(a, "b@h") == RUNNING and status(c, "b@h") == RUNNING)
+        hub.delays["b@h", "a@h"] = (60.0, 60.0)
+        await until(lambda: "partition" in a.alarms.active)
+        assert a.alarms.active["partition"].details == {"nodes": "b@h"}
+        assert "partition" not in c.alarms.active
+
+
 async def test_a_second_node_of_a_name_does_not_start_and_says_where_the_first_is() -> None:
     hub = VirtualNats()
     async with running(hub, "a@h"):
