@@ -363,6 +363,7 @@ class Server:
             self.access.start()
             if self._nats_cluster is not None:
                 await self._nats_cluster.start()
+            self.stored_users.warn_of_missing_package()
             for index, opening in enumerate(self.listeners):
                 await opening.start()
                 settings = self.settings.listeners[index]

@@ -52,6 +52,8 @@ logger = logging.getLogger("taipan.management.node")  # also when run by python 
 # Young objects between two collections: a burst of packets makes many that die at once.
 _GC_THRESHOLD: Final = 50_000
 
+_NO_UVLOOP: Final = "uvloop is faster: pip install 'taipan-mqtt[uvloop]'"
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command, after ``taipan.management.start``. Returns the exit status."""
@@ -383,7 +385,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     try:
         import uvloop
     except ImportError:
-        logger.info("event_loop name=asyncio")
+        logger.info("event_loop name=asyncio detail=%s", _NO_UVLOOP)
         return asyncio.new_event_loop
     logger.info("event_loop name=uvloop version=%s", importlib.metadata.version("uvloop"))
     return uvloop.new_event_loop

@@ -9,7 +9,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any, Final
 
 from taipan.broker.access.acl import AclRule
-from taipan.broker.access.foreign_hashes import parse_hash
+from taipan.broker.access.foreign_hashes import read_hash
 from taipan.broker.access.http import PLACEHOLDERS, check_placeholders, check_url, tls_context
 from taipan.broker.access.jwt_keys import JwtKeys
 from taipan.broker.access.saslprep import saslprep
@@ -244,7 +244,7 @@ VALUE_RULES: Final[ValueRules] = {
     AccessSettings: {"authenticators": _once_each, "authorizers": _once_each},
     UserSettings: {
         "username": _filled("a user name"),
-        "password_hash": _parsed(parse_hash, empty=True),
+        "password_hash": _parsed(read_hash, empty=True),
         "scram": _parsed(ScramVerifier.parse, empty=True),
     },
     RuleSettings: {

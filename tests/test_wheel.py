@@ -35,7 +35,7 @@ def test_a_wheel_runs_compiled_what_the_readme_prints(tmp_path: Path) -> None:
     assert "none-any" not in wheel.name
     venv.create(home, with_pip=True)
     python = home / "bin" / "python"
-    run(python, *pip, "install", wheel, cwd=tmp_path)
+    run(python, *pip, "install", f"{wheel}[all]", cwd=tmp_path)
     outcome, decoder = run(python, "-c", ASK, cwd=tmp_path).split()
     assert outcome == COMPILED and decoder.startswith(str(home)) and not decoder.endswith(".py")
     outcome, decoder = run(python, "-c", ASK, cwd=tmp_path, **{VARIABLE: NO}).split()

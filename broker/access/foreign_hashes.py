@@ -1,11 +1,13 @@
 """Password hashes that others have made: PBKDF2, bcrypt and those of Mosquitto. Read, verified, replaced at the login.
 
-``parse_hash`` reads every written form there is; ``read_hash`` the separate fields of a request or a file.
+``parse_hash`` reads what is stored, in every written form there is; ``read_hash`` what is new, in the fields of a
+request or a file.
 """
 
 import binascii
 import hashlib
 import hmac
+import importlib.util
 import re
 from typing import Final
 
@@ -18,6 +20,12 @@ _PBKDF2: Final = ("sha1", "sha256", "sha512")
 _MAX_ITERATIONS: Final = 5_000_000
 _BCRYPT: Final = re.compile(r"\$2[aby]\$(\d\d)\$[./A-Za-z0-9]{53}")
 _BCRYPT_COSTS: Final = range(4, 16)
+
+NO_BCRYPT: Final = "a bcrypt hash wants the package bcrypt: pip install 'taipan-mqtt[bcrypt]'"
+
+
+class PackageMissing(ValueError):
+    """The package that verifies such a hash is not installed; the text says how to get it."""
 
 
 class Sha512Hash:
@@ -108,6 +116,9 @@ class BcryptHash:
 
     __slots__ = ("text",)
 
+    PREFIX: Final = "$2"
+    """No other written form begins so."""
+
     fast: Final = False
     outdated: Final = True
 
@@ -129,12 +140,22 @@ class BcryptHash:
         return self.text.encode()
 
     def verify(self, password: bytes) -> bool:
-        import bcrypt  # only where there is such a hash
-
+        """Raises ``PackageMissing``."""
+        try:
+            import bcrypt  # only where there is such a hash
+        except ImportError:
+            # A clock is not to tell whose hash is one of these.
+            ScryptHash.unknown().verify(password)
+            raise PackageMissing(NO_BCRYPT) from None
         try:
             return bcrypt.checkpw(password[:72], self.text.encode())
         except ValueError:  # bytes that no bcrypt of a password has seen
             return False
+
+    @staticmethod
+    def installed() -> bool:
+        """Whether the package is there."""
+        return importlib.util.find_spec("bcrypt") is not None
 
     def __str__(self) -> str:
         return self.text
@@ -171,7 +192,8 @@ def read_hash(
     iterations: int | None = None,
     digest: str | None = None,
 ) -> PasswordHash:
-    """A hash as a request gives it; ``ValueError`` names what is wrong with it.
+    """A hash as a request or a file gives it; ``ValueError`` names what is wrong with it, and ``PackageMissing`` the
+    package without which nobody could log in.
 
     Without ``method`` it is in its written form, as it is for ``bcrypt`` and ``mosquitto``. Else it is hex or base64,
     and ``salt`` the text that was hashed with the password: before it, for ``sha256``.
@@ -187,6 +209,8 @@ def read_hash(
             raise ValueError("expected bcrypt's own form, $2b$...")
         if method == "mosquitto" and not isinstance(found, Sha512Hash | Pbkdf2Hash):
             raise ValueError("expected Mosquitto's $6$... or $7$...")
+        if isinstance(found, BcryptHash) and not found.installed():
+            raise PackageMissing(NO_BCRYPT)
         return found
     if method == "scrypt" and password_hash.startswith("scrypt$"):
         if salt or iterations is not None:

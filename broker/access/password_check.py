@@ -15,8 +15,10 @@ from typing import Final, NamedTuple
 
 from ..config import AccessSettings
 from ..loop.clock import Clock
+from ..mqtt import reason_codes
 from ..session.client_info import ClientInfo
 from .auth_result import BROKEN, BUSY, STOPPING, WRONG, AuthOutcome
+from .foreign_hashes import PackageMissing
 from .guesses import Guesses, address_group, name_key
 from .hash_queue import KNOWN, NEW, OTHER, Busy, HashQueue, Job, Result, nothing
 from .password_hash import PasswordVerifier, ScryptHash, VerifiedCredentials
@@ -152,6 +154,9 @@ class Passwords:
             return STOPPING
         except Busy:
             return BUSY
+        except PackageMissing as error:
+            # The client is told what it would be told of a wrong password, and the log why.
+            return AuthOutcome(reason_codes.BAD_USER_NAME_OR_PASSWORD, detail=str(error))
         except (ValueError, OSError, MemoryError, RuntimeError) as error:
             logger.error("password_hash_failed client_id=%s username=%s error=%s", client.client_id, username, error)
             return BROKEN

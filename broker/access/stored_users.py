@@ -9,7 +9,7 @@ import msgspec
 from ..loop.clock import Clock
 from ..persistence.tables import Tables
 from ..session.client_info import ClientInfo
-from .foreign_hashes import PasswordHash, parse_hash
+from .foreign_hashes import NO_BCRYPT, BcryptHash, PasswordHash, parse_hash
 from .password_hash import ScryptHash
 from .users import User
 
@@ -55,6 +55,14 @@ class StoredUsers:
         for user in self._table.values():
             self._counts[user.kind] = self._counts.get(user.kind, 0) + 1
 
+    def warn_of_missing_package(self) -> None:
+        """Say how many users cannot log in until it is installed."""
+        if BcryptHash.installed():
+            return
+        count = sum(user.password.startswith(BcryptHash.PREFIX) for user in self._table.values())
+        if count:
+            logger.warning("stored_hashes_not_verifiable count=%s detail=%s", count, NO_BCRYPT)
+
     @property
     def has_users(self) -> bool:
         return len(self._table) > 0
@@ -81,7 +89,7 @@ class StoredUsers:
         old = self.get(kind, name)
         if not len(self._table):
             detail = "user names that no source knows are refused from now on, unless this setting lets them in"
-            logger.warning('first_stored_user %s=%s setting=access.unknown_user detail="%s"', kind, name, detail)
+            logger.warning("first_stored_user %s=%s setting=access.unknown_user detail=%s", kind, name, detail)
         if created_at is None:
             created_at = old.created_at if old is not None else self._clock.wall()
         self._table.put(_key(kind, name), StoredUser(kind, name, str(password), is_superuser, created_at))

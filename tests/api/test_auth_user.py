@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from taipan.broker.access.emqx_hash import EmqxHash
+from taipan.broker.access.foreign_hashes import NO_BCRYPT
 from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.access.stored_users import USERNAME
-from tests.broker.access.test_foreign_hashes import mosquitto6, mosquitto7
+from tests.broker.access.test_foreign_hashes import BCRYPT, mosquitto6, mosquitto7
 from tests.support.api import assert_refused, connect_code, managed_node, segment
+from tests.support.no_package import without
 from tests.support.peer import Peer
 from tests.support.reason_codes import bad_credentials
 
@@ -287,6 +289,47 @@ async def test_ready_hashes_let_in_and_are_renewed() -> None:
                     await asyncio.sleep(0.01)
             assert await connect_code(node, "c", name, password, 5) == 0
             assert await connect_code(node, "c", name, b"wrong", 5) == 0x86
+
+
+async def test_without_bcrypt_its_hashes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch, "bcrypt")
+    async with managed_node(access=CHEAP) as node:
+        bad = {"login": "bea", "password_hash": BCRYPT[b"U*U"], "is_superuser": False}
+        refused = await node.api.post("/auth_user", [ALICE, bad])
+        assert_refused(refused, 400, 108, f"[1].password_hash: {NO_BCRYPT}")
+        assert (await node.api.get("/auth_user")).data == []
+        assert (await node.api.post("/auth_user", [ALICE])).code == 0
+        refused = await node.api.put("/auth_user/alice", {"password_hash": BCRYPT[b"U*U"], "is_superuser": False})
+        assert_refused(refused, 400, 108, f"password_hash: {NO_BCRYPT}")
+        assert await connect_code(node, "c", "alice", b"a1", 5) == 0
+
+
+@pytest.mark.parametrize("version", [4, 5])
+async def test_a_stored_bcrypt_hash_waits_for_its_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, version: int
+) -> None:
+    """As after an upgrade that did not name the extra: refused and said, and let in as soon as the package is there."""
+    caplog.set_level("INFO", "taipan.broker")
+    config: dict[str, Any] = {"node": {"data_dir": str(tmp_path)}, "durability": {"level": "disk"}, "access": CHEAP}
+    bea = {"login": "bea", "password_hash": BCRYPT[b"U*U"], "is_superuser": False}
+    async with managed_node(**config) as node:
+        assert (await node.api.post("/auth_user", [bea])).code == 0
+    assert "stored_hashes_not_verifiable" not in caplog.text
+    without(monkeypatch, "bcrypt")
+    async with managed_node(**config) as node:
+        assert f"stored_hashes_not_verifiable count=1 detail={NO_BCRYPT}" in caplog.text
+        for password in (b"U*U", b"wrong"):
+            assert await connect_code(node, "c", "bea", password, version) == bad_credentials(version)
+        metrics = node.server.metrics
+        assert metrics.client_auth_failure == metrics.refusals.snapshot()["bad_username_or_password"] == 2
+        [first, second] = [
+            line for line in caplog.text.splitlines() if "client_refused client_id=c username=bea" in line
+        ]
+        for line in (first, second):
+            assert line.endswith(f"reason=bad_username_or_password setting=- detail={NO_BCRYPT}")
+        monkeypatch.undo()
+        assert await connect_code(node, "c", "bea", b"wrong", version) == bad_credentials(version)
+        assert await connect_code(node, "c", "bea", b"U*U", version) == 0
 
 
 @pytest.mark.parametrize(

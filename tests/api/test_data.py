@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 
 from taipan.broker.access.emqx_hash import EmqxHash
+from taipan.broker.access.foreign_hashes import NO_BCRYPT
 from taipan.broker.access.stored_rules import ALL
 from taipan.broker.access.stored_rules import CLIENT_ID as RULE_CLIENT_ID
 from taipan.broker.access.stored_rules import USERNAME as RULE_USERNAME
 from taipan.broker.access.stored_users import CLIENT_ID, USERNAME
+from tests.broker.access.test_foreign_hashes import BCRYPT
 from tests.support.access import authorized
 from tests.support.api import APP_ID, ApiClient, ManagedNode, assert_refused, connect_code, managed_node, segment
+from tests.support.no_package import without
 
 pytestmark = pytest.mark.asyncio
 
@@ -696,6 +699,22 @@ async def test_ready_hashes_come_and_go() -> None:
         await node.client("cat", 5, username="x", password=b"secret")
         bad = {"type": "username", "login": "x", "password_hash": "00", "method": "sha256"}
         assert_refused(await node.api.post("/data/import", {"version": "4.4", "auth_mnesia": [bad]}), 400, 108, "32")
+
+
+@pytest.mark.parametrize("exported_by", ["taipan", "others"])
+async def test_without_bcrypt_a_file_with_its_hashes_is_refused(
+    monkeypatch: pytest.MonkeyPatch, exported_by: str
+) -> None:
+    users = [{"type": "username", "login": "bea", "password_hash": BCRYPT[b"U*U"]}]
+    found: dict[str, Any] = {"version": "4.4", "auth_mnesia": users}
+    if exported_by == "taipan":
+        async with managed_node(access=CHEAP) as node:
+            assert (await node.api.post("/data/import", found)).code == 0
+            found = await exported(node)
+    without(monkeypatch, "bcrypt")
+    async with managed_node(access=CHEAP) as node:
+        assert_refused(await node.api.post("/data/import", found), 400, 108, NO_BCRYPT)
+        assert node.server.stored_users.all() == []
 
 
 async def test_hashes_of_emqx_stay_what_they_are() -> None:

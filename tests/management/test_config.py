@@ -7,12 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from taipan.broker.access.foreign_hashes import NO_BCRYPT
 from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.access.scram import ScramVerifier
 from taipan.broker.config import ListenerSettings, ZoneSettings, parse_bind
 from taipan.management.config import load
 from taipan.management.config_document import ConfigError
 from taipan.management.settings_validation import binds_overlap
+from tests.broker.access.test_foreign_hashes import BCRYPT
+from tests.support.no_package import without
 
 HASH = str(ScryptHash.create(b"secret", n=16))
 SCRAM = str(ScramVerifier.create("secret"))
@@ -34,6 +37,13 @@ def refusal(tmp_path: Path, text: str, *overrides: str, environ: dict[str, str] 
     message = str(caught.value)
     assert message.replace("\n", "").isprintable()
     return message.replace(str(tmp_path / "t.toml"), "t.toml")
+
+
+def test_without_bcrypt_a_user_with_its_hash_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f'[[access.users]]\nusername = "bea"\npassword_hash = "{BCRYPT[b"U*U"]}"'
+    assert read(tmp_path, text).broker.access.users[0].username == "bea"
+    without(monkeypatch, "bcrypt")
+    assert refusal(tmp_path, text) == f"t.toml:3: access.users.0.password_hash: {NO_BCRYPT}"
 
 
 def test_without_a_file() -> None:

@@ -1,5 +1,6 @@
 """The ``taipan`` command, in this process where it only prints, else as a process of its own."""
 
+import importlib.metadata
 import io
 import json
 import os
@@ -24,6 +25,7 @@ from taipan.management.config import TABLES, load
 from taipan.management.node import main
 from taipan.management.setting_types import struct_in
 from taipan.management.validation import expected
+from tests.support.no_package import path_without
 
 ROOT = Path(__file__).parents[2]
 ANY_PORT = ("--set", "listeners.0.bind=127.0.0.1:0", "--set", "listeners.1.bind=127.0.0.1:0")
@@ -176,6 +178,12 @@ def test_hash_password_asks_twice_at_a_terminal(
     assert output.err == "taipan: the two are not the same\n"
 
 
+@pytest.fixture
+def plain(tmp_path: Path) -> dict[str, str]:
+    """The environment of a process that finds no package of the extras."""
+    return {"PYTHONPATH": path_without(tmp_path / "plain", "bcrypt", "uvloop", "nats", "nkeys")}
+
+
 class Process:
     """A node of its own; what it wrote to stderr is in ``log``."""
 
@@ -245,6 +253,26 @@ def test_runs_and_stops(start: Callable[..., Process], number: signal.Signals) -
     assert node.end(number) == 0
     assert not any("Traceback" in line for line in node.log)
     assert any(f"stopping signal={number.name}" in line for line in node.log)
+
+
+def test_a_node_of_the_plain_installation(start: Callable[..., Process], plain: dict[str, str]) -> None:
+    """It serves, on asyncio's loop, and says how to get the other."""
+    node = start(*ANY_PORT, env=plain)
+    port = re.search(r" default=tcp:127\.0\.0\.1:(\d+) ", node.ready())
+    assert port is not None
+    said = node.wait_for("event_loop ")
+    assert said.endswith("""event_loop name=asyncio detail="uvloop is faster: pip install 'taipan-mqtt[uvloop]'"\n""")
+    with socket.create_connection(("127.0.0.1", int(port[1])), timeout=TIMEOUT) as client:
+        client.sendall(bytes.fromhex("100d00044d5154540402003c000161"))  # CONNECT, 3.1.1, clean session, "a"
+        assert client.recv(4) == bytes.fromhex("20020000")
+    assert node.end(signal.SIGTERM) == 0
+
+
+def test_the_loop_of_a_node_with_uvloop(start: Callable[..., Process]) -> None:
+    node = start(*ANY_PORT)
+    assert node.ready().startswith("taipan ready")
+    assert f"event_loop name=uvloop version={importlib.metadata.version('uvloop')}" in node.wait_for("event_loop ")
+    assert node.end(signal.SIGTERM) == 0
 
 
 def test_one_line_when_it_cannot_start(start: Callable[..., Process]) -> None:

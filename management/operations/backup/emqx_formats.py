@@ -12,7 +12,7 @@ from taipan.broker.access import stored_rules
 from taipan.broker.access.acl import TopicPattern
 from taipan.broker.access.banned import KINDS, PEER_HOST, Ban, normal
 from taipan.broker.access.emqx_hash import SALT_SIZE, EmqxHash
-from taipan.broker.access.foreign_hashes import parse_hash, read_hash
+from taipan.broker.access.foreign_hashes import read_hash
 from taipan.broker.access.stored_users import CLIENT_ID, USERNAME, StoredUser
 from taipan.ruleengine.stored import StoredAction, StoredResource, StoredRule
 
@@ -142,7 +142,7 @@ def _password(record: Record, salted: bool, ours: bool) -> str:
     stored = record.bytes_of("password")
     try:
         if ours and stored.startswith(_OURS):
-            return str(parse_hash(stored.decode("ascii", "strict")))
+            return str(read_hash(stored.decode("ascii", "strict")))
         return str(EmqxHash.read(stored, salted))
     except ValueError as error:
         raise BadField("password", str(error)) from None

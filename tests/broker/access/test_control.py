@@ -13,6 +13,7 @@ from taipan.broker.access.acl_cache import AclCache
 from taipan.broker.access.auth_result import AuthOutcome
 from taipan.broker.access.control import AccessControl
 from taipan.broker.access.decision import Decision
+from taipan.broker.access.foreign_hashes import PackageMissing
 from taipan.broker.access.guesses import name_key
 from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.access.scram import ScramVerifier
@@ -249,6 +250,20 @@ async def test_a_hash_that_fails(gated: tuple[AccessControl, Gated], caplog: pyt
     source.gate.open.set()
     assert (await later(authenticate(control, client("gated"), b"secret"))).reason_code == 0x88
     assert "password_hash_failed" in caplog.text
+
+
+@pytest.mark.asyncio
+async def test_a_hash_whose_package_is_missing(gated: tuple[AccessControl, Gated]) -> None:
+    """Refused like a wrong password, and no guess: when the package is there nobody waits for what was tried before."""
+    control, source = gated
+    source.gate.error = PackageMissing("install it")
+    source.gate.open.set()
+    for _ in range(20):
+        outcome = await later(authenticate(control, client("gated"), b"secret"))
+        assert (outcome.reason_code, outcome.detail, outcome.setting) == (0x86, "install it", "-")
+    assert control.authentication.passwords.guesses.delay("", name_key(b"gate"), False) == 0
+    source.gate.error = None
+    assert (await later(authenticate(control, client("gated"), b"secret"))).reason_code == 0
 
 
 @pytest.mark.asyncio

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from taipan.broker.access.foreign_hashes import PasswordHash, parse_hash, read_hash
+from taipan.broker.access.foreign_hashes import NO_BCRYPT, PackageMissing, PasswordHash, parse_hash, read_hash
 from taipan.broker.access.random_secret import RandomSecretHash, check_random, generate
+from tests.support.no_package import without
 
 SALT = base64.b64encode(b"twelve bytes").decode()
 
@@ -126,6 +127,23 @@ def test_what_is_none_of_them(fields: dict[str, Any], about: str) -> None:
 def test_bcrypt_and_bytes_that_it_does_not_take() -> None:
     read = parse_hash(BCRYPT[b"U*U"])
     assert not read.verify(b"U*U\0more") and not read.verify(b"x" * 500)
+
+
+def test_without_bcrypt_its_hashes_are_read_and_neither_taken_nor_verified(monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch, "bcrypt")
+    stored = parse_hash(BCRYPT[b"U*U"])
+    for password in (b"U*U", b"wrong"):
+        with pytest.raises(PackageMissing) as raised:
+            stored.verify(password)
+        assert str(raised.value) == NO_BCRYPT and "pip install 'taipan-mqtt[bcrypt]'" in NO_BCRYPT
+    for method in (None, "bcrypt"):
+        with pytest.raises(PackageMissing):
+            read_hash(BCRYPT[b"U*U"], method)
+    with pytest.raises(ValueError, match="cost of 4 to 15"):
+        read_hash("$2b$31$" + "a" * 53)
+    assert read_hash(mosquitto6(b"pw")).verify(b"pw")
+    monkeypatch.undo()
+    assert stored.verify(b"U*U") and read_hash(BCRYPT[b"U*U"]).verify(b"U*U")
 
 
 def test_random_secrets() -> None:

@@ -4,12 +4,15 @@ import msgspec
 import pytest
 
 from taipan.broker.access.emqx_hash import EmqxHash
+from taipan.broker.access.foreign_hashes import parse_hash
 from taipan.broker.access.password_hash import ScryptHash
 from taipan.broker.access.stored_users import CLIENT_ID, USERNAME, StoredUser, StoredUsers
 from taipan.broker.config import ZoneSettings
 from taipan.broker.persistence.tables import Tables
 from taipan.broker.session.client_info import ClientInfo
+from tests.broker.access.test_foreign_hashes import BCRYPT
 from tests.support.clock import Clock
+from tests.support.no_package import without
 
 HASH = ScryptHash.create(b"secret", n=16)
 OTHER = ScryptHash.create(b"other", n=16)
@@ -68,6 +71,26 @@ def test_a_hash_that_cannot_be_read_opens_nothing(caplog: pytest.LogCaptureFixtu
     found = users.lookup(client(), "ann")
     assert found is not None and found.password is None
     assert "stored_hash_unreadable" in caplog.text
+
+
+def test_users_who_cannot_log_in_without_a_package_are_counted(
+    users: StoredUsers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number, written in enumerate((*BCRYPT.values(), str(HASH))):
+        users.put(USERNAME, str(number), parse_hash(written))
+    caplog.clear()
+    users.warn_of_missing_package()
+    assert not caplog.records
+    without(monkeypatch, "bcrypt")
+    users.warn_of_missing_package()
+    [record] = caplog.records
+    assert record.levelname == "WARNING" and "stored_hashes_not_verifiable count=2 " in record.getMessage()
+    assert "pip install 'taipan-mqtt[bcrypt]'" in record.getMessage()
+    for number in range(2):
+        users.remove(USERNAME, str(number))
+    caplog.clear()
+    users.warn_of_missing_package()
+    assert not caplog.records
 
 
 def test_an_operator_wins_over_a_renewal(users: StoredUsers) -> None:

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from taipan.broker.access.foreign_hashes import NO_BCRYPT
 from taipan.broker.access.stored_users import CLIENT_ID, USERNAME
+from tests.broker.access.test_foreign_hashes import BCRYPT
 from tests.support.api import managed_node
 from tests.support.ctl import ctl, ctl_json, done
+from tests.support.no_package import without
 
 pytestmark = pytest.mark.asyncio
 
@@ -78,6 +81,18 @@ async def test_import_fails(text: str, told: str, tmp_path: Path) -> None:
     async with managed_node() as node:
         said = await ctl(node, "data", "import", str(path))
         assert said == (1, told.format(path=path) + "\n", "")
+
+
+async def test_without_bcrypt_a_file_with_its_hashes_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "users.json"
+    users = [{"type": "username", "login": "bea", "password_hash": BCRYPT[b"U*U"]}]
+    path.write_text(json.dumps({"version": "4.4", "auth_mnesia": users}))
+    without(monkeypatch, "bcrypt")
+    async with managed_node() as node:
+        said = await ctl(node, "data", "import", str(path))
+        assert said.status == 1 and said.out.startswith(FAILED) and NO_BCRYPT in said.out
 
 
 @pytest.mark.parametrize("path", ["/nowhere.json", "/", "/dev/null/x", "/dev/zero", "/x\0y"])
