@@ -72,6 +72,8 @@ class Leaving:
         self.session = session
         self.node = node
         self.move = move
+        # Attempts of nodes that it was to go to before.
+        self.earlier: set[str] = set()
         self.confirmed = False
         # The other node has not asked for it: it began the session anew while this node was away.
         self.anew = False
@@ -385,7 +387,8 @@ class Outgoing:
         leaving = self._leaving.get(client_id)
         session = self._broker.sessions.get(client_id)
         owned = self.ownership.owner_of(client_id) == node
-        if leaving is not None and (leaving.move == done.move or (owned and leaving.anew and not leaving.confirmed)):
+        rest_over = leaving is not None and owned and leaving.anew and not leaving.confirmed
+        if leaving is not None and (leaving.move == done.move or done.move in leaving.earlier or rest_over):
             # Or this node has started again after the other had all of it: what it would offer is over.
             self._forget(leaving)
         elif leaving is not None or session is None or not owned:
@@ -410,10 +413,13 @@ class Outgoing:
         """The bucket says that another node has this session: it is offered what there is of it here."""
         client_id = session.client_id
         leaving = self._leaving.get(client_id)
+        earlier: set[str] = set()
         if leaving is not None:
             if leaving.node == node:
                 return  # as it should be
             self._forget(leaving)
+            self._take_back(leaving)
+            earlier = leaving.earlier | {leaving.move}
         channel = self._context.channels.channels.get(client_id)
         if channel is not None:
             take_over(channel, False, node)
@@ -435,9 +441,19 @@ class Outgoing:
             return
         leaving = self._suspend(session, node, self._context.nonce())
         leaving.anew = True
+        leaving.earlier = earlier
         task = asyncio.get_running_loop().create_task(self._offer(leaving))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _take_back(self, leaving: Leaving) -> None:
+        """The last piece waits again: nobody has said that it is there."""
+        session = leaving.session
+        queue = session.new_queue() if session.queue is None and leaving.sent else session.queue
+        if queue is not None:
+            for delivery in reversed(leaving.sent):
+                queue.push_front(delivery)
+        leaving.sent = []
 
     async def _offer(self, leaving: Leaving) -> None:
         client_id = leaving.session.client_id

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from taipan.broker.cluster import outgoing
+from taipan.broker.cluster.handover import Handover, Incoming
 from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.cluster.ownership import BUCKET
 from taipan.broker.cluster.wire import thing_key
@@ -314,6 +316,32 @@ async def test_a_client_that_leaves_meanwhile_leaves_its_session_whole(tmp_path:
         await until(lambda: "s" in sessions(cluster, 1) and "s" not in sessions(cluster, 0))
         again = await cluster[0].client("s", expiry=60, session_present=True)
         await again.expect_publish("t", b"kept", 1)
+
+
+async def test_a_session_that_moves_on_at_once_is_left_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second node has not told the first one yet that all is there, when the third one has the session."""
+    released = asyncio.Event()
+    tell_done = Handover._tell_done
+
+    async def tell_later(self: Handover, incoming: Incoming) -> None:
+        if self is second:
+            await released.wait()
+        await tell_done(self, incoming)
+
+    monkeypatch.setattr(Handover, "_tell_done", tell_later)
+    monkeypatch.setattr(outgoing, "_OFFER_AGAIN", 1000.0)
+    async with cluster_nodes(3, directory=tmp_path, level="disk", cluster={"takeover": "refuse"}) as cluster:
+        second = own(cluster, 1).handover
+        await cluster[0].leave_session("s", "t", qos=1)
+        await cluster[1].client("s", expiry=60, session_present=True)
+        last = await cluster[2].client("s", expiry=60, session_present=True)
+        await until(lambda: "s" not in sessions(cluster, 1))
+        assert "s" in sessions(cluster, 0)
+        released.set()
+        await until(lambda: "s" not in sessions(cluster, 0))
+        publisher = await cluster[0].client("p")
+        await publisher.publish("t", b"1", qos=1)
+        await last.expect_publish("t", b"1", 1)
 
 
 @pytest.mark.slow
