@@ -7,7 +7,6 @@ request or a file.
 import binascii
 import hashlib
 import hmac
-import importlib.util
 import re
 from typing import Final
 
@@ -141,12 +140,12 @@ class BcryptHash:
 
     def verify(self, password: bytes) -> bool:
         """Raises ``PackageMissing``."""
-        try:
-            import bcrypt  # only where there is such a hash
-        except ImportError:
+        if not self.installed():
             # A clock is not to tell whose hash is one of these.
             ScryptHash.unknown().verify(password)
-            raise PackageMissing(NO_BCRYPT) from None
+            raise PackageMissing(NO_BCRYPT)
+        import bcrypt
+
         try:
             return bcrypt.checkpw(password[:72], self.text.encode())
         except ValueError:  # bytes that no bcrypt of a password has seen
@@ -154,8 +153,12 @@ class BcryptHash:
 
     @staticmethod
     def installed() -> bool:
-        """Whether the package is there."""
-        return importlib.util.find_spec("bcrypt") is not None
+        """Whether the package is there. It is loaded then: ask only where there is such a hash."""
+        try:
+            import bcrypt  # noqa: F401
+        except ImportError:
+            return False
+        return True
 
     def __str__(self) -> str:
         return self.text

@@ -57,10 +57,8 @@ class StoredUsers:
 
     def warn_of_missing_package(self) -> None:
         """Say how many users cannot log in until it is installed."""
-        if BcryptHash.installed():
-            return
         count = sum(user.password.startswith(BcryptHash.PREFIX) for user in self._table.values())
-        if count:
+        if count and not BcryptHash.installed():
             logger.warning("stored_hashes_not_verifiable count=%s detail=%s", count, NO_BCRYPT)
 
     @property
