@@ -12,11 +12,11 @@ import pytest
 
 from tools.simulation.client import SimulatedClient
 from tools.simulation.disk import SimulatedLog
-from tools.simulation.world import DEFAULT, World
+from tools.simulation.world import DEFAULT, FEATURES, World
 
 ROOT = Path(__file__).parents[2]
 SEEDS = 40
-ONE_NODE = ("members", "rows", "links", "ownership", "shared", "retained")
+ONE_NODE = FEATURES
 """On one node clients need nothing of the cluster but that it leaves them alone."""
 
 
@@ -39,6 +39,13 @@ def quiet() -> Iterator[None]:
 @pytest.mark.parametrize("first", range(1, SEEDS, 20))
 def test_a_slice_of_seeds(first: int) -> None:
     done = simulate("--seeds", "20", "--first", str(first))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("seed", [5, 6, 30, 53, 66, 72, 90, 98])
+def test_seeds_that_failed_where_sessions_move(seed: int) -> None:
+    """Order over moves, retained messages that differed."""
+    done = simulate("--seed", str(seed), "--features", ",".join(FEATURES))
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -173,6 +173,30 @@ async def test_a_message_that_comes_late_to_the_new_node_does_not_come_twice(tmp
         await new.nothing()
 
 
+async def test_a_node_that_died_before_it_was_told_that_all_has_come_gives_nothing_again(tmp_path: Path) -> None:
+    settings = {**QUICK, "takeover": "refuse"}
+    async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=settings) as cluster:
+        await cluster[0].leave_session("s", "t", qos=2)
+        merged = asyncio.Event()
+
+        def cut(step: str) -> None:
+            if step == "merged":
+                cluster.hub.disconnect(cluster.name(0))
+                merged.set()
+
+        own(cluster, 1).handover.step = cut
+        client = await cluster[1].client("s", expiry=60, session_present=True)
+        await asyncio.wait_for(merged.wait(), TIMEOUT)
+        await cluster.kill(0)
+        await cluster.start(0)
+        assert sessions(cluster, 0) == {"s"}
+        publisher = await cluster[0].client("p")
+        await publisher.publish("t", b"once", qos=2)
+        await client.expect_publish("t", b"once", 2)
+        await until(lambda: "s" not in sessions(cluster, 0))
+        await client.nothing()
+
+
 async def test_what_is_paged_out_before_it_is_asked_for_again_comes_whole(tmp_path: Path) -> None:
     refuse = {**QUICK, "takeover": "refuse"}
     async with cluster_nodes(2, directory=tmp_path, level="disk", cluster=refuse) as cluster:
