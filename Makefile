@@ -28,7 +28,7 @@ export TAIPAN_COMPILED := no
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run cluster test test-all compile test-compiled check format lint unused types cover fuzz bench bench-api bench-cluster bench-profile bench-compiled docs-tables conformance interop soak soak-cluster soak-disk simulate clean
+.PHONY: help setup run cluster test test-all test-across compile test-compiled check format lint unused types cover fuzz bench bench-api bench-cluster bench-profile bench-compiled docs-tables conformance interop soak soak-cluster soak-disk simulate clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ test: setup node-modules ## the tests but the slow ones (PYTEST_ARGS="-k will" f
 
 test-all: setup node-modules ## every test, the slow ones too
 	@$(PYTEST) $(PYTEST_ARGS)
+
+test-across: setup ## the scenarios with every second client on another node of a cluster
+	@TAIPAN_TEST_CLUSTER=1 $(PYTEST) -m "cluster and not slow" tests/scenarios $(PYTEST_ARGS)
 
 compile: setup ## the hot path with mypyc into build/compiled, from the same source (wants a C compiler and Python.h)
 	@$(BIN)/python build_compiled.py

@@ -177,9 +177,10 @@ async def walk(clients: Clients, rng: random.Random) -> tuple[list[Publisher], l
     for subscriber in subscribers:
         if subscriber.peer is None:
             await subscriber.connect()
+        assert subscriber.peer is not None
+        await subscriber.peer.settle()
         while await subscriber.read() or subscriber.owed:
             await subscriber.acknowledge()
-        assert subscriber.peer is not None
         await subscriber.peer.nothing()
     return publishers, subscribers
 

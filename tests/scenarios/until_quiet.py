@@ -11,6 +11,7 @@ async def until_quiet(peer: Peer, acknowledge: bool = True) -> list[Publish]:
     found: list[Publish] = []
     while True:
         quiet = True
+        await peer.settle()
         await peer.send(Pingreq())
         while not isinstance(packet := await peer.receive(), Pingresp):
             quiet = False

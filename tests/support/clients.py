@@ -50,6 +50,8 @@ class Clients:
     def peer(self, version: int | None = None, transport: str | None = None) -> Peer:
         """A peer that is not open yet."""
         peer = Peer(self.node.address(transport or self.transport), version or self.version)
+        if isinstance(self.node, Node):
+            peer.settle = self.node.settle
         self._peers.append(peer)
         return peer
 

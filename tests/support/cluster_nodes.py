@@ -17,7 +17,7 @@ import logging
 import shutil
 import threading
 from collections.abc import AsyncIterator, Set
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -298,6 +298,25 @@ class SpreadNode(Node):
         async with asyncio.timeout(TIMEOUT):
             while sum(len(node.server.connections) for node in self._cluster.nodes.values()) > connections:
                 await asyncio.sleep(0.01)
+
+    async def settle(self) -> None:
+        """A second at most: a test may hold back something on purpose."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1):
+                while not await self._quiet():
+                    await asyncio.sleep(0.002)
+
+    async def _quiet(self) -> bool:
+        for _ in range(3):
+            if not self._cluster.quiet or any(self._sessions_come(node) for node in self._cluster.nodes.values()):
+                return False
+            await asyncio.sleep(0)
+        return True
+
+    @staticmethod
+    def _sessions_come(node: Node) -> bool:
+        cluster = node.server._nats_cluster
+        return cluster is not None and bool(cluster.handover._coming)
 
     async def stop(self) -> None:
         await self.close_clients()

@@ -145,6 +145,9 @@ class Node:
             while len(self.server.connections) > connections:
                 await asyncio.sleep(0.01)
 
+    async def settle(self) -> None:
+        """Until nothing is on its way from another node."""
+
     async def close_clients(self) -> None:
         for peer in self._peers:
             await peer.close()

@@ -8,6 +8,7 @@ import itertools
 import os
 import ssl as tls
 from collections import deque
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -136,16 +137,22 @@ class _WebSocket:
             self.abort()
 
 
+async def _at_once() -> None:
+    """One node has sent what it has when it answers."""
+
+
 class Peer:
     """One connection. Methods named after packets send them; ``expect...`` methods read and assert.
 
-    ``connack`` is the answer to ``connect``; ``client_id`` the identifier in use (an assigned one included).
+    ``connack`` is the answer to ``connect``; ``client_id`` the identifier in use (an assigned one included). ``settle``
+    waits until nothing is on its way to its node from another one.
     """
 
     def __init__(self, address: Address, version: int = 5, ssl: tls.SSLContext | None = None) -> None:
         self.address = address
         self.version = version
         self.ssl = ssl
+        self.settle: Callable[[], Awaitable[None]] = _at_once
         self.client_id = ""
         self.connack = Connack(0)
         self.raw = b""  # bytes of the packet that was read last
@@ -291,6 +298,7 @@ class Peer:
 
     async def nothing(self) -> None:
         """Nothing has been sent to this peer: the answer to PINGREQ is the very next packet."""
+        await self.settle()
         await self.send(Pingreq())
         await self.expect(Pingresp)
 
