@@ -14,8 +14,6 @@ NOT_ACROSS: Final[dict[str, str]] = {
     "test_access.test_anonymous_clients_elsewhere_if_it_is_said_in_so_many_words": "its port is given, as above",
     "test_backpressure.test_one_slow_reader_among_a_hundred": "it reads the counters of one node",
     "test_hostile_peers.test_a_bomb_of_subscriptions": "it counts the sessions of one node",
-    "test_offline_queue.test_each_session_is_known_by_its_client_identifier": "it looks into one node",
-    "test_offline_queue.test_refusing_instead_is_told_to_5_0": REFUSING,
     "test_offline_queue.test_refusing_instead_is_withheld_from_3_1_1": REFUSING,
     "test_outside_sources.test_a_message_that_waited_is_asked_about_again": REFUSING,
     "test_outside_sources.test_no_answer_to_connect": "it reads the counters of one node",
