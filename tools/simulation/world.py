@@ -7,6 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
+from taipan.broker.cluster.nats_cluster import NatsCluster
 from taipan.broker.core.cluster import RUNNING
 from taipan.broker.persistence.tables import NotAgreed
 from tests.support.virtual_nats import VirtualNats
@@ -437,6 +438,15 @@ class World:
         for session in [*broker.sessions, *getattr(broker.sessions, "internal", {}).values()]:
             if session.queued or session.inflight or session.replays is not None:
                 return f"{session!r} has {session.queued} queued and {len(session.inflight)} in flight"
+        # A question that was lost among the faults is asked again when its time is over.
+        for table, client_id, _ in node.server.tables.rows():
+            if table == "handover":
+                return f"the session of {client_id} is still coming"
+        cluster = node.server.cluster
+        assert isinstance(cluster, NatsCluster)
+        for client in self.clients:
+            if cluster.handover.leaves(client.name):
+                return f"the session of {client.name} is still leaving"
         return ""
 
     def _state(self) -> str:
