@@ -42,9 +42,9 @@ def test_a_slice_of_seeds(first: int) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("seed", [5, 6, 30, 53, 66, 72, 90, 98])
+@pytest.mark.parametrize("seed", [4, 5, 6, 8, 30, 45, 52, 53, 64, 66, 72, 90, 92, 98])
 def test_seeds_that_failed_where_sessions_move(seed: int) -> None:
-    """Order over moves, retained messages that differed."""
+    """Order over moves, QoS 2 twice, a session on two nodes, retained messages that differed."""
     done = simulate("--seed", str(seed), "--features", ",".join(FEATURES))
     assert done.returncode == 0, done.stdout + done.stderr
 
