@@ -282,6 +282,7 @@ async def test_the_numbers_go_on_beyond_the_last_packet_identifier() -> None:
         assert await take_all(cluster[1], "s", b"39") == [b"%d" % number for number in range(20, 40)]
 
 
+@pytest.mark.interpreted  # sets ROW_EVERY, which compiled code has built in
 async def test_what_no_durable_session_waits_for_is_not_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_receiver, "ROW_EVERY", 100)
     async with cluster_nodes(2, level="disk", cluster=QUICK) as cluster:

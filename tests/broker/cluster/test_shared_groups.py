@@ -11,6 +11,7 @@ from taipan.broker.mqtt.message import Message
 from taipan.broker.routing.shared import STRATEGIES, SharedGroup
 
 OWN = "m"
+pytestmark = pytest.mark.interpreted  # a group of the tests has the compiled one for a base
 
 
 class FakeSession:
