@@ -106,8 +106,9 @@ def client_record(node: str, session: Session, state: str, traffic: Traffic, ske
         subscriptions_cnt=len(session.subscriptions),
         max_subscriptions=client.zone.max_subscriptions,
         inflight=len(session.inflight),
-        max_inflight=_window(session),
-        mqueue_len=session.queued,
+        # 0 where nothing bounds that.
+        max_inflight=0 if session.window == MAX_INFLIGHT and not session.limits.max_inflight else session.window,
+        mqueue_len=0 if session.queue is None else len(session.queue),
         max_mqueue=limits.max_queued_messages,
         mqueue_dropped=session.mqueue_dropped,
         awaiting_rel=0 if session.awaiting_rel is None else len(session.awaiting_rel),
@@ -143,11 +144,6 @@ def address_of(client: ClientInfo) -> str:
     """Where it comes from; an IPv4 address behind an IPv6 socket as the IPv4 address it is."""
     host = client.peer_host
     return str(ip_address_of(host)) if host.startswith(_MAPPED) else host
-
-
-def _window(session: Session) -> int:
-    """QoS 1 and 2 that may be on their way to it; 0 where nothing bounds that."""
-    return 0 if session.window == MAX_INFLIGHT and not session.limits.max_inflight else session.window
 
 
 def _memory(session: Session, client: ClientInfo) -> int:

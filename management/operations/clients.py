@@ -144,7 +144,7 @@ class Clients:
         )
 
     def _state(self, session: Session) -> str:
-        if session.connected:
+        if session.writer is not None:
             return CONNECTED
         return IDLE if session.client_id in self._server.context.channels else DISCONNECTED
 
