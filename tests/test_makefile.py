@@ -2,10 +2,11 @@
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.support.make import make
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -37,13 +38,8 @@ class Checkout:
 
     def setup(self, *words: str, status: int = 0) -> list[str]:
         """``make setup``; what it says."""
-        environ = {
-            name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "PYTHON", "MFLAGS"))
-        }
-        done = subprocess.run(
-            ["make", "setup", *words], cwd=self.directory, text=True, capture_output=True,
-            env=environ | {"PATH": f"{self.directory / 'bin'}:{os.environ['PATH']}"},
-        )  # fmt: skip
+        path = f"{self.directory / 'bin'}:{os.environ['PATH']}"
+        done = make("setup", *words, directory=self.directory, env={"PATH": path})
         assert (done.returncode != 0) == (status != 0), done
         return [line for line in (done.stdout + done.stderr).splitlines() if not line.startswith("make: ")]
 
@@ -55,8 +51,6 @@ class Checkout:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Checkout:
-    if shutil.which("make") is None:
-        pytest.skip("make is not installed")
     made = Checkout(tmp_path)
     made.python("3.11", "python3")
     return made

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.make import make
 from tests.support.nats_server import nats_server_program
 from tests.support.node import free_port
 
@@ -79,14 +80,14 @@ def client(opened: Terminal, management: str = "8081") -> dict[str, Any]:
 
 
 def test_the_makefile_starts_what_this_does() -> None:
-    said = subprocess.run(["make", "-n", "cluster", "ARGS=--share-port"], cwd=ROOT, capture_output=True, text=True)
+    said = make("-n", "cluster", "ARGS=--share-port", directory=ROOT)
     assert said.stdout.splitlines()[-1].endswith("bin/taipan cluster try --share-port")
 
 
 def test_several_nodes_work_as_printed(directory: Path) -> None:
     text = section("Several nodes")
-    make, subscribe, cross, move, kill, after = re.findall(r"^```\n(.*?)^```$", text, re.M | re.S)
-    assert make == "make cluster\n" and "`make cluster ARGS=--share-port`" in text
+    started, subscribe, cross, move, kill, after = re.findall(r"^```\n(.*?)^```$", text, re.M | re.S)
+    assert started == "make cluster\n" and "`make cluster ARGS=--share-port`" in text
     with cluster() as nodes, terminal(directory, nodes) as opened:
         opened.run(subscribe)
         eventually(lambda: bool(client(opened)))

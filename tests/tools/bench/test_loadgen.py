@@ -1,7 +1,6 @@
 """The load generator against a node: what it counts over each transport is what was sent."""
 
 import json
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.absent import absent
+from tests.support.make import make
 from tools.bench.brokers import running
 from tools.bench.results import faults
 from tools.bench.run import LOADGEN
@@ -22,14 +22,13 @@ pytestmark = pytest.mark.skipif(not Path("/usr/include/openssl/ssl.h").is_file()
 @pytest.fixture(scope="module")
 def generator(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A build of its own: several processes may run tests at once."""
-    for program in ("cc", "make"):
-        if shutil.which(program) is None:
-            absent(program)
+    if shutil.which("cc") is None:
+        absent("cc")
     directory = tmp_path_factory.mktemp("loadgen")
     for name in ("loadgen.c", "Makefile"):
         shutil.copy(LOADGEN / name, directory)
-    environment = {**os.environ, "CFLAGS": "-O1 -Werror"}
-    subprocess.run(["make", "--silent", "-C", str(directory)], check=True, env=environment)
+    made = make("--silent", directory=directory, env={"CFLAGS": "-O1 -Werror"})
+    assert made.returncode == 0, made
     return directory / "loadgen"
 
 
