@@ -7,6 +7,7 @@ from typing import Final
 from ..core.cluster import CallFailed, Handler, NodeUnreachable
 from .context import ClusterContext
 from .nats import NoAnswer, NoResponders, Unavailable
+from .tasks import Tasks
 from .wire import OVERHEAD, Header, Reply, Request
 
 logger = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ class Calls:
         self._requests = context.wire.reader(Request)
         self._replies = context.wire.reader(Reply)
         self._next = 1
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         # (node, incarnation, number) -> the whole answer, the oldest first
         self._kept: dict[tuple[str, int, int], bytes] = {}
 
@@ -38,9 +39,7 @@ class Calls:
 
     async def stop(self) -> None:
         """Answer nothing more."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.stop()
 
     def serve(self, method: str, handler: Handler) -> None:
         """From now on ``handler`` answers calls of ``method``."""
@@ -103,9 +102,7 @@ class Calls:
             self._context.refusals.add("calls_full", header.node, "-")
             self._fail(reply, "too many calls at a time")
         else:
-            task = asyncio.get_running_loop().create_task(self._answer(handler, header, request, reply))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks.run(self._answer(handler, header, request, reply))
 
     async def _answer(self, handler: Handler, header: Header, request: Request, reply: str) -> None:
         try:

@@ -7,7 +7,6 @@ nodes hear of them. What is told is numbered; who misses a number asks that node
 
 import asyncio
 import logging
-from collections.abc import Coroutine
 from itertools import islice
 from typing import Final
 
@@ -22,6 +21,7 @@ from ..session.client_info import ClientInfo
 from .calls import Calls
 from .context import ClusterContext
 from .members import Members, Peer
+from .tasks import Tasks
 from .wire import Here, HereBatch, SendAway, node_key
 
 logger = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class Connected:
         # Node -> the number of its last message that was heard, and the incarnation that it is of.
         self._heard: dict[str, tuple[int, int]] = {}
         self._asking: dict[str, asyncio.Task[None]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._timer: asyncio.TimerHandle | None = None
         calls.serve(LIST, self._list)
         calls.serve(SEND_AWAY, self._send_away)
@@ -66,15 +66,7 @@ class Connected:
     async def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        tasks = [*self._asking.values(), *self._tasks]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _run(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        await self._tasks.stop()
 
     def _tick(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(_EVERY, self._tick)
@@ -142,7 +134,7 @@ class Connected:
         if complete or (heard < 0 and batch.number <= (0 if batch.last else 1)):
             self._heard[node] = (header.incarnation, max(heard, batch.number))
         elif node not in self._asking or self._asking[node].done():
-            self._asking[node] = asyncio.get_running_loop().create_task(self._ask(node, header.incarnation))
+            self._asking[node] = self._tasks.run(self._ask(node, header.incarnation))
 
     def _changed(self, peer: Peer, before: str) -> None:
         if peer.running and before != peer.status:
@@ -181,7 +173,7 @@ class Connected:
             owner = owner_before(session, here.owner, here.username)
             if owner:
                 # Who is not its owner disturbs no session: the other node sends its client away.
-                self._run(self._object(node, here, owner))
+                self._tasks.run(self._object(node, here, owner))
                 return
         take_over(channel, here.clean_start, node)
 

@@ -56,6 +56,7 @@ from .session_transfer import (
     keys_of,
     with_qos0,
 )
+from .tasks import Tasks
 
 if TYPE_CHECKING:
     from .ownership import Ownership
@@ -147,7 +148,7 @@ class Handover:
         self._rows = context.tables.open(TABLE, HandoverRow)
         self._id_rows = context.tables.open(IDS, IdsRow)
         self._coming: dict[str, Incoming] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._stopped = False
         self._watched = False
         self.step: Callable[[str], None] = lambda name: None
@@ -188,10 +189,7 @@ class Handover:
 
     async def stop(self) -> None:
         self._stopped = True
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.stop()
         await self.outgoing.stop()
 
     # ----------------------------------------------------------------- questions
@@ -273,9 +271,7 @@ class Handover:
         incoming = self._coming.get(client_id)
         if incoming is not None:
             row = incoming.row
-            task = asyncio.get_running_loop().create_task(self._cancel(row.node, Done(client_id, row.move)))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks.run(self._cancel(row.node, Done(client_id, row.move)))
 
     async def _cancel(self, node: str, done: Done) -> None:
         with contextlib.suppress(NodeUnreachable, CallFailed):  # else it finds out by itself
@@ -383,9 +379,7 @@ class Handover:
     # --------------------------------------------------------------------- fetch
 
     def _run(self, incoming: Incoming) -> None:
-        incoming.task = task = asyncio.get_running_loop().create_task(self._bring(incoming))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        incoming.task = self._tasks.run(self._bring(incoming))
 
     def _fetch(self, incoming: Incoming) -> None:
         self._put(incoming, msgspec.structs.replace(incoming.row, state=FETCHING))

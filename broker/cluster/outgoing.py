@@ -47,6 +47,7 @@ from .session_transfer import (
     moved_session,
     with_qos0,
 )
+from .tasks import Tasks
 
 if TYPE_CHECKING:
     from .ownership import Ownership
@@ -96,7 +97,7 @@ class Outgoing:
         self._calls = calls
         self._is_coming = is_coming
         self._leaving: dict[str, Leaving] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self.on_gone: Callable[[str], None] = lambda client_id: None
         self.step: Callable[[str], None] = lambda name: None
         self.ownership: Ownership
@@ -109,10 +110,7 @@ class Outgoing:
         for leaving in self._leaving.values():
             if leaving.timer is not None:
                 leaving.timer.cancel()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.stop()
 
     def leaves(self, client_id: str) -> bool:
         return client_id in self._leaving
@@ -183,9 +181,7 @@ class Outgoing:
     def _look(self, leaving: Leaving) -> None:
         leaving.timer = None
         if not leaving.confirmed and not leaving.anew and self._leaving.get(leaving.session.client_id) is leaving:
-            task = asyncio.get_running_loop().create_task(self._settle(leaving))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks.run(self._settle(leaving))
 
     async def _settle(self, leaving: Leaving) -> None:
         """The other node has not come back. A write of its own may be late: the key is written once more, so that it
@@ -442,9 +438,7 @@ class Outgoing:
         leaving = self._suspend(session, node, self._context.nonce())
         leaving.anew = True
         leaving.earlier = earlier
-        task = asyncio.get_running_loop().create_task(self._offer(leaving))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.run(self._offer(leaving))
 
     def _take_back(self, leaving: Leaving) -> None:
         """The last piece waits again: nobody has said that it is there."""

@@ -9,7 +9,7 @@ finds another revision.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, NamedTuple
 
 from ..channel.identity import SESSION_OWNER
@@ -24,6 +24,7 @@ from .handover import Handover
 from .members import Members, Peer
 from .nats import Entry, NoAnswer, Unavailable, Unknown, Watch, WrongRevision
 from .session_transfer import BUSY, DISCARDED, GONE, OF_ANOTHER, READY, MovedSession
+from .tasks import Tasks
 from .wire import Owned, thing_key
 
 logger = logging.getLogger(__name__)
@@ -73,7 +74,7 @@ class Ownership:
         self._to_settle: dict[str, None] = {}
         # Where a write was not answered: whose the session was, for the key if that write has taken it.
         self._unanswered: dict[str, Owned] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._retry: asyncio.TimerHandle | None = None
         self._stopped = False
         self.step: Callable[[str], None] = lambda name: None
@@ -102,15 +103,7 @@ class Ownership:
             self._watch.stop()
         if self._retry is not None:
             self._retry.cancel()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _run(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        await self._tasks.stop()
 
     # -------------------------------------------------------------- the bucket
 
@@ -161,7 +154,7 @@ class Ownership:
                 self._to_settle[session.client_id] = None
         for key, owner in list(self._owners.items()):
             if owner.node == self._context.node and not self.is_ours(owner):
-                self._run(self._delete_key(key))  # of this node's earlier data, which is gone
+                self._tasks.run(self._delete_key(key))  # of this node's earlier data, which is gone
         self._current.set()
         self._pump()
 
@@ -180,7 +173,7 @@ class Ownership:
         """A node is out for good: its sessions are over."""
         keys = [key for key, owner in self._owners.items() if owner.node == peer.name]
         if keys:
-            self._run(self._end_sessions_of(peer.name, keys))
+            self._tasks.run(self._end_sessions_of(peer.name, keys))
 
     async def _end_sessions_of(self, node: str, keys: list[str]) -> None:
         """Every node does so, and one of them finds the key there still."""
@@ -348,7 +341,7 @@ class Ownership:
         while self._to_settle and len(self._tasks) < _SETTLED_AT_A_TIME:
             client_id = next(iter(self._to_settle))
             del self._to_settle[client_id]
-            self._run(self._settle_one(client_id))
+            self._tasks.run(self._settle_one(client_id))
 
     async def _settle_one(self, client_id: str) -> None:
         try:

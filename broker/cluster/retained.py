@@ -8,7 +8,6 @@ import asyncio
 import heapq
 import logging
 from collections import deque
-from collections.abc import Awaitable
 from typing import Final
 
 import msgspec
@@ -23,6 +22,7 @@ from ..store.restored import restored_client, restored_message
 from .bucket_life import AGAIN, NEVER, RECORD, BucketLife, BucketRecord, Version
 from .context import ClusterContext
 from .nats import Entry, NoAnswer, Unavailable, Unknown, Watch, WrongRevision
+from .tasks import Tasks
 from .wire import MALFORMED, thing_key
 
 logger = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ class Retained:
         self._workers = 0
         # (date, key, revision): what has expired by then
         self._expiring: list[tuple[float, str, int]] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._joining: asyncio.Task[None] | None = None
         context.nats.on_lost.append(self._on_lost)
         context.broker.retained_changes = self
@@ -128,7 +128,7 @@ class Retained:
                 change.base = 0
         self._last = 0
         self._watch = self._nats.watch(BUCKET, self._on_entry, self._on_current)
-        self._spawn(self._sweep())
+        self._tasks.run(self._sweep())
 
     def stop(self) -> None:
         """Follow no more. What is retained stays."""
@@ -138,8 +138,7 @@ class Retained:
             self._watch = None
         if self.joined:
             self._life.reached(self._last)
-        for task in [*self._tasks]:
-            task.cancel()
+        self._tasks.cancel()
         self._begin_anew()
         self._changes.clear()
         self._queue.clear()
@@ -175,12 +174,6 @@ class Retained:
             return False
         return True
 
-    def _spawn(self, work: Awaitable[None]) -> asyncio.Task[None]:
-        task: asyncio.Task[None] = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
     # ---------------------------------------------------------- changes of ours
 
     @property
@@ -209,7 +202,7 @@ class Retained:
             self._queue.append(change)
             if self._workers < _AT_ONCE:
                 self._workers += 1
-                self._spawn(self._work())
+                self._tasks.run(self._work())
         change.count += 1
         return change
 
@@ -331,7 +324,7 @@ class Retained:
 
     def _on_current(self) -> None:
         if not self.joined and self._joining is None:
-            self._joining = self._spawn(self._join())
+            self._joining = self._tasks.run(self._join())
 
     def _on_lost(self, bucket: str) -> None:
         if bucket == BUCKET and self._watch is not None:

@@ -9,7 +9,6 @@ import asyncio
 import logging
 import weakref
 from collections import deque
-from collections.abc import Awaitable
 from contextvars import ContextVar
 from typing import Final
 
@@ -19,6 +18,7 @@ from ..persistence.tables import NotAgreed
 from .bucket_life import AGAIN, NEVER, RECORD, BucketLife, BucketRecord, Version
 from .context import ClusterContext
 from .nats import Entry, NoAnswer, Unavailable, Unknown, Watch, WrongRevision
+from .tasks import Tasks
 from .wire import MALFORMED, OVERHEAD, thing_key
 
 logger = logging.getLogger(__name__)
@@ -146,7 +146,7 @@ class Rows:
         self._turn: list[_Change] = []
         self._queue: deque[_Change] = deque()
         self._workers = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._joining: asyncio.Task[None] | None = None
         self.write_timeout = 5.0
         tables.shared_rows = self
@@ -160,7 +160,7 @@ class Rows:
         self._tables.shared_rows = self
         self._last = 0
         self._watch = self._nats.watch(BUCKET, self._on_entry, self._on_current)
-        self._spawn(self._probe())
+        self._tasks.run(self._probe())
 
     async def wait_until_joined(self, timeout: float) -> bool:
         """Whether this node has the rows of the cluster within so many seconds."""
@@ -177,8 +177,7 @@ class Rows:
         if self._watch is not None:
             self._watch.stop()
             self._watch = None
-        for task in [*self._tasks]:
-            task.cancel()
+        self._tasks.cancel()
         self._begin_anew()
         for change in self._changes.values():
             change.end(UNSURE)
@@ -203,12 +202,6 @@ class Rows:
         for name, _ in list(self._versions.items()):
             self._versions.remove(name)
         self._gone.clear()
-
-    def _spawn(self, work: "Awaitable[None]") -> asyncio.Task[None]:
-        task: asyncio.Task[None] = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
     # ---------------------------------------------------------- changes of ours
 
@@ -270,7 +263,7 @@ class Rows:
         self._queue.extend([change for change in turn if change.value is None])
         while self._workers < min(_AT_ONCE, len(self._queue)):
             self._workers += 1
-            self._spawn(self._work())
+            self._tasks.run(self._work())
 
     async def _work(self) -> None:
         try:
@@ -379,7 +372,7 @@ class Rows:
 
     def _on_current(self) -> None:
         if not self.joined and self._joining is None:
-            self._joining = self._spawn(self._join())
+            self._joining = self._tasks.run(self._join())
 
     def _on_lost(self, bucket: str) -> None:
         if bucket == BUCKET and self._watch is not None:

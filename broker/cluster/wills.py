@@ -9,7 +9,8 @@ never more than one.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ..channel.closing import as_message, authorize_will
@@ -25,6 +26,7 @@ from .context import ClusterContext
 from .members import Members, Peer
 from .nats import Entry, NoAnswer, Unavailable, Unknown, Watch, WrongRevision
 from .session_transfer import Receiver
+from .tasks import Tasks
 from .wire import WillRecord, thing_key
 
 if TYPE_CHECKING:
@@ -68,7 +70,7 @@ class Wills:
         # Wills of this node that another one has published.
         self._marked: set[str] = set()
         self._retry: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._timers: set[asyncio.TimerHandle] = set()
         self._current = False
         self._stopped = False
@@ -90,17 +92,9 @@ class Wills:
             handle.cancel()
         if self._retry is not None:
             self._retry.cancel()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.stop()
 
-    def _run(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def _later(self, seconds: float, call: Callable[[], None]) -> None:
+    def _later(self, seconds: float, call: Callable[[], object]) -> None:
         def due() -> None:
             self._timers.discard(handle)
             call()
@@ -157,7 +151,7 @@ class Wills:
             wanted = self._wanted(client_id)
             if wanted is not None or client_id in self._ours:
                 self._active.add(client_id)
-                self._run(self._put(client_id, wanted))
+                self._tasks.run(self._put(client_id, wanted))
 
     async def _put(self, client_id: str, wanted: records.WillStored | None) -> None:
         value = None if wanted is None else self._context.wire.write(WillRecord(client_id, wanted))
@@ -217,7 +211,7 @@ class Wills:
         if record.published_by:
             self._published_elsewhere(client_id, record.published_by)
         elif header.uid != self._context.wire.uid and not self._current:
-            self._run(self._publish_own(entry.key))  # of this node's data before, at level memory
+            self._tasks.run(self._publish_own(entry.key))  # of this node's data before, at level memory
 
     def _published_elsewhere(self, client_id: str, node: str) -> None:
         """This node did not answer for long: its will is out."""
@@ -242,7 +236,7 @@ class Wills:
                 self._pending[client_id] = None
         for peer in self._members.peers.values():
             if peer.status == STOPPED:
-                self._later(self._context.settings.will_grace, lambda peer=peer: self._publish_all_of(peer))  # type: ignore[misc]
+                self._later(self._context.settings.will_grace, partial(self._publish_all_of, peer))
         self._pump()
 
     def _lost(self, bucket: str) -> None:
@@ -284,7 +278,7 @@ class Wills:
 
     def _changed_status(self, peer: Peer, before: str) -> None:
         if peer.status == STOPPED and before != STOPPED:
-            self._later(self._context.settings.will_grace, lambda: self._publish_all_of(peer))
+            self._later(self._context.settings.will_grace, partial(self._publish_all_of, peer))
 
     def _removed(self, peer: Peer) -> None:
         """It is out for good: nobody waits for it."""
@@ -296,7 +290,7 @@ class Wills:
         keys = list(self._theirs.get(peer.key, ()))
         if keys:
             logger.info("wills_of_stopped_node node=%s wills=%s", peer.name, len(keys))
-            self._run(self._publish_keys(peer, keys))
+            self._tasks.run(self._publish_keys(peer, keys))
         if removed:
             self._theirs.pop(peer.key, None)
 
@@ -316,7 +310,7 @@ class Wills:
                 record = found[1]
                 wait = (record.will.due_at or since + record.will.delay) - self._context.clock.wall()
                 if wait > 0:
-                    self._later(wait, lambda: self._run(self._publish_one(peer, key, since)))
+                    self._later(wait, lambda: self._tasks.run(self._publish_one(peer, key, since)))
                     return
                 marked = WillRecord(record.client_id, record.will, self._context.node)
                 value = None if peer is None else self._context.wire.write(marked)
