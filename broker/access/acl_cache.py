@@ -29,11 +29,15 @@ class AclCache:
 
     def get(self, action: str, topic: str, now: float) -> Decision | None:
         """The decision kept for this, ``None`` where there is none or it is too old."""
+        decision = self.look(action, topic, now)
+        if decision is not None:
+            self.hits += 1
+        return decision
+
+    def look(self, action: str, topic: str, now: float) -> Decision | None:
+        """The same, not counted."""
         entry = self._entries.get(topic if action == "publish" else "\0" + topic)
-        if entry is None or now - entry[1] >= self.ttl:
-            return None
-        self.hits += 1
-        return entry[0]
+        return None if entry is None or now - entry[1] >= self.ttl else entry[0]
 
     def put(self, action: str, topic: str, decision: Decision, now: float) -> None:
         """Keep a decision."""

@@ -1,11 +1,12 @@
 """AuthOutcome: how an authentication ended; and what a source outside of our own users looks like."""
 
 from collections.abc import Awaitable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol, runtime_checkable
 
 from ..mqtt import reason_codes
 from ..session.client_info import ClientInfo
+from .guesses import Guesses
 
 
 @dataclass(slots=True)
@@ -32,6 +33,25 @@ WRONG: Final = AuthOutcome(
 BUSY: Final = AuthOutcome(reason_codes.SERVER_BUSY, detail="too_many_passwords_to_verify", setting="access.hash_wait")
 STOPPING: Final = AuthOutcome(reason_codes.SERVER_UNAVAILABLE, detail="server_stopping")
 BROKEN: Final = AuthOutcome(reason_codes.SERVER_UNAVAILABLE, detail="password_hash_failed")
+
+
+@dataclass(slots=True)
+class LoginStep:
+    """What one source said of a login that is only tried. ``outcome``: ``None`` where it leaves it to others."""
+
+    source: str
+    outcome: AuthOutcome | None
+    detail: str = ""
+
+
+@dataclass(slots=True)
+class Trial:
+    """A login that is only tried: ``steps`` take what each source says. ``guesses``: wrong ones are counted there, and
+    slow no client; a right one changes nothing that is stored. ``decided_by``: the source that has the last word."""
+
+    guesses: Guesses
+    steps: list[LoginStep] = field(default_factory=list)
+    decided_by: str = ""
 
 
 @runtime_checkable

@@ -7,11 +7,11 @@ from ..config import AccessSettings, ZoneSettings
 from ..loop.clock import Clock
 from ..mqtt import reason_codes
 from ..session.client_info import CERTIFICATE, RESTORED, ClientInfo
-from .auth_result import WRONG, Authenticator, AuthOutcome
+from .auth_result import WRONG, Authenticator, AuthOutcome, LoginStep, Trial
 from .enhanced import EnhancedMethod
 from .http import HttpSource
 from .jwt import JwtSource
-from .password_check import Passwords
+from .password_check import Passwords, let_in
 from .scram import NAME as SCRAM_SHA_256
 from .scram import FakeVerifiers, ScramSha256
 from .users import CONFIGURATION, ConfiguredUsers, User, UserSource
@@ -29,6 +29,11 @@ _NO_USERS: Final = AuthOutcome(
 _UNKNOWN: Final = AuthOutcome(
     reason_codes.BAD_USER_NAME_OR_PASSWORD, detail="no_source_knows_it", setting="access.authenticators"
 )
+
+_KNOWS: Final = "knows this user"
+_KNOWS_NOT: Final = "does not know this user"
+_NO_TOKEN: Final = "finds no token"
+_IGNORES: Final = "leaves it to the next source"
 
 _Outcome = AuthOutcome | Awaitable[AuthOutcome]
 
@@ -103,11 +108,24 @@ class Authentication:
         # A user of the file may have been another before the reload: it gains the right with its next CONNECT.
         return by != CONFIGURATION or client.is_superuser
 
-    def authenticate(self, client: ClientInfo, password: bytes | None, certified: bool = False) -> _Outcome:
+    def assume(self, client: ClientInfo) -> None:
+        """Take this client for the one that it says it is, as if it had shown the right password or token."""
+        user = self._find_user(client, client.username or "")
+        if user is not None:
+            outcome = let_in(user)
+            client.proved_by, client.is_superuser = outcome.proved_by, outcome.is_superuser
+            client.proved_client_id = outcome.proves_client_id
+        elif client.username:
+            outside = [source.name for source in self._chain if isinstance(source, Authenticator)]
+            client.proved_by = outside[0] if outside else ""
+
+    def authenticate(
+        self, client: ClientInfo, password: bytes | None, certified: bool = False, trial: Trial | None = None
+    ) -> _Outcome:
         """Check a CONNECT. Answers at once unless a password must be hashed or a service outside be asked.
 
         ``certified``: the user name was taken from a client certificate that the listener verified, and needs no
-        password.
+        password. ``trial``: there is no CONNECT, an operator tries one.
         """
         username = client.username
         if certified and username:
@@ -118,8 +136,8 @@ class Authentication:
                 return self._certify(client, http)
             return AuthOutcome(is_superuser=user is not None and user.is_superuser, proved_by=CERTIFICATE)
         if self._chain:
-            return self._ask_chain(client, password, self._chain, 0)
-        return self._authenticate_here(client, password)
+            return self._ask_chain(client, password, self._chain, 0, trial)
+        return self._authenticate_here(client, password, trial)
 
     def _http_for_superusers(self) -> HttpSource | None:
         http = self._http
@@ -130,7 +148,12 @@ class Authentication:
         return AuthOutcome(is_superuser=await http.is_superuser(client), proved_by=CERTIFICATE)
 
     def _ask_chain(
-        self, client: ClientInfo, password: bytes | None, chain: tuple[UserSource | Authenticator, ...], start: int
+        self,
+        client: ClientInfo,
+        password: bytes | None,
+        chain: tuple[UserSource | Authenticator, ...],
+        start: int,
+        trial: Trial | None,
     ) -> _Outcome:
         """Ask source by source, until one decides."""
         for index in range(start, len(chain)):
@@ -138,12 +161,17 @@ class Authentication:
             if isinstance(source, Authenticator):
                 outcome = source.authenticate(client, password)
                 if isinstance(outcome, AuthOutcome):
+                    _note(trial, source.name, outcome)
                     return outcome
                 if outcome is not None:
-                    return self._continue_chain(outcome, client, password, chain, index + 1)
-            elif source.lookup(client, client.username or "") is not None:
-                break
-        return self._authenticate_here(client, password)
+                    return self._continue_chain(outcome, client, password, chain, index + 1, trial)
+                _note(trial, source.name, None, _NO_TOKEN)
+            else:
+                user = source.lookup(client, client.username or "")
+                _note(trial, source.name, None, _KNOWS if user is not None else _KNOWS_NOT)
+                if user is not None:
+                    break
+        return self._authenticate_here(client, password, trial)
 
     async def _continue_chain(
         self,
@@ -152,19 +180,29 @@ class Authentication:
         password: bytes | None,
         chain: tuple[UserSource | Authenticator, ...],
         start: int,
+        trial: Trial | None,
     ) -> AuthOutcome:
         outcome = await asked
+        _note(trial, chain[start - 1].name, outcome, "" if outcome is not None else _IGNORES)
         if outcome is not None:
             return outcome
-        rest = self._ask_chain(client, password, chain, start)
+        rest = self._ask_chain(client, password, chain, start, trial)
         return rest if isinstance(rest, AuthOutcome) else await rest
 
-    def _authenticate_here(self, client: ClientInfo, password: bytes | None) -> _Outcome:
+    def _authenticate_here(self, client: ClientInfo, password: bytes | None, trial: Trial | None) -> _Outcome:
         """By our own users; a client that is none of them is anonymous or refused."""
         username = client.username
         has_users = self.has_users
         # Without a user name a source may still know it by its client identifier.
         user = self._find_user(client, username or "") if has_users else None
+        if trial is not None:
+            trial.decided_by = "anonymous" if user is None else user.source
+            if not self._chain:
+                for source in self.users:
+                    found = source.lookup(client, username or "")
+                    _note(trial, source.name, None, _KNOWS if found is not None else _KNOWS_NOT)
+                    if found is not None:
+                        break
         anonymous = anonymous_allowed(client.zone, client.loopback)
         if user is None and anonymous and self.settings.unknown_user == "anonymous":
             return _ANONYMOUS
@@ -178,7 +216,7 @@ class Authentication:
             return _NO_USERS if username else _NO_ANONYMOUS
         if password is None:
             return WRONG
-        return self.passwords.check(client, username or "", user, password)
+        return self.passwords.check(client, username or "", user, password, trial)
 
     def _find_user(self, client: ClientInfo, username: str) -> User | None:
         """``username``: empty for a client that gave none."""
@@ -201,6 +239,13 @@ class Authentication:
         if name == SCRAM_SHA_256 and any(source.has_scram for source in self.users):
             return self._scram
         return None
+
+
+def _note(trial: Trial | None, source: str, outcome: AuthOutcome | None, detail: str = "") -> None:
+    if trial is not None:
+        trial.steps.append(LoginStep(source, outcome, detail))
+        if outcome is not None:
+            trial.decided_by = source
 
 
 def anonymous_allowed(zone: ZoneSettings, loopback: bool) -> bool:

@@ -9,7 +9,7 @@ from ..loop.clock import Clock
 from ..session.client_info import ClientInfo
 from .acl import AclRuleSource
 from .acl_cache import AclCache
-from .decision import ACL_DISABLED, IS_SUPERUSER, Decision
+from .decision import ACL_DISABLED, IS_SUPERUSER, Decision, DecisionStep
 from .http import NOT_ASKED, HttpSource, Verdict
 from .jwt import JwtSource
 
@@ -65,10 +65,9 @@ class Authorization:
 
         ``now``: unix seconds, where the caller knows them already. ``None``: a service outside must be asked, ``ask``.
         """
-        if client.is_superuser:
-            return IS_SUPERUSER
-        if not client.zone.enable_acl:
-            return ACL_DISABLED
+        exempt = _exempt(client, client.is_superuser)
+        if exempt is not None:
+            return exempt
         if not self._cache:
             return self._decide(client, action, topic)
         if now is None:
@@ -96,23 +95,49 @@ class Authorization:
         ``is_superuser``: what ``Authentication`` says now. A service is asked about clients that are connected; a token
         is given anew.
         """
-        if is_superuser:
-            return IS_SUPERUSER
-        if not client.zone.enable_acl:
-            return ACL_DISABLED
+        exempt = _exempt(client, is_superuser)
+        if exempt is not None:
+            return exempt
         decision = self._decide(client, action, topic, absent=True)
         if decision is None or decision.allowed:
             return decision
         http = self._http
         return None if http is not None and http.knows_superusers else decision
 
+    def explain(
+        self, client: ClientInfo, action: str, topic: str, steps: list[DecisionStep], verdict: Verdict | None = None
+    ) -> Decision | None:
+        """What ``authorize`` would say; every part that is asked, in order, is added to ``steps``. Nothing is cached
+        and no hit is counted. ``verdict``: see ``ask_service``."""
+        exempt = _exempt(client, client.is_superuser)
+        steps.append(DecisionStep("superuser", exempt if exempt is IS_SUPERUSER else None))
+        if exempt is not IS_SUPERUSER:
+            steps.append(DecisionStep("enable_acl", exempt))
+        if exempt is not None:
+            return exempt
+        cache = client.acl_cache
+        if self._cache and isinstance(cache, AclCache) and cache.generation == self.generation:
+            kept = cache.look(action, topic, self._clock.now())
+            steps.append(DecisionStep("cache", kept))
+            if kept is not None:
+                return kept
+        return self._decide(client, action, topic, verdict, steps=steps)
+
     def _decide(
-        self, client: ClientInfo, action: str, topic: str, verdict: Verdict | None = None, absent: bool = False
+        self,
+        client: ClientInfo,
+        action: str,
+        topic: str,
+        verdict: Verdict | None = None,
+        absent: bool = False,
+        steps: list[DecisionStep] | None = None,
     ) -> Decision | None:
         """``verdict``: what the service outside has said, if it was asked. ``None``: it must be."""
         for source in self.sources:
             if isinstance(source, HttpSource):
                 if verdict is None:
+                    if steps is not None:
+                        steps.append(DecisionStep(source.name, None, asked=False))
                     return None
                 allowed = verdict.allowed
                 decision = None if allowed is None else Decision(allowed, verdict.setting)
@@ -120,9 +145,19 @@ class Authorization:
                 return None
             else:
                 decision = source.decide(client, action, topic)
+            if steps is not None:
+                failure = verdict.failure if verdict is not None and isinstance(source, HttpSource) else ""
+                steps.append(DecisionStep(source.name, decision, failure=failure))
             if decision is not None:
                 return decision
+        if steps is not None:
+            steps.append(DecisionStep("no_match", self._no_match))
         return self._no_match
+
+    async def ask_service(self, client: ClientInfo, action: str, topic: str) -> Verdict:
+        """What the service outside says of this; where there is none, that nobody was asked."""
+        http = self._http
+        return await http.authorize(client, action, topic) if http is not None else NOT_ASKED
 
     async def ask(self, client: ClientInfo, action: str, topics: Sequence[str]) -> list[Decision]:
         """What ``authorize`` could not say, some topics at a time. Decisions that last are cached."""
@@ -134,8 +169,7 @@ class Authorization:
 
     async def _ask(self, client: ClientInfo, action: str, topic: str) -> Decision:
         generation = self.generation
-        http = self._http
-        verdict = await http.authorize(client, action, topic) if http is not None else NOT_ASKED
+        verdict = await self.ask_service(client, action, topic)
         # The other sources may have changed meanwhile, so all decide now.
         decision = self._decide(client, action, topic, verdict)
         assert decision is not None
@@ -145,3 +179,10 @@ class Authorization:
         if self._cache and isinstance(cache, AclCache) and generation == self.generation == cache.generation:
             cache.put(action, topic, decision, self._clock.now())
         return decision
+
+
+def _exempt(client: ClientInfo, is_superuser: bool) -> Decision | None:
+    """For whom no rules are asked."""
+    if is_superuser:
+        return IS_SUPERUSER
+    return None if client.zone.enable_acl else ACL_DISABLED

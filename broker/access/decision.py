@@ -1,4 +1,4 @@
-"""Decision: whether a client may do what it asks for, and what decided that."""
+"""Decision: whether a client may do what it asks for, and what decided that; DecisionStep: one question on the way."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -29,6 +29,17 @@ class Decision:
         if known is None:
             known = self._as_cached = Decision(self.allowed, self.setting, self.ignored, self.lasting, True)
         return known
+
+
+@dataclass(slots=True)
+class DecisionStep:
+    """What one part of ``Authorization`` said, recorded for an operator who asks. ``decision``: ``None`` where it says
+    nothing. ``asked``: a service outside that nobody asked says nothing either, and could."""
+
+    source: str
+    decision: Decision | None
+    asked: bool = True
+    failure: str = ""
 
 
 IS_SUPERUSER: Final = Decision(True, "is_superuser")

@@ -17,7 +17,7 @@ from ..config import AccessSettings
 from ..loop.clock import Clock
 from ..mqtt import reason_codes
 from ..session.client_info import ClientInfo
-from .auth_result import BROKEN, BUSY, STOPPING, WRONG, AuthOutcome
+from .auth_result import BROKEN, BUSY, STOPPING, WRONG, AuthOutcome, Trial
 from .foreign_hashes import PackageMissing
 from .guesses import Guesses, address_group, name_key
 from .hash_queue import KNOWN, NEW, OTHER, Busy, HashQueue, Job, Result, nothing
@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 # New hashes for logins that have shown an old one, at a time.
 _RENEWALS: Final = 128
+# The address of logins that are tried.
+_TRIALS: Final = "try_login"
 
 
 class Passwords:
@@ -49,6 +51,8 @@ class Passwords:
         self._dummy_hash = ScryptHash.unknown(1 << settings.hash_cost)
         self.verified = VerifiedCredentials()
         self.guesses = Guesses(clock, settings.guesses, settings.guess_delay, count)
+        # Those of operators who try a login.
+        self.trial_guesses = Guesses(clock, settings.guesses, settings.guess_delay, count)
         self.queue = HashQueue(settings.hash_threads, settings.hash_wait)
         self._n = 1 << settings.hash_cost
         self._renewing: set[bytes] = set()
@@ -56,8 +60,9 @@ class Passwords:
     def reload(self, settings: AccessSettings, dummy_hash: ScryptHash) -> None:
         self._dummy_hash = dummy_hash
         self._n = 1 << settings.hash_cost
-        self.guesses.free = settings.guesses
-        self.guesses.max_delay = settings.guess_delay
+        for guesses in (self.guesses, self.trial_guesses):
+            guesses.free = settings.guesses
+            guesses.max_delay = settings.guess_delay
         self.queue.patience = settings.hash_wait
         self.queue.resize(settings.hash_threads)
 
@@ -76,7 +81,7 @@ class Passwords:
         return made
 
     def check(
-        self, client: ClientInfo, username: str, user: User | None, password: bytes
+        self, client: ClientInfo, username: str, user: User | None, password: bytes, trial: Trial | None = None
     ) -> AuthOutcome | Awaitable[AuthOutcome]:
         """Whether ``password`` is that of ``user``; ``None``: there is no such user.
 
@@ -85,21 +90,22 @@ class Passwords:
         verifier: PasswordVerifier | None = user.password if user is not None else None
         if verifier is not None and verifier.fast:
             if user is not None and verifier.verify(password):
-                return _let_in(user)
+                return let_in(user)
             verifier = None
         if verifier is None:
             user = None
             verifier = self._dummy_hash
         entry = self.verified.user(username, verifier.fingerprint)
         digest = self.verified.digest(entry, password)
-        attempt = self._attempt(client, username, None if user is None else verifier.fingerprint)
-        delay = self.guesses.delay(attempt.address, attempt.name, attempt.known)
+        guesses = self.guesses if trial is None else trial.guesses
+        attempt = self._attempt(client, username, None if user is None else verifier.fingerprint, trial)
+        delay = guesses.delay(attempt.address, attempt.name, attempt.known)
         right = self.verified.check(entry, digest) if user is not None else None
         if right and user is not None and not delay:
-            return _let_in(user)
+            return let_in(user)
         if right is False:
             # Now: who leaves before the answer comes has learned from the silence.
-            self.guesses.wrong(*attempt)
+            guesses.wrong(*attempt)
         if self.queue.closed:
             return STOPPING
         job = self.queue.find(digest) if not delay else None
@@ -109,13 +115,13 @@ class Passwords:
             # The same credentials sent by many clients at once are hashed once.
             key = os.urandom(16) if delay else digest
             job = attempt.job(key, nothing if right else _Verification(verifier, password))
-            job.future.add_done_callback(lambda done: self._learn(done, entry, digest, user, guess))
+            job.future.add_done_callback(lambda done: self._learn(done, entry, digest, user, guesses, guess))
             try:
                 self.queue.add(job, delay)
             except Busy:
                 job.future.cancel()
                 return BUSY
-        return self._answer(client, user, password, job, attempt, guess if joined else None)
+        return self._answer(client, user, password, job, attempt, guess if joined else None, trial)
 
     def _learn(
         self,
@@ -123,6 +129,7 @@ class Passwords:
         entry: bytes,
         digest: bytes,
         user: User | None,
+        guesses: Guesses,
         guess: "_Attempt | None",
     ) -> None:
         """A right one stays known and a wrong one is counted, whether or not a client still waits: one that leaves
@@ -132,7 +139,7 @@ class Passwords:
         if user is not None and done.result():
             self.verified.add(entry, digest)
         elif guess is not None:
-            self.guesses.wrong(*guess)
+            guesses.wrong(*guess)
 
     async def _answer(
         self,
@@ -142,8 +149,10 @@ class Passwords:
         job: Job,
         attempt: "_Attempt",
         guess: "_Attempt | None",
+        trial: Trial | None,
     ) -> AuthOutcome:
         """``guess``: what to count if this is one."""
+        guesses = self.guesses if trial is None else trial.guesses
         username = attempt.username
         fingerprint = user.password.fingerprint if user is not None and user.password is not None else b""
         try:
@@ -162,7 +171,7 @@ class Passwords:
             return BROKEN
         if user is None or not right:
             if guess is not None:
-                self.guesses.wrong(*guess)
+                guesses.wrong(*guess)
             return WRONG
         # Users may have been reloaded meanwhile: only what is true now counts.
         user = self._find(client, username)
@@ -170,12 +179,12 @@ class Passwords:
             return WRONG
         if user.password.fingerprint != fingerprint:
             # Another password, or the same with a hash of ours, because another client of the user came in before.
-            again = self.check(client, username, user, password)
+            again = self.check(client, username, user, password, trial)
             return again if isinstance(again, AuthOutcome) else await again
-        self.guesses.right(attempt.address, attempt.name)
-        if user.renew is not None:
+        guesses.right(attempt.address, attempt.name)
+        if user.renew is not None and trial is None:
             self._renew(user.renew, fingerprint, username, password, attempt.address)
-        return _let_in(user)
+        return let_in(user)
 
     # A method that is not ours, such as SCRAM, is slowed by the same guesses.
 
@@ -204,9 +213,14 @@ class Passwords:
         else:
             self.guesses.wrong(*attempt)
 
-    def _attempt(self, client: ClientInfo, username: str, fingerprint: bytes | None = None) -> "_Attempt":
+    def _attempt(
+        self, client: ClientInfo, username: str, fingerprint: bytes | None = None, trial: Trial | None = None
+    ) -> "_Attempt":
         """``fingerprint``: of the stored password, where there is one to compare with."""
         name = name_key(username.encode("utf-8", "surrogatepass") if fingerprint is None else fingerprint)
+        if trial is not None:
+            # Whatever address is named, all tries come from one place.
+            return _Attempt(_TRIALS, name, False, username)
         address = address_group(client.peer_host)
         return _Attempt(address, name, self.guesses.known(address, name) or self._was_here(client), username)
 
@@ -262,7 +276,7 @@ class _Verification:
         return self._verifier.verify(self._password)
 
 
-def _let_in(user: User) -> AuthOutcome:
+def let_in(user: User) -> AuthOutcome:
     """Its secret was right."""
     if user.by_name:
         return AuthOutcome(is_superuser=user.is_superuser, proved_by=user.source)

@@ -3,47 +3,65 @@
 import re
 from typing import Final
 
+from ..access.control import AccessControl
+from ..core.outcome import Outcome
 from ..mqtt import reason_codes
 from ..mqtt.constants import V4
 from ..mqtt.packets import Connect
+from ..session.client_info import ClientInfo
 from ..session.session import Session
 from .channel import Channel
 from .closing import NONE, refuse
 
 SESSION_OWNER: Final = "access.session_owner"
 
+SESSION_BELONGS_TO: Final = "the session belongs to "
+
 _SPECIAL: Final = re.compile(r"[+#/]|^\$")
 
 
 def check_client_id(channel: Channel, connect: Connect) -> bool:
     """Whether its Client Identifier will do; refuses it otherwise, as all checks here do."""
-    client = channel.client
-    zone = channel.zone
+    refusal = client_id_refusal(channel.client, connect.version, connect.clean_start)
+    if refusal is None:
+        return True
+    refuse(channel, refusal.code, refusal.detail, refusal.setting)
+    return False
+
+
+def client_id_refusal(client: ClientInfo, version: int, clean_start: bool) -> Outcome | None:
+    """Why its Client Identifier will not do."""
+    zone = client.zone
     if not client.client_id:
         # [MQTT-3.1.3-6] [MQTT-3.1.3-7]; 3.1 has no empty identifiers, 3.1.1 only with Clean Session 1
         # [3.1.1 MQTT-3.1.3-7] [3.1.1 MQTT-3.1.3-8]
-        forbidden = connect.version < V4 or (connect.version == V4 and not connect.clean_start)
+        forbidden = version < V4 or (version == V4 and not clean_start)
         if forbidden or not zone.allow_empty_client_id:
             # by the standard, whatever the setting says
             setting = NONE if forbidden else "allow_empty_client_id"
             detail = "an empty client identifier is not allowed here"
-            refuse(channel, reason_codes.CLIENT_IDENTIFIER_NOT_VALID, detail, setting)
-            return False
+            return Outcome(reason_codes.CLIENT_IDENTIFIER_NOT_VALID, setting, detail)
     elif len(client.client_id.encode()) > zone.max_client_id_length:
         detail = "client identifier longer than max_client_id_length"
-        refuse(channel, reason_codes.CLIENT_IDENTIFIER_NOT_VALID, detail, "max_client_id_length")
-        return False
-    return True
+        return Outcome(reason_codes.CLIENT_IDENTIFIER_NOT_VALID, "max_client_id_length", detail)
+    return None
 
 
 def check_banned(channel: Channel) -> bool:
     """Whether no ban keeps it out."""
-    ban = channel.context.access.ban_of(channel.client)
-    if ban is None:
+    refusal = ban_refusal(channel.context.access, channel.client)
+    if refusal is None:
         return True
-    detail = f"by {ban.by} until {ban.until:.0f}: {ban.reason}"
-    refuse(channel, reason_codes.BANNED, detail, ban.setting, tell=False)
+    refuse(channel, refusal.code, refusal.detail, refusal.setting, tell=False)
     return False
+
+
+def ban_refusal(access: AccessControl, client: ClientInfo) -> Outcome | None:
+    """The ban that keeps it out, as the log has it."""
+    ban = access.ban_of(client)
+    if ban is None:
+        return None
+    return Outcome(reason_codes.BANNED, ban.setting, f"by {ban.by} until {ban.until:.0f}: {ban.reason}")
 
 
 def check_owner(channel: Channel) -> bool:
@@ -56,7 +74,7 @@ def check_owner(channel: Channel) -> bool:
     owner = owner_before(session, client.owner, client.username)
     if not owner:
         return True
-    refuse_session_of_another(channel, f"the session belongs to {owner}")
+    refuse_session_of_another(channel, SESSION_BELONGS_TO + owner)
     return False
 
 
@@ -85,19 +103,25 @@ def new_client_id(channel: Channel) -> str:
 def check_mountpoint(channel: Channel) -> bool:
     """A name that reads as wildcards or levels would see other clients' mount points, and one that begins with $ those
     of the server (``$SYS``, ``$delayed``): it is refused where it is used."""
-    client = channel.client
-    template = channel.zone.mountpoint
-    if "%u" in template and not client.user:
-        refuse(channel, reason_codes.NOT_AUTHORIZED, "the mountpoint wants a user name that is proved", "mountpoint")
-    elif "%c" in template and _SPECIAL.search(client.client_id):
-        detail = "the mountpoint takes no identifier with + # / or a leading $"
-        refuse(channel, reason_codes.CLIENT_IDENTIFIER_NOT_VALID, detail, "mountpoint")
-    elif "%u" in template and _SPECIAL.search(client.user or ""):
-        detail = "the mountpoint takes no user name with + # / or a leading $"
-        refuse(channel, reason_codes.NOT_AUTHORIZED, detail, "mountpoint")
-    else:
+    refusal = mountpoint_refusal(channel.client)
+    if refusal is None:
         return True
+    refuse(channel, refusal.code, refusal.detail, refusal.setting)
     return False
+
+
+def mountpoint_refusal(client: ClientInfo) -> Outcome | None:
+    """Why the mount point of its zone is not for it."""
+    template = client.zone.mountpoint
+    if "%u" in template and not client.user:
+        return Outcome(reason_codes.NOT_AUTHORIZED, "mountpoint", "the mountpoint wants a user name that is proved")
+    if "%c" in template and _SPECIAL.search(client.client_id):
+        detail = "the mountpoint takes no identifier with + # / or a leading $"
+        return Outcome(reason_codes.CLIENT_IDENTIFIER_NOT_VALID, "mountpoint", detail)
+    if "%u" in template and _SPECIAL.search(client.user or ""):
+        detail = "the mountpoint takes no user name with + # / or a leading $"
+        return Outcome(reason_codes.NOT_AUTHORIZED, "mountpoint", detail)
+    return None
 
 
 def mountpoint_of(template: str, client_id: str, username: str | None) -> str:

@@ -9,6 +9,7 @@ from ..http.envelope import json_response
 from ..http.openapi import document
 from ..http.routes import Call, Endpoint, Raw, Routes
 from . import (
+    access,
     acl,
     actions,
     alarms,
@@ -75,6 +76,7 @@ ALL: Final[list[Routes]] = [
     acl.routes,
     apps.routes,
     banned.routes,
+    access.routes,
 ]
 
 

@@ -4,6 +4,7 @@ from taipan.broker.server import Server
 from taipan.ruleengine.engine import RuleEngine
 
 from ..settings import ManagementSettings
+from .access import Access
 from .acl import Acl
 from .alarms import Alarms
 from .apps import Apps
@@ -49,6 +50,7 @@ class Operations:
         self.users = Users(server)
         self.user_requests = UserRequests()
         self.acl = Acl(server)
+        self.access = Access(server, self.calls, owners)
         self.banned = Bans(server)
         self.apps = Apps(server.tables, server.clock, settings.apps, lambda: server.tables_lost)
         self.explain = Explain(server, self.calls)

@@ -44,6 +44,7 @@ MORE: Final = {
     "Slow subscriptions": "trace",
     "Applications": "apps",
     "Banned": "banned",
+    "Access": "access",
 }
 """The page in docs/api that says more about the endpoints with this tag."""
 

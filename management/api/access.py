@@ -1,0 +1,18 @@
+"""/access: why a client may publish, subscribe or log in."""
+
+from ..http.routes import Call, Routes
+from ..operations.access import AccessExplained, AccessQuery, LoginBody, LoginExplained
+
+routes = Routes("Access")
+
+
+@routes.get(
+    "/access/explain", "Which rule decides whether a client may do this", query=AccessQuery, reply=AccessExplained
+)
+async def explain_access(call: Call) -> AccessExplained:
+    return await call.operations.access.explain(call.query)
+
+
+@routes.post("/access/try_login", "What would become of a login", body=LoginBody, reply=LoginExplained)
+async def try_login(call: Call) -> LoginExplained:
+    return await call.operations.access.try_login(call.body)

@@ -1,0 +1,419 @@
+"""Access: why a client may or may not publish, subscribe or log in, asked without doing it.
+
+Each answer comes from the code that decides for clients. Nothing is counted as a client's, cached, or told to hooks.
+"""
+
+from ipaddress import ip_address
+from typing import Any, Final, Literal
+
+import msgspec
+
+from taipan.broker.access.auth_result import AuthOutcome, Trial
+from taipan.broker.access.decision import ACL_DISABLED, IS_SUPERUSER, Decision, DecisionStep
+from taipan.broker.channel.channel import Channel
+from taipan.broker.channel.identity import (
+    SESSION_BELONGS_TO,
+    SESSION_OWNER,
+    ban_refusal,
+    client_id_refusal,
+    mountpoint_of,
+    mountpoint_refusal,
+    owner_before,
+)
+from taipan.broker.config import RuleSettings
+from taipan.broker.core.outcome import Outcome
+from taipan.broker.core.subscription_plan import plan_filter
+from taipan.broker.mqtt import reason_codes
+from taipan.broker.mqtt.constants import V3, V4, V5
+from taipan.broker.mqtt.packets import TopicFilter
+from taipan.broker.mqtt.topics import valid_name
+from taipan.broker.server import Server
+from taipan.broker.session.client_info import ClientInfo, unmapped
+from taipan.broker.transport.listener import Listener
+
+from .listeners import identifier
+from .node_calls import NodeCalls
+from .owners import Owners
+from .refusal import BAD_TOPIC, NOT_ONLINE, Refusal, missing, not_found, wrong
+
+Action = Literal["publish", "subscribe"]
+Protocol = Literal["3.1", "3.1.1", "5.0"]
+
+_VERSIONS: Final = {"3.1": V3, "3.1.1": V4, "5.0": V5}
+_CONFIGURED_RULE: Final = "access.rules."
+_MAX_TEXT: Final = 65_535
+
+
+class AccessQuery(msgspec.Struct, kw_only=True):
+    """Who asks for what. With ``clientid`` alone a client that is there is meant; with ``username``, ``address`` or
+    ``listener`` one that might come. ``ask``: put the question to the HTTP service too."""
+
+    topic: str
+    action: Action
+    clientid: str = ""
+    username: str | None = None
+    address: str | None = None
+    listener: str | None = None
+    qos: int = 0
+    retain: bool = False
+    ask: bool = False
+
+
+class AccessStep(msgspec.Struct):
+    """``matched``: it had something to say: ``permission``. ``rule``: the setting, or the path of the API, that decided
+    here."""
+
+    source: str
+    rule: str
+    matched: bool
+    permission: Literal["allow", "deny"] | None
+    detail: str
+
+
+class AskedClient(msgspec.Struct):
+    """Who was asked about. ``proved_by``: which source has proved the user name; empty: none, and no rule sees it."""
+
+    clientid: str
+    username: str | None
+    proved_by: str
+    is_superuser: bool
+    address: str
+    listener: str
+    zone: str
+    connected: bool
+    node: str
+
+
+class AccessExplained(msgspec.Struct):
+    """``allowed`` is null where the HTTP service decides and was not asked. ``rule``: what decided."""
+
+    allowed: bool | None
+    reason: str
+    rule: str
+    client: AskedClient
+    steps: list[AccessStep]
+
+
+class LoginBody(msgspec.Struct, kw_only=True):
+    """A login as a client would send it. ``listener``: the first one unless it is named, as ``/listeners`` does.
+    ``address``: where the client would come from; empty: nowhere that a rule or a ban names."""
+
+    clientid: str = ""
+    username: str | None = None
+    password: str | None = None
+    address: str = ""
+    listener: str | None = None
+    protocol: Protocol = "5.0"
+    clean_start: bool = True
+
+
+class LoginStepRecord(msgspec.Struct):
+    """``outcome``: ``pass`` where it leaves it to what follows."""
+
+    authenticator: str
+    outcome: Literal["allow", "deny", "pass"]
+    detail: str
+    setting: str
+
+
+class LoginExplained(msgspec.Struct):
+    """``reason_code``: of CONNACK 5.0. ``setting``: what decided."""
+
+    allowed: bool
+    reason: str
+    reason_code: int
+    setting: str
+    is_superuser: bool
+    anonymous: bool
+    steps: list[LoginStepRecord]
+
+
+class Access:
+    """Questions of who may."""
+
+    def __init__(self, server: Server, calls: NodeCalls, owners: Owners) -> None:
+        self._server = server
+        self._calls = calls
+        self._owners = owners
+        calls.serve(self.explain_client, self.owner_of_session)
+
+    # ------------------------------------------------------- publish, subscribe
+
+    async def explain(self, query: AccessQuery) -> AccessExplained:
+        """Raises Refusal."""
+        if query.action == "publish" and not valid_name(query.topic):
+            raise Refusal(BAD_TOPIC, f"not a topic name: {query.topic[:256]}")
+        if not 0 <= query.qos <= 2:
+            raise wrong("qos", "expected 0, 1 or 2")
+        if query.username is None and query.address is None and query.listener is None:
+            if not query.clientid:
+                raise missing("clientid, or one of username, address and listener,")
+            explained: AccessExplained = await self._owners.ask(query.clientid, self.explain_client, query)
+            return explained
+        client = self._hypothetical(query.clientid, query.username, query.address or "", query.listener)
+        authentication = self._server.access.authentication
+        authentication.assume(client)
+        if query.ask and self._http_knows_superusers(client):
+            http = self._server.access.http
+            client.is_superuser = http is not None and await http.is_superuser(client)
+        client.mountpoint = mountpoint_of(client.zone.mountpoint, client.client_id, client.user)
+        return await self._explain(client, query, None)
+
+    def _http_knows_superusers(self, client: ClientInfo) -> bool:
+        http = self._server.access.http
+        return http is not None and client.proved_by == http.name and http.knows_superusers
+
+    async def explain_client(self, query: AccessQuery) -> AccessExplained:
+        """About a client of this node, by what it has proved to be."""
+        channel = self._server.context.channels.get(query.clientid)
+        session = self._server.broker.sessions.get(query.clientid)
+        if channel is None and session is None:
+            raise Refusal(NOT_ONLINE, f"no client {query.clientid[:256]}")
+        client = channel.client if channel is not None else session.client if session is not None else None
+        assert client is not None
+        return await self._explain(client, query, channel)
+
+    async def _explain(self, client: ClientInfo, query: AccessQuery, channel: Channel | None) -> AccessExplained:
+        steps: list[AccessStep] = []
+        if query.action == "publish":
+            refusal, topic = self._publish_refusal(client, query)
+        else:
+            plan = plan_filter(TopicFilter(query.topic, query.qos), client)
+            refusal, topic = plan.refusal, plan.topic_filter
+        steps.append(_outcome_step("zone", refusal))
+        if refusal is not None:
+            return self._explained(client, channel, False, refusal.setting, _words(refusal), steps)
+        if channel is not None and query.action == "publish":
+            steps.append(self._admitted(channel, query.topic))
+        admitted = channel is not None and steps[-1].matched and steps[-1].source == "admitted"
+        authorization = self._server.access.authorization
+        asked: list[DecisionStep] = []
+        decision = authorization.explain(client, query.action, topic, asked)
+        if decision is None and query.ask:
+            verdict = await authorization.ask_service(client, query.action, topic)
+            asked.clear()
+            decision = authorization.explain(client, query.action, topic, asked, verdict)
+        steps += [self._step(each) for each in asked]
+        if self._server.context.hooks.client_check_acl:
+            steps.append(AccessStep("hooks", "", False, None, "an extension of this node may decide otherwise"))
+        if decision is None:
+            reason = "the HTTP service decides, and was not asked (ask=1 asks it)"
+            return self._explained(client, channel, True if admitted else None, "access.http.acl_url", reason, steps)
+        allowed = decision.allowed or admitted
+        return self._explained(client, channel, allowed, decision.setting, self._reason(decision), steps)
+
+    def _publish_refusal(self, client: ClientInfo, query: AccessQuery) -> tuple[Outcome | None, str]:
+        zone = client.zone
+        if query.qos > zone.max_qos:
+            return Outcome(reason_codes.QOS_NOT_SUPPORTED, "max_qos"), query.topic
+        if query.retain and not zone.retain_available:
+            return Outcome(reason_codes.RETAIN_NOT_SUPPORTED, "retain_available"), query.topic
+        if zone.max_topic_levels and query.topic.count("/") >= zone.max_topic_levels:
+            return Outcome(reason_codes.TOPIC_NAME_INVALID, "max_topic_levels"), query.topic
+        real = self._server.broker.destination(query.topic)
+        return (real, query.topic) if isinstance(real, Outcome) else (None, real)
+
+    def _admitted(self, channel: Channel, topic: str) -> AccessStep:
+        """What the way of a PUBLISH remembers by itself."""
+        until = channel.admitted.get(topic)
+        generation = self._server.access.authorization.generation
+        if until is None or channel.admitted_generation != generation or self._server.clock.now() >= until:
+            return AccessStep("admitted", "", False, None, "this connection has not published there lately")
+        detail = "this connection may publish there without another question for now; what follows let it in"
+        return AccessStep("admitted", "access.cache_ttl", True, "allow", detail)
+
+    def _step(self, step: DecisionStep) -> AccessStep:
+        decision = step.decision
+        if decision is None:
+            detail = _SILENT.get(step.source, "no rule here matches") if step.asked else "was not asked (ask=1 asks it)"
+            return AccessStep(step.source, "", False, None, step.failure or detail)
+        permission: Literal["allow", "deny"] = "allow" if decision.allowed else "deny"
+        detail = step.failure or self._rule_text(decision.setting)
+        return AccessStep(step.source, decision.setting, True, permission, detail)
+
+    def _rule_text(self, setting: str) -> str:
+        """A rule of the configuration in words; a stored one says in its path what it is about."""
+        number = setting.removeprefix(_CONFIGURED_RULE)
+        rules = self._server.access.authorization.settings.rules
+        if number == setting or not number.isdecimal() or int(number) >= len(rules):
+            return ""
+        return rule_text(rules[int(number)])
+
+    def _reason(self, decision: Decision) -> str:
+        if decision is IS_SUPERUSER:
+            return "a superuser may everything"
+        if decision is ACL_DISABLED:
+            return "the zone has no access rules (setting enable_acl)"
+        word = "allows" if decision.allowed else "denies"
+        if decision.ignored:
+            return f"no rule says anything, and access.no_match {word} it"
+        text = self._rule_text(decision.setting)
+        return f"{decision.setting} {word} it" + (f": {text}" if text else "")
+
+    def _explained(
+        self,
+        client: ClientInfo,
+        channel: Channel | None,
+        allowed: bool | None,
+        rule: str,
+        reason: str,
+        steps: list[AccessStep],
+    ) -> AccessExplained:
+        asked = AskedClient(
+            client.client_id,
+            client.username,
+            client.proved_by if client.user else "",
+            client.is_superuser,
+            client.peer_host,
+            client.listener,
+            client.zone_name,
+            channel is not None,
+            self._calls.name,
+        )
+        return AccessExplained(allowed, reason, rule, asked, steps)
+
+    # -------------------------------------------------------------------- log in
+
+    async def try_login(self, body: LoginBody) -> LoginExplained:
+        """What would become of a CONNECT with this, as far as nothing has to be changed to find out. Raises Refusal."""
+        server = self._server
+        client = self._hypothetical(body.clientid, body.username, body.address, body.listener)
+        client.proto_ver = _VERSIONS[body.protocol]
+        client.clean_start = body.clean_start
+        if client.zone.use_username_as_client_id and client.username:
+            client.client_id = client.username
+        steps: list[LoginStepRecord] = []
+        lost = server.access.lost
+        refusals = (
+            ("node", Outcome(reason_codes.SERVER_UNAVAILABLE, "data.access_lost", lost) if lost else None),
+            ("clientid", client_id_refusal(client, client.proto_ver, body.clean_start)),
+            ("banned", ban_refusal(server.access, client)),
+        )
+        for source, refusal in refusals:
+            steps.append(_login_step(source, refusal))
+            if refusal is not None:
+                return _login(False, refusal.code, refusal.detail, refusal.setting, client, steps)
+        authentication = server.access.authentication
+        trial = Trial(authentication.passwords.trial_guesses)
+        password = None if body.password is None else body.password.encode("utf-8", "surrogatepass")
+        asked = authentication.authenticate(client, password, trial=trial)
+        outcome = asked if isinstance(asked, AuthOutcome) else await asked
+        for each in trial.steps:
+            if each.outcome is None:
+                steps.append(LoginStepRecord(each.source, "pass", each.detail, ""))
+        passed = outcome.reason_code == 0
+        said = "anonymous, no source knows it" if outcome.anonymous else outcome.detail
+        steps.append(LoginStepRecord(trial.decided_by, "allow" if passed else "deny", said, _shown(outcome.setting)))
+        if server.context.hooks.client_authenticate:
+            steps.append(LoginStepRecord("hooks", "pass", "an extension of this node may decide otherwise", ""))
+        if not passed:
+            return _login(False, outcome.reason_code, outcome.detail, outcome.setting, client, steps)
+        client.anonymous, client.is_superuser = outcome.anonymous, outcome.is_superuser
+        client.proved_by, client.proved_client_id = outcome.proved_by, outcome.proves_client_id
+        for source, refusal in (
+            # Once more: a token may have told the user name.
+            ("banned", ban_refusal(server.access, client)),
+            ("mountpoint", mountpoint_refusal(client)),
+            ("session", await self._session_refusal(client)),
+        ):
+            steps.append(_login_step(source, refusal))
+            if refusal is not None:
+                return _login(False, refusal.code, refusal.detail, refusal.setting, client, steps)
+        return _login(True, 0, "let in as anonymous" if client.anonymous else "let in", "", client, steps)
+
+    async def _session_refusal(self, client: ClientInfo) -> Outcome | None:
+        if self._server.access.settings.session_owner == "any" or not client.client_id:
+            return None
+        found = await self._owners.find([client.client_id])
+        node = found.nodes.get(client.client_id)
+        if node is None:
+            return None
+        args = (client.client_id, client.owner, client.username)
+        owner = await self._calls.on(node, self.owner_of_session, *args)
+        return Outcome(reason_codes.NOT_AUTHORIZED, SESSION_OWNER, SESSION_BELONGS_TO + owner) if owner else None
+
+    def owner_of_session(self, client_id: str, owner: str, username: str | None) -> str:
+        """Whose the session here is, where it is not that of this client; empty: its own, nobody's, or none."""
+        session = self._server.broker.sessions.get(client_id)
+        return "" if session is None else owner_before(session, owner, username)
+
+    # ------------------------------------------------------------ who might come
+
+    def _hypothetical(self, client_id: str, username: str | None, address: str, listener: str | None) -> ClientInfo:
+        for key, text in (("clientid", client_id), ("username", username or "")):
+            if len(text.encode("utf-8", "surrogatepass")) > _MAX_TEXT or "\0" in text or not _is_utf8(text):
+                raise wrong(key, "no client can send this")
+        if address:
+            try:
+                address = str(unmapped(ip_address(address)))
+            except ValueError:
+                raise wrong("address", f"not an IP address: {address[:100]}") from None
+        found = self._listener(listener)
+        zone_name = found.settings.zone
+        host, port = found.bind
+        client = ClientInfo(
+            self._calls.name, found.zone, zone_name, found.label, address, 0, port, found.loopback, client_id, username
+        )
+        client.sock_host = host
+        client.proto_ver = V5
+        return client
+
+    def _listener(self, name: str | None) -> Listener:
+        listeners = self._server.listeners
+        for listener in listeners:
+            if name is None or name in (identifier(listener), listener.label):
+                return listener
+        raise not_found("listener", (name or "")[:256])
+
+
+def rule_text(rule: RuleSettings) -> str:
+    """One access rule in a line."""
+    who = [("username", rule.username), ("client_id", rule.client_id), ("address", rule.address)]
+    conditions = " ".join(f"{key}={value}" for key, value in who if value is not None)
+    topics = ", ".join(rule.topics) or "every topic"
+    return f"{'allow' if rule.allow else 'deny'} {rule.action} {topics}" + (f" for {conditions}" if conditions else "")
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _words(refusal: Outcome) -> str:
+    detail = refusal.detail or reason_codes.name(refusal.code).replace("_", " ")
+    return detail if refusal.setting == "-" else f"{detail} (setting {refusal.setting})"
+
+
+def _outcome_step(source: str, refusal: Outcome | None) -> AccessStep:
+    if refusal is None:
+        return AccessStep(source, "", False, None, "the zone has nothing against it")
+    return AccessStep(source, refusal.setting, True, "deny", _words(refusal))
+
+
+def _login_step(source: str, refusal: Outcome | None) -> LoginStepRecord:
+    if refusal is None:
+        return LoginStepRecord(source, "pass", "nothing against it", "")
+    return LoginStepRecord(source, "deny", refusal.detail, _shown(refusal.setting))
+
+
+def _shown(setting: str) -> str:
+    return "" if setting == "-" else setting
+
+
+def _login(
+    allowed: bool, code: int, reason: str, setting: str, client: ClientInfo, steps: list[LoginStepRecord]
+) -> LoginExplained:
+    superuser, anonymous = allowed and client.is_superuser, allowed and client.anonymous
+    return LoginExplained(allowed, reason, code, _shown(setting), superuser, anonymous, steps)
+
+
+_SILENT: Final[dict[str, Any]] = {
+    "superuser": "it is none",
+    "enable_acl": "the zone has access rules",
+    "cache": "nothing is kept for this topic",
+    "jwt": "its token says nothing",
+    "http": "leaves it to the next source",
+}
